@@ -1,0 +1,89 @@
+use std::net::{AddrParseError, SocketAddr};
+use std::time::Duration;
+
+use crate::{ArgsError, Arguments};
+
+/// The load a client makes: `ADDR --size --clients --concurrent --seconds --warmup`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Args {
+    /// The server.
+    pub addr: SocketAddr,
+    /// Content bytes of each request.
+    pub size: usize,
+    /// Connections.
+    pub clients: usize,
+    /// Requests in flight on each connection.
+    pub concurrent: u16,
+    /// How long calls are counted.
+    pub seconds: Duration,
+    /// How long calls are made before that.
+    pub warmup: Duration,
+}
+
+impl Args {
+    /// Takes what is left of `arguments`; take a program's own options first.
+    pub fn parse(mut arguments: Arguments) -> Result<Self, ArgsError> {
+        let args = Self {
+            size: arguments.opt_value_from_str("--size")?.unwrap_or(32),
+            clients: arguments.opt_value_from_str("--clients")?.unwrap_or(32),
+            concurrent: arguments.opt_value_from_str("--concurrent")?.unwrap_or(1),
+            seconds: arguments.opt_value_from_fn("--seconds", parse_seconds)?.unwrap_or(Duration::from_secs(3)),
+            warmup: arguments.opt_value_from_fn("--warmup", parse_seconds)?.unwrap_or(Duration::from_secs(1)),
+            addr: arguments.free_from_fn(parse_addr)?,
+        };
+        match arguments.finish().into_iter().next() {
+            Some(unknown) => Err(ArgsError::ArgumentParsingFailed { cause: format!("unexpected {unknown:?}") }),
+            None => Ok(args),
+        }
+    }
+
+    /// The command line that [`Args::parse`] reads.
+    pub fn to_words(&self) -> Vec<String> {
+        let options = [
+            ("--size", self.size.to_string()),
+            ("--clients", self.clients.to_string()),
+            ("--concurrent", self.concurrent.to_string()),
+            ("--seconds", self.seconds.as_secs_f64().to_string()),
+            ("--warmup", self.warmup.as_secs_f64().to_string()),
+        ];
+        let options = options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+        [self.addr.to_string()].into_iter().chain(options).collect()
+    }
+}
+
+/// Reads `127.0.0.1:0` as well as `tcp://127.0.0.1:0`.
+pub fn parse_addr(text: &str) -> Result<SocketAddr, AddrParseError> {
+    text.strip_prefix("tcp://").unwrap_or(text).parse()
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().map_err(|error| format!("{error}"))?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Args, ArgsError> {
+        Args::parse(Arguments::from_vec(line.split(' ').map(Into::into).collect()))
+    }
+
+    #[test]
+    fn words_read_back_as_the_same_load() {
+        let args = parse("127.0.0.1:80 --clients 7 --concurrent 3 --seconds 0.25").unwrap();
+        assert_eq!(parse(&args.to_words().join(" ")).unwrap(), args);
+    }
+
+    #[test]
+    fn options_may_stand_before_and_after_the_address() {
+        let args = parse("--size 1024 tcp://127.0.0.1:80 --warmup 0.5").unwrap();
+        assert_eq!(args.addr, "127.0.0.1:80".parse().unwrap());
+        assert_eq!((args.size, args.warmup), (1024, Duration::from_millis(500)));
+    }
+
+    #[test]
+    fn an_unknown_option_is_refused() {
+        assert!(parse("127.0.0.1:80 --sise 1024").is_err());
+    }
+}

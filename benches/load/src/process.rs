@@ -1,0 +1,73 @@
+//! What the kernel knows about a process.
+
+use std::io;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::param::clock_ticks_per_second;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::Window;
+
+/// Lets this process open as many files as it may.
+pub fn raise_open_files_limit() -> io::Result<()> {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    Ok(setrlimit(Resource::Nofile, limit)?)
+}
+
+/// Measures this process's CPU time during `window`, user and system.
+///
+/// A thread of its own keeps time even when every worker of the runtime is busy.
+pub fn watch_cpu(window: Window) -> JoinHandle<Duration> {
+    thread::spawn(move || {
+        sleep_until(window.start());
+        let before = own_cpu_time();
+        sleep_until(window.end());
+        own_cpu_time() - before
+    })
+}
+
+/// CPU time of any process so far, user and system, in the kernel's ticks of 10 ms.
+pub fn cpu_time(pid: u32) -> io::Result<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The command name stands in parentheses and may contain anything, so fields are counted from its end.
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let ticks = fields.skip(UTIME_AFTER_COMMAND).take(2).map(str::parse::<u64>).sum::<Result<u64, _>>();
+    let ticks = ticks.map_err(io::Error::other)?;
+    Ok(Duration::from_secs(ticks) / u32::try_from(clock_ticks_per_second()).map_err(io::Error::other)?)
+}
+
+/// A size in KiB from `/proc/PID/status`, such as `VmRSS` or `VmHWM`.
+pub fn memory_kib(pid: u32, field: &str) -> io::Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let value = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')?.strip_suffix("kB"));
+    value
+        .and_then(|kib| kib.trim().parse().ok())
+        .ok_or_else(|| io::Error::other(format!("no {field} in /proc/{pid}/status")))
+}
+
+fn own_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::try_from(time).expect("CPU time is never negative")
+}
+
+fn sleep_until(instant: Instant) {
+    thread::sleep(instant.saturating_duration_since(Instant::now()));
+}
+
+const UTIME_AFTER_COMMAND: usize = 11;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_has_memory_and_cpu_time() {
+        let pid = std::process::id();
+        assert!(cpu_time(pid).unwrap() <= own_cpu_time() + Duration::from_millis(20));
+        assert!(memory_kib(pid, "VmHWM").unwrap() > 0);
+        assert!(memory_kib(pid, "VmNothing").is_err());
+    }
+}

@@ -1,0 +1,103 @@
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Recorder;
+use crate::window::{Window, nanoseconds};
+
+/// The result of one run, as one line of JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// Calls that completed inside the window.
+    pub rpcs: u64,
+    /// All answered calls, those of the warm-up and those after the window too.
+    pub rpcs_total: u64,
+    /// Length of the window.
+    pub seconds: f64,
+    /// Calls per second inside the window.
+    pub rps: f64,
+    /// Median latency.
+    pub p50_us: f64,
+    /// Latency that nine calls in ten do not exceed.
+    pub p90_us: f64,
+    /// Latency that 99 calls in 100 do not exceed.
+    pub p99_us: f64,
+    /// Latency that 999 calls in 1000 do not exceed.
+    pub p999_us: f64,
+    /// The longest latency.
+    pub max_us: f64,
+    /// Mean latency.
+    pub mean_us: f64,
+    /// Wrong answers and failed connections.
+    pub errors: u64,
+    /// What went wrong first.
+    pub first_error: Option<String>,
+    /// Calls without an answer at the deadline.
+    pub stuck: u64,
+    /// Workers that completed nothing inside the window.
+    pub starved: u64,
+    /// Time it took to open all connections.
+    pub connect_s: f64,
+    /// User and system time of the client inside the window.
+    pub client_cpu_s: f64,
+    /// `CLOCK_MONOTONIC` at the start of the window.
+    pub t_start_ns: u64,
+    /// `CLOCK_MONOTONIC` at the end of the window.
+    pub t_end_ns: u64,
+}
+
+impl Report {
+    /// Sums up what all workers saw.
+    pub fn new(window: Window, recorders: Vec<Recorder>, connect: Duration, client_cpu: Duration) -> Self {
+        let starved = recorders.iter().filter(|recorder| recorder.is_starved()).count() as u64;
+        let mut all = Recorder::new(window);
+        recorders.into_iter().for_each(|recorder| all.merge(recorder));
+
+        let rpcs = all.latencies.len();
+        let seconds = window.duration().as_secs_f64();
+        let quantile_us = |quantile| all.latencies.value_at_quantile(quantile) as f64 / 1e3;
+        Self {
+            rpcs,
+            rpcs_total: all.total,
+            seconds,
+            rps: rpcs as f64 / seconds,
+            p50_us: quantile_us(0.5),
+            p90_us: quantile_us(0.9),
+            p99_us: quantile_us(0.99),
+            p999_us: quantile_us(0.999),
+            max_us: quantile_us(1.0),
+            mean_us: all.latencies.mean() / 1e3,
+            errors: all.errors,
+            first_error: all.first_error,
+            stuck: all.stuck,
+            starved,
+            connect_s: connect.as_secs_f64(),
+            client_cpu_s: client_cpu.as_secs_f64(),
+            t_start_ns: window.start_ns,
+            t_end_ns: window.start_ns + nanoseconds(window.duration()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_calls_inside_the_window_count_and_idle_workers_are_starved() {
+        let window = Window::after(Duration::ZERO, Duration::from_secs(2));
+        let mut busy = Recorder::new(window);
+        for answered in [window.start() + Duration::from_micros(500), window.end()] {
+            busy.complete(window.start(), answered);
+        }
+        let mut idle = Recorder::new(window);
+        idle.fail("no answer");
+        idle.give_up(3);
+
+        let report = Report::new(window, vec![busy, idle], Duration::ZERO, Duration::ZERO);
+        assert_eq!((report.rpcs, report.rpcs_total, report.rps), (1, 2, 0.5));
+        assert_eq!((report.errors, report.stuck, report.starved), (1, 3, 1));
+        assert!((report.p50_us - 500.0).abs() < 5.0, "{report:?}");
+        assert!(serde_json::to_string(&report).unwrap().contains(r#""first_error":"no answer""#));
+    }
+}

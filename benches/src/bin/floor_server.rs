@@ -1,0 +1,89 @@
+//! Echoes every packet, one write per read, without a framework: what the kernel and tokio cost by themselves.
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::thread;
+
+use benches::Inbox;
+use load::{Arguments, parse_addr, process};
+use socket2::{Domain, Socket, Type};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::runtime::Builder;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = Arguments::from_env();
+    let engine: Option<String> = arguments.opt_value_from_str("--engine")?;
+    let addr = arguments.free_from_fn(parse_addr)?;
+    process::raise_open_files_limit()?;
+    match engine.as_deref() {
+        None | Some("tokio") => serve_on_one_runtime(addr)?,
+        Some("per-core") => serve_per_core(addr)?,
+        Some(other) => return Err(format!("unknown engine {other}").into()),
+    }
+    Ok(())
+}
+
+fn serve_on_one_runtime(addr: SocketAddr) -> io::Result<()> {
+    let listener = listen(new_socket(addr)?, addr)?;
+    announce(&listener)?;
+    Builder::new_multi_thread().enable_all().build()?.block_on(accept(listener))
+}
+
+/// The kernel spreads the connections over the listeners.
+fn serve_per_core(mut addr: SocketAddr) -> io::Result<()> {
+    let mut listeners = Vec::new();
+    for _ in 0..thread::available_parallelism()?.get() {
+        let socket = new_socket(addr)?;
+        socket.set_reuse_port(true)?;
+        let listener = listen(socket, addr)?;
+        addr = listener.local_addr()?;
+        listeners.push(listener);
+    }
+    announce(&listeners[0])?;
+    let serve = |listener| Builder::new_current_thread().enable_all().build()?.block_on(accept(listener));
+    let threads: Vec<_> = listeners.into_iter().map(|listener| thread::spawn(move || serve(listener))).collect();
+    threads.into_iter().try_for_each(|thread| thread.join().expect("a server thread does not panic"))
+}
+
+fn new_socket(addr: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    Ok(socket)
+}
+
+fn listen(socket: Socket, addr: SocketAddr) -> io::Result<TcpListener> {
+    socket.set_nonblocking(true)?;
+    socket.bind(&addr.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+fn announce(listener: &TcpListener) -> io::Result<()> {
+    println!("listening on {}", listener.local_addr()?);
+    io::stdout().flush()
+}
+
+async fn accept(listener: TcpListener) -> io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    loop {
+        let (stream, _) = listener.accept().await?;
+        // The client reports a connection that fails.
+        tokio::spawn(async { echo(stream).await.ok() });
+    }
+}
+
+async fn echo(mut stream: TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut inbox = Inbox::default();
+    while inbox.fill(&mut stream).await? {
+        let frames = inbox.frames()?;
+        stream.write_all(frames).await?;
+        let answered = frames.len();
+        inbox.consume(answered);
+    }
+    Ok(())
+}
+
+const BACKLOG: i32 = 4096;

@@ -1,0 +1,159 @@
+//! Where to listen and where to connect, parsed from strings.
+
+use std::{fmt, io, net::SocketAddr, path::PathBuf, str::FromStr};
+
+/// One end of a connection.
+///
+/// | text | means |
+/// |---|---|
+/// | `tcp://127.0.0.1:7000`, `127.0.0.1:7000` | TCP |
+/// | `tcp://example.org:7000`, `example.org:7000` | TCP, the name is looked up |
+/// | `unix:/run/app.sock` | a Unix socket at that path |
+/// | `unix:@app` | a Unix socket in Linux's abstract namespace |
+/// | `mem:app` | in this process, without a socket |
+///
+/// ```
+/// use frisbee::Address;
+///
+/// let address: Address = "unix:@app".parse()?;
+/// assert_eq!(address, Address::Abstract("app".into()));
+/// assert_eq!("[::1]:80".parse::<Address>()?.to_string(), "tcp://[::1]:80");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Address {
+    /// TCP at an IP address.
+    Tcp(SocketAddr),
+    /// TCP at a name that is looked up when it is used.
+    Host {
+        /// The name.
+        name: String,
+        /// The port.
+        port: u16,
+    },
+    /// A Unix socket at a path.
+    Unix(PathBuf),
+    /// A Unix socket in Linux's abstract namespace.
+    Abstract(String),
+    /// A listener in this process.
+    Mem(String),
+    /// An end without a name: a connecting Unix socket, or a stream of the user's own.
+    Unnamed,
+}
+
+impl Address {
+    /// The IP address and port, if it is one.
+    pub fn socket_addr(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(addr) => Some(*addr),
+            _ => None,
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = io::Error;
+
+    fn from_str(text: &str) -> Result<Self, io::Error> {
+        let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("address {text:?}: {why}"));
+        match text.split_once(':') {
+            Some(("unix", "" | "@")) | Some(("mem", "")) => Err(invalid("name missing")),
+            Some(("unix", path)) => Ok(match path.strip_prefix('@') {
+                Some(name) => Self::Abstract(name.into()),
+                None => Self::Unix(path.into()),
+            }),
+            Some(("mem", name)) => Ok(Self::Mem(name.into())),
+            _ => {
+                let place = text.strip_prefix("tcp://").unwrap_or(text);
+                if let Ok(addr) = place.parse() {
+                    return Ok(Self::Tcp(addr));
+                }
+                let (name, port) = place.rsplit_once(':').ok_or_else(|| invalid("port missing"))?;
+                if name.is_empty() || name.contains(['/', ':', '[']) {
+                    return Err(invalid("expected tcp://HOST:PORT, unix:PATH, unix:@NAME or mem:NAME"));
+                }
+                let port = port.parse().map_err(|_| invalid("port is not a number up to 65535"))?;
+                Ok(Self::Host { name: name.into(), port })
+            }
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(addr) => write!(f, "tcp://{addr}"),
+            Self::Host { name, port } => write!(f, "tcp://{name}:{port}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Abstract(name) => write!(f, "unix:@{name}"),
+            Self::Mem(name) => write!(f, "mem:{name}"),
+            Self::Unnamed => f.write_str("unnamed"),
+        }
+    }
+}
+
+/// What is taken where an address is asked for: an [`Address`], or text that parses as one.
+pub trait ToAddress {
+    /// The address, or why the text is none.
+    fn to_address(&self) -> io::Result<Address>;
+}
+
+impl ToAddress for Address {
+    fn to_address(&self) -> io::Result<Address> {
+        Ok(self.clone())
+    }
+}
+
+impl ToAddress for SocketAddr {
+    fn to_address(&self) -> io::Result<Address> {
+        Ok(Address::Tcp(*self))
+    }
+}
+
+impl ToAddress for str {
+    fn to_address(&self) -> io::Result<Address> {
+        self.parse()
+    }
+}
+
+impl ToAddress for String {
+    fn to_address(&self) -> io::Result<Address> {
+        self.parse()
+    }
+}
+
+impl<T: ToAddress + ?Sized> ToAddress for &T {
+    fn to_address(&self) -> io::Result<Address> {
+        (**self).to_address()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_print_as_they_are_read() {
+        for text in ["tcp://1.2.3.4:5", "tcp://localhost:80", "unix:/a/b.sock", "unix:@name", "mem:x"] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_says_why() {
+        for (text, why) in [
+            ("localhost", "port missing"),
+            ("localhost:http", "port is not a number"),
+            ("tcp://localhost:70000", "port is not a number"),
+            ("http://localhost:80", "expected tcp://"),
+            ("unix:", "name missing"),
+            ("unix:@", "name missing"),
+            ("mem:", "name missing"),
+            (":80", "expected tcp://"),
+        ] {
+            let error = text.parse::<Address>().unwrap_err().to_string();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+    }
+}

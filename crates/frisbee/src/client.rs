@@ -1,0 +1,182 @@
+//! Connecting, with time limits and retries.
+
+use std::{fmt, io, sync::Arc, time::Duration};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::{Instant, sleep, timeout},
+};
+use tracing::{Instrument, debug, debug_span};
+
+use crate::{
+    Address, Config, Connection, Dispatch, Router, SocketOptions, ToAddress,
+    connection::Shared,
+    driver::{Scope, Wire, connect, drive},
+    proto::{self, Role},
+    secure::Secure,
+};
+
+/// How to connect, and what to do with what the server sends.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use frisbee::{Client, Operation, Packet, Table};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// const NEWS: Operation = Operation::new(26).unwrap();
+/// let router = Table::new().on(NEWS, async |packet: Packet| println!("{:?}", packet.content));
+/// let connection = Client::new(router).timeout(Duration::from_secs(2)).connect("tcp://localhost:7000").await?;
+/// connection.closed().await;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Client<R> {
+    router: Arc<R>,
+    config: Arc<Config>,
+    dispatch: Dispatch,
+    sockets: SocketOptions,
+    timeout: Duration,
+    attempts: u32,
+    pause: Duration,
+    pub(crate) secure: Option<Secure>,
+}
+
+impl<R: Router> Client<R> {
+    /// A client whose packets from the server are handled by `router`. `()` drops them all.
+    pub fn new(router: R) -> Self {
+        Self {
+            router: Arc::new(router),
+            config: Arc::default(),
+            dispatch: Dispatch::default(),
+            sockets: SocketOptions::default(),
+            timeout: Duration::from_secs(1),
+            attempts: 10,
+            pause: Duration::from_millis(10),
+            secure: None,
+        }
+    }
+
+    /// The limits and timers of the connection.
+    pub fn config(self, config: Config) -> Self {
+        Self { config: Arc::new(config), ..self }
+    }
+
+    /// How handlers run. Default [`Dispatch::InPlace`]. A limit counts for each connection by itself.
+    pub fn dispatch(self, dispatch: Dispatch) -> Self {
+        Self { dispatch, ..self }
+    }
+
+    /// How sockets are set up.
+    pub fn sockets(self, sockets: SocketOptions) -> Self {
+        Self { sockets, ..self }
+    }
+
+    /// The time for one attempt, TLS handshake included. Default 1 s.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// How often to try before giving up. Default 10; 0 counts as 1.
+    pub fn attempts(self, attempts: u32) -> Self {
+        Self { attempts, ..self }
+    }
+
+    /// The pause after the first failed attempt; each further one is twice as long. Default 10 ms.
+    pub fn pause(self, pause: Duration) -> Self {
+        Self { pause, ..self }
+    }
+
+    /// Connects to an address, such as `"tcp://localhost:7000"` or `"unix:/run/app.sock"`. The connection is served by
+    /// the current tokio runtime and closes when the handle and its clones are dropped.
+    pub async fn connect(&self, address: impl ToAddress) -> Result<Connection, ConnectError> {
+        let address = match address.to_address() {
+            Ok(address) => address,
+            Err(source) => return Err(ConnectError { address: Address::Unnamed, attempts: 0, source }),
+        };
+        let mut pause = self.pause;
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let source = match timeout(self.timeout, self.attempt(&address)).await {
+                Ok(Ok(connection)) => return Ok(connection),
+                Ok(Err(error)) => error,
+                Err(_) => io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {:?}", self.timeout)),
+            };
+            if attempts >= self.attempts {
+                return Err(ConnectError { address, attempts, source });
+            }
+            debug!(%address, error = %source, ?pause, "cannot connect, trying again after a pause");
+            sleep(pause).await;
+            pause *= 2;
+        }
+    }
+
+    /// Talks over a stream of the user's own. TLS comes on top if it is configured with a name.
+    pub async fn attach(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    ) -> Result<Connection, ConnectError> {
+        let wire = Wire::Other(Box::new(stream));
+        let started = timeout(self.timeout, self.start(wire, Address::Unnamed, Address::Unnamed)).await;
+        started.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(|source| ConnectError {
+            address: Address::Unnamed,
+            attempts: 1,
+            source,
+        })
+    }
+
+    async fn attempt(&self, address: &Address) -> io::Result<Connection> {
+        let (wire, local, _) = connect(address, &self.sockets).await?;
+        self.start(wire, local, address.clone()).await
+    }
+
+    async fn start(&self, wire: Wire, local: Address, peer: Address) -> io::Result<Connection> {
+        let (wire, identity) = match &self.secure {
+            None => (wire, None),
+            Some(secure) => secure.handshake(wire, &peer).await?,
+        };
+        let proto = proto::Connection::new(Role::Client, self.config.clone(), Instant::now().into_std());
+        let span = debug_span!("connection", %peer);
+        let shared = Arc::new(Shared::new(proto, self.config.clone(), local, peer, identity));
+        let scope = Scope::new(self.dispatch, usize::MAX);
+        tokio::spawn(drive(wire, Connection::new(shared.clone()), self.router.clone(), scope).instrument(span));
+        Ok(Connection::owning(shared))
+    }
+}
+
+impl<R> fmt::Debug for Client<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("timeout", &self.timeout)
+            .field("attempts", &self.attempts)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why there is no connection: the error of the last attempt.
+#[derive(Debug)]
+pub struct ConnectError {
+    address: Address,
+    attempts: u32,
+    source: io::Error,
+}
+
+impl ConnectError {
+    /// What kind of error the last attempt ended with.
+    pub fn kind(&self) -> io::ErrorKind {
+        self.source.kind()
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot connect to {} (attempts: {}): {}", self.address, self.attempts, self.source)
+    }
+}
+
+impl std::error::Error for ConnectError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}

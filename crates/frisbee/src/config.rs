@@ -1,0 +1,83 @@
+//! The limits and timers of one connection.
+
+use std::time::Duration;
+
+use crate::proto::HeaderFormat;
+
+/// Everything about a connection that can be set, with the defaults of the Go implementation where it has one.
+///
+/// ```
+/// use frisbee::Config;
+///
+/// let config = Config { content_len_max: 64 * 1024, ..Config::default() };
+/// assert_eq!(config.streams_max, 1024);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The header in front of every packet. `None`, the default: an accepting side finds out from the first bytes of
+    /// each connection and sends nothing before them; a connecting side writes [`HeaderFormat::Magic10`].
+    pub header: Option<HeaderFormat>,
+    /// The largest content accepted and sent, inclusive. Default 5 MiB. A peer that announces more is disconnected
+    /// before anything is reserved for it.
+    pub content_len_max: u32,
+    /// Bytes queued for writing at which senders wait and handlers of this connection are not given new packets.
+    /// Default 1 MiB. Exceeded by at most the packets that were on their way when it was reached.
+    pub outbox_len_max: usize,
+    /// Packets received while no handler may start, at which reading pauses. Default 1024. Their contents are bounded
+    /// by [`Config::backlog_len_max`].
+    pub backlog_max: usize,
+    /// Bytes of content received while no handler may start, at which reading pauses. Default 1 MiB, exceeded by at
+    /// most one packet.
+    pub backlog_len_max: usize,
+    /// Handlers of this connection that may be under way at once. Default 1024. At the limit, further packets wait.
+    pub handlers_max: usize,
+    /// Streams of this connection that may exist at once, ended ones that are still held included. Default 1024. A
+    /// peer that opens more finds them closed at once.
+    pub streams_max: usize,
+    /// Bytes that may wait in one stream to be read, 64 counted on top of each packet. Default 1 MiB. A stream that
+    /// goes over it is closed, because the wire has no way to slow down one stream. A single packet always fits.
+    pub stream_queue_len_max: usize,
+    /// Streams opened by the peer that may wait for [`accept_stream`]. Default 0: a new stream is refused, as the Go
+    /// implementation does without a stream handler.
+    ///
+    /// [`accept_stream`]: https://docs.rs/frisbee/latest/frisbee/struct.Connection.html#method.accept_stream
+    pub accept_backlog: usize,
+    /// Control packets (PING, PONG, reserved operations, closes of streams that answer nothing) a peer may send at
+    /// once. Default 1000. The allowance refills at a tenth of this per second, and by one with each packet that has
+    /// content.
+    pub control_burst: u32,
+    /// How often a PING is sent, traffic or not. Default 500 ms. `None` sends none; Go peers then need other traffic
+    /// at least every 5 s.
+    pub ping_interval: Option<Duration>,
+    /// How long a peer may be silent before it counts as dead. Default 5 s. `None` waits forever.
+    pub silence_max: Option<Duration>,
+    /// How long a write may make no progress before the connection is given up. Default 5 s.
+    pub write_stall_max: Duration,
+    /// How long a closing side waits for the peer to close as well, so that the last packets are not destroyed by a
+    /// reset. Default 1 s.
+    pub linger_max: Duration,
+    /// How long a TLS handshake may take. Default 10 s.
+    pub handshake_max: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            header: None,
+            content_len_max: 5 * 1024 * 1024,
+            outbox_len_max: 1024 * 1024,
+            backlog_max: 1024,
+            backlog_len_max: 1024 * 1024,
+            handlers_max: 1024,
+            streams_max: 1024,
+            stream_queue_len_max: 1024 * 1024,
+            accept_backlog: 0,
+            control_burst: 1000,
+            ping_interval: Some(Duration::from_millis(500)),
+            silence_max: Some(Duration::from_secs(5)),
+            write_stall_max: Duration::from_secs(5),
+            linger_max: Duration::from_secs(1),
+            handshake_max: Duration::from_secs(10),
+        }
+    }
+}

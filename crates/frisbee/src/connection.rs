@@ -1,0 +1,404 @@
+//! The handle that everybody holds: sending, streams, state, closing and takeover.
+
+use std::{
+    any::{Any, TypeId},
+    collections::{HashMap, VecDeque},
+    fmt,
+    future::{Future, poll_fn},
+    hash::{Hash, Hasher},
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Poll, Waker},
+};
+
+use tokio::sync::{Notify, oneshot};
+
+use crate::{
+    Address, CloseReason, Config, Packet, Raw, SendError, Stream,
+    proto::{self, OpenError, StreamKey},
+    secure::Identity,
+};
+
+/// A handle to one connection. Cheap to clone, and usable from any thread and task.
+///
+/// The handle that a client gets from connecting keeps the connection open: when it and its clones are gone, what was
+/// sent is written and the connection closes. The handles that routers see do not keep it open.
+#[derive(Clone)]
+pub struct Connection {
+    shared: Arc<Shared>,
+    _keep_open: Option<Arc<CloseOnDrop>>,
+}
+
+impl Connection {
+    /// Sends a packet, waiting while the outbox is full. Packets of one task arrive in order.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has sent the packet whole or not at all.
+    pub async fn send(&self, packet: Packet) -> Result<(), SendError> {
+        self.when_not_full(|core| core.proto.send(packet.clone())).await
+    }
+
+    /// Sends a packet unless the outbox is full.
+    pub fn try_send(&self, packet: Packet) -> Result<(), SendError> {
+        self.shared.try_push(|core| core.proto.send(packet))
+    }
+
+    /// Waits until the socket has taken everything sent before.
+    pub async fn flush(&self) -> Result<(), SendError> {
+        let (target, _) = self.shared.core().proto.progress();
+        self.shared
+            .wait_for(&self.shared.progress, |core| match core.proto.progress() {
+                (_, written) if written >= target => Some(Ok(())),
+                _ if core.proto.closed().is_some() => Some(Err(SendError::Closed)),
+                _ => None,
+            })
+            .await
+    }
+
+    /// Opens a stream with an id that is free. The peer learns of it by the first data sent.
+    pub fn open_stream(&self) -> Result<Stream, OpenError> {
+        let key = self.shared.core().proto.open_stream()?;
+        Ok(Stream::new(self.clone(), key))
+    }
+
+    /// Opens the stream with this id, for protocols that agree on ids in advance.
+    pub fn open_stream_with_id(&self, id: u16) -> Result<Stream, OpenError> {
+        let key = self.shared.core().proto.open_stream_with_id(id)?;
+        Ok(Stream::new(self.clone(), key))
+    }
+
+    /// The next stream that the peer opened, or `None` once the connection is closed. Needs
+    /// [`Config::accept_backlog`] and a router that does not serve streams itself.
+    pub async fn accept_stream(&self) -> Option<Stream> {
+        let key = self
+            .shared
+            .wait_for(&self.shared.changed, |core| match core.unaccepted.pop_front() {
+                Some(key) => Some(Some(key)),
+                None if core.proto.is_open() => None,
+                None => Some(None),
+            })
+            .await?;
+        Some(Stream::new(self.clone(), key))
+    }
+
+    /// This side's address.
+    pub fn local_addr(&self) -> &Address {
+        &self.shared.local
+    }
+
+    /// The peer's address.
+    pub fn peer_addr(&self) -> &Address {
+        &self.shared.peer
+    }
+
+    /// The limits and timers of the connection.
+    pub fn config(&self) -> &Config {
+        &self.shared.config
+    }
+
+    /// Attaches a value to the connection, in place of an earlier one of the same type.
+    pub fn set_state<T: Send + Sync + 'static>(&self, value: T) {
+        let mut core = self.shared.core();
+        core.states.retain(|state| (**state).type_id() != TypeId::of::<T>());
+        core.states.push(Arc::new(value));
+    }
+
+    /// The value of this type that was attached.
+    pub fn state<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
+        self.shared.core().states.iter().find_map(|state| state.clone().downcast().ok())
+    }
+
+    /// Starts closing: nothing more is read or taken for sending, and the connection ends when everything sent before
+    /// has arrived. Await [`closed`](Self::closed) to know when.
+    pub fn close(&self) {
+        self.shared.finish(CloseReason::Local);
+    }
+
+    /// Waits until the connection has ended, and says why.
+    pub async fn closed(&self) -> CloseReason {
+        self.shared.wait_for(&self.shared.changed, |core| core.ended.clone()).await
+    }
+
+    /// Why the connection ended, if it has.
+    pub fn close_reason(&self) -> Option<CloseReason> {
+        self.shared.core().ended.clone()
+    }
+
+    /// Whether packets are still taken for sending.
+    pub fn is_open(&self) -> bool {
+        self.shared.core().proto.is_open()
+    }
+
+    /// Ends frisbee on this side and gives the bytes back: the stream below, and every byte that was read from it and
+    /// not consumed. Takes effect with the call, so that nothing behind the packet being handled is taken for one.
+    /// Everything sent before is written first; nothing of frisbee follows it. The peer is not told: agree on the
+    /// change with packets, and let the side that changes second speak first.
+    ///
+    /// Handlers under way go on; their replies are dropped. If the future is dropped, so is the connection.
+    ///
+    /// ```
+    /// # async fn example(connection: frisbee::Connection) -> Result<(), Box<dyn std::error::Error>> {
+    /// use tokio::io::AsyncWriteExt;
+    ///
+    /// let mut raw = connection.takeover().await?;
+    /// raw.skip_heartbeats();
+    /// raw.write_all(b"no packets any more").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn takeover(&self) -> impl Future<Output = Result<Raw, CloseReason>> + Send + use<> {
+        let (sender, receiver) = oneshot::channel();
+        let mut core = self.shared.core();
+        if core.proto.is_open() {
+            core.taker = Some(sender);
+            drop(core);
+            self.shared.finish(CloseReason::TakenOver);
+        }
+        let connection = self.clone();
+        async move {
+            match receiver.await {
+                Ok(raw) => Ok(raw),
+                Err(_) => Err(connection.closed().await),
+            }
+        }
+    }
+
+    /// What went through the connection, and what it holds now.
+    pub fn metrics(&self) -> ConnectionMetrics {
+        let core = self.shared.core();
+        ConnectionMetrics {
+            counters: core.proto.counters(),
+            outbox_len: core.proto.queued_len(),
+            streams: core.proto.streams_len(),
+            handlers: core.handlers,
+        }
+    }
+
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, _keep_open: None }
+    }
+
+    /// The handle for the one who connected: the connection lasts as long as it.
+    pub(crate) fn owning(shared: Arc<Shared>) -> Self {
+        let guard = Arc::new(CloseOnDrop(shared.clone()));
+        Self { shared, _keep_open: Some(guard) }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Queues a stream for [`accept_stream`](Self::accept_stream), or closes it.
+    pub(crate) fn offer_stream(&self, stream: Stream) {
+        if self.shared.core().unaccepted.len() < self.shared.config.accept_backlog
+            && let Some(key) = stream.into_key()
+        {
+            self.shared.core().unaccepted.push_back(key);
+            self.shared.changed.notify_waiters();
+        }
+    }
+
+    pub(crate) async fn when_not_full(
+        &self,
+        mut push: impl FnMut(&mut Core) -> Result<(), SendError>,
+    ) -> Result<(), SendError> {
+        match self.shared.try_push(&mut push) {
+            Err(SendError::Full) => {}
+            done => return done,
+        }
+        loop {
+            let mut space = pin!(self.shared.progress.notified());
+            space.as_mut().enable();
+            match self.shared.try_push(&mut push) {
+                Err(SendError::Full) => space.await,
+                done => return done,
+            }
+        }
+    }
+}
+
+impl PartialEq for Connection {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+}
+
+impl Eq for Connection {}
+
+impl Hash for Connection {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.shared).hash(state);
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("peer", &self.shared.peer).finish_non_exhaustive()
+    }
+}
+
+/// A snapshot of one connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConnectionMetrics {
+    /// What went through so far.
+    pub counters: proto::Counters,
+    /// Bytes that wait to be written.
+    pub outbox_len: usize,
+    /// Streams that exist.
+    pub streams: usize,
+    /// Handlers under way that were not ready at once.
+    pub handlers: usize,
+}
+
+/// What the handles and the driver of one connection have in common.
+pub(crate) struct Shared {
+    core: Mutex<Core>,
+    /// Something was written.
+    progress: Notify,
+    /// The connection ended, or a stream can be accepted.
+    changed: Notify,
+    config: Arc<Config>,
+    local: Address,
+    peer: Address,
+}
+
+pub(crate) struct Core {
+    pub(crate) proto: proto::Connection,
+    /// The driver's waker, while it sleeps.
+    pub(crate) driver: Option<Waker>,
+    pub(crate) readers: HashMap<StreamKey, Waker>,
+    pub(crate) taker: Option<oneshot::Sender<Raw>>,
+    pub(crate) handlers: usize,
+    unaccepted: VecDeque<StreamKey>,
+    states: Vec<Arc<dyn Any + Send + Sync>>,
+    ended: Option<CloseReason>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        proto: proto::Connection,
+        config: Arc<Config>,
+        local: Address,
+        peer: Address,
+        identity: Identity,
+    ) -> Self {
+        let core = Core {
+            proto,
+            driver: None,
+            readers: HashMap::new(),
+            taker: None,
+            handlers: 0,
+            unaccepted: VecDeque::new(),
+            states: identity.into_iter().collect(),
+            ended: None,
+        };
+        Self { core: Mutex::new(core), progress: Notify::new(), changed: Notify::new(), config, local, peer }
+    }
+
+    pub(crate) fn addresses(&self) -> (&Address, &Address) {
+        (&self.local, &self.peer)
+    }
+
+    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
+        // Nothing that runs under the lock leaves the core half changed.
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the core and has the driver look at it.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Core) -> T) -> T {
+        let mut core = self.core();
+        let result = change(&mut core);
+        let driver = core.driver.take();
+        drop(core);
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+        result
+    }
+
+    pub(crate) fn drain(&self) {
+        self.change(|core| core.proto.drain());
+    }
+
+    pub(crate) fn finish(&self, reason: CloseReason) {
+        self.change(|core| core.proto.finish(reason));
+    }
+
+    pub(crate) fn fail(&self, reason: CloseReason) {
+        self.change(|core| core.proto.fail(reason));
+    }
+
+    pub(crate) fn notify_progress(&self) {
+        self.progress.notify_waiters();
+    }
+
+    /// The protocol is over: whoever waits for packets, space or streams learns of it.
+    pub(crate) fn release_waiters(&self) {
+        let readers = std::mem::take(&mut self.core().readers);
+        readers.into_values().for_each(Waker::wake);
+        self.progress.notify_waiters();
+        self.changed.notify_waiters();
+    }
+
+    /// The connection is gone, and this is why.
+    pub(crate) fn end(&self, reason: CloseReason) {
+        let mut core = self.core();
+        core.ended = Some(reason);
+        core.taker = None;
+        core.unaccepted.clear();
+        drop(core);
+        self.release_waiters();
+    }
+
+    fn try_push(&self, push: impl FnOnce(&mut Core) -> Result<(), SendError>) -> Result<(), SendError> {
+        let mut core = self.core();
+        if core.proto.is_open() && core.proto.is_full() {
+            return Err(SendError::Full);
+        }
+        push(&mut core)?;
+        let driver = core.driver.take();
+        drop(core);
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+        Ok(())
+    }
+
+    /// Looks at the core whenever `notify` says that it changed, until `look` has an answer.
+    async fn wait_for<T>(&self, notify: &Notify, mut look: impl FnMut(&mut Core) -> Option<T>) -> T {
+        loop {
+            let mut changed = pin!(notify.notified());
+            changed.as_mut().enable();
+            if let Some(answer) = look(&mut self.core()) {
+                return answer;
+            }
+            changed.await;
+        }
+    }
+
+    /// The next data of a stream.
+    pub(crate) async fn read_from(&self, key: StreamKey) -> Result<bytes::Bytes, proto::StreamEnd> {
+        poll_fn(|cx| {
+            let mut core = self.core();
+            match core.proto.read_from(key) {
+                Ok(Some(content)) => Poll::Ready(Ok(content)),
+                Ok(None) => {
+                    core.readers.insert(key, cx.waker().clone());
+                    Poll::Pending
+                }
+                Err(end) => Poll::Ready(Err(end)),
+            }
+        })
+        .await
+    }
+}
+
+struct CloseOnDrop(Arc<Shared>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.finish(CloseReason::Local);
+    }
+}

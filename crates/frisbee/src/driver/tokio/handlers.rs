@@ -1,0 +1,293 @@
+//! The handlers of one connection that are under way, in the mode its dispatch asks for.
+
+use std::{
+    any::Any,
+    future::{Future, poll_fn},
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use futures_util::stream::{FuturesUnordered, Stream as _};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::{JoinError, JoinSet},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Dispatch, Outcome, Packet, Stream};
+
+/// What the connections of one server, or the one connection of a client, share.
+#[derive(Clone)]
+pub(crate) struct Scope {
+    pub(crate) dispatch: Dispatch,
+    /// A permit for each handler that may be under way.
+    pub(crate) permits: Arc<Semaphore>,
+    /// Cancelled when everything has to end now.
+    pub(crate) cut: CancellationToken,
+}
+
+impl Scope {
+    pub(crate) fn new(dispatch: Dispatch, handlers_max: usize) -> Self {
+        let permits = match dispatch {
+            Dispatch::Limited(limit) => limit.get().min(handlers_max),
+            _ => handlers_max,
+        };
+        let permits = Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
+        Self { dispatch, permits, cut: CancellationToken::new() }
+    }
+}
+
+/// How a handler ended.
+pub(super) enum Finished {
+    Handler(Outcome),
+    Stream,
+    Panicked(Arc<str>),
+}
+
+/// The handlers of a connection, whatever the type of their futures.
+pub(super) trait Handling {
+    /// Handlers of packets that are under way.
+    fn len(&self) -> usize;
+
+    /// Whether nothing is under way, handlers of streams included.
+    fn is_idle(&self) -> bool;
+
+    /// Whether a handler may start. If not, the task is woken when one may.
+    fn poll_free(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+
+    /// Starts a handler, in place or as a task. `None` if it has to wait.
+    fn start(&mut self, cx: &mut Context<'_>, packet: Packet) -> Option<Finished>;
+
+    /// Starts the handler of a stream. One that is done at once never becomes a task.
+    fn start_stream(&mut self, cx: &mut Context<'_>, stream: Stream) -> Option<Finished>;
+
+    /// The next handler that ended.
+    fn poll_finished(&mut self, cx: &mut Context<'_>) -> Poll<Finished>;
+}
+
+/// The three ways into a router: a future for this task, one for a task of its own, and one for a stream.
+pub(super) struct Calls<P, D, S> {
+    pub(super) in_place: P,
+    pub(super) detached: D,
+    pub(super) stream: S,
+}
+
+pub(super) struct Handlers<F, P, D, S> {
+    calls: Calls<P, D, S>,
+    dispatch: Dispatch,
+    limit: usize,
+    /// Where the next handler is polled in place. Its allocation goes to the handler if that has to wait.
+    place: Option<Pin<Box<Option<F>>>>,
+    waiting: FuturesUnordered<InPlace<F>>,
+    tasks: JoinSet<Task>,
+    handler_tasks: usize,
+    permits: Permits,
+}
+
+enum Task {
+    Handler(Outcome),
+    Stream,
+}
+
+impl<F, P, D, S> Handlers<F, P, D, S>
+where
+    F: Future<Output = Outcome>,
+    P: Fn(Packet) -> F,
+{
+    pub(super) fn new(scope: &Scope, limit: usize, calls: Calls<P, D, S>) -> Self {
+        Self {
+            calls,
+            dispatch: scope.dispatch,
+            limit,
+            place: None,
+            waiting: FuturesUnordered::new(),
+            tasks: JoinSet::new(),
+            handler_tasks: 0,
+            permits: Permits { all: scope.permits.clone(), held: Vec::new(), acquiring: None },
+        }
+    }
+
+    /// Drops the handlers that are not tasks of their own.
+    pub(super) fn drop_waiting(&mut self) {
+        self.waiting.clear();
+        self.permits.keep(0);
+    }
+
+    fn start_in_place(&mut self, cx: &mut Context<'_>, packet: Packet) -> Option<Finished> {
+        let mut place = self.place.take().unwrap_or_else(|| Box::pin(None));
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            place.set(Some((self.calls.in_place)(packet)));
+            poll_in(&mut place, cx)
+        }));
+        match polled {
+            Ok(Poll::Ready(outcome)) => {
+                place.set(None);
+                self.place = Some(place);
+                Some(Finished::Handler(outcome))
+            }
+            Ok(Poll::Pending) => {
+                self.waiting.push(InPlace(place));
+                None
+            }
+            Err(panic) => Some(Finished::Panicked(message(&*panic))),
+        }
+    }
+
+    fn finished_task(&mut self, result: Result<Task, JoinError>) -> Finished {
+        match result {
+            Ok(Task::Handler(outcome)) => {
+                self.handler_tasks -= 1;
+                Finished::Handler(outcome)
+            }
+            Ok(Task::Stream) => Finished::Stream,
+            Err(error) => Finished::Panicked(match error.try_into_panic() {
+                Ok(panic) => message(&*panic),
+                Err(error) => error.to_string().into(),
+            }),
+        }
+    }
+}
+
+impl<F, P, D, S, DF, SF> Handling for Handlers<F, P, D, S>
+where
+    F: Future<Output = Outcome>,
+    P: Fn(Packet) -> F,
+    D: Fn(Packet) -> DF,
+    DF: Future<Output = Outcome> + Send + 'static,
+    S: Fn(Stream) -> SF,
+    SF: Future<Output = ()> + Send + 'static,
+{
+    fn len(&self) -> usize {
+        self.waiting.len() + self.handler_tasks
+    }
+
+    fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.tasks.is_empty()
+    }
+
+    fn poll_free(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let (limit, permits) = match self.dispatch {
+            Dispatch::Ordered => (1, self.len()),
+            Dispatch::InPlace => (self.limit, self.len()),
+            Dispatch::Spawned | Dispatch::Limited(_) => (self.limit, 1),
+        };
+        if self.len() < limit { self.permits.poll_hold(cx, permits) } else { Poll::Pending }
+    }
+
+    fn start(&mut self, cx: &mut Context<'_>, packet: Packet) -> Option<Finished> {
+        match self.dispatch {
+            Dispatch::InPlace | Dispatch::Ordered => self.start_in_place(cx, packet),
+            Dispatch::Spawned | Dispatch::Limited(_) => {
+                let (handler, permit) = ((self.calls.detached)(packet), self.permits.held.pop());
+                self.handler_tasks += 1;
+                self.tasks.spawn(async move {
+                    let outcome = handler.await;
+                    drop(permit);
+                    Task::Handler(outcome)
+                });
+                None
+            }
+        }
+    }
+
+    fn start_stream(&mut self, cx: &mut Context<'_>, stream: Stream) -> Option<Finished> {
+        let mut handler = Box::pin((self.calls.stream)(stream));
+        match catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(cx))) {
+            Ok(Poll::Ready(())) => {}
+            Ok(Poll::Pending) => {
+                self.tasks.spawn(async move {
+                    handler.await;
+                    Task::Stream
+                });
+            }
+            Err(panic) => return Some(Finished::Panicked(message(&*panic))),
+        }
+        None
+    }
+
+    fn poll_finished(&mut self, cx: &mut Context<'_>) -> Poll<Finished> {
+        if let Poll::Ready(Some(finished)) = Pin::new(&mut self.waiting).poll_next(cx) {
+            self.permits.keep(self.waiting.len());
+            return Poll::Ready(finished);
+        }
+        match ready!(self.tasks.poll_join_next(cx)) {
+            Some(result) => Poll::Ready(self.finished_task(result)),
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// Lets everything under way come to its end, which nobody hears of any more.
+pub(super) async fn finish(mut handlers: impl Handling, cut: &CancellationToken) {
+    let rest = poll_fn(|cx| {
+        while !handlers.is_idle() {
+            // A handler that panics now has nobody left to disturb.
+            let _ = ready!(handlers.poll_finished(cx));
+        }
+        Poll::Ready(())
+    });
+    cut.run_until_cancelled(rest).await;
+}
+
+/// A handler that was polled in place and has to wait.
+struct InPlace<F>(Pin<Box<Option<F>>>);
+
+impl<F: Future<Output = Outcome>> Future for InPlace<F> {
+    type Output = Finished;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Finished> {
+        match catch_unwind(AssertUnwindSafe(|| poll_in(&mut self.0, cx))) {
+            Ok(polled) => polled.map(Finished::Handler),
+            Err(panic) => Poll::Ready(Finished::Panicked(message(&*panic))),
+        }
+    }
+}
+
+fn poll_in<F: Future<Output = Outcome>>(place: &mut Pin<Box<Option<F>>>, cx: &mut Context<'_>) -> Poll<Outcome> {
+    place.as_mut().as_pin_mut().expect("a handler stays in its place until it is done").poll(cx)
+}
+
+/// The permits of one connection, out of those of its scope.
+struct Permits {
+    all: Arc<Semaphore>,
+    held: Vec<OwnedSemaphorePermit>,
+    acquiring: Option<Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Send>>>,
+}
+
+impl Permits {
+    /// Waits until so many are held.
+    fn poll_hold(&mut self, cx: &mut Context<'_>, count: usize) -> Poll<()> {
+        while self.held.len() < count {
+            if self.acquiring.is_none()
+                && let Ok(permit) = self.all.clone().try_acquire_owned()
+            {
+                self.held.push(permit);
+                continue;
+            }
+            let all = &self.all;
+            let acquiring = self.acquiring.get_or_insert_with(|| {
+                let all = all.clone();
+                Box::pin(async move { all.acquire_owned().await.ok() })
+            });
+            let permit = ready!(acquiring.as_mut().poll(cx));
+            self.acquiring = None;
+            self.held.extend(permit);
+        }
+        Poll::Ready(())
+    }
+
+    /// Gives back what is held beyond so many.
+    fn keep(&mut self, count: usize) {
+        self.held.truncate(count);
+        if self.held.len() == count {
+            self.acquiring = None;
+        }
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> Arc<str> {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message").into()
+}

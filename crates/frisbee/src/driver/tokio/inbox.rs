@@ -1,0 +1,117 @@
+//! Where received bytes go, so that contents can be slices of it and idle connections hold none of it.
+//!
+//! Small packets are read into a chunk. A connection that waits for input holds no chunk: it hands it on to the next
+//! connection of its thread. A content that does not fit a chunk gets a buffer of its own, which grows as its bytes
+//! arrive and holds nothing else; so a slice that somebody keeps pins one chunk or itself.
+
+use std::{
+    cell::Cell,
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::{BufMut, BytesMut};
+use tokio_util::io::poll_read_buf;
+
+use super::Wire;
+
+/// The bytes of one connection that were read and not consumed.
+#[derive(Default)]
+pub(super) struct Inbox {
+    pub(super) bytes: BytesMut,
+    /// Whether `bytes` is the buffer of one large content.
+    is_large: bool,
+    /// The last buffer of a large content, kept because the next may be as large.
+    large: BytesMut,
+    large_is_idle: bool,
+}
+
+impl Inbox {
+    /// Reads once. `content_len` is the length of the content whose first part is here, if there is one.
+    pub(super) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        wire: &mut Wire,
+        content_len: usize,
+    ) -> Poll<io::Result<usize>> {
+        let room = if content_len > CHUNK_LEN { self.large_room(content_len) } else { self.chunk_room(content_len) };
+        let read = poll_read_buf(Pin::new(wire), cx, &mut (&mut self.bytes).limit(room));
+        if read.is_pending() {
+            self.pass_on();
+        }
+        read
+    }
+
+    /// Lets go of a large buffer that was not used since this was called last.
+    pub(super) fn release(&mut self) {
+        if self.large_is_idle {
+            self.large = BytesMut::new();
+        }
+        self.large_is_idle = true;
+    }
+
+    fn chunk_room(&mut self, content_len: usize) -> usize {
+        if self.is_large {
+            self.large = std::mem::take(&mut self.bytes);
+            self.is_large = false;
+        }
+        let missing = content_len.saturating_sub(self.bytes.len());
+        let wanted = missing.max(READ_LEN_MIN.min(CHUNK_LEN - self.bytes.len().min(CHUNK_LEN)));
+        if self.bytes.capacity() - self.bytes.len() < wanted && !self.bytes.try_reclaim(wanted) {
+            let mut chunk = SPARE.take().unwrap_or_else(|| BytesMut::with_capacity(CHUNK_LEN));
+            chunk.extend_from_slice(&self.bytes);
+            chunk.reserve(wanted);
+            self.bytes = chunk;
+        }
+        self.bytes.capacity() - self.bytes.len()
+    }
+
+    fn large_room(&mut self, content_len: usize) -> usize {
+        self.large_is_idle = false;
+        let here = self.bytes.len();
+        if !self.is_large {
+            let mut large = std::mem::take(&mut self.large);
+            if !large.try_reclaim(content_len) {
+                large = BytesMut::with_capacity(content_len.min(GROW_LEN_MIN));
+            }
+            large.extend_from_slice(&self.bytes);
+            self.bytes.clear();
+            self.pass_on();
+            self.bytes = large;
+            self.is_large = true;
+        }
+        let missing = content_len - here;
+        if self.bytes.capacity() == here {
+            // Never more than a few times what has really arrived.
+            self.bytes.reserve(missing.min((3 * here).max(GROW_LEN_MIN)));
+        }
+        missing.min(self.bytes.capacity() - here)
+    }
+
+    /// Leaves the chunk to the next connection of this thread, keeping only what is left in it.
+    fn pass_on(&mut self) {
+        if self.is_large || self.bytes.len() > KEEP_LEN_MAX || self.bytes.capacity() == 0 {
+            return;
+        }
+        let rest = BytesMut::from(&self.bytes[..]);
+        let mut chunk = std::mem::replace(&mut self.bytes, rest);
+        chunk.clear();
+        if chunk.try_reclaim(CHUNK_LEN) {
+            SPARE.set(Some(chunk));
+        }
+    }
+}
+
+thread_local! {
+    static SPARE: Cell<Option<BytesMut>> = const { Cell::new(None) };
+}
+
+/// Small enough to be pinned by one packet, large enough for hundreds.
+const CHUNK_LEN: usize = 16 * 1024;
+/// A read is not worth its system call with less room.
+const READ_LEN_MIN: usize = 4 * 1024;
+/// The first step of a buffer that grows.
+const GROW_LEN_MIN: usize = 64 * 1024;
+/// A rest of a packet up to this length is copied out of its chunk while the connection waits for more.
+const KEEP_LEN_MAX: usize = 1024;

@@ -1,0 +1,446 @@
+//! Drives a connection on tokio: one task owns the socket, both directions of it, and the handlers.
+
+mod handlers;
+mod inbox;
+mod listener;
+mod wire;
+
+use std::{
+    collections::VecDeque,
+    future::{Future, poll_fn},
+    io::{self, IoSlice},
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::{Buf, BytesMut};
+use tokio::{
+    io::{AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    time::{Instant, Sleep, sleep_until, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, warn};
+
+pub(crate) use self::{
+    handlers::Scope,
+    listener::{Bound, Listener, connect},
+    wire::Wire,
+};
+use self::{
+    handlers::{Calls, Finished, Handlers, Handling},
+    inbox::Inbox,
+};
+use crate::{
+    CloseReason, Connection, Outcome, Packet, ProtocolError, Raw, Router, SendError, Stream,
+    connection::{Core, Shared},
+    proto::{COPY_LEN_MAX, Event, HeaderFormat, Transmit},
+};
+
+/// Runs a connection from its first byte to the end of its last handler.
+pub(crate) async fn drive<R: Router>(wire: Wire, connection: Connection, router: Arc<R>, scope: Scope) {
+    debug!("connection opened");
+    let hook = |call: &dyn Fn()| {
+        if catch_unwind(AssertUnwindSafe(call)).is_err() {
+            error!("a hook of the router panicked");
+            connection.shared().finish(CloseReason::HandlerPanicked("in a hook".into()));
+        }
+    };
+    hook(&|| router.opened(&connection));
+
+    let calls = Calls {
+        in_place: |packet| router.route(packet, &connection),
+        detached: |packet| {
+            let (router, connection) = (router.clone(), connection.clone());
+            async move { router.route(packet, &connection).await }
+        },
+        stream: |stream| {
+            let (router, connection) = (router.clone(), connection.clone());
+            async move { router.stream(stream, &connection).await }
+        },
+    };
+    let shared = connection.shared();
+    let mut handlers = Handlers::new(&scope, connection.config().handlers_max, calls);
+    let mut driver = Driver::new(wire, &connection);
+    let reason = poll_fn(|cx| driver.poll(cx, &mut handlers)).await;
+    shared.release_waiters();
+    if !matches!(reason, CloseReason::TakenOver) {
+        handlers.drop_waiting();
+    }
+    driver.leave(&reason, &scope.cut).await;
+    debug!(%reason, "connection closed");
+    shared.end(reason.clone());
+    hook(&|| router.closed(&connection, &reason));
+    handlers::finish(handlers, &scope.cut).await;
+}
+
+struct Driver<'a> {
+    wire: Wire,
+    inbox: Inbox,
+    batch: Transmit,
+    connection: &'a Connection,
+    shared: &'a Shared,
+    /// Packets that no handler may start on yet.
+    backlog: VecDeque<Packet>,
+    backlog_len: usize,
+    /// What the peer's input ended with, due when the backlog is through.
+    end: Option<End>,
+    is_reading: bool,
+    needs_flush: bool,
+    sleep: Pin<Box<Sleep>>,
+    /// How many packets had been queued when the driver went to sleep.
+    packets_before: u64,
+    /// How many packets the handles queued during the last sleep in which they did.
+    crowd: u64,
+    deferred: bool,
+}
+
+/// How a peer's input ends.
+enum End {
+    Closed,
+    Broken(ProtocolError),
+}
+
+impl<'a> Driver<'a> {
+    fn new(wire: Wire, connection: &'a Connection) -> Self {
+        let shared = connection.shared();
+        let first_timeout = shared.core().proto.poll_timeout().map_or_else(far_future, Instant::from_std);
+        Self {
+            wire,
+            inbox: Inbox::default(),
+            batch: Transmit::default(),
+            connection,
+            shared,
+            backlog: VecDeque::new(),
+            backlog_len: 0,
+            end: None,
+            is_reading: true,
+            needs_flush: false,
+            sleep: Box::pin(sleep_until(first_timeout)),
+            packets_before: 0,
+            crowd: 0,
+            deferred: false,
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, handlers: &mut impl Handling) -> Poll<CloseReason> {
+        if self.defers_to_senders(cx) {
+            return Poll::Pending;
+        }
+        let now = Instant::now();
+        self.poll_timer(cx, now);
+        for _ in 0..ROUNDS_MAX {
+            let mut is_busy = false;
+            while let Poll::Ready(finished) = handlers.poll_finished(cx) {
+                self.settle(finished);
+                is_busy = true;
+            }
+            is_busy |= self.start_backlog(cx, handlers);
+            is_busy |= self.poll_input(cx, now, handlers);
+            is_busy |= self.poll_output(cx, now);
+            if let Some(reason) = self.shared.core().proto.closed() {
+                return Poll::Ready(reason.clone());
+            }
+            if !is_busy && self.sleep(cx, handlers.len()) {
+                return Poll::Pending;
+            }
+        }
+        // Enough for one turn: the other connections of this thread come first.
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// When several tasks sent during the last sleep, the others that are ready to run get to add their packets to the
+    /// batch before it is written. A lone sender is not made to wait.
+    fn defers_to_senders(&mut self, cx: &Context<'_>) -> bool {
+        let mut core = self.shared.core();
+        core.driver = None;
+        let sent = core.proto.progress().0 - self.packets_before;
+        drop(core);
+        if sent > 0 && self.crowd > 1 && !self.deferred {
+            self.deferred = true;
+            cx.waker().wake_by_ref();
+            return true;
+        }
+        if sent > 0 {
+            self.crowd = sent;
+        }
+        self.deferred = false;
+        false
+    }
+
+    fn poll_timer(&mut self, cx: &mut Context<'_>, now: Instant) {
+        while self.sleep.as_mut().poll(cx).is_ready() {
+            let mut core = self.shared.core();
+            core.proto.handle_timeout(now.into_std());
+            let next = core.proto.poll_timeout().map_or_else(far_future, Instant::from_std);
+            drop(core);
+            // The deadline of a moment ago may be due in this very moment again.
+            self.sleep.as_mut().reset(next.max(now + MOMENT));
+            self.release();
+        }
+    }
+
+    /// Gives back memory that a quiet connection does not need.
+    fn release(&mut self) {
+        self.batch.release();
+        self.inbox.release();
+        for packet in &mut self.backlog {
+            if packet.content.len() < COPY_LEN_MAX {
+                *packet = packet.clone().detached();
+            }
+        }
+    }
+
+    /// Starts handlers on packets that waited, as far as they may, and then ends what the peer ended.
+    fn start_backlog(&mut self, cx: &mut Context<'_>, handlers: &mut impl Handling) -> bool {
+        let mut is_busy = false;
+        while !self.backlog.is_empty() && self.takes_packets() && handlers.poll_free(cx).is_ready() {
+            if let Some(packet) = self.backlog.pop_front() {
+                self.backlog_len -= packet.content.len();
+                self.start(cx, packet, handlers);
+                is_busy = true;
+            }
+        }
+        let is_through = self.backlog.is_empty();
+        match &self.end {
+            Some(End::Broken(error)) if is_through && handlers.poll_free(cx).is_ready() => {
+                self.shared.finish(CloseReason::Protocol(error.clone()));
+            }
+            Some(End::Closed) if is_through && handlers.is_idle() => self.shared.finish(CloseReason::Peer),
+            None if is_through && handlers.is_idle() && self.shared.core().proto.is_draining() => {
+                self.shared.finish(CloseReason::Shutdown);
+            }
+            _ => {}
+        }
+        is_busy
+    }
+
+    /// Whether handlers may be given packets: not when their replies would have nowhere to go.
+    fn takes_packets(&self) -> bool {
+        let core = self.shared.core();
+        core.proto.is_open() && !core.proto.is_full()
+    }
+
+    fn start(&mut self, cx: &mut Context<'_>, packet: Packet, handlers: &mut impl Handling) {
+        if let Some(finished) = handlers.start(cx, packet) {
+            self.settle(finished);
+        }
+    }
+
+    /// Does what the end of a handler asks for.
+    fn settle(&mut self, finished: Finished) {
+        match finished {
+            Finished::Handler(Outcome::Nothing) | Finished::Stream => {}
+            Finished::Handler(Outcome::Reply(packet)) => self.reply(packet),
+            Finished::Handler(Outcome::Close) => self.shared.finish(CloseReason::Local),
+            Finished::Handler(Outcome::ReplyAndClose(packet)) => {
+                self.reply(packet);
+                self.shared.finish(CloseReason::Local);
+            }
+            Finished::Panicked(message) => {
+                error!(%message, "a handler panicked");
+                self.shared.finish(CloseReason::HandlerPanicked(message));
+            }
+        }
+    }
+
+    fn reply(&mut self, packet: Packet) {
+        let sent = self.shared.core().proto.send(packet);
+        if let Err(SendError::ContentTooLarge { len, limit }) = sent {
+            warn!(len, limit, "a reply is larger than the connection carries");
+            self.shared.finish(CloseReason::ReplyTooLarge { len, limit });
+        }
+    }
+
+    /// Reads once and starts handlers on what came. Whether anything came.
+    fn poll_input(&mut self, cx: &mut Context<'_>, now: Instant, handlers: &mut impl Handling) -> bool {
+        if self.end.is_some() {
+            return false;
+        }
+        // What was left undecoded for want of room goes first.
+        let mut is_busy = !self.inbox.bytes.is_empty() && self.handle_input(cx, now, handlers);
+        let Some(content_len) = self.may_read(now) else { return is_busy };
+        match self.inbox.poll_read(cx, &mut self.wire, content_len) {
+            Poll::Ready(Ok(0)) => {
+                self.end = Some(End::Closed);
+                self.shared.core().proto.set_reading(now.into_std(), false);
+                is_busy = true;
+            }
+            Poll::Ready(Ok(len)) => {
+                self.shared.core().proto.handle_received(now.into_std(), len);
+                self.handle_input(cx, now, handlers);
+                is_busy = true;
+            }
+            Poll::Ready(Err(error)) => self.shared.fail(CloseReason::Io(Arc::new(error))),
+            Poll::Pending => {}
+        }
+        is_busy
+    }
+
+    /// Reading pauses while there is no room for what it would bring. The length of the content under way if not.
+    fn may_read(&mut self, now: Instant) -> Option<usize> {
+        let mut core = self.shared.core();
+        let config = core.proto.config();
+        let has_room = self.backlog.len() < config.backlog_max && self.backlog_len < config.backlog_len_max;
+        let may_read = has_room && !core.proto.is_full() && core.proto.is_open();
+        if may_read != self.is_reading {
+            self.is_reading = may_read;
+            core.proto.set_reading(now.into_std(), may_read);
+        }
+        may_read.then(|| core.proto.content_len())
+    }
+
+    /// Decodes what was read, as far as there is room for it. Whether anything was.
+    fn handle_input(&mut self, cx: &mut Context<'_>, now: Instant, handlers: &mut impl Handling) -> bool {
+        let before = self.inbox.bytes.len();
+        loop {
+            let mut core = self.shared.core();
+            let config = core.proto.config();
+            let has_room = self.backlog.len() < config.backlog_max && self.backlog_len < config.backlog_len_max;
+            if !has_room || core.proto.is_full() {
+                break;
+            }
+            match core.proto.handle_input(now.into_std(), &mut self.inbox.bytes) {
+                Ok(Some(Event::Packet(packet))) => {
+                    drop(core);
+                    if self.backlog.is_empty() && handlers.poll_free(cx).is_ready() {
+                        self.start(cx, packet, handlers);
+                    } else {
+                        self.backlog_len += packet.content.len();
+                        self.backlog.push_back(packet);
+                    }
+                }
+                Ok(Some(Event::StreamOpened(key))) => {
+                    drop(core);
+                    let stream = Stream::new(self.connection.clone(), key);
+                    if let Some(panicked) = handlers.start_stream(cx, stream) {
+                        self.settle(panicked);
+                    }
+                }
+                Ok(Some(Event::StreamReadable(key))) => wake_reader(&mut core, key),
+                Ok(None) => break,
+                Err(error) => {
+                    warn!(%error, "the peer broke the protocol");
+                    core.proto.set_reading(now.into_std(), false);
+                    self.end = Some(End::Broken(error));
+                    return true;
+                }
+            }
+        }
+        self.inbox.bytes.len() < before
+    }
+
+    /// Writes what there is to write, as far as the socket takes it. Whether it took anything.
+    fn poll_output(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
+        let mut is_busy = false;
+        loop {
+            if !self.batch.has_remaining() && !self.shared.core().proto.poll_transmit(now.into_std(), &mut self.batch) {
+                break;
+            }
+            match poll_write(&mut self.wire, cx, &self.batch) {
+                Poll::Ready(Ok(len)) => {
+                    is_busy = true;
+                    self.needs_flush = true;
+                    self.shared.core().proto.handle_written(now.into_std(), len, &mut self.batch);
+                    if !self.batch.has_remaining() {
+                        self.shared.notify_progress();
+                    }
+                }
+                Poll::Ready(Err(error)) => {
+                    self.shared.fail(CloseReason::Io(Arc::new(error)));
+                    return true;
+                }
+                Poll::Pending => return is_busy,
+            }
+        }
+        if self.needs_flush && Pin::new(&mut self.wire).poll_flush(cx).is_ready() {
+            self.needs_flush = false;
+        }
+        is_busy
+    }
+
+    /// Goes to sleep, unless something came up that no waker announces.
+    fn sleep(&mut self, cx: &Context<'_>, handlers: usize) -> bool {
+        let mut core = self.shared.core();
+        core.handlers = handlers;
+        let can_write = core.proto.has_output() && !self.batch.has_remaining() && core.proto.format().is_some();
+        if can_write || core.proto.closed().is_some() {
+            return false;
+        }
+        self.packets_before = core.proto.progress().0;
+        core.driver = Some(cx.waker().clone());
+        true
+    }
+
+    /// Parts with the socket in the way the reason asks for.
+    async fn leave(self, reason: &CloseReason, cut: &CancellationToken) {
+        match reason {
+            CloseReason::TakenOver => self.hand_over().await,
+            CloseReason::Peer | CloseReason::Silent { .. } | CloseReason::WriteStalled { .. } | CloseReason::Io(_) => {}
+            _ => {
+                let limit = self.shared.core().proto.config().linger_max;
+                // However it ends: the connection is over.
+                let _ = cut.run_until_cancelled(timeout(limit, linger(self.wire))).await;
+            }
+        }
+    }
+
+    async fn hand_over(mut self) {
+        let limit = self.shared.core().proto.config().write_stall_max;
+        // A failure shows up again as soon as the new owner uses the stream.
+        let _ = timeout(limit, self.wire.flush()).await;
+        let mut core = self.shared.core();
+        core.proto.undo_input(self.backlog.drain(..), &mut self.inbox.bytes);
+        let Some(taker) = core.taker.take() else { return };
+        let format = core.proto.format().unwrap_or(HeaderFormat::Magic10);
+        drop(core);
+        let unread = self.inbox.bytes.freeze();
+        let (local, peer) = self.shared.addresses();
+        // A taker that went away has given up the connection.
+        let _ = taker.send(Raw::new(self.wire, unread, format, local.clone(), peer.clone()));
+    }
+}
+
+fn wake_reader(core: &mut Core, key: crate::proto::StreamKey) {
+    if let Some(reader) = core.readers.remove(&key) {
+        reader.wake();
+    }
+}
+
+fn poll_write(wire: &mut Wire, cx: &mut Context<'_>, batch: &Transmit) -> Poll<io::Result<usize>> {
+    let wire = Pin::new(wire);
+    let written = if wire.is_write_vectored() {
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let count = batch.chunks_vectored(&mut slices);
+        wire.poll_write_vectored(cx, &slices[..count])
+    } else {
+        wire.poll_write(cx, batch.chunk())
+    };
+    match written {
+        Poll::Ready(Ok(0)) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+        written => written,
+    }
+}
+
+/// Closes the writing half and waits for the peer to do the same. Closing a socket with unread input would reset it,
+/// and the reset could overtake the last packets.
+async fn linger(mut wire: Wire) -> io::Result<()> {
+    wire.shutdown().await?;
+    let mut discarded = BytesMut::with_capacity(LINGER_READ_LEN);
+    while wire.read_buf(&mut discarded).await? > 0 {
+        discarded.clear();
+    }
+    Ok(())
+}
+
+fn far_future() -> Instant {
+    Instant::now() + std::time::Duration::from_secs(365 * 24 * 3600)
+}
+
+/// Reads and writes in one turn of a connection.
+const ROUNDS_MAX: usize = 8;
+const SLICES_MAX: usize = 64;
+const LINGER_READ_LEN: usize = 4 * 1024;
+const MOMENT: std::time::Duration = std::time::Duration::from_millis(1);

@@ -1,0 +1,183 @@
+//! What can go wrong, one type for each question a caller can ask.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use crate::proto::{OpenError, StreamEnd};
+
+/// The rule of the wire format that a peer broke.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProtocolError {
+    /// A packet did not start with the magic number.
+    BadMagic {
+        /// The two bytes in its place.
+        found: u16,
+    },
+    /// The peer announced more content than this side accepts.
+    ContentTooLarge {
+        /// What it announced.
+        announced: u32,
+        /// [`Config::content_len_max`](crate::Config::content_len_max).
+        limit: u32,
+    },
+    /// A PING or PONG announced content.
+    HeartbeatWithContent {
+        /// What it announced.
+        announced: u32,
+    },
+    /// The peer sent control packets faster than [`Config::control_burst`](crate::Config::control_burst) allows.
+    ControlFlood {
+        /// The configured burst.
+        burst: u32,
+    },
+}
+
+impl fmt::Display for ProtocolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BadMagic { found } => {
+                write!(f, "packet starts with {found:#06x} instead of the magic number 0x000f")
+            }
+            Self::ContentTooLarge { announced, limit } => {
+                write!(f, "packet announces {announced} bytes of content, the limit is {limit} (content_len_max)")
+            }
+            Self::HeartbeatWithContent { announced } => {
+                write!(f, "heartbeat announces {announced} bytes of content, it must have none")
+            }
+            Self::ControlFlood { burst } => {
+                write!(f, "more control packets than the allowance of {burst} (control_burst)")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ProtocolError {}
+
+/// Why a connection ended.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum CloseReason {
+    /// This side closed it, by its handle or by the outcome of a handler.
+    Local,
+    /// The peer closed it, or its half of it.
+    Peer,
+    /// The server it belonged to shut down.
+    Shutdown,
+    /// The bytes were taken over from frisbee on this side.
+    TakenOver,
+    /// Nothing arrived for too long.
+    Silent {
+        /// [`Config::silence_max`](crate::Config::silence_max).
+        limit: Duration,
+    },
+    /// The peer did not read, so nothing could be written for too long.
+    WriteStalled {
+        /// [`Config::write_stall_max`](crate::Config::write_stall_max).
+        limit: Duration,
+    },
+    /// The peer broke a rule of the wire format.
+    Protocol(ProtocolError),
+    /// A handler of this side panicked with this message.
+    HandlerPanicked(Arc<str>),
+    /// A handler of this side replied with more content than the connection carries, so its caller cannot be answered.
+    ReplyTooLarge {
+        /// Bytes of content.
+        len: usize,
+        /// [`Config::content_len_max`](crate::Config::content_len_max).
+        limit: u32,
+    },
+    /// The TLS handshake failed.
+    Handshake(Arc<std::io::Error>),
+    /// The socket failed.
+    Io(Arc<std::io::Error>),
+}
+
+impl fmt::Display for CloseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local => f.write_str("closed by this side"),
+            Self::Peer => f.write_str("closed by the peer"),
+            Self::Shutdown => f.write_str("the server shut down"),
+            Self::TakenOver => f.write_str("taken over as a raw connection"),
+            Self::Silent { limit } => write!(f, "nothing received for {limit:?} (silence_max)"),
+            Self::WriteStalled { limit } => write!(f, "the peer took nothing for {limit:?} (write_stall_max)"),
+            Self::Protocol(error) => write!(f, "the peer broke the protocol: {error}"),
+            Self::HandlerPanicked(message) => write!(f, "a handler panicked: {message}"),
+            Self::ReplyTooLarge { len, limit } => {
+                write!(f, "a handler replied with {len} bytes of content, the limit is {limit} (content_len_max)")
+            }
+            Self::Handshake(error) => write!(f, "TLS handshake failed: {error}"),
+            Self::Io(error) => write!(f, "connection failed: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for CloseReason {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Protocol(error) => Some(error),
+            Self::Io(error) | Self::Handshake(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// Why a packet was not taken for sending.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SendError {
+    /// The connection is closed or closing; nothing more is sent on it.
+    Closed,
+    /// The stream ended.
+    StreamEnded(StreamEnd),
+    /// Only from the `try_` methods: the outbox is full, wait and try again.
+    Full,
+    /// The content is larger than the connection carries. Nothing was sent and the connection stays.
+    ContentTooLarge {
+        /// Bytes of content.
+        len: usize,
+        /// [`Config::content_len_max`](crate::Config::content_len_max).
+        limit: u32,
+    },
+    /// Data of a stream must not be empty: on the wire, that closes the stream.
+    EmptyStreamData,
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("the connection is closed"),
+            Self::StreamEnded(end) => end.fmt(f),
+            Self::Full => f.write_str("the outbox is full (outbox_len_max)"),
+            Self::ContentTooLarge { len, limit } => {
+                write!(f, "{len} bytes of content, the limit is {limit} (content_len_max)")
+            }
+            Self::EmptyStreamData => f.write_str("data of a stream must not be empty"),
+        }
+    }
+}
+
+impl std::error::Error for SendError {}
+
+impl fmt::Display for StreamEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Closed => "the stream was closed by this side",
+            Self::ClosedByPeer => "the stream was closed by the peer",
+            Self::Overflow => "the stream was closed because too much waited to be read (stream_queue_len_max)",
+            Self::ConnectionClosed => "the connection of the stream ended",
+        })
+    }
+}
+
+impl std::error::Error for StreamEnd {}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooManyStreams { limit } => write!(f, "there are {limit} streams already (streams_max)"),
+            Self::IdInUse => f.write_str("a stream with this id is open"),
+            Self::ConnectionClosed => f.write_str("the connection is closed"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}

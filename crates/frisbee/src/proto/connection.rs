@@ -1,0 +1,508 @@
+//! One side of a connection: what to make of input, what to write, when to give up.
+
+use std::{sync::Arc, time::Instant};
+
+use bytes::{Bytes, BytesMut};
+
+use super::{
+    budget::Budget,
+    decoder::{Decoder, Frame},
+    header::{Header, HeaderFormat, Kind},
+    heartbeat::{Beat, Heartbeat},
+    outbox::{Outbox, Transmit},
+    streams::{OpenError, Received, StreamEnd, StreamKey, Streams},
+};
+use crate::{CloseReason, Config, Packet, ProtocolError, SendError};
+
+/// Which side of the connection this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The side that connected.
+    Client,
+    /// The side that accepted.
+    Server,
+}
+
+/// One side of a frisbee connection: bytes and time go in, events and bytes come out.
+///
+/// After any `handle_*` and any wish of the user, call [`poll_transmit`](Self::poll_transmit) until it has nothing more
+/// and write what it gave; then wait for input, for the user, or for [`poll_timeout`](Self::poll_timeout).
+///
+/// ```
+/// use std::{sync::Arc, time::Instant};
+///
+/// use bytes::{Buf, BytesMut};
+/// use frisbee::{Config, Operation, Packet, proto::{Connection, Event, Role, Transmit}};
+///
+/// let (now, config) = (Instant::now(), Arc::new(Config::default()));
+/// let mut client = Connection::new(Role::Client, config.clone(), now);
+/// let mut server = Connection::new(Role::Server, config, now);
+/// let packet = Packet::new(7, Operation::new(20).unwrap(), "hello");
+/// client.send(packet.clone())?;
+///
+/// let (mut wire, mut batch) = (BytesMut::new(), Transmit::default());
+/// while client.poll_transmit(now, &mut batch) {
+///     wire.extend_from_slice(batch.chunk());
+///     client.handle_written(now, batch.chunk().len(), &mut batch);
+/// }
+/// assert_eq!(server.handle_input(now, &mut wire)?, Some(Event::Packet(packet)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Connection {
+    config: Arc<Config>,
+    state: State,
+    decoder: Decoder,
+    outbox: Outbox,
+    heartbeat: Heartbeat,
+    streams: Streams,
+    budget: Budget,
+    /// Since when a batch has been handed out without any of it being written.
+    stalled: Option<Instant>,
+    written: u64,
+    /// How many packets of streams were sent for which the peer has not sent a close. Each may cause one.
+    closes_expected: u64,
+    counters: Counters,
+}
+
+/// ```text
+///   Open ──drain()──▶ Draining ──finish()──▶ Finishing ──all written──▶ Closed
+///     ├──────────────finish()──────────────────▲                         ▲
+///     └──any──fail()─────────────────────────────────────────────────────┘
+/// ```
+#[derive(Debug)]
+enum State {
+    Open,
+    /// Handlers under way may still send; the peer gets no new handler.
+    Draining,
+    /// What was sent is being written, nothing is read or taken for sending.
+    Finishing(CloseReason),
+    Closed(CloseReason),
+}
+
+/// What input meant, for those above the protocol.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A packet for a handler.
+    Packet(Packet),
+    /// The peer opened a stream; its first data can be read.
+    StreamOpened(StreamKey),
+    /// The stream has something to read, or ended.
+    StreamReadable(StreamKey),
+}
+
+/// What went through a connection so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Packets received, of every kind.
+    pub packets_in: u64,
+    /// Packets taken for sending, heartbeats not counted.
+    pub packets_out: u64,
+    /// Bytes received.
+    pub bytes_in: u64,
+    /// Bytes written.
+    pub bytes_out: u64,
+    /// Reads that brought something.
+    pub batches_in: u64,
+    /// Batches handed to the socket.
+    pub batches_out: u64,
+    /// Packets dropped because their operation is reserved or because the connection was draining.
+    pub dropped: u64,
+    /// Streams refused or closed because a limit was reached.
+    pub streams_refused: u64,
+}
+
+impl std::ops::AddAssign for Counters {
+    fn add_assign(&mut self, other: Self) {
+        self.packets_in += other.packets_in;
+        self.packets_out += other.packets_out;
+        self.bytes_in += other.bytes_in;
+        self.bytes_out += other.bytes_out;
+        self.batches_in += other.batches_in;
+        self.batches_out += other.batches_out;
+        self.dropped += other.dropped;
+        self.streams_refused += other.streams_refused;
+    }
+}
+
+impl Connection {
+    /// A connection that was just established.
+    pub fn new(role: Role, config: Arc<Config>, now: Instant) -> Self {
+        let (format, first_stream) = match role {
+            Role::Client => (Some(config.header.unwrap_or(HeaderFormat::Magic10)), FIRST_STREAM_OF_CLIENT),
+            Role::Server => (config.header, FIRST_STREAM_OF_SERVER),
+        };
+        Self {
+            state: State::Open,
+            decoder: Decoder::new(format, config.content_len_max),
+            outbox: Outbox::new(format),
+            heartbeat: Heartbeat::new(now, config.ping_interval, config.silence_max),
+            streams: Streams::new(first_stream, config.streams_max, config.stream_queue_len_max),
+            budget: Budget::new(now, config.control_burst),
+            stalled: None,
+            written: 0,
+            closes_expected: 0,
+            counters: Counters::default(),
+            config,
+        }
+    }
+
+    // What happened.
+
+    /// Reports that the socket brought `len` bytes.
+    pub fn handle_received(&mut self, now: Instant, len: usize) {
+        self.heartbeat.handle_received(now);
+        self.counters.bytes_in += len as u64;
+        self.counters.batches_in += 1;
+    }
+
+    /// Takes whole frames off the front of `inbox` until one is an event: `None` if more bytes are needed. An error
+    /// leaves the offending bytes in `inbox`; the connection goes on until [`fail`](Self::fail) ends it.
+    pub fn handle_input(&mut self, now: Instant, inbox: &mut BytesMut) -> Result<Option<Event>, ProtocolError> {
+        while matches!(self.state, State::Open | State::Draining) {
+            let frame = self.decoder.decode(inbox)?;
+            if let Some(format) = self.decoder.format() {
+                self.outbox.set_format(format);
+            }
+            let Some(frame) = frame else { break };
+            if let Some(event) = self.handle_frame(now, frame)? {
+                return Ok(Some(event));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reports that the driver stopped reading, or goes on: silence counts only while it reads.
+    pub fn set_reading(&mut self, now: Instant, reading: bool) {
+        self.heartbeat.set_reading(now, reading);
+    }
+
+    /// Reports that `len` bytes of `batch` were written. A batch that is written whole ends a stall.
+    pub fn handle_written(&mut self, now: Instant, len: usize, batch: &mut Transmit) {
+        use bytes::Buf as _;
+        batch.advance(len);
+        if self.closed().is_some() {
+            return;
+        }
+        self.outbox.handle_written(len);
+        self.counters.bytes_out += len as u64;
+        if batch.has_remaining() {
+            self.stalled = Some(now);
+            return;
+        }
+        self.stalled = None;
+        self.written = self.written.max(batch.packets());
+        if let State::Finishing(reason) = &self.state
+            && self.outbox.is_empty()
+        {
+            self.state = State::Closed(reason.clone());
+        }
+    }
+
+    /// Reports the time, when [`poll_timeout`](Self::poll_timeout) asked for it or earlier.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if let Some(since) = self.stalled
+            && since + self.config.write_stall_max <= now
+        {
+            return self.fail(CloseReason::WriteStalled { limit: self.config.write_stall_max });
+        }
+        if !matches!(self.state, State::Open | State::Draining) {
+            return;
+        }
+        match self.heartbeat.handle_timeout(now) {
+            Beat::Rest => {}
+            Beat::Silent(limit) => self.fail(CloseReason::Silent { limit }),
+            Beat::Ping => {
+                self.outbox.push_ping();
+                self.streams.detach();
+            }
+        }
+    }
+
+    // What to do next.
+
+    /// Moves the next batch of bytes to write into `batch`, which must be empty. `false` if there is nothing.
+    pub fn poll_transmit(&mut self, now: Instant, batch: &mut Transmit) -> bool {
+        let due = self.outbox.poll_transmit(batch);
+        if due {
+            self.stalled = Some(now);
+            self.counters.batches_out += 1;
+        }
+        due
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) wants to be called at the latest.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let stall = self.stalled.map(|since| since + self.config.write_stall_max);
+        let beat = match self.state {
+            State::Open | State::Draining => self.heartbeat.poll_timeout(),
+            State::Finishing(_) | State::Closed(_) => None,
+        };
+        [stall, beat].into_iter().flatten().min()
+    }
+
+    /// Why the connection is closed, once it is.
+    pub fn closed(&self) -> Option<&CloseReason> {
+        match &self.state {
+            State::Closed(reason) => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// Whether packets are taken for sending.
+    pub fn is_open(&self) -> bool {
+        matches!(self.state, State::Open | State::Draining)
+    }
+
+    /// Whether [`finish`](Self::finish) or [`fail`](Self::fail) was called: input is not looked at any more.
+    pub fn is_finishing(&self) -> bool {
+        !self.is_open()
+    }
+
+    /// Whether [`drain`](Self::drain) was called and nothing since.
+    pub fn is_draining(&self) -> bool {
+        matches!(self.state, State::Draining)
+    }
+
+    /// Whether as much is queued for writing as the configuration allows.
+    pub fn is_full(&self) -> bool {
+        self.outbox.len() >= self.config.outbox_len_max
+    }
+
+    /// Whether there is anything to write.
+    pub fn has_output(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    /// Bytes queued for writing.
+    pub fn queued_len(&self) -> usize {
+        self.outbox.len()
+    }
+
+    /// How many packets were taken for sending so far, and how many of them the socket has taken.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.outbox.packets(), self.written)
+    }
+
+    /// The configuration the connection runs with.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The header layout, once it is known.
+    pub fn format(&self) -> Option<HeaderFormat> {
+        self.decoder.format()
+    }
+
+    /// The length of the content under way, of which the inbox holds the first part. Zero between packets.
+    pub fn content_len(&self) -> usize {
+        self.decoder.content_len()
+    }
+
+    /// Puts back into `inbox` what was taken off it for `packets`, which no handler got, and for one that is not
+    /// complete.
+    pub fn undo_input(&mut self, packets: impl IntoIterator<Item = Packet>, inbox: &mut BytesMut) {
+        self.decoder.undo(inbox);
+        let Some(format) = self.decoder.format() else { return };
+        let mut front = BytesMut::new();
+        for Packet { id, operation, content } in packets {
+            let len = u32::try_from(content.len()).expect("a received content is within its u32 limit");
+            Header { id, operation: operation.number(), len }.encode(format, &mut front);
+            front.extend_from_slice(&content);
+        }
+        if !front.is_empty() {
+            front.extend_from_slice(inbox);
+            *inbox = front;
+        }
+    }
+
+    /// What went through so far.
+    pub fn counters(&self) -> Counters {
+        Counters { packets_out: self.outbox.packets(), ..self.counters }
+    }
+
+    // The user's wishes.
+
+    /// Queues a packet, full or not: who can wait asks [`is_full`](Self::is_full) first.
+    pub fn send(&mut self, packet: Packet) -> Result<(), SendError> {
+        let len = self.sendable_len(&packet.content)?;
+        let header = Header { id: packet.id, operation: packet.operation.number(), len };
+        self.outbox.push(header, packet.content);
+        Ok(())
+    }
+
+    /// Stops new packets and streams of the peer from reaching a handler. Sending goes on.
+    pub fn drain(&mut self) {
+        if matches!(self.state, State::Open) {
+            self.state = State::Draining;
+        }
+    }
+
+    /// Stops reading and sending, and closes once everything sent is written.
+    pub fn finish(&mut self, reason: CloseReason) {
+        if !self.is_open() {
+            return;
+        }
+        self.streams.end_all();
+        // A peer that never said anything did not show its format, and is still owed what was sent to it.
+        self.outbox.set_format(self.decoder.format().unwrap_or(HeaderFormat::Magic10));
+        self.state = if self.outbox.is_empty() { State::Closed(reason) } else { State::Finishing(reason) };
+    }
+
+    /// Closes at once. What is queued is lost. Once closed, the reason stays.
+    pub fn fail(&mut self, reason: CloseReason) {
+        if !matches!(self.state, State::Closed(_)) {
+            self.streams.end_all();
+            self.outbox.clear();
+            self.stalled = None;
+            self.state = State::Closed(reason);
+        }
+    }
+
+    /// Opens a stream with an id of this side's choice. The peer learns of it by the first data.
+    pub fn open_stream(&mut self) -> Result<StreamKey, OpenError> {
+        if !self.is_open() {
+            return Err(OpenError::ConnectionClosed);
+        }
+        self.streams.open_next()
+    }
+
+    /// Opens the stream with this id.
+    pub fn open_stream_with_id(&mut self, id: u16) -> Result<StreamKey, OpenError> {
+        if !self.is_open() {
+            return Err(OpenError::ConnectionClosed);
+        }
+        self.streams.open(id)
+    }
+
+    /// Queues data of a stream, full or not.
+    pub fn send_on(&mut self, key: StreamKey, content: Bytes) -> Result<(), SendError> {
+        if let Some(end) = self.streams.ended(key) {
+            return Err(SendError::StreamEnded(end));
+        }
+        let len = self.sendable_len(&content)?;
+        if len == 0 {
+            return Err(SendError::EmptyStreamData);
+        }
+        self.outbox.push(Header::stream(self.streams.id(key), len), content);
+        self.closes_expected += 1;
+        Ok(())
+    }
+
+    /// The next data of a stream, `Ok(None)` if none has come, or why no more will.
+    pub fn read_from(&mut self, key: StreamKey) -> Result<Option<Bytes>, StreamEnd> {
+        self.streams.read(key)
+    }
+
+    /// The id of a stream on the wire.
+    pub fn stream_id(&self, key: StreamKey) -> u16 {
+        self.streams.id(key)
+    }
+
+    /// Why the stream ended, if it did.
+    pub fn stream_ended(&self, key: StreamKey) -> Option<StreamEnd> {
+        self.streams.ended(key)
+    }
+
+    /// How many streams exist, ended ones that are still held included.
+    pub fn streams_len(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Closes both directions of a stream and tells the peer, once.
+    pub fn close_stream(&mut self, key: StreamKey) {
+        if self.streams.close(key) {
+            self.push_stream_close(self.streams.id(key));
+        }
+    }
+
+    /// Closes a stream if it is open and forgets it. The key must not be used again.
+    pub fn release_stream(&mut self, key: StreamKey) {
+        self.close_stream(key);
+        self.streams.remove(key);
+    }
+
+    fn handle_frame(&mut self, now: Instant, frame: Frame) -> Result<Option<Event>, ProtocolError> {
+        self.counters.packets_in += 1;
+        match frame.kind {
+            Kind::Application(operation) => {
+                if !frame.content.is_empty() {
+                    self.budget.earn();
+                }
+                if matches!(self.state, State::Draining) {
+                    self.counters.dropped += 1;
+                    return Ok(None);
+                }
+                Ok(Some(Event::Packet(Packet { id: frame.id, operation, content: frame.content })))
+            }
+            Kind::Stream if !frame.content.is_empty() => {
+                self.budget.earn();
+                Ok(self.handle_stream_data(frame.id, frame.content))
+            }
+            Kind::Stream => {
+                match self.closes_expected.checked_sub(1) {
+                    Some(left) => self.closes_expected = left,
+                    None => self.spend(now)?,
+                }
+                Ok(self.streams.handle_close(frame.id).map(Event::StreamReadable))
+            }
+            Kind::Ping => {
+                self.spend(now)?;
+                self.outbox.push_pong();
+                Ok(None)
+            }
+            Kind::Pong => self.spend(now).map(|()| None),
+            Kind::Reserved => {
+                self.counters.dropped += 1;
+                self.spend(now).map(|()| None)
+            }
+        }
+    }
+
+    fn handle_stream_data(&mut self, id: u16, content: Bytes) -> Option<Event> {
+        match self.streams.handle_data(id, content, matches!(self.state, State::Open)) {
+            Received::Opened(key) => Some(Event::StreamOpened(key)),
+            Received::Queued(key) => Some(Event::StreamReadable(key)),
+            Received::Overflowed(key) => {
+                self.counters.streams_refused += 1;
+                self.push_stream_close(id);
+                Some(Event::StreamReadable(key))
+            }
+            Received::Refused => {
+                self.counters.streams_refused += 1;
+                self.push_stream_close(id);
+                None
+            }
+        }
+    }
+
+    fn push_stream_close(&mut self, id: u16) {
+        if self.is_open() {
+            self.outbox.push(Header::stream(id, 0), Bytes::new());
+        }
+    }
+
+    fn spend(&mut self, now: Instant) -> Result<(), ProtocolError> {
+        if self.budget.spend(now) {
+            Ok(())
+        } else {
+            Err(ProtocolError::ControlFlood { burst: self.config.control_burst })
+        }
+    }
+
+    fn sendable_len(&self, content: &Bytes) -> Result<u32, SendError> {
+        if !self.is_open() {
+            return Err(SendError::Closed);
+        }
+        let limit = self.config.content_len_max;
+        match u32::try_from(content.len()) {
+            Ok(len) if len <= limit => Ok(len),
+            _ => Err(SendError::ContentTooLarge { len: content.len(), limit }),
+        }
+    }
+}
+
+/// Both sides choose from one space of ids, so each starts in its own half.
+const FIRST_STREAM_OF_CLIENT: u16 = 1;
+const FIRST_STREAM_OF_SERVER: u16 = 0x8000;

@@ -1,0 +1,182 @@
+//! Cuts the byte stream into frames. Progress lives in the struct, so input may be cut anywhere.
+//!
+//! ```text
+//!   Head ──header, content to keep──▶ Content ──all of it──▶ Head   (a frame)
+//!     └───header of a reserved op ──▶ Skip    ──all of it──▶ Head
+//! ```
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use super::header::{Header, HeaderFormat, Kind};
+use crate::ProtocolError;
+
+/// One packet as it stood on the wire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// The id of the packet, or of the stream it belongs to.
+    pub id: u16,
+    /// What it is.
+    pub kind: Kind,
+    /// Its content, a slice of the input. Empty for reserved operations, whose content is skipped.
+    pub content: Bytes,
+}
+
+/// The incremental reader of frames.
+#[derive(Debug)]
+pub struct Decoder {
+    format: Option<HeaderFormat>,
+    content_len_max: u32,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Head,
+    Content(Header),
+    Skip { left: usize },
+}
+
+impl Decoder {
+    /// A decoder at the start of a connection. Without a format, the first two bytes decide.
+    pub fn new(format: Option<HeaderFormat>, content_len_max: u32) -> Self {
+        Self { format, content_len_max, state: State::Head }
+    }
+
+    /// The header layout, once it is known.
+    pub fn format(&self) -> Option<HeaderFormat> {
+        self.format
+    }
+
+    /// Takes the next whole frame off the front of `inbox`: `None` if more bytes are needed.
+    pub fn decode(&mut self, inbox: &mut BytesMut) -> Result<Option<Frame>, ProtocolError> {
+        loop {
+            match self.state {
+                State::Head => {
+                    let Some(header) = self.decode_header(inbox)? else { return Ok(None) };
+                    if header.kind() == Kind::Reserved {
+                        self.state = State::Skip { left: header.len as usize };
+                        return Ok(Some(Frame { id: header.id, kind: Kind::Reserved, content: Bytes::new() }));
+                    }
+                    self.state = State::Content(header);
+                }
+                State::Content(header) => {
+                    let len = header.len as usize;
+                    if inbox.len() < len {
+                        return Ok(None);
+                    }
+                    self.state = State::Head;
+                    let content = if len == 0 { Bytes::new() } else { inbox.split_to(len).freeze() };
+                    return Ok(Some(Frame { id: header.id, kind: header.kind(), content }));
+                }
+                State::Skip { left } => {
+                    let here = left.min(inbox.len());
+                    inbox.advance(here);
+                    if here < left {
+                        self.state = State::Skip { left: left - here };
+                        return Ok(None);
+                    }
+                    self.state = State::Head;
+                }
+            }
+        }
+    }
+
+    /// The length of the content under way, of which `inbox` holds the first part. Zero between frames.
+    pub fn content_len(&self) -> usize {
+        match self.state {
+            State::Content(header) => header.len as usize,
+            State::Head | State::Skip { .. } => 0,
+        }
+    }
+
+    /// Puts back the header of a content under way: what the front of `inbox` looked like before it was read.
+    pub fn undo(&mut self, inbox: &mut BytesMut) {
+        if let (State::Content(header), Some(format)) = (&self.state, self.format) {
+            let mut front = BytesMut::with_capacity(format.header_len() + inbox.len());
+            header.encode(format, &mut front);
+            front.extend_from_slice(inbox);
+            *inbox = front;
+            self.state = State::Head;
+        }
+    }
+
+    fn decode_header(&mut self, inbox: &mut BytesMut) -> Result<Option<Header>, ProtocolError> {
+        let format = match (self.format, inbox.first_chunk::<2>()) {
+            (Some(format), _) => format,
+            (None, Some(first)) => *self.format.insert(HeaderFormat::detect(*first)),
+            (None, None) => return Ok(None),
+        };
+        let Some(header) = Header::decode(format, inbox)? else { return Ok(None) };
+        if header.len > self.content_len_max {
+            return Err(ProtocolError::ContentTooLarge { announced: header.len, limit: self.content_len_max });
+        }
+        if header.len > 0 && matches!(header.kind(), Kind::Ping | Kind::Pong) {
+            return Err(ProtocolError::HeartbeatWithContent { announced: header.len });
+        }
+        inbox.advance(format.header_len());
+        Ok(Some(header))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn input(hex: &str) -> BytesMut {
+        let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
+        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+        digits.chunks(2).map(byte).collect()
+    }
+
+    fn check(hex: &str, expected: Result<Option<u16>, ProtocolError>) {
+        let mut decoder = Decoder::new(Some(HeaderFormat::Magic10), 100);
+        assert_eq!(decoder.decode(&mut input(hex)).map(|frame| frame.map(|f| f.id)), expected);
+    }
+
+    #[test]
+    fn content_up_to_the_limit_passes_and_one_byte_more_does_not() {
+        check("000f 0001 0014 00000064", Ok(None));
+        let error = ProtocolError::ContentTooLarge { announced: 101, limit: 100 };
+        check("000f 0001 0014 00000065", Err(error));
+    }
+
+    #[test]
+    fn heartbeats_have_no_content() {
+        for operation in ["0000", "0001"] {
+            check(&format!("000f 0001 {operation} 00000000"), Ok(Some(1)));
+            let error = ProtocolError::HeartbeatWithContent { announced: 1 };
+            check(&format!("000f 0001 {operation} 00000001"), Err(error));
+        }
+    }
+
+    #[test]
+    fn reserved_content_is_skipped_as_it_arrives() {
+        let mut decoder = Decoder::new(None, 100);
+        let mut inbox = input("000f 0001 0005 00000004 aabb");
+        assert_eq!(decoder.decode(&mut inbox).unwrap().unwrap().kind, Kind::Reserved);
+        assert_eq!(decoder.decode(&mut inbox), Ok(None));
+        assert!(inbox.is_empty());
+        inbox.extend_from_slice(&input("ccdd 000f 0002 0014 00000000"));
+        assert_eq!(decoder.decode(&mut inbox).unwrap().unwrap().id, 2);
+    }
+
+    #[test]
+    fn content_is_a_slice_of_the_input() {
+        let mut inbox = input("000f 0001 0014 00000003 616263");
+        let within = inbox.as_ptr_range();
+        let frame = Decoder::new(None, 100).decode(&mut inbox).unwrap().unwrap();
+        assert_eq!(frame.content, "abc");
+        assert!(within.contains(&frame.content.as_ptr()));
+    }
+
+    #[test]
+    fn a_header_taken_off_can_be_put_back() {
+        let whole = input("000f 0001 0014 00000003 6162");
+        let mut inbox = whole.clone();
+        let mut decoder = Decoder::new(None, 100);
+        assert_eq!(decoder.decode(&mut inbox), Ok(None));
+        assert_eq!(decoder.content_len(), 3);
+        decoder.undo(&mut inbox);
+        assert_eq!(inbox, whole);
+    }
+}

@@ -1,0 +1,211 @@
+//! The bytes in front of every content, in both layouts, and the meaning of operation numbers.
+//!
+//! ```text
+//! Magic10   00 0f | id | op | length u32        Plain8   id | op | length u32
+//! ```
+
+use bytes::BufMut;
+
+use crate::{Operation, ProtocolError};
+
+/// Which of the two header layouts a connection uses. They do not interoperate and are not negotiated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HeaderFormat {
+    /// Ten bytes that start with the magic number `00 0f`: frisbee-go 0.11 and later.
+    Magic10,
+    /// Eight bytes without a magic number: frisbee-go up to 0.10.
+    Plain8,
+}
+
+impl HeaderFormat {
+    /// Bytes in a header.
+    pub const fn header_len(self) -> usize {
+        match self {
+            Self::Magic10 => 10,
+            Self::Plain8 => 8,
+        }
+    }
+
+    /// Tells the layouts apart by the first two bytes of a connection. A plain peer whose very first packet has id 15
+    /// would be mistaken; known peers start with id 0 or 1.
+    pub(super) fn detect(first: [u8; 2]) -> Self {
+        if first == MAGIC { Self::Magic10 } else { Self::Plain8 }
+    }
+}
+
+/// What an operation number stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// To be answered with a PONG.
+    Ping,
+    /// The answer to a PING. Nobody waits for it.
+    Pong,
+    /// Data of a stream, or its close if there is no content.
+    Stream,
+    /// Kept for the protocol's future: dropped.
+    Reserved,
+    /// The application's own.
+    Application(Operation),
+}
+
+impl Kind {
+    /// The meaning of `number`.
+    pub const fn of(number: u16) -> Self {
+        match (number, Operation::new(number)) {
+            (_, Some(operation)) => Self::Application(operation),
+            (PING, _) => Self::Ping,
+            (PONG, _) => Self::Pong,
+            (STREAM, _) => Self::Stream,
+            _ => Self::Reserved,
+        }
+    }
+}
+
+/// The fixed part of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The id of the packet, or of the stream it belongs to.
+    pub id: u16,
+    /// The operation number, reserved ones included.
+    pub operation: u16,
+    /// Bytes of content that follow.
+    pub len: u32,
+}
+
+impl Header {
+    pub(super) const PING: Self = Self { id: 0, operation: PING, len: 0 };
+    pub(super) const PONG: Self = Self { id: 0, operation: PONG, len: 0 };
+
+    pub(super) const fn stream(id: u16, len: u32) -> Self {
+        Self { id, operation: STREAM, len }
+    }
+
+    /// Writes the header.
+    pub fn encode(self, format: HeaderFormat, out: &mut impl BufMut) {
+        let mut bytes = [0; 10];
+        bytes[..2].copy_from_slice(&MAGIC);
+        bytes[2..4].copy_from_slice(&self.id.to_be_bytes());
+        bytes[4..6].copy_from_slice(&self.operation.to_be_bytes());
+        bytes[6..].copy_from_slice(&self.len.to_be_bytes());
+        out.put_slice(&bytes[10 - format.header_len()..]);
+    }
+
+    /// Reads the header at the start of `bytes`: `None` if it is not complete yet. A wrong magic number is noticed as
+    /// soon as its two bytes are there.
+    pub fn decode(format: HeaderFormat, bytes: &[u8]) -> Result<Option<Self>, ProtocolError> {
+        let fields = match (format, bytes) {
+            (HeaderFormat::Plain8, _) => bytes,
+            (HeaderFormat::Magic10, [a, b, rest @ ..]) if [*a, *b] == MAGIC => rest,
+            (HeaderFormat::Magic10, [a, b, ..]) => {
+                return Err(ProtocolError::BadMagic { found: u16::from_be_bytes([*a, *b]) });
+            }
+            (HeaderFormat::Magic10, _) => return Ok(None),
+        };
+        let Some(&[i0, i1, o0, o1, l0, l1, l2, l3]) = fields.first_chunk::<8>() else { return Ok(None) };
+        Ok(Some(Self {
+            id: u16::from_be_bytes([i0, i1]),
+            operation: u16::from_be_bytes([o0, o1]),
+            len: u32::from_be_bytes([l0, l1, l2, l3]),
+        }))
+    }
+
+    /// What the packet is.
+    pub const fn kind(self) -> Kind {
+        Kind::of(self.operation)
+    }
+}
+
+/// How the front of raw bytes compares with a PING or PONG that the peer sent before it left packet mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heartbeats {
+    /// The first `len` bytes are whole PINGs and PONGs, and what follows them is not.
+    Before {
+        /// How many bytes to skip.
+        len: usize,
+    },
+    /// After the first `len` bytes comes the beginning of one more, perhaps.
+    Undecided {
+        /// How many bytes to skip for now.
+        len: usize,
+    },
+}
+
+impl Heartbeats {
+    /// Measures the heartbeats at the front of `bytes`.
+    pub fn measure(format: HeaderFormat, bytes: &[u8]) -> Self {
+        let mut len = 0;
+        loop {
+            let rest = &bytes[len..];
+            let mut undecided = rest.is_empty();
+            for header in [Header::PING, Header::PONG] {
+                let mut whole = Vec::with_capacity(format.header_len());
+                header.encode(format, &mut whole);
+                undecided |= whole.starts_with(rest);
+            }
+            match Header::decode(format, rest) {
+                Ok(Some(header)) if header == Header::PING || header == Header::PONG => len += format.header_len(),
+                _ if undecided => return Self::Undecided { len },
+                _ => return Self::Before { len },
+            }
+        }
+    }
+}
+
+const MAGIC: [u8; 2] = [0x00, 0x0f];
+
+const PING: u16 = 0;
+const PONG: u16 = 1;
+const STREAM: u16 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(header: Header, format: HeaderFormat) -> Vec<u8> {
+        let mut out = Vec::new();
+        header.encode(format, &mut out);
+        out
+    }
+
+    #[test]
+    fn headers_are_laid_out_as_in_the_specification() {
+        let header = Header { id: 7, operation: 20, len: 2 };
+        assert_eq!(encoded(header, HeaderFormat::Magic10), [0, 0x0f, 0, 7, 0, 20, 0, 0, 0, 2]);
+        assert_eq!(encoded(header, HeaderFormat::Plain8), [0, 7, 0, 20, 0, 0, 0, 2]);
+        assert_eq!(encoded(Header::PING, HeaderFormat::Plain8), [0; 8]);
+        assert_eq!(encoded(Header::PONG, HeaderFormat::Magic10), [0, 0x0f, 0, 0, 0, 1, 0, 0, 0, 0]);
+        assert_eq!(encoded(Header::stream(3, 0), HeaderFormat::Plain8), [0, 3, 0, 2, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_wrong_magic_number_is_noticed_at_its_second_byte() {
+        assert_eq!(Header::decode(HeaderFormat::Magic10, &[0x47]), Ok(None));
+        let found = Header::decode(HeaderFormat::Magic10, b"GE");
+        assert_eq!(found, Err(ProtocolError::BadMagic { found: 0x4745 }));
+    }
+
+    #[test]
+    fn every_number_has_one_meaning() {
+        assert_eq!(Kind::of(0), Kind::Ping);
+        assert_eq!(Kind::of(1), Kind::Pong);
+        assert_eq!(Kind::of(2), Kind::Stream);
+        for number in 3..10 {
+            assert_eq!(Kind::of(number), Kind::Reserved);
+        }
+        assert!(matches!(Kind::of(10), Kind::Application(operation) if operation.number() == 10));
+        assert!(matches!(Kind::of(u16::MAX), Kind::Application(_)));
+    }
+
+    #[test]
+    fn heartbeats_in_front_of_raw_bytes_are_measured() {
+        for format in [HeaderFormat::Magic10, HeaderFormat::Plain8] {
+            let mut bytes = encoded(Header::PING, format);
+            bytes.extend(encoded(Header::PONG, format));
+            let len = bytes.len();
+            assert_eq!(Heartbeats::measure(format, &bytes), Heartbeats::Undecided { len });
+            assert_eq!(Heartbeats::measure(format, &bytes[..len - 1]), Heartbeats::Undecided { len: len / 2 });
+            bytes.push(b'R');
+            assert_eq!(Heartbeats::measure(format, &bytes), Heartbeats::Before { len });
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! When to send a PING, and when a peer has been silent for too long.
+
+use std::time::{Duration, Instant};
+
+/// The clock-driven part of liveness.
+#[derive(Debug)]
+pub(super) struct Heartbeat {
+    ping_interval: Option<Duration>,
+    silence_max: Option<Duration>,
+    next_ping: Option<Instant>,
+    /// `None` while this side does not read: silence then says nothing about the peer.
+    heard: Option<Instant>,
+}
+
+/// What a tick asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Beat {
+    Rest,
+    Ping,
+    /// Nothing was received for this long.
+    Silent(Duration),
+}
+
+impl Heartbeat {
+    pub(super) fn new(now: Instant, ping_interval: Option<Duration>, silence_max: Option<Duration>) -> Self {
+        let next_ping = ping_interval.map(|interval| now + interval);
+        Self { ping_interval, silence_max, next_ping, heard: Some(now) }
+    }
+
+    pub(super) fn handle_received(&mut self, now: Instant) {
+        if self.heard.is_some() {
+            self.heard = Some(now);
+        }
+    }
+
+    /// Reading stopped on this side, or goes on.
+    pub(super) fn set_reading(&mut self, now: Instant, reading: bool) {
+        match (reading, self.heard) {
+            (false, _) => self.heard = None,
+            (true, None) => self.heard = Some(now),
+            (true, Some(_)) => {}
+        }
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) -> Beat {
+        if let (Some(silence_max), Some(heard)) = (self.silence_max, self.heard)
+            && heard + silence_max <= now
+        {
+            return Beat::Silent(silence_max);
+        }
+        if let (Some(interval), Some(due)) = (self.ping_interval, self.next_ping)
+            && due <= now
+        {
+            // A tick that comes late does not make up for the ones it missed.
+            self.next_ping = Some(if due + interval > now { due + interval } else { now + interval });
+            return Beat::Ping;
+        }
+        Beat::Rest
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let silence = self.heard.zip(self.silence_max).map(|(heard, max)| heard + max);
+        [self.next_ping, silence].into_iter().flatten().min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn pings_come_on_a_fixed_tick() {
+        let start = Instant::now();
+        let mut heartbeat = Heartbeat::new(start, Some(SECOND), None);
+        assert_eq!(heartbeat.poll_timeout(), Some(start + SECOND));
+        assert_eq!(heartbeat.handle_timeout(start), Beat::Rest);
+        assert_eq!(heartbeat.handle_timeout(start + SECOND * 3 / 2), Beat::Ping);
+        assert_eq!(heartbeat.poll_timeout(), Some(start + SECOND * 2));
+        assert_eq!(heartbeat.handle_timeout(start + SECOND * 9), Beat::Ping);
+        assert_eq!(heartbeat.poll_timeout(), Some(start + SECOND * 10));
+    }
+
+    #[test]
+    fn silence_counts_from_the_last_byte_and_not_while_nobody_reads() {
+        let start = Instant::now();
+        let mut heartbeat = Heartbeat::new(start, None, Some(SECOND));
+        heartbeat.handle_received(start + SECOND / 2);
+        assert_eq!(heartbeat.handle_timeout(start + SECOND), Beat::Rest);
+        assert_eq!(heartbeat.handle_timeout(start + SECOND * 3 / 2), Beat::Silent(SECOND));
+        heartbeat.set_reading(start + SECOND, false);
+        assert_eq!(heartbeat.poll_timeout(), None);
+        assert_eq!(heartbeat.handle_timeout(start + SECOND * 9), Beat::Rest);
+        heartbeat.set_reading(start + SECOND * 9, true);
+        assert_eq!(heartbeat.poll_timeout(), Some(start + SECOND * 10));
+    }
+}

@@ -1,0 +1,339 @@
+//! Frames on their way out. Small ones gather in one buffer, large contents stay the `Bytes` they are.
+
+use std::{collections::VecDeque, io::IoSlice, mem};
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use super::header::{Header, HeaderFormat};
+
+/// Contents below this length are copied into the batch; from this length on they never are.
+pub const COPY_LEN_MAX: usize = 4 * 1024;
+
+/// The queue of frames that wait to be written.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    /// Unknown on an accepting side that has not heard from its peer: nothing can be encoded then.
+    format: Option<HeaderFormat>,
+    held: Vec<(Header, Bytes)>,
+    parts: VecDeque<Part>,
+    /// Frames still being gathered, behind `parts`.
+    tail: BytesMut,
+    ping: bool,
+    pongs: u32,
+    packets: u64,
+    /// Bytes queued or handed out that have not been written.
+    len: usize,
+}
+
+/// A content always follows directly on the flat part that ends with its header.
+#[derive(Debug)]
+enum Part {
+    Flat(BytesMut),
+    Content(Bytes),
+}
+
+impl Outbox {
+    pub(super) fn new(format: Option<HeaderFormat>) -> Self {
+        Self {
+            format,
+            held: Vec::new(),
+            parts: VecDeque::new(),
+            tail: BytesMut::new(),
+            ping: false,
+            pongs: 0,
+            packets: 0,
+            len: 0,
+        }
+    }
+
+    pub(super) fn set_format(&mut self, format: HeaderFormat) {
+        if self.format.replace(format).is_none() {
+            for (header, content) in mem::take(&mut self.held) {
+                self.len -= HeaderFormat::Magic10.header_len() + content.len();
+                self.encode(format, header, content);
+            }
+        }
+    }
+
+    pub(super) fn push(&mut self, header: Header, content: Bytes) {
+        self.packets += 1;
+        match self.format {
+            Some(format) => self.encode(format, header, content),
+            None => {
+                self.len += HeaderFormat::Magic10.header_len() + content.len();
+                self.held.push((header, content));
+            }
+        }
+    }
+
+    pub(super) fn push_ping(&mut self) {
+        self.ping = true;
+    }
+
+    /// A PONG counts as soon as it is owed: a peer that pings and does not read fills the outbox.
+    pub(super) fn push_pong(&mut self) {
+        self.pongs += 1;
+        self.len += self.format.map_or(0, HeaderFormat::header_len);
+    }
+
+    /// Drops what is queued.
+    pub(super) fn clear(&mut self) {
+        *self = Self { format: self.format, packets: self.packets, ..Self::new(None) };
+    }
+
+    /// Bytes queued or handed out that have not been written.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0 && self.held.is_empty() && !self.ping && self.pongs == 0
+    }
+
+    /// How many packets were ever queued.
+    pub(super) fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    pub(super) fn handle_written(&mut self, len: usize) {
+        self.len -= len;
+    }
+
+    /// Moves the next batch into `batch`, heartbeats first. `false` if there is nothing to write.
+    pub(super) fn poll_transmit(&mut self, batch: &mut Transmit) -> bool {
+        debug_assert!(!batch.has_remaining(), "the last batch is written before the next is taken");
+        let Some(format) = self.format else { return false };
+        if self.ping || self.pongs > 0 {
+            let mut heartbeats = mem::take(&mut batch.spare);
+            if mem::take(&mut self.ping) {
+                Header::PING.encode(format, &mut heartbeats);
+                self.len += format.header_len();
+            }
+            for _ in 0..mem::take(&mut self.pongs) {
+                Header::PONG.encode(format, &mut heartbeats);
+            }
+            batch.push(Part::Flat(heartbeats));
+        }
+        while batch.len < BATCH_LEN_MAX {
+            let Some(part) = self.parts.pop_front() else { break };
+            batch.push(part);
+        }
+        // A batch ends with a frame, so that heartbeats can go between batches.
+        if let Some(Part::Content(_)) = self.parts.front()
+            && let Some(content) = self.parts.pop_front()
+        {
+            batch.push(content);
+        }
+        if self.parts.is_empty() && batch.len < BATCH_LEN_MAX && !self.tail.is_empty() {
+            let tail = mem::replace(&mut self.tail, mem::take(&mut batch.spare));
+            batch.push(Part::Flat(tail));
+        }
+        if self.parts.is_empty() && self.tail.is_empty() {
+            batch.packets = self.packets;
+        }
+        batch.has_remaining()
+    }
+
+    fn encode(&mut self, format: HeaderFormat, header: Header, content: Bytes) {
+        self.len += format.header_len() + content.len();
+        header.encode(format, &mut self.tail);
+        if content.len() < COPY_LEN_MAX {
+            self.tail.extend_from_slice(&content);
+            if self.tail.len() >= FLAT_LEN_MAX {
+                self.close_tail();
+            }
+        } else {
+            self.close_tail();
+            self.parts.push_back(Part::Content(content));
+        }
+    }
+
+    fn close_tail(&mut self) {
+        self.parts.push_back(Part::Flat(mem::take(&mut self.tail)));
+    }
+}
+
+/// A batch of whole frames that is being written. [`Buf`] says what is left of it.
+#[derive(Debug, Default)]
+pub struct Transmit {
+    parts: VecDeque<Part>,
+    /// How much of the first part is written.
+    offset: usize,
+    len: usize,
+    packets: u64,
+    /// A written buffer, kept so that the next batch need not allocate.
+    spare: BytesMut,
+}
+
+impl Transmit {
+    /// With this batch written, so many of the packets ever queued are.
+    pub(super) fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// Gives back memory that a quiet connection does not need.
+    pub fn release(&mut self) {
+        if self.spare.capacity() > QUIET_LEN_MAX {
+            self.spare = BytesMut::new();
+        }
+    }
+
+    fn push(&mut self, part: Part) {
+        self.len += part.bytes().len();
+        self.parts.push_back(part);
+    }
+}
+
+impl Buf for Transmit {
+    fn remaining(&self) -> usize {
+        self.len
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.parts.front().map_or(&[], |part| &part.bytes()[self.offset..])
+    }
+
+    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        let mut offset = self.offset;
+        let mut filled = 0;
+        for (slice, part) in slices.iter_mut().zip(&self.parts) {
+            *slice = IoSlice::new(&part.bytes()[mem::take(&mut offset)..]);
+            filled += 1;
+        }
+        filled
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.len -= count;
+        self.offset += count;
+        while let Some(first) = self.parts.front()
+            && first.bytes().len() <= self.offset
+        {
+            self.offset -= first.bytes().len();
+            if let Some(Part::Flat(mut buf)) = self.parts.pop_front()
+                && buf.capacity() > self.spare.capacity()
+            {
+                buf.clear();
+                self.spare = buf;
+            }
+        }
+    }
+}
+
+impl Part {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Flat(bytes) => bytes,
+            Self::Content(bytes) => bytes,
+        }
+    }
+}
+
+/// Enough for one write to be worth its system call, and little enough for a PONG to come through between two.
+const BATCH_LEN_MAX: usize = 256 * 1024;
+/// A gathering buffer is closed at this length instead of growing.
+const FLAT_LEN_MAX: usize = 64 * 1024;
+/// A quiet connection keeps a write buffer up to this size.
+const QUIET_LEN_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(id: u16, content: &Bytes) -> Header {
+        Header { id, operation: 20, len: u32::try_from(content.len()).unwrap() }
+    }
+
+    fn push(outbox: &mut Outbox, id: u16, content: &Bytes) {
+        outbox.push(header(id, content), content.clone());
+    }
+
+    fn drain(outbox: &mut Outbox) -> Vec<u8> {
+        let mut batch = Transmit::default();
+        let mut out = Vec::new();
+        while outbox.poll_transmit(&mut batch) {
+            while batch.has_remaining() {
+                let len = batch.chunk().len().min(1000);
+                out.extend_from_slice(&batch.chunk()[..len]);
+                batch.advance(len);
+                outbox.handle_written(len);
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn large_contents_are_not_copied_and_small_ones_gather() {
+        let mut outbox = Outbox::new(Some(HeaderFormat::Magic10));
+        let large = Bytes::from(vec![1; COPY_LEN_MAX]);
+        let small = large.slice(1..);
+        for content in [&small, &small, &large, &small] {
+            push(&mut outbox, 1, content);
+        }
+        let mut batch = Transmit::default();
+        assert!(outbox.poll_transmit(&mut batch));
+        let mut slices = [IoSlice::new(&[]); 8];
+        let count = batch.chunks_vectored(&mut slices);
+        assert_eq!(count, 3);
+        assert_eq!(slices[1].as_ptr(), large.as_ptr());
+        assert_eq!(slices[0].len(), 2 * (10 + small.len()) + 10);
+    }
+
+    #[test]
+    fn what_goes_in_comes_out_in_order() {
+        let mut outbox = Outbox::new(Some(HeaderFormat::Plain8));
+        let mut expected = Vec::new();
+        for id in 0..200_u8 {
+            let content = Bytes::from(vec![id; usize::from(id) * 97]);
+            let id = u16::from(id);
+            push(&mut outbox, id, &content);
+            header(id, &content).encode(HeaderFormat::Plain8, &mut expected);
+            expected.extend_from_slice(&content);
+        }
+        assert_eq!(outbox.len(), expected.len());
+        assert_eq!(drain(&mut outbox), expected);
+        assert!(outbox.is_empty());
+    }
+
+    #[test]
+    fn a_pong_goes_ahead_of_queued_data_but_never_inside_a_frame() {
+        let mut outbox = Outbox::new(Some(HeaderFormat::Plain8));
+        let content = Bytes::from(vec![7; BATCH_LEN_MAX]);
+        push(&mut outbox, 1, &content);
+        push(&mut outbox, 2, &content);
+        let mut batch = Transmit::default();
+        assert!(outbox.poll_transmit(&mut batch));
+        assert_eq!(batch.remaining(), 8 + content.len(), "the first frame alone fills a batch");
+        batch.advance(1);
+        outbox.push_pong();
+        batch.advance(batch.remaining());
+        assert!(outbox.poll_transmit(&mut batch));
+        assert_eq!(batch.chunk(), [0, 0, 0, 1, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn nothing_leaves_before_the_format_is_known() {
+        let mut outbox = Outbox::new(None);
+        push(&mut outbox, 1, &Bytes::from_static(b"abc"));
+        outbox.push_ping();
+        assert!(!outbox.poll_transmit(&mut Transmit::default()));
+        outbox.set_format(HeaderFormat::Plain8);
+        assert_eq!(drain(&mut outbox), [&[0; 8][..], &[0, 1, 0, 20, 0, 0, 0, 3], b"abc"].concat());
+    }
+
+    #[test]
+    fn a_written_buffer_serves_again() {
+        let mut outbox = Outbox::new(Some(HeaderFormat::Plain8));
+        let mut batch = Transmit::default();
+        let content = Bytes::from_static(&[0; 100]);
+        let mut seen = Vec::new();
+        for _ in 0..6 {
+            push(&mut outbox, 1, &content);
+            assert!(outbox.poll_transmit(&mut batch));
+            seen.push(batch.chunk().as_ptr());
+            batch.advance(batch.remaining());
+        }
+        assert_eq!(seen[2], seen[4]);
+        assert_eq!(seen[3], seen[5]);
+    }
+}

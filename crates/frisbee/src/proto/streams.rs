@@ -1,0 +1,278 @@
+//! The streams of one connection. Both sides share one space of ids; the first data on a free id opens a stream.
+//!
+//! ```text
+//!   free id ──open() or data of the peer──▶ Open ──close(), close of the peer, overflow──▶ Ended(why)
+//! ```
+//! An ended stream gives its id back at once. What it had queued stays readable until its holder lets go of it.
+
+use std::collections::{HashMap, VecDeque};
+
+use bytes::Bytes;
+use slab::Slab;
+
+use super::outbox::COPY_LEN_MAX;
+
+/// Names one stream of a connection for as long as somebody holds it, however often its id is used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StreamKey(usize);
+
+/// Why a stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamEnd {
+    /// This side closed it.
+    Closed,
+    /// The peer closed it.
+    ClosedByPeer,
+    /// The peer sent more than may wait to be read, so this side closed it.
+    Overflow,
+    /// The connection ended.
+    ConnectionClosed,
+}
+
+/// Why a stream could not be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenError {
+    /// This connection has as many streams as its configuration allows.
+    TooManyStreams {
+        /// [`Config::streams_max`](crate::Config::streams_max).
+        limit: usize,
+    },
+    /// A stream with the wanted id is open.
+    IdInUse,
+    /// The connection takes nothing more to send.
+    ConnectionClosed,
+}
+
+#[derive(Debug)]
+pub(super) struct Streams {
+    entries: Slab<Entry>,
+    open: HashMap<u16, usize>,
+    next_id: u16,
+    streams_max: usize,
+    queue_len_max: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    id: u16,
+    queue: VecDeque<Bytes>,
+    queue_len: usize,
+    /// How many at the front of the queue have memory of their own.
+    detached: usize,
+    end: Option<StreamEnd>,
+}
+
+/// What data of the peer did.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Received {
+    Opened(StreamKey),
+    Queued(StreamKey),
+    Overflowed(StreamKey),
+    Refused,
+}
+
+impl Streams {
+    pub(super) fn new(first_id: u16, streams_max: usize, queue_len_max: usize) -> Self {
+        Self { entries: Slab::new(), open: HashMap::new(), next_id: first_id, streams_max, queue_len_max }
+    }
+
+    /// How many streams exist, ended ones that are still held included.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Opens the next free id. Ids move on, so that a late packet of an ended stream rarely meets a new one.
+    pub(super) fn open_next(&mut self) -> Result<StreamKey, OpenError> {
+        for _ in 0..=u16::MAX {
+            let id = self.next_id;
+            self.next_id = self.next_id.wrapping_add(1);
+            if !self.open.contains_key(&id) {
+                return self.open(id);
+            }
+        }
+        Err(OpenError::TooManyStreams { limit: self.streams_max })
+    }
+
+    pub(super) fn open(&mut self, id: u16) -> Result<StreamKey, OpenError> {
+        if self.open.contains_key(&id) {
+            return Err(OpenError::IdInUse);
+        }
+        if self.entries.len() >= self.streams_max {
+            return Err(OpenError::TooManyStreams { limit: self.streams_max });
+        }
+        let key = self.entries.insert(Entry { id, queue: VecDeque::new(), queue_len: 0, detached: 0, end: None });
+        self.open.insert(id, key);
+        Ok(StreamKey(key))
+    }
+
+    pub(super) fn handle_data(&mut self, id: u16, content: Bytes, accept_new: bool) -> Received {
+        let (key, opened) = match self.open.get(&id) {
+            Some(&key) => (StreamKey(key), false),
+            None if !accept_new => return Received::Refused,
+            None => match self.open(id) {
+                Ok(key) => (key, true),
+                Err(_) => return Received::Refused,
+            },
+        };
+        let entry = &mut self.entries[key.0];
+        entry.queue_len += content.len() + PACKET_COST;
+        if entry.queue_len > self.queue_len_max && !entry.queue.is_empty() {
+            entry.queue_len -= content.len() + PACKET_COST;
+            self.end(key, StreamEnd::Overflow);
+            return Received::Overflowed(key);
+        }
+        entry.queue.push_back(content);
+        if opened { Received::Opened(key) } else { Received::Queued(key) }
+    }
+
+    /// The close of the peer: the stream it ended, if there was one.
+    pub(super) fn handle_close(&mut self, id: u16) -> Option<StreamKey> {
+        let key = StreamKey(*self.open.get(&id)?);
+        self.end(key, StreamEnd::ClosedByPeer);
+        Some(key)
+    }
+
+    /// The next packet of the stream, `Ok(None)` if none waits, or why there will be no more.
+    pub(super) fn read(&mut self, key: StreamKey) -> Result<Option<Bytes>, StreamEnd> {
+        let entry = &mut self.entries[key.0];
+        match (entry.queue.pop_front(), entry.end) {
+            (Some(content), _) => {
+                entry.queue_len -= content.len() + PACKET_COST;
+                entry.detached = entry.detached.saturating_sub(1);
+                Ok(Some(content))
+            }
+            (None, Some(end)) => Err(end),
+            (None, None) => Ok(None),
+        }
+    }
+
+    pub(super) fn id(&self, key: StreamKey) -> u16 {
+        self.entries[key.0].id
+    }
+
+    /// Why the stream ended, if it did.
+    pub(super) fn ended(&self, key: StreamKey) -> Option<StreamEnd> {
+        self.entries[key.0].end
+    }
+
+    /// Ends the stream from this side: `true` if the peer has to be told.
+    pub(super) fn close(&mut self, key: StreamKey) -> bool {
+        let was_open = self.entries[key.0].end.is_none();
+        self.end(key, StreamEnd::Closed);
+        was_open
+    }
+
+    /// Forgets a stream that nobody holds any more.
+    pub(super) fn remove(&mut self, key: StreamKey) {
+        debug_assert!(self.entries[key.0].end.is_some(), "a stream is closed before it is forgotten");
+        self.entries.remove(key.0);
+    }
+
+    pub(super) fn end_all(&mut self) {
+        self.open.clear();
+        for (_, entry) in &mut self.entries {
+            entry.end.get_or_insert(StreamEnd::ConnectionClosed);
+        }
+    }
+
+    /// Copies small contents that nobody came to read out of the read buffers they pin.
+    pub(super) fn detach(&mut self) {
+        for (_, entry) in &mut self.entries {
+            for content in entry.queue.iter_mut().skip(entry.detached) {
+                if content.len() < COPY_LEN_MAX {
+                    *content = Bytes::copy_from_slice(content);
+                }
+            }
+            entry.detached = entry.queue.len();
+        }
+    }
+
+    fn end(&mut self, key: StreamKey, end: StreamEnd) {
+        let entry = &mut self.entries[key.0];
+        if entry.end.is_none() {
+            entry.end = Some(end);
+            self.open.remove(&entry.id);
+        }
+    }
+}
+
+/// What a queued packet counts on top of its content.
+const PACKET_COST: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn streams() -> Streams {
+        Streams::new(1, 2, 200)
+    }
+
+    fn data(streams: &mut Streams, id: u16, text: &'static str) -> Received {
+        streams.handle_data(id, Bytes::from_static(text.as_bytes()), true)
+    }
+
+    #[test]
+    fn the_first_data_opens_and_more_queues() {
+        let mut streams = streams();
+        let Received::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
+        assert_eq!(data(&mut streams, 7, "b"), Received::Queued(key));
+        assert_eq!(streams.read(key), Ok(Some("a".into())));
+        assert_eq!(streams.handle_close(7), Some(key));
+        assert_eq!(streams.read(key), Ok(Some("b".into())), "what came before the close stays readable");
+        assert_eq!(streams.read(key), Err(StreamEnd::ClosedByPeer));
+        assert!(!streams.close(key), "nobody is told of a close twice");
+        assert_eq!(streams.handle_close(7), None);
+    }
+
+    #[test]
+    fn an_ended_stream_gives_its_id_back_at_once() {
+        let mut streams = streams();
+        let first = streams.open(7).unwrap();
+        assert_eq!(streams.open(7), Err(OpenError::IdInUse));
+        assert!(streams.close(first));
+        let Received::Opened(second) = data(&mut streams, 7, "late") else { panic!("not opened") };
+        assert_ne!(first, second);
+        assert_eq!(streams.read(first), Err(StreamEnd::Closed));
+    }
+
+    #[test]
+    fn held_streams_count_towards_the_limit() {
+        let mut streams = streams();
+        let first = streams.open_next().unwrap();
+        streams.open_next().unwrap();
+        streams.close(first);
+        assert_eq!(streams.open_next(), Err(OpenError::TooManyStreams { limit: 2 }));
+        assert_eq!(data(&mut streams, 9, "x"), Received::Refused);
+        streams.remove(first);
+        assert!(streams.open_next().is_ok());
+    }
+
+    #[test]
+    fn a_queue_over_its_limit_ends_the_stream() {
+        let mut streams = Streams::new(1, 2, 2 * (PACKET_COST + 1));
+        let Received::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
+        assert_eq!(data(&mut streams, 7, "b"), Received::Queued(key));
+        assert_eq!(data(&mut streams, 7, "c"), Received::Overflowed(key));
+        assert_eq!(streams.read(key), Ok(Some("a".into())));
+        assert_eq!(streams.read(key), Ok(Some("b".into())));
+        assert_eq!(streams.read(key), Err(StreamEnd::Overflow));
+    }
+
+    #[test]
+    fn ids_skip_the_open_ones_and_wrap() {
+        let mut streams = Streams::new(u16::MAX, 10, 100);
+        streams.open(0).unwrap();
+        let ids: Vec<u16> = (0..3).map(|_| streams.open_next().map(|key| streams.id(key)).unwrap()).collect();
+        assert_eq!(ids, [u16::MAX, 1, 2]);
+    }
+
+    #[test]
+    fn a_small_content_does_not_pin_its_read_buffer_for_long() {
+        let mut streams = streams();
+        let buffer = Bytes::from(vec![b'x'; 1 << 16]);
+        let Received::Opened(key) = streams.handle_data(1, buffer.slice(5..8), true) else { panic!("not opened") };
+        streams.detach();
+        assert!(buffer.is_unique());
+        assert_eq!(streams.read(key), Ok(Some("xxx".into())));
+    }
+}

@@ -1,0 +1,267 @@
+//! From packets to handlers: the one trait that a protocol on frisbee implements, and a table of handlers.
+
+use std::{
+    fmt,
+    future::{self, Future},
+    num::NonZeroUsize,
+    sync::Arc,
+};
+
+use futures_util::future::Either;
+
+use crate::{CloseReason, Connection, Operation, Packet, Stream};
+
+/// What a side of a connection does with what arrives. Servers and clients take one alike.
+///
+/// The future of a packet is polled once where the packet was read; how it goes on is a matter of [`Dispatch`]. It is
+/// dropped when the connection ends before it is done, unless the mode spawns it. A handler that panics ends its
+/// connection with [`CloseReason::HandlerPanicked`] and nothing else.
+///
+/// ```
+/// use frisbee::{Connection, Operation, Outcome, Packet, Router};
+///
+/// struct Echo;
+///
+/// impl Router for Echo {
+///     async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
+///         Outcome::Reply(packet)
+///     }
+/// }
+/// ```
+pub trait Router: Send + Sync + 'static {
+    /// Handles one packet.
+    fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send;
+
+    /// Serves a stream that the peer opened, as a task of its own that outlives the connection if it wants to. The
+    /// first packet may be a late one of a stream that ended before.
+    ///
+    /// Unless implemented, the stream goes to [`Connection::accept_stream`] if
+    /// [`Config::accept_backlog`](crate::Config::accept_backlog) allows, and is closed otherwise.
+    fn stream(&self, stream: Stream, connection: &Connection) -> impl Future<Output = ()> + Send {
+        connection.offer_stream(stream);
+        future::ready(())
+    }
+
+    /// A connection was established. Called once, before any packet of it.
+    fn opened(&self, connection: &Connection) {
+        let _ = connection;
+    }
+
+    /// The connection ended. Called once for each [`opened`](Self::opened), after the last packet.
+    fn closed(&self, connection: &Connection, reason: &CloseReason) {
+        let _ = (connection, reason);
+    }
+}
+
+/// What follows from a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing is sent.
+    Nothing,
+    /// This packet is sent.
+    Reply(Packet),
+    /// The connection is closed once everything sent before has arrived.
+    Close,
+    /// This packet is sent, and the connection is closed once it has arrived.
+    ReplyAndClose(Packet),
+}
+
+impl From<()> for Outcome {
+    fn from((): ()) -> Self {
+        Self::Nothing
+    }
+}
+
+impl From<Packet> for Outcome {
+    fn from(packet: Packet) -> Self {
+        Self::Reply(packet)
+    }
+}
+
+impl From<Option<Packet>> for Outcome {
+    fn from(packet: Option<Packet>) -> Self {
+        packet.map_or(Self::Nothing, Self::Reply)
+    }
+}
+
+/// How handlers of arriving packets run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dispatch {
+    /// A handler runs on its connection's task. One that is ready at once replies in the order of arrival; one that
+    /// has to wait goes on concurrently with later packets and replies when it is done.
+    #[default]
+    InPlace,
+    /// One handler of a connection after the other: replies are in the order of arrival.
+    Ordered,
+    /// Every handler is a task of its own, may run on another core, and runs to its end even if the connection ends:
+    /// replies in any order.
+    Spawned,
+    /// As [`Spawned`](Self::Spawned), with at most so many at once over all connections of the server: replies in any
+    /// order.
+    Limited(NonZeroUsize),
+}
+
+/// Drops every packet and refuses every stream: for a client that only sends.
+impl Router for () {
+    async fn route(&self, _: Packet, _: &Connection) -> Outcome {
+        Outcome::Nothing
+    }
+}
+
+impl<R: Router> Router for Arc<R> {
+    fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send {
+        (**self).route(packet, connection)
+    }
+
+    fn stream(&self, stream: Stream, connection: &Connection) -> impl Future<Output = ()> + Send {
+        (**self).stream(stream, connection)
+    }
+
+    fn opened(&self, connection: &Connection) {
+        (**self).opened(connection);
+    }
+
+    fn closed(&self, connection: &Connection, reason: &CloseReason) {
+        (**self).closed(connection, reason);
+    }
+}
+
+/// A table of handlers over another router, which gets whatever the table has no handler for.
+///
+/// The table is a type, so calling a handler costs no allocation and no dynamic call. A later handler for the same
+/// operation replaces an earlier one.
+///
+/// ```
+/// use frisbee::{Operation, Packet, Table};
+///
+/// const ECHO: Operation = Operation::new(20).unwrap();
+/// const NOTE: Operation = Operation::new(21).unwrap();
+///
+/// let router = Table::new()
+///     .on(ECHO, async |packet: Packet| packet)
+///     .on_with_connection(NOTE, |packet, connection| async move {
+///         println!("{} says {:?}", connection.peer_addr(), packet.content);
+///     });
+/// # let _ = router;
+/// ```
+#[derive(Clone, Copy)]
+pub struct Table<H, R> {
+    operation: Option<Operation>,
+    handler: H,
+    rest: R,
+}
+
+impl Table<Never, ()> {
+    /// An empty table: what it does not handle is dropped.
+    #[allow(clippy::new_without_default, reason = "a default table would have an arbitrary type")]
+    pub fn new() -> Self {
+        Self::over(())
+    }
+}
+
+impl<R: Router> Table<Never, R> {
+    /// An empty table in front of `rest`.
+    pub fn over(rest: R) -> Self {
+        Self { operation: None, handler: Never, rest }
+    }
+}
+
+impl<H, R> Table<H, R>
+where
+    Self: Router,
+{
+    /// Adds a handler for an operation.
+    pub fn on<F, Fut>(self, operation: Operation, handler: F) -> Table<Alone<F>, Self>
+    where
+        F: Fn(Packet) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output: Into<Outcome>> + Send,
+    {
+        Table { operation: Some(operation), handler: Alone(handler), rest: self }
+    }
+
+    /// Adds a handler that is given the connection as well.
+    pub fn on_with_connection<F, Fut>(self, operation: Operation, handler: F) -> Table<WithConnection<F>, Self>
+    where
+        F: Fn(Packet, Connection) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output: Into<Outcome>> + Send,
+    {
+        Table { operation: Some(operation), handler: WithConnection(handler), rest: self }
+    }
+}
+
+impl<H: Handler, R: Router> Router for Table<H, R> {
+    fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send {
+        if self.operation == Some(packet.operation) {
+            Either::Left(self.handler.handle(packet, connection))
+        } else {
+            Either::Right(self.rest.route(packet, connection))
+        }
+    }
+
+    fn stream(&self, stream: Stream, connection: &Connection) -> impl Future<Output = ()> + Send {
+        self.rest.stream(stream, connection)
+    }
+
+    fn opened(&self, connection: &Connection) {
+        self.rest.opened(connection);
+    }
+
+    fn closed(&self, connection: &Connection, reason: &CloseReason) {
+        self.rest.closed(connection, reason);
+    }
+}
+
+impl<H, R: fmt::Debug> fmt::Debug for Table<H, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table").field("operation", &self.operation).field("rest", &self.rest).finish_non_exhaustive()
+    }
+}
+
+mod sealed {
+    use super::{Connection, Future, Outcome, Packet};
+
+    /// One entry of a table.
+    pub trait Handler: Send + Sync + 'static {
+        fn handle(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send;
+    }
+}
+
+use sealed::Handler;
+
+/// The entry of an empty table.
+#[derive(Clone, Copy, Debug)]
+pub struct Never;
+
+/// An entry that takes the packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Alone<F>(F);
+
+/// An entry that takes the packet and its connection.
+#[derive(Clone, Copy, Debug)]
+pub struct WithConnection<F>(F);
+
+impl Handler for Never {
+    async fn handle(&self, _: Packet, _: &Connection) -> Outcome {
+        Outcome::Nothing
+    }
+}
+
+impl<F, Fut> Handler for Alone<F>
+where
+    F: Fn(Packet) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output: Into<Outcome>> + Send,
+{
+    async fn handle(&self, packet: Packet, _: &Connection) -> Outcome {
+        (self.0)(packet).await.into()
+    }
+}
+
+impl<F, Fut> Handler for WithConnection<F>
+where
+    F: Fn(Packet, Connection) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output: Into<Outcome>> + Send,
+{
+    async fn handle(&self, packet: Packet, connection: &Connection) -> Outcome {
+        (self.0)(packet, connection.clone()).await.into()
+    }
+}

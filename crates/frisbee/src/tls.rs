@@ -1,0 +1,86 @@
+//! TLS through rustls: any configuration of the user's, plain TLS around the same bytes, no ALPN.
+
+use std::{io, sync::Arc};
+
+use tokio_rustls::{
+    TlsAcceptor, TlsConnector,
+    rustls::{
+        self, CommonState,
+        pki_types::{CertificateDer, ServerName},
+    },
+};
+
+use crate::{
+    Address, Client, Connection, Router,
+    driver::Wire,
+    secure::{Identity, Secure},
+    server::ServerBuilder,
+};
+
+impl<R: Router> ServerBuilder<R> {
+    /// Accepts TLS only, with this configuration. Handshakes are bounded by
+    /// [`Config::handshake_max`](crate::Config::handshake_max) and never hold up accepting.
+    pub fn tls(mut self, config: impl Into<Arc<rustls::ServerConfig>>) -> Self {
+        let acceptor = TlsAcceptor::from(config.into());
+        let secure = Secure::new(move |wire, _| {
+            let handshake = acceptor.accept(wire);
+            Box::pin(async move {
+                let stream = handshake.await?;
+                let identity = identity(stream.get_ref().1);
+                Ok((Wire::Other(Box::new(stream)), identity))
+            })
+        });
+        self.secure = Some(secure);
+        self
+    }
+}
+
+impl<R: Router> Client<R> {
+    /// Connects with TLS and expects a certificate for the name or IP address that is connected to.
+    pub fn tls(self, config: impl Into<Arc<rustls::ClientConfig>>) -> Self {
+        self.secured(config.into(), None)
+    }
+
+    /// Connects with TLS and expects a certificate for this name, wherever the connection goes. Unix sockets and
+    /// streams of the user's own need it.
+    pub fn tls_with_name(self, config: impl Into<Arc<rustls::ClientConfig>>, name: ServerName<'static>) -> Self {
+        self.secured(config.into(), Some(name))
+    }
+
+    fn secured(mut self, config: Arc<rustls::ClientConfig>, name: Option<ServerName<'static>>) -> Self {
+        let connector = TlsConnector::from(config);
+        let secure = Secure::new(move |wire, peer| {
+            let name = name.clone().map_or_else(|| name_of(peer), Ok);
+            let connector = connector.clone();
+            Box::pin(async move {
+                let stream = connector.connect(name?, wire).await?;
+                let identity = identity(stream.get_ref().1);
+                Ok((Wire::Other(Box::new(stream)), identity))
+            })
+        });
+        self.secure = Some(secure);
+        self
+    }
+}
+
+impl Connection {
+    /// The certificate chain the peer proved to own in the TLS handshake, its own certificate first.
+    pub fn peer_certificates(&self) -> Option<Arc<Vec<CertificateDer<'static>>>> {
+        self.state()
+    }
+}
+
+fn identity(session: &CommonState) -> Identity {
+    let certificates = session.peer_certificates()?;
+    let owned: Vec<_> = certificates.iter().map(|certificate| certificate.clone().into_owned()).collect();
+    Some(Arc::new(owned))
+}
+
+fn name_of(peer: &Address) -> io::Result<ServerName<'static>> {
+    let nameless = || io::Error::new(io::ErrorKind::InvalidInput, format!("{peer} has no name for TLS, give one"));
+    match peer {
+        Address::Tcp(addr) => Ok(ServerName::IpAddress(addr.ip().into())),
+        Address::Host { name, .. } => ServerName::try_from(name.clone()).map_err(|_| nameless()),
+        _ => Err(nameless()),
+    }
+}

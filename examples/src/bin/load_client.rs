@@ -1,0 +1,134 @@
+//! Keeps requests in flight on many connections, verifies every reply, and prints one line of JSON.
+//!
+//! `load_client ADDR --size N --clients C --concurrent K --seconds S --warmup W [--layer frisbee]`
+
+use std::{
+    error::Error,
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
+
+use bytes::Bytes;
+use frisbee::{Client, Config, Connection, Operation, Outcome, Packet, Router};
+use load::{Args, Arguments, Recorder, Report, Window, process};
+use tokio::{sync::Notify, time::timeout_at};
+
+const ECHO: Operation = Operation::new(20).unwrap();
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    process::raise_open_files_limit()?;
+    let mut arguments = Arguments::from_env();
+    let layer: Option<String> = arguments.opt_value_from_str("--layer")?;
+    if layer.is_some_and(|layer| layer != "frisbee") {
+        return Err("the layer is frisbee".into());
+    }
+    let args = Args::parse(arguments)?;
+    let report = run(&args).await?;
+    println!("{}", serde_json::to_string(&report)?);
+    Ok(())
+}
+
+async fn run(args: &Args) -> Result<Report, Box<dyn Error>> {
+    let connecting = Instant::now();
+    let config = Config { outbox_len_max: usize::MAX, ..Config::default() };
+    let mut workers = Vec::with_capacity(args.clients);
+    for number in 0..args.clients {
+        let worker = Arc::new(Worker::new(number, args));
+        let connection = Client::new(worker.clone()).config(config.clone()).connect(args.addr).await?;
+        workers.push((worker, connection));
+    }
+    let connect = connecting.elapsed();
+
+    let window = Window::after(args.warmup, args.seconds);
+    let cpu = process::watch_cpu(window);
+    for (worker, connection) in &workers {
+        worker.start(connection, window)?;
+    }
+    let mut recorders = Vec::with_capacity(workers.len());
+    for (worker, _connection) in &workers {
+        recorders.push(worker.result(window).await);
+    }
+    let client_cpu = cpu.join().expect("the thread only sleeps");
+    Ok(Report::new(window, recorders, connect, client_cpu))
+}
+
+/// One connection's requests. Each reply is answered by the next request.
+struct Worker {
+    contents: Vec<Bytes>,
+    calls: Mutex<Option<Calls>>,
+    done: Notify,
+}
+
+struct Calls {
+    window: Window,
+    recorder: Recorder,
+    /// When the request of each id was sent, unless it is answered.
+    in_flight: Vec<Option<Instant>>,
+}
+
+impl Worker {
+    fn new(number: usize, args: &Args) -> Self {
+        let content = |id: u16| {
+            let byte = |place: usize| (place * 31 + number * 7 + usize::from(id)).to_le_bytes()[0];
+            (0..args.size).map(byte).collect()
+        };
+        Self { contents: (0..args.concurrent).map(content).collect(), calls: Mutex::default(), done: Notify::new() }
+    }
+
+    fn start(&self, connection: &Connection, window: Window) -> Result<(), frisbee::SendError> {
+        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let in_flight = vec![Some(Instant::now()); self.contents.len()];
+        *calls = Some(Calls { window, recorder: Recorder::new(window), in_flight });
+        for (id, content) in (0..).zip(&self.contents) {
+            connection.try_send(Packet::new(id, ECHO, content.clone()))?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the last answers.
+    async fn result(&self, window: Window) -> Recorder {
+        // Whether all came shows below.
+        let _ = timeout_at(window.deadline().into(), self.done.notified()).await;
+        let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut calls = calls.expect("a worker is started once and ends once");
+        calls.recorder.give_up(calls.in_flight.iter().flatten().count());
+        calls.recorder
+    }
+
+    fn answered(&self, packet: Packet) -> Outcome {
+        let now = Instant::now();
+        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(calls) = calls.as_mut() else { return Outcome::Nothing };
+        let expected = self.contents.get(usize::from(packet.id));
+        let Some(sent) = calls.in_flight.get_mut(usize::from(packet.id)).and_then(Option::take) else {
+            calls.recorder.fail(format!("an answer to id {}, which is not in flight", packet.id));
+            return Outcome::Nothing;
+        };
+        if expected != Some(&packet.content) || packet.operation != ECHO {
+            calls.recorder.fail(format!("a wrong answer to id {}", packet.id));
+        }
+        calls.recorder.complete(sent, now);
+        if now < calls.window.end() {
+            calls.in_flight[usize::from(packet.id)] = Some(now);
+            return Outcome::Reply(packet);
+        }
+        if calls.in_flight.iter().all(Option::is_none) {
+            self.done.notify_one();
+        }
+        Outcome::Nothing
+    }
+}
+
+impl Router for Worker {
+    async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
+        self.answered(packet)
+    }
+
+    fn closed(&self, _: &Connection, reason: &frisbee::CloseReason) {
+        if let Some(calls) = self.calls.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            calls.recorder.fail(reason);
+        }
+        self.done.notify_one();
+    }
+}
