@@ -1,4 +1,55 @@
-//! placeholder
+//! A messaging framework for protocols of your own.
+//!
+//! A [`Packet`] has an id, an [`Operation`] number of your choice and content. A [`Server`] or [`Client`] hands each
+//! packet that arrives to a [`Router`], the one trait a protocol implements: request and reply, publish and subscribe,
+//! a metrics push, a proxy. Frisbee does the rest: framing without copies, batching of writes, heartbeats, limits,
+//! TLS, shutdown. A [`Connection`] can also carry [`Stream`]s, and can be [taken back](Connection::takeover) as the
+//! plain byte stream it runs on.
+//!
+//! The bytes on the wire are those of frisbee-go, in both of its header formats; programs in Go and Rust can talk to
+//! each other.
+//!
+#![cfg_attr(feature = "tokio", doc = "```")]
+#![cfg_attr(not(feature = "tokio"), doc = "```ignore")]
+//! use std::time::Duration;
+//!
+//! use frisbee::{Client, Operation, Packet, Server, Table};
+//!
+//! const ECHO: Operation = Operation::new(20).unwrap();
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let router = Table::new().on(ECHO, async |packet: Packet| packet);
+//! let server = Server::builder(router).bind("tcp://127.0.0.1:0").await?;
+//!
+//! let (replies, mut inbox) = tokio::sync::mpsc::unbounded_channel();
+//! let router = Table::new().on(ECHO, move |reply: Packet| {
+//!     let replies = replies.clone();
+//!     async move { replies.send(reply).unwrap() }
+//! });
+//! let connection = Client::new(router).connect(server.local_addr()).await?;
+//! connection.send(Packet::new(1, ECHO, "hello")).await?;
+//! assert_eq!(inbox.recv().await.unwrap().content, "hello");
+//! server.shutdown(Duration::from_secs(5)).await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Limits
+//!
+//! Everything a peer can make grow has a bound with a name: see [`Config`] for those of a connection, and
+//! [`ServerBuilder::connections_max`] and [`ServerBuilder::handlers_max`] for those of a server. A peer that breaks a
+//! rule of the wire loses its connection, with a [`CloseReason`] that names the rule.
+//!
+//! # Features
+//!
+//! | feature | default | brings |
+//! |---|---|---|
+//! | `tokio` | yes | clients, servers, connection handles |
+//! | `tls` | yes | TLS through rustls, with any configuration of yours and no crypto provider of its own |
+//!
+//! Without any feature the crate is only [`proto`]: the protocol without I/O, for drivers of your own.
+
 mod config;
 mod error;
 mod packet;

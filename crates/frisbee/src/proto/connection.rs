@@ -1,6 +1,9 @@
 //! One side of a connection: what to make of input, what to write, when to give up.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::{Bytes, BytesMut};
 
@@ -60,6 +63,8 @@ pub struct Connection {
     /// Since when a batch has been handed out without any of it being written.
     stalled: Option<Instant>,
     written: u64,
+    /// When contents that wait in streams are copied out of the read buffers they pin.
+    detach_due: Option<Instant>,
     /// How many packets of streams were sent for which the peer has not sent a close. Each may cause one.
     closes_expected: u64,
     counters: Counters,
@@ -109,7 +114,7 @@ pub struct Counters {
     pub batches_out: u64,
     /// Packets dropped because their operation is reserved or because the connection was draining.
     pub dropped: u64,
-    /// Streams refused or closed because a limit was reached.
+    /// Streams refused or closed because a limit was reached or the connection was draining.
     pub streams_refused: u64,
 }
 
@@ -142,6 +147,7 @@ impl Connection {
             budget: Budget::new(now, config.control_burst),
             stalled: None,
             written: 0,
+            detach_due: None,
             closes_expected: 0,
             counters: Counters::default(),
             config,
@@ -157,8 +163,8 @@ impl Connection {
         self.counters.batches_in += 1;
     }
 
-    /// Takes whole frames off the front of `inbox` until one is an event: `None` if more bytes are needed. An error
-    /// leaves the offending bytes in `inbox`; the connection goes on until [`fail`](Self::fail) ends it.
+    /// Takes whole frames off the front of `inbox` until one is an event: `None` if more bytes are needed. A header
+    /// that breaks a rule stays in `inbox`. After an error the connection goes on until [`fail`](Self::fail) ends it.
     pub fn handle_input(&mut self, now: Instant, inbox: &mut BytesMut) -> Result<Option<Event>, ProtocolError> {
         while matches!(self.state, State::Open | State::Draining) {
             let frame = self.decoder.decode(inbox)?;
@@ -203,20 +209,21 @@ impl Connection {
     /// Reports the time, when [`poll_timeout`](Self::poll_timeout) asked for it or earlier.
     pub fn handle_timeout(&mut self, now: Instant) {
         if let Some(since) = self.stalled
-            && since + self.config.write_stall_max <= now
+            && now.saturating_duration_since(since) >= self.config.write_stall_max
         {
             return self.fail(CloseReason::WriteStalled { limit: self.config.write_stall_max });
         }
-        if !matches!(self.state, State::Open | State::Draining) {
+        if self.detach_due.is_some_and(|due| due <= now) {
+            self.detach_due = None;
+            self.streams.detach();
+        }
+        if !self.is_open() {
             return;
         }
         match self.heartbeat.handle_timeout(now) {
             Beat::Rest => {}
             Beat::Silent(limit) => self.fail(CloseReason::Silent { limit }),
-            Beat::Ping => {
-                self.outbox.push_ping();
-                self.streams.detach();
-            }
+            Beat::Ping => self.outbox.push_ping(),
         }
     }
 
@@ -234,12 +241,12 @@ impl Connection {
 
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called at the latest.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let stall = self.stalled.map(|since| since + self.config.write_stall_max);
+        let stall = self.stalled.and_then(|since| since.checked_add(self.config.write_stall_max));
         let beat = match self.state {
             State::Open | State::Draining => self.heartbeat.poll_timeout(),
             State::Finishing(_) | State::Closed(_) => None,
         };
-        [stall, beat].into_iter().flatten().min()
+        [stall, beat, self.detach_due].into_iter().flatten().min()
     }
 
     /// Why the connection is closed, once it is.
@@ -345,6 +352,7 @@ impl Connection {
             return;
         }
         self.streams.end_all();
+        self.outbox.drop_ping();
         // A peer that never said anything did not show its format, and is still owed what was sent to it.
         self.outbox.set_format(self.decoder.format().unwrap_or(HeaderFormat::Magic10));
         self.state = if self.outbox.is_empty() { State::Closed(reason) } else { State::Finishing(reason) };
@@ -354,6 +362,7 @@ impl Connection {
     pub fn fail(&mut self, reason: CloseReason) {
         if !matches!(self.state, State::Closed(_)) {
             self.streams.end_all();
+            self.detach_due = None;
             self.outbox.clear();
             self.stalled = None;
             self.state = State::Closed(reason);
@@ -438,6 +447,7 @@ impl Connection {
             }
             Kind::Stream if !frame.content.is_empty() => {
                 self.budget.earn();
+                self.detach_due.get_or_insert(now + DETACH_AFTER);
                 Ok(self.handle_stream_data(frame.id, frame.content))
             }
             Kind::Stream => {
@@ -503,6 +513,8 @@ impl Connection {
     }
 }
 
+/// How long a small content may pin the read buffer it is a slice of while nobody reads it.
+const DETACH_AFTER: Duration = Duration::from_millis(500);
 /// Both sides choose from one space of ids, so each starts in its own half.
 const FIRST_STREAM_OF_CLIENT: u16 = 1;
 const FIRST_STREAM_OF_SERVER: u16 = 0x8000;

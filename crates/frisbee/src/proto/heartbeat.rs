@@ -23,7 +23,7 @@ pub(super) enum Beat {
 
 impl Heartbeat {
     pub(super) fn new(now: Instant, ping_interval: Option<Duration>, silence_max: Option<Duration>) -> Self {
-        let next_ping = ping_interval.map(|interval| now + interval);
+        let next_ping = ping_interval.and_then(|interval| now.checked_add(interval));
         Self { ping_interval, silence_max, next_ping, heard: Some(now) }
     }
 
@@ -44,7 +44,7 @@ impl Heartbeat {
 
     pub(super) fn handle_timeout(&mut self, now: Instant) -> Beat {
         if let (Some(silence_max), Some(heard)) = (self.silence_max, self.heard)
-            && heard + silence_max <= now
+            && now.saturating_duration_since(heard) >= silence_max
         {
             return Beat::Silent(silence_max);
         }
@@ -59,7 +59,7 @@ impl Heartbeat {
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        let silence = self.heard.zip(self.silence_max).map(|(heard, max)| heard + max);
+        let silence = self.heard.zip(self.silence_max).and_then(|(heard, max)| heard.checked_add(max));
         [self.next_ping, silence].into_iter().flatten().min()
     }
 }

@@ -70,6 +70,11 @@ impl Outbox {
         self.ping = true;
     }
 
+    /// Takes back a PING that has not been handed out.
+    pub(super) fn drop_ping(&mut self) {
+        self.ping = false;
+    }
+
     /// A PONG counts as soon as it is owed: a peer that pings and does not read fills the outbox.
     pub(super) fn push_pong(&mut self) {
         self.pongs += 1;

@@ -1,0 +1,412 @@
+//! Every limit of [`Config`] that the protocol enforces, at the limit and one past it.
+
+use std::time::Duration;
+
+use frisbee::{
+    CloseReason, Config, ProtocolError, SendError,
+    proto::{OpenError, StreamEnd},
+};
+
+use crate::pair::{MILLI, Pair, SECOND, Side, frame, head, packet, packet_bytes, ping, quiet, stream, zeros};
+
+// content_len_max
+
+#[test]
+fn content_at_the_limit_is_received_and_one_byte_more_ends_the_connection_before_it_arrives() {
+    for operation in [2, 3, 9, 10, 20, u16::MAX] {
+        for limit in [0, 1, 100] {
+            let config = || Config { content_len_max: limit, ..quiet() };
+            let mut side = Side::server(config());
+            side.hear(&frame(1, operation, &zeros(limit as usize)));
+            assert_eq!(side.state(), "open", "operation {operation}, limit {limit}");
+
+            let mut side = Side::server(config());
+            side.hear(&head(1, operation, limit + 1));
+            let error = ProtocolError::ContentTooLarge { announced: limit + 1, limit };
+            assert_eq!(side.state(), format!("closed: {}", CloseReason::Protocol(error)));
+            assert_eq!(side.inbox, head(1, operation, limit + 1), "the offending bytes stay");
+        }
+    }
+}
+
+#[test]
+fn content_at_the_limit_is_sent_and_one_byte_more_is_refused_and_harms_nothing() {
+    let mut side = Side::client(Config { content_len_max: 100, ..quiet() });
+    let key = side.open_stream().unwrap();
+    let error = SendError::ContentTooLarge { len: 101, limit: 100 };
+    assert_eq!(side.send(packet(1, zeros(101))), Err(error.clone()));
+    assert_eq!(side.send_on(key, zeros(101)), Err(error));
+    assert!(!side.has_output());
+    assert_eq!(side.send(packet(1, zeros(100))), Ok(()));
+    assert_eq!(side.send_on(key, zeros(100)), Ok(()));
+    assert_eq!(side.say(), ["packet 1: 100 bytes", "stream 1: 100 bytes"]);
+}
+
+// outbox_len_max
+
+#[test]
+fn the_outbox_is_full_at_its_limit_and_still_takes_what_is_on_its_way() {
+    let mut side = Side::client(Config { outbox_len_max: 2 * (10 + 90), ..quiet() });
+    side.send(packet(1, zeros(90))).unwrap();
+    side.send(packet(2, zeros(89))).unwrap();
+    assert_eq!((side.queued_len(), side.is_full()), (199, false));
+    side.send(packet(3, "")).unwrap();
+    assert_eq!((side.queued_len(), side.is_full()), (209, true));
+    side.room = 9;
+    side.write();
+    assert_eq!((side.queued_len(), side.is_full()), (200, true), "what was handed out but not written counts");
+    side.room = 1;
+    side.write();
+    assert_eq!((side.queued_len(), side.is_full()), (199, false));
+    side.room = usize::MAX;
+    assert_eq!(side.say().len(), 3);
+    assert_eq!((side.queued_len(), side.has_output()), (0, false));
+    assert_eq!(side.progress(), (3, 3));
+}
+
+#[test]
+fn pongs_owed_to_a_peer_that_does_not_read_fill_the_outbox() {
+    let mut side = Side::server(Config { outbox_len_max: 1000, ..quiet() });
+    side.room = 0;
+    for _ in 0..100 {
+        assert!(!side.is_full());
+        side.hear(&[ping(), packet_bytes(1, "earns the allowance back")].concat());
+    }
+    assert!(side.is_full(), "a hundred PONGs of ten bytes wait, {} bytes are counted", side.queued_len());
+}
+
+#[test]
+fn packets_held_until_the_peer_shows_its_format_fill_the_outbox() {
+    let mut side = Side::new(frisbee::proto::Role::Server, Config { outbox_len_max: 1000, ..quiet() });
+    for id in 0..125 {
+        side.send(packet(id, "")).unwrap();
+    }
+    assert!(side.is_full(), "125 headers of at least eight bytes wait, {} bytes are counted", side.queued_len());
+}
+
+// streams_max
+
+#[test]
+fn streams_are_opened_by_this_side_up_to_the_limit() {
+    let mut side = Side::client(Config { streams_max: 2, ..quiet() });
+    let first = side.open_stream().unwrap();
+    side.open_stream_with_id(9).unwrap();
+    let error = OpenError::TooManyStreams { limit: 2 };
+    assert_eq!(side.open_stream(), Err(error));
+    assert_eq!(side.open_stream_with_id(10), Err(error));
+    side.close_stream(first);
+    assert_eq!(side.open_stream(), Err(error), "an ended stream that is held counts");
+    side.release_stream(first);
+    assert_eq!(side.streams_len(), 1);
+    assert!(side.open_stream().is_ok());
+}
+
+#[test]
+fn streams_of_the_peer_past_the_limit_are_closed_at_once() {
+    for limit in [0, 1, 2] {
+        let mut side = Side::server(Config { streams_max: limit, ..quiet() });
+        for id in 0..3 {
+            side.hear(&stream(id, "hi"));
+        }
+        assert_eq!(side.streams_len(), limit);
+        let refused: Vec<String> = (limit..3).map(|id| format!("stream {id} closed")).collect();
+        assert_eq!(side.say(), refused);
+        assert_eq!((side.events().len(), side.counters().streams_refused), (limit, 3 - limit as u64));
+        side.hear(&stream(0, "more"));
+        assert_eq!(side.events().len(), limit.min(1), "open streams go on at the limit");
+    }
+}
+
+// stream_queue_len_max
+
+#[test]
+fn a_stream_holds_data_up_to_the_limit_and_one_byte_more_closes_it() {
+    const COST: usize = 64;
+    let mut side = Side::server(Config { stream_queue_len_max: 2 * (COST + 5), ..quiet() });
+    side.hear(&[stream(1, "12345"), stream(1, "12345")].concat());
+    let key = side.opened();
+    assert_eq!(side.say(), [""; 0]);
+    assert_eq!(side.read_from(key), Ok(Some("12345".into())), "reading makes room");
+    side.hear(&stream(1, "54321"));
+    assert_eq!(side.stream_ended(key), None);
+    assert_eq!(side.read_all(key), (vec!["12345".into(), "54321".into()], None));
+
+    side.hear(&[stream(1, "12345"), stream(1, "123456")].concat());
+    assert_eq!(side.say(), ["stream 1 closed"]);
+    assert_eq!(side.send_on(key, "x".into()), Err(SendError::StreamEnded(StreamEnd::Overflow)));
+    assert_eq!(side.read_all(key), (vec!["12345".into()], Some(StreamEnd::Overflow)));
+    assert_eq!((side.state().as_str(), side.counters().streams_refused), ("open", 1));
+}
+
+#[test]
+fn a_single_packet_fits_any_stream() {
+    let mut side = Side::server(Config { stream_queue_len_max: 0, ..quiet() });
+    side.hear(&stream(1, "larger than nothing"));
+    let key = side.opened();
+    assert_eq!(side.read_all(key), (vec!["larger than nothing".into()], None));
+    side.hear(&stream(1, "x"));
+    assert_eq!(side.stream_ended(key), None);
+}
+
+// control_burst
+
+#[test]
+fn every_kind_of_control_packet_is_allowed_a_burst_and_not_one_more() {
+    for (operation, content) in [(0, ""), (1, ""), (2, ""), (3, ""), (9, "skipped")] {
+        let control = frame(1, operation, content.as_bytes());
+        for burst in [0, 1, 5] {
+            let mut side = flooded(burst, &control);
+            side.hear(&control);
+            let reason = CloseReason::Protocol(ProtocolError::ControlFlood { burst });
+            assert_eq!(side.state(), format!("closed: {reason}"), "operation {operation}");
+        }
+    }
+}
+
+#[test]
+fn packets_with_content_earn_the_allowance_back_one_by_one() {
+    for earner in [packet_bytes(1, "x"), stream(1, "x")] {
+        let mut side = flooded(5, &ping());
+        for _ in 0..20 {
+            side.hear(&[earner.clone(), ping()].concat());
+        }
+        assert_eq!(side.state(), "open");
+        side.hear(&[ping(), ping()].concat());
+        assert!(side.closed().is_some(), "no more is earned than was spent");
+    }
+}
+
+#[test]
+fn the_allowance_never_exceeds_the_burst() {
+    for wait in [0, 1000] {
+        let mut side = Side::server(Config { control_burst: 5, ..quiet() });
+        for id in 0..50 {
+            side.hear(&packet_bytes(id, "x"));
+        }
+        side.advance(wait * SECOND);
+        side.hear(&ping().repeat(5));
+        assert_eq!(side.state(), "open");
+        side.hear(&ping());
+        assert!(side.closed().is_some(), "after {wait} s");
+    }
+}
+
+#[test]
+fn packets_without_content_do_not_earn_the_allowance_back() {
+    let mut side = flooded(5, &ping());
+    side.hear(&[packet_bytes(1, ""), ping()].concat());
+    assert!(side.closed().is_some());
+}
+
+#[test]
+fn a_tenth_of_the_allowance_comes_back_each_second() {
+    for (seconds, allowed) in [(1, 2), (3, 6), (10, 20), (100, 20)] {
+        let mut side = flooded(20, &ping());
+        side.advance(seconds * SECOND);
+        side.hear(&ping().repeat(allowed));
+        assert_eq!(side.state(), "open", "{allowed} after {seconds} s");
+        side.hear(&ping());
+        assert!(side.closed().is_some(), "not {allowed} + 1 after {seconds} s");
+    }
+}
+
+#[test]
+fn refusing_the_streams_of_an_honest_peer_is_no_flood() {
+    let client = Config { control_burst: 10, ..quiet() };
+    let mut pair = Pair::with(client, Config { streams_max: 0, ..quiet() });
+    let key = pair.client.open_stream().unwrap();
+    for _ in 0..11 {
+        pair.client.send_on(key, "sent before the close could be known".into()).unwrap();
+    }
+    pair.exchange();
+    assert_eq!(pair.client.stream_ended(key), Some(StreamEnd::ClosedByPeer));
+    assert_eq!(pair.client.state(), "open");
+}
+
+#[test]
+fn closes_that_no_data_of_this_side_can_have_caused_are_a_flood() {
+    let mut side = Side::server(Config { control_burst: 5, ..quiet() });
+    let key = side.open_stream().unwrap();
+    for _ in 0..3 {
+        side.send_on(key, "x".into()).unwrap();
+    }
+    side.hear(&stream(1, "").repeat(3 + 5));
+    assert_eq!(side.state(), "open");
+    side.hear(&stream(1, ""));
+    assert!(side.closed().is_some());
+}
+
+// silence_max
+
+#[test]
+fn a_silent_peer_is_dropped_at_the_limit_and_not_before() {
+    let mut pair = Pair::new(Config { silence_max: Some(5 * SECOND), ..Config::default() });
+    pair.advance(600 * SECOND);
+    assert_eq!([pair.client.state(), pair.server.state()], ["open", "open"], "PINGs alone keep a connection alive");
+    pair.cut_wire();
+    pair.advance(5 * SECOND - MILLI);
+    assert_eq!([pair.client.state(), pair.server.state()], ["open", "open"]);
+    pair.advance(MILLI);
+    assert!(matches!(pair.client.closed(), Some(CloseReason::Silent { limit }) if *limit == 5 * SECOND));
+    assert!(matches!(pair.server.closed(), Some(CloseReason::Silent { .. })));
+}
+
+#[test]
+fn any_byte_breaks_the_silence() {
+    let mut side = Side::server(Config { silence_max: Some(SECOND), ..quiet() });
+    for byte in packet_bytes(1, "slow") {
+        side.advance(SECOND - MILLI);
+        side.hear(&[byte]);
+    }
+    assert_eq!((side.state().as_str(), side.events().len()), ("open", 1));
+    side.advance(SECOND);
+    assert!(matches!(side.closed(), Some(CloseReason::Silent { .. })));
+}
+
+#[test]
+fn silence_without_a_limit_lasts_forever() {
+    let mut side = Side::server(quiet());
+    assert_eq!(side.poll_timeout(), None);
+    side.advance(1_000_000 * SECOND);
+    assert_eq!(side.state(), "open");
+}
+
+#[test]
+fn silence_does_not_count_while_this_side_does_not_read() {
+    let mut side = Side::server(Config { silence_max: Some(5 * SECOND), ..quiet() });
+    side.advance(4 * SECOND);
+    let now = side.now;
+    side.set_reading(now, false);
+    assert_eq!(side.poll_timeout(), None);
+    side.advance(60 * SECOND);
+    let now = side.now;
+    side.set_reading(now, true);
+    side.set_reading(now, true);
+    side.advance(5 * SECOND - MILLI);
+    assert_eq!(side.state(), "open");
+    side.advance(MILLI);
+    assert!(matches!(side.closed(), Some(CloseReason::Silent { .. })));
+}
+
+#[test]
+fn the_last_bytes_of_a_read_under_way_do_not_start_the_silence_again() {
+    let mut side = Side::server(Config { silence_max: Some(5 * SECOND), ..quiet() });
+    let now = side.now;
+    side.set_reading(now, false);
+    side.hear(&packet_bytes(1, "was on its way"));
+    side.advance(60 * SECOND);
+    assert_eq!(side.state(), "open");
+}
+
+// write_stall_max
+
+#[test]
+fn a_peer_that_takes_nothing_is_given_up_at_the_limit_and_not_before() {
+    let mut side = Side::client(Config { write_stall_max: 3 * SECOND, ..quiet() });
+    side.advance(10 * SECOND);
+    assert_eq!(side.poll_timeout(), None, "with nothing to write, nothing stalls");
+    side.room = 0;
+    side.send(packet(1, "hello")).unwrap();
+    side.write();
+    side.advance(3 * SECOND - MILLI);
+    assert_eq!(side.state(), "open");
+    side.advance(MILLI);
+    assert!(matches!(side.closed(), Some(CloseReason::WriteStalled { limit }) if *limit == 3 * SECOND));
+    assert_eq!(side.poll_timeout(), None);
+}
+
+#[test]
+fn every_byte_taken_ends_a_stall() {
+    let mut side = Side::client(Config { write_stall_max: SECOND, ..quiet() });
+    side.room = 0;
+    side.send(packet(1, "hello")).unwrap();
+    side.write();
+    for _ in 0..15 {
+        side.advance(SECOND - MILLI);
+        side.room = 1;
+        side.write();
+    }
+    side.advance(100 * SECOND);
+    assert_eq!((side.state().as_str(), side.progress()), ("open", (1, 1)));
+    assert_eq!(side.say(), ["packet 1: hello"]);
+}
+
+#[test]
+fn a_stall_ends_a_connection_that_is_finishing() {
+    let mut side = Side::client(Config { write_stall_max: SECOND, ..quiet() });
+    side.send(packet(1, "hello")).unwrap();
+    side.room = 14;
+    side.finish(CloseReason::Local);
+    side.write();
+    side.advance(SECOND - MILLI);
+    assert_eq!(side.state(), "finishing");
+    side.advance(MILLI);
+    assert!(matches!(side.closed(), Some(CloseReason::WriteStalled { .. })));
+}
+
+// ping_interval
+
+#[test]
+fn pings_are_sent_on_the_tick_traffic_or_not() {
+    let mut side = Side::server(Config { ping_interval: Some(SECOND), silence_max: None, ..Config::default() });
+    side.advance(SECOND - MILLI);
+    assert_eq!(side.say(), [""; 0]);
+    side.advance(MILLI);
+    assert_eq!(side.say(), ["PING"]);
+    side.send(packet(1, "hi")).unwrap();
+    side.advance(SECOND);
+    assert_eq!(side.say(), ["packet 1: hi", "PING"]);
+    side.advance(3 * SECOND);
+    assert_eq!(side.say(), ["PING", "PING", "PING"]);
+    side.drain();
+    side.advance(SECOND);
+    assert_eq!(side.say(), ["PING"], "a draining side stays alive");
+    side.send(packet(2, "bye")).unwrap();
+    side.room = 0;
+    side.finish(CloseReason::Local);
+    side.advance(3 * SECOND);
+    side.room = usize::MAX;
+    assert_eq!(side.say(), ["packet 2: bye"], "a finishing side does not ping");
+}
+
+#[test]
+fn a_late_tick_does_not_make_up_for_missed_ones() {
+    let mut side = Side::server(Config { ping_interval: Some(SECOND), silence_max: None, ..Config::default() });
+    let late = side.now + 10 * SECOND + MILLI;
+    side.handle_timeout(late);
+    assert_eq!(side.say(), ["PING"]);
+    assert!(side.poll_timeout().is_some_and(|next| late < next && next <= late + SECOND));
+}
+
+#[test]
+fn without_an_interval_no_ping_is_sent() {
+    let mut side = Side::server(Config { silence_max: Some(60 * SECOND), ..quiet() });
+    assert_eq!(side.poll_timeout(), Some(side.now + 60 * SECOND));
+    side.advance(59 * SECOND);
+    assert_eq!(side.say(), [""; 0]);
+}
+
+#[test]
+fn the_longest_durations_last_forever() {
+    let forever = Some(Duration::MAX);
+    let limits = [
+        Config { ping_interval: forever, ..quiet() },
+        Config { silence_max: forever, ..quiet() },
+        Config { write_stall_max: Duration::MAX, ..quiet() },
+    ];
+    for config in limits {
+        let mut side = Side::client(config);
+        side.room = 0;
+        side.send(packet(1, "hi")).unwrap();
+        side.advance(SECOND);
+        assert_eq!(side.state(), "open");
+    }
+}
+
+/// A side that has just heard as many control packets as it allows.
+fn flooded(burst: u32, control: &[u8]) -> Side {
+    let mut side = Side::server(Config { control_burst: burst, ..quiet() });
+    side.hear(&control.repeat(burst as usize));
+    assert_eq!(side.state(), "open");
+    side
+}

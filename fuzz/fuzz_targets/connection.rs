@@ -1,0 +1,461 @@
+//! Any sequence of calls on two connected sides: what comes out is what the rules say.
+#![no_main]
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use arbitrary::Arbitrary;
+use bytes::{Buf, Bytes, BytesMut};
+use frisbee::{
+    CloseReason, Config, Operation, Packet, ProtocolError, SendError,
+    proto::{Connection, Decoder, Event, HeaderFormat, Kind, Role, StreamKey, Transmit},
+};
+use libfuzzer_sys::fuzz_target;
+
+#[derive(Arbitrary, Debug)]
+struct Input<'a> {
+    plain8: bool,
+    detect: bool,
+    limits: [Limits; 2],
+    steps: Vec<Step<'a>>,
+}
+
+#[derive(Arbitrary, Debug)]
+struct Limits {
+    content_len_max: u16,
+    outbox_len_max: u16,
+    streams_max: u8,
+    stream_queue_len_max: u16,
+    control_burst: u8,
+    ping_interval: Option<u8>,
+    silence_max: Option<u16>,
+    write_stall_max: u16,
+}
+
+/// The side that does it, the client or else the server, and what it does.
+#[derive(Arbitrary, Debug)]
+struct Step<'a> {
+    client: bool,
+    act: Act<'a>,
+}
+
+#[derive(Arbitrary, Debug)]
+enum Act<'a> {
+    Send {
+        id: u16,
+        operation: u16,
+        len: u16,
+    },
+    Open {
+        id: Option<u8>,
+    },
+    SendOn {
+        stream: u8,
+        len: u16,
+    },
+    Read {
+        stream: u8,
+    },
+    Close {
+        stream: u8,
+    },
+    Release {
+        stream: u8,
+    },
+    Drain,
+    Finish,
+    Fail,
+    /// Bytes of the peer arrive.
+    Deliver {
+        len: u16,
+    },
+    /// Bytes of nobody arrive.
+    Inject {
+        bytes: &'a [u8],
+    },
+    SetReading {
+        reading: bool,
+    },
+    /// The socket takes so much.
+    Write {
+        len: u16,
+    },
+    Advance {
+        millis: u16,
+    },
+}
+
+fuzz_target!(|input: Input| {
+    let mut now = Instant::now();
+    let format = if input.plain8 { HeaderFormat::Plain8 } else { HeaderFormat::Magic10 };
+    let [client, server] = &input.limits;
+    let mut client = Side::new(Role::Client, client.config(Some(format)), now);
+    let mut server = Side::new(Role::Server, server.config((!input.detect).then_some(format)), now);
+    for step in &input.steps {
+        if let Act::Advance { millis } = step.act {
+            now += Duration::from_millis(millis.into());
+        }
+        let (side, peer) = if step.client { (&mut client, &mut server) } else { (&mut server, &mut client) };
+        side.now = now;
+        peer.now = now;
+        side.act(&step.act, peer);
+        side.check();
+        peer.check();
+    }
+    loop {
+        client.write(usize::MAX);
+        server.write(usize::MAX);
+        if client.wire.is_empty() && server.wire.is_empty() {
+            break;
+        }
+        client.deliver(&mut server, usize::MAX);
+        server.deliver(&mut client, usize::MAX);
+    }
+    client.check_end(&server);
+    server.check_end(&client);
+});
+
+/// One connection, and what the rules promise of it.
+struct Side {
+    connection: Connection,
+    now: Instant,
+    inbox: BytesMut,
+    batch: Transmit,
+    wire: BytesMut,
+    streams: Vec<Stream>,
+    /// Reads its own bytes back.
+    listener: Option<Decoder>,
+    written: BytesMut,
+    /// Frames that have to come out, in this order.
+    promised: VecDeque<Promise>,
+    packets_out: u64,
+    progress: u64,
+    sent: Vec<Packet>,
+    received: Vec<Packet>,
+    /// It did not hear everything its peer said, or something else besides.
+    confused: bool,
+    drained: bool,
+    closed: Option<String>,
+    sequence: u32,
+}
+
+#[derive(Debug)]
+enum Promise {
+    Frame {
+        id: u16,
+        kind: Kind,
+        content: Bytes,
+    },
+    /// The close of a stream that went over a limit.
+    Refusal,
+}
+
+struct Stream {
+    key: StreamKey,
+    last_read: Option<u32>,
+}
+
+impl Side {
+    fn new(role: Role, config: Config, now: Instant) -> Self {
+        Self {
+            connection: Connection::new(role, Arc::new(config), now),
+            now,
+            inbox: BytesMut::new(),
+            batch: Transmit::default(),
+            wire: BytesMut::new(),
+            streams: Vec::new(),
+            listener: None,
+            written: BytesMut::new(),
+            promised: VecDeque::new(),
+            packets_out: 0,
+            progress: 0,
+            sent: Vec::new(),
+            received: Vec::new(),
+            confused: false,
+            drained: false,
+            closed: None,
+            sequence: 0,
+        }
+    }
+
+    fn act(&mut self, act: &Act, peer: &mut Self) {
+        match *act {
+            Act::Send { id, operation, len } => self.send(id, operation, len.into()),
+            Act::Open { id } => {
+                let opened = match id {
+                    Some(id) => self.connection.open_stream_with_id(id.into()),
+                    None => self.connection.open_stream(),
+                };
+                assert!(opened.is_err() || self.connection.is_open());
+                self.streams.extend(opened.map(Stream::new));
+            }
+            Act::SendOn { stream, len } => self.send_on(stream, len.into()),
+            Act::Read { stream } => self.read(stream),
+            Act::Close { stream } => {
+                let Some(at) = self.stream(stream) else { return };
+                self.close(self.streams[at].key);
+            }
+            Act::Release { stream } => {
+                let Some(at) = self.stream(stream) else { return };
+                let Stream { key, .. } = self.streams.swap_remove(at);
+                self.promise_close(key);
+                self.connection.release_stream(key);
+            }
+            Act::Drain => {
+                self.drained = true;
+                self.connection.drain();
+            }
+            Act::Finish => self.connection.finish(CloseReason::Local),
+            Act::Fail => self.connection.fail(CloseReason::Shutdown),
+            Act::Deliver { len } => self.deliver(peer, len.into()),
+            Act::Inject { bytes } => {
+                self.confused = true;
+                self.hear(bytes);
+            }
+            Act::SetReading { reading } => self.connection.set_reading(self.now, reading),
+            Act::Write { len } => self.write(len.into()),
+            Act::Advance { .. } => {
+                for side in [self, peer] {
+                    side.connection.handle_timeout(side.now);
+                    // A PING that became due together with the end of a silence comes at the next call.
+                    side.connection.handle_timeout(side.now);
+                    assert!(side.connection.poll_timeout().is_none_or(|due| side.now < due), "a deadline moves on");
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, id: u16, operation: u16, len: usize) {
+        let Some(operation) = Operation::new(operation) else { return };
+        let packet = Packet::new(id, operation, self.content(len));
+        let expected = self.sendable(len);
+        assert_eq!(self.connection.send(packet.clone()), expected);
+        if expected.is_ok() {
+            let Packet { content, .. } = packet.clone();
+            self.promise(Promise::Frame { id, kind: Kind::Application(operation), content });
+            self.sent.push(packet);
+        }
+    }
+
+    fn send_on(&mut self, stream: u8, len: usize) {
+        let Some(at) = self.stream(stream) else { return };
+        let (key, content) = (self.streams[at].key, self.content(len));
+        let expected = match (self.connection.stream_ended(key), self.sendable(len)) {
+            (Some(end), _) => Err(SendError::StreamEnded(end)),
+            (None, Ok(())) if len == 0 => Err(SendError::EmptyStreamData),
+            (None, sendable) => sendable,
+        };
+        assert_eq!(self.connection.send_on(key, content.clone()), expected);
+        if expected.is_ok() {
+            self.promise(Promise::Frame { id: self.connection.stream_id(key), kind: Kind::Stream, content });
+        }
+    }
+
+    fn sendable(&self, len: usize) -> Result<(), SendError> {
+        let limit = self.connection.config().content_len_max;
+        match len {
+            _ if !self.connection.is_open() => Err(SendError::Closed),
+            _ if len > limit as usize => Err(SendError::ContentTooLarge { len, limit }),
+            _ => Ok(()),
+        }
+    }
+
+    fn read(&mut self, stream: u8) {
+        let Some(at) = self.stream(stream) else { return };
+        match self.connection.read_from(self.streams[at].key) {
+            Ok(Some(content)) if !self.confused && content.len() >= 4 => {
+                let sequence = content.first_chunk().map(|first| u32::from_be_bytes(*first));
+                assert!(self.streams[at].last_read < sequence, "data of a stream keeps its order");
+                self.streams[at].last_read = sequence;
+            }
+            Ok(_) => {}
+            Err(end) => assert_eq!(self.connection.stream_ended(self.streams[at].key), Some(end)),
+        }
+    }
+
+    fn close(&mut self, key: StreamKey) {
+        self.promise_close(key);
+        self.connection.close_stream(key);
+        assert!(self.connection.stream_ended(key).is_some());
+    }
+
+    fn promise_close(&mut self, key: StreamKey) {
+        if self.connection.stream_ended(key).is_none() {
+            self.promise(Promise::Frame {
+                id: self.connection.stream_id(key),
+                kind: Kind::Stream,
+                content: Bytes::new(),
+            });
+        }
+    }
+
+    fn promise(&mut self, promise: Promise) {
+        self.packets_out += 1;
+        self.promised.push_back(promise);
+    }
+
+    fn deliver(&mut self, peer: &mut Self, len: usize) {
+        let bytes = peer.wire.split_to(len.min(peer.wire.len()));
+        let format = peer.connection.format().unwrap_or(HeaderFormat::Magic10);
+        self.confused |= self.connection.format().is_some_and(|expected| expected != format);
+        // The one first packet that cannot be told apart: eight byte header, id 15.
+        let begins = self.connection.format().is_none() && self.inbox.len() + bytes.len() >= 2;
+        let first = self.inbox.iter().chain(&bytes).take(2);
+        self.confused |= begins && format == HeaderFormat::Plain8 && first.eq(&[0, 15]);
+        self.hear(&bytes);
+    }
+
+    fn hear(&mut self, bytes: &[u8]) {
+        self.inbox.extend_from_slice(bytes);
+        self.connection.handle_received(self.now, bytes.len());
+        loop {
+            let (before, was_open) = (self.connection.counters().streams_refused, self.connection.is_open());
+            let inbox_len = self.inbox.len();
+            let result = self.connection.handle_input(self.now, &mut self.inbox);
+            for _ in before..self.connection.counters().streams_refused {
+                self.promise(Promise::Refusal);
+            }
+            match result {
+                Ok(Some(event)) => {
+                    assert!(was_open, "no event after the end");
+                    self.handle(event);
+                }
+                Ok(None) => {
+                    assert!(was_open || self.inbox.len() == inbox_len, "nothing is read after the end");
+                    return;
+                }
+                Err(error) => {
+                    let of_limits =
+                        matches!(error, ProtocolError::ContentTooLarge { .. } | ProtocolError::ControlFlood { .. });
+                    assert!(of_limits || self.confused, "a peer that keeps the rules meets only limits: {error}");
+                    return self.connection.fail(CloseReason::Protocol(error));
+                }
+            }
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Packet(packet) => {
+                assert!(!self.drained, "no handler starts while draining");
+                self.received.push(packet);
+            }
+            Event::StreamOpened(key) => {
+                assert!(!self.drained, "no stream opens while draining");
+                self.streams.push(Stream::new(key));
+            }
+            Event::StreamReadable(key) => assert!(self.streams.iter().any(|stream| stream.key == key)),
+        }
+    }
+
+    fn write(&mut self, mut room: usize) {
+        while self.connection.closed().is_none()
+            && room > 0
+            && (self.batch.has_remaining() || self.connection.poll_transmit(self.now, &mut self.batch))
+        {
+            let len = self.batch.chunk().len().min(room);
+            room -= len;
+            let chunk = self.batch.chunk()[..len].to_vec();
+            self.wire.extend_from_slice(&chunk);
+            self.written.extend_from_slice(&chunk);
+            self.connection.handle_written(self.now, len, &mut self.batch);
+        }
+        self.compare_with_promises();
+    }
+
+    fn compare_with_promises(&mut self) {
+        if self.written.is_empty() {
+            return;
+        }
+        let format = self.connection.format().unwrap_or(HeaderFormat::Magic10);
+        let listener = self.listener.get_or_insert_with(|| Decoder::new(Some(format), u32::MAX));
+        while let Some(frame) = listener.decode(&mut self.written).expect("only whole frames are written") {
+            if let Kind::Ping | Kind::Pong = frame.kind {
+                continue;
+            }
+            match self.promised.pop_front().expect("nothing is written that was not sent") {
+                Promise::Refusal => assert!(frame.kind == Kind::Stream && frame.content.is_empty()),
+                Promise::Frame { id, kind, content } => {
+                    assert!(
+                        (frame.id, frame.kind) == (id, kind) && frame.content == content,
+                        "packets keep their order"
+                    );
+                }
+            }
+        }
+    }
+
+    fn check(&mut self) {
+        let connection = &mut self.connection;
+        assert!(connection.streams_len() <= connection.config().streams_max);
+        assert_eq!(connection.streams_len(), self.streams.len());
+        assert_eq!(connection.is_full(), connection.queued_len() >= connection.config().outbox_len_max);
+        assert_eq!(connection.counters().packets_out, self.packets_out);
+        let (queued, written) = connection.progress();
+        assert!(self.progress <= written && written <= queued);
+        self.progress = written;
+        if let Some(reason) = connection.closed() {
+            let reason = reason.to_string();
+            assert_eq!(*self.closed.get_or_insert_with(|| reason.clone()), reason, "the reason stays");
+            assert!(!connection.poll_transmit(self.now, &mut Transmit::default()), "nothing is written after the end");
+            assert_eq!(connection.poll_timeout(), None);
+            assert!(self.streams.iter().all(|stream| connection.stream_ended(stream.key).is_some()));
+            return;
+        }
+        assert!(connection.queued_len() >= self.batch.remaining());
+        assert!(connection.queued_len() == 0 || connection.has_output());
+        let pings = connection.config().ping_interval.is_some();
+        assert!(connection.queued_len() > 0 || !connection.has_output() || pings, "only a PING is not counted yet");
+    }
+
+    /// Everything was written and delivered.
+    fn check_end(&mut self, peer: &Self) {
+        let peer_heard = !peer.confused && !peer.drained && peer.connection.is_open();
+        assert!(peer.confused || self.sent.starts_with(&peer.received), "packets keep their order");
+        if self.connection.closed().is_some_and(|reason| !matches!(reason, CloseReason::Local)) {
+            return;
+        }
+        let silent = self.connection.format().is_none() && self.connection.is_open();
+        assert!(silent || (self.promised.is_empty() && self.written.is_empty()), "all that was sent is written");
+        assert!(silent || (self.connection.queued_len() == 0 && !self.connection.has_output()));
+        assert_eq!(self.connection.is_open(), self.connection.closed().is_none(), "finishing came to its end");
+        assert!(silent || !peer_heard || self.sent == peer.received, "all that was sent arrives");
+    }
+
+    /// A content that shows its place in the order of sending.
+    fn content(&mut self, len: usize) -> Bytes {
+        self.sequence += 1;
+        self.sequence.to_be_bytes().into_iter().cycle().take(len).collect()
+    }
+
+    fn stream(&self, number: u8) -> Option<usize> {
+        usize::from(number).checked_rem(self.streams.len())
+    }
+}
+
+impl Stream {
+    fn new(key: StreamKey) -> Self {
+        Self { key, last_read: None }
+    }
+}
+
+impl Limits {
+    fn config(&self, header: Option<HeaderFormat>) -> Config {
+        let millis = |millis: u16| Duration::from_millis(u64::from(millis) + 1);
+        Config {
+            header,
+            content_len_max: self.content_len_max.into(),
+            outbox_len_max: self.outbox_len_max.into(),
+            streams_max: usize::from(self.streams_max % 8),
+            stream_queue_len_max: self.stream_queue_len_max.into(),
+            control_burst: self.control_burst.into(),
+            ping_interval: self.ping_interval.map(|interval| millis(interval.into())),
+            silence_max: self.silence_max.map(millis),
+            write_stall_max: millis(self.write_stall_max),
+            ..Config::default()
+        }
+    }
+}

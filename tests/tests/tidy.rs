@@ -1,0 +1,119 @@
+//! Reads the sources for words that are out of place.
+
+use std::{fs, path::Path, process::Command};
+
+/// What the protocol core must not know. It has bytes and a time handed in, and no idea of what they are for.
+const NOT_IN_PROTO: &[&str] = &[
+    "tokio",
+    "net::",
+    "io::",
+    "async ",
+    ".await",
+    "Mutex",
+    "RwLock",
+    "Atomic",
+    "spawn",
+    "thread",
+    "Instant::now",
+    "SystemTime",
+    "channel",
+    "println",
+    "rpc",
+    "method",
+    "service",
+];
+
+#[test]
+fn the_protocol_core_is_pure() {
+    let places = offences(is_proto, |text| misplaced(&code(text), NOT_IN_PROTO));
+    assert!(places.is_empty(), "words that the protocol core must not know:\n{}", places.join("\n"));
+}
+
+#[test]
+fn libraries_do_not_sleep() {
+    let places = offences(is_library, |text| misplaced(&code(text), &["thread::sleep"]));
+    assert!(places.is_empty(), "sleeping blocks whoever drives the library:\n{}", places.join("\n"));
+}
+
+#[test]
+fn nothing_is_left_over() {
+    let places = offences(|_| true, |text| misplaced(&lines(text), LEFTOVERS));
+    assert!(places.is_empty(), "leftovers:\n{}", places.join("\n"));
+}
+
+/// Paths of the machine something was written on, and code that was not. Put together here so as not to find itself.
+const LEFTOVERS: &[&str] = &[concat!("/wo", "rk/"), concat!("to", "do!"), concat!("unimple", "mented!")];
+
+#[test]
+fn every_word_would_be_found() {
+    for word in NOT_IN_PROTO.iter().chain(LEFTOVERS).chain(&["thread::sleep"]) {
+        let planted = format!("//! Why.\nlet planted = {word} after; // why");
+        for sample in [planted.to_uppercase(), planted] {
+            assert_eq!(misplaced(&code(&sample), &[word]), [(2, (*word).to_owned())], "`{word}` in `{sample}`");
+        }
+    }
+}
+
+#[test]
+fn what_is_allowed_is_not_found() {
+    let allowed = "//! A service.\nuse std::{io::IoSlice, mem};\nlet a = 1; // a thread\n#[cfg(test)]\nmod tokio {}";
+    assert_eq!(misplaced(&code(allowed), NOT_IN_PROTO), []);
+}
+
+#[test]
+fn the_sources_are_really_read() {
+    let count = |wanted: fn(&str) -> bool| sources().iter().filter(|path| wanted(path)).count();
+    assert!(count(is_proto) >= 6, "{} files of the protocol core", count(is_proto));
+    assert!(count(is_library) > count(is_proto));
+    let functions = offences(is_proto, |text| misplaced(&code(text), &["fn "]));
+    assert!(functions.iter().any(|place| place.starts_with("crates/frisbee/src/proto/connection.rs:")));
+}
+
+fn is_proto(path: &str) -> bool {
+    path.starts_with("crates/frisbee/src/proto/") && path.ends_with(".rs")
+}
+
+fn is_library(path: &str) -> bool {
+    path.starts_with("crates/") && path.contains("/src/") && path.ends_with(".rs")
+}
+
+/// Each word out of place in the wanted files, as `file:line: word`.
+fn offences(wanted: fn(&str) -> bool, find: impl Fn(&str) -> Vec<(usize, String)>) -> Vec<String> {
+    let in_file = |path: &String| {
+        let text = fs::read(Path::new(ROOT).join(path)).unwrap_or_default();
+        find(&String::from_utf8_lossy(&text))
+            .into_iter()
+            .map(move |(line, word)| format!("{path}:{line}: {word}"))
+            .collect::<Vec<_>>()
+    };
+    sources().iter().filter(|path| wanted(path)).flat_map(in_file).collect()
+}
+
+/// The text files of the repository that are tracked or about to be.
+fn sources() -> Vec<String> {
+    let list = ["ls-files", "--cached", "--others", "--exclude-standard"];
+    let output = Command::new("git").args(list).current_dir(ROOT).output().expect("git lists the sources");
+    assert!(output.status.success(), "the tests run in a checkout: {output:?}");
+    String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+}
+
+fn misplaced(lines: &[(usize, String)], words: &[&str]) -> Vec<(usize, String)> {
+    let hits = |(number, line): &(usize, String)| {
+        let line = line.replace("io::IoSlice", "").to_lowercase();
+        let found = words.iter().filter(|word| line.contains(&word.to_lowercase()));
+        found.map(|word| (*number, (*word).to_owned())).collect::<Vec<_>>()
+    };
+    lines.iter().flat_map(hits).collect()
+}
+
+fn lines(text: &str) -> Vec<(usize, String)> {
+    (1..).zip(text.lines().map(str::to_owned)).collect()
+}
+
+/// The lines without comments, up to the unit tests, which stand last in a file.
+fn code(text: &str) -> Vec<(usize, String)> {
+    let code = lines(text).into_iter().take_while(|(_, line)| line != "#[cfg(test)]");
+    code.map(|(number, line)| (number, line.split("//").next().unwrap_or_default().to_owned())).collect()
+}
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
