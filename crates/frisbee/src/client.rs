@@ -37,7 +37,7 @@ pub struct Client<R> {
     dispatch: Dispatch,
     sockets: SocketOptions,
     timeout: Duration,
-    attempts: u32,
+    attempts: usize,
     pause: Duration,
     pub(crate) secure: Option<Secure>,
 }
@@ -78,11 +78,11 @@ impl<R: Router> Client<R> {
     }
 
     /// How often to try before giving up. Default 10; 0 counts as 1.
-    pub fn attempts(self, attempts: u32) -> Self {
+    pub fn attempts(self, attempts: usize) -> Self {
         Self { attempts, ..self }
     }
 
-    /// The pause after the first failed attempt; each further one is twice as long. Default 10 ms.
+    /// The pause after the first failed attempt; each further one is twice as long, up to 5 s. Default 10 ms.
     pub fn pause(self, pause: Duration) -> Self {
         Self { pause, ..self }
     }
@@ -97,18 +97,19 @@ impl<R: Router> Client<R> {
         let mut pause = self.pause;
         let mut attempts = 0;
         loop {
+            let attempt = self.attempt(&address, attempts);
             attempts += 1;
-            let source = match timeout(self.timeout, self.attempt(&address)).await {
+            let source = match timeout(self.timeout, attempt).await {
                 Ok(Ok(connection)) => return Ok(connection),
                 Ok(Err(error)) => error,
                 Err(_) => io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {:?}", self.timeout)),
             };
-            if attempts >= self.attempts {
+            if attempts >= self.attempts || is_final(&source) {
                 return Err(ConnectError { address, attempts, source });
             }
             debug!(%address, error = %source, ?pause, "cannot connect, trying again after a pause");
             sleep(pause).await;
-            pause *= 2;
+            pause = (pause * 2).min(PAUSE_MAX);
         }
     }
 
@@ -118,7 +119,8 @@ impl<R: Router> Client<R> {
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     ) -> Result<Connection, ConnectError> {
         let wire = Wire::Other(Box::new(stream));
-        let started = timeout(self.timeout, self.start(wire, Address::Unnamed, Address::Unnamed)).await;
+        let started =
+            timeout(self.timeout, self.start(wire, Address::Unnamed, Address::Unnamed, &Address::Unnamed)).await;
         started.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(|source| ConnectError {
             address: Address::Unnamed,
             attempts: 1,
@@ -126,15 +128,16 @@ impl<R: Router> Client<R> {
         })
     }
 
-    async fn attempt(&self, address: &Address) -> io::Result<Connection> {
-        let (wire, local, _) = connect(address, &self.sockets).await?;
-        self.start(wire, local, address.clone()).await
+    async fn attempt(&self, address: &Address, number: usize) -> io::Result<Connection> {
+        let (wire, local, peer) = connect(address, &self.sockets, number).await?;
+        self.start(wire, local, peer, address).await
     }
 
-    async fn start(&self, wire: Wire, local: Address, peer: Address) -> io::Result<Connection> {
+    /// Secures and starts a connection. The name that was asked for is the one the peer has to prove.
+    async fn start(&self, wire: Wire, local: Address, peer: Address, asked: &Address) -> io::Result<Connection> {
         let (wire, identity) = match &self.secure {
             None => (wire, None),
-            Some(secure) => secure.handshake(wire, &peer).await?,
+            Some(secure) => secure.handshake(wire, asked).await?,
         };
         let proto = proto::Connection::new(Role::Client, self.config.clone(), Instant::now().into_std());
         let span = debug_span!("connection", %peer);
@@ -154,11 +157,18 @@ impl<R> fmt::Debug for Client<R> {
     }
 }
 
+/// Whether another attempt would end the same: an address or certificate that is no good.
+fn is_final(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::Unsupported)
+}
+
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
 /// Why there is no connection: the error of the last attempt.
 #[derive(Debug)]
 pub struct ConnectError {
     address: Address,
-    attempts: u32,
+    attempts: usize,
     source: io::Error,
 }
 

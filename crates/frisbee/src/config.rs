@@ -20,8 +20,8 @@ pub struct Config {
     /// The largest content accepted and sent, inclusive. Default 5 MiB. A peer that announces more is disconnected
     /// before anything is reserved for it.
     pub content_len_max: u32,
-    /// Bytes queued for writing at which senders wait and handlers of this connection are not given new packets.
-    /// Default 1 MiB. Exceeded by at most the packets that were on their way when it was reached.
+    /// Bytes queued for writing at which senders wait. Default 1 MiB, exceeded by at most one packet. With as many bytes
+    /// of replies queued, handlers get no new packets until the peer reads some.
     pub outbox_len_max: usize,
     /// Packets received while no handler may start, at which reading pauses. Default 1024. Their contents are bounded
     /// by [`Config::backlog_len_max`].

@@ -9,13 +9,15 @@ use std::{
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Poll, Waker},
+    time::Instant,
 };
 
+use bytes::Buf as _;
 use tokio::sync::{Notify, oneshot};
 
 use crate::{
     Address, CloseReason, Config, Packet, Raw, SendError, Stream,
-    proto::{self, OpenError, StreamKey},
+    proto::{self, OpenError, StreamKey, Transmit},
     secure::Identity,
 };
 
@@ -51,7 +53,10 @@ impl Connection {
             .wait_for(&self.shared.progress, |core| match core.proto.progress() {
                 (_, written) if written >= target => Some(Ok(())),
                 _ if core.proto.closed().is_some() => Some(Err(SendError::Closed)),
-                _ => None,
+                _ => {
+                    core.progress_is_awaited = true;
+                    None
+                }
             })
             .await
     }
@@ -100,8 +105,14 @@ impl Connection {
     /// Attaches a value to the connection, in place of an earlier one of the same type.
     pub fn set_state<T: Send + Sync + 'static>(&self, value: T) {
         let mut core = self.shared.core();
-        core.states.retain(|state| (**state).type_id() != TypeId::of::<T>());
-        core.states.push(Arc::new(value));
+        let states = std::mem::take(&mut core.states);
+        let (replaced, mut states): (Vec<_>, Vec<_>) =
+            states.into_iter().partition(|state| (**state).type_id() == TypeId::of::<T>());
+        states.push(Arc::new(value));
+        core.states = states;
+        drop(core);
+        // What the user's value does when it goes may need the connection.
+        drop(replaced);
     }
 
     /// The value of this type that was attached.
@@ -271,6 +282,8 @@ pub(crate) struct Core {
     pub(crate) readers: HashMap<StreamKey, Waker>,
     pub(crate) taker: Option<oneshot::Sender<Raw>>,
     pub(crate) handlers: usize,
+    /// Whether somebody waits for something to be written.
+    progress_is_awaited: bool,
     unaccepted: VecDeque<StreamKey>,
     states: Vec<Arc<dyn Any + Send + Sync>>,
     ended: Option<CloseReason>,
@@ -290,6 +303,7 @@ impl Shared {
             readers: HashMap::new(),
             taker: None,
             handlers: 0,
+            progress_is_awaited: false,
             unaccepted: VecDeque::new(),
             states: identity.into_iter().collect(),
             ended: None,
@@ -330,8 +344,19 @@ impl Shared {
         self.change(|core| core.proto.fail(reason));
     }
 
-    pub(crate) fn notify_progress(&self) {
-        self.progress.notify_waiters();
+    /// Reports what was written of a batch, and takes the next when it is through.
+    pub(crate) fn handle_written(&self, now: Instant, len: usize, batch: &mut Transmit) {
+        let mut core = self.core();
+        core.proto.handle_written(now, len, batch);
+        if batch.has_remaining() {
+            return;
+        }
+        core.proto.poll_transmit(now, batch);
+        let is_awaited = std::mem::take(&mut core.progress_is_awaited);
+        drop(core);
+        if is_awaited {
+            self.progress.notify_waiters();
+        }
     }
 
     /// The protocol is over: whoever waits for packets, space or streams learns of it.
@@ -355,6 +380,7 @@ impl Shared {
     fn try_push(&self, push: impl FnOnce(&mut Core) -> Result<(), SendError>) -> Result<(), SendError> {
         let mut core = self.core();
         if core.proto.is_open() && core.proto.is_full() {
+            core.progress_is_awaited = true;
             return Err(SendError::Full);
         }
         push(&mut core)?;

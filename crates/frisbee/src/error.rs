@@ -85,8 +85,6 @@ pub enum CloseReason {
         /// [`Config::content_len_max`](crate::Config::content_len_max).
         limit: u32,
     },
-    /// The TLS handshake failed.
-    Handshake(Arc<std::io::Error>),
     /// The socket failed.
     Io(Arc<std::io::Error>),
 }
@@ -105,7 +103,6 @@ impl fmt::Display for CloseReason {
             Self::ReplyTooLarge { len, limit } => {
                 write!(f, "a handler replied with {len} bytes of content, the limit is {limit} (content_len_max)")
             }
-            Self::Handshake(error) => write!(f, "TLS handshake failed: {error}"),
             Self::Io(error) => write!(f, "connection failed: {error}"),
         }
     }
@@ -115,7 +112,7 @@ impl std::error::Error for CloseReason {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Protocol(error) => Some(error),
-            Self::Io(error) | Self::Handshake(error) => Some(error),
+            Self::Io(error) => Some(error),
             _ => None,
         }
     }

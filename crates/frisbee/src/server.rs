@@ -139,7 +139,7 @@ impl<R: Router> ServerBuilder<R> {
         let hub = Arc::new(self.into_hub());
         match hub.engine {
             Engine::Tokio => {
-                tokio::spawn(hub.clone().accept(bound.listen()?));
+                tokio::spawn(hub.begin_accepting(bound.listen()?));
             }
             Engine::PerCore => start_cores(&hub, bound)?,
         }
@@ -298,6 +298,14 @@ struct Seats {
     /// `None` during a handshake.
     open: Slab<Option<Connection>>,
     past: Counters,
+    /// Listeners that are not closed yet.
+    listeners: usize,
+}
+
+impl Seats {
+    fn is_empty(&self) -> bool {
+        self.open.is_empty() && self.listeners == 0
+    }
 }
 
 /// One connection's place among those a server may have.
@@ -307,6 +315,12 @@ struct Seat {
 }
 
 impl Hub {
+    /// Accepts until the server shuts down.
+    fn begin_accepting(self: &Arc<Self>, listener: Listener) -> impl Future<Output = ()> + Send + use<> {
+        self.seats().listeners += 1;
+        self.clone().accept(listener)
+    }
+
     async fn accept(self: Arc<Self>, mut listener: Listener) {
         let mut pause = ACCEPT_PAUSE_MIN;
         while let Some(accepted) = self.draining.run_until_cancelled(listener.accept()).await {
@@ -320,11 +334,14 @@ impl Hub {
                 }
                 Err(error) => {
                     warn!(%error, ?pause, "cannot accept, trying again after a pause");
-                    sleep(pause).await;
+                    self.draining.run_until_cancelled(sleep(pause)).await;
                     pause = (pause * 2).min(ACCEPT_PAUSE_MAX);
                 }
             }
         }
+        drop(listener);
+        self.seats().listeners -= 1;
+        self.emptied.notify_waiters();
     }
 
     fn admit(self: Arc<Self>, wire: Wire, local: Address, peer: Address) {
@@ -349,7 +366,7 @@ impl Hub {
         loop {
             let mut emptied = std::pin::pin!(self.emptied.notified());
             emptied.as_mut().enable();
-            if self.seats().open.is_empty() {
+            if self.seats().is_empty() {
                 return;
             }
             emptied.await;
@@ -383,7 +400,7 @@ impl Drop for Seat {
         if let Some(connection) = &connection {
             seats.past += connection.metrics().counters;
         }
-        let is_empty = seats.open.is_empty();
+        let is_empty = seats.is_empty();
         drop(seats);
         if is_empty {
             self.hub.emptied.notify_waiters();
@@ -437,12 +454,12 @@ fn start_cores(hub: &Arc<Hub>, bound: Bound) -> io::Result<()> {
     for (core, bound) in listeners.into_iter().enumerate() {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let guard = runtime.enter();
-        let listener = bound.listen()?;
+        let accepting = hub.begin_accepting(bound.listen()?);
         drop(guard);
         let hub = hub.clone();
         thread::Builder::new().name(format!("frisbee-{core}")).spawn(move || {
             runtime.block_on(async {
-                hub.clone().accept(listener).await;
+                accepting.await;
                 hub.scope.cut.cancelled().await;
                 // The connections of this thread have been told; this lets them hear it.
                 let _ = timeout(CUT_GRACE, hub.wait_until_empty()).await;

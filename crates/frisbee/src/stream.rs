@@ -113,7 +113,13 @@ impl StreamSender {
 
     /// As [`Stream::close`].
     pub fn close(&self) {
-        self.held.connection.shared().change(|core| core.proto.close_stream(self.held.key));
+        let reader = self.held.connection.shared().change(|core| {
+            core.proto.close_stream(self.held.key);
+            core.readers.remove(&self.held.key)
+        });
+        if let Some(reader) = reader {
+            reader.wake();
+        }
     }
 }
 

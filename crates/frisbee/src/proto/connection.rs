@@ -12,7 +12,7 @@ use super::{
     decoder::{Decoder, Frame},
     header::{Header, HeaderFormat, Kind},
     heartbeat::{Beat, Heartbeat},
-    outbox::{Outbox, Transmit},
+    outbox::{Cause, Outbox, Transmit},
     streams::{OpenError, Received, StreamEnd, StreamKey, Streams},
 };
 use crate::{CloseReason, Config, Packet, ProtocolError, SendError};
@@ -168,7 +168,7 @@ impl Connection {
     pub fn handle_input(&mut self, now: Instant, inbox: &mut BytesMut) -> Result<Option<Event>, ProtocolError> {
         while matches!(self.state, State::Open | State::Draining) {
             let frame = self.decoder.decode(inbox)?;
-            if let Some(format) = self.decoder.format() {
+            if let (false, Some(format)) = (self.outbox.has_format(), self.decoder.format()) {
                 self.outbox.set_format(format);
             }
             let Some(frame) = frame else { break };
@@ -277,6 +277,17 @@ impl Connection {
         self.outbox.len() >= self.config.outbox_len_max
     }
 
+    /// Whether as many bytes of replies are queued as the configuration allows: handlers are not to make more.
+    pub fn owes_replies(&self) -> bool {
+        self.outbox.replies_len() >= self.config.outbox_len_max
+    }
+
+    /// Whether as much is queued that input alone causes (PONGs, closes of refused streams) as the configuration
+    /// allows. Who reads on then lets a peer that does not read fill the memory.
+    pub fn is_overrun(&self) -> bool {
+        self.outbox.forced_len() >= self.config.outbox_len_max
+    }
+
     /// Whether there is anything to write.
     pub fn has_output(&self) -> bool {
         !self.outbox.is_empty()
@@ -333,10 +344,18 @@ impl Connection {
 
     /// Queues a packet, full or not: who can wait asks [`is_full`](Self::is_full) first.
     pub fn send(&mut self, packet: Packet) -> Result<(), SendError> {
-        let len = self.sendable_len(&packet.content)?;
-        let header = Header { id: packet.id, operation: packet.operation.number(), len };
-        self.outbox.push(header, packet.content);
-        Ok(())
+        self.push(packet, Cause::Wish)
+    }
+
+    /// As [`send`](Self::send), for what a handler replies.
+    pub fn reply(&mut self, packet: Packet) -> Result<(), SendError> {
+        self.push(packet, Cause::Reply)
+    }
+
+    /// Drops what is queued, for a peer that will not see it.
+    pub fn discard_output(&mut self) {
+        self.outbox.clear();
+        self.stalled = None;
     }
 
     /// Stops new packets and streams of the peer from reaching a handler. Sending goes on.
@@ -394,7 +413,7 @@ impl Connection {
         if len == 0 {
             return Err(SendError::EmptyStreamData);
         }
-        self.outbox.push(Header::stream(self.streams.id(key), len), content);
+        self.outbox.push(Header::stream(self.streams.id(key), len), content, Cause::Wish);
         self.closes_expected += 1;
         Ok(())
     }
@@ -422,7 +441,7 @@ impl Connection {
     /// Closes both directions of a stream and tells the peer, once.
     pub fn close_stream(&mut self, key: StreamKey) {
         if self.streams.close(key) {
-            self.push_stream_close(self.streams.id(key));
+            self.push_stream_close(self.streams.id(key), Cause::Wish);
         }
     }
 
@@ -476,20 +495,27 @@ impl Connection {
             Received::Queued(key) => Some(Event::StreamReadable(key)),
             Received::Overflowed(key) => {
                 self.counters.streams_refused += 1;
-                self.push_stream_close(id);
+                self.push_stream_close(id, Cause::Forced);
                 Some(Event::StreamReadable(key))
             }
             Received::Refused => {
                 self.counters.streams_refused += 1;
-                self.push_stream_close(id);
+                self.push_stream_close(id, Cause::Forced);
                 None
             }
         }
     }
 
-    fn push_stream_close(&mut self, id: u16) {
+    fn push(&mut self, packet: Packet, cause: Cause) -> Result<(), SendError> {
+        let len = self.sendable_len(&packet.content)?;
+        let header = Header { id: packet.id, operation: packet.operation.number(), len };
+        self.outbox.push(header, packet.content, cause);
+        Ok(())
+    }
+
+    fn push_stream_close(&mut self, id: u16, cause: Cause) {
         if self.is_open() {
-            self.outbox.push(Header::stream(id, 0), Bytes::new());
+            self.outbox.push(Header::stream(id, 0), Bytes::new(), cause);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Frames on their way out. Small ones gather in one buffer, large contents stay the `Bytes` they are.
 
-use std::{collections::VecDeque, io::IoSlice, mem};
+use std::{collections::VecDeque, io::IoSlice, mem, ops::Range};
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -21,14 +21,71 @@ pub(super) struct Outbox {
     ping: bool,
     pongs: u32,
     packets: u64,
+    /// How many of `packets` are not `held`.
+    encoded: u64,
     /// Bytes queued or handed out that have not been written.
     len: usize,
+    /// Those of them that are heartbeats handed out, which go ahead of frames.
+    heartbeats_len: usize,
+    replies: Share,
+    forced: Share,
+}
+
+/// Why a frame is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// This side wants to.
+    Wish,
+    /// A handler replied to the peer.
+    Reply,
+    /// The peer broke a limit, and no handler had a say.
+    Forced,
+}
+
+/// How much of what is queued has one cause: runs of such frames among the bytes of all frames ever queued.
+#[derive(Debug, Default)]
+struct Share {
+    runs: VecDeque<Range<u64>>,
+    /// Bytes in the runs.
+    len: usize,
+    queued: u64,
+    written: u64,
+}
+
+impl Share {
+    fn handle_queued(&mut self, len: usize, belongs: bool) {
+        let start = self.queued;
+        self.queued += len as u64;
+        if !belongs {
+            return;
+        }
+        self.len += len;
+        match self.runs.back_mut() {
+            Some(run) if run.end == start => run.end = self.queued,
+            _ => self.runs.push_back(start..self.queued),
+        }
+    }
+
+    fn handle_written(&mut self, len: usize) {
+        self.written += len as u64;
+        while let Some(run) = self.runs.front_mut()
+            && run.start < self.written
+        {
+            let written = run.end.min(self.written) - run.start;
+            run.start += written;
+            self.len -= usize::try_from(written).expect("no more is written at once than fits the memory");
+            if run.is_empty() {
+                self.runs.pop_front();
+            }
+        }
+    }
 }
 
 /// A content always follows directly on the flat part that ends with its header.
 #[derive(Debug)]
 enum Part {
-    Flat(BytesMut),
+    /// With this part and the content behind it written, so many of the packets ever queued are.
+    Flat(BytesMut, u64),
     Content(Bytes),
 }
 
@@ -42,23 +99,31 @@ impl Outbox {
             ping: false,
             pongs: 0,
             packets: 0,
+            encoded: 0,
             len: 0,
+            heartbeats_len: 0,
+            replies: Share::default(),
+            forced: Share::default(),
         }
+    }
+
+    pub(super) fn has_format(&self) -> bool {
+        self.format.is_some()
     }
 
     pub(super) fn set_format(&mut self, format: HeaderFormat) {
         if self.format.replace(format).is_none() {
             for (header, content) in mem::take(&mut self.held) {
                 self.len -= HeaderFormat::Magic10.header_len() + content.len();
-                self.encode(format, header, content);
+                self.encode(format, header, content, Cause::Wish);
             }
         }
     }
 
-    pub(super) fn push(&mut self, header: Header, content: Bytes) {
+    pub(super) fn push(&mut self, header: Header, content: Bytes, cause: Cause) {
         self.packets += 1;
         match self.format {
-            Some(format) => self.encode(format, header, content),
+            Some(format) => self.encode(format, header, content, cause),
             None => {
                 self.len += HeaderFormat::Magic10.header_len() + content.len();
                 self.held.push((header, content));
@@ -100,8 +165,22 @@ impl Outbox {
         self.packets
     }
 
+    /// Those of them that are replies of handlers.
+    pub(super) fn replies_len(&self) -> usize {
+        self.replies.len
+    }
+
+    /// Those of them that the peer caused without a handler.
+    pub(super) fn forced_len(&self) -> usize {
+        self.forced.len + self.pongs as usize * self.format.map_or(0, HeaderFormat::header_len)
+    }
+
     pub(super) fn handle_written(&mut self, len: usize) {
         self.len -= len;
+        let heartbeats = len.min(self.heartbeats_len);
+        self.heartbeats_len -= heartbeats;
+        self.replies.handle_written(len - heartbeats);
+        self.forced.handle_written(len - heartbeats);
     }
 
     /// Moves the next batch into `batch`, heartbeats first. `false` if there is nothing to write.
@@ -117,7 +196,8 @@ impl Outbox {
             for _ in 0..mem::take(&mut self.pongs) {
                 Header::PONG.encode(format, &mut heartbeats);
             }
-            batch.push(Part::Flat(heartbeats));
+            self.heartbeats_len = heartbeats.len();
+            batch.push(Part::Flat(heartbeats, batch.packets));
         }
         while batch.len < BATCH_LEN_MAX {
             let Some(part) = self.parts.pop_front() else { break };
@@ -131,7 +211,7 @@ impl Outbox {
         }
         if self.parts.is_empty() && batch.len < BATCH_LEN_MAX && !self.tail.is_empty() {
             let tail = mem::replace(&mut self.tail, mem::take(&mut batch.spare));
-            batch.push(Part::Flat(tail));
+            batch.push(Part::Flat(tail, self.packets));
         }
         if self.parts.is_empty() && self.tail.is_empty() {
             batch.packets = self.packets;
@@ -139,8 +219,12 @@ impl Outbox {
         batch.has_remaining()
     }
 
-    fn encode(&mut self, format: HeaderFormat, header: Header, content: Bytes) {
-        self.len += format.header_len() + content.len();
+    fn encode(&mut self, format: HeaderFormat, header: Header, content: Bytes, cause: Cause) {
+        self.encoded += 1;
+        let len = format.header_len() + content.len();
+        self.len += len;
+        self.replies.handle_queued(len, cause == Cause::Reply);
+        self.forced.handle_queued(len, cause == Cause::Forced);
         header.encode(format, &mut self.tail);
         if content.len() < COPY_LEN_MAX {
             self.tail.extend_from_slice(&content);
@@ -154,7 +238,7 @@ impl Outbox {
     }
 
     fn close_tail(&mut self) {
-        self.parts.push_back(Part::Flat(mem::take(&mut self.tail)));
+        self.parts.push_back(Part::Flat(mem::take(&mut self.tail), self.encoded));
     }
 }
 
@@ -185,6 +269,9 @@ impl Transmit {
 
     fn push(&mut self, part: Part) {
         self.len += part.bytes().len();
+        if let Part::Flat(_, packets) = part {
+            self.packets = packets;
+        }
         self.parts.push_back(part);
     }
 }
@@ -215,7 +302,7 @@ impl Buf for Transmit {
             && first.bytes().len() <= self.offset
         {
             self.offset -= first.bytes().len();
-            if let Some(Part::Flat(mut buf)) = self.parts.pop_front()
+            if let Some(Part::Flat(mut buf, _)) = self.parts.pop_front()
                 && buf.capacity() > self.spare.capacity()
             {
                 buf.clear();
@@ -228,7 +315,7 @@ impl Buf for Transmit {
 impl Part {
     fn bytes(&self) -> &[u8] {
         match self {
-            Self::Flat(bytes) => bytes,
+            Self::Flat(bytes, _) => bytes,
             Self::Content(bytes) => bytes,
         }
     }
@@ -250,7 +337,7 @@ mod tests {
     }
 
     fn push(outbox: &mut Outbox, id: u16, content: &Bytes) {
-        outbox.push(header(id, content), content.clone());
+        outbox.push(header(id, content), content.clone(), Cause::Wish);
     }
 
     fn drain(outbox: &mut Outbox) -> Vec<u8> {
@@ -314,6 +401,25 @@ mod tests {
         batch.advance(batch.remaining());
         assert!(outbox.poll_transmit(&mut batch));
         assert_eq!(batch.chunk(), [0, 0, 0, 1, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn what_the_peer_caused_is_told_apart_from_what_this_side_wants_to_send() {
+        let mut outbox = Outbox::new(Some(HeaderFormat::Plain8));
+        let content = Bytes::from_static(&[0; 92]);
+        for cause in [Cause::Reply, Cause::Reply, Cause::Wish, Cause::Forced] {
+            outbox.push(header(1, &content), content.clone(), cause);
+        }
+        outbox.push_pong();
+        assert_eq!((outbox.len(), outbox.replies_len(), outbox.forced_len()), (408, 200, 108));
+        let mut batch = Transmit::default();
+        assert!(outbox.poll_transmit(&mut batch));
+        let steps = [(8, 200, 100), (150, 50, 100), (100, 0, 100), (50, 0, 100), (99, 0, 1), (1, 0, 0)];
+        for (written, replies, forced) in steps {
+            batch.advance(written);
+            outbox.handle_written(written);
+            assert_eq!((outbox.replies_len(), outbox.forced_len()), (replies, forced));
+        }
     }
 
     #[test]

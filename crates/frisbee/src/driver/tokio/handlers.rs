@@ -112,7 +112,12 @@ where
     /// Drops the handlers that are not tasks of their own.
     pub(super) fn drop_waiting(&mut self) {
         self.waiting.clear();
-        self.permits.keep(0);
+    }
+
+    /// Gives back the permits of handlers that will not start any more.
+    pub(super) fn give_back_permits(&mut self) {
+        self.permits.acquiring = None;
+        self.permits.keep(self.waiting.len());
     }
 
     fn start_in_place(&mut self, cx: &mut Context<'_>, packet: Packet) -> Option<Finished> {
@@ -208,14 +213,18 @@ where
     }
 
     fn poll_finished(&mut self, cx: &mut Context<'_>) -> Poll<Finished> {
-        if let Poll::Ready(Some(finished)) = Pin::new(&mut self.waiting).poll_next(cx) {
+        if !self.waiting.is_empty()
+            && let Poll::Ready(Some(finished)) = Pin::new(&mut self.waiting).poll_next(cx)
+        {
             self.permits.keep(self.waiting.len());
             return Poll::Ready(finished);
         }
-        match ready!(self.tasks.poll_join_next(cx)) {
-            Some(result) => Poll::Ready(self.finished_task(result)),
-            None => Poll::Pending,
+        if !self.tasks.is_empty()
+            && let Some(result) = ready!(self.tasks.poll_join_next(cx))
+        {
+            return Poll::Ready(self.finished_task(result));
         }
+        Poll::Pending
     }
 }
 
@@ -287,7 +296,7 @@ impl Permits {
     }
 }
 
-fn message(panic: &(dyn Any + Send)) -> Arc<str> {
+pub(super) fn message(panic: &(dyn Any + Send)) -> Arc<str> {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message").into()
 }

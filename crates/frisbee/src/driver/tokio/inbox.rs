@@ -25,6 +25,9 @@ pub(super) struct Inbox {
     /// The last buffer of a large content, kept because the next may be as large.
     large: BytesMut,
     large_is_idle: bool,
+    /// Whether the last content was large. The next one may be: only its header is read into a chunk then, and nothing
+    /// has to be copied out of it.
+    expects_large: bool,
 }
 
 impl Inbox {
@@ -53,7 +56,9 @@ impl Inbox {
 
     fn chunk_room(&mut self, content_len: usize) -> usize {
         if self.is_large {
-            self.large = std::mem::take(&mut self.bytes);
+            let rest = BytesMut::from(&self.bytes[..]);
+            self.large = std::mem::replace(&mut self.bytes, rest);
+            self.large.clear();
             self.is_large = false;
         }
         let missing = content_len.saturating_sub(self.bytes.len());
@@ -64,16 +69,20 @@ impl Inbox {
             chunk.reserve(wanted);
             self.bytes = chunk;
         }
+        if std::mem::take(&mut self.expects_large) {
+            return missing.max(HEADER_READ_LEN);
+        }
         self.bytes.capacity() - self.bytes.len()
     }
 
     fn large_room(&mut self, content_len: usize) -> usize {
         self.large_is_idle = false;
+        self.expects_large = true;
         let here = self.bytes.len();
         if !self.is_large {
             let mut large = std::mem::take(&mut self.large);
-            if !large.try_reclaim(content_len) {
-                large = BytesMut::with_capacity(content_len.min(GROW_LEN_MIN));
+            if !large.try_reclaim(content_len + OVERREAD_LEN) {
+                large = BytesMut::with_capacity(content_len.min(GROW_LEN_MIN) + OVERREAD_LEN);
             }
             large.extend_from_slice(&self.bytes);
             self.bytes.clear();
@@ -84,9 +93,9 @@ impl Inbox {
         let missing = content_len - here;
         if self.bytes.capacity() == here {
             // Never more than a few times what has really arrived.
-            self.bytes.reserve(missing.min((3 * here).max(GROW_LEN_MIN)));
+            self.bytes.reserve(missing.min((3 * here).max(GROW_LEN_MIN)) + OVERREAD_LEN);
         }
-        missing.min(self.bytes.capacity() - here)
+        (missing + OVERREAD_LEN).min(self.bytes.capacity() - here)
     }
 
     /// Leaves the chunk to the next connection of this thread, keeping only what is left in it.
@@ -115,3 +124,8 @@ const READ_LEN_MIN: usize = 4 * 1024;
 const GROW_LEN_MIN: usize = 64 * 1024;
 /// A rest of a packet up to this length is copied out of its chunk while the connection waits for more.
 const KEEP_LEN_MAX: usize = 1024;
+/// A read that leaves room tells the runtime that the socket is empty, which saves asking. Too little for a packet with
+/// content, which would then pin the large buffer.
+const OVERREAD_LEN: usize = 8;
+/// Room for a header and some small packets.
+const HEADER_READ_LEN: usize = 512;

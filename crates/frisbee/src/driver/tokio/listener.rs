@@ -24,14 +24,15 @@ use crate::{Address, SocketOptions};
 pub(crate) enum Bound {
     Tcp(std::net::TcpListener, SocketOptions),
     #[cfg(unix)]
-    Unix(std::os::unix::net::UnixListener, UnixName),
+    /// The name comes first, so that its file is gone before the socket is.
+    Unix(UnixName, std::os::unix::net::UnixListener),
     Mem(MemListener),
 }
 
 pub(crate) enum Listener {
     Tcp(TcpListener, SocketOptions),
     #[cfg(unix)]
-    Unix(UnixListener, UnixName),
+    Unix(UnixName, UnixListener),
     Mem(MemListener),
 }
 
@@ -49,7 +50,7 @@ impl Bound {
                 Err(last)
             }
             #[cfg(unix)]
-            Address::Unix(_) | Address::Abstract(_) => UnixName::bind(address),
+            Address::Unix(_) | Address::Abstract(_) => UnixName::bind(address).await,
             Address::Mem(name) => MemListener::bind(name).map(Self::Mem),
             _ => Err(unsupported(address)),
         }
@@ -63,8 +64,8 @@ impl Bound {
             }
             Self::Tcp(listener, options) => Some(Self::Tcp(listener.try_clone()?, options.clone())),
             #[cfg(unix)]
-            Self::Unix(listener, name) => {
-                Some(Self::Unix(listener.try_clone()?, UnixName { owned_path: None, address: name.address.clone() }))
+            Self::Unix(name, listener) => {
+                Some(Self::Unix(UnixName { owned_path: None, address: name.address.clone() }, listener.try_clone()?))
             }
             Self::Mem(_) => None,
         })
@@ -74,7 +75,7 @@ impl Bound {
         Ok(match self {
             Self::Tcp(listener, _) => Address::Tcp(listener.local_addr()?),
             #[cfg(unix)]
-            Self::Unix(_, name) => name.address.clone(),
+            Self::Unix(name, _) => name.address.clone(),
             Self::Mem(listener) => Address::Mem(listener.name.clone()),
         })
     }
@@ -84,7 +85,7 @@ impl Bound {
         Ok(match self {
             Self::Tcp(listener, options) => Listener::Tcp(TcpListener::from_std(listener)?, options),
             #[cfg(unix)]
-            Self::Unix(listener, name) => Listener::Unix(UnixListener::from_std(listener)?, name),
+            Self::Unix(name, listener) => Listener::Unix(name, UnixListener::from_std(listener)?),
             Self::Mem(listener) => Listener::Mem(listener),
         })
     }
@@ -96,12 +97,13 @@ impl Listener {
         match self {
             Self::Tcp(listener, options) => {
                 let (socket, peer) = listener.accept().await?;
-                set_options(&socket, options)?;
-                let local = socket.local_addr()?;
+                // A socket that cannot be set up is one whose peer is gone already.
+                let local = set_options(&socket, options).and_then(|()| socket.local_addr());
+                let local = local.map_err(|error| io::Error::new(io::ErrorKind::ConnectionAborted, error))?;
                 Ok((Wire::Tcp(socket), Address::Tcp(local), Address::Tcp(peer)))
             }
             #[cfg(unix)]
-            Self::Unix(listener, name) => {
+            Self::Unix(name, listener) => {
                 let (socket, _) = listener.accept().await?;
                 Ok((Wire::Unix(socket), name.address.clone(), Address::Unnamed))
             }
@@ -113,12 +115,19 @@ impl Listener {
     }
 }
 
-/// Connects once.
-pub(crate) async fn connect(address: &Address, options: &SocketOptions) -> io::Result<(Wire, Address, Address)> {
+/// Connects once. Of several addresses that a name has, each attempt starts with another.
+pub(crate) async fn connect(
+    address: &Address,
+    options: &SocketOptions,
+    attempt: usize,
+) -> io::Result<(Wire, Address, Address)> {
     match address {
         Address::Tcp(_) | Address::Host { .. } => {
             let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-            for addr in resolve(address).await? {
+            let mut addrs = resolve(address).await?;
+            let first = attempt.checked_rem(addrs.len()).unwrap_or(0);
+            addrs.rotate_left(first);
+            for addr in addrs {
                 match TcpStream::connect(addr).await {
                     Ok(socket) => {
                         set_options(&socket, options)?;
@@ -134,9 +143,9 @@ pub(crate) async fn connect(address: &Address, options: &SocketOptions) -> io::R
         Address::Unix(path) => Ok((Wire::Unix(UnixStream::connect(path).await?), Address::Unnamed, address.clone())),
         #[cfg(target_os = "linux")]
         Address::Abstract(name) => {
-            let socket = std::os::unix::net::UnixStream::connect_addr(&abstract_addr(name)?)?;
-            socket.set_nonblocking(true)?;
-            Ok((Wire::Unix(UnixStream::from_std(socket)?), Address::Unnamed, address.clone()))
+            // Tokio takes a leading zero byte for the abstract namespace.
+            let socket = UnixStream::connect(format!("\0{name}")).await?;
+            Ok((Wire::Unix(socket), Address::Unnamed, address.clone()))
         }
         Address::Mem(name) => {
             let (ours, theirs) = tokio::io::duplex(MEM_BUFFER_LEN);
@@ -191,13 +200,14 @@ pub(crate) struct UnixName {
 
 #[cfg(unix)]
 impl UnixName {
-    fn bind(address: &Address) -> io::Result<Bound> {
-        use std::os::unix::net;
+    async fn bind(address: &Address) -> io::Result<Bound> {
+        use std::os::unix::{fs::FileTypeExt, net};
         let (listener, owned_path) = match address {
             Address::Unix(path) => {
-                // What a server that died left behind refuses connections.
-                if let Err(error) = net::UnixStream::connect(path)
+                // What a server that died left behind refuses connections. So does a file that never was a socket.
+                if let Err(error) = UnixStream::connect(path).await
                     && error.kind() == io::ErrorKind::ConnectionRefused
+                    && std::fs::metadata(path)?.file_type().is_socket()
                 {
                     std::fs::remove_file(path)?;
                 }
@@ -208,7 +218,7 @@ impl UnixName {
             _ => return Err(unsupported(address)),
         };
         listener.set_nonblocking(true)?;
-        Ok(Bound::Unix(listener, Self { owned_path, address: address.clone() }))
+        Ok(Bound::Unix(Self { owned_path, address: address.clone() }, listener))
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
 };
 
 use bytes::{Buf, BytesMut};
@@ -35,16 +35,17 @@ use self::{
 use crate::{
     CloseReason, Connection, Outcome, Packet, ProtocolError, Raw, Router, SendError, Stream,
     connection::{Core, Shared},
-    proto::{COPY_LEN_MAX, Event, HeaderFormat, Transmit},
+    proto::{COPY_LEN_MAX, Event, HeaderFormat, StreamKey, Transmit},
 };
 
 /// Runs a connection from its first byte to the end of its last handler.
 pub(crate) async fn drive<R: Router>(wire: Wire, connection: Connection, router: Arc<R>, scope: Scope) {
     debug!("connection opened");
     let hook = |call: &dyn Fn()| {
-        if catch_unwind(AssertUnwindSafe(call)).is_err() {
-            error!("a hook of the router panicked");
-            connection.shared().finish(CloseReason::HandlerPanicked("in a hook".into()));
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(call)) {
+            let message = handlers::message(&*panic);
+            error!(%message, "a hook of the router panicked");
+            connection.shared().finish(CloseReason::HandlerPanicked(message));
         }
     };
     hook(&|| router.opened(&connection));
@@ -68,11 +69,14 @@ pub(crate) async fn drive<R: Router>(wire: Wire, connection: Connection, router:
     if !matches!(reason, CloseReason::TakenOver) {
         handlers.drop_waiting();
     }
+    handlers.give_back_permits();
+    shared.core().handlers = handlers.len();
     driver.leave(&reason, &scope.cut).await;
     debug!(%reason, "connection closed");
     shared.end(reason.clone());
     hook(&|| router.closed(&connection, &reason));
     handlers::finish(handlers, &scope.cut).await;
+    shared.core().handlers = 0;
 }
 
 struct Driver<'a> {
@@ -87,13 +91,27 @@ struct Driver<'a> {
     /// What the peer's input ended with, due when the backlog is through.
     end: Option<End>,
     is_reading: bool,
+    /// Whether a shutdown had begun when the core was looked at last.
+    is_draining: bool,
     needs_flush: bool,
+    /// Set when the socket takes nothing more. What it still has to give is read first.
+    write_failure: Option<io::Error>,
     sleep: Pin<Box<Sleep>>,
+    is_timer_set: bool,
+    /// Lent to the core while the driver sleeps.
+    waker: Option<Waker>,
     /// How many packets had been queued when the driver went to sleep.
     packets_before: u64,
     /// How many packets came from handles and finished handlers during the last sleep in which any did.
     crowd: u64,
     deferred: bool,
+}
+
+/// How a turn begins.
+#[derive(PartialEq)]
+enum Next {
+    GoOn,
+    Defer,
 }
 
 /// How a peer's input ends.
@@ -116,8 +134,12 @@ impl<'a> Driver<'a> {
             backlog_len: 0,
             end: None,
             is_reading: true,
+            is_draining: false,
             needs_flush: false,
+            write_failure: None,
             sleep: Box::pin(sleep_until(first_timeout)),
+            is_timer_set: false,
+            waker: None,
             packets_before: 0,
             crowd: 0,
             deferred: false,
@@ -125,22 +147,18 @@ impl<'a> Driver<'a> {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, handlers: &mut impl Handling) -> Poll<CloseReason> {
-        self.shared.core().driver = None;
         let now = Instant::now();
         self.poll_timer(cx, now);
         let mut is_busy = self.settle_finished(cx, handlers);
-        if self.defers_to_senders(cx) {
+        if self.wake_up(cx) == Next::Defer {
             return Poll::Pending;
         }
         for _ in 0..ROUNDS_MAX {
             is_busy |= self.start_backlog(cx, handlers);
             is_busy |= self.poll_input(cx, now, handlers);
             is_busy |= self.poll_output(cx, now);
-            if let Some(reason) = self.shared.core().proto.closed() {
-                return Poll::Ready(reason.clone());
-            }
-            if !is_busy && self.sleep(cx, handlers.len()) {
-                return Poll::Pending;
+            if !is_busy && let Some(turn) = self.sleep(cx, handlers.len()) {
+                return turn;
             }
             is_busy = self.settle_finished(cx, handlers);
         }
@@ -149,23 +167,30 @@ impl<'a> Driver<'a> {
         Poll::Pending
     }
 
-    /// When several tasks sent during the last sleep, the others that are ready to run get to add their packets to the
-    /// batch before it is written. A lone sender is not made to wait.
-    fn defers_to_senders(&mut self, cx: &Context<'_>) -> bool {
-        let sent = self.shared.core().proto.progress().0 - self.packets_before;
+    /// Begins a turn. When several tasks sent during the last sleep, the others that are ready to run get to add their
+    /// packets to the batch before it is written. A lone sender is not made to wait.
+    fn wake_up(&mut self, cx: &Context<'_>) -> Next {
+        let mut core = self.shared.core();
+        self.waker = core.driver.take().or(self.waker.take());
+        self.is_draining = core.proto.is_draining();
+        let sent = core.proto.progress().0 - self.packets_before;
+        drop(core);
         if sent > 0 && self.crowd > 1 && !self.deferred {
             self.deferred = true;
             cx.waker().wake_by_ref();
-            return true;
+            return Next::Defer;
         }
         if sent > 0 {
             self.crowd = sent;
         }
         self.deferred = false;
-        false
+        Next::GoOn
     }
 
     fn poll_timer(&mut self, cx: &mut Context<'_>, now: Instant) {
+        if self.is_timer_set && now < self.sleep.deadline() {
+            return;
+        }
         while self.sleep.as_mut().poll(cx).is_ready() {
             let mut core = self.shared.core();
             core.proto.handle_timeout(now.into_std());
@@ -175,6 +200,7 @@ impl<'a> Driver<'a> {
             self.sleep.as_mut().reset(next.max(now + MOMENT));
             self.release();
         }
+        self.is_timer_set = true;
     }
 
     /// Gives back memory that a quiet connection does not need.
@@ -194,7 +220,8 @@ impl<'a> Driver<'a> {
         while !self.backlog.is_empty() && self.takes_packets() && handlers.poll_free(cx).is_ready() {
             if let Some(packet) = self.backlog.pop_front() {
                 self.backlog_len -= packet.content.len();
-                self.start(cx, packet, handlers);
+                let finished = handlers.start(cx, packet);
+                self.shared.core().settle(finished);
                 is_busy = true;
             }
         }
@@ -203,8 +230,9 @@ impl<'a> Driver<'a> {
             Some(End::Broken(error)) if is_through && handlers.poll_free(cx).is_ready() => {
                 self.shared.finish(CloseReason::Protocol(error.clone()));
             }
-            Some(End::Closed) if is_through && handlers.is_idle() => self.shared.finish(CloseReason::Peer),
-            None if is_through && handlers.is_idle() && self.shared.core().proto.is_draining() => {
+            // A stream that is still served has nothing more to hear.
+            Some(End::Closed) if is_through && handlers.len() == 0 => self.shared.finish(CloseReason::Peer),
+            None if is_through && handlers.is_idle() && self.is_draining => {
                 self.shared.finish(CloseReason::Shutdown);
             }
             _ => {}
@@ -215,48 +243,17 @@ impl<'a> Driver<'a> {
     /// Whether handlers may be given packets: not when their replies would have nowhere to go.
     fn takes_packets(&self) -> bool {
         let core = self.shared.core();
-        core.proto.is_open() && !core.proto.is_full()
-    }
-
-    fn start(&mut self, cx: &mut Context<'_>, packet: Packet, handlers: &mut impl Handling) {
-        if let Some(finished) = handlers.start(cx, packet) {
-            self.settle(finished);
-        }
+        core.proto.is_open() && !core.proto.owes_replies()
     }
 
     /// Whether any handler came to its end.
     fn settle_finished(&mut self, cx: &mut Context<'_>, handlers: &mut impl Handling) -> bool {
         let mut is_busy = false;
         while let Poll::Ready(finished) = handlers.poll_finished(cx) {
-            self.settle(finished);
+            self.shared.core().settle(Some(finished));
             is_busy = true;
         }
         is_busy
-    }
-
-    /// Does what the end of a handler asks for.
-    fn settle(&mut self, finished: Finished) {
-        match finished {
-            Finished::Handler(Outcome::Nothing) | Finished::Stream => {}
-            Finished::Handler(Outcome::Reply(packet)) => self.reply(packet),
-            Finished::Handler(Outcome::Close) => self.shared.finish(CloseReason::Local),
-            Finished::Handler(Outcome::ReplyAndClose(packet)) => {
-                self.reply(packet);
-                self.shared.finish(CloseReason::Local);
-            }
-            Finished::Panicked(message) => {
-                error!(%message, "a handler panicked");
-                self.shared.finish(CloseReason::HandlerPanicked(message));
-            }
-        }
-    }
-
-    fn reply(&mut self, packet: Packet) {
-        let sent = self.shared.core().proto.send(packet);
-        if let Err(SendError::ContentTooLarge { len, limit }) = sent {
-            warn!(len, limit, "a reply is larger than the connection carries");
-            self.shared.finish(CloseReason::ReplyTooLarge { len, limit });
-        }
     }
 
     /// Reads once and starts handlers on what came. Whether anything came.
@@ -265,7 +262,7 @@ impl<'a> Driver<'a> {
             return false;
         }
         // What was left undecoded for want of room goes first.
-        let mut is_busy = !self.inbox.bytes.is_empty() && self.handle_input(cx, now, handlers);
+        let mut is_busy = !self.inbox.bytes.is_empty() && self.handle_input(cx, now, 0, handlers);
         let Some(content_len) = self.may_read(now) else { return is_busy };
         match self.inbox.poll_read(cx, &mut self.wire, content_len) {
             Poll::Ready(Ok(0)) => {
@@ -274,8 +271,7 @@ impl<'a> Driver<'a> {
                 is_busy = true;
             }
             Poll::Ready(Ok(len)) => {
-                self.shared.core().proto.handle_received(now.into_std(), len);
-                self.handle_input(cx, now, handlers);
+                self.handle_input(cx, now, len, handlers);
                 is_busy = true;
             }
             Poll::Ready(Err(error)) => self.shared.fail(CloseReason::Io(Arc::new(error))),
@@ -287,9 +283,7 @@ impl<'a> Driver<'a> {
     /// Reading pauses while there is no room for what it would bring. The length of the content under way if not.
     fn may_read(&mut self, now: Instant) -> Option<usize> {
         let mut core = self.shared.core();
-        let config = core.proto.config();
-        let has_room = self.backlog.len() < config.backlog_max && self.backlog_len < config.backlog_len_max;
-        let may_read = has_room && !core.proto.is_full() && core.proto.is_open();
+        let may_read = self.has_room(&core) && core.proto.is_open();
         if may_read != self.is_reading {
             self.is_reading = may_read;
             core.proto.set_reading(now.into_std(), may_read);
@@ -297,34 +291,48 @@ impl<'a> Driver<'a> {
         may_read.then(|| core.proto.content_len())
     }
 
+    /// Whether there is room for one more packet.
+    fn has_room(&self, core: &Core) -> bool {
+        let config = core.proto.config();
+        let has_room = self.backlog.len() < config.backlog_max && self.backlog_len < config.backlog_len_max;
+        has_room && !core.proto.is_overrun()
+    }
+
     /// Decodes what was read, as far as there is room for it. Whether anything was.
-    fn handle_input(&mut self, cx: &mut Context<'_>, now: Instant, handlers: &mut impl Handling) -> bool {
+    fn handle_input(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Instant,
+        received: usize,
+        handlers: &mut impl Handling,
+    ) -> bool {
         let before = self.inbox.bytes.len();
-        loop {
-            let mut core = self.shared.core();
-            let config = core.proto.config();
-            let has_room = self.backlog.len() < config.backlog_max && self.backlog_len < config.backlog_len_max;
-            if !has_room || core.proto.is_full() {
-                break;
-            }
+        let mut core = self.shared.core();
+        if received > 0 {
+            core.proto.handle_received(now.into_std(), received);
+        }
+        while self.has_room(&core) {
             match core.proto.handle_input(now.into_std(), &mut self.inbox.bytes) {
                 Ok(Some(Event::Packet(packet))) => {
+                    let may_start = self.backlog.is_empty() && !core.proto.owes_replies();
                     drop(core);
-                    if self.backlog.is_empty() && handlers.poll_free(cx).is_ready() {
-                        self.start(cx, packet, handlers);
+                    let mut finished = None;
+                    if may_start && handlers.poll_free(cx).is_ready() {
+                        finished = handlers.start(cx, packet);
                     } else {
                         self.backlog_len += packet.content.len();
                         self.backlog.push_back(packet);
                     }
+                    core = self.shared.core();
+                    core.settle(finished);
                 }
                 Ok(Some(Event::StreamOpened(key))) => {
                     drop(core);
-                    let stream = Stream::new(self.connection.clone(), key);
-                    if let Some(panicked) = handlers.start_stream(cx, stream) {
-                        self.settle(panicked);
-                    }
+                    let finished = handlers.start_stream(cx, Stream::new(self.connection.clone(), key));
+                    core = self.shared.core();
+                    core.settle(finished);
                 }
-                Ok(Some(Event::StreamReadable(key))) => wake_reader(&mut core, key),
+                Ok(Some(Event::StreamReadable(key))) => core.wake_reader(key),
                 Ok(None) => break,
                 Err(error) => {
                     warn!(%error, "the peer broke the protocol");
@@ -334,27 +342,36 @@ impl<'a> Driver<'a> {
                 }
             }
         }
+        if received > 0 && !self.batch.has_remaining() {
+            core.proto.poll_transmit(now.into_std(), &mut self.batch);
+        }
         self.inbox.bytes.len() < before
     }
 
     /// Writes what there is to write, as far as the socket takes it. Whether it took anything.
     fn poll_output(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
+        if self.write_failure.is_some() {
+            self.shared.core().proto.discard_output();
+            return false;
+        }
         let mut is_busy = false;
-        loop {
-            if !self.batch.has_remaining() && !self.shared.core().proto.poll_transmit(now.into_std(), &mut self.batch) {
-                break;
-            }
-            match poll_write(&mut self.wire, cx, &self.batch) {
+        if !self.batch.has_remaining() {
+            self.shared.core().proto.poll_transmit(now.into_std(), &mut self.batch);
+        }
+        while self.batch.has_remaining() {
+            match self.poll_write(cx) {
                 Poll::Ready(Ok(len)) => {
                     is_busy = true;
                     self.needs_flush = true;
-                    self.shared.core().proto.handle_written(now.into_std(), len, &mut self.batch);
-                    if !self.batch.has_remaining() {
-                        self.shared.notify_progress();
-                    }
+                    self.shared.handle_written(now.into_std(), len, &mut self.batch);
                 }
                 Poll::Ready(Err(error)) => {
-                    self.shared.fail(CloseReason::Io(Arc::new(error)));
+                    self.batch = Transmit::default();
+                    if self.shared.core().proto.is_open() {
+                        self.write_failure = Some(error);
+                    } else {
+                        self.shared.fail(CloseReason::Io(Arc::new(error)));
+                    }
                     return true;
                 }
                 Poll::Pending => return is_busy,
@@ -366,37 +383,72 @@ impl<'a> Driver<'a> {
         is_busy
     }
 
-    /// Goes to sleep, unless something came up that no waker announces.
-    fn sleep(&mut self, cx: &mut Context<'_>, handlers: usize) -> bool {
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let wire = Pin::new(&mut self.wire);
+        // A plain write costs the kernel less than a vectored one.
+        let written = if self.batch.chunk().len() < self.batch.remaining() && wire.is_write_vectored() {
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            let count = self.batch.chunks_vectored(&mut slices);
+            wire.poll_write_vectored(cx, &slices[..count])
+        } else {
+            wire.poll_write(cx, self.batch.chunk())
+        };
+        match written {
+            Poll::Ready(Ok(0)) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            written => written,
+        }
+    }
+
+    /// Ends the turn, unless something came up that no waker announces.
+    fn sleep(&mut self, cx: &mut Context<'_>, handlers: usize) -> Option<Poll<CloseReason>> {
         let mut core = self.shared.core();
         core.handlers = handlers;
+        if let Some(failure) = self.write_failure.take() {
+            let is_over = matches!(self.end, Some(End::Closed));
+            core.proto.fail(if is_over { CloseReason::Peer } else { CloseReason::Io(Arc::new(failure)) });
+        }
+        if let Some(reason) = core.proto.closed() {
+            return Some(Poll::Ready(reason.clone()));
+        }
         let can_write = core.proto.has_output() && !self.batch.has_remaining() && core.proto.format().is_some();
-        if can_write || core.proto.closed().is_some() {
-            return false;
+        if can_write || self.is_draining != core.proto.is_draining() {
+            self.is_draining = core.proto.is_draining();
+            return None;
         }
         if let Some(next) = core.proto.poll_timeout().map(Instant::from_std)
             && next < self.sleep.deadline()
         {
             self.sleep.as_mut().reset(next);
             if self.sleep.as_mut().poll(cx).is_ready() {
-                return false;
+                self.is_timer_set = false;
+                cx.waker().wake_by_ref();
             }
         }
         self.packets_before = core.proto.progress().0;
-        core.driver = Some(cx.waker().clone());
-        true
+        let waker = self.waker.take().filter(|waker| waker.will_wake(cx.waker()));
+        core.driver = Some(waker.unwrap_or_else(|| cx.waker().clone()));
+        Some(Poll::Pending)
     }
 
     /// Parts with the socket in the way the reason asks for.
     async fn leave(self, reason: &CloseReason, cut: &CancellationToken) {
         match reason {
             CloseReason::TakenOver => self.hand_over().await,
-            CloseReason::Peer | CloseReason::Silent { .. } | CloseReason::WriteStalled { .. } | CloseReason::Io(_) => {}
+            CloseReason::Silent { .. } | CloseReason::WriteStalled { .. } | CloseReason::Io(_) => {}
             _ => {
-                let limit = self.shared.core().proto.config().linger_max;
                 // However it ends: the connection is over.
-                let _ = cut.run_until_cancelled(timeout(limit, linger(self.wire))).await;
+                let _ = cut.run_until_cancelled(self.part(reason)).await;
             }
+        }
+    }
+
+    /// Has everything that was written arrive.
+    async fn part(mut self, reason: &CloseReason) {
+        let config = self.connection.config();
+        // TLS may still hold some of it. A failure says that the peer does not want it.
+        let _ = timeout(config.write_stall_max, self.wire.flush()).await;
+        if !matches!(reason, CloseReason::Peer) {
+            let _ = timeout(config.linger_max, linger(self.wire)).await;
         }
     }
 
@@ -416,25 +468,36 @@ impl<'a> Driver<'a> {
     }
 }
 
-fn wake_reader(core: &mut Core, key: crate::proto::StreamKey) {
-    if let Some(reader) = core.readers.remove(&key) {
-        reader.wake();
+impl Core {
+    /// Does what the end of a handler asks for.
+    fn settle(&mut self, finished: Option<Finished>) {
+        match finished {
+            None | Some(Finished::Handler(Outcome::Nothing) | Finished::Stream) => {}
+            Some(Finished::Handler(Outcome::Reply(packet))) => self.reply(packet),
+            Some(Finished::Handler(Outcome::Close)) => self.proto.finish(CloseReason::Local),
+            Some(Finished::Handler(Outcome::ReplyAndClose(packet))) => {
+                self.reply(packet);
+                self.proto.finish(CloseReason::Local);
+            }
+            Some(Finished::Panicked(message)) => {
+                error!(%message, "a handler panicked");
+                self.proto.finish(CloseReason::HandlerPanicked(message));
+            }
+        }
     }
-}
 
-fn poll_write(wire: &mut Wire, cx: &mut Context<'_>, batch: &Transmit) -> Poll<io::Result<usize>> {
-    let wire = Pin::new(wire);
-    // A plain write costs the kernel less than a vectored one.
-    let written = if batch.chunk().len() < batch.remaining() && wire.is_write_vectored() {
-        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-        let count = batch.chunks_vectored(&mut slices);
-        wire.poll_write_vectored(cx, &slices[..count])
-    } else {
-        wire.poll_write(cx, batch.chunk())
-    };
-    match written {
-        Poll::Ready(Ok(0)) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-        written => written,
+    fn reply(&mut self, packet: Packet) {
+        // Nobody can be told of a reply that comes too late.
+        if let Err(SendError::ContentTooLarge { len, limit }) = self.proto.reply(packet) {
+            warn!(len, limit, "a reply is larger than the connection carries");
+            self.proto.finish(CloseReason::ReplyTooLarge { len, limit });
+        }
+    }
+
+    fn wake_reader(&mut self, key: StreamKey) {
+        if let Some(reader) = self.readers.remove(&key) {
+            reader.wake();
+        }
     }
 }
 

@@ -1,0 +1,268 @@
+//! How handlers run in each mode, and what bounds them.
+
+use frisbee::{CloseReason, Config, Dispatch};
+
+use crate::support::{
+    Peer, SECOND, Script, client, dispatches, limited, only_connection, packet, packet_bytes, ping, quiet, server,
+    settled, stream_bytes, virtually,
+};
+
+#[test]
+fn ready_replies_come_in_order_and_in_one_batch() {
+    for dispatch in [Dispatch::InPlace, Dispatch::Ordered] {
+        virtually(async {
+            let server = server(Script::new()).dispatch(dispatch).without_listener();
+            let mut peer = Peer::of(&server);
+            peer.say_all((1..=5).map(|id| packet_bytes(id, "hi"))).await;
+            let replies = ["packet 1: hi", "packet 2: hi", "packet 3: hi", "packet 4: hi", "packet 5: hi"];
+            assert_eq!(peer.hear_times(5).await, replies);
+            let counters = server.metrics().counters;
+            assert_eq!((counters.batches_in, counters.batches_out), (1, 1));
+        });
+    }
+}
+
+#[test]
+fn in_place_a_handler_that_waits_holds_up_nobody() {
+    virtually(async {
+        let script = Script::new();
+        let server = server(script.clone()).without_listener();
+        let mut peer = Peer::of(&server);
+        peer.say_all([packet_bytes(1, "wait"), packet_bytes(2, "hi"), packet_bytes(3, "hi")]).await;
+        assert_eq!(peer.hear_times(2).await, ["packet 2: hi", "packet 3: hi"]);
+        assert_eq!(server.metrics().handlers, 1);
+        script.gate.open(1);
+        assert_eq!(peer.hear().await, "packet 1: wait");
+        assert_eq!(script.log.take(), ["opened", "packet 1", "packet 2", "packet 3", "done 1"]);
+        settled().await;
+        assert_eq!(server.metrics().handlers, 0);
+    });
+}
+
+#[test]
+fn ordered_handlers_run_one_after_the_other_while_streams_and_pings_are_served() {
+    virtually(async {
+        let script = Script::new();
+        let server = server(script.clone()).dispatch(Dispatch::Ordered).without_listener();
+        let mut peer = Peer::of(&server);
+        peer.say_all([packet_bytes(1, "wait"), packet_bytes(2, "hi"), packet_bytes(3, "wait")]).await;
+        assert!(peer.hears_nothing().await);
+        assert_eq!(script.log.take(), ["opened", "packet 1"]);
+        peer.say_all([ping(), stream_bytes(7, "data")]).await;
+        assert_eq!(peer.hear_any().await, "PONG");
+        assert_eq!(peer.hear_any().await, "stream 7: data");
+        script.gate.open(1);
+        assert_eq!(peer.hear_times(2).await, ["packet 1: wait", "packet 2: hi"]);
+        assert!(peer.hears_nothing().await);
+        script.gate.open(1);
+        assert_eq!(peer.hear().await, "packet 3: wait");
+        assert_eq!(script.log.take(), ["stream 7", "done 1", "packet 2", "packet 3", "done 3"]);
+    });
+}
+
+#[test]
+fn only_tasks_of_their_own_run_to_their_end_after_the_connection() {
+    for dispatch in dispatches() {
+        virtually(async {
+            let script = Script::new();
+            let server = server(script.clone()).dispatch(dispatch).without_listener();
+            let mut peer = Peer::of(&server);
+            peer.say(packet_bytes(1, "wait")).await;
+            let connection = only_connection(&server).await;
+            connection.close();
+            assert_eq!(peer.hear().await, "end");
+            drop(peer);
+            connection.closed().await;
+            script.gate.open(1);
+            settled().await;
+            let is_task = !matches!(dispatch, Dispatch::InPlace | Dispatch::Ordered);
+            let end: &[&str] = if is_task { &["done 1"] } else { &[] };
+            let expected = [&["opened", "packet 1", "closed: Local"], end].concat();
+            assert_eq!(script.log.take(), expected, "{dispatch:?}");
+            assert_eq!(server.metrics().connections, 0, "{dispatch:?}");
+        });
+    }
+}
+
+#[test]
+fn limited_handlers_are_never_more_over_all_connections_and_all_get_their_turn() {
+    virtually(async {
+        let script = Script::new();
+        let server = server(script.clone()).dispatch(limited(2)).without_listener();
+        let mut peers: Vec<Peer> = (0..3).map(|_| Peer::of(&server)).collect();
+        for peer in &mut peers {
+            peer.say_all((1..=4).map(|id| packet_bytes(id, "wait"))).await;
+        }
+        for _ in 0..12 {
+            settled().await;
+            assert!((1..=2).contains(&script.running()));
+            script.gate.open(1);
+        }
+        for peer in &mut peers {
+            assert_eq!(peer.hear_times(4).await.len(), 4);
+        }
+        assert_eq!(script.running_max(), 2);
+    });
+}
+
+#[test]
+fn a_connection_has_no_more_handlers_under_way_than_its_limit() {
+    for dispatch in [Dispatch::InPlace, Dispatch::Spawned, limited(5)] {
+        virtually(async {
+            let script = Script::new();
+            let config = Config { handlers_max: 2, ..quiet() };
+            let server = server(script.clone()).config(config).dispatch(dispatch).without_listener();
+            let mut peers = [Peer::of(&server), Peer::of(&server)];
+            peers[0].say_all((1..=2).map(|id| packet_bytes(id, "wait"))).await;
+            settled().await;
+            assert_eq!(script.running(), 2, "at the limit, {dispatch:?}");
+            peers[0].say_all((3..=5).map(|id| packet_bytes(id, "wait"))).await;
+            settled().await;
+            assert_eq!(script.running(), 2, "past the limit, {dispatch:?}");
+            peers[1].say(packet_bytes(6, "hi")).await;
+            assert_eq!(peers[1].hear().await, "packet 6: hi", "others have a limit of their own, {dispatch:?}");
+            for _ in 0..5 {
+                script.gate.open(1);
+                settled().await;
+                assert!(script.running() <= 2, "{dispatch:?}");
+            }
+            let mut replies = peers[0].hear_times(5).await;
+            replies.sort();
+            assert_eq!(replies, [1, 2, 3, 4, 5].map(|id| format!("packet {id}: wait")), "{dispatch:?}");
+        });
+    }
+}
+
+#[test]
+fn a_server_has_no_more_handlers_under_way_than_its_limit() {
+    for dispatch in [Dispatch::Spawned, limited(9)] {
+        virtually(async {
+            let script = Script::new();
+            let server = server(script.clone()).dispatch(dispatch).handlers_max(3).without_listener();
+            let mut peers = [Peer::of(&server), Peer::of(&server)];
+            for peer in &mut peers {
+                peer.say_all((1..=4).map(|id| packet_bytes(id, "wait"))).await;
+            }
+            settled().await;
+            assert_eq!(script.running(), 3, "{dispatch:?}");
+            script.gate.open(8);
+            for peer in &mut peers {
+                assert_eq!(peer.hear_times(4).await.len(), 4);
+            }
+            assert_eq!(script.running_max(), 3, "{dispatch:?}");
+        });
+    }
+}
+
+#[test]
+fn in_place_each_connection_may_be_one_handler_ahead_of_the_limit_of_the_server() {
+    virtually(async {
+        let script = Script::new();
+        let server = server(script.clone()).handlers_max(2).without_listener();
+        let mut peers = [Peer::of(&server), Peer::of(&server)];
+        for peer in &mut peers {
+            peer.say_all((1..=4).map(|id| packet_bytes(id, "wait"))).await;
+            settled().await;
+        }
+        assert_eq!(script.running(), 4);
+        script.gate.open(8);
+        for peer in &mut peers {
+            assert_eq!(peer.hear_times(4).await.len(), 4);
+        }
+        assert_eq!(script.running_max(), 4);
+    });
+}
+
+#[test]
+fn a_client_bounds_its_handlers_as_well() {
+    virtually(async {
+        let script = Script::new();
+        let client = client(script.clone()).dispatch(limited(2));
+        let (_connection, mut peer) = Peer::of_client(&client).await;
+        let (_another, mut other) = Peer::of_client(&client).await;
+        for peer in [&mut peer, &mut other] {
+            peer.say_all((1..=4).map(|id| packet_bytes(id, "wait"))).await;
+        }
+        settled().await;
+        assert_eq!(script.running(), 4, "the limit counts for each connection by itself");
+        script.gate.open(8);
+        assert_eq!(peer.hear_times(4).await.len(), 4);
+    });
+}
+
+#[test]
+fn reading_pauses_at_so_many_packets_in_the_backlog() {
+    paused_reading(Config { backlog_max: 3, ..quiet() }, "hi");
+}
+
+#[test]
+fn reading_pauses_at_so_many_bytes_in_the_backlog() {
+    paused_reading(Config { backlog_len_max: 45, ..quiet() }, "twenty bytes long...");
+}
+
+/// With one handler at the gate, three packets of `content` are taken and more are not.
+fn paused_reading(config: Config, content: &'static str) {
+    for dispatch in [Dispatch::Ordered, limited(1)] {
+        virtually(async {
+            let script = Script::new();
+            let server = server(script.clone()).config(config.clone()).dispatch(dispatch).without_listener();
+            let mut peer = Peer::of(&server);
+            peer.say_all([packet_bytes(1, "wait")].into_iter().chain((2..=30).map(|id| packet_bytes(id, content))))
+                .await;
+            settled().await;
+            assert_eq!(server.metrics().counters.packets_in, 4);
+            peer.say(ping()).await;
+            assert!(peer.hears_nothing().await, "a peer that is not read from is not answered");
+            script.gate.open(1);
+            let heard = peer.heard().await;
+            assert_eq!(heard.last().unwrap(), &format!("packet 30: {content}"));
+            assert_eq!(heard.iter().filter(|frame| *frame == "PONG").count(), 1);
+            assert_eq!(heard.len(), 31);
+        });
+    }
+}
+
+#[test]
+fn a_paused_reader_holds_back_its_peer_and_neither_takes_the_other_for_dead() {
+    virtually(async {
+        let script = Script::new();
+        let config = Config { backlog_max: 3, ..Config::default() };
+        let server = server(script.clone()).config(config).dispatch(Dispatch::Ordered).without_listener();
+        let (ours, theirs) = tokio::io::duplex(256);
+        server.serve(theirs);
+        let replies = Script::new();
+        let generous = Config { write_stall_max: 3600 * SECOND, ..Config::default() };
+        let connection = client(replies.clone()).config(generous).attach(ours).await.unwrap();
+        connection.send(packet(1, "wait")).await.unwrap();
+        for id in 2..=100 {
+            connection.send(packet(id, "nothing")).await.unwrap();
+        }
+        tokio::time::sleep(60 * SECOND).await;
+        assert!(connection.is_open() && server.connections()[0].is_open());
+        assert_eq!(script.log.take(), ["opened", "packet 1"]);
+        script.gate.open(1);
+        settled().await;
+        assert_eq!(script.log.take().last().unwrap(), "packet 100");
+    });
+}
+
+#[test]
+fn a_peer_that_falls_silent_after_a_pause_is_noticed() {
+    for ping_interval in [None, Some(3600 * SECOND)] {
+        virtually(async {
+            let script = Script::new();
+            let config = Config { backlog_max: 1, ping_interval, ..Config::default() };
+            let server = server(script.clone()).config(config).dispatch(Dispatch::Ordered).without_listener();
+            let mut peer = Peer::of(&server);
+            peer.say_all([packet_bytes(1, "wait"), packet_bytes(2, "hi"), packet_bytes(3, "hi")]).await;
+            let connection = only_connection(&server).await;
+            tokio::time::sleep(60 * SECOND).await;
+            assert!(connection.is_open());
+            script.gate.open(1);
+            assert_eq!(peer.hear_times(3).await.len(), 3);
+            let since = tokio::time::Instant::now();
+            assert!(matches!(connection.closed().await, CloseReason::Silent { .. }));
+            crate::support::assert_elapsed(since, 5 * SECOND);
+        });
+    }
+}

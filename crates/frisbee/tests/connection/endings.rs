@@ -1,0 +1,389 @@
+//! What keeps a connection open, and how it ends: drops, half-closes, shutdowns and connecting anew.
+
+use frisbee::{Client, CloseReason, Config, Connection, Dispatch, Outcome, Packet, Router, Server};
+use tokio::{
+    io::BufStream,
+    sync::mpsc,
+    time::{Instant, timeout},
+};
+
+use crate::support::{
+    MILLI, Peer, SECOND, Script, assert_elapsed, client, dispatches, limited, only_connection, packet, packet_bytes,
+    quiet, server, settled, stream_bytes, virtually, zeros,
+};
+
+// Drops
+
+#[test]
+fn a_client_closes_when_its_last_handle_is_gone_and_what_was_sent_arrives() {
+    virtually(async {
+        let (connection, mut peer) = Peer::of_client_with_buffer(&client(()), 100).await;
+        let another = connection.clone();
+        drop(connection);
+        settled().await;
+        for id in 1..=100 {
+            another.send(packet(id, "hi")).await.unwrap();
+        }
+        drop(another);
+        let expected: Vec<String> = (1..=100).map(|id| format!("packet {id}: hi")).collect();
+        assert_eq!(peer.hear_out().await, expected);
+    });
+}
+
+#[test]
+fn a_stream_keeps_the_connection_of_its_handle_open() {
+    virtually(async {
+        let (connection, mut peer) = Peer::of_client(&client(())).await;
+        let stream = connection.open_stream().unwrap();
+        drop(connection);
+        settled().await;
+        stream.send("hi").await.unwrap();
+        drop(stream);
+        assert_eq!(peer.hear_out().await, ["stream 1: hi", "stream 1 closed"]);
+    });
+}
+
+#[test]
+fn handles_given_to_routers_do_not_keep_it_open() {
+    struct Keeper(mpsc::UnboundedSender<Connection>);
+    impl Router for Keeper {
+        async fn route(&self, packet: Packet, connection: &Connection) -> Outcome {
+            self.0.send(connection.clone()).unwrap();
+            Outcome::Reply(packet)
+        }
+
+        fn opened(&self, connection: &Connection) {
+            self.0.send(connection.clone()).unwrap();
+        }
+    }
+    virtually(async {
+        let (keep, mut kept) = mpsc::unbounded_channel();
+        let (connection, mut peer) = Peer::of_client(&client(Keeper(keep))).await;
+        peer.say(packet_bytes(1, "hi")).await;
+        assert_eq!(peer.hear().await, "packet 1: hi");
+        drop(connection);
+        assert_eq!(peer.hear().await, "end");
+        drop(peer);
+        let (first, second) = (kept.recv().await.unwrap(), kept.recv().await.unwrap());
+        assert_eq!(first, second);
+        assert!(matches!(first.closed().await, CloseReason::Local));
+    });
+}
+
+#[test]
+fn dropping_a_server_cuts_its_connections_at_once() {
+    for dispatch in dispatches() {
+        virtually(async {
+            let script = Script::new();
+            let server = server(script.clone()).dispatch(dispatch).without_listener();
+            let mut peers: Vec<Peer> = (0..3).map(|_| Peer::with_buffer(&server, 64)).collect();
+            settled().await;
+            let connections = server.connections();
+            peers[0].say(packet_bytes(1, "wait")).await;
+            connections[1].send(packet(2, zeros(10_000))).await.unwrap();
+            settled().await;
+            script.log.take();
+            let since = Instant::now();
+            drop(server);
+            for connection in connections {
+                assert!(matches!(connection.closed().await, CloseReason::Shutdown));
+            }
+            assert_eq!(since.elapsed(), std::time::Duration::ZERO);
+            settled().await;
+            assert_eq!(script.running(), 0, "its handlers are dropped");
+            script.gate.open(1);
+            settled().await;
+            assert_eq!(script.log.take(), ["closed: Shutdown"; 3]);
+        });
+    }
+}
+
+// Half-closes
+
+#[test]
+fn a_peer_that_ends_what_it_says_still_gets_its_replies() {
+    for dispatch in dispatches() {
+        virtually(async {
+            let script = Script::new();
+            let server = server(script.clone()).dispatch(dispatch).without_listener();
+            let mut peer = Peer::of(&server);
+            peer.say_all([packet_bytes(1, "hi"), packet_bytes(2, "wait"), packet_bytes(3, "wait")]).await;
+            peer.fall_silent().await;
+            tokio::time::sleep(100 * SECOND).await;
+            script.gate.open(2);
+            let mut heard = peer.hear_out().await;
+            heard.sort();
+            assert_eq!(heard, ["packet 1: hi", "packet 2: wait", "packet 3: wait"], "{dispatch:?}");
+            assert_eq!(script.log.take().last().unwrap(), "closed: Peer");
+        });
+    }
+}
+
+#[test]
+fn a_peer_that_ends_what_it_says_and_reads_slowly_gets_everything() {
+    virtually(async {
+        let server = server(Script::new()).without_listener();
+        let mut peer = Peer::with_buffer(&server, 100);
+        let saying = (1..=20).map(|id| packet_bytes(id, &"x".repeat(50)));
+        for bytes in saying {
+            peer.say(bytes).await;
+            assert_eq!(peer.hear().await.split(':').count(), 2);
+        }
+        peer.say(packet_bytes(21, "last")).await;
+        peer.fall_silent().await;
+        tokio::time::sleep(4 * SECOND).await;
+        assert_eq!(peer.hear_out().await, ["packet 21: last"]);
+    });
+}
+
+#[test]
+fn what_a_stream_like_tls_holds_back_arrives_before_the_end() {
+    for words in ["half-close", "bye", "close by handle", "shutdown"] {
+        virtually(async {
+            let server = server(Script::new()).without_listener();
+            let (ours, theirs) = tokio::io::duplex(64);
+            server.serve(BufStream::with_capacity(1000, 100_000, theirs));
+            let mut peer = Peer::over(ours);
+            let large = words.repeat(1000);
+            let connection = only_connection(&server).await;
+            match words {
+                "bye" => {
+                    peer.say(packet_bytes(1, "hi")).await;
+                    connection.send(packet(1, large.clone())).await.unwrap();
+                    peer.say(packet_bytes(1, "bye")).await;
+                }
+                _ => {
+                    for chunk in packet_bytes(1, &large).chunks(50) {
+                        peer.say(chunk).await;
+                    }
+                }
+            }
+            settled().await;
+            let mut shutdown = None;
+            match words {
+                "half-close" => peer.fall_silent().await,
+                "close by handle" => connection.close(),
+                "shutdown" => shutdown = Some(tokio::spawn(server.shutdown(60 * SECOND))),
+                _ => {}
+            }
+            tokio::time::sleep(3 * SECOND).await;
+            assert!(peer.hear_out().await.contains(&format!("packet 1: {} bytes", large.len())), "{words}");
+            drop(peer);
+            connection.closed().await;
+            drop(shutdown);
+        });
+    }
+}
+
+#[test]
+fn packets_of_a_peer_that_is_gone_are_still_handled() {
+    virtually(async {
+        let script = Script::new();
+        let server = server(script.clone()).without_listener();
+        let mut peer = Peer::of(&server);
+        peer.say_all((1..=3).map(|id| packet_bytes(id, "nothing"))).await;
+        drop(peer);
+        settled().await;
+        assert_eq!(script.log.take(), ["opened", "packet 1", "packet 2", "packet 3", "closed: Peer"]);
+    });
+}
+
+// Shutdowns
+
+#[test]
+fn shutdown_lets_handlers_finish_and_their_replies_arrive() {
+    for dispatch in dispatches() {
+        virtually(async {
+            let script = Script::new();
+            let server = server(script.clone()).dispatch(dispatch).without_listener();
+            let mut peers = [Peer::of(&server), Peer::of(&server)];
+            peers[0].say_all([packet_bytes(1, "hi"), packet_bytes(2, "wait"), packet_bytes(3, "wait")]).await;
+            settled().await;
+            let since = Instant::now();
+            let shutdown = tokio::spawn(server.shutdown(60 * SECOND));
+            assert_eq!(peers[1].hear_out().await, [""; 0], "an idle connection closes at once");
+            peers[0].say(packet_bytes(4, "too late")).await;
+            tokio::time::sleep(10 * SECOND).await;
+            script.gate.open(2);
+            let mut heard = peers[0].hear_out().await;
+            heard.sort();
+            assert_eq!(heard, ["packet 1: hi", "packet 2: wait", "packet 3: wait"], "{dispatch:?}");
+            drop(peers);
+            assert_eq!(shutdown.await.unwrap(), 0);
+            assert!(since.elapsed() < 12 * SECOND);
+            let log = script.log.take();
+            assert!(!log.contains(&"packet 4".into()), "{dispatch:?} {log:?}");
+            assert_eq!(log.iter().filter(|line| *line == "closed: Shutdown").count(), 2);
+        });
+    }
+}
+
+#[test]
+fn shutdown_cuts_at_its_deadline_and_counts_what_it_cut() {
+    for dispatch in dispatches() {
+        virtually(async {
+            let script = Script::new();
+            let server = server(script.clone()).dispatch(dispatch).without_listener();
+            let (mut hanging, mut deaf) = (Peer::of(&server), Peer::with_buffer(&server, 64));
+            let (mut idle, mut streaming) = (Peer::of(&server), Peer::of(&server));
+            settled().await;
+            hanging.say(packet_bytes(1, "wait")).await;
+            let connections = server.connections();
+            connections[1].try_send(packet(2, zeros(1000))).unwrap();
+            deaf.say(packet_bytes(3, "hi")).await;
+            streaming.say(stream_bytes(7, "wait")).await;
+            settled().await;
+            let since = Instant::now();
+            let shutdown = tokio::spawn(server.shutdown(2 * SECOND));
+            assert_eq!(idle.hear().await, "end");
+            drop(idle);
+            assert_eq!(shutdown.await.unwrap(), 3, "{dispatch:?}");
+            assert_elapsed(since, 2 * SECOND);
+            assert_eq!(hanging.hear().await, "end");
+            for connection in connections {
+                assert!(matches!(connection.closed().await, CloseReason::Shutdown));
+            }
+            assert_eq!(script.running(), 0);
+        });
+    }
+}
+
+#[test]
+fn shutdown_refuses_whoever_comes_later() {
+    virtually(async {
+        let script = Script::new();
+        let server = server(script.clone()).bind("mem:shutdown-refuses").await.unwrap();
+        let connection = client(()).connect(server.local_addr()).await.unwrap();
+        connection.send(packet(1, "wait")).await.unwrap();
+        settled().await;
+        let shutdown = tokio::spawn(server.shutdown(60 * SECOND));
+        settled().await;
+        let late = client(()).attempts(1).connect("mem:shutdown-refuses").await.unwrap_err();
+        assert_eq!(late.kind(), std::io::ErrorKind::ConnectionRefused);
+        script.gate.open(1);
+        assert_eq!(shutdown.await.unwrap(), 0);
+    });
+}
+
+#[test]
+fn an_address_is_free_when_shutdown_returns() {
+    virtually(async {
+        for _ in 0..3 {
+            let server = server(()).bind("mem:free-again").await.unwrap();
+            assert_eq!(server.shutdown(SECOND).await, 0);
+        }
+        for _ in 0..3 {
+            let server = server(()).bind("mem:free-again").await.unwrap();
+            drop(server);
+            settled().await;
+        }
+    });
+}
+
+#[test]
+fn an_address_in_use_is_named() {
+    virtually(async {
+        let _server = server(()).bind("mem:in-use").await.unwrap();
+        let error = server(()).bind("mem:in-use").await.unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+        assert!(error.to_string().contains("mem:in-use"), "{error}");
+    });
+}
+
+#[test]
+fn connections_past_the_limit_are_closed_at_once() {
+    virtually(async {
+        let server = server(Script::new()).connections_max(2).without_listener();
+        let (mut first, mut second, mut third) = (Peer::of(&server), Peer::of(&server), Peer::of(&server));
+        assert_eq!(third.hear().await, "end");
+        for peer in [&mut first, &mut second] {
+            peer.say(packet_bytes(1, "hi")).await;
+            assert_eq!(peer.hear().await, "packet 1: hi");
+        }
+        let metrics = server.metrics();
+        assert_eq!((metrics.connections, metrics.accepted, metrics.refused), (2, 3, 1));
+        drop(first);
+        settled().await;
+        let mut fourth = Peer::of(&server);
+        fourth.say(packet_bytes(1, "hi")).await;
+        assert_eq!(fourth.hear().await, "packet 1: hi");
+    });
+}
+
+// Connecting
+
+#[test]
+fn a_client_tries_again_until_there_is_a_server() {
+    virtually(async {
+        let since = Instant::now();
+        let connecting =
+            tokio::spawn(async { client(()).pause(SECOND).attempts(4).connect("mem:comes-later").await.unwrap() });
+        tokio::time::sleep(2 * SECOND).await;
+        let server = server(Script::new()).bind("mem:comes-later").await.unwrap();
+        let connection = connecting.await.unwrap();
+        assert_elapsed(since, 3 * SECOND);
+        assert_eq!(connection.peer_addr(), server.local_addr());
+        assert_eq!(only_connection(&server).await.local_addr(), server.local_addr());
+    });
+}
+
+#[test]
+fn a_client_gives_up_after_so_many_attempts() {
+    virtually(async {
+        for (attempts, pauses) in [(0, 0), (1, 0), (2, 1), (4, 7)] {
+            let since = Instant::now();
+            let client = client(()).pause(SECOND).attempts(attempts);
+            let error = client.connect("mem:nobody-there").await.unwrap_err();
+            assert_elapsed(since, pauses * SECOND);
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
+            let text = error.to_string();
+            assert!(text.contains(&format!("mem:nobody-there (attempts: {})", attempts.max(1))), "{text}");
+        }
+    });
+}
+
+#[test]
+fn text_that_is_no_address_is_refused_without_an_attempt() {
+    virtually(async {
+        let error = Client::new(()).connect("nonsense").await.unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+        let error = Server::builder(()).bind("nonsense").await.unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    });
+}
+
+#[test]
+fn closing_by_handle_inside_a_handler_keeps_what_was_sent() {
+    struct Closer;
+    impl Router for Closer {
+        async fn route(&self, packet: Packet, connection: &Connection) -> Outcome {
+            connection.send(packet).await.unwrap();
+            connection.close();
+            Outcome::Nothing
+        }
+    }
+    for dispatch in [Dispatch::InPlace, Dispatch::Ordered, Dispatch::Spawned, limited(1)] {
+        virtually(async {
+            let server = server(Closer).dispatch(dispatch).config(Config { linger_max: MILLI, ..quiet() });
+            let server = server.without_listener();
+            let mut peer = Peer::of(&server);
+            peer.say(packet_bytes(1, "hi")).await;
+            assert_eq!(peer.hear_out().await, ["packet 1: hi"]);
+        });
+    }
+}
+
+#[test]
+fn two_that_close_at_the_same_time_both_end() {
+    virtually(async {
+        let server = server(()).without_listener();
+        let connection = crate::support::connected(client(()), &server).await;
+        let other = only_connection(&server).await;
+        connection.close();
+        other.close();
+        for handle in [connection, other] {
+            let reason = timeout(MILLI, handle.closed()).await.expect("nobody waits for the other");
+            assert!(matches!(reason, CloseReason::Local), "{reason:?}");
+        }
+    });
+}

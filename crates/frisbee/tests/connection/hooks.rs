@@ -1,0 +1,227 @@
+//! The hooks of a router: once before the first packet, once after the last, with the reason.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use frisbee::{Config, Connection, Server};
+use tokio::{
+    io::{AsyncRead, ReadBuf},
+    time::Instant,
+};
+
+use crate::support::{
+    Peer, SECOND, Script, assert_elapsed, client, frame, head, only_connection, packet, packet_bytes, ping, quiet,
+    server, settled, stream_bytes, virtually, zeros,
+};
+
+/// A server that has had one packet of its one peer.
+struct Scene {
+    script: Script,
+    server: Server,
+    peer: Peer,
+    connection: Connection,
+}
+
+/// Checks what the hooks see when `act` brings a connection to its end.
+fn check(reason: &str, config: Config, act: impl AsyncFn(&mut Scene)) {
+    virtually(async {
+        let (script, _taken) = Script::with_raws();
+        let server = server(script.clone()).config(config).without_listener();
+        let mut peer = Peer::with_buffer(&server, 1024);
+        let connection = only_connection(&server).await;
+        peer.say(packet_bytes(1, "hi")).await;
+        assert_eq!(peer.hear().await, "packet 1: hi");
+        let mut scene = Scene { script, server, peer, connection };
+        act(&mut scene).await;
+        let ended = format!("{:?}", scene.connection.closed().await);
+        assert_eq!(ended, reason);
+        assert_eq!(format!("{:?}", scene.connection.close_reason().unwrap()), reason);
+        settled().await;
+        let log = scene.script.log.take();
+        assert_eq!(log[..2], ["opened", "packet 1"]);
+        assert_eq!(log.last().unwrap(), &format!("closed: {reason}"));
+        assert_eq!(log.iter().filter(|line| line.starts_with("opened") || line.starts_with("closed")).count(), 2);
+    });
+}
+
+#[test]
+fn closing_by_handle() {
+    check("Local", quiet(), async |scene| scene.connection.close());
+}
+
+#[test]
+fn closing_by_a_handler() {
+    check("Local", quiet(), async |scene| scene.peer.say(packet_bytes(2, "bye")).await);
+}
+
+#[test]
+fn the_peer_closes() {
+    check("Peer", quiet(), async |scene| scene.peer.fall_silent().await);
+}
+
+#[test]
+fn the_server_shuts_down() {
+    check("Shutdown", quiet(), async |scene| {
+        let server = std::mem::replace(&mut scene.server, server(()).without_listener());
+        server.shutdown(SECOND).await;
+    });
+}
+
+#[test]
+fn the_server_is_dropped() {
+    check("Shutdown", quiet(), async |scene| scene.server = server(()).without_listener());
+}
+
+#[test]
+fn a_takeover() {
+    check("TakenOver", quiet(), async |scene| drop(scene.connection.takeover().await.unwrap()));
+}
+
+#[test]
+fn a_takeover_in_a_handler() {
+    check("TakenOver", quiet(), async |scene| scene.peer.say(packet_bytes(2, "take")).await);
+}
+
+#[test]
+fn a_silent_peer() {
+    check("Silent { limit: 5s }", Config::default(), async |scene| {
+        let since = Instant::now();
+        scene.connection.closed().await;
+        assert_elapsed(since, 5 * SECOND);
+    });
+}
+
+#[test]
+fn a_peer_that_does_not_read() {
+    check("WriteStalled { limit: 5s }", quiet(), async |scene| {
+        scene.connection.send(packet(2, zeros(2000))).await.unwrap();
+    });
+}
+
+#[test]
+fn the_peer_is_gone_with_something_left_to_write() {
+    check("Peer", quiet(), async |scene| {
+        scene.connection.send(packet(2, zeros(2000))).await.unwrap();
+        settled().await;
+        scene.peer = Peer::of(&server(()).without_listener());
+    });
+}
+
+#[test]
+fn a_socket_that_fails() {
+    struct Failing;
+    impl AsyncRead for Failing {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
+        }
+    }
+    virtually(async {
+        let script = Script::new();
+        let server = server(script.clone()).without_listener();
+        server.serve(tokio::io::join(Failing, tokio::io::sink()));
+        settled().await;
+        assert_eq!(script.log.take(), ["opened", "closed: Io(Kind(ConnectionReset))"]);
+    });
+}
+
+#[test]
+fn a_wrong_magic_number() {
+    check("Protocol(BadMagic { found: 18533 })", quiet(), async |scene| scene.peer.say("Hello").await);
+}
+
+#[test]
+fn too_much_content() {
+    let config = Config { content_len_max: 100, ..quiet() };
+    check("Protocol(ContentTooLarge { announced: 101, limit: 100 })", config, async |scene| {
+        scene.peer.say(head(2, 20, 101)).await;
+    });
+}
+
+#[test]
+fn a_heartbeat_with_content() {
+    check("Protocol(HeartbeatWithContent { announced: 1 })", quiet(), async |scene| {
+        scene.peer.say(frame(0, 0, b"x")).await;
+    });
+}
+
+#[test]
+fn a_flood_of_control_packets() {
+    let config = Config { control_burst: 5, ..quiet() };
+    check("Protocol(ControlFlood { burst: 5 })", config, async |scene| scene.peer.say(ping().repeat(6)).await);
+}
+
+#[test]
+fn packets_before_a_broken_rule_are_handled() {
+    check("Protocol(BadMagic { found: 18533 })", quiet(), async |scene| {
+        scene.script.log.take();
+        scene.peer.say([packet_bytes(1, "hi"), b"Hello".to_vec()].concat()).await;
+        assert_eq!(scene.peer.hear().await, "packet 1: hi");
+        scene.script.log.add("opened");
+        let first_two = scene.script.log.take();
+        assert_eq!(first_two, ["packet 1", "opened"]);
+        for line in first_two.iter().rev() {
+            scene.script.log.add(line);
+        }
+    });
+}
+
+#[test]
+fn a_handler_that_panics() {
+    check(r#"HandlerPanicked("as told")"#, quiet(), async |scene| scene.peer.say(packet_bytes(2, "panic")).await);
+}
+
+#[test]
+fn a_stream_handler_that_panics() {
+    check(r#"HandlerPanicked("as told")"#, quiet(), async |scene| scene.peer.say(stream_bytes(2, "panic")).await);
+}
+
+#[test]
+fn a_reply_that_is_too_large() {
+    let config = Config { content_len_max: 100, ..quiet() };
+    check("ReplyTooLarge { len: 101, limit: 100 }", config, async |scene| {
+        scene.peer.say(packet_bytes(2, "large")).await;
+    });
+}
+
+#[test]
+fn a_client_has_the_same_hooks() {
+    virtually(async {
+        let script = Script::new();
+        let (connection, mut peer) = Peer::of_client(&client(script.clone())).await;
+        peer.say(packet_bytes(1, "hi")).await;
+        assert_eq!(peer.hear().await, "packet 1: hi");
+        connection.close();
+        assert_eq!(peer.hear().await, "end");
+        drop(peer);
+        connection.closed().await;
+        assert_eq!(script.log.take(), ["opened", "packet 1", "closed: Local"]);
+    });
+}
+
+#[test]
+fn a_hook_can_speak_first_where_the_header_is_known() {
+    struct Greeter;
+    impl frisbee::Router for Greeter {
+        async fn route(&self, packet: frisbee::Packet, _: &Connection) -> frisbee::Outcome {
+            frisbee::Outcome::Reply(packet)
+        }
+
+        fn opened(&self, connection: &Connection) {
+            connection.try_send(packet(9, "welcome")).unwrap();
+        }
+    }
+    virtually(async {
+        let known = Config { header: Some(frisbee::HeaderFormat::Magic10), ..quiet() };
+        let server_that_knows = server(Greeter).config(known).without_listener();
+        assert_eq!(Peer::of(&server_that_knows).hear().await, "packet 9: welcome");
+
+        let server_that_detects = server(Greeter).without_listener();
+        let mut peer = Peer::of(&server_that_detects);
+        assert!(peer.hears_nothing().await, "its peer has not shown which header it speaks");
+        peer.say(packet_bytes(1, "hi")).await;
+        assert_eq!(peer.hear_times(2).await, ["packet 9: welcome", "packet 1: hi"]);
+    });
+}

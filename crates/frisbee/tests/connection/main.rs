@@ -1,0 +1,15 @@
+//! Handles, driver, server and client in memory and in virtual time: conversations with a peer that speaks bytes.
+
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod contents;
+mod dispatch;
+mod endings;
+mod failures;
+mod hooks;
+mod liveness;
+mod outcomes;
+mod sending;
+mod streams;
+mod support;
+mod takeover;

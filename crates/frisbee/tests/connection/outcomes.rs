@@ -1,0 +1,226 @@
+//! What follows from what a handler returns, and from a handler that does not return.
+
+use frisbee::{CloseReason, Config, Connection, Outcome, Packet, Router, Stream};
+
+use crate::support::{
+    Peer, Script, client, dispatches, only_connection, packet_bytes, quiet, server, settled, stream_bytes, virtually,
+};
+
+/// What a peer hears after `words`, and why the connection ended, if it did. Another connection always lives on.
+async fn after(words: &str, server: &frisbee::Server) -> (Vec<String>, Option<CloseReason>) {
+    let mut peer = Peer::of(server);
+    let connection = only_connection(server).await;
+    let mut other = Peer::of(server);
+    peer.say(packet_bytes(1, words)).await;
+    let heard = peer.heard().await;
+    if heard.last().is_some_and(|last| last == "end") {
+        drop(peer);
+        settled().await;
+    }
+    other.say(packet_bytes(2, "hi")).await;
+    assert_eq!(other.hear().await, "packet 2: hi", "another connection lives on after {words:?}");
+    (heard, connection.close_reason())
+}
+
+/// Checks in every mode what `words` lead to; with "wait" in front, the handler does it when it was not ready at once.
+fn check(words: &str, heard: &[&str], is_reason: impl Fn(Option<CloseReason>) -> bool) {
+    for dispatch in dispatches() {
+        for words in [words.to_owned(), format!("wait {words}")] {
+            virtually(async {
+                let script = Script::new();
+                let config = Config { content_len_max: 100, ..quiet() };
+                let server = server(script.clone()).config(config).dispatch(dispatch).without_listener();
+                script.gate.open(1);
+                let (replies, reason) = after(&words, &server).await;
+                let expected: Vec<String> = heard.iter().map(|reply| reply.replace("{}", &words)).collect();
+                assert_eq!(replies, expected, "{words:?} {dispatch:?}");
+                assert!(is_reason(reason.clone()), "{words:?} {dispatch:?} {reason:?}");
+            });
+        }
+    }
+}
+
+#[test]
+fn nothing_is_sent_for_nothing() {
+    check("nothing", &[], |reason| reason.is_none());
+}
+
+#[test]
+fn a_reply_is_sent() {
+    check("reply", &["packet 1: {}"], |reason| reason.is_none());
+}
+
+#[test]
+fn close_closes() {
+    check("close", &["end"], |reason| matches!(reason, Some(CloseReason::Local)));
+}
+
+#[test]
+fn reply_and_close_replies_first() {
+    check("bye", &["packet 1: {}", "end"], |reason| matches!(reason, Some(CloseReason::Local)));
+}
+
+#[test]
+fn a_reply_that_is_too_large_closes() {
+    check("large", &["end"], |reason| matches!(reason, Some(CloseReason::ReplyTooLarge { len: 101, limit: 100 })));
+}
+
+#[test]
+fn a_handler_that_panics_closes_its_connection_only() {
+    check("panic", &["end"], |reason| is_panic(reason, "as told"));
+}
+
+#[test]
+fn a_handler_that_panics_before_it_has_a_future_closes_its_connection_only() {
+    for dispatch in dispatches() {
+        virtually(async {
+            let server = server(Script::new()).dispatch(dispatch).without_listener();
+            let (heard, reason) = after("panic at once", &server).await;
+            assert!(heard == ["end"] && is_panic(reason.clone(), "at once"), "{dispatch:?} {heard:?} {reason:?}");
+        });
+    }
+}
+
+#[test]
+fn replies_before_a_panic_arrive() {
+    for dispatch in [frisbee::Dispatch::InPlace, frisbee::Dispatch::Ordered] {
+        virtually(async {
+            let server = server(Script::new()).dispatch(dispatch).without_listener();
+            let mut peer = Peer::of(&server);
+            peer.say_all([packet_bytes(1, "hi"), packet_bytes(2, "panic"), packet_bytes(3, "hi")]).await;
+            assert_eq!(peer.hear_out().await, ["packet 1: hi"]);
+        });
+    }
+}
+
+#[test]
+fn a_stream_handler_that_panics_closes_its_connection_only() {
+    for waits in [false, true] {
+        virtually(async {
+            let script = Script::new();
+            let server = server(script.clone()).without_listener();
+            let mut peer = Peer::of(&server);
+            let connection = only_connection(&server).await;
+            let mut other = Peer::of(&server);
+            if waits {
+                peer.say(stream_bytes(7, "wait")).await;
+                settled().await;
+            }
+            peer.say(stream_bytes(7, "panic")).await;
+            script.gate.open(1);
+            assert_eq!(peer.hear_out().await, ["stream 7 closed"]);
+            drop(peer);
+            let reason = connection.closed().await;
+            assert!(is_panic(Some(reason.clone()), "as told"), "{reason:?}");
+            other.say(packet_bytes(2, "hi")).await;
+            assert_eq!(other.hear().await, "packet 2: hi");
+        });
+    }
+}
+
+/// A router whose hook of this name panics on the first connection.
+struct PanicIn(&'static str, std::sync::Once);
+
+impl PanicIn {
+    fn maybe(&self, hook: &str) {
+        if self.0 == hook {
+            let mut is_first = false;
+            self.1.call_once(|| is_first = true);
+            assert!(!is_first, "in {hook}");
+        }
+    }
+}
+
+impl Router for PanicIn {
+    async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
+        Outcome::Reply(packet)
+    }
+
+    fn stream(&self, _: Stream, _: &Connection) -> impl Future<Output = ()> + Send {
+        self.maybe("stream");
+        std::future::ready(())
+    }
+
+    fn opened(&self, _: &Connection) {
+        self.maybe("opened");
+    }
+
+    fn closed(&self, _: &Connection, _: &CloseReason) {
+        self.maybe("closed");
+    }
+}
+
+#[test]
+fn a_hook_that_panics_at_the_beginning_closes_its_connection_only() {
+    virtually(async {
+        let server = server(PanicIn("opened", std::sync::Once::new())).without_listener();
+        let mut peer = Peer::of(&server);
+        let connection = only_connection(&server).await;
+        assert_eq!(peer.hear().await, "end");
+        drop(peer);
+        let reason = connection.closed().await;
+        assert!(is_panic(Some(reason.clone()), "in opened"), "{reason:?}");
+        let mut other = Peer::of(&server);
+        other.say(packet_bytes(2, "hi")).await;
+        assert_eq!(other.hear().await, "packet 2: hi");
+    });
+}
+
+#[test]
+fn a_hook_that_panics_at_the_end_disturbs_nobody() {
+    virtually(async {
+        let server = server(PanicIn("closed", std::sync::Once::new())).without_listener();
+        let mut other = Peer::of(&server);
+        settled().await;
+        let connections = server.connections();
+        let peer = Peer::of(&server);
+        drop(peer);
+        settled().await;
+        assert_eq!(server.connections(), connections);
+        other.say(packet_bytes(2, "hi")).await;
+        assert_eq!(other.hear().await, "packet 2: hi");
+    });
+}
+
+#[test]
+fn a_stream_handler_that_panics_before_it_has_a_future_closes_its_connection_only() {
+    virtually(async {
+        let server = server(PanicIn("stream", std::sync::Once::new())).without_listener();
+        let mut peer = Peer::of(&server);
+        let connection = only_connection(&server).await;
+        peer.say(stream_bytes(7, "data")).await;
+        peer.hear_out().await;
+        drop(peer);
+        let reason = connection.closed().await;
+        assert!(is_panic(Some(reason.clone()), "in stream"), "{reason:?}");
+        let mut other = Peer::of(&server);
+        other.say(packet_bytes(2, "hi")).await;
+        assert_eq!(other.hear().await, "packet 2: hi");
+    });
+}
+
+#[test]
+fn outcomes_are_the_same_for_a_client() {
+    for (words, expected) in [
+        ("reply", "None"),
+        ("close", "Some(Local)"),
+        ("bye", "Some(Local)"),
+        ("panic", "Some(HandlerPanicked(\"as told\"))"),
+        ("panic at once", "Some(HandlerPanicked(\"at once\"))"),
+    ] {
+        virtually(async {
+            let (connection, mut peer) = Peer::of_client(&client(Script::new())).await;
+            peer.say(packet_bytes(1, words)).await;
+            settled().await;
+            peer.fall_silent().await;
+            settled().await;
+            let reason = connection.close_reason();
+            let expected = if expected == "None" { "Some(Peer)" } else { expected };
+            assert_eq!(format!("{reason:?}"), expected, "{words:?}");
+        });
+    }
+}
+
+fn is_panic(reason: Option<CloseReason>, message: &str) -> bool {
+    matches!(reason, Some(CloseReason::HandlerPanicked(text)) if &*text == message)
+}

@@ -1,0 +1,405 @@
+//! Sending by handle: waiting, refusing, flushing, and what a handle knows besides.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use frisbee::{CloseReason, Config, Connection, HeaderFormat, OpenError, Outcome, Packet, Router, SendError};
+use tokio::{sync::mpsc, time::timeout};
+
+use crate::support::{
+    Peer, SECOND, Script, client, connected, only_connection, packet, packet_bytes, quiet, server, settled, virtually,
+    zeros,
+};
+
+/// A client whose outbox holds 1000 bytes and has no room left, since its peer does not read.
+async fn full() -> (Connection, Peer) {
+    let config = Config { outbox_len_max: 1000, write_stall_max: 3600 * SECOND, ..quiet() };
+    let (connection, peer) = Peer::of_client_with_buffer(&client(()).config(config), 64).await;
+    settled().await;
+    while connection.try_send(packet(1, zeros(90))).is_ok() {
+        settled().await;
+    }
+    (connection, peer)
+}
+
+/// Hears what comes and says nothing.
+struct Quiet(Script);
+
+impl Router for Quiet {
+    async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
+        self.0.log.add(format!("packet {}", packet.id));
+        Outcome::Nothing
+    }
+}
+
+#[test]
+fn sending_waits_for_room_in_the_outbox() {
+    virtually(async {
+        let (connection, mut peer) = full().await;
+        assert_eq!(connection.try_send(packet(2, "hi")), Err(SendError::Full));
+        assert!((1000..1100).contains(&connection.metrics().outbox_len));
+        let sending = tokio::spawn({
+            let connection = connection.clone();
+            async move { connection.send(packet(2, "hi")).await }
+        });
+        settled().await;
+        assert!(!sending.is_finished());
+        while peer.hear().await == "packet 1: 90 bytes" {}
+        assert_eq!(sending.await.unwrap(), Ok(()));
+        assert_eq!(connection.try_send(packet(3, "hi")), Ok(()));
+        assert_eq!(peer.hear().await, "packet 3: hi");
+    });
+}
+
+#[test]
+fn all_who_wait_for_room_get_their_turn() {
+    virtually(async {
+        let (connection, mut peer) = full().await;
+        let senders: Vec<_> = (100..150)
+            .map(|id| {
+                let connection = connection.clone();
+                tokio::spawn(async move { connection.send(packet(id, zeros(90))).await.unwrap() })
+            })
+            .collect();
+        let mut heard = HashSet::new();
+        while heard.len() < 50 {
+            let frame = peer.hear().await;
+            if frame != "packet 1: 90 bytes" {
+                assert!(heard.insert(frame));
+            }
+        }
+        for sender in senders {
+            sender.await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn who_waits_for_room_learns_that_the_connection_closed() {
+    virtually(async {
+        let (connection, peer) = full().await;
+        let sending = tokio::spawn({
+            let connection = connection.clone();
+            async move { (connection.send(packet(2, "hi")).await, connection.flush().await) }
+        });
+        settled().await;
+        drop(peer);
+        assert_eq!(sending.await.unwrap(), (Err(SendError::Closed), Err(SendError::Closed)));
+    });
+}
+
+#[test]
+fn a_send_that_is_given_up_has_sent_nothing() {
+    virtually(async {
+        let (connection, mut peer) = full().await;
+        assert!(timeout(SECOND, connection.send(packet(2, "given up"))).await.is_err());
+        connection.try_send(packet(2, "still full")).unwrap_err();
+        let sending = tokio::spawn(async move { connection.send(packet(3, "last")).await });
+        loop {
+            match peer.hear().await.as_str() {
+                "packet 1: 90 bytes" => {}
+                last => break assert_eq!(last, "packet 3: last"),
+            }
+        }
+        sending.await.unwrap().unwrap();
+        assert_eq!(peer.hear().await, "end");
+    });
+}
+
+#[test]
+fn packets_of_one_task_arrive_in_order() {
+    virtually(async {
+        let config = Config { outbox_len_max: 100, ..quiet() };
+        let (connection, mut peer) = Peer::of_client_with_buffer(&client(()).config(config), 64).await;
+        let sending = tokio::spawn(async move {
+            for id in 0..1000 {
+                connection.send(packet(id, "hi")).await.unwrap();
+            }
+        });
+        for id in 0..1000 {
+            assert_eq!(peer.hear().await, format!("packet {id}: hi"));
+        }
+        sending.await.unwrap();
+    });
+}
+
+#[test]
+fn too_much_content_is_refused_and_the_connection_lives() {
+    virtually(async {
+        let config = Config { content_len_max: 10, ..quiet() };
+        let (connection, mut peer) = Peer::of_client(&client(()).config(config)).await;
+        let refused = Err(SendError::ContentTooLarge { len: 11, limit: 10 });
+        assert_eq!(connection.send(packet(1, zeros(11))).await, refused);
+        assert_eq!(connection.try_send(packet(1, zeros(11))), refused);
+        assert_eq!(connection.open_stream().unwrap().send(zeros(11)).await, refused);
+        connection.send(packet(2, "0123456789")).await.unwrap();
+        assert_eq!(peer.hear_times(2).await, ["stream 1 closed", "packet 2: 0123456789"]);
+    });
+}
+
+#[test]
+fn nothing_is_taken_after_the_close() {
+    virtually(async {
+        let (connection, mut peer) = Peer::of_client(&client(())).await;
+        connection.send(packet(1, "last")).await.unwrap();
+        connection.close();
+        assert!(!connection.is_open());
+        for _ in 0..2 {
+            assert_eq!(connection.send(packet(2, "late")).await, Err(SendError::Closed));
+            assert_eq!(connection.try_send(packet(2, "late")), Err(SendError::Closed));
+            assert_eq!(connection.open_stream().unwrap_err(), OpenError::ConnectionClosed);
+            assert_eq!(connection.open_stream_with_id(7).unwrap_err(), OpenError::ConnectionClosed);
+            connection.close();
+            settled().await;
+        }
+        assert!(connection.close_reason().is_none(), "its peer has not closed yet");
+        assert_eq!(peer.hear_out().await, ["packet 1: last"]);
+        drop(peer);
+        assert!(matches!(connection.closed().await, CloseReason::Local));
+        assert!(connection.accept_stream().await.is_none());
+    });
+}
+
+#[test]
+fn flush_waits_until_everything_sent_before_is_written() {
+    virtually(async {
+        let (connection, mut peer) = Peer::of_client_with_buffer(&client(()), 64).await;
+        assert_eq!(connection.flush().await, Ok(()), "there is nothing to wait for");
+        connection.send(packet(1, zeros(100))).await.unwrap();
+        let flushing = tokio::spawn({
+            let connection = connection.clone();
+            async move { connection.flush().await }
+        });
+        settled().await;
+        assert!(!flushing.is_finished());
+        assert_eq!(peer.hear().await, "packet 1: 100 bytes");
+        assert_eq!(flushing.await.unwrap(), Ok(()));
+        connection.close();
+        assert_eq!(connection.flush().await, Ok(()), "everything was written before the close");
+    });
+}
+
+#[test]
+fn flush_does_not_wait_for_what_others_send_later() {
+    virtually(async {
+        let (connection, mut peer) = Peer::of_client(&client(())).await;
+        let sender = tokio::spawn({
+            let connection = connection.clone();
+            async move { while connection.send(packet(1, zeros(100_000))).await.is_ok() {} }
+        });
+        settled().await;
+        let flushing = tokio::spawn({
+            let connection = connection.clone();
+            async move { connection.flush().await }
+        });
+        settled().await;
+        let mut heard = 0;
+        while !flushing.is_finished() {
+            peer.hear().await;
+            heard += 1;
+            assert!(heard < 100, "the outbox never held more than twelve packets");
+        }
+        sender.abort();
+    });
+}
+
+#[test]
+fn requests_that_fill_the_outbox_do_not_keep_their_replies_out() {
+    virtually(async {
+        let server = server(Script::new()).without_listener();
+        let replies = Script::new();
+        let connection = connected(client(Quiet(replies.clone())), &server).await;
+        for _ in 0..4 {
+            connection.send(packet(1, zeros(5_000_000))).await.unwrap();
+        }
+        settled().await;
+        assert_eq!(replies.log.take(), ["packet 1"; 4]);
+    });
+}
+
+#[test]
+fn both_sides_may_ask_and_answer_with_contents_larger_than_the_outbox() {
+    /// Answers each question once.
+    struct Answering(Script);
+    impl Router for Answering {
+        async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
+            if packet.id == ANSWER {
+                self.0.log.add("answer");
+                return Outcome::Nothing;
+            }
+            Outcome::Reply(Packet { id: ANSWER, ..packet })
+        }
+    }
+    const ANSWER: u16 = 1000;
+    virtually(async {
+        let script = Script::new();
+        let server = server(Answering(script.clone())).without_listener();
+        let connection = connected(client(Answering(script.clone())), &server).await;
+        let other = only_connection(&server).await;
+        let asking = [connection, other].map(|connection| {
+            tokio::spawn(async move {
+                for id in 0..3 {
+                    connection.send(packet(id, zeros(5_000_000))).await.unwrap();
+                }
+                connection
+            })
+        });
+        settled().await;
+        assert_eq!(script.log.take(), ["answer"; 6]);
+        drop(asking);
+    });
+}
+
+#[test]
+fn replies_that_were_written_leave_room_for_more_in_both_header_formats() {
+    for header in [HeaderFormat::Magic10, HeaderFormat::Plain8] {
+        virtually(async {
+            let config = Config { header: Some(header), outbox_len_max: 50, ..quiet() };
+            let server = server(Script::new()).config(config.clone()).without_listener();
+            let replies = Script::new();
+            let connection = connected(client(Quiet(replies.clone())).config(config), &server).await;
+            for _ in 0..1000 {
+                connection.send(packet(1, "hi")).await.unwrap();
+            }
+            settled().await;
+            assert_eq!(replies.log.take().len(), 1000);
+        });
+    }
+}
+
+#[test]
+fn one_content_sent_to_many_is_not_copied() {
+    virtually(async {
+        let (mut connections, mut peers) = (Vec::new(), Vec::new());
+        for _ in 0..5 {
+            let (connection, peer) = Peer::of_client_with_buffer(&client(()), 64).await;
+            connections.push(connection);
+            peers.push(peer);
+        }
+        let news = Bytes::from(vec![b'x'; 100_000]);
+        for connection in &connections {
+            connection.send(packet(1, news.clone())).await.unwrap();
+        }
+        settled().await;
+        assert!(!news.is_unique(), "outboxes hold the content itself");
+        for peer in &mut peers {
+            assert_eq!(peer.hear().await, "packet 1: 100000 bytes");
+        }
+        settled().await;
+        assert!(news.is_unique(), "and let go of it when it is written");
+    });
+}
+
+#[test]
+fn received_contents_are_slices_of_one_read() {
+    struct Collector(mpsc::UnboundedSender<Bytes>);
+    impl Router for Collector {
+        async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
+            self.0.send(packet.content).unwrap();
+            Outcome::Nothing
+        }
+    }
+    virtually(async {
+        let (contents, mut received) = mpsc::unbounded_channel();
+        let server = server(Collector(contents)).without_listener();
+        Peer::of(&server).say_all([packet_bytes(1, "one"), packet_bytes(2, "two")]).await;
+        let (one, two) = (received.recv().await.unwrap(), received.recv().await.unwrap());
+        assert_eq!((&one[..], &two[..]), (&b"one"[..], &b"two"[..]));
+        assert_eq!(two.as_ptr() as usize - one.as_ptr() as usize, one.len() + 10);
+    });
+}
+
+#[test]
+fn a_connection_carries_state_of_the_user_one_value_of_each_type() {
+    virtually(async {
+        let (connection, _peer) = Peer::of_client(&client(())).await;
+        assert_eq!(connection.state::<u32>(), None);
+        connection.set_state(1_u32);
+        connection.set_state("name");
+        connection.clone().set_state(2_u32);
+        assert_eq!(connection.state::<u32>().as_deref(), Some(&2));
+        assert_eq!(connection.state::<&str>().as_deref(), Some(&"name"));
+        connection.close();
+        assert_eq!(connection.state::<u32>().as_deref(), Some(&2));
+    });
+}
+
+#[test]
+fn state_may_use_its_connection_while_it_is_replaced() {
+    /// Tells whether its connection can be used while it is dropped.
+    struct Guest(Connection, std::sync::mpsc::Sender<bool>);
+    impl Drop for Guest {
+        fn drop(&mut self) {
+            let (used, connection) = (std::sync::mpsc::channel(), self.0.clone());
+            std::thread::spawn(move || used.0.send(connection.is_open()));
+            // Only the test that failed does not listen any more.
+            let _ = self.1.send(used.1.recv_timeout(10 * SECOND).is_ok());
+        }
+    }
+    virtually(async {
+        let (connection, _peer) = Peer::of_client(&client(())).await;
+        let (usable, is_usable) = std::sync::mpsc::channel();
+        connection.set_state(Guest(connection.clone(), usable.clone()));
+        connection.set_state(Guest(connection.clone(), usable));
+        assert!(is_usable.recv().unwrap());
+    });
+}
+
+#[test]
+fn handles_are_equal_when_they_are_of_one_connection() {
+    virtually(async {
+        let script = Script::new();
+        let server = server(script.clone()).without_listener();
+        let (_first, _second) = (Peer::of(&server), Peer::of(&server));
+        settled().await;
+        let connections = server.connections();
+        assert_eq!(connections, server.connections());
+        assert_ne!(connections[0], connections[1]);
+        #[allow(clippy::mutable_key_type, reason = "equality and hash are those of its address")]
+        let set: HashSet<Connection> = server.connections().into_iter().chain(connections).collect();
+        assert_eq!(set.len(), 2);
+    });
+}
+
+#[test]
+fn a_handler_sees_the_connection_of_the_one_who_connected() {
+    struct Keeper(mpsc::UnboundedSender<Connection>);
+    impl Router for Keeper {
+        async fn route(&self, _: Packet, connection: &Connection) -> Outcome {
+            self.0.send(connection.clone()).unwrap();
+            Outcome::Nothing
+        }
+    }
+    virtually(async {
+        let (seen, mut handles) = mpsc::unbounded_channel();
+        let (connection, mut peer) = Peer::of_client(&client(Keeper(seen))).await;
+        peer.say(packet_bytes(1, "hi")).await;
+        assert_eq!(handles.recv().await.unwrap(), connection);
+    });
+}
+
+#[test]
+fn metrics_tell_what_went_through_and_what_is_held() {
+    virtually(async {
+        let script = Script::new();
+        let server = server(script.clone()).without_listener();
+        let mut peer = Peer::of(&server);
+        let connection = only_connection(&server).await;
+        peer.say_all([packet_bytes(1, "wait"), packet_bytes(2, "hi")]).await;
+        assert_eq!(peer.hear().await, "packet 2: hi");
+        settled().await;
+        let metrics = connection.metrics();
+        assert_eq!((metrics.handlers, metrics.streams, metrics.outbox_len), (1, 0, 0));
+        let counters = metrics.counters;
+        assert_eq!((counters.packets_in, counters.packets_out), (2, 1));
+        assert_eq!((counters.bytes_in, counters.bytes_out), (26, 12));
+        connection.close();
+        drop(peer);
+        connection.closed().await;
+        assert_eq!(connection.metrics().handlers, 0, "its handlers are gone");
+        settled().await;
+        let metrics = server.metrics();
+        assert_eq!((metrics.connections, metrics.accepted, metrics.handlers), (0, 1, 0));
+        assert_eq!(metrics.counters, counters, "the server remembers past connections");
+    });
+}

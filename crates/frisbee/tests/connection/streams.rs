@@ -1,0 +1,342 @@
+//! Streams beside the packets: who opens, who may, how they end, and that one never holds up the rest.
+
+use frisbee::{Client, Config, Connection, Dispatch, OpenError, SendError, Server, Stream, StreamEnd};
+use tokio::time::timeout;
+
+use crate::support::{
+    Peer, SECOND, Script, client, connected, frame, only_connection, packet_bytes, ping, quiet, server, settled,
+    stream_bytes, virtually,
+};
+
+/// Accepts up to `backlog` streams by handle.
+fn accepting(backlog: usize) -> Client<()> {
+    client(()).config(Config { accept_backlog: backlog, ..quiet() })
+}
+
+/// A server whose connections hand streams to their handles, and both ends of a connection to it.
+async fn both_ends(backlog: usize) -> (Server, Connection, Connection) {
+    let config = Config { accept_backlog: backlog, ..quiet() };
+    let server = server(()).config(config).without_listener();
+    let connection = connected(accepting(backlog), &server).await;
+    let other = only_connection(&server).await;
+    (server, connection, other)
+}
+
+/// Both ends of one stream.
+async fn stream_pair() -> (Server, Stream, Stream) {
+    let (server, connection, other) = both_ends(1).await;
+    let stream = connection.open_stream().unwrap();
+    stream.send("hello").await.unwrap();
+    let mut accepted = other.accept_stream().await.unwrap();
+    assert_eq!(accepted.read().await.unwrap(), "hello");
+    (server, stream, accepted)
+}
+
+#[test]
+fn either_side_opens_and_both_talk() {
+    virtually(async {
+        let (_server, connection, other) = both_ends(1).await;
+        for (opener, accepter) in [(&connection, &other), (&other, &connection)] {
+            let mut opened = opener.open_stream().unwrap();
+            opened.send("ping").await.unwrap();
+            let mut accepted = accepter.accept_stream().await.unwrap();
+            assert_eq!(accepted.id(), opened.id());
+            assert_eq!(accepted.read().await.unwrap(), "ping");
+            accepted.send("pong").await.unwrap();
+            assert_eq!(opened.read().await.unwrap(), "pong");
+        }
+    });
+}
+
+#[test]
+fn the_router_serves_streams_that_the_peer_opened() {
+    virtually(async {
+        let script = Script::new();
+        let server = server(script.clone()).without_listener();
+        let mut peer = Peer::of(&server);
+        peer.say_all([stream_bytes(7, "one"), stream_bytes(8, "two"), stream_bytes(7, "three")]).await;
+        let mut heard = peer.hear_times(3).await;
+        heard.sort();
+        assert_eq!(heard, ["stream 7: one", "stream 7: three", "stream 8: two"]);
+        peer.say(stream_bytes(7, "")).await;
+        assert!(peer.hears_nothing().await, "a close is not answered");
+        assert_eq!(script.log.take(), ["opened", "stream 7", "stream 8", "stream 7: ClosedByPeer"]);
+    });
+}
+
+#[test]
+fn as_many_streams_wait_to_be_accepted_as_the_backlog_allows() {
+    for backlog in 0..=2 {
+        virtually(async {
+            let (_server, connection, other) = both_ends(backlog).await;
+            let mut opened: Vec<Stream> = (0..3).map(|_| connection.open_stream().unwrap()).collect();
+            for stream in &opened {
+                stream.send("hello").await.unwrap();
+            }
+            settled().await;
+            for refused in &mut opened[backlog..] {
+                assert_eq!(refused.read().await, Err(StreamEnd::ClosedByPeer));
+            }
+            for waiting in &opened[..backlog] {
+                assert_eq!(other.accept_stream().await.unwrap().id(), waiting.id());
+            }
+            assert!(timeout(SECOND, other.accept_stream()).await.is_err());
+        });
+    }
+}
+
+#[test]
+fn whoever_waits_for_a_stream_learns_that_the_connection_closed() {
+    virtually(async {
+        let (_server, connection, other) = both_ends(1).await;
+        let accepting = tokio::spawn(async move { other.accept_stream().await.is_none() });
+        settled().await;
+        connection.close();
+        assert!(accepting.await.unwrap());
+    });
+}
+
+#[test]
+fn what_came_before_a_close_is_read_first() {
+    virtually(async {
+        let (_server, stream, mut accepted) = stream_pair().await;
+        stream.send("last").await.unwrap();
+        stream.close();
+        stream.close();
+        assert_eq!(stream.send("late").await, Err(SendError::StreamEnded(StreamEnd::Closed)));
+        settled().await;
+        assert_eq!(accepted.send("late").await, Err(SendError::StreamEnded(StreamEnd::ClosedByPeer)));
+        assert_eq!(accepted.read().await.unwrap(), "last");
+        for _ in 0..2 {
+            assert_eq!(accepted.read().await, Err(StreamEnd::ClosedByPeer));
+        }
+    });
+}
+
+#[test]
+fn a_close_on_this_side_leaves_what_had_come() {
+    virtually(async {
+        let (_server, stream, mut accepted) = stream_pair().await;
+        stream.send("last").await.unwrap();
+        settled().await;
+        accepted.close();
+        assert_eq!(accepted.read().await.unwrap(), "last");
+        assert_eq!(accepted.read().await, Err(StreamEnd::Closed));
+    });
+}
+
+#[test]
+fn dropping_a_stream_closes_it() {
+    virtually(async {
+        let (_server, mut stream, accepted) = stream_pair().await;
+        drop(accepted);
+        assert_eq!(stream.read().await, Err(StreamEnd::ClosedByPeer));
+    });
+}
+
+#[test]
+fn a_stream_that_was_split_closes_with_its_last_half() {
+    for sender_first in [true, false] {
+        virtually(async {
+            let (_server, mut stream, accepted) = stream_pair().await;
+            let (sender, mut reader) = accepted.split();
+            assert_eq!(sender.id(), reader.id());
+            let another = sender.clone();
+            drop(sender);
+            if sender_first {
+                another.send("still here").await.unwrap();
+                drop(another);
+                stream.send("me too").await.unwrap();
+                assert_eq!(reader.read().await.unwrap(), "me too");
+                drop(reader);
+            } else {
+                drop(reader);
+                another.send("still here").await.unwrap();
+                drop(another);
+            }
+            assert_eq!(stream.read().await.unwrap(), "still here");
+            assert_eq!(stream.read().await, Err(StreamEnd::ClosedByPeer));
+        });
+    }
+}
+
+#[test]
+fn a_reader_learns_that_its_other_half_closed_the_stream() {
+    virtually(async {
+        let (_server, _stream, accepted) = stream_pair().await;
+        let (sender, mut reader) = accepted.split();
+        let reading = tokio::spawn(async move { reader.read().await });
+        settled().await;
+        sender.close();
+        assert_eq!(timeout(SECOND, reading).await.expect("the reader is woken").unwrap(), Err(StreamEnd::Closed));
+    });
+}
+
+#[test]
+fn a_read_that_is_given_up_has_taken_nothing() {
+    virtually(async {
+        let (_server, stream, mut accepted) = stream_pair().await;
+        assert!(timeout(SECOND, accepted.read()).await.is_err());
+        stream.send("data").await.unwrap();
+        assert_eq!(accepted.read().await.unwrap(), "data");
+    });
+}
+
+#[test]
+fn an_unread_stream_overflows_while_everything_else_goes_on() {
+    virtually(async {
+        let config = Config { accept_backlog: 1, stream_queue_len_max: 300, ..quiet() };
+        let (connection, mut peer) = Peer::of_client(&client(Script::new()).config(config)).await;
+        let mut unread = connection.open_stream().unwrap();
+        let mut read = connection.open_stream().unwrap();
+        assert_eq!((unread.id(), read.id()), (1, 2));
+        peer.say_all((0..4).map(|_| stream_bytes(1, "data"))).await;
+        assert!(peer.hears_nothing().await);
+        peer.say_all([stream_bytes(1, "too much"), stream_bytes(2, "hi"), packet_bytes(3, "hi"), ping()]).await;
+        assert_eq!(read.read().await.unwrap(), "hi");
+        assert_eq!(peer.heard().await, ["PONG", "stream 1 closed", "packet 3: hi"]);
+        for _ in 0..4 {
+            assert_eq!(unread.read().await.unwrap(), "data");
+        }
+        assert_eq!(unread.read().await, Err(StreamEnd::Overflow));
+        assert_eq!(connection.metrics().counters.streams_refused, 1);
+    });
+}
+
+#[test]
+fn streams_end_with_their_connection() {
+    virtually(async {
+        let (server, mut stream, accepted) = stream_pair().await;
+        let (sender, mut reader) = accepted.split();
+        let reading = tokio::spawn(async move { reader.read().await });
+        settled().await;
+        drop(server);
+        assert_eq!(reading.await.unwrap(), Err(StreamEnd::ConnectionClosed));
+        assert_eq!(sender.send("late").await, Err(SendError::StreamEnded(StreamEnd::ConnectionClosed)));
+        assert_eq!(stream.read().await, Err(StreamEnd::ConnectionClosed));
+    });
+}
+
+#[test]
+fn what_waits_in_a_stream_outlives_the_connection() {
+    virtually(async {
+        let (connection, mut peer) = Peer::of_client(&accepting(1)).await;
+        peer.say_all([stream_bytes(7, "one"), stream_bytes(7, "two")]).await;
+        let mut stream = connection.accept_stream().await.unwrap();
+        settled().await;
+        drop(peer);
+        connection.closed().await;
+        assert_eq!(stream.read().await.unwrap(), "one");
+        assert_eq!(stream.read().await.unwrap(), "two");
+        assert_eq!(stream.read().await, Err(StreamEnd::ConnectionClosed));
+    });
+}
+
+#[test]
+fn a_stream_handler_does_not_hold_up_the_end_of_its_connection() {
+    for dispatch in [Dispatch::InPlace, Dispatch::Ordered, Dispatch::Spawned] {
+        virtually(async {
+            let script = Script::new();
+            let server = server(script.clone()).dispatch(dispatch).without_listener();
+            let mut peer = Peer::of(&server);
+            peer.say(stream_bytes(7, "hi")).await;
+            assert_eq!(peer.hear().await, "stream 7: hi");
+            let connection = only_connection(&server).await;
+            peer.fall_silent().await;
+            let closed = timeout(SECOND, connection.closed()).await.expect("the peer closed, so it ends");
+            assert_eq!(format!("{closed:?}"), "Peer");
+            settled().await;
+            assert_eq!(script.log.take()[1..], ["stream 7", "closed: Peer", "stream 7: ConnectionClosed"]);
+        });
+    }
+}
+
+#[test]
+fn a_stream_handler_may_outlive_its_connection() {
+    virtually(async {
+        let script = Script::new();
+        let server = server(script.clone()).without_listener();
+        let mut peer = Peer::of(&server);
+        peer.say(stream_bytes(7, "wait")).await;
+        let connection = only_connection(&server).await;
+        connection.close();
+        drop(peer);
+        connection.closed().await;
+        script.gate.open(1);
+        settled().await;
+        assert_eq!(script.log.take(), ["opened", "stream 7", "closed: Local", "stream 7: ConnectionClosed"]);
+    });
+}
+
+#[test]
+fn an_id_is_free_again_after_its_stream() {
+    virtually(async {
+        let (connection, mut peer) = Peer::of_client(&client(Script::new())).await;
+        let first = connection.open_stream_with_id(7).unwrap();
+        assert_eq!(connection.open_stream_with_id(7).unwrap_err(), OpenError::IdInUse);
+        first.close();
+        let mut second = connection.open_stream_with_id(7).unwrap();
+        second.send("again").await.unwrap();
+        assert_eq!(peer.hear_times(2).await, ["stream 7 closed", "stream 7: again"]);
+        peer.say(stream_bytes(7, "for the second")).await;
+        assert_eq!(second.read().await.unwrap(), "for the second");
+        drop(first);
+        second.send("not disturbed").await.unwrap();
+        assert_eq!(peer.hear().await, "stream 7: not disturbed");
+    });
+}
+
+#[test]
+fn late_data_of_an_ended_stream_opens_a_new_one() {
+    virtually(async {
+        let script = Script::new();
+        let server = server(script.clone()).without_listener();
+        let mut peer = Peer::of(&server);
+        peer.say_all([stream_bytes(7, "one"), stream_bytes(7, ""), stream_bytes(7, "late"), stream_bytes(7, "")]).await;
+        settled().await;
+        assert_eq!(script.log.take().iter().filter(|line| *line == "stream 7").count(), 2);
+        assert_eq!(server.metrics().counters.streams_refused, 0);
+    });
+}
+
+#[test]
+fn a_peer_opens_no_more_streams_than_the_limit() {
+    virtually(async {
+        let script = Script::new();
+        let config = Config { streams_max: 2, ..quiet() };
+        let server = server(script.clone()).config(config).without_listener();
+        let mut peer = Peer::of(&server);
+        peer.say_all([7, 8, 9].map(|id| stream_bytes(id, "hi"))).await;
+        let mut heard = peer.hear_times(3).await;
+        heard.sort();
+        assert_eq!(heard, ["stream 7: hi", "stream 8: hi", "stream 9 closed"]);
+        let connection = only_connection(&server).await;
+        assert_eq!(connection.metrics().streams, 2);
+        assert_eq!(connection.open_stream().unwrap_err(), OpenError::TooManyStreams { limit: 2 });
+        peer.say(stream_bytes(7, "")).await;
+        settled().await;
+        assert!(connection.open_stream().is_ok());
+    });
+}
+
+#[test]
+fn empty_data_is_refused_and_the_stream_lives() {
+    virtually(async {
+        let (_server, stream, mut accepted) = stream_pair().await;
+        assert_eq!(stream.send("").await, Err(SendError::EmptyStreamData));
+        stream.send("data").await.unwrap();
+        assert_eq!(accepted.read().await.unwrap(), "data");
+    });
+}
+
+#[test]
+fn data_may_be_as_large_as_a_packet() {
+    virtually(async {
+        let (connection, mut peer) = Peer::of_client(&accepting(1)).await;
+        peer.say(frame(7, 2, &vec![b'x'; 60_000])).await;
+        let mut stream = connection.accept_stream().await.unwrap();
+        assert_eq!(stream.read().await.unwrap().len(), 60_000);
+        stream.send(vec![b'x'; 60_000]).await.unwrap();
+        assert_eq!(peer.hear().await, "stream 7: 60000 bytes");
+    });
+}

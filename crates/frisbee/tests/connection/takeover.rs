@@ -1,0 +1,324 @@
+//! Taking the raw bytes back: nothing lost, nothing of frisbee behind it.
+
+use bytes::{Bytes, BytesMut};
+use frisbee::{CloseReason, Config, Connection, Dispatch, HeaderFormat, Raw, proto::Header};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::mpsc::UnboundedReceiver,
+    time::Instant,
+};
+
+use crate::support::{
+    Peer, SECOND, Script, client, head, limited, only_connection, packet, packet_bytes, ping, pong, quiet, server,
+    settled, stream_bytes, virtually,
+};
+
+/// Reads so many raw bytes as text.
+async fn read(io: &mut (impl AsyncReadExt + Unpin), len: usize) -> String {
+    let mut bytes = vec![0; len];
+    io.read_exact(&mut bytes).await.unwrap();
+    String::from_utf8(bytes).unwrap()
+}
+
+/// Checks that bytes go both ways and nothing else is under way.
+async fn check_raw(raw: &mut Raw, peer: &mut Peer) {
+    raw.write_all(b"over to you").await.unwrap();
+    assert_eq!(read(&mut peer.io, 11).await, "over to you");
+    peer.say("and back").await;
+    assert_eq!(read(raw, 8).await, "and back");
+}
+
+async fn taken(raws: &mut UnboundedReceiver<Result<Raw, CloseReason>>) -> Raw {
+    raws.recv().await.unwrap().unwrap()
+}
+
+#[test]
+fn from_outside_it_happens_at_once_even_if_the_peer_is_silent() {
+    for config in [quiet(), Config::default()] {
+        virtually(async {
+            let (connection, mut peer) = Peer::of_client(&client(()).config(config.clone())).await;
+            settled().await;
+            let since = Instant::now();
+            let mut raw = connection.takeover().await.unwrap();
+            assert_eq!(since.elapsed(), std::time::Duration::ZERO);
+            assert!(raw.unread().is_empty());
+            assert!(matches!(connection.closed().await, CloseReason::TakenOver));
+            assert_eq!(raw.peer_addr(), connection.peer_addr());
+            check_raw(&mut raw, &mut peer).await;
+            tokio::time::sleep(60 * SECOND).await;
+            check_raw(&mut raw, &mut peer).await;
+            drop(raw);
+            assert_eq!(peer.hear_any().await, "end");
+        });
+    }
+}
+
+#[test]
+fn a_handler_takes_over_with_raw_bytes_right_behind_its_packet() {
+    for dispatch in [Dispatch::InPlace, Dispatch::Ordered] {
+        for behind in [&b"raw bytes"[..], &packet_bytes(2, "looks like a packet"), &stream_bytes(3, "hi"), &ping()] {
+            virtually(async {
+                let (script, mut raws) = Script::with_raws();
+                let server = server(script.clone()).dispatch(dispatch).without_listener();
+                let mut peer = Peer::of(&server);
+                peer.say([packet_bytes(1, "take"), behind.to_vec()].concat()).await;
+                let mut raw = taken(&mut raws).await;
+                assert_eq!(raw.unread(), behind);
+                let mut bytes = vec![0; behind.len()];
+                raw.read_exact(&mut bytes).await.unwrap();
+                assert_eq!(bytes, behind);
+                check_raw(&mut raw, &mut peer).await;
+                assert_eq!(script.log.take(), ["opened", "packet 1", "closed: TakenOver"]);
+            });
+        }
+    }
+}
+
+#[test]
+fn a_handler_that_waited_takes_over_with_any_bytes_behind_its_packet() {
+    let frames = [packet_bytes(2, "hi"), packet_bytes(3, "hi")].concat();
+    let behinds =
+        [b"no frame at all".to_vec(), frames.clone(), [&frames[..], b"raw"].concat(), head(2, 20, u32::MAX), vec![]];
+    for behind in behinds {
+        virtually(async {
+            let (script, mut raws) = Script::with_raws();
+            let server = server(script.clone()).dispatch(Dispatch::Ordered).without_listener();
+            let mut peer = Peer::of(&server);
+            peer.say([packet_bytes(1, "wait take"), behind.clone()].concat()).await;
+            settled().await;
+            script.gate.open(1);
+            let mut raw = taken(&mut raws).await;
+            assert_eq!(raw.unread(), &behind);
+            raw.read_exact(&mut vec![0; behind.len()]).await.unwrap();
+            check_raw(&mut raw, &mut peer).await;
+            assert_eq!(script.log.take(), ["opened", "packet 1", "done 1", "closed: TakenOver"]);
+        });
+    }
+}
+
+#[test]
+fn everything_sent_before_arrives_and_nothing_follows() {
+    virtually(async {
+        let (connection, mut peer) = Peer::of_client_with_buffer(&client(()).config(Config::default()), 64).await;
+        for id in 1..=50 {
+            connection.send(packet(id, "hi")).await.unwrap();
+        }
+        let taking = tokio::spawn(connection.takeover());
+        assert_eq!(connection.try_send(packet(99, "late")), Err(frisbee::SendError::Closed));
+        for id in 1..=50 {
+            assert_eq!(peer.hear().await, format!("packet {id}: hi"));
+        }
+        let mut raw = taking.await.unwrap().unwrap();
+        check_raw(&mut raw, &mut peer).await;
+    });
+}
+
+#[test]
+fn the_replies_before_it_arrive_and_those_after_it_do_not() {
+    virtually(async {
+        let (script, mut raws) = Script::with_raws();
+        let server = server(script.clone()).without_listener();
+        let mut peer = Peer::of(&server);
+        peer.say_all([packet_bytes(1, "hi"), packet_bytes(2, "wait"), packet_bytes(3, "take")]).await;
+        assert_eq!(peer.hear().await, "packet 1: hi");
+        let mut raw = taken(&mut raws).await;
+        script.gate.open(1);
+        settled().await;
+        check_raw(&mut raw, &mut peer).await;
+        let log = ["opened", "packet 1", "packet 2", "packet 3", "closed: TakenOver", "done 2"];
+        assert_eq!(script.log.take(), log, "handlers under way go on");
+    });
+}
+
+#[test]
+fn a_packet_that_is_not_complete_comes_back_whole() {
+    let frame = packet_bytes(1, "0123456789");
+    for len in 0..frame.len() {
+        virtually(async {
+            let (connection, mut peer) = Peer::of_client(&client(Script::new())).await;
+            peer.say(&frame[..len]).await;
+            settled().await;
+            let mut raw = connection.takeover().await.unwrap();
+            peer.say(&frame[len..]).await;
+            assert_eq!(raw.unread(), &frame[..len]);
+            let mut bytes = vec![0; frame.len()];
+            raw.read_exact(&mut bytes).await.unwrap();
+            assert_eq!(bytes, frame);
+            check_raw(&mut raw, &mut peer).await;
+        });
+    }
+}
+
+#[test]
+fn a_large_packet_that_is_not_complete_comes_back_whole() {
+    virtually(async {
+        let (connection, mut peer) = Peer::of_client(&client(Script::new())).await;
+        let part = [head(1, 20, 1_000_000), vec![b'x'; 300_000]].concat();
+        peer.say(&part).await;
+        settled().await;
+        assert_eq!(connection.takeover().await.unwrap().unread(), &part);
+    });
+}
+
+#[test]
+fn packets_that_no_handler_got_come_back() {
+    for format in [HeaderFormat::Magic10, HeaderFormat::Plain8] {
+        virtually(async {
+            let script = Script::new();
+            let server = server(script.clone()).dispatch(Dispatch::Ordered).without_listener();
+            let mut peer = Peer::of(&server);
+            let mut bytes = BytesMut::new();
+            for (id, content) in [(1, "wait"), (2, "hi"), (3, "")] {
+                Header { id, operation: 20, len: u32::try_from(content.len()).unwrap() }.encode(format, &mut bytes);
+                bytes.extend_from_slice(content.as_bytes());
+            }
+            peer.say(&bytes).await;
+            settled().await;
+            let raw = only_connection(&server).await.takeover().await.unwrap();
+            let first_len = format.header_len() + 4;
+            assert_eq!(raw.unread(), &bytes[first_len..], "{format:?}");
+        });
+    }
+}
+
+#[test]
+fn heartbeats_in_front_are_skipped_however_they_are_cut() {
+    let front = [ping(), pong(), ping()].concat();
+    let whole = [&front[..], b"raw"].concat();
+    for cut in 0..=whole.len() {
+        virtually(async {
+            let (connection, mut peer) = Peer::of_client(&client(())).await;
+            let mut raw = connection.takeover().await.unwrap();
+            raw.skip_heartbeats();
+            peer.say(&whole[..cut]).await;
+            let reading = tokio::spawn(async move { (read(&mut raw, 3).await, raw) });
+            settled().await;
+            peer.say(&whole[cut..]).await;
+            let (text, mut raw) = reading.await.unwrap();
+            assert_eq!(text, "raw", "cut at {cut}");
+            peer.say(ping()).await;
+            let mut bytes = vec![0; 10];
+            raw.read_exact(&mut bytes).await.unwrap();
+            assert_eq!(bytes, ping(), "only the front is skipped");
+        });
+    }
+}
+
+#[test]
+fn heartbeats_read_before_the_takeover_are_skipped_as_well() {
+    let front = [ping(), pong()].concat();
+    for cut in 0..=front.len() {
+        virtually(async {
+            let (script, mut raws) = Script::with_raws();
+            let server = server(script.clone()).without_listener();
+            let mut peer = Peer::of(&server);
+            peer.say([&packet_bytes(1, "take")[..], &front[..cut]].concat()).await;
+            let mut raw = taken(&mut raws).await;
+            raw.skip_heartbeats();
+            peer.say([&front[cut..], b"raw"].concat()).await;
+            assert_eq!(read(&mut raw, 3).await, "raw", "cut at {cut}");
+        });
+    }
+}
+
+#[test]
+fn heartbeats_are_raw_bytes_unless_skipped() {
+    virtually(async {
+        let (connection, mut peer) = Peer::of_client(&client(())).await;
+        let mut raw = connection.takeover().await.unwrap();
+        peer.say(ping()).await;
+        let mut bytes = vec![0; 10];
+        raw.read_exact(&mut bytes).await.unwrap();
+        assert_eq!(bytes, ping());
+    });
+}
+
+#[test]
+fn a_raw_stream_that_ends_within_a_heartbeat_yields_the_piece() {
+    virtually(async {
+        let (connection, mut peer) = Peer::of_client(&client(())).await;
+        let mut raw = connection.takeover().await.unwrap();
+        raw.skip_heartbeats();
+        peer.say([&ping()[..], &ping()[..4]].concat()).await;
+        peer.fall_silent().await;
+        let mut bytes = Vec::new();
+        raw.read_to_end(&mut bytes).await.unwrap();
+        assert_eq!(bytes, ping()[..4]);
+    });
+}
+
+#[test]
+fn the_second_takeover_fails() {
+    virtually(async {
+        let (connection, _peer) = Peer::of_client(&client(())).await;
+        let (first, second) = (connection.takeover(), connection.takeover());
+        assert!(matches!(second.await, Err(CloseReason::TakenOver)));
+        assert!(first.await.is_ok());
+        assert!(matches!(connection.takeover().await, Err(CloseReason::TakenOver)));
+    });
+}
+
+#[test]
+fn a_takeover_of_a_closed_connection_fails() {
+    virtually(async {
+        let (connection, peer) = Peer::of_client(&client(())).await;
+        connection.close();
+        drop(peer);
+        assert!(matches!(connection.takeover().await, Err(CloseReason::Local)));
+        let (connection, peer) = Peer::of_client(&client(())).await;
+        drop(peer);
+        connection.closed().await;
+        assert!(matches!(connection.takeover().await, Err(CloseReason::Peer)));
+    });
+}
+
+#[test]
+fn a_takeover_that_cannot_write_what_was_sent_fails() {
+    virtually(async {
+        let (connection, _peer) = Peer::of_client_with_buffer(&client(()), 64).await;
+        connection.send(packet(1, Bytes::from(vec![0; 1000]))).await.unwrap();
+        assert!(matches!(connection.takeover().await, Err(CloseReason::WriteStalled { .. })));
+    });
+}
+
+#[test]
+fn a_takeover_that_is_given_up_ends_the_connection() {
+    virtually(async {
+        let (connection, mut peer) = Peer::of_client(&client(())).await;
+        drop(connection.takeover());
+        assert_eq!(peer.hear_any().await, "end");
+    });
+}
+
+#[test]
+fn streams_end_with_a_takeover() {
+    virtually(async {
+        let (connection, mut peer) = Peer::of_client(&client(())).await;
+        let mut stream = connection.open_stream().unwrap();
+        stream.send("hi").await.unwrap();
+        assert_eq!(peer.hear().await, "stream 1: hi");
+        let mut raw = connection.takeover().await.unwrap();
+        assert_eq!(stream.read().await, Err(frisbee::StreamEnd::ConnectionClosed));
+        drop(stream);
+        check_raw(&mut raw, &mut peer).await;
+    });
+}
+
+#[test]
+fn a_connection_that_was_taken_over_takes_no_part_in_the_limit_of_handlers() {
+    virtually(async {
+        let (script, mut raws) = Script::with_raws();
+        let server = server(script.clone()).dispatch(limited(2)).without_listener();
+        let mut taken_over = Peer::of(&server);
+        taken_over.say_all([packet_bytes(1, "wait"), packet_bytes(2, "wait take"), packet_bytes(3, "wait")]).await;
+        settled().await;
+        let connection: Connection = only_connection(&server).await;
+        let _raw = connection.takeover().await.unwrap();
+        let mut other = Peer::of(&server);
+        other.say_all([packet_bytes(4, "hi"), packet_bytes(5, "hi")]).await;
+        assert!(other.hears_nothing().await, "handlers under way go on and count");
+        script.gate.open(1);
+        assert_eq!(other.hear_times(2).await.len(), 2);
+        drop(raws.try_recv());
+    });
+}

@@ -1,0 +1,108 @@
+//! A server that runs out of descriptors goes on as soon as there are some again. Alone in its process, because the
+//! limit is that of the process.
+
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use std::{
+    fs::File,
+    net::SocketAddr,
+    os::fd::AsRawFd,
+    time::{Duration, Instant},
+};
+
+use frisbee::{Config, Engine, Operation, Packet, Server, Table};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    runtime,
+    sync::Semaphore,
+    time::timeout,
+};
+use tracing::{Event, Level, Metadata, Subscriber, span};
+
+/// Hears the warnings of a server that cannot accept.
+struct Warnings;
+
+static WARNED: Semaphore = Semaphore::const_new(0);
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::WARN && metadata.target().starts_with("frisbee::server")
+    }
+
+    fn event(&self, _: &Event<'_>) {
+        WARNED.add_permits(1);
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+/// Lowers the limit of this process so that it can open one more descriptor. Returns the limit it had.
+fn leave_one_descriptor() -> Rlimit {
+    let before = getrlimit(Resource::Nofile);
+    let lowest_free = File::open("/dev/null").unwrap().as_raw_fd();
+    let current = Some(u64::try_from(lowest_free).unwrap() + 1);
+    setrlimit(Resource::Nofile, Rlimit { current, ..before }).unwrap();
+    before
+}
+
+/// Comes back when the server has answered on this socket.
+async fn served(mut socket: TcpStream) -> TcpStream {
+    socket.write_all(&[0, 0x0f, 0, 1, 0, 20, 0, 0, 0, 0]).await.unwrap();
+    loop {
+        let mut header = [0; 10];
+        socket.read_exact(&mut header).await.unwrap();
+        if header[5] == 20 {
+            return socket;
+        }
+    }
+}
+
+async fn check(engine: Engine) {
+    const ECHO: Operation = Operation::new(20).unwrap();
+    let router = Table::new().on(ECHO, async |packet: Packet| packet);
+    let patient = Config { silence_max: None, ..Config::default() };
+    let server = Server::builder(router).engine(engine).config(patient).bind("127.0.0.1:0").await.unwrap();
+    let addr: SocketAddr = server.local_addr().socket_addr().unwrap();
+    let first = served(TcpStream::connect(addr).await.unwrap()).await;
+
+    let before = leave_one_descriptor();
+    WARNED.forget_permits(WARNED.available_permits());
+    let since = Instant::now();
+    let waiting = TcpStream::connect(addr).await.unwrap();
+    for failures in 0..6 {
+        WARNED.acquire().await.unwrap().forget();
+        // Pauses of 5, 10, 20 and so on milliseconds.
+        let pauses = Duration::from_millis(5 * ((1 << failures) - 1));
+        assert!(pauses <= since.elapsed(), "it does not try again and again");
+    }
+    assert_eq!(server.metrics().accepted, 1, "the second connection was not accepted");
+    let first = served(first).await;
+
+    setrlimit(Resource::Nofile, before).unwrap();
+    let second = served(waiting).await;
+    let third = served(TcpStream::connect(addr).await.unwrap()).await;
+    assert_eq!(server.metrics().accepted, 3);
+    drop((first, second, third));
+    server.shutdown(Duration::from_secs(10)).await;
+}
+
+#[test]
+fn a_server_goes_on_accepting_after_it_ran_out_of_descriptors() {
+    tracing::subscriber::set_global_default(Warnings).unwrap();
+    for engine in [Engine::Tokio, Engine::PerCore] {
+        let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(async { timeout(Duration::from_secs(20), check(engine)).await.expect("it ends in time") });
+    }
+}

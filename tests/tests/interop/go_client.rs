@@ -1,0 +1,251 @@
+//! Clients written in Go against our server.
+
+use std::{
+    collections::HashMap,
+    num::NonZeroUsize,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use frisbee::{
+    CloseReason, Config, Connection, Dispatch, Engine, HeaderFormat, Outcome, Packet, ProtocolError, Router, Server,
+    ServerBuilder, Stream,
+};
+use tests::{GoPeers, SelfSigned};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, copy, split},
+    net::TcpStream,
+    sync::mpsc,
+    task::yield_now,
+    time::{sleep, timeout},
+};
+
+use crate::{
+    COUNT, ECHO, HANGUP, NEWS, OPEN, OTHER, PUBLISH, RAW, REPLY, RUN_MAX, SILENT, SUBSCRIBE, WIRES, all, name,
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn go_clients_are_content_with_our_server() {
+    let Some(go) = GoPeers::build() else { return };
+    let mut runs = Vec::new();
+    for (header, tls) in WIRES {
+        for dispatch in [Dispatch::InPlace, Dispatch::Ordered, Dispatch::Spawned, Dispatch::Limited(EIGHT)] {
+            for engine in [Engine::Tokio, Engine::PerCore] {
+                let name = format!("{} {dispatch:?} {engine:?}", name(header, tls));
+                runs.push((name.clone(), serve(go, name, header, tls, dispatch, engine)));
+            }
+        }
+    }
+    all(runs).await;
+}
+
+async fn serve(go: GoPeers, name: String, header: HeaderFormat, tls: bool, dispatch: Dispatch, engine: Engine) {
+    // In place, replies are in order only if handlers are ready at once.
+    let service = Service { waits: dispatch != Dispatch::InPlace, ..Service::default() };
+    let mut builder = Server::builder(service).dispatch(dispatch).engine(engine);
+    let mut client = go.command("frisbee-client", header);
+    let certificate = tls.then(SelfSigned::new);
+    if let Some(certificate) = &certificate {
+        builder = builder.tls(certificate.server_config());
+        client.arg("-tls-ca").arg(certificate.path());
+    }
+    let server = bind(builder).await;
+    let mut process = client.arg(addr(&server)).spawn().expect("the client was built");
+
+    let mut lines = BufReader::new(process.stdout.take().expect("its output is piped")).lines();
+    let (mut report, mut failures) = (String::new(), 0);
+    while let Some(line) = lines.next_line().await.expect("its output is text") {
+        let is_promised = matches!(dispatch, Dispatch::InPlace | Dispatch::Ordered)
+            || !NEED_ORDER.iter().any(|check| line.contains(check));
+        if line.starts_with("FAIL") && is_promised {
+            println!("{name}: {line}");
+            failures += 1;
+        }
+        report = line;
+    }
+    assert_eq!(failures, 0, "{report}");
+    assert!(report.contains(" passed, "), "the client ended with {report:?}");
+    assert_eq!(server.shutdown(Duration::from_secs(5)).await, 0, "connections outlived their client");
+}
+
+/// Checks of the Go client that hold only if handlers run one after the other.
+const NEED_ORDER: [&str; 2] = ["500 packets answered in order", "packets without a reply"];
+const EIGHT: NonZeroUsize = NonZeroUsize::new(8).expect("eight is not zero");
+
+#[tokio::test]
+async fn a_go_client_with_the_other_header_is_turned_away() {
+    let Some(go) = GoPeers::build() else { return };
+    let (server, mut reasons) = picky_server().await;
+    let mut client = go.command("frisbee-client", HeaderFormat::Plain8);
+    let _process = client.arg(addr(&server)).spawn().expect("the client was built");
+    assert_ends(&mut reasons, ProtocolError::BadMagic { found: 1 }).await;
+}
+
+#[tokio::test]
+async fn whoever_breaks_the_protocol_is_turned_away() {
+    let (server, mut reasons) = picky_server().await;
+    for (bytes, error) in [
+        (&b"\x00\x07\x00\x14\x00\x00\x00\x00"[..], ProtocolError::BadMagic { found: 7 }),
+        (b"READY\n", ProtocolError::BadMagic { found: 0x5245 }),
+        (
+            b"\x00\x0f\x00\x07\x00\x14\x00\x50\x00\x01",
+            ProtocolError::ContentTooLarge { announced: 0x50_0001, limit: 0x50_0000 },
+        ),
+        (b"\x00\x0f\x00\x00\x00\x00\x00\x00\x00\x01", ProtocolError::HeartbeatWithContent { announced: 1 }),
+    ] {
+        let mut socket = TcpStream::connect(addr(&server)).await.unwrap();
+        socket.write_all(bytes).await.unwrap();
+        let end = timeout(RUN_MAX, socket.read_to_end(&mut Vec::new())).await;
+        assert!(matches!(end, Ok(Ok(_))), "{end:?} after {error}");
+        drop(socket);
+        assert_ends(&mut reasons, error).await;
+    }
+}
+
+/// A server that wants the newer header, and why its connections ended.
+async fn picky_server() -> (Server, mpsc::UnboundedReceiver<CloseReason>) {
+    struct Reasons(mpsc::UnboundedSender<CloseReason>);
+
+    impl Router for Reasons {
+        async fn route(&self, _: Packet, _: &Connection) -> Outcome {
+            Outcome::Nothing
+        }
+
+        fn closed(&self, _: &Connection, reason: &CloseReason) {
+            // A test that has seen enough does not listen any more.
+            let _ = self.0.send(reason.clone());
+        }
+    }
+
+    let (sender, reasons) = mpsc::unbounded_channel();
+    let config = Config { header: Some(HeaderFormat::Magic10), ..Config::default() };
+    (bind(Server::builder(Reasons(sender)).config(config)).await, reasons)
+}
+
+async fn assert_ends(reasons: &mut mpsc::UnboundedReceiver<CloseReason>, error: ProtocolError) {
+    let reason = timeout(RUN_MAX, reasons.recv()).await;
+    assert!(matches!(&reason, Ok(Some(CloseReason::Protocol(found))) if *found == error), "{reason:?}, not {error}");
+}
+
+async fn bind(builder: ServerBuilder<impl Router>) -> Server {
+    builder.bind("tcp://127.0.0.1:0").await.expect("some port is free")
+}
+
+fn addr(server: &Server) -> String {
+    server.local_addr().socket_addr().expect("it listens on TCP").to_string()
+}
+
+/// Does what the server written in Go does.
+#[derive(Default)]
+struct Service {
+    /// Whether every other handler is not ready at once.
+    waits: bool,
+    topics: Mutex<HashMap<Bytes, Topic>>,
+}
+
+#[derive(Default)]
+struct Topic {
+    published: u16,
+    subscribers: Vec<Connection>,
+}
+
+/// Packets of one connection that got no reply.
+#[derive(Default)]
+struct Silent(AtomicU64);
+
+impl Router for Service {
+    async fn route(&self, packet: Packet, connection: &Connection) -> Outcome {
+        let Packet { id, operation, content } = packet.clone();
+        if self.waits && id % 2 == 0 {
+            yield_now().await;
+        }
+        match operation {
+            ECHO => Outcome::Reply(packet),
+            OTHER => {
+                let reversed: Bytes = content.iter().rev().copied().collect();
+                Outcome::Reply(Packet::new(id.wrapping_add(1), REPLY, reversed))
+            }
+            SILENT => {
+                silent(connection).0.fetch_add(1, Ordering::Relaxed);
+                Outcome::Nothing
+            }
+            COUNT => Outcome::Reply(Packet::new(id, COUNT, silent(connection).0.load(Ordering::Relaxed).to_string())),
+            HANGUP => Outcome::ReplyAndClose(packet),
+            SUBSCRIBE => {
+                self.subscribe(content, connection);
+                Outcome::Reply(packet)
+            }
+            PUBLISH => Outcome::Reply(Packet::new(id, PUBLISH, self.publish(&content).to_string())),
+            OPEN if content.len() > 2 => {
+                open(content, connection).await;
+                Outcome::Nothing
+            }
+            RAW => {
+                serve_raw(connection).await;
+                Outcome::Nothing
+            }
+            _ => Outcome::Nothing,
+        }
+    }
+
+    async fn stream(&self, stream: Stream, _: &Connection) {
+        echo(stream).await;
+    }
+
+    fn opened(&self, connection: &Connection) {
+        connection.set_state(Silent::default());
+    }
+}
+
+impl Service {
+    fn subscribe(&self, topic: Bytes, connection: &Connection) {
+        let mut topics = self.topics.lock().expect("no handler panics");
+        topics.entry(topic).or_default().subscribers.push(connection.clone());
+    }
+
+    /// Sends one content to all subscribers of its topic, and returns how many there are.
+    fn publish(&self, content: &Bytes) -> usize {
+        let end = content.iter().position(|&byte| byte == 0).unwrap_or(content.len());
+        let mut topics = self.topics.lock().expect("no handler panics");
+        let Some(topic) = topics.get_mut(&content[..end]) else { return 0 };
+        topic.published += 1;
+        let news = Packet::new(topic.published, NEWS, content.slice((end + 1).min(content.len())..));
+        topic.subscribers.retain(|subscriber| subscriber.try_send(news.clone()).is_ok());
+        topic.subscribers.len()
+    }
+}
+
+fn silent(connection: &Connection) -> Arc<Silent> {
+    connection.state().expect("it was set when the connection was opened")
+}
+
+async fn open(content: Bytes, connection: &Connection) {
+    let id = u16::from_be_bytes([content[0], content[1]]);
+    let Ok(stream) = connection.open_stream_with_id(id) else { return };
+    if stream.send(content.slice(2..)).await.is_ok() {
+        tokio::spawn(echo(stream));
+    }
+}
+
+async fn echo(mut stream: Stream) {
+    while let Ok(content) = stream.read().await {
+        if content == "close me" || stream.send(content).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn serve_raw(connection: &Connection) {
+    // The client leaves packet mode without a word, so only time can tell when it has.
+    sleep(Duration::from_millis(50)).await;
+    let Ok(raw) = connection.takeover().await else { return };
+    let (mut reader, mut writer) = split(raw);
+    if writer.write_all(b"READY\n").await.is_ok() {
+        // The client closes without ceremony, perhaps with a reset.
+        let _ = copy(&mut reader, &mut writer).await;
+    }
+}

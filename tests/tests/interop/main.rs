@@ -1,0 +1,60 @@
+//! frisbee against frisbee-go, each as client and as server, in both header formats, plain and with TLS.
+#![allow(clippy::unwrap_used, reason = "the checks are tests without the attribute")]
+
+mod go_client;
+mod go_server;
+
+use std::{future::Future, time::Duration};
+
+use frisbee::{HeaderFormat, Operation};
+use tokio::time::timeout;
+
+/// What the wire can be like.
+const WIRES: [(HeaderFormat, bool); 4] = [
+    (HeaderFormat::Magic10, false),
+    (HeaderFormat::Magic10, true),
+    (HeaderFormat::Plain8, false),
+    (HeaderFormat::Plain8, true),
+];
+
+// The operations of the servers on both sides; tests/go/README.md says what each does.
+const ECHO: Operation = operation(20);
+const OTHER: Operation = operation(21);
+const SILENT: Operation = operation(22);
+const HANGUP: Operation = operation(23);
+const SUBSCRIBE: Operation = operation(24);
+const PUBLISH: Operation = operation(25);
+const NEWS: Operation = operation(26);
+const RAW: Operation = operation(27);
+const OPEN: Operation = operation(28);
+const COUNT: Operation = operation(29);
+const REPLY: Operation = operation(31);
+
+const fn operation(number: u16) -> Operation {
+    Operation::new(number).expect("the number is not reserved")
+}
+
+/// How failures call it.
+fn name(header: HeaderFormat, tls: bool) -> String {
+    format!("{header:?} {}", if tls { "tls" } else { "plain" })
+}
+
+/// Lets all run at once, and fails with the names of those that failed or took too long.
+async fn all<F>(runs: impl IntoIterator<Item = (String, F)>)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let spawn = |(name, run): (String, F)| (name, tokio::spawn(timeout(RUN_MAX, run)));
+    let running: Vec<_> = runs.into_iter().map(spawn).collect();
+    let mut failed = Vec::new();
+    for (name, run) in running {
+        match run.await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => failed.push(format!("{name}: not done within {RUN_MAX:?}")),
+            Err(panic) => failed.push(format!("{name}: {panic}")),
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+const RUN_MAX: Duration = Duration::from_secs(20);

@@ -1,0 +1,126 @@
+//! Binding and connecting: names, files left behind, and errors that say what is wrong.
+
+use std::{fs, io::ErrorKind, os::unix::net::UnixListener};
+
+use frisbee::{Address, Client, Engine, Server, SocketOptions};
+use socket2::{Domain, Socket, Type};
+
+use crate::place::{ECHO, Inbox, Kind, SECOND, fresh, fresh_path, packet, really, servant};
+
+/// Checks that this server answers.
+async fn check_serving(server: &Server) {
+    let (router, mut inbox) = Inbox::new();
+    let connection = Client::new(router).connect(server.local_addr()).await.unwrap();
+    connection.send(packet(1, ECHO, "hi")).await.unwrap();
+    assert_eq!(inbox.next().await, Some(packet(1, ECHO, "hi")));
+}
+
+#[test]
+fn names_are_looked_up() {
+    really(async {
+        let server = servant().bind("tcp://localhost:0").await.unwrap();
+        let addr = server.local_addr().socket_addr().unwrap();
+        assert!(addr.ip().is_loopback() && addr.port() != 0);
+        let (router, mut inbox) = Inbox::new();
+        let connection = Client::new(router).connect(format!("localhost:{}", addr.port())).await.unwrap();
+        connection.send(packet(1, ECHO, "hi")).await.unwrap();
+        assert!(inbox.next().await.is_some());
+        assert!(connection.local_addr().socket_addr().unwrap().ip().is_loopback());
+    });
+}
+
+#[test]
+fn each_side_knows_the_address_of_the_other() {
+    really(async {
+        let server = servant().bind("127.0.0.1:0").await.unwrap();
+        let (router, mut inbox) = Inbox::new();
+        let connection = Client::new(router).connect(server.local_addr()).await.unwrap();
+        connection.send(packet(1, ECHO, "hi")).await.unwrap();
+        inbox.next().await.unwrap();
+        let other = &server.connections()[0];
+        assert_eq!(connection.peer_addr(), server.local_addr());
+        assert_eq!(connection.peer_addr(), other.local_addr());
+        assert_eq!(connection.local_addr(), other.peer_addr());
+    });
+}
+
+#[test]
+fn a_name_that_does_not_exist_is_named_in_the_error() {
+    really(async {
+        let error = Client::new(()).attempts(1).connect("tcp://frisbee.invalid:1").await.unwrap_err();
+        assert!(error.to_string().contains("tcp://frisbee.invalid:1"), "{error}");
+        let error = servant().bind("tcp://frisbee.invalid:1").await.unwrap_err();
+        assert!(error.to_string().contains("tcp://frisbee.invalid:1"), "{error}");
+    });
+}
+
+#[test]
+fn an_address_in_use_is_named_in_the_error() {
+    for kind in [Kind::Tcp, Kind::UnixPath, Kind::UnixAbstract, Kind::Mem] {
+        really(async {
+            let server = servant().bind(fresh(kind)).await.unwrap();
+            let address = server.local_addr();
+            let error = servant().bind(address).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::AddrInUse);
+            assert!(error.to_string().contains(&address.to_string()), "{error}");
+            check_serving(&server).await;
+        });
+    }
+}
+
+#[test]
+fn a_socket_file_left_behind_is_replaced_and_ours_is_removed_at_the_end() {
+    for engine in [Engine::Tokio, Engine::PerCore] {
+        really(async {
+            let path = fresh_path();
+            drop(UnixListener::bind(&path).unwrap());
+            assert!(path.exists());
+            let server = servant().engine(engine).bind(Address::Unix(path.clone())).await.unwrap();
+            check_serving(&server).await;
+            server.shutdown(15 * SECOND).await;
+            assert!(!path.exists());
+        });
+    }
+}
+
+#[test]
+fn a_file_that_is_no_socket_is_left_alone() {
+    really(async {
+        let path = fresh_path();
+        fs::write(&path, "precious").unwrap();
+        let error = servant().bind(Address::Unix(path.clone())).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AddrInUse, "{error}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+        fs::remove_file(&path).unwrap();
+    });
+}
+
+#[test]
+fn a_server_that_comes_late_is_found() {
+    really(async {
+        // Bound but not listening, it keeps the port for the server and refuses connections.
+        let holder = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        holder.set_reuse_address(true).unwrap();
+        holder.set_reuse_port(true).unwrap();
+        holder.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        let address = holder.local_addr().unwrap().as_socket().unwrap();
+        let error = Client::new(()).attempts(1).connect(address).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+
+        let connecting = tokio::spawn(async move { Client::new(()).connect(address).await });
+        tokio::task::yield_now().await;
+        let sockets = SocketOptions { reuse_port: true, ..SocketOptions::default() };
+        let server = servant().sockets(sockets).bind(address).await.unwrap();
+        connecting.await.unwrap().unwrap();
+        drop(server);
+    });
+}
+
+#[test]
+fn a_server_of_streams_only_has_no_address() {
+    really(async {
+        let server = servant().without_listener();
+        assert_eq!(server.local_addr(), &Address::Unnamed);
+        assert_eq!(server.shutdown(15 * SECOND).await, 0);
+    });
+}

@@ -1,0 +1,216 @@
+//! Who proves what to whom, and what becomes of those who do not.
+
+use frisbee::{Client, CloseReason, Config, Connection, Server};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, duplex},
+    net::{TcpListener, TcpStream},
+    time::Instant,
+};
+
+use crate::{
+    certificates::{Identity, localhost},
+    place::{ECHO, IDENTITY, Inbox, Kind, SECOND, Servant, fresh, packet, really, servant, until, virtually},
+};
+
+#[test]
+fn both_sides_see_the_certificate_of_the_other() {
+    for kind in [Kind::Tcp, Kind::UnixPath, Kind::Mem] {
+        really(async {
+            let (alice, bob) = (Identity::new(), Identity::new());
+            let server = servant().tls(alice.server_for(&bob)).bind(fresh(kind)).await.unwrap();
+            let (router, mut inbox) = Inbox::new();
+            let client = Client::new(router).tls_with_name(alice.client_as(&bob), localhost());
+            let connection = client.connect(server.local_addr()).await.unwrap();
+            connection.send(packet(1, ECHO, "hi")).await.unwrap();
+            assert!(inbox.next().await.is_some());
+            let certificates = |connection: &Connection| connection.peer_certificates().unwrap().to_vec();
+            assert_eq!(certificates(&connection), [alice.certificate]);
+            assert_eq!(certificates(&server.connections()[0]), [bob.certificate]);
+        });
+    }
+}
+
+#[test]
+fn without_tls_or_without_a_certificate_there_is_none_to_see() {
+    really(async {
+        for secure in [false, true] {
+            let (server, (router, mut inbox)) = (servant(), Inbox::new());
+            let (server, client) = match secure {
+                true => (server.tls(IDENTITY.server()), Client::new(router).tls(IDENTITY.client())),
+                false => (server, Client::new(router)),
+            };
+            let server = server.bind("127.0.0.1:0").await.unwrap();
+            let connection = client.connect(server.local_addr()).await.unwrap();
+            connection.send(packet(1, ECHO, "hi")).await.unwrap();
+            assert!(inbox.next().await.is_some());
+            assert_eq!(connection.peer_certificates().is_some(), secure);
+            assert!(server.connections()[0].peer_certificates().is_none());
+        }
+    });
+}
+
+#[test]
+fn a_client_that_does_not_trust_the_server_does_not_connect() {
+    really(async {
+        let (servant, mut reports) = Servant::with_hooks();
+        let server = Server::builder(servant).tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
+        let client = Client::new(()).attempts(1).tls(Identity::new().client());
+        let error = client.connect(server.local_addr()).await.unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidData, "{error}");
+        until(|| server.metrics().handshakes_failed == 1).await;
+        drop(server);
+        assert_eq!(reports.recv().await, None, "no hook was called");
+    });
+}
+
+#[test]
+fn a_client_that_expects_another_name_does_not_connect() {
+    really(async {
+        let server = servant().tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
+        let client = Client::new(()).attempts(1);
+        let client = client.tls_with_name(IDENTITY.client(), "example.org".try_into().unwrap());
+        let error = client.connect(server.local_addr()).await.unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidData, "{error}");
+    });
+}
+
+#[test]
+fn a_certificate_for_a_name_is_checked_against_the_name_that_was_asked_for() {
+    really(async {
+        let server = servant().tls(IDENTITY.server()).bind("localhost:0").await.unwrap();
+        let port = server.local_addr().socket_addr().unwrap().port();
+        let (router, mut inbox) = Inbox::new();
+        let client = Client::new(router).tls(IDENTITY.client());
+        let connection = client.connect(format!("localhost:{port}")).await.unwrap();
+        connection.send(packet(1, ECHO, "hi")).await.unwrap();
+        assert!(inbox.next().await.is_some());
+    });
+}
+
+#[test]
+fn where_there_is_no_name_one_has_to_be_given() {
+    virtually(async {
+        let client = Client::new(()).tls(IDENTITY.client());
+        let error = client.attach(duplex(1000).0).await.unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "{error}");
+    });
+}
+
+#[test]
+fn a_client_without_the_certificate_that_is_asked_for_is_not_served() {
+    really(async {
+        let (servant, mut reports) = Servant::with_hooks();
+        let server = Server::builder(servant).tls(IDENTITY.server_for(&Identity::new()));
+        let server = server.bind("127.0.0.1:0").await.unwrap();
+        // In TLS 1.3 the client is done before the server has looked.
+        if let Ok(connection) = Client::new(()).attempts(1).tls(IDENTITY.client()).connect(server.local_addr()).await {
+            let reason = connection.closed().await;
+            assert!(matches!(reason, CloseReason::Io(_) | CloseReason::Peer), "{reason:?}");
+        }
+        until(|| server.metrics().handshakes_failed == 1).await;
+        drop(server);
+        assert_eq!(reports.recv().await, None, "no hook was called");
+    });
+}
+
+#[test]
+fn a_plain_client_is_not_served_where_tls_is_spoken() {
+    really(async {
+        let (servant, mut reports) = Servant::with_hooks();
+        let server = Server::builder(servant).tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
+        let connection = Client::new(()).connect(server.local_addr()).await.unwrap();
+        connection.send(packet(1, ECHO, "hi")).await.unwrap();
+        let reason = connection.closed().await;
+        assert!(matches!(reason, CloseReason::Protocol(_) | CloseReason::Io(_) | CloseReason::Peer), "{reason:?}");
+        until(|| server.metrics().handshakes_failed == 1).await;
+        drop(server);
+        assert_eq!(reports.recv().await, None, "no hook was called");
+    });
+}
+
+#[test]
+fn a_tls_client_does_not_connect_where_plain_frisbee_is_spoken() {
+    really(async {
+        let server = servant().bind("127.0.0.1:0").await.unwrap();
+        let client = Client::new(()).attempts(1).timeout(15 * SECOND).tls(IDENTITY.client());
+        assert!(client.connect(server.local_addr()).await.is_err());
+    });
+}
+
+#[test]
+fn a_handshake_may_take_so_long_and_holds_up_nobody() {
+    virtually(async {
+        let config = Config { handshake_max: 3 * SECOND, ..Config::default() };
+        let server = servant().tls(IDENTITY.server()).config(config).without_listener();
+        let (mut mute, theirs) = duplex(1000);
+        server.serve(theirs);
+        let since = Instant::now();
+
+        let (ours, theirs) = duplex(1000);
+        server.serve(theirs);
+        let (router, mut inbox) = Inbox::new();
+        let client = Client::new(router).tls_with_name(IDENTITY.client(), localhost());
+        let connection = client.attach(ours).await.unwrap();
+        connection.send(packet(1, ECHO, "hi")).await.unwrap();
+        assert!(inbox.next().await.is_some());
+        assert!(since.elapsed() < SECOND);
+
+        assert_eq!(mute.read(&mut [0]).await.unwrap(), 0);
+        assert!((3 * SECOND..4 * SECOND).contains(&since.elapsed()));
+        assert_eq!(server.metrics().handshakes_failed, 1);
+    });
+}
+
+#[test]
+fn clients_that_never_speak_do_not_hold_up_accepting() {
+    for engine in [frisbee::Engine::Tokio, frisbee::Engine::PerCore] {
+        really(async {
+            let server = servant().tls(IDENTITY.server()).engine(engine).bind("127.0.0.1:0").await.unwrap();
+            let addr = server.local_addr().socket_addr().unwrap();
+            let mut mutes = Vec::new();
+            for _ in 0..20 {
+                mutes.push(TcpStream::connect(addr).await.unwrap());
+            }
+            for _ in 0..10 {
+                let (router, mut inbox) = Inbox::new();
+                let client = Client::new(router).timeout(15 * SECOND).tls(IDENTITY.client());
+                let connection = client.connect(addr).await.unwrap();
+                connection.send(packet(1, ECHO, "hi")).await.unwrap();
+                assert!(inbox.next().await.is_some());
+            }
+            assert!(20 <= server.metrics().connections);
+        });
+    }
+}
+
+#[test]
+fn an_attempt_to_connect_may_take_so_long_handshake_included() {
+    virtually(async {
+        let (ours, _mute) = duplex(1000);
+        let client = Client::new(()).timeout(3 * SECOND).tls_with_name(IDENTITY.client(), localhost());
+        let since = Instant::now();
+        let error = client.attach(ours).await.unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+        assert!((3 * SECOND..4 * SECOND).contains(&since.elapsed()));
+    });
+    really(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = Client::new(()).timeout(SECOND / 20).attempts(2).tls(IDENTITY.client());
+        let error = client.connect(listener.local_addr().unwrap()).await.unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+        assert!(error.to_string().contains("(attempts: 2)"), "{error}");
+    });
+}
+
+#[test]
+fn a_peer_that_only_speaks_nonsense_fails_its_handshake() {
+    virtually(async {
+        let server = servant().tls(IDENTITY.server()).without_listener();
+        let (mut peer, theirs) = duplex(1000);
+        server.serve(theirs);
+        peer.write_all(&[b'x'; 100]).await.unwrap();
+        let mut heard = Vec::new();
+        peer.read_to_end(&mut heard).await.unwrap();
+        assert_eq!(server.metrics().handshakes_failed, 1);
+    });
+}
