@@ -156,11 +156,14 @@ impl<'a> Driver<'a> {
         for _ in 0..ROUNDS_MAX {
             is_busy |= self.start_backlog(cx, handlers);
             is_busy |= self.poll_input(cx, now, handlers);
-            is_busy |= self.poll_output(cx, now);
+            if is_busy || self.batch.has_remaining() || self.needs_flush {
+                is_busy |= self.poll_output(cx, now);
+            }
             if !is_busy && let Some(turn) = self.sleep(cx, handlers.len()) {
                 return turn;
             }
-            is_busy = self.settle_finished(cx, handlers);
+            // Sleep that did not come means that there is something to write, which only a busy round looks for.
+            is_busy = self.settle_finished(cx, handlers) || !is_busy;
         }
         // Enough for one turn: the other connections of this thread come first.
         cx.waker().wake_by_ref();
