@@ -27,7 +27,8 @@ pub struct Config {
     /// by [`Config::backlog_len_max`].
     pub backlog_max: usize,
     /// Bytes of content received while no handler may start, at which reading pauses. Default 1 MiB, exceeded by at
-    /// most one packet.
+    /// most one packet. Two sides that both keep asking for replies larger than outbox and backlog can still end up
+    /// waiting for each other, because the wire has no flow control; [`Config::write_stall_max`] then ends it.
     pub backlog_len_max: usize,
     /// Handlers of this connection that may be under way at once. Default 1024. At the limit, further packets wait.
     pub handlers_max: usize,

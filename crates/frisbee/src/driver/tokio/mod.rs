@@ -71,11 +71,12 @@ pub(crate) async fn drive<R: Router>(wire: Wire, connection: Connection, router:
     }
     handlers.give_back_permits();
     shared.core().handlers = handlers.len();
-    driver.leave(&reason, &scope.cut).await;
+    // Boxed, so that only connections that end hold the memory for it.
+    Box::pin(driver.leave(&reason, &scope.cut)).await;
     debug!(%reason, "connection closed");
     shared.end(reason.clone());
     hook(&|| router.closed(&connection, &reason));
-    handlers::finish(handlers, &scope.cut).await;
+    Box::pin(handlers::finish(handlers, &scope.cut)).await;
     shared.core().handlers = 0;
 }
 
