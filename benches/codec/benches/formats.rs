@@ -1,0 +1,70 @@
+//! Size and speed of two messages in frpc's encoding and in other formats, as a markdown table.
+
+mod samples;
+
+use std::{
+    hint::black_box,
+    time::{Duration, Instant},
+};
+
+use frpc::prost::Message as _;
+
+fn main() {
+    println!("\n| message | format | bytes | encode, ns | decode, ns |\n|---|---|--:|--:|--:|");
+    rows!("echo", samples::codec::Echo, samples::echo());
+    rows!("30 fields", samples::codec::Record, samples::record());
+}
+
+/// A macro and no function, because the bounds that rkyv asks for would be longer than the rest.
+macro_rules! rows {
+    ($name:literal, $message:ty, $value:expr) => {{
+        let value = $value;
+        let frpc = frpc::codec::encode(&value);
+        let prost = frpc::prost::bytes::Bytes::from(value.encode_to_vec());
+        let json = serde_json::to_vec(&value).expect("a struct is JSON");
+        let postcard = postcard::to_stdvec(&value).expect("a struct is postcard");
+        let rkyv = rkyv::to_bytes::<RkyvError>(&value).expect("memory is all it takes");
+
+        row($name, "frpc", frpc.len(), || frpc::codec::encode(black_box(&value)), || {
+            frpc::codec::decode::<$message>(black_box(&frpc))
+        });
+        row($name, "prost", prost.len(), || black_box(&value).encode_to_vec(), || {
+            <$message>::decode(black_box(&prost).clone())
+        });
+        row($name, "serde_json", json.len(), || serde_json::to_vec(black_box(&value)), || {
+            serde_json::from_slice::<$message>(black_box(&json))
+        });
+        row($name, "postcard", postcard.len(), || postcard::to_stdvec(black_box(&value)), || {
+            postcard::from_bytes::<$message>(black_box(&postcard))
+        });
+        row($name, "rkyv", rkyv.len(), || rkyv::to_bytes::<RkyvError>(black_box(&value)), || {
+            rkyv::from_bytes::<$message, RkyvError>(black_box(&rkyv))
+        });
+        row($name, "rkyv, checked access only", rkyv.len(), || rkyv::to_bytes::<RkyvError>(black_box(&value)), || {
+            rkyv::access::<rkyv::Archived<$message>, RkyvError>(black_box(&rkyv)).is_ok()
+        });
+    }};
+}
+use rows;
+
+type RkyvError = rkyv::rancor::Error;
+
+fn row<E, D>(message: &str, format: &str, len: usize, encode: impl Fn() -> E, decode: impl Fn() -> D) {
+    println!("| {message} | {format} | {len} | {:.0} | {:.0} |", nanos(encode), nanos(decode));
+}
+
+/// What one run takes: the best of many rounds, which other work on the machine disturbs least.
+fn nanos<T>(run: impl Fn() -> T) -> f64 {
+    let round = || {
+        let start = Instant::now();
+        for _ in 0..RUNS_PER_ROUND {
+            black_box(run());
+        }
+        start.elapsed()
+    };
+    let best: Option<Duration> = (0..ROUNDS).map(|_| round()).min();
+    best.unwrap_or_default().as_secs_f64() * 1e9 / f64::from(RUNS_PER_ROUND)
+}
+
+const ROUNDS: u32 = 200;
+const RUNS_PER_ROUND: u32 = 2_000;

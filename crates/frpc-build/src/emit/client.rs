@@ -1,0 +1,68 @@
+//! The module of a service's calling side: one type with a function for each method.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+
+use super::{Emitter, allow_deprecated, call, constant, deprecated, doc, methods_module, tokens};
+use crate::{
+    naming,
+    schema::{Method, MethodKind, Service},
+};
+
+pub(super) fn module(service: &Service, package: &str, emitter: &Emitter) -> TokenStream {
+    let module = tokens(&naming::snake(&format!("{}_client", service.name)));
+    let name = tokens(&naming::upper_camel(&format!("{}_client", service.name)));
+    let about = doc(&format!("Calls `{}`.", &service.full_name[1..]));
+    let docs = emitter.docs(&service.docs, &service.full_name, &format!("Calls `{}`.", &service.full_name[1..]));
+    let (allow, deprecated) = (allow_deprecated(service), deprecated(service.is_deprecated));
+    let unused = service.methods.is_empty().then(|| quote! { #[allow(dead_code)] });
+    let methods = service.methods.iter().map(|declared| method(declared, service, package, emitter));
+    quote! {
+        #about
+        #allow
+        pub mod #module {
+            #docs
+            #deprecated
+            #[derive(Clone, Debug)]
+            pub struct #name {
+                #unused
+                channel: ::frpc::Channel,
+            }
+
+            impl #name {
+                /// Makes its calls over this channel.
+                pub fn new(channel: ::frpc::Channel) -> Self {
+                    Self { channel }
+                }
+
+                #(#methods)*
+            }
+        }
+    }
+}
+
+fn method(method: &Method, service: &Service, package: &str, emitter: &Emitter) -> TokenStream {
+    let name = tokens(&naming::method(&method.name));
+    let docs = emitter.method_docs(service, method);
+    let deprecated = deprecated(method.is_deprecated);
+    let (constant, methods, call) = (constant(method), tokens(&methods_module(service)), call(method.kind));
+    let (input, output) = emitter.messages(method, package);
+    let one = quote! { impl ::frpc::IntoRequest<#input> };
+    let many = quote! { impl ::frpc::IntoStreamingRequest<Message = #input> };
+    let (request, response) = match method.kind {
+        MethodKind::Unary => (one, output),
+        MethodKind::ServerStreaming => (one, quote! { ::frpc::Streaming<#output> }),
+        MethodKind::ClientStreaming => (many, output),
+        MethodKind::Bidirectional => (many, quote! { ::frpc::Streaming<#output> }),
+    };
+    quote! {
+        #docs
+        #deprecated
+        pub async fn #name(
+            &self,
+            request: #request,
+        ) -> ::core::result::Result<::frpc::Response<#response>, ::frpc::Status> {
+            self.channel.#call(&super::#methods::#constant, request).await
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! What names of a proto file become in Rust: the same identifiers and paths as prost-build makes.
+//!
+//! Full proto names start with a dot (`.shop.Order.Item`). A package is a module, a message with nested types or oneofs
+//! is a type and a module, and every path that we generate starts at the module of its package.
+
+use std::{collections::HashMap, iter};
+
+use heck::{ToShoutySnakeCase, ToSnakeCase, ToUpperCamelCase};
+
+/// The identifier of a field, method or module.
+pub(crate) fn snake(name: &str) -> String {
+    usable(name.to_snake_case())
+}
+
+/// The identifier of a type or an enum's value.
+pub(crate) fn upper_camel(name: &str) -> String {
+    usable(name.to_upper_camel_case())
+}
+
+/// The identifier of a constant.
+pub(crate) fn shouty(name: &str) -> String {
+    usable(name.to_shouty_snake_case())
+}
+
+/// The identifier of a method. A client has a function `new` of its own.
+pub(crate) fn method(name: &str) -> String {
+    match snake(name).as_str() {
+        "new" => "new_".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+/// The identifier of a oneof's type, given the types declared beside it.
+pub(crate) fn oneof_type<'a>(name: &str, mut siblings: impl Iterator<Item = &'a str>) -> String {
+    let own = upper_camel(name);
+    if siblings.any(|sibling| upper_camel(sibling) == own) { own + "OneOf" } else { own }
+}
+
+/// The modules that lead to a package.
+pub(crate) fn modules(package: &str) -> Vec<String> {
+    package.split('.').filter(|part| !part.is_empty()).map(snake).collect()
+}
+
+/// The file of a package, which `frpc::include_proto!` looks for.
+pub(crate) fn file(package: &str) -> String {
+    if package.is_empty() { "_.rs".to_owned() } else { format!("{package}.rs") }
+}
+
+/// Types that live elsewhere, and the way to all others.
+#[derive(Clone, Debug)]
+pub(crate) struct Names {
+    externs: HashMap<String, String>,
+}
+
+impl Names {
+    /// Without types elsewhere, not even the well-known ones.
+    pub(crate) fn new() -> Self {
+        Self { externs: HashMap::new() }
+    }
+
+    /// The well-known types are those of prost.
+    pub(crate) fn add_well_known(&mut self) {
+        for (name, path) in WELL_KNOWN {
+            self.add(name, path);
+        }
+    }
+
+    /// A type or all types of a package live at a Rust path.
+    pub(crate) fn add(&mut self, name: &str, path: &str) {
+        self.externs.insert(name.to_owned(), path.to_owned());
+    }
+
+    /// Where a type lives, if it lives elsewhere. The longest name that was given decides.
+    pub(crate) fn external(&self, name: &str) -> Option<String> {
+        if let Some(path) = self.externs.get(name) {
+            return Some(path.clone());
+        }
+        let parents = name.rmatch_indices('.').map(|(dot, _)| name.split_at(dot));
+        let (path, rest) = parents.filter_map(|(parent, rest)| Some((self.externs.get(parent)?, rest))).next()?;
+        let (modules, own) = rest.rsplit_once('.').expect("the rest was cut in front of a dot");
+        let segments = path.split("::").chain(modules.split('.').filter(|module| !module.is_empty()));
+        let modules = segments.enumerate().map(|(index, segment)| match (index, segment) {
+            (0, "crate") => segment.to_owned(),
+            _ => snake(segment),
+        });
+        Some(modules.chain([upper_camel(own)]).collect::<Vec<_>>().join("::"))
+    }
+
+    /// The path to a type from a module so many levels below its package.
+    pub(crate) fn path(&self, name: &str, package: &str, levels_below: usize) -> String {
+        if let Some(path) = self.external(name) {
+            return path;
+        }
+        let (parents, own) = name.rsplit_once('.').expect("full names start with a dot");
+        let mut here = package.split('.').filter(|part| !part.is_empty()).peekable();
+        let mut there = parents.split('.').filter(|part| !part.is_empty()).peekable();
+        while here.peek().is_some() && here.peek() == there.peek() {
+            here.next();
+            there.next();
+        }
+        let up = iter::repeat_n("super".to_owned(), levels_below + here.count());
+        let path = up.chain(there.map(snake)).chain([upper_camel(own)]).collect::<Vec<_>>().join("::");
+        unhidden(path)
+    }
+}
+
+/// A path that a generic parameter of ours would hide.
+pub(crate) fn unhidden(path: String) -> String {
+    if GENERICS.contains(&path.as_str()) { format!("self::{path}") } else { path }
+}
+
+/// An identifier that is no keyword.
+fn usable(name: String) -> String {
+    match name.as_str() {
+        "_" | "super" | "self" | "Self" | "extern" | "crate" => name + "_",
+        keyword if KEYWORDS.contains(&keyword) => format!("r#{name}"),
+        digits if digits.starts_with(char::is_numeric) => format!("_{name}"),
+        _ => name,
+    }
+}
+
+/// Names of our generic parameters.
+const GENERICS: &[&str] = &["S", "T"];
+
+const KEYWORDS: &[&str] = &[
+    "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "do", "dyn", "else", "enum",
+    "false", "final", "fn", "for", "gen", "if", "impl", "in", "let", "loop", "macro", "match", "mod", "move", "mut",
+    "override", "priv", "pub", "ref", "return", "static", "struct", "trait", "true", "try", "type", "typeof", "unsafe",
+    "unsized", "use", "virtual", "where", "while", "yield",
+];
+
+const WELL_KNOWN: &[(&str, &str)] = &[
+    (".google.protobuf", "::frpc::prost_types"),
+    (".google.protobuf.BoolValue", "bool"),
+    (".google.protobuf.BytesValue", "::frpc::prost::alloc::vec::Vec<u8>"),
+    (".google.protobuf.DoubleValue", "f64"),
+    (".google.protobuf.Empty", "()"),
+    (".google.protobuf.FloatValue", "f32"),
+    (".google.protobuf.Int32Value", "i32"),
+    (".google.protobuf.Int64Value", "i64"),
+    (".google.protobuf.StringValue", "::frpc::prost::alloc::string::String"),
+    (".google.protobuf.UInt32Value", "u32"),
+    (".google.protobuf.UInt64Value", "u64"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identifiers_are_those_of_prost() {
+        let table = [
+            // proto, field or module, type, constant
+            ("name", "name", "Name", "NAME"),
+            ("camelCase", "camel_case", "CamelCase", "CAMEL_CASE"),
+            ("PascalCase", "pascal_case", "PascalCase", "PASCAL_CASE"),
+            ("snake_case", "snake_case", "SnakeCase", "SNAKE_CASE"),
+            ("SCREAMING_CASE", "screaming_case", "ScreamingCase", "SCREAMING_CASE"),
+            ("HTTPServer", "http_server", "HttpServer", "HTTP_SERVER"),
+            ("with__double", "with_double", "WithDouble", "WITH_DOUBLE"),
+            ("trailing_", "trailing", "Trailing", "TRAILING"),
+            ("_leading", "leading", "Leading", "LEADING"),
+            ("x1", "x1", "X1", "X1"),
+            ("v1_2", "v1_2", "V12", "V1_2"),
+            ("_2nd", "_2nd", "_2nd", "_2ND"),
+            ("aB3cD", "a_b3c_d", "AB3cD", "A_B3C_D"),
+            ("type", "r#type", "Type", "TYPE"),
+            ("match", "r#match", "Match", "MATCH"),
+            ("async", "r#async", "Async", "ASYNC"),
+            ("gen", "r#gen", "Gen", "GEN"),
+            ("self", "self_", "Self_", "SELF"),
+            ("Self", "self_", "Self_", "SELF"),
+            ("crate", "crate_", "Crate", "CRATE"),
+            ("super", "super_", "Super", "SUPER"),
+            ("extern", "extern_", "Extern", "EXTERN"),
+            ("union", "union", "Union", "UNION"),
+            ("Option", "option", "Option", "OPTION"),
+        ];
+        for (proto, a_snake, a_type, a_constant) in table {
+            assert_eq!((snake(proto).as_str(), upper_camel(proto).as_str()), (a_snake, a_type), "{proto}");
+            assert_eq!(shouty(proto), a_constant, "{proto}");
+        }
+    }
+
+    #[test]
+    fn paths_lead_from_one_package_to_another() {
+        let names = Names::new();
+        let table = [
+            // package, type, path
+            ("shop", ".shop.Order", "Order"),
+            ("shop", ".shop.Order.Item", "order::Item"),
+            ("shop", ".shop.HTTPOrder.itemKind", "http_order::ItemKind"),
+            ("shop.order", ".shop.item.Item", "super::item::Item"),
+            ("shop.order.v1", ".shop.order.v2.Order", "super::v2::Order"),
+            ("shop.order", ".shop.Order", "super::Order"),
+            ("shop", ".shop.order.Order", "order::Order"),
+            ("shop.order", ".Root", "super::super::Root"),
+            ("", ".Root", "Root"),
+            ("", ".shop.Order", "shop::Order"),
+            ("a.type", ".b.self.match.Box", "super::super::b::self_::r#match::Box"),
+            ("a", ".a.S", "self::S"),
+        ];
+        for (package, name, path) in table {
+            assert_eq!(names.path(name, package, 0), path, "{name} from {package}");
+        }
+        assert_eq!(names.path(".shop.item.Item", "shop.order", 1), "super::super::item::Item");
+        assert_eq!(names.path(".shop.Order", "shop", 1), "super::Order");
+    }
+
+    #[test]
+    fn the_longest_extern_path_decides() {
+        let mut names = Names::new();
+        names.add_well_known();
+        names.add(".shop", "::shop_protos");
+        names.add(".shop.item", "crate::items");
+        names.add(".shop.item.Special", "crate::Other");
+        let table = [
+            (".google.protobuf.Timestamp", "::frpc::prost_types::Timestamp"),
+            (".google.protobuf.FieldDescriptorProto.Type", "::frpc::prost_types::field_descriptor_proto::Type"),
+            (".google.protobuf.Empty", "()"),
+            (".google.protobuf.BytesValue", "::frpc::prost::alloc::vec::Vec<u8>"),
+            (".shop.Order", "::shop_protos::Order"),
+            (".shop.order.v1.Order.Item", "::shop_protos::order::v1::order::Item"),
+            (".shop.item.Item", "crate::items::Item"),
+            (".shop.item.Special", "crate::Other"),
+        ];
+        for (name, path) in table {
+            assert_eq!(names.external(name).as_deref(), Some(path));
+            assert_eq!(names.path(name, "elsewhere", 1), path);
+        }
+        assert_eq!(names.external(".shopping.Order"), None);
+    }
+
+    #[test]
+    fn a_oneof_gives_way_to_a_type_of_its_name() {
+        assert_eq!(oneof_type("some_value", ["Other"].into_iter()), "SomeValue");
+        assert_eq!(oneof_type("some_value", ["Other", "SomeValue"].into_iter()), "SomeValueOneOf");
+    }
+}

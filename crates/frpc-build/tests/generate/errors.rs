@@ -1,0 +1,238 @@
+//! What people read when something is wrong with their proto files.
+
+use std::fs;
+
+use crate::new_dir;
+
+#[test]
+fn a_mistake_is_shown_in_its_line() {
+    let text = error(&[("shop.proto", "syntax = \"proto3\";\n\nmessage Order {\n\tItem item = 1;\n}\n")]);
+    assert_eq!(
+        text,
+        "\
+name 'Item' is not defined
+ --> shop.proto:4:2
+  |
+4 |     Item item = 1;
+  |     ^^^^ found here"
+    );
+}
+
+#[test]
+fn the_line_is_counted_in_characters() {
+    let text = error(&[("shop.proto", "syntax = \"proto3\";\nmessage Order { /* größer */ string name; }\n")]);
+    assert_eq!(
+        text,
+        "\
+expected '=', but found ';'
+ --> shop.proto:2:41
+  |
+2 | message Order { /* größer */ string name; }
+  |                                         ^ found here"
+    );
+}
+
+#[test]
+fn all_mistakes_are_shown_at_once() {
+    let text = error(&[(
+        "shop.proto",
+        "syntax = \"proto3\";\nmessage Order {\n  string id = 1;\n  Item item = 1;\n  reserved 5;\n  string note = 5;\n}\n",
+    )]);
+    assert_eq!(
+        text,
+        "\
+name 'Item' is not defined
+ --> shop.proto:4:3
+  |
+4 |   Item item = 1;
+  |   ^^^^ found here
+
+field number '1' is already used
+ --> shop.proto:3:15
+  |
+3 |   string id = 1;
+  |               ^ first defined here
+ --> shop.proto:4:15
+  |
+4 |   Item item = 1;
+  |               ^ defined again here
+
+field number '5' conflicts with reserved range '5 to 5'
+ --> shop.proto:5:12
+  |
+5 |   reserved 5;
+  |            ^ reserved range defined here
+ --> shop.proto:6:17
+  |
+6 |   string note = 5;
+  |                 ^ defined here"
+    );
+}
+
+#[test]
+fn the_end_of_the_file_is_a_place_too() {
+    let text = error(&[("shop.proto", "syntax = \"proto3\";\nmessage Order {\n  string id = 1;\n")]);
+    assert_eq!(
+        text,
+        "\
+expected a message field, oneof, reserved range, enum, message, option or '}', but reached end of file
+ --> shop.proto:3:17
+  |
+3 |   string id = 1;
+  |                 ^"
+    );
+}
+
+#[test]
+fn a_missing_import_says_where_it_was_looked_for() {
+    let text = error(&[("shop.proto", "syntax = \"proto3\";\nimport \"shop/item.proto\";\n")]);
+    assert_eq!(
+        text,
+        "\
+import 'shop/item.proto' not found
+ --> shop.proto:2:1
+  |
+2 | import \"shop/item.proto\";
+  | ^^^^^^^^^^^^^^^^^^^^^^^^^ imported here
+  = note: looked for shop/item.proto, more/shop/item.proto"
+    );
+}
+
+#[test]
+fn a_missing_file_says_where_it_was_looked_for() {
+    let dir = new_dir();
+    let result = frpc_build::configure().out_dir(&dir).compile_protos(&["shop.proto"], &["proto", "more"]);
+    assert_eq!(
+        result.unwrap_err().to_string(),
+        "\
+file 'shop.proto' is not in any include path
+ = note: looked for proto/shop.proto, more/shop.proto"
+    );
+}
+
+#[test]
+fn a_group_is_refused() {
+    let text = error(&[("old.proto", "syntax = \"proto2\";\nmessage Old {\n  optional group Inner = 1 {\n  }\n}\n")]);
+    assert_eq!(
+        text,
+        "\
+field 'inner' is a group, which has no place on the wire
+ --> old.proto:3:3
+  |
+3 |   optional group Inner = 1 {
+  |   ^^^^^^^^^^^^^^^^^^^^^^^^^^
+  = help: declare a message and a field of its type instead"
+    );
+}
+
+#[test]
+fn a_file_has_room_for_as_many_methods_as_there_are_operations() {
+    let services = |methods: usize| {
+        let methods: Vec<_> = (0..methods).map(|index| format!("  rpc M{index}(E) returns (E);\n")).collect();
+        let (first, second) = methods.split_at(40_000);
+        let head = "syntax = \"proto3\";\nmessage E {}\n";
+        format!("{head}service First {{\n{}}}\nservice Second {{\n{}}}\n", first.concat(), second.concat())
+    };
+    let text = error(&[("many.proto", &services(65_527))]);
+    assert_eq!(
+        text,
+        "\
+a file cannot have 65527 methods, but 65526 at most
+     --> many.proto:65532:3
+      |
+65532 |   rpc M65526(E) returns (E);
+      |   ^^^^^^^^^^^^^^^^^^^^^^^^^^
+      = note: on the wire a method is a 16-bit number, counted from 10 over all services of its file
+      = help: move some of the services to another file"
+    );
+}
+
+#[test]
+fn names_that_become_one_in_rust_are_refused() {
+    let text = error(&[(
+        "shop.proto",
+        "syntax = \"proto3\";\npackage shop;\nmessage HTTPOrder {}\nmessage HttpOrder {}\nservice Shop {\n  rpc GetIt(HTTPOrder) returns (HTTPOrder);\n  rpc get_it(HTTPOrder) returns (HTTPOrder);\n}\n",
+    )]);
+    assert_eq!(
+        text,
+        "\
+shop.HTTPOrder and shop.HttpOrder are both shop::HttpOrder in Rust
+ --> shop.proto:4:1
+  |
+4 | message HttpOrder {}
+  | ^^^^^^^^^^^^^^^^^^^^
+ --> shop.proto:3:1
+  |
+3 | message HTTPOrder {}
+  | ^^^^^^^^^^^^^^^^^^^^ the other is here
+  = help: rename one of them
+
+shop.Shop.GetIt and shop.Shop.get_it are both shop.Shop::get_it in Rust
+ --> shop.proto:7:3
+  |
+7 |   rpc get_it(HTTPOrder) returns (HTTPOrder);
+  |   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+ --> shop.proto:6:3
+  |
+6 |   rpc GetIt(HTTPOrder) returns (HTTPOrder);
+  |   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ the other is here
+  = help: rename one of them"
+    );
+}
+
+#[test]
+fn a_message_cannot_take_the_module_of_a_package() {
+    let text = error(&[
+        (
+            "a.proto",
+            "syntax = \"proto3\";\npackage shop;\nimport \"b.proto\";\nmessage Order {\n  message Item {}\n}\n",
+        ),
+        ("b.proto", "syntax = \"proto3\";\npackage shop.order;\nmessage Item {}\n"),
+    ]);
+    assert_eq!(
+        text,
+        "\
+shop.order and shop.Order are both shop::order in Rust
+ --> a.proto:5:3
+  |
+5 |   message Item {}
+  |   ^^^^^^^^^^^^^^^
+ --> b.proto:3:1
+  |
+3 | message Item {}
+  | ^^^^^^^^^^^^^^^ the other is here
+  = help: rename one of them
+
+shop.order.Item and shop.Order.Item are both shop::order::Item in Rust
+ --> a.proto:5:3
+  |
+5 |   message Item {}
+  |   ^^^^^^^^^^^^^^^
+ --> b.proto:3:1
+  |
+3 | message Item {}
+  | ^^^^^^^^^^^^^^^ the other is here
+  = help: rename one of them"
+    );
+}
+
+#[test]
+fn an_extern_path_has_to_be_rust() {
+    let dir = new_dir();
+    let builder = frpc_build::configure().out_dir(&dir).extern_path(".shop", "::shop protos");
+    let error = builder.compile_fds(frpc_build::prost_types::FileDescriptorSet::default()).unwrap_err();
+    assert_eq!(error.to_string(), "extern path '::shop protos' for '.shop' is no path of Rust");
+}
+
+/// The error for these files, of which the first is compiled; paths are shown as in their directory.
+fn error(files: &[(&str, &str)]) -> String {
+    let dir = new_dir();
+    for (name, text) in files {
+        fs::write(dir.join(name), text).unwrap();
+    }
+    let protos = [dir.join(files[0].0)];
+    let result = frpc_build::configure().out_dir(&dir).compile_protos(&protos, &[&dir, &dir.join("more")]);
+    let error = result.unwrap_err();
+    assert_eq!(format!("{error:?}"), error.to_string(), "build scripts print the one, everybody else the other");
+    error.to_string().replace(&format!("{}/", dir.display()), "")
+}

@@ -1,0 +1,55 @@
+//! Generated code as files for people to read. The package `awkward` compiles them.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use crate::new_dir;
+
+#[test]
+fn a_service_becomes_a_trait_a_server_and_a_client() {
+    check("echo", &["echo.proto"]);
+}
+
+#[test]
+fn fields_become_calls_in_the_order_of_the_wire() {
+    check("fields", &["fields.proto"]);
+}
+
+#[test]
+fn packages_become_files_and_a_tree_of_modules() {
+    check("shop", &["shop/order.proto"]);
+}
+
+/// Generates a directory's code beside it, and fails if that changes anything.
+fn check(name: &str, protos: &[&str]) {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    let fresh = new_dir();
+    let protos: Vec<_> = protos.iter().map(|proto| golden.join(proto)).collect();
+    frpc_build::configure().out_dir(&fresh).compile_protos(&protos, &[&golden]).unwrap();
+
+    let (expected, found) = (code(&golden), code(&fresh));
+    for path in expected.keys().filter(|path| !found.contains_key(*path)) {
+        fs::remove_file(golden.join(path)).unwrap();
+    }
+    for (path, text) in &found {
+        fs::write(golden.join(path), text).unwrap();
+    }
+    let mut drifted: Vec<_> = found.keys().chain(expected.keys()).collect();
+    drifted.retain(|path| expected.get(*path) != found.get(*path));
+    drifted.dedup();
+    assert!(
+        drifted.is_empty(),
+        "generated code has changed, see the difference to {drifted:?} in {}",
+        golden.display()
+    );
+}
+
+/// The Rust files of a directory.
+fn code(dir: &Path) -> BTreeMap<PathBuf, String> {
+    let paths = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let paths = paths.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
+    paths.map(|path| (path.file_name().unwrap().into(), fs::read_to_string(&path).unwrap())).collect()
+}

@@ -1,0 +1,18 @@
+//! The whole way from proto files to files of Rust, or to an error.
+
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod errors;
+mod golden;
+mod options;
+
+use std::{fs, path::PathBuf, thread};
+
+/// A new directory for the test that is running.
+fn new_dir() -> PathBuf {
+    let name = thread::current().name().unwrap().replace("::", "/");
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&dir); // Not there the first time.
+    fs::create_dir_all(&dir).unwrap();
+    dir
+}

@@ -1,0 +1,153 @@
+use std::fmt;
+
+use super::Kind;
+
+/// Why bytes are not the message that was expected, and where in it.
+///
+/// ```text
+/// Order.items[3].price: expected f64, found string
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecodeError(Box<Inner>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Inner {
+    kind: DecodeErrorKind,
+    path: String,
+}
+
+/// What is wrong with the bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DecodeErrorKind {
+    /// The bytes end in the middle of the message.
+    Truncated,
+    /// A value is of another kind than the schema says.
+    WrongKind {
+        /// What the schema says.
+        expected: Kind,
+        /// The byte in its place; see [`Kind::of`].
+        found: u8,
+    },
+    /// A list or map has elements of another kind than the schema says.
+    WrongElementKind {
+        /// What the schema says.
+        expected: Kind,
+        /// The byte in its place.
+        found: u8,
+    },
+    /// An integer is longer than its type allows.
+    VarintTooLong {
+        /// The type of the integer.
+        kind: Kind,
+    },
+    /// A bool is neither 0 nor 1.
+    InvalidBool {
+        /// The byte in its place.
+        found: u8,
+    },
+    /// A string is not UTF-8.
+    InvalidUtf8,
+    /// A length or count is more than the bytes that are left can hold.
+    TooLong {
+        /// What was claimed.
+        claimed: u32,
+        /// Bytes that are left.
+        left: usize,
+    },
+    /// Messages are nested too deep.
+    TooDeep {
+        /// How deep they may be.
+        limit: u32,
+    },
+}
+
+impl DecodeError {
+    /// What is wrong.
+    pub fn kind(&self) -> &DecodeErrorKind {
+        &self.0.kind
+    }
+
+    /// Where it is wrong: the message's name, its field, the field's field, and so on.
+    pub fn path(&self) -> &str {
+        &self.0.path
+    }
+
+    #[cold]
+    pub(super) fn in_message(mut self, name: &str) -> Self {
+        self.0.path = match self.0.path.as_str() {
+            "" => name.to_owned(),
+            path if path.starts_with('[') => format!("{name}{path}"),
+            path => format!("{name}.{path}"),
+        };
+        self
+    }
+
+    #[cold]
+    pub(super) fn at_index(self, index: usize) -> Self {
+        self.in_message(&format!("[{index}]"))
+    }
+}
+
+impl From<DecodeErrorKind> for DecodeError {
+    #[cold]
+    fn from(kind: DecodeErrorKind) -> Self {
+        Self(Box::new(Inner { kind, path: String::new() }))
+    }
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.0.path.is_empty() {
+            write!(f, "{}: ", self.0.path)?;
+        }
+        self.0.kind.fmt(f)
+    }
+}
+
+impl fmt::Display for DecodeErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Truncated => f.write_str("the bytes end here"),
+            Self::WrongKind { expected, found } => write!(f, "expected {expected}, found {}", Name(*found)),
+            Self::WrongElementKind { expected, found } => {
+                write!(f, "expected elements of kind {expected}, found {}", Name(*found))
+            }
+            Self::VarintTooLong { kind } => write!(f, "{kind} is longer than its type allows"),
+            Self::InvalidBool { found } => write!(f, "{found:#04x} is no bool"),
+            Self::InvalidUtf8 => f.write_str("string is not UTF-8"),
+            Self::TooLong { claimed, left } => write!(f, "claims a length of {claimed}, {left} bytes are left"),
+            Self::TooDeep { limit } => write!(f, "messages are nested deeper than {limit}"),
+        }
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+/// A kind byte, by name if it has one.
+struct Name(u8);
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Kind::of(self.0) {
+            Some(kind) => kind.fmt(f),
+            None => write!(f, "{:#04x}", self.0),
+        }
+    }
+}
+
+/// Tells an error where it happened.
+pub trait At<T> {
+    /// In this field of the message being read.
+    fn at(self, field: &'static str) -> Result<T, DecodeError>;
+}
+
+impl<T> At<T> for Result<T, DecodeError> {
+    #[inline]
+    fn at(self, field: &'static str) -> Self {
+        match self {
+            Ok(value) => Ok(value),
+            Err(error) => Err(error.in_message(field)),
+        }
+    }
+}

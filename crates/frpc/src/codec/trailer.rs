@@ -1,0 +1,130 @@
+//! What the layout loses, behind the message.
+//!
+//! A plain reader cannot tell an optional field that is set to its default from one that is not set, nor which member
+//! of a oneof was set if it is at its default, nor an enum number that has no position. Both sides count these places
+//! ("slots") as they come up in the bytes. If any of them holds more than the bytes say, the writer appends
+//!
+//! ```text
+//! 1f 01 | count varint | count × (slot varint, number varint)
+//! ```
+//!
+//! where `number` is 0 for "this field is set", and otherwise 1 + the zigzag of the enum's number. Slots ascend. Go
+//! readers ignore what follows a message; `1f` is no kind of theirs. A message that needs no trailer has none.
+
+use super::{
+    DecodeError, DecodeErrorKind, Kind,
+    reader::Reader,
+    writer::{Sink, Writer, zigzag64},
+};
+use bytes::Bytes;
+
+/// A value whose default cannot be told from its absence.
+pub trait Presence: Default {
+    /// Whether the bytes are those of an absent field.
+    fn is_default(&self) -> bool;
+}
+
+macro_rules! presence {
+    ($($type:ty: $value:ident => $is_default:expr;)*) => {$(
+        impl Presence for $type {
+            fn is_default(&self) -> bool {
+                let $value = self;
+                $is_default
+            }
+        }
+    )*};
+}
+
+presence! {
+    bool: value => !*value;
+    i32: value => *value == 0;
+    i64: value => *value == 0;
+    u32: value => *value == 0;
+    u64: value => *value == 0;
+    f32: value => value.to_bits() == 0;
+    f64: value => value.to_bits() == 0;
+    String: value => value.is_empty();
+    Vec<u8>: value => value.is_empty();
+    Bytes: value => value.is_empty();
+}
+
+/// The slots counted so far, and what some of them hold.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    next: u64,
+    kept: Vec<Kept>,
+    /// For reading: how many of `kept` were met.
+    met: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    slot: u64,
+    holds: Holds,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holds {
+    Presence,
+    Number(i32),
+}
+
+impl Slots {
+    /// Writing: counts a slot, and what it holds beyond the bytes.
+    pub(super) fn count(&mut self, holds: Option<Holds>) {
+        if let Some(holds) = holds {
+            self.kept.push(Kept { slot: self.next, holds });
+        }
+        self.next += 1;
+    }
+
+    /// Reading: counts a slot, and says what it holds beyond the bytes.
+    pub(super) fn meet(&mut self) -> Option<Holds> {
+        let slot = self.next;
+        self.next += 1;
+        let kept = self.kept.get(self.met).filter(|kept| kept.slot == slot)?;
+        self.met += 1;
+        Some(kept.holds)
+    }
+
+    pub(super) fn write<S: Sink>(&self, out: &mut Writer<S>) {
+        if self.kept.is_empty() {
+            return;
+        }
+        out.put(&MARK);
+        out.varint(self.kept.len() as u64);
+        for kept in &self.kept {
+            out.varint(kept.slot);
+            out.varint(match kept.holds {
+                Holds::Presence => 0,
+                Holds::Number(number) => 1 + zigzag64(number.into()),
+            });
+        }
+    }
+
+    /// Reads what follows a message: `None` if it is no trailer.
+    pub(super) fn read(input: &mut Reader<'_>) -> Option<Self> {
+        input.skip_mark(MARK)?;
+        let count = input.varint::<10>(Kind::U64).ok()?;
+        let mut kept = Vec::new();
+        for _ in 0..count {
+            kept.push(Self::read_one(input).ok()?);
+        }
+        Some(Self { next: 0, kept, met: 0 })
+    }
+
+    fn read_one(input: &mut Reader<'_>) -> Result<Kept, DecodeError> {
+        let slot = input.varint::<10>(Kind::U64)?;
+        let holds = match input.varint::<10>(Kind::U64)?.checked_sub(1) {
+            None => Holds::Presence,
+            Some(zigzag) => {
+                let number = (zigzag >> 1) as i64 ^ -((zigzag & 1) as i64);
+                let too_long = DecodeErrorKind::VarintTooLong { kind: Kind::I32 };
+                Holds::Number(i32::try_from(number).map_err(|_| too_long)?)
+            }
+        };
+        Ok(Kept { slot, holds })
+    }
+}
+
+const MARK: [u8; 2] = [0x1f, 0x01];

@@ -1,0 +1,169 @@
+//! The well-known types that prost maps to types of its own or of the standard library.
+
+use bytes::Bytes;
+use prost_types::{Any, Duration, FieldMask, ListValue, NullValue, Struct, Timestamp, Value, value};
+
+use super::{At, DecodeError, Enumeration, Kind, Message, Reader, Sink, Writer};
+
+macro_rules! wrapper {
+    ($($type:ty, $name:literal: |$out:ident, $value:ident| $write:expr, $read:ident;)*) => {$(
+        #[doc = concat!("`google.protobuf.", $name, "`")]
+        impl Message for $type {
+            const NAME: &'static str = $name;
+
+            fn encode_fields<S: Sink>(&self, $out: &mut Writer<S>) {
+                let $value = self;
+                $write;
+            }
+
+            fn decode_fields(input: &mut Reader<'_>) -> Result<Self, DecodeError> {
+                input.$read().at("value")
+            }
+        }
+    )*};
+}
+
+wrapper! {
+    bool, "BoolValue": |out, value| out.bool(*value), bool;
+    i32, "Int32Value": |out, value| out.i32(*value), i32;
+    i64, "Int64Value": |out, value| out.i64(*value), i64;
+    u32, "UInt32Value": |out, value| out.u32(*value), u32;
+    u64, "UInt64Value": |out, value| out.u64(*value), u64;
+    f32, "FloatValue": |out, value| out.f32(*value), f32;
+    f64, "DoubleValue": |out, value| out.f64(*value), f64;
+    String, "StringValue": |out, value| out.string(value), string;
+    Vec<u8>, "BytesValue": |out, value| out.bytes(value), blob;
+    Bytes, "BytesValue": |out, value| out.bytes(value), blob;
+}
+
+/// `google.protobuf.Empty`
+impl Message for () {
+    const NAME: &'static str = "Empty";
+
+    fn encode_fields<S: Sink>(&self, _: &mut Writer<S>) {}
+
+    fn decode_fields(_: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(())
+    }
+}
+
+macro_rules! seconds_and_nanos {
+    ($($type:ident)*) => {$(
+        impl Message for $type {
+            const NAME: &'static str = stringify!($type);
+
+            fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
+                out.i64(self.seconds);
+                out.i32(self.nanos);
+            }
+
+            fn decode_fields(input: &mut Reader<'_>) -> Result<Self, DecodeError> {
+                let seconds = input.i64().at("seconds")?;
+                let nanos = input.i32().at("nanos")?;
+                Ok(Self { seconds, nanos })
+            }
+        }
+    )*};
+}
+
+seconds_and_nanos!(Timestamp Duration);
+
+impl Message for Any {
+    const NAME: &'static str = "Any";
+
+    fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
+        out.string(&self.type_url);
+        out.bytes(&self.value);
+    }
+
+    fn decode_fields(input: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let type_url = input.string().at("type_url")?;
+        let value = input.blob().at("value")?;
+        Ok(Self { type_url, value })
+    }
+}
+
+impl Message for FieldMask {
+    const NAME: &'static str = "FieldMask";
+
+    fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
+        out.list(Kind::String, &self.paths, |out, item| out.string(item));
+    }
+
+    fn decode_fields(input: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let paths = input.list(Kind::String, Reader::string).at("paths")?;
+        Ok(Self { paths })
+    }
+}
+
+impl Message for Struct {
+    const NAME: &'static str = "Struct";
+
+    fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
+        let kinds = (Kind::String, Kind::Any);
+        out.map(kinds, self.fields.iter(), |out, key| out.string(key), |out, value| out.message(value));
+    }
+
+    fn decode_fields(input: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let kinds = (Kind::String, Kind::Any);
+        let fields = input.map(kinds, Reader::string, Reader::message_or_default).at("fields")?;
+        Ok(Self { fields })
+    }
+}
+
+impl Message for ListValue {
+    const NAME: &'static str = "ListValue";
+
+    fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
+        out.list(Kind::Any, &self.values, |out, item| out.message(item));
+    }
+
+    fn decode_fields(input: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let values = input.list(Kind::Any, Reader::message_or_default).at("values")?;
+        Ok(Self { values })
+    }
+}
+
+impl Enumeration for NullValue {
+    const NUMBERS: &'static [i32] = &[0];
+}
+
+impl Message for Value {
+    const NAME: &'static str = "Value";
+
+    fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
+        use value::Kind::{BoolValue, ListValue, NullValue, NumberValue, StringValue, StructValue};
+        macro_rules! member {
+            ($member:ident) => {
+                match &self.kind {
+                    Some($member(value)) => Some(value),
+                    _ => None,
+                }
+            };
+        }
+        out.optional(member!(NullValue), |out, value| out.enumeration::<prost_types::NullValue>(*value));
+        out.optional(member!(NumberValue), |out, value| out.f64(*value));
+        out.optional(member!(StringValue), |out, value| out.string(value));
+        out.optional(member!(BoolValue), |out, value| out.bool(*value));
+        out.message_or_nil::<Struct>(member!(StructValue));
+        out.message_or_nil::<prost_types::ListValue>(member!(ListValue));
+    }
+
+    fn decode_fields(input: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        use value::Kind::{BoolValue, NumberValue, StringValue, StructValue};
+        let null_value = input.optional(Reader::enumeration::<NullValue>).at("null_value")?;
+        let number_value = input.optional(Reader::f64).at("number_value")?;
+        let string_value = input.optional(Reader::string).at("string_value")?;
+        let bool_value = input.optional(Reader::bool).at("bool_value")?;
+        let struct_value = input.message_or_nil().at("struct_value")?;
+        let list_value = input.message_or_nil().at("list_value")?;
+        let kind = null_value
+            .map(value::Kind::NullValue)
+            .or(number_value.map(NumberValue))
+            .or(string_value.map(StringValue))
+            .or(bool_value.map(BoolValue))
+            .or(struct_value.map(StructValue))
+            .or(list_value.map(value::Kind::ListValue));
+        Ok(Self { kind })
+    }
+}

@@ -1,0 +1,6 @@
+//! What generated code uses. Not for use by hand.
+
+pub use crate::{
+    Method, MethodKind,
+    call::{Answer, Call, Service},
+};

@@ -1,0 +1,49 @@
+//! Compiles proto files that are hard to turn into Rust; that the crate compiles is the test.
+
+use std::{env, path::PathBuf};
+
+fn main() -> Result<(), frpc_build::Error> {
+    let out_dir = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+
+    frpc_build::configure().compile_protos(
+        &[
+            "proto/names/cases.proto",
+            "proto/names/keywords.proto",
+            "proto/names/keyword_package/match.proto",
+            "proto/names/many_fields.proto",
+            "proto/names/old.proto",
+            "proto/names/prelude_services.proto",
+            "proto/names/same.proto",
+            "proto/names/shapes.proto",
+            "proto/no_package.proto",
+            "proto/many/first.proto",
+            "proto/many/nothing.proto",
+            "proto/many/only_service.proto",
+            "proto/public/acme/order/v1/order.proto",
+        ],
+        &["proto", "proto/public"],
+    )?;
+
+    // The same fields in other types: the encoding does not depend on them.
+    frpc_build::configure()
+        .out_dir(out_dir.join("other"))
+        .bytes(".")
+        .btree_map(".")
+        .boxed(".names.shapes.WellKnown.timestamp")
+        .boxed(".names.shapes.Choices.all.f_empty")
+        .extern_path(".many", "crate::many")
+        .compile_protos(
+            &["proto/names/shapes.proto", "proto/names/many_fields.proto", "proto/many/first.proto"],
+            &["proto"],
+        )?;
+
+    frpc_build::configure()
+        .out_dir(out_dir.join("well_known"))
+        .compile_well_known_types(true)
+        .type_attribute(".", "#[allow(missing_docs)]")
+        .compile_protos(&["proto/names/shapes.proto"], &["proto"])?;
+
+    frpc_build::configure()
+        .out_dir(out_dir.join("vectors"))
+        .compile_protos(&["../vectors/vectors.proto"], &["../vectors"])
+}

@@ -1,0 +1,109 @@
+//! The generated service and client of `echo.proto`, in one process: every kind of call, through the encoding.
+
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use awkward::golden::echo::echo::{
+    Words,
+    echo_client::EchoClient,
+    echo_server::{Echo, EchoServer},
+    parrot_client::ParrotClient,
+};
+use frpc::{Channel, Code, Request, Response, Status, Streaming};
+
+struct Service;
+
+impl Echo for Service {
+    async fn say(&self, request: Request<Words>) -> Result<Response<Words>, Status> {
+        if request.get_ref().text.is_empty() {
+            return Err(Status::invalid_argument("nothing to say"));
+        }
+        Ok(request.into_inner().into())
+    }
+
+    async fn repeat(&self, request: Request<Words>) -> Result<Response<Streaming<Words>>, Status> {
+        let words = request.into_inner();
+        Ok(Streaming::from_iter(vec![words; 3]).into())
+    }
+
+    async fn collect(&self, request: Request<Streaming<Words>>) -> Result<Response<Words>, Status> {
+        let (mut words, mut all) = (request.into_inner(), String::new());
+        while let Some(next) = words.message().await? {
+            all += &next.text;
+        }
+        Ok(said(&all).into())
+    }
+
+    async fn chat(&self, request: Request<Streaming<Words>>) -> Result<Response<Streaming<Words>>, Status> {
+        let (sender, answers) = Streaming::channel(1);
+        let mut words = request.into_inner();
+        tokio::spawn(async move {
+            while let Ok(Some(next)) = words.message().await {
+                let answer = sender.send(said(&format!("re: {}", next.text))).await;
+                if answer.is_err() {
+                    return;
+                }
+            }
+            sender.fail(Status::out_of_range("no more words")).await;
+        });
+        Ok(answers.into())
+    }
+
+    async fn shout(&self, request: Request<Words>) -> Result<Response<Words>, Status> {
+        Ok(request.into_inner().into())
+    }
+}
+
+fn said(text: &str) -> Words {
+    Words { text: text.to_owned() }
+}
+
+fn client() -> EchoClient {
+    EchoClient::new(Channel::in_process(EchoServer::new(Service)))
+}
+
+async fn all(mut words: Streaming<Words>) -> (Vec<String>, Option<Status>) {
+    let mut heard = Vec::new();
+    loop {
+        match words.message().await {
+            Ok(Some(next)) => heard.push(next.text),
+            Ok(None) => return (heard, None),
+            Err(status) => return (heard, Some(status)),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_unary_call_brings_the_response_or_the_status() {
+    let client = client();
+    assert_eq!(client.say(said("hello")).await.unwrap().into_inner(), said("hello"));
+    assert_eq!(client.say(Request::new(said("hello"))).await.unwrap().into_inner(), said("hello"));
+    let status = client.say(said("")).await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::InvalidArgument, "nothing to say"));
+}
+
+#[tokio::test]
+async fn streams_go_in_either_direction_and_both() {
+    let client = client();
+    let repeated = client.repeat(said("again")).await.unwrap().into_inner();
+    assert_eq!(all(repeated).await.0, ["again"; 3]);
+
+    let words = Streaming::from_iter(["one", "two"].map(said));
+    assert_eq!(client.collect(words).await.unwrap().into_inner(), said("onetwo"));
+
+    let words = Streaming::from_iter(["one", "two"].map(said));
+    let (heard, status) = all(client.chat(words).await.unwrap().into_inner()).await;
+    assert_eq!(heard, ["re: one", "re: two"]);
+    assert_eq!(status.map(|status| status.code()), Some(Code::OutOfRange));
+}
+
+#[tokio::test]
+async fn a_method_of_another_service_is_unimplemented() {
+    let client = ParrotClient::new(Channel::in_process(EchoServer::new(Service)));
+    let status = client.say(said("hello")).await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::Unimplemented, "no method echo.Parrot/Say here"));
+}
+
+#[test]
+fn a_status_is_one_pointer_wide() {
+    assert_eq!(size_of::<Result<(), Status>>(), size_of::<usize>());
+}
