@@ -3,6 +3,7 @@
 //! Both rows of a group have the same throughput unit, the bytes that prost makes of the value, so their ratio is that
 //! of the times.
 
+#[allow(unreachable_pub, unused)] // Not every bench needs all of it.
 mod samples;
 
 use std::hint::black_box;
@@ -33,14 +34,42 @@ where
 
     let mut group = criterion.benchmark_group(name);
     group.throughput(Throughput::Bytes(of_prost.len() as u64));
-    group.bench_function("encode/frpc", |bencher| bencher.iter(|| frpc::codec::encode(black_box(message))));
-    group.bench_function("encode/prost", |bencher| bencher.iter(|| black_box(message).encode_to_vec()));
+    group.bench_function("encode/frpc", |bencher| {
+        bencher.iter(|| keep(&frpc::codec::encode(black_box(message))));
+    });
+    group.bench_function("encode/prost", |bencher| {
+        bencher.iter(|| keep(&black_box(message).encode_to_vec()));
+    });
+    group.bench_function("encode/prost, into Bytes", |bencher| {
+        bencher.iter(|| keep(&Bytes::from(black_box(message).encode_to_vec())));
+    });
+    group.bench_function("encode/frpc, into a buffer", |bencher| {
+        let mut out = Vec::with_capacity(of_frpc.len());
+        bencher.iter(|| {
+            out.clear();
+            frpc::codec::encode_to(black_box(message), &mut out);
+            keep(&out);
+        });
+    });
+    group.bench_function("encode/prost, into a buffer", |bencher| {
+        let mut out = Vec::with_capacity(of_prost.len());
+        bencher.iter(|| {
+            out.clear();
+            black_box(message).encode(&mut out).expect("a vector grows");
+            keep(&out);
+        });
+    });
     group.bench_function("decode/frpc", |bencher| {
-        bencher.iter(|| frpc::codec::decode::<M>(black_box(&of_frpc)).expect("it was encoded above"));
+        bencher.iter(|| keep(&frpc::codec::decode::<M>(black_box(&of_frpc))));
     });
     group.bench_function("decode/prost", |bencher| {
-        bencher.iter(|| M::decode(black_box(&of_prost).clone()).expect("it was encoded above"));
+        bencher.iter(|| keep(&M::decode(black_box(&of_prost).clone())));
     });
+}
+
+/// Makes the optimizer believe that `value` is used. By reference: a copy would count as work of the codec.
+fn keep<T>(value: &T) {
+    black_box(value);
 }
 
 const MIB: usize = 1 << 20;

@@ -1,5 +1,6 @@
 //! Size and speed of two messages in frpc's encoding and in other formats, as a markdown table.
 
+#[allow(unreachable_pub, unused)] // Not every bench needs all of it.
 mod samples;
 
 use std::{
@@ -25,32 +26,56 @@ macro_rules! rows {
         let postcard = postcard::to_stdvec(&value).expect("a struct is postcard");
         let rkyv = rkyv::to_bytes::<RkyvError>(&value).expect("memory is all it takes");
 
-        row($name, "frpc", frpc.len(), || frpc::codec::encode(black_box(&value)), || {
-            frpc::codec::decode::<$message>(black_box(&frpc))
-        });
-        row($name, "prost", prost.len(), || black_box(&value).encode_to_vec(), || {
-            <$message>::decode(black_box(&prost).clone())
-        });
-        row($name, "serde_json", json.len(), || serde_json::to_vec(black_box(&value)), || {
-            serde_json::from_slice::<$message>(black_box(&json))
-        });
-        row($name, "postcard", postcard.len(), || postcard::to_stdvec(black_box(&value)), || {
-            postcard::from_bytes::<$message>(black_box(&postcard))
-        });
-        row($name, "rkyv", rkyv.len(), || rkyv::to_bytes::<RkyvError>(black_box(&value)), || {
-            rkyv::from_bytes::<$message, RkyvError>(black_box(&rkyv))
-        });
-        row($name, "rkyv, checked access only", rkyv.len(), || rkyv::to_bytes::<RkyvError>(black_box(&value)), || {
-            rkyv::access::<rkyv::Archived<$message>, RkyvError>(black_box(&rkyv)).is_ok()
-        });
+        row(
+            $name,
+            "frpc",
+            frpc.len(),
+            nanos(|| frpc::codec::encode(black_box(&value))),
+            nanos(|| frpc::codec::decode::<$message>(black_box(&frpc))),
+        );
+        row(
+            $name,
+            "prost",
+            prost.len(),
+            nanos(|| black_box(&value).encode_to_vec()),
+            nanos(|| <$message>::decode(black_box(&prost).clone())),
+        );
+        row(
+            $name,
+            "serde_json",
+            json.len(),
+            nanos(|| serde_json::to_vec(black_box(&value))),
+            nanos(|| serde_json::from_slice::<$message>(black_box(&json))),
+        );
+        row(
+            $name,
+            "postcard",
+            postcard.len(),
+            nanos(|| postcard::to_stdvec(black_box(&value))),
+            nanos(|| postcard::from_bytes::<$message>(black_box(&postcard))),
+        );
+        row(
+            $name,
+            "rkyv",
+            rkyv.len(),
+            nanos(|| rkyv::to_bytes::<RkyvError>(black_box(&value))),
+            nanos(|| rkyv::from_bytes::<$message, RkyvError>(black_box(&rkyv))),
+        );
+        row(
+            $name,
+            "rkyv, checked access",
+            rkyv.len(),
+            nanos(|| rkyv::to_bytes::<RkyvError>(black_box(&value))),
+            nanos(|| rkyv::access::<rkyv::Archived<$message>, RkyvError>(black_box(&rkyv)).is_ok()),
+        );
     }};
 }
 use rows;
 
 type RkyvError = rkyv::rancor::Error;
 
-fn row<E, D>(message: &str, format: &str, len: usize, encode: impl Fn() -> E, decode: impl Fn() -> D) {
-    println!("| {message} | {format} | {len} | {:.0} | {:.0} |", nanos(encode), nanos(decode));
+fn row(message: &str, format: &str, len: usize, encode: f64, decode: f64) {
+    println!("| {message} | {format} | {len} | {encode:.0} | {decode:.0} |");
 }
 
 /// What one run takes: the best of many rounds, which other work on the machine disturbs least.
@@ -58,7 +83,7 @@ fn nanos<T>(run: impl Fn() -> T) -> f64 {
     let round = || {
         let start = Instant::now();
         for _ in 0..RUNS_PER_ROUND {
-            black_box(run());
+            black_box(&run());
         }
         start.elapsed()
     };

@@ -5,7 +5,7 @@ frpc::include_protos!();
 use codec::{Echo, Item, Record, State};
 
 pub fn echo() -> Echo {
-    Echo { text: "The quick brown fox jumps, again.".into() }
+    Echo { text: "The quick brown fox jumps again.".into() }
 }
 
 pub fn record() -> Record {

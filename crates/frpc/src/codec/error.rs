@@ -55,6 +55,11 @@ pub enum DecodeErrorKind {
         /// Bytes that are left.
         left: usize,
     },
+    /// Lists and maps have so many absent messages that the default ones in their place would take too much memory.
+    TooManyAbsent {
+        /// How many bytes they may take: 1 MiB, and 16 times the input on top.
+        limit: usize,
+    },
     /// Messages are nested too deep.
     TooDeep {
         /// How deep they may be.
@@ -117,6 +122,9 @@ impl fmt::Display for DecodeErrorKind {
             Self::InvalidBool { found } => write!(f, "{found:#04x} is no bool"),
             Self::InvalidUtf8 => f.write_str("string is not UTF-8"),
             Self::TooLong { claimed, left } => write!(f, "claims a length of {claimed}, {left} bytes are left"),
+            Self::TooManyAbsent { limit } => {
+                write!(f, "default messages for the absent ones would take more than {limit} bytes")
+            }
             Self::TooDeep { limit } => write!(f, "messages are nested deeper than {limit}"),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! A message is its fields in three groups (scalars, lists, messages and maps), each in the order of declaration, with
 //! no tags. Generated code walks the fields and says what each is; [`Writer`] and [`Reader`] know the bytes. What the
-//! layout cannot express goes into a [trailer](mod@trailer) that Go readers ignore.
+//! layout cannot express goes into a [trailer] that Go readers ignore.
 //!
 //! Nothing here knows packets, sockets or tasks.
 
@@ -10,11 +10,13 @@ mod enumeration;
 mod error;
 mod kind;
 mod reader;
-mod trailer;
+pub mod trailer;
 mod well_known;
 mod writer;
 
 use bytes::Bytes;
+
+use self::trailer::Slots;
 
 pub use self::{
     enumeration::Enumeration,
@@ -47,12 +49,19 @@ pub enum Content<M> {
 }
 
 /// The bytes of a message.
+#[inline]
 pub fn encode<M: Message>(message: &M) -> Bytes {
     let mut size = Writer::new(Counter::default());
     size.root(message);
     let mut out = Writer::new(Vec::with_capacity(size.finish().len()));
     out.root(message);
-    out.finish().into()
+    out.finish().into_boxed_slice().into()
+}
+
+/// Appends the bytes of a message to a buffer, which can serve for many.
+#[inline]
+pub fn encode_to<M: Message>(message: &M, out: &mut Vec<u8>) {
+    Writer::new(out).root(message);
 }
 
 /// The bytes of the error alternative.
@@ -66,10 +75,20 @@ pub fn encode_error(text: &str) -> Bytes {
 /// fields are slices of `content`.
 pub fn decode<M: Message>(content: &Bytes) -> Result<Content<M>, DecodeError> {
     let mut input = Reader::new(content);
-    let first = input.root::<M>()?;
-    let Some(kept) = input.trailer() else { return Ok(first) };
-    // Rare: the message has something that only the trailer tells, so it is read again with the trailer at hand.
-    drop(first);
+    let first = input.root()?;
+    match input.trailer() {
+        None => Ok(first),
+        Some(kept) => {
+            drop(first);
+            decode_with_trailer(content, kept)
+        }
+    }
+}
+
+/// Rare: the message has something that only the trailer tells, so it is read again with the trailer at hand.
+#[cold]
+#[inline(never)]
+fn decode_with_trailer<M: Message>(content: &Bytes, kept: Slots) -> Result<Content<M>, DecodeError> {
     Reader::with_trailer(content, kept).root()
 }
 

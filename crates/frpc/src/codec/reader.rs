@@ -13,6 +13,8 @@ pub struct Reader<'a> {
     content: &'a Bytes,
     rest: &'a [u8],
     depth: u32,
+    /// Memory that absent messages in lists and maps have taken. Each is one byte of input.
+    absent_len: usize,
     slots: Slots,
 }
 
@@ -21,32 +23,32 @@ impl<'a> Reader<'a> {
     pub const DEPTH_MAX: u32 = 100;
 
     /// A reader at the start of a packet's content.
+    #[inline]
     pub fn new(content: &'a Bytes) -> Self {
         Self::with_trailer(content, Slots::default())
     }
 
+    #[inline]
     pub(super) fn with_trailer(content: &'a Bytes, slots: Slots) -> Self {
-        Self { content, rest: content, depth: 0, slots }
+        Self { content, rest: content, depth: 0, absent_len: 0, slots }
     }
 
     /// Reads a message at the root, where it may be absent or an error.
+    #[inline(always)] // Moving a small message from frame to frame takes longer than reading it.
     pub fn root<M: Message>(&mut self) -> Result<Content<M>> {
-        let read = |input: &mut Self| match input.rest.first() {
-            Some(&byte) if byte == Kind::Nil as u8 => {
-                input.skip(1);
-                Ok(Content::Message(M::default()))
-            }
-            Some(&byte) if byte == Kind::Error as u8 => {
-                input.skip(1);
-                input.string().map(Content::Error)
-            }
-            _ => input.message().map(Content::Message),
-        };
-        read(self).map_err(|error| error.in_message(M::NAME))
+        if self.rest.first() == Some(&(Kind::Error as u8)) {
+            return self.error_text().map(Content::Error).map_err(|error| error.in_message(M::NAME));
+        }
+        match self.message_or_default() {
+            Ok(message) => Ok(Content::Message(message)),
+            Err(error) => Err(error.in_message(M::NAME)),
+        }
     }
 
+    /// What follows the message, if it is a trailer with something in it.
+    #[inline]
     pub(super) fn trailer(&mut self) -> Option<Slots> {
-        Slots::read(self)
+        if self.rest.is_empty() { None } else { Slots::read(self) }
     }
 
     /// Reads a bool.
@@ -62,30 +64,26 @@ impl<'a> Reader<'a> {
     /// Reads a u32.
     #[inline]
     pub fn u32(&mut self) -> Result<u32> {
-        self.expect(Kind::U32)?;
-        self.varint::<5>(Kind::U32).map(low_half)
+        self.integer::<5>(Kind::U32).map(low_half)
     }
 
     /// Reads a u64.
     #[inline]
     pub fn u64(&mut self) -> Result<u64> {
-        self.expect(Kind::U64)?;
-        self.varint::<10>(Kind::U64)
+        self.integer::<10>(Kind::U64)
     }
 
     /// Reads an i32.
     #[inline]
     pub fn i32(&mut self) -> Result<i32> {
-        self.expect(Kind::I32)?;
-        let zigzag = low_half(self.varint::<5>(Kind::I32)?);
+        let zigzag = low_half(self.integer::<5>(Kind::I32)?);
         Ok((zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed())
     }
 
     /// Reads an i64.
     #[inline]
     pub fn i64(&mut self) -> Result<i64> {
-        self.expect(Kind::I64)?;
-        let zigzag = self.varint::<10>(Kind::I64)?;
+        let zigzag = self.integer::<10>(Kind::I64)?;
         Ok((zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed())
     }
 
@@ -104,11 +102,7 @@ impl<'a> Reader<'a> {
     /// Reads a string.
     #[inline]
     pub fn string(&mut self) -> Result<String> {
-        let bytes = self.with_len(Kind::String)?;
-        match simdutf8::basic::from_utf8(bytes) {
-            Ok(text) => Ok(text.to_owned()),
-            Err(_) => Err(DecodeErrorKind::InvalidUtf8.into()),
-        }
+        self.text().map(str::to_owned)
     }
 
     /// Reads bytes: a `Vec<u8>` is a copy, `Bytes` are a slice of the packet's content.
@@ -129,31 +123,28 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a message.
+    #[inline(always)] // As above.
     pub fn message<M: Message>(&mut self) -> Result<M> {
         self.kind_then::<1>(Kind::U8)?;
         if self.depth == Self::DEPTH_MAX {
             return Err(DecodeErrorKind::TooDeep { limit: Self::DEPTH_MAX }.into());
         }
         self.depth += 1;
-        let message = M::decode_fields(self)?;
+        let message = M::decode_fields(self);
         self.depth -= 1;
-        Ok(message)
+        message
     }
 
     /// Reads a message, or nil in its place.
     #[inline]
     pub fn message_or_nil<M: Message>(&mut self) -> Result<Option<M>> {
-        if self.rest.first() == Some(&(Kind::Nil as u8)) {
-            self.skip(1);
-            return Ok(None);
-        }
-        self.message().map(Some)
+        if self.skip_nil() { Ok(None) } else { self.message().map(Some) }
     }
 
     /// Reads an element of a list or map; nil stands for a default message there.
     #[inline]
     pub fn message_or_default<M: Message>(&mut self) -> Result<M> {
-        self.message_or_nil().map(Option::unwrap_or_default)
+        if self.skip_nil() { self.absent() } else { self.message() }
     }
 
     /// Reads a field that may be unset: a proto3 `optional`, or a member of a oneof.
@@ -188,8 +179,7 @@ impl<'a> Reader<'a> {
         mut read_value: impl FnMut(&mut Self) -> Result<V>,
     ) -> Result<C> {
         let mut entries = C::default();
-        if self.rest.first() == Some(&(Kind::Nil as u8)) {
-            self.skip(1);
+        if self.skip_nil() {
             return Ok(entries);
         }
         self.expect(Kind::Map)?;
@@ -219,6 +209,22 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
+    #[inline]
+    fn integer<const LEN_MAX: usize>(&mut self, kind: Kind) -> Result<u64> {
+        match self.rest {
+            [first, byte, rest @ ..] if *first == kind as u8 && *byte < 0x80 => {
+                self.rest = rest;
+                Ok((*byte).into())
+            }
+            _ => self.long_integer(kind, LEN_MAX),
+        }
+    }
+
+    fn long_integer(&mut self, kind: Kind, len_max: usize) -> Result<u64> {
+        self.expect(kind)?;
+        self.long_varint(kind, len_max)
+    }
+
     fn long_varint(&mut self, kind: Kind, len_max: usize) -> Result<u64> {
         let mut value = 0;
         for (place, &byte) in self.rest.iter().take(len_max).enumerate() {
@@ -230,6 +236,31 @@ impl<'a> Reader<'a> {
         }
         let is_cut = self.rest.len() < len_max;
         Err(if is_cut { DecodeErrorKind::Truncated } else { DecodeErrorKind::VarintTooLong { kind } }.into())
+    }
+
+    #[cold]
+    fn error_text(&mut self) -> Result<String> {
+        self.skip(1);
+        self.string()
+    }
+
+    /// A default message for a nil, while there are not too many.
+    fn absent<M: Message>(&mut self) -> Result<M> {
+        self.absent_len += size_of::<M>();
+        let limit = ABSENT_LEN_MIN + ABSENT_LEN_FACTOR * self.content.len();
+        if self.absent_len > limit {
+            return Err(DecodeErrorKind::TooManyAbsent { limit }.into());
+        }
+        Ok(M::default())
+    }
+
+    #[inline]
+    fn skip_nil(&mut self) -> bool {
+        let is_nil = self.rest.first() == Some(&(Kind::Nil as u8));
+        if is_nil {
+            self.skip(1);
+        }
+        is_nil
     }
 
     #[inline]
@@ -265,6 +296,11 @@ impl<'a> Reader<'a> {
         let (bytes, rest) = self.rest.split_first_chunk().ok_or(DecodeErrorKind::Truncated)?;
         self.rest = rest;
         Ok(*bytes)
+    }
+
+    fn text(&mut self) -> Result<&'a str> {
+        let bytes = self.with_len(Kind::String)?;
+        simdutf8::basic::from_utf8(bytes).map_err(|_| DecodeErrorKind::InvalidUtf8.into())
     }
 
     #[inline]
@@ -332,3 +368,6 @@ impl Blob for Bytes {
 const ELEMENT_LEN_MIN: usize = 1;
 /// The shortest key, two bytes, and a nil.
 const ENTRY_LEN_MIN: usize = 3;
+/// What absent messages may take in any case, and for each byte of input on top.
+const ABSENT_LEN_MIN: usize = 1 << 20;
+const ABSENT_LEN_FACTOR: usize = 16;

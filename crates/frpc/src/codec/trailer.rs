@@ -71,6 +71,7 @@ pub(super) enum Holds {
 
 impl Slots {
     /// Writing: counts a slot, and what it holds beyond the bytes.
+    #[inline]
     pub(super) fn count(&mut self, holds: Option<Holds>) {
         if let Some(holds) = holds {
             self.kept.push(Kept { slot: self.next, holds });
@@ -79,6 +80,7 @@ impl Slots {
     }
 
     /// Reading: counts a slot, and says what it holds beyond the bytes.
+    #[inline]
     pub(super) fn meet(&mut self) -> Option<Holds> {
         let slot = self.next;
         self.next += 1;
@@ -87,10 +89,13 @@ impl Slots {
         Some(kept.holds)
     }
 
+    /// Whether a trailer is needed.
+    #[inline]
+    pub(super) fn holds_any(&self) -> bool {
+        !self.kept.is_empty()
+    }
+
     pub(super) fn write<S: Sink>(&self, out: &mut Writer<S>) {
-        if self.kept.is_empty() {
-            return;
-        }
         out.put(&MARK);
         out.varint(self.kept.len() as u64);
         for kept in &self.kept {

@@ -18,6 +18,13 @@ impl Sink for Vec<u8> {
     }
 }
 
+impl Sink for &mut Vec<u8> {
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
 /// Counts bytes instead of keeping them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counter(usize);
@@ -50,18 +57,22 @@ pub struct Writer<S> {
 
 impl<S: Sink> Writer<S> {
     /// A writer at the start of a message.
+    #[inline]
     pub fn new(sink: S) -> Self {
         Self { sink, slots: Slots::default() }
     }
 
     /// Writes a message, and the trailer if it needs one.
+    #[inline]
     pub fn root<M: Message>(&mut self, message: &M) {
         self.message(message);
-        let slots = std::mem::take(&mut self.slots);
-        slots.write(self);
+        if self.slots.holds_any() {
+            self.trailer();
+        }
     }
 
     /// What was written.
+    #[inline]
     pub fn finish(self) -> S {
         self.sink
     }
@@ -238,6 +249,12 @@ impl<S: Sink> Writer<S> {
             self.len(bytes.len());
         }
         self.put(bytes);
+    }
+
+    #[cold]
+    fn trailer(&mut self) {
+        let slots = std::mem::take(&mut self.slots);
+        slots.write(self);
     }
 
     #[cold]

@@ -1,0 +1,54 @@
+//! The codec, through generated code: against the bytes of the Go implementation and against its own promises.
+
+mod errors;
+mod json;
+mod lossless;
+mod memory;
+mod polyglot;
+mod properties;
+mod slices;
+mod vectors;
+mod well_known;
+
+use std::fmt::Debug;
+
+use bytes::Bytes;
+use frpc::codec::{self, Content, Counter, DecodeError, Message, Writer};
+
+/// The bytes of a message, which are as many as were counted and hold all of it.
+fn round_trip<M: Message + PartialEq + Debug>(message: &M) -> Bytes {
+    let mut counter = Writer::new(Counter::default());
+    counter.root(message);
+    let bytes = codec::encode(message);
+    assert_eq!(counter.finish().len(), bytes.len(), "{message:?}");
+    assert_eq!(read::<M>(&bytes).as_ref(), Ok(message), "{}", hex(&bytes));
+    bytes
+}
+
+/// The bytes without the trailer, as a peer in Go writes them.
+fn plain<M: Message>(message: &M) -> Bytes {
+    let mut out = Writer::new(Vec::new());
+    out.message(message);
+    out.finish().into()
+}
+
+fn read<M: Message>(bytes: &Bytes) -> Result<M, DecodeError> {
+    codec::decode(bytes).map(|content| match content {
+        Content::Message(message) => message,
+        Content::Error(text) => panic!("an error instead of a message: {text}"),
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Bytes {
+    text.as_bytes()
+        .chunks(2)
+        .map(|digits| {
+            let digits = std::str::from_utf8(digits).expect("hexadecimal is ASCII");
+            u8::from_str_radix(digits, 16).expect("two digits for each byte")
+        })
+        .collect()
+}

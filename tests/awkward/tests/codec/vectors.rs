@@ -1,0 +1,158 @@
+//! Each case of `messages.json`.
+
+use std::fmt::Debug;
+
+use awkward::vectors::{
+    Choice, Empty, Enums, Leaf, MapKeys, MapValues, Number, Ordering, Outer, Range, Repeated, Scalars, Text, Total,
+    Tree, Wrapper,
+    outer::{Middle, middle::Inner},
+};
+use bytes::Bytes;
+use frpc::codec::{self, Content, Message};
+use serde_json::Value;
+
+use crate::{json::FromJson, plain, read, round_trip, unhex};
+
+/// Calls a function for the message with this name.
+macro_rules! for_message {
+    ($name:expr, $function:ident($($argument:expr),*)) => {
+        match $name {
+            "vectors.Choice" => $function::<Choice>($($argument),*),
+            "vectors.Empty" => $function::<Empty>($($argument),*),
+            "vectors.Enums" => $function::<Enums>($($argument),*),
+            "vectors.Leaf" => $function::<Leaf>($($argument),*),
+            "vectors.MapKeys" => $function::<MapKeys>($($argument),*),
+            "vectors.MapValues" => $function::<MapValues>($($argument),*),
+            "vectors.Number" => $function::<Number>($($argument),*),
+            "vectors.Ordering" => $function::<Ordering>($($argument),*),
+            "vectors.Outer" => $function::<Outer>($($argument),*),
+            "vectors.Outer.Middle" => $function::<Middle>($($argument),*),
+            "vectors.Outer.Middle.Inner" => $function::<Inner>($($argument),*),
+            "vectors.Range" => $function::<Range>($($argument),*),
+            "vectors.Repeated" => $function::<Repeated>($($argument),*),
+            "vectors.Scalars" => $function::<Scalars>($($argument),*),
+            "vectors.Text" => $function::<Text>($($argument),*),
+            "vectors.Total" => $function::<Total>($($argument),*),
+            "vectors.Tree" => $function::<Tree>($($argument),*),
+            "vectors.Wrapper" => $function::<Wrapper>($($argument),*),
+            name => panic!("the vectors have a new message: {name}"),
+        }
+    };
+}
+
+#[test]
+fn messages_become_the_bytes_of_go_and_back() {
+    let cases = cases("encode");
+    assert_eq!(cases.len(), 51);
+    for case in &cases {
+        for_message!(text(case, "message"), check_encode(case));
+    }
+}
+
+fn check_encode<M: Message + FromJson + PartialEq + Debug>(case: &Value) {
+    let (name, bytes) = (text(case, "name"), unhex(text(case, "hex")));
+    let message = M::from_json(&case["json"]);
+    assert_eq!(read::<M>(&bytes).as_ref(), Ok(&message), "{name}");
+    let written = round_trip(&message);
+    assert_eq!(written, plain(&message), "{name}: Go's messages need no trailer");
+    // Structs of prost hold the number, which an alias shares with the first of its name.
+    if name != "enums_alias_second_name" {
+        assert_eq!(written, bytes, "{name}");
+    }
+}
+
+#[test]
+fn bytes_are_taken_and_refused_as_the_vectors_say() {
+    let cases = cases("decode");
+    assert_eq!(cases.len(), 45);
+    for case in &cases {
+        for_message!(text(case, "message"), check_decode(case));
+    }
+}
+
+fn check_decode<M: Message + FromJson + PartialEq + Debug>(case: &Value) {
+    let (name, bytes) = (text(case, "name"), unhex(text(case, "hex")));
+    let decoded = codec::decode::<M>(&bytes);
+    match (text(case, "expect"), &decoded) {
+        ("accept", Ok(_)) | ("either", Ok(_)) => {}
+        ("reject", Err(_)) | ("either", Err(_)) => return,
+        (expected, _) => panic!("{name}: {expected}, not {decoded:?}"),
+    }
+    if let Some(json) = case.get("json") {
+        let expected = match case.get("error") {
+            Some(text) => Content::Error(String::from_json(text)),
+            None => Content::Message(M::from_json(json)),
+        };
+        assert_eq!(decoded, Ok(expected), "{name}");
+    }
+}
+
+#[test]
+fn where_either_is_right_we_are_strict_except_about_values_that_go_keeps() {
+    let accepted: Vec<_> = cases("decode")
+        .iter()
+        .filter(|case| text(case, "expect") == "either")
+        .filter(|case| for_message!(text(case, "message"), is_accepted(case)))
+        .map(|case| text(case, "name").to_owned())
+        .collect();
+    assert_eq!(accepted, ["varint_excess_bits", "enum_out_of_range"]);
+}
+
+fn is_accepted<M: Message>(case: &Value) -> bool {
+    codec::decode::<M>(&unhex(text(case, "hex"))).is_ok()
+}
+
+#[test]
+fn unknown_positions_of_go_come_back_to_it() {
+    let bytes = unhex("08000a630a630a630a63020c0a0a010c020a63");
+    let enums: Enums = read(&bytes).expect("accepted");
+    assert_eq!(enums.color, 99);
+    assert_eq!(codec::encode(&enums), bytes);
+    // One more value than we know of, and its position is the number of another one.
+    let bytes = unhex("08000a000a0a0a000a07020c0a0a00");
+    let enums: Enums = read(&bytes).expect("accepted");
+    assert_eq!(codec::encode(&enums), bytes);
+    assert_ne!((enums.sparse, enums.level), (10, 7));
+}
+
+#[test]
+fn no_message_is_complete_before_its_last_byte() {
+    for case in &cases("encode") {
+        for_message!(text(case, "message"), check_prefixes(case));
+    }
+}
+
+fn check_prefixes<M: Message + Debug>(case: &Value) {
+    let bytes = unhex(text(case, "hex"));
+    for len in 0..bytes.len() {
+        let decoded = codec::decode::<M>(&bytes.slice(..len));
+        assert!(decoded.is_err(), "{}, {len} bytes: {decoded:?}", text(case, "name"));
+    }
+}
+
+#[test]
+fn what_follows_a_message_changes_nothing() {
+    for case in &cases("encode") {
+        for_message!(text(case, "message"), check_followed(case));
+    }
+}
+
+fn check_followed<M: Message + PartialEq + Debug>(case: &Value) {
+    let bytes = unhex(text(case, "hex"));
+    // The last ones begin like a trailer; none of them is one that says something about this message.
+    let followers =
+        ["00", "deadbeef", "1f", "1f01", "1f0101", "1f01ffffffffffffffffffff7f", "1f010000", "1f0101ff7f00"];
+    for follower in followers {
+        let followed: Bytes = [bytes.clone(), unhex(follower)].concat().into();
+        assert_eq!(read::<M>(&followed), read(&bytes), "{} and {follower}", text(case, "name"));
+    }
+}
+
+fn cases(direction: &str) -> Vec<Value> {
+    let file: Value = serde_json::from_str(include_str!("../../../vectors/messages.json")).expect("JSON");
+    file[direction].as_array().expect("a list of cases").clone()
+}
+
+fn text<'a>(case: &'a Value, name: &str) -> &'a str {
+    case[name].as_str().unwrap_or_else(|| panic!("{case} has no {name}"))
+}
