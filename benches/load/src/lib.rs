@@ -4,12 +4,14 @@
 //! [`Window`]; together they become one [`Report`], a line of JSON.
 
 mod args;
+mod contents;
 pub mod process;
 mod recorder;
 mod report;
 mod window;
 
 pub use args::{Args, parse_addr};
+pub use contents::Contents;
 pub use pico_args::{Arguments, Error as ArgsError};
 pub use recorder::Recorder;
 pub use report::Report;

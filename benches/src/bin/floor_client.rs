@@ -2,11 +2,10 @@
 
 use std::error::Error;
 use std::io;
-use std::sync::Arc;
 use std::time::Instant;
 
 use benches::{CONTENT_LEN_MAX, Frame, Inbox};
-use load::{Args, Arguments, Recorder, Report, Window, process};
+use load::{Args, Arguments, Contents, Recorder, Report, Window, process};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::runtime::Builder;
@@ -128,37 +127,5 @@ impl Connection {
     }
 }
 
-/// Contents that differ by connection and id: slices of one pattern, each shifted by a byte.
-#[derive(Clone)]
-struct Contents {
-    pattern: Arc<[u8]>,
-    first_shift: usize,
-    len: usize,
-}
-
-impl Contents {
-    fn new(len: usize) -> Self {
-        let mut state = 0x9e37_79b9_u32;
-        let next_byte = || {
-            state ^= state << 13;
-            state ^= state >> 17;
-            state ^= state << 5;
-            state.to_le_bytes()[0]
-        };
-        let pattern = std::iter::repeat_with(next_byte).take(len + SHIFTS).collect();
-        Self { pattern, first_shift: 0, len }
-    }
-
-    fn starting_at(&self, first_shift: usize) -> Self {
-        Self { first_shift, ..self.clone() }
-    }
-
-    fn of(&self, id: u16) -> &[u8] {
-        let shift = (self.first_shift + usize::from(id)) % SHIFTS;
-        &self.pattern[shift..shift + self.len]
-    }
-}
-
 const OPERATION: u16 = 20;
-const SHIFTS: usize = 4096;
 const IN_FLIGHT_LEN_MAX: usize = 2 << 20;

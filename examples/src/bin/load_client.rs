@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use frisbee::{Client, Config, Connection, Operation, Outcome, Packet, Router};
-use load::{Args, Arguments, Recorder, Report, Window, process};
+use load::{Args, Arguments, Contents, Recorder, Report, Window, process};
 use tokio::{sync::Notify, time::timeout_at};
 
 const ECHO: Operation = Operation::new(20).unwrap();
@@ -32,9 +32,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
 async fn run(args: &Args) -> Result<Report, Box<dyn Error>> {
     let connecting = Instant::now();
     let config = Config { outbox_len_max: usize::MAX, ..Config::default() };
+    let contents = Contents::new(args.size);
     let mut workers = Vec::with_capacity(args.clients);
     for number in 0..args.clients {
-        let worker = Arc::new(Worker::new(number, args));
+        let contents = contents.starting_at(number * usize::from(args.concurrent));
+        let worker = Arc::new(Worker { contents, calls: Mutex::default(), done: Notify::new() });
         let connection = Client::new(worker.clone()).config(config.clone()).connect(args.addr).await?;
         workers.push((worker, connection));
     }
@@ -43,7 +45,7 @@ async fn run(args: &Args) -> Result<Report, Box<dyn Error>> {
     let window = Window::after(args.warmup, args.seconds);
     let cpu = process::watch_cpu(window);
     for (worker, connection) in &workers {
-        worker.start(connection, window)?;
+        worker.start(connection, args.concurrent, window)?;
     }
     let mut recorders = Vec::with_capacity(workers.len());
     for (worker, _connection) in &workers {
@@ -55,7 +57,7 @@ async fn run(args: &Args) -> Result<Report, Box<dyn Error>> {
 
 /// One connection's requests. Each reply is answered by the next request.
 struct Worker {
-    contents: Vec<Bytes>,
+    contents: Contents,
     calls: Mutex<Option<Calls>>,
     done: Notify,
 }
@@ -68,20 +70,12 @@ struct Calls {
 }
 
 impl Worker {
-    fn new(number: usize, args: &Args) -> Self {
-        let content = |id: u16| {
-            let byte = |place: usize| (place * 31 + number * 7 + usize::from(id)).to_le_bytes()[0];
-            (0..args.size).map(byte).collect()
-        };
-        Self { contents: (0..args.concurrent).map(content).collect(), calls: Mutex::default(), done: Notify::new() }
-    }
-
-    fn start(&self, connection: &Connection, window: Window) -> Result<(), frisbee::SendError> {
+    fn start(&self, connection: &Connection, concurrent: u16, window: Window) -> Result<(), frisbee::SendError> {
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
-        let in_flight = vec![Some(Instant::now()); self.contents.len()];
+        let in_flight = vec![Some(Instant::now()); concurrent.into()];
         *calls = Some(Calls { window, recorder: Recorder::new(window), in_flight });
-        for (id, content) in (0..).zip(&self.contents) {
-            connection.try_send(Packet::new(id, ECHO, content.clone()))?;
+        for id in 0..concurrent {
+            connection.try_send(Packet::new(id, ECHO, Bytes::copy_from_slice(self.contents.of(id))))?;
         }
         Ok(())
     }
@@ -100,12 +94,11 @@ impl Worker {
         let now = Instant::now();
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(calls) = calls.as_mut() else { return Outcome::Nothing };
-        let expected = self.contents.get(usize::from(packet.id));
         let Some(sent) = calls.in_flight.get_mut(usize::from(packet.id)).and_then(Option::take) else {
             calls.recorder.fail(format!("an answer to id {}, which is not in flight", packet.id));
             return Outcome::Nothing;
         };
-        if expected != Some(&packet.content) || packet.operation != ECHO {
+        if packet.content != self.contents.of(packet.id) || packet.operation != ECHO {
             calls.recorder.fail(format!("a wrong answer to id {}", packet.id));
         }
         calls.recorder.complete(sent, now);

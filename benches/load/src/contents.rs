@@ -1,0 +1,38 @@
+use std::sync::Arc;
+
+/// Contents that differ by connection and id: slices of one pattern, each shifted by a byte.
+#[derive(Clone, Debug)]
+pub struct Contents {
+    pattern: Arc<[u8]>,
+    first_shift: usize,
+    len: usize,
+}
+
+impl Contents {
+    /// Contents of this length.
+    pub fn new(len: usize) -> Self {
+        let mut state = 0x9e37_79b9_u32;
+        let next_byte = || {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            state.to_le_bytes()[0]
+        };
+        let pattern = std::iter::repeat_with(next_byte).take(len + SHIFTS).collect();
+        Self { pattern, first_shift: 0, len }
+    }
+
+    /// The contents of a connection whose first one is shifted by so much.
+    #[must_use]
+    pub fn starting_at(&self, first_shift: usize) -> Self {
+        Self { first_shift, ..self.clone() }
+    }
+
+    /// The content of the request with this id.
+    pub fn of(&self, id: u16) -> &[u8] {
+        let shift = (self.first_shift + usize::from(id)) % SHIFTS;
+        &self.pattern[shift..shift + self.len]
+    }
+}
+
+const SHIFTS: usize = 4096;
