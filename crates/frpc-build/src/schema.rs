@@ -161,7 +161,7 @@ impl Schema {
 
 impl Shape {
     /// Whether the field holds one message and not many.
-    pub(crate) fn has_single_message(&self) -> bool {
+    fn has_single_message(&self) -> bool {
         let (Self::Always(of) | Self::Optional(of) | Self::Member(_, of)) = self else { return false };
         matches!(of, Type::Message(_))
     }

@@ -24,8 +24,8 @@ pub(super) fn message(declared: &Message, package: &Package, names: &Names) -> T
     let name = short_name(&declared.full_name, &package.name);
     let allow_deprecated =
         declared.fields.iter().any(|field| field.is_deprecated).then(|| quote! { #[allow(deprecated)] });
-    // A field may be boxed or not; `into` fits both.
-    let has_into = declared.fields.iter().any(|field| field.shape.has_single_message());
+    // A required field may be boxed or not; `into` fits both.
+    let has_into = declared.fields.iter().any(|field| matches!(field.shape, Shape::Always(Type::Message(_))));
     let allow_into = has_into.then(|| quote! { #[allow(clippy::useless_conversion)] });
     let codec = Codec { message: declared, package, names };
     let (out, writes) = codec.writes();
@@ -180,7 +180,7 @@ impl Codec<'_> {
             }
             Shape::Optional(Type::Message(of)) | Shape::Member(_, Type::Message(of)) => {
                 let (of, name) = (self.path(of), &field.name);
-                return quote! { input.message_or_nil::<#of>().at(#name)?.map(::core::convert::Into::into) };
+                return quote! { input.message_or_nil::<#of, _>().at(#name)? };
             }
             Shape::Always(of) => self.read_value(of),
             Shape::Optional(of) | Shape::Member(_, of) => {

@@ -135,10 +135,10 @@ impl<'a> Reader<'a> {
         message
     }
 
-    /// Reads a message, or nil in its place.
+    /// Reads a message, boxed or not, or nil in its place.
     #[inline]
-    pub fn message_or_nil<M: Message>(&mut self) -> Result<Option<M>> {
-        if self.skip_nil() { Ok(None) } else { self.message().map(Some) }
+    pub fn message_or_nil<M: Message, B: From<M>>(&mut self) -> Result<Option<B>> {
+        if self.skip_nil() { Ok(None) } else { self.message::<M>().map(|message| Some(message.into())) }
     }
 
     /// Reads an element of a list or map; nil stands for a default message there.

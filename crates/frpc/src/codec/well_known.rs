@@ -155,8 +155,8 @@ impl Message for Value {
         let number_value = input.optional(Reader::f64).at("number_value")?;
         let string_value = input.optional(Reader::string).at("string_value")?;
         let bool_value = input.optional(Reader::bool).at("bool_value")?;
-        let struct_value = input.message_or_nil().at("struct_value")?;
-        let list_value = input.message_or_nil().at("list_value")?;
+        let struct_value = input.message_or_nil::<Struct, _>().at("struct_value")?;
+        let list_value = input.message_or_nil::<ListValue, _>().at("list_value")?;
         let kind = null_value
             .map(value::Kind::NullValue)
             .or(number_value.map(NumberValue))

@@ -139,7 +139,6 @@ impl ::frpc::codec::Message for Nothing {
     }
 }
 
-#[allow(clippy::useless_conversion)]
 impl ::frpc::codec::Message for Ordering {
     const NAME: &'static str = "Ordering";
 
@@ -182,10 +181,7 @@ impl ::frpc::codec::Message for Ordering {
             second_list: input
                 .list(::frpc::codec::Kind::Any, |input| input.message_or_default())
                 .at("second_list")?,
-            first_message: input
-                .message_or_nil::<Leaf>()
-                .at("first_message")?
-                .map(::core::convert::Into::into),
+            first_message: input.message_or_nil::<Leaf, _>().at("first_message")?,
             first_map: input
                 .map(
                     (::frpc::codec::Kind::String, ::frpc::codec::Kind::I32),
@@ -204,7 +200,6 @@ impl ::frpc::codec::Message for Ordering {
     }
 }
 
-#[allow(clippy::useless_conversion)]
 impl ::frpc::codec::Message for Leaf {
     const NAME: &'static str = "Leaf";
 
@@ -219,16 +214,12 @@ impl ::frpc::codec::Message for Leaf {
         use ::frpc::codec::At as _;
         Ok(Self {
             label: input.string().at("label")?,
-            child: input
-                .message_or_nil::<Leaf>()
-                .at("child")?
-                .map(::core::convert::Into::into),
+            child: input.message_or_nil::<Leaf, _>().at("child")?,
         })
     }
 }
 
 #[allow(deprecated)]
-#[allow(clippy::useless_conversion)]
 impl ::frpc::codec::Message for Choice {
     const NAME: &'static str = "Choice";
 
@@ -279,10 +270,7 @@ impl ::frpc::codec::Message for Choice {
         let inner = input
             .list(::frpc::codec::Kind::Any, |input| input.message_or_default())
             .at("inner")?;
-        let leaf = input
-            .message_or_nil::<Leaf>()
-            .at("leaf")?
-            .map(::core::convert::Into::into);
+        let leaf = input.message_or_nil::<Leaf, _>().at("leaf")?;
         Ok(Self {
             before,
             favourite,

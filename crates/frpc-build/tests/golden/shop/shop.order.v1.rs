@@ -17,7 +17,6 @@ pub struct Order {
     pub units: ::core::option::Option<super::super::super::Units>,
 }
 
-#[allow(clippy::useless_conversion)]
 impl ::frpc::codec::Message for Order {
     const NAME: &'static str = "Order";
 
@@ -41,17 +40,12 @@ impl ::frpc::codec::Message for Order {
                 .list(::frpc::codec::Kind::Any, |input| input.message_or_default())
                 .at("items")?,
             placed_at: input
-                .message_or_nil::<::frpc::prost_types::Timestamp>()
-                .at("placed_at")?
-                .map(::core::convert::Into::into),
+                .message_or_nil::<::frpc::prost_types::Timestamp, _>()
+                .at("placed_at")?,
             note: input
-                .message_or_nil::<::frpc::prost::alloc::string::String>()
-                .at("note")?
-                .map(::core::convert::Into::into),
-            units: input
-                .message_or_nil::<super::super::super::Units>()
-                .at("units")?
-                .map(::core::convert::Into::into),
+                .message_or_nil::<::frpc::prost::alloc::string::String, _>()
+                .at("note")?,
+            units: input.message_or_nil::<super::super::super::Units, _>().at("units")?,
         })
     }
 }
