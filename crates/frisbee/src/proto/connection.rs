@@ -318,6 +318,11 @@ impl Connection {
         self.decoder.content_len()
     }
 
+    /// The length of the packet at the front of `bytes`, header included, if it is the next and its header is whole.
+    pub fn announced_len(&self, bytes: &[u8]) -> Option<usize> {
+        self.decoder.announced_len(bytes)
+    }
+
     /// Puts back into `inbox` what was taken off it for `packets`, which no handler got, and for one that is not
     /// complete.
     pub fn undo_input(&mut self, packets: impl IntoIterator<Item = Packet>, inbox: &mut BytesMut) {

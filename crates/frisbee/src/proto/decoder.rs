@@ -89,6 +89,13 @@ impl Decoder {
         }
     }
 
+    /// The length of the packet at the front of `bytes`, header included, if it is the next and its header is whole.
+    pub fn announced_len(&self, bytes: &[u8]) -> Option<usize> {
+        let (State::Head, Some(format)) = (&self.state, self.format) else { return None };
+        let header = Header::decode(format, bytes).ok()??;
+        Some(format.header_len() + header.len as usize)
+    }
+
     /// Puts back the header of a content under way: what the front of `inbox` looked like before it was read.
     pub fn undo(&mut self, inbox: &mut BytesMut) {
         if let (State::Content(header), Some(format)) = (&self.state, self.format) {

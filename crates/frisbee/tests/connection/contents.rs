@@ -72,3 +72,57 @@ fn contents_that_are_not_kept_leave_their_buffers_to_the_next() {
         assert!(connection.is_open(), "{:?}", connection.close_reason());
     });
 }
+
+/// Compares each content; hands the connection over when asked to.
+struct Checking(tokio::sync::mpsc::UnboundedSender<frisbee::Raw>);
+
+const TAKE_OVER: u16 = 21;
+
+impl Router for Checking {
+    async fn route(&self, packet: Packet, connection: &Connection) -> Outcome {
+        if packet.operation.number() == TAKE_OVER {
+            self.0.send(connection.takeover().await.unwrap()).unwrap();
+            return Outcome::Nothing;
+        }
+        let number = usize::from(packet.id);
+        assert!(packet.content == content(number, packet.content.len()), "content {number}");
+        Outcome::Nothing
+    }
+}
+
+/// After a large packet the next is read boldly: whatever comes instead of another large one has to arrive as well.
+#[test]
+fn what_comes_in_one_write_after_a_large_content_arrives_whole() {
+    const SMALL: [usize; 4] = [0, 5, 700, 3_000];
+    let large = [200_000, 200_000, 199_000, 20_000, 16_380, 300_000];
+    let mut writes: Vec<Vec<usize>> = large.iter().map(|len| vec![*len]).collect();
+    for len in large {
+        writes.push([200_000].into_iter().chain(SMALL.into_iter().cycle().take(300)).collect());
+        writes.push(SMALL.into_iter().cycle().take(200).chain([len]).collect());
+        writes.push([len].into_iter().chain(SMALL).collect());
+    }
+    virtually(async {
+        let (raws, mut taken) = tokio::sync::mpsc::unbounded_channel();
+        let server = server(Checking(raws)).without_listener();
+        let mut peer = Peer::with_buffer(&server, 1 << 22);
+        let mut id = 0;
+        for lens in &writes {
+            let frames = lens.iter().map(|len| {
+                id += 1;
+                frame(id, 20, &content(id.into(), *len))
+            });
+            peer.say(frames.collect::<Vec<_>>().concat()).await;
+            settled().await;
+        }
+        let packets: usize = writes.iter().map(Vec::len).sum();
+        assert_eq!(server.metrics().counters.packets_in, packets as u64);
+        assert_eq!(server.connections().len(), 1, "nothing panicked");
+
+        let rest = content(1, 100_000);
+        peer.say([frame(0, TAKE_OVER, b""), rest.clone()].concat()).await;
+        let mut raw = taken.recv().await.unwrap();
+        let mut unread = vec![0; rest.len()];
+        tokio::io::AsyncReadExt::read_exact(&mut raw, &mut unread).await.unwrap();
+        assert!(unread == rest, "every byte behind the last packet comes back");
+    });
+}

@@ -15,6 +15,7 @@ use bytes::{BufMut, BytesMut};
 use tokio_util::io::poll_read_buf;
 
 use super::Wire;
+use crate::proto::HeaderFormat;
 
 /// The bytes of one connection that were read and not consumed.
 #[derive(Default)]
@@ -25,25 +26,51 @@ pub(super) struct Inbox {
     /// The last buffer of a large content, kept because the next may be as large.
     large: BytesMut,
     large_is_idle: bool,
-    /// Whether the last content was large. The next one may be: only its header is read into a chunk then, and nothing
-    /// has to be copied out of it.
-    expects_large: bool,
+    /// The length of the last packet with a large content, if nothing came since. The next may be as long: it is read
+    /// at once into the buffer of the last, if nobody holds that any more.
+    expected_len: usize,
+    /// What was read behind a packet into its large buffer, to be copied out of it piece by piece.
+    surplus: BytesMut,
 }
 
 impl Inbox {
     /// Reads once. `content_len` is the length of the content whose first part is here, if there is one.
+    /// `announced_len` tells the length of the packet at the front of some bytes, if it can be told.
     pub(super) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
         wire: &mut Wire,
         content_len: usize,
+        announced_len: impl FnOnce(&[u8]) -> Option<usize>,
     ) -> Poll<io::Result<usize>> {
+        if self.prepare_for_another_large(content_len) {
+            let room = self.expected_len + OVERREAD_LEN;
+            let read = poll_read_buf(Pin::new(wire), cx, &mut (&mut self.bytes).limit(room));
+            self.sort_out_large(announced_len(&self.bytes));
+            if self.is_large || self.surplus.is_empty() {
+                return read.map_ok(|len| len - self.surplus.len());
+            }
+        }
         let room = if content_len > CHUNK_LEN { self.large_room(content_len) } else { self.chunk_room(content_len) };
+        if !self.surplus.is_empty() {
+            let len = room.min(self.surplus.len());
+            self.bytes.extend_from_slice(&self.surplus.split_to(len));
+            if self.surplus.is_empty() {
+                self.surplus = BytesMut::new();
+            }
+            return Poll::Ready(Ok(len));
+        }
         let read = poll_read_buf(Pin::new(wire), cx, &mut (&mut self.bytes).limit(room));
         if read.is_pending() {
             self.pass_on();
         }
         read
+    }
+
+    /// Everything that was read and not consumed.
+    pub(super) fn into_bytes(mut self) -> BytesMut {
+        self.bytes.extend_from_slice(&self.surplus);
+        self.bytes
     }
 
     /// Lets go of a large buffer that was not used since this was called last.
@@ -54,13 +81,45 @@ impl Inbox {
         self.large_is_idle = true;
     }
 
-    fn chunk_room(&mut self, content_len: usize) -> usize {
+    /// Between packets, after a large one: makes its buffer ready for one that is as long.
+    fn prepare_for_another_large(&mut self, content_len: usize) -> bool {
+        if self.expected_len == 0 || content_len > 0 || !self.surplus.is_empty() {
+            return false;
+        }
+        self.leave_large();
+        if !self.bytes.is_empty() || !self.large.try_reclaim(self.expected_len + OVERREAD_LEN) {
+            return false;
+        }
+        self.bytes = std::mem::take(&mut self.large);
+        true
+    }
+
+    /// Keeps one large packet in the large buffer, and nothing else: what is behind it, or is no large packet, goes.
+    fn sort_out_large(&mut self, announced_len: Option<usize>) {
+        let keeps_len = announced_len.filter(|len| *len > CHUNK_LEN).unwrap_or(0);
+        if keeps_len < self.bytes.len() {
+            self.surplus = self.bytes.split_off(keeps_len);
+        }
+        if keeps_len > 0 {
+            self.expected_len = keeps_len;
+            self.is_large = true;
+            self.large_is_idle = false;
+        } else {
+            self.large = std::mem::take(&mut self.bytes);
+        }
+    }
+
+    fn leave_large(&mut self) {
         if self.is_large {
             let rest = BytesMut::from(&self.bytes[..]);
             self.large = std::mem::replace(&mut self.bytes, rest);
             self.large.clear();
             self.is_large = false;
         }
+    }
+
+    fn chunk_room(&mut self, content_len: usize) -> usize {
+        self.leave_large();
         let missing = content_len.saturating_sub(self.bytes.len());
         let wanted = missing.max(READ_LEN_MIN.min(CHUNK_LEN - self.bytes.len().min(CHUNK_LEN)));
         if self.bytes.capacity() - self.bytes.len() < wanted && !self.bytes.try_reclaim(wanted) {
@@ -69,7 +128,7 @@ impl Inbox {
             chunk.reserve(wanted);
             self.bytes = chunk;
         }
-        if std::mem::take(&mut self.expects_large) {
+        if std::mem::take(&mut self.expected_len) > 0 {
             return missing.max(HEADER_READ_LEN);
         }
         self.bytes.capacity() - self.bytes.len()
@@ -77,7 +136,7 @@ impl Inbox {
 
     fn large_room(&mut self, content_len: usize) -> usize {
         self.large_is_idle = false;
-        self.expects_large = true;
+        self.expected_len = HEADER_LEN_MAX + content_len;
         let here = self.bytes.len();
         if !self.is_large {
             let mut large = std::mem::take(&mut self.large);
@@ -129,3 +188,4 @@ const KEEP_LEN_MAX: usize = 1024;
 const OVERREAD_LEN: usize = 8;
 /// Room for a header and some small packets.
 const HEADER_READ_LEN: usize = 512;
+const HEADER_LEN_MAX: usize = HeaderFormat::Magic10.header_len();

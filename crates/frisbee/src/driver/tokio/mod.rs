@@ -268,7 +268,10 @@ impl<'a> Driver<'a> {
         // What was left undecoded for want of room goes first.
         let mut is_busy = !self.inbox.bytes.is_empty() && self.handle_input(cx, now, 0, handlers);
         let Some(content_len) = self.may_read(now) else { return is_busy };
-        match self.inbox.poll_read(cx, &mut self.wire, content_len) {
+        match self
+            .inbox
+            .poll_read(cx, &mut self.wire, content_len, |bytes| self.shared.core().proto.announced_len(bytes))
+        {
             Poll::Ready(Ok(0)) => {
                 self.end = Some(End::Closed);
                 self.shared.core().proto.set_reading(now.into_std(), false);
@@ -461,14 +464,14 @@ impl<'a> Driver<'a> {
         // A failure shows up again as soon as the new owner uses the stream.
         let _ = timeout(limit, self.wire.flush()).await;
         let mut core = self.shared.core();
-        core.proto.undo_input(self.backlog.drain(..), &mut self.inbox.bytes);
+        let mut unread = self.inbox.into_bytes();
+        core.proto.undo_input(self.backlog.drain(..), &mut unread);
         let Some(taker) = core.taker.take() else { return };
         let format = core.proto.format().unwrap_or(HeaderFormat::Magic10);
         drop(core);
-        let unread = self.inbox.bytes.freeze();
         let (local, peer) = self.shared.addresses();
         // A taker that went away has given up the connection.
-        let _ = taker.send(Raw::new(self.wire, unread, format, local.clone(), peer.clone()));
+        let _ = taker.send(Raw::new(self.wire, unread.freeze(), format, local.clone(), peer.clone()));
     }
 }
 
