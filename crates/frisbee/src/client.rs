@@ -57,6 +57,20 @@ impl<R: Router> Client<R> {
         }
     }
 
+    /// A client with the same settings and another router.
+    pub fn with_router<T: Router>(&self, router: T) -> Client<T> {
+        Client {
+            router: Arc::new(router),
+            config: self.config.clone(),
+            dispatch: self.dispatch,
+            sockets: self.sockets.clone(),
+            timeout: self.timeout,
+            attempts: self.attempts,
+            pause: self.pause,
+            secure: self.secure.clone(),
+        }
+    }
+
     /// The limits and timers of the connection.
     pub fn config(self, config: Config) -> Self {
         Self { config: Arc::new(config), ..self }

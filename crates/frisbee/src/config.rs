@@ -35,9 +35,14 @@ pub struct Config {
     /// Streams of this connection that may exist at once, ended ones that are still held included. Default 1024. A
     /// peer that opens more finds them closed at once.
     pub streams_max: usize,
-    /// Bytes that may wait in one stream to be read, 64 counted on top of each packet. Default 1 MiB. A stream that
-    /// goes over it is closed, because the wire has no way to slow down one stream. A single packet always fits.
+    /// Bytes that may wait in one stream to be read, 64 counted on top of each packet. Default 1 MiB. A single packet
+    /// always fits. The wire has no way to slow down one stream, so a stream that goes over it holds up reading from the
+    /// connection, for [`Config::stream_stall_max`] at most.
     pub stream_queue_len_max: usize,
+    /// How long a stream may hold up the connection until half of what waits in it is read. Default 100 ms; then it is
+    /// closed with [`StreamEnd::Overflow`](crate::StreamEnd::Overflow). Longer spares streams with slow readers at the
+    /// cost of everything else on the connection, zero the reverse.
+    pub stream_stall_max: Duration,
     /// Streams opened by the peer that may wait for [`accept_stream`]. Default 0: a new stream is refused, as the Go
     /// implementation does without a stream handler.
     ///
@@ -72,6 +77,7 @@ impl Default for Config {
             handlers_max: 1024,
             streams_max: 1024,
             stream_queue_len_max: 1024 * 1024,
+            stream_stall_max: Duration::from_millis(100),
             accept_backlog: 0,
             control_burst: 1000,
             ping_interval: Some(Duration::from_millis(500)),

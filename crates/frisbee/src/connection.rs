@@ -4,20 +4,20 @@ use std::{
     any::{Any, TypeId},
     collections::{HashMap, VecDeque},
     fmt,
-    future::{Future, poll_fn},
+    future::Future,
     hash::{Hash, Hasher},
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Poll, Waker},
+    task::{Context, Poll, Waker},
     time::Instant,
 };
 
-use bytes::Buf as _;
+use bytes::{Buf as _, Bytes};
 use tokio::sync::{Notify, oneshot};
 
 use crate::{
     Address, CloseReason, Config, Packet, Raw, SendError, Stream,
-    proto::{self, OpenError, StreamKey, Transmit},
+    proto::{self, OpenError, StreamEnd, StreamKey, Transmit},
     secure::Identity,
 };
 
@@ -37,13 +37,20 @@ impl Connection {
     /// # Cancel safety
     ///
     /// A dropped call has sent the packet whole or not at all.
-    pub async fn send(&self, packet: Packet) -> Result<(), SendError> {
-        self.when_not_full(|core| core.proto.send(packet.clone())).await
+    pub async fn send(&self, packet: Packet) -> Result<Sent, SendError> {
+        let mut packet = Some(packet);
+        self.when_not_full(|core| core.send(packet.take().expect("a packet is pushed once"))).await
     }
 
     /// Sends a packet unless the outbox is full.
-    pub fn try_send(&self, packet: Packet) -> Result<(), SendError> {
-        self.shared.try_push(|core| core.proto.send(packet))
+    pub fn try_send(&self, packet: Packet) -> Result<Sent, SendError> {
+        self.shared.try_push(|core| core.send(packet))
+    }
+
+    /// Whether the peer may have got a packet, or a part of it: whether it was given to the socket. Stays true to what
+    /// happened when the connection has ended.
+    pub fn may_have_left(&self, sent: Sent) -> bool {
+        self.shared.core().proto.attempted() >= sent.0
     }
 
     /// Waits until the socket has taken everything sent before.
@@ -118,6 +125,18 @@ impl Connection {
     /// The value of this type that was attached.
     pub fn state<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         self.shared.core().states.iter().find_map(|state| state.clone().downcast().ok())
+    }
+
+    /// The value of this type that was attached, or else the one that `make` makes, attached from now on. `make` must
+    /// not use the connection.
+    pub fn state_or_insert_with<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> T) -> Arc<T> {
+        let mut core = self.shared.core();
+        let attached = core.states.iter().find_map(|state| state.clone().downcast().ok());
+        attached.unwrap_or_else(|| {
+            let state = Arc::new(make());
+            core.states.push(state.clone());
+            state
+        })
     }
 
     /// Starts closing: nothing more is read or taken for sending, and the connection ends when everything sent before
@@ -202,18 +221,16 @@ impl Connection {
 
     /// Queues a stream for [`accept_stream`](Self::accept_stream), or closes it.
     pub(crate) fn offer_stream(&self, stream: Stream) {
-        if self.shared.core().unaccepted.len() < self.shared.config.accept_backlog
-            && let Some(key) = stream.into_key()
-        {
-            self.shared.core().unaccepted.push_back(key);
+        if self.shared.core().unaccepted.len() < self.shared.config.accept_backlog {
+            self.shared.core().unaccepted.push_back(stream.into_key());
             self.shared.changed.notify_waiters();
         }
     }
 
-    pub(crate) async fn when_not_full(
+    pub(crate) async fn when_not_full<T>(
         &self,
-        mut push: impl FnMut(&mut Core) -> Result<(), SendError>,
-    ) -> Result<(), SendError> {
+        mut push: impl FnMut(&mut Core) -> Result<T, SendError>,
+    ) -> Result<T, SendError> {
         match self.shared.try_push(&mut push) {
             Err(SendError::Full) => {}
             done => return done,
@@ -249,6 +266,10 @@ impl fmt::Debug for Connection {
     }
 }
 
+/// Which of the packets sent on a connection this is; see [`Connection::may_have_left`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Sent(u64);
+
 /// A snapshot of one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -279,7 +300,10 @@ pub(crate) struct Core {
     pub(crate) proto: proto::Connection,
     /// The driver's waker, while it sleeps.
     pub(crate) driver: Option<Waker>,
+    /// Who waits for a stream to have something to read.
     pub(crate) readers: HashMap<StreamKey, Waker>,
+    /// Who waits for a stream to end.
+    watchers: HashMap<StreamKey, Vec<Waker>>,
     pub(crate) taker: Option<oneshot::Sender<Raw>>,
     pub(crate) handlers: usize,
     /// Whether somebody waits for something to be written.
@@ -287,6 +311,28 @@ pub(crate) struct Core {
     unaccepted: VecDeque<StreamKey>,
     states: Vec<Arc<dyn Any + Send + Sync>>,
     ended: Option<CloseReason>,
+}
+
+impl Core {
+    fn send(&mut self, packet: Packet) -> Result<Sent, SendError> {
+        self.proto.send(packet)?;
+        Ok(Sent(self.proto.progress().0))
+    }
+
+    /// Those who wait for what happened to a stream.
+    pub(crate) fn take_waiting(&mut self, key: StreamKey) -> impl Iterator<Item = Waker> + use<> {
+        let watchers = match self.proto.stream_ended(key) {
+            Some(_) => self.watchers.remove(&key),
+            None => None,
+        };
+        self.readers.remove(&key).into_iter().chain(watchers.into_iter().flatten())
+    }
+
+    pub(crate) fn forget_stream(&mut self, key: StreamKey) {
+        self.readers.remove(&key);
+        self.watchers.remove(&key);
+        self.proto.release_stream(key);
+    }
 }
 
 impl Shared {
@@ -301,6 +347,7 @@ impl Shared {
             proto,
             driver: None,
             readers: HashMap::new(),
+            watchers: HashMap::new(),
             taker: None,
             handlers: 0,
             progress_is_awaited: false,
@@ -361,8 +408,10 @@ impl Shared {
 
     /// The protocol is over: whoever waits for packets, space or streams learns of it.
     pub(crate) fn release_waiters(&self) {
-        let readers = std::mem::take(&mut self.core().readers);
-        readers.into_values().for_each(Waker::wake);
+        let mut core = self.core();
+        let (readers, watchers) = (std::mem::take(&mut core.readers), std::mem::take(&mut core.watchers));
+        drop(core);
+        readers.into_values().chain(watchers.into_values().flatten()).for_each(Waker::wake);
         self.progress.notify_waiters();
         self.changed.notify_waiters();
     }
@@ -377,19 +426,19 @@ impl Shared {
         self.release_waiters();
     }
 
-    fn try_push(&self, push: impl FnOnce(&mut Core) -> Result<(), SendError>) -> Result<(), SendError> {
+    pub(crate) fn try_push<T>(&self, push: impl FnOnce(&mut Core) -> Result<T, SendError>) -> Result<T, SendError> {
         let mut core = self.core();
         if core.proto.is_open() && core.proto.is_full() {
             core.progress_is_awaited = true;
             return Err(SendError::Full);
         }
-        push(&mut core)?;
+        let pushed = push(&mut core)?;
         let driver = core.driver.take();
         drop(core);
         if let Some(driver) = driver {
             driver.wake();
         }
-        Ok(())
+        Ok(pushed)
     }
 
     /// Looks at the core whenever `notify` says that it changed, until `look` has an answer.
@@ -404,20 +453,44 @@ impl Shared {
         }
     }
 
-    /// The next data of a stream.
-    pub(crate) async fn read_from(&self, key: StreamKey) -> Result<bytes::Bytes, proto::StreamEnd> {
-        poll_fn(|cx| {
-            let mut core = self.core();
-            match core.proto.read_from(key) {
-                Ok(Some(content)) => Poll::Ready(Ok(content)),
-                Ok(None) => {
-                    core.readers.insert(key, cx.waker().clone());
-                    Poll::Pending
-                }
-                Err(end) => Poll::Ready(Err(end)),
+    /// What `read` finds in a stream, or a wake-up when it may find something.
+    pub(crate) fn poll_read_from(
+        &self,
+        cx: &Context<'_>,
+        key: StreamKey,
+        read: impl FnOnce(&mut proto::Connection, StreamKey) -> Result<Option<Bytes>, StreamEnd>,
+    ) -> Poll<Result<Bytes, StreamEnd>> {
+        let mut core = self.core();
+        let was_stalled = core.proto.is_stalled();
+        let polled = match read(&mut core.proto, key) {
+            Ok(Some(content)) => Poll::Ready(Ok(content)),
+            Ok(None) => {
+                core.readers.insert(key, cx.waker().clone());
+                Poll::Pending
             }
-        })
-        .await
+            Err(end) => Poll::Ready(Err(end)),
+        };
+        if was_stalled
+            && !core.proto.is_stalled()
+            && let Some(driver) = core.driver.take()
+        {
+            drop(core);
+            driver.wake();
+        }
+        polled
+    }
+
+    /// Why a stream ended, or a wake-up when it does.
+    pub(crate) fn poll_stream_ended(&self, cx: &Context<'_>, key: StreamKey) -> Poll<StreamEnd> {
+        let mut core = self.core();
+        if let Some(end) = core.proto.stream_ended(key) {
+            return Poll::Ready(end);
+        }
+        let watchers = core.watchers.entry(key).or_default();
+        if !watchers.iter().any(|watcher| watcher.will_wake(cx.waker())) {
+            watchers.push(cx.waker().clone());
+        }
+        Poll::Pending
     }
 }
 

@@ -159,7 +159,7 @@ impl fmt::Display for StreamEnd {
         f.write_str(match self {
             Self::Closed => "the stream was closed by this side",
             Self::ClosedByPeer => "the stream was closed by the peer",
-            Self::Overflow => "the stream was closed because too much waited to be read (stream_queue_len_max)",
+            Self::Overflow => "the stream was closed because too much waited to be read for too long (stream_queue_len_max, stream_stall_max)",
             Self::ConnectionClosed => "the connection of the stream ended",
         })
     }

@@ -85,7 +85,7 @@ pub use proto::{HeaderFormat, OpenError, StreamEnd};
 pub use self::{
     address::{Address, ToAddress},
     client::{Client, ConnectError},
-    connection::{Connection, ConnectionMetrics},
+    connection::{Connection, ConnectionMetrics, Sent},
     raw::Raw,
     router::{Dispatch, Outcome, Router, Table},
     server::{Engine, Server, ServerBuilder, ServerMetrics, SocketOptions},

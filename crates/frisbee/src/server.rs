@@ -97,6 +97,20 @@ impl Default for SocketOptions {
 }
 
 impl<R: Router> ServerBuilder<R> {
+    /// The same with another router.
+    pub fn router<T: Router>(self, router: T) -> ServerBuilder<T> {
+        ServerBuilder {
+            router: Arc::new(router),
+            config: self.config,
+            dispatch: self.dispatch,
+            engine: self.engine,
+            sockets: self.sockets,
+            connections_max: self.connections_max,
+            handlers_max: self.handlers_max,
+            secure: self.secure,
+        }
+    }
+
     /// The limits and timers of each connection.
     pub fn config(self, config: Config) -> Self {
         Self { config, ..self }

@@ -1,19 +1,28 @@
 //! Ordered packets beside the others, in both directions, under an id of their own.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    future::poll_fn,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, Waker},
+};
 
 use bytes::Bytes;
 
 use crate::{
     Connection, SendError,
-    proto::{StreamEnd, StreamKey},
+    connection::Core,
+    proto::{self, StreamEnd, StreamKey},
 };
 
 /// One stream of a connection. Dropping it closes both directions.
 ///
-/// The wire has no flow control for a stream. What is not read in time is bounded by
-/// [`Config::stream_queue_len_max`](crate::Config::stream_queue_len_max), past which the stream is closed with
-/// [`StreamEnd::Overflow`]; nothing else on the connection is held up.
+/// The wire has no flow control for a stream. What waits to be read is bounded by
+/// [`Config::stream_queue_len_max`](crate::Config::stream_queue_len_max); past it, nothing is read from the connection for
+/// a moment, and a stream whose reader does not catch up by then is closed with [`StreamEnd::Overflow`].
 ///
 /// ```
 /// # async fn example(connection: frisbee::Connection) -> Result<(), Box<dyn std::error::Error>> {
@@ -35,7 +44,8 @@ pub struct StreamSender {
     held: Arc<Held>,
 }
 
-/// The reading half of a [`Stream`].
+/// The reading half of a [`Stream`]. What still comes after it is dropped is discarded, as long as the sending half is
+/// there.
 pub struct StreamReader {
     held: Arc<Held>,
 }
@@ -46,13 +56,13 @@ struct Held {
     key: StreamKey,
     id: u16,
     /// Cleared when somebody else took over the key.
-    holds: bool,
+    holds: AtomicBool,
 }
 
 impl Stream {
     pub(crate) fn new(connection: Connection, key: StreamKey) -> Self {
         let id = connection.shared().core().proto.stream_id(key);
-        let held = Arc::new(Held { connection, key, id, holds: true });
+        let held = Arc::new(Held { connection, key, id, holds: AtomicBool::new(true) });
         Self { sender: StreamSender { held: held.clone() }, reader: StreamReader { held } }
     }
 
@@ -79,6 +89,13 @@ impl Stream {
         self.reader.read().await
     }
 
+    /// What [`read`](Self::read) will return next, left where it is: for a protocol that decides by the first data who
+    /// gets the stream.
+    pub async fn peek(&mut self) -> Result<Bytes, StreamEnd> {
+        let held = &self.reader.held;
+        poll_fn(|cx| held.connection.shared().poll_read_from(cx, held.key, |proto, key| proto.peek_at(key))).await
+    }
+
     /// Closes both directions, after the data sent before. The wire has no close of one direction.
     pub fn close(&self) {
         self.sender.close();
@@ -90,12 +107,10 @@ impl Stream {
     }
 
     /// Lets go of the stream without closing it.
-    pub(crate) fn into_key(self) -> Option<StreamKey> {
-        let Self { sender, reader } = self;
-        drop(reader);
-        let mut held = Arc::into_inner(sender.held)?;
-        held.holds = false;
-        Some(held.key)
+    pub(crate) fn into_key(self) -> StreamKey {
+        let held = &self.sender.held;
+        held.holds.store(false, Ordering::Relaxed);
+        held.key
     }
 }
 
@@ -107,19 +122,30 @@ impl StreamSender {
 
     /// As [`Stream::send`].
     pub async fn send(&self, content: impl Into<Bytes>) -> Result<(), SendError> {
+        let mut content = Some(content.into());
+        let held = &self.held;
+        let push = |core: &mut Core| core.proto.send_on(held.key, content.take().expect("data is pushed once"));
+        held.connection.when_not_full(push).await
+    }
+
+    /// Sends data unless the connection's outbox is full.
+    pub fn try_send(&self, content: impl Into<Bytes>) -> Result<(), SendError> {
         let content = content.into();
-        self.held.connection.when_not_full(|core| core.proto.send_on(self.held.key, content.clone())).await
+        self.held.connection.shared().try_push(|core| core.proto.send_on(self.held.key, content))
     }
 
     /// As [`Stream::close`].
     pub fn close(&self) {
-        let reader = self.held.connection.shared().change(|core| {
+        let waiting = self.held.connection.shared().change(|core| {
             core.proto.close_stream(self.held.key);
-            core.readers.remove(&self.held.key)
+            core.take_waiting(self.held.key)
         });
-        if let Some(reader) = reader {
-            reader.wake();
-        }
+        waiting.for_each(Waker::wake);
+    }
+
+    /// Waits until the stream has ended, whoever ended it.
+    pub async fn closed(&self) -> StreamEnd {
+        poll_fn(|cx| self.held.connection.shared().poll_stream_ended(cx, self.held.key)).await
     }
 }
 
@@ -131,17 +157,27 @@ impl StreamReader {
 
     /// As [`Stream::read`].
     pub async fn read(&mut self) -> Result<Bytes, StreamEnd> {
-        self.held.connection.shared().read_from(self.held.key).await
+        poll_fn(|cx| self.poll_read(cx)).await
+    }
+
+    /// As [`Stream::read`], for futures and streams written by hand. Only the last task that polled is woken.
+    pub fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, StreamEnd>> {
+        self.held.connection.shared().poll_read_from(cx, self.held.key, proto::Connection::read_from)
+    }
+}
+
+impl Drop for StreamReader {
+    fn drop(&mut self) {
+        if self.held.holds.load(Ordering::Relaxed) && Arc::strong_count(&self.held) > 1 {
+            self.held.connection.shared().change(|core| core.proto.ignore_stream(self.held.key));
+        }
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.holds {
-            self.connection.shared().change(|core| {
-                core.readers.remove(&self.key);
-                core.proto.release_stream(self.key);
-            });
+        if *self.holds.get_mut() {
+            self.connection.shared().change(|core| core.forget_stream(self.key));
         }
     }
 }

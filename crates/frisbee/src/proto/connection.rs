@@ -59,10 +59,14 @@ pub struct Connection {
     outbox: Outbox,
     heartbeat: Heartbeat,
     streams: Streams,
+    /// Streams that ended because they stalled, to be told of.
+    overflowed: Vec<StreamKey>,
     budget: Budget,
     /// Since when a batch has been handed out without any of it being written.
     stalled: Option<Instant>,
     written: u64,
+    /// How many of the packets ever queued were handed out for writing.
+    attempted: u64,
     /// When contents that wait in streams are copied out of the read buffers they pin.
     detach_due: Option<Instant>,
     /// How many packets of streams were sent for which the peer has not sent a close. Each may cause one.
@@ -143,10 +147,17 @@ impl Connection {
             decoder: Decoder::new(format, config.content_len_max),
             outbox: Outbox::new(format),
             heartbeat: Heartbeat::new(now, config.ping_interval, config.silence_max),
-            streams: Streams::new(first_stream, config.streams_max, config.stream_queue_len_max),
+            streams: Streams::new(
+                first_stream,
+                config.streams_max,
+                config.stream_queue_len_max,
+                config.stream_stall_max,
+            ),
+            overflowed: Vec::new(),
             budget: Budget::new(now, config.control_burst),
             stalled: None,
             written: 0,
+            attempted: 0,
             detach_due: None,
             closes_expected: 0,
             counters: Counters::default(),
@@ -163,10 +174,11 @@ impl Connection {
         self.counters.batches_in += 1;
     }
 
-    /// Takes whole frames off the front of `inbox` until one is an event: `None` if more bytes are needed. A header
+    /// Takes whole frames off the front of `inbox` until one is an event: `None` if more bytes are needed, or if a stream
+    /// [stalls](Self::is_stalled). A header
     /// that breaks a rule stays in `inbox`. After an error the connection goes on until [`fail`](Self::fail) ends it.
     pub fn handle_input(&mut self, now: Instant, inbox: &mut BytesMut) -> Result<Option<Event>, ProtocolError> {
-        while matches!(self.state, State::Open | State::Draining) {
+        while matches!(self.state, State::Open | State::Draining) && !self.is_stalled() {
             let frame = self.decoder.decode(inbox)?;
             if let (false, Some(format)) = (self.outbox.has_format(), self.decoder.format()) {
                 self.outbox.set_format(format);
@@ -217,6 +229,11 @@ impl Connection {
             self.detach_due = None;
             self.streams.detach();
         }
+        while let Some(key) = self.streams.end_stalled(now) {
+            self.counters.streams_refused += 1;
+            self.push_stream_close(self.streams.id(key), Cause::Forced);
+            self.overflowed.push(key);
+        }
         if !self.is_open() {
             return;
         }
@@ -234,6 +251,7 @@ impl Connection {
         let due = self.outbox.poll_transmit(batch);
         if due {
             self.stalled = Some(now);
+            self.attempted = self.attempted.max(batch.packets());
             self.counters.batches_out += 1;
         }
         due
@@ -246,7 +264,12 @@ impl Connection {
             State::Open | State::Draining => self.heartbeat.poll_timeout(),
             State::Finishing(_) | State::Closed(_) => None,
         };
-        [stall, beat, self.detach_due].into_iter().flatten().min()
+        [stall, beat, self.detach_due, self.streams.poll_timeout()].into_iter().flatten().min()
+    }
+
+    /// The next stream that [`handle_timeout`](Self::handle_timeout) ended.
+    pub fn poll_overflowed(&mut self) -> Option<StreamKey> {
+        self.overflowed.pop()
     }
 
     /// Why the connection is closed, once it is.
@@ -288,6 +311,11 @@ impl Connection {
         self.outbox.forced_len() >= self.config.outbox_len_max
     }
 
+    /// Whether more waits in a stream than may: no input is taken until some of it is read, or its time is up.
+    pub fn is_stalled(&self) -> bool {
+        self.streams.stall()
+    }
+
     /// Whether there is anything to write.
     pub fn has_output(&self) -> bool {
         !self.outbox.is_empty()
@@ -301,6 +329,11 @@ impl Connection {
     /// How many packets were taken for sending so far, and how many of them the socket has taken.
     pub fn progress(&self) -> (u64, u64) {
         (self.outbox.packets(), self.written)
+    }
+
+    /// How many of the packets taken for sending were handed out for writing: the peer may have got them.
+    pub fn attempted(&self) -> u64 {
+        self.attempted
     }
 
     /// The configuration the connection runs with.
@@ -428,6 +461,16 @@ impl Connection {
         self.streams.read(key)
     }
 
+    /// What [`read_from`](Self::read_from) would give next, which stays where it is.
+    pub fn peek_at(&self, key: StreamKey) -> Result<Option<Bytes>, StreamEnd> {
+        self.streams.peek(key)
+    }
+
+    /// Drops what waits in a stream and what will come on it, for one whose reader is gone.
+    pub fn ignore_stream(&mut self, key: StreamKey) {
+        self.streams.ignore(key);
+    }
+
     /// The id of a stream on the wire.
     pub fn stream_id(&self, key: StreamKey) -> u16 {
         self.streams.id(key)
@@ -472,7 +515,7 @@ impl Connection {
             Kind::Stream if !frame.content.is_empty() => {
                 self.budget.earn();
                 self.detach_due.get_or_insert(now + DETACH_AFTER);
-                Ok(self.handle_stream_data(frame.id, frame.content))
+                Ok(self.handle_stream_data(now, frame.id, frame.content))
             }
             Kind::Stream => {
                 match self.closes_expected.checked_sub(1) {
@@ -494,15 +537,11 @@ impl Connection {
         }
     }
 
-    fn handle_stream_data(&mut self, id: u16, content: Bytes) -> Option<Event> {
-        match self.streams.handle_data(id, content, matches!(self.state, State::Open)) {
+    fn handle_stream_data(&mut self, now: Instant, id: u16, content: Bytes) -> Option<Event> {
+        match self.streams.handle_data(now, id, content, matches!(self.state, State::Open)) {
             Received::Opened(key) => Some(Event::StreamOpened(key)),
             Received::Queued(key) => Some(Event::StreamReadable(key)),
-            Received::Overflowed(key) => {
-                self.counters.streams_refused += 1;
-                self.push_stream_close(id, Cause::Forced);
-                Some(Event::StreamReadable(key))
-            }
+            Received::Ignored => None,
             Received::Refused => {
                 self.counters.streams_refused += 1;
                 self.push_stream_close(id, Cause::Forced);

@@ -3,9 +3,13 @@
 //! ```text
 //!   free id ──open() or data of the peer──▶ Open ──close(), close of the peer, overflow──▶ Ended(why)
 //! ```
+//! A stream in which too much waits stalls the connection until half of it is read, or ends when that takes too long.
 //! An ended stream gives its id back at once. What it had queued stays readable until its holder lets go of it.
 
-use std::collections::{HashMap, VecDeque};
+use std::{
+    collections::{HashMap, VecDeque},
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use slab::Slab;
@@ -23,7 +27,7 @@ pub enum StreamEnd {
     Closed,
     /// The peer closed it.
     ClosedByPeer,
-    /// The peer sent more than may wait to be read, so this side closed it.
+    /// More waited to be read than may, for too long, so this side closed it.
     Overflow,
     /// The connection ended.
     ConnectionClosed,
@@ -50,6 +54,9 @@ pub(super) struct Streams {
     next_id: u16,
     streams_max: usize,
     queue_len_max: usize,
+    stall_max: Duration,
+    /// How many stall the connection.
+    stalling: usize,
 }
 
 #[derive(Debug)]
@@ -60,6 +67,10 @@ struct Entry {
     /// How many at the front of the queue have memory of their own.
     detached: usize,
     end: Option<StreamEnd>,
+    /// Since when more waits than may.
+    stalls_since: Option<Instant>,
+    /// Whether nobody will read what comes.
+    is_ignored: bool,
 }
 
 /// What data of the peer did.
@@ -67,13 +78,40 @@ struct Entry {
 pub(super) enum Received {
     Opened(StreamKey),
     Queued(StreamKey),
-    Overflowed(StreamKey),
+    Ignored,
     Refused,
 }
 
 impl Streams {
-    pub(super) fn new(first_id: u16, streams_max: usize, queue_len_max: usize) -> Self {
-        Self { entries: Slab::new(), open: HashMap::new(), next_id: first_id, streams_max, queue_len_max }
+    pub(super) fn new(first_id: u16, streams_max: usize, queue_len_max: usize, stall_max: Duration) -> Self {
+        let (entries, open) = (Slab::new(), HashMap::new());
+        Self { entries, open, next_id: first_id, streams_max, queue_len_max, stall_max, stalling: 0 }
+    }
+
+    /// Whether no more data may be handled for now.
+    pub(super) fn stall(&self) -> bool {
+        self.stalling > 0
+    }
+
+    /// When a stream that stalls has done so for too long.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        if !self.stall() {
+            return None;
+        }
+        let since = self.entries.iter().filter_map(|(_, entry)| entry.stalls_since).min()?;
+        since.checked_add(self.stall_max)
+    }
+
+    /// Ends a stream that has stalled for too long, if there is one.
+    pub(super) fn end_stalled(&mut self, now: Instant) -> Option<StreamKey> {
+        if !self.stall() {
+            return None;
+        }
+        let is_due =
+            |entry: &Entry| entry.stalls_since.is_some_and(|since| now.duration_since(since) >= self.stall_max);
+        let (key, _) = self.entries.iter().find(|(_, entry)| is_due(entry))?;
+        self.end(StreamKey(key), StreamEnd::Overflow);
+        Some(StreamKey(key))
     }
 
     /// How many streams exist, ended ones that are still held included.
@@ -100,12 +138,20 @@ impl Streams {
         if self.entries.len() >= self.streams_max {
             return Err(OpenError::TooManyStreams { limit: self.streams_max });
         }
-        let key = self.entries.insert(Entry { id, queue: VecDeque::new(), queue_len: 0, detached: 0, end: None });
+        let key = self.entries.insert(Entry {
+            id,
+            queue: VecDeque::new(),
+            queue_len: 0,
+            detached: 0,
+            end: None,
+            stalls_since: None,
+            is_ignored: false,
+        });
         self.open.insert(id, key);
         Ok(StreamKey(key))
     }
 
-    pub(super) fn handle_data(&mut self, id: u16, content: Bytes, accept_new: bool) -> Received {
+    pub(super) fn handle_data(&mut self, now: Instant, id: u16, content: Bytes, accept_new: bool) -> Received {
         let (key, opened) = match self.open.get(&id) {
             Some(&key) => (StreamKey(key), false),
             None if !accept_new => return Received::Refused,
@@ -115,11 +161,13 @@ impl Streams {
             },
         };
         let entry = &mut self.entries[key.0];
+        if entry.is_ignored {
+            return Received::Ignored;
+        }
         entry.queue_len += content.len() + PACKET_COST;
-        if entry.queue_len > self.queue_len_max && !entry.queue.is_empty() {
-            entry.queue_len -= content.len() + PACKET_COST;
-            self.end(key, StreamEnd::Overflow);
-            return Received::Overflowed(key);
+        if entry.queue_len > self.queue_len_max && !entry.queue.is_empty() && entry.stalls_since.is_none() {
+            entry.stalls_since = Some(now);
+            self.stalling += 1;
         }
         entry.queue.push_back(content);
         if opened { Received::Opened(key) } else { Received::Queued(key) }
@@ -139,11 +187,32 @@ impl Streams {
             (Some(content), _) => {
                 entry.queue_len -= content.len() + PACKET_COST;
                 entry.detached = entry.detached.saturating_sub(1);
+                if entry.queue_len <= self.queue_len_max / 2 || entry.queue.len() <= 1 {
+                    self.relieve(key);
+                }
                 Ok(Some(content))
             }
             (None, Some(end)) => Err(end),
             (None, None) => Ok(None),
         }
+    }
+
+    /// What [`read`](Self::read) would give.
+    pub(super) fn peek(&self, key: StreamKey) -> Result<Option<Bytes>, StreamEnd> {
+        let entry = &self.entries[key.0];
+        match (entry.queue.front(), entry.end) {
+            (None, Some(end)) => Err(end),
+            (next, _) => Ok(next.cloned()),
+        }
+    }
+
+    /// Drops what waits and what will come.
+    pub(super) fn ignore(&mut self, key: StreamKey) {
+        let entry = &mut self.entries[key.0];
+        entry.is_ignored = true;
+        entry.queue = VecDeque::new();
+        (entry.queue_len, entry.detached) = (0, 0);
+        self.relieve(key);
     }
 
     pub(super) fn id(&self, key: StreamKey) -> u16 {
@@ -170,7 +239,9 @@ impl Streams {
 
     pub(super) fn end_all(&mut self) {
         self.open.clear();
+        self.stalling = 0;
         for (_, entry) in &mut self.entries {
+            entry.stalls_since = None;
             entry.end.get_or_insert(StreamEnd::ConnectionClosed);
         }
     }
@@ -192,6 +263,13 @@ impl Streams {
         if entry.end.is_none() {
             entry.end = Some(end);
             self.open.remove(&entry.id);
+            self.relieve(key);
+        }
+    }
+
+    fn relieve(&mut self, key: StreamKey) {
+        if self.entries[key.0].stalls_since.take().is_some() {
+            self.stalling -= 1;
         }
     }
 }
@@ -201,14 +279,19 @@ const PACKET_COST: usize = 64;
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
 
+    static NOW: LazyLock<Instant> = LazyLock::new(Instant::now);
+    const STALL: Duration = Duration::from_secs(1);
+
     fn streams() -> Streams {
-        Streams::new(1, 2, 200)
+        Streams::new(1, 2, 200, STALL)
     }
 
     fn data(streams: &mut Streams, id: u16, text: &'static str) -> Received {
-        streams.handle_data(id, Bytes::from_static(text.as_bytes()), true)
+        streams.handle_data(*NOW, id, Bytes::from_static(text.as_bytes()), true)
     }
 
     #[test]
@@ -248,19 +331,52 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_over_its_limit_ends_the_stream() {
-        let mut streams = Streams::new(1, 2, 2 * (PACKET_COST + 1));
+    fn a_queue_over_its_limit_stalls_until_half_of_it_is_read() {
+        let mut streams = Streams::new(1, 2, 2 * (PACKET_COST + 1), STALL);
         let Received::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
         assert_eq!(data(&mut streams, 7, "b"), Received::Queued(key));
-        assert_eq!(data(&mut streams, 7, "c"), Received::Overflowed(key));
+        assert_eq!((streams.stall(), streams.poll_timeout()), (false, None));
+        assert_eq!(data(&mut streams, 7, "c"), Received::Queued(key));
+        assert_eq!((streams.stall(), streams.poll_timeout()), (true, Some(*NOW + STALL)));
+        assert_eq!(streams.end_stalled(*NOW + STALL / 2), None);
         assert_eq!(streams.read(key), Ok(Some("a".into())));
+        assert!(streams.stall());
         assert_eq!(streams.read(key), Ok(Some("b".into())));
+        assert!(!streams.stall());
+        assert_eq!(streams.end_stalled(*NOW + STALL), None);
+    }
+
+    #[test]
+    fn a_queue_that_stalls_for_too_long_ends_its_stream() {
+        let mut streams = Streams::new(1, 2, 2 * (PACKET_COST + 1), STALL);
+        let Received::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
+        data(&mut streams, 7, "b");
+        data(&mut streams, 7, "c");
+        assert_eq!(streams.end_stalled(*NOW + STALL), Some(key));
+        assert_eq!(streams.end_stalled(*NOW + STALL), None);
+        assert!(!streams.stall());
+        for text in ["a", "b", "c"] {
+            assert_eq!(streams.read(key), Ok(Some(text.into())));
+        }
         assert_eq!(streams.read(key), Err(StreamEnd::Overflow));
     }
 
     #[test]
+    fn a_stream_that_nobody_reads_holds_nothing_and_never_overflows() {
+        let mut streams = Streams::new(1, 2, PACKET_COST + 1, STALL);
+        let Received::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
+        assert_eq!(streams.peek(key), Ok(Some("a".into())));
+        streams.ignore(key);
+        assert_eq!(data(&mut streams, 7, "b"), Received::Ignored);
+        assert_eq!(data(&mut streams, 7, "c"), Received::Ignored);
+        assert_eq!(streams.read(key), Ok(None));
+        assert_eq!(streams.handle_close(7), Some(key));
+        assert_eq!(streams.peek(key), Err(StreamEnd::ClosedByPeer));
+    }
+
+    #[test]
     fn ids_skip_the_open_ones_and_wrap() {
-        let mut streams = Streams::new(u16::MAX, 10, 100);
+        let mut streams = Streams::new(u16::MAX, 10, 100, STALL);
         streams.open(0).unwrap();
         let ids: Vec<u16> = (0..3).map(|_| streams.open_next().map(|key| streams.id(key)).unwrap()).collect();
         assert_eq!(ids, [u16::MAX, 1, 2]);
@@ -270,7 +386,9 @@ mod tests {
     fn a_small_content_does_not_pin_its_read_buffer_for_long() {
         let mut streams = streams();
         let buffer = Bytes::from(vec![b'x'; 1 << 16]);
-        let Received::Opened(key) = streams.handle_data(1, buffer.slice(5..8), true) else { panic!("not opened") };
+        let Received::Opened(key) = streams.handle_data(*NOW, 1, buffer.slice(5..8), true) else {
+            panic!("not opened")
+        };
         streams.detach();
         assert!(buffer.is_unique());
         assert_eq!(streams.read(key), Ok(Some("xxx".into())));

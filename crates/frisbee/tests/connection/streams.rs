@@ -198,8 +198,25 @@ fn an_unread_stream_overflows_while_everything_else_goes_on() {
         for _ in 0..4 {
             assert_eq!(unread.read().await.unwrap(), "data");
         }
+        assert_eq!(unread.read().await.unwrap(), "too much");
         assert_eq!(unread.read().await, Err(StreamEnd::Overflow));
         assert_eq!(connection.metrics().counters.streams_refused, 1);
+    });
+}
+
+#[test]
+fn a_reader_that_catches_up_loses_nothing_and_a_sender_waits_for_it() {
+    virtually(async {
+        let config = Config { stream_queue_len_max: 300, stream_stall_max: 60 * SECOND, ..quiet() };
+        let (connection, mut peer) = Peer::of_client(&client(Script::new()).config(config)).await;
+        let mut stream = connection.open_stream().unwrap();
+        peer.say_all((0..100).map(|number| stream_bytes(1, &number.to_string()))).await;
+        peer.say(ping()).await;
+        assert!(peer.hears_nothing().await, "what is behind the stream waits");
+        for number in 0..100 {
+            assert_eq!(stream.read().await.unwrap(), number.to_string());
+        }
+        assert_eq!(peer.hear_any().await, "PONG");
     });
 }
 

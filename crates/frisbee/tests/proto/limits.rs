@@ -120,9 +120,10 @@ fn streams_of_the_peer_past_the_limit_are_closed_at_once() {
 // stream_queue_len_max
 
 #[test]
-fn a_stream_holds_data_up_to_the_limit_and_one_byte_more_closes_it() {
+fn a_stream_holds_data_up_to_the_limit_and_one_byte_more_stalls_the_connection_for_a_time() {
     const COST: usize = 64;
-    let mut side = Side::server(Config { stream_queue_len_max: 2 * (COST + 5), ..quiet() });
+    let config = Config { stream_queue_len_max: 2 * (COST + 5), stream_stall_max: SECOND, ..quiet() };
+    let mut side = Side::server(config);
     side.hear(&[stream(1, "12345"), stream(1, "12345")].concat());
     let key = side.opened();
     assert_eq!(side.say(), [""; 0]);
@@ -131,10 +132,25 @@ fn a_stream_holds_data_up_to_the_limit_and_one_byte_more_closes_it() {
     assert_eq!(side.stream_ended(key), None);
     assert_eq!(side.read_all(key), (vec!["12345".into(), "54321".into()], None));
 
-    side.hear(&[stream(1, "12345"), stream(1, "123456")].concat());
+    side.hear(&[stream(1, "12345"), stream(1, "123456"), stream(2, "behind")].concat());
+    assert!(side.is_stalled());
+    assert_eq!(side.read_from(key), Ok(Some("12345".into())));
+    assert!(!side.is_stalled(), "reading half of it is enough");
+    side.hear(&[]);
+    let behind = side.opened();
+    assert_eq!(side.read_all(behind).0, ["behind"]);
+    assert_eq!(side.read_all(key), (vec!["123456".into()], None));
+
+    side.hear(&[stream(1, "12345"), stream(1, "123456"), stream(2, "behind")].concat());
+    side.advance(999 * MILLI);
+    assert_eq!((side.stream_ended(key), side.say()), (None, vec![]));
+    side.advance(MILLI);
+    assert_eq!(side.poll_overflowed(), Some(key));
     assert_eq!(side.say(), ["stream 1 closed"]);
     assert_eq!(side.send_on(key, "x".into()), Err(SendError::StreamEnded(StreamEnd::Overflow)));
-    assert_eq!(side.read_all(key), (vec!["12345".into()], Some(StreamEnd::Overflow)));
+    assert_eq!(side.read_all(key), (vec!["12345".into(), "123456".into()], Some(StreamEnd::Overflow)));
+    side.hear(&[]);
+    assert_eq!(side.read_all(behind).0, ["behind"]);
     assert_eq!((side.state().as_str(), side.counters().streams_refused), ("open", 1));
 }
 

@@ -198,6 +198,9 @@ impl<'a> Driver<'a> {
         while self.sleep.as_mut().poll(cx).is_ready() {
             let mut core = self.shared.core();
             core.proto.handle_timeout(now.into_std());
+            while let Some(key) = core.proto.poll_overflowed() {
+                core.wake_readers(key);
+            }
             let next = core.proto.poll_timeout().map_or_else(far_future, Instant::from_std);
             drop(core);
             // A timer must not fire again within the same turn.
@@ -302,7 +305,7 @@ impl<'a> Driver<'a> {
     fn has_room(&self, core: &Core) -> bool {
         let config = core.proto.config();
         let has_room = self.backlog.len() < config.backlog_max && self.backlog_len < config.backlog_len_max;
-        has_room && !core.proto.is_overrun()
+        has_room && !core.proto.is_overrun() && !core.proto.is_stalled()
     }
 
     /// Decodes what was read, as far as there is room for it. Whether anything was.
@@ -339,7 +342,7 @@ impl<'a> Driver<'a> {
                     core = self.shared.core();
                     core.settle(finished);
                 }
-                Ok(Some(Event::StreamReadable(key))) => core.wake_reader(key),
+                Ok(Some(Event::StreamReadable(key))) => core.wake_readers(key),
                 Ok(None) => break,
                 Err(error) => {
                     warn!(%error, "the peer broke the protocol");
@@ -501,10 +504,8 @@ impl Core {
         }
     }
 
-    fn wake_reader(&mut self, key: StreamKey) {
-        if let Some(reader) = self.readers.remove(&key) {
-            reader.wake();
-        }
+    fn wake_readers(&mut self, key: StreamKey) {
+        self.take_waiting(key).for_each(Waker::wake);
     }
 }
 
