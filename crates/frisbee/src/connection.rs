@@ -42,6 +42,17 @@ impl Connection {
         self.when_not_full(|core| core.send(packet.take().expect("a packet is pushed once"))).await
     }
 
+    /// As [`send`](Self::send), with a content that goes on in `rest`: large pieces need not be put together first.
+    pub async fn send_pieces(&self, packet: Packet, rest: Vec<Bytes>) -> Result<Sent, SendError> {
+        let mut pieces = Some((packet, rest));
+        self.when_not_full(|core| {
+            let (packet, rest) = pieces.take().expect("a packet is pushed once");
+            core.proto.send_pieces(packet, rest)?;
+            Ok(Sent(core.proto.progress().0))
+        })
+        .await
+    }
+
     /// Sends a packet unless the outbox is full.
     pub fn try_send(&self, packet: Packet) -> Result<Sent, SendError> {
         self.shared.try_push(|core| core.send(packet))
@@ -153,6 +164,11 @@ impl Connection {
     /// Why the connection ended, if it has.
     pub fn close_reason(&self) -> Option<CloseReason> {
         self.shared.core().ended.clone()
+    }
+
+    /// Why the connection ended or is about to, if it is no longer [open](Self::is_open).
+    pub fn closing_reason(&self) -> Option<CloseReason> {
+        self.shared.core().proto.finishing().cloned()
     }
 
     /// Whether packets are still taken for sending.

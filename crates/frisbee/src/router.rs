@@ -7,6 +7,7 @@ use std::{
     sync::Arc,
 };
 
+use bytes::Bytes;
 use futures_util::future::Either;
 
 use crate::{CloseReason, Connection, Operation, Packet, Stream};
@@ -29,6 +30,14 @@ use crate::{CloseReason, Connection, Operation, Packet, Stream};
 /// }
 /// ```
 pub trait Router: Send + Sync + 'static {
+    /// Takes a packet that needs no handler, such as the answer to something that this side asked for, or gives it back to
+    /// be routed. Called as soon as the packet is there: ahead of packets that wait for a handler, whatever the limits on
+    /// handlers, and while the server shuts down. It must not block.
+    fn take(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
+        let _ = connection;
+        Some(packet)
+    }
+
     /// Handles one packet.
     fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send;
 
@@ -60,6 +69,8 @@ pub enum Outcome {
     Nothing,
     /// This packet is sent.
     Reply(Packet),
+    /// This packet is sent, with a content that goes on in further pieces.
+    ReplyPieces(Packet, Vec<Bytes>),
     /// The connection is closed once everything sent before has arrived.
     Close,
     /// This packet is sent, and the connection is closed once it has arrived.
@@ -109,6 +120,10 @@ impl Router for () {
 }
 
 impl<R: Router> Router for Arc<R> {
+    fn take(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
+        (**self).take(packet, connection)
+    }
+
     fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send {
         (**self).route(packet, connection)
     }
@@ -190,6 +205,10 @@ where
 }
 
 impl<H: Handler, R: Router> Router for Table<H, R> {
+    fn take(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
+        self.rest.take(packet, connection)
+    }
+
     fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send {
         if self.operation == Some(packet.operation) {
             Either::Left(self.handler.handle(packet, connection))

@@ -161,7 +161,7 @@ impl<R: Router> ServerBuilder<R> {
         Ok(Server { hub, local })
     }
 
-    /// Serves only what [`Server::serve`] is given, on the current tokio runtime.
+    /// Serves only what [`Server::attach`] is given, on the current tokio runtime.
     pub fn without_listener(self) -> Server {
         Server { hub: Arc::new(Self { engine: Engine::Tokio, ..self }.into_hub()), local: Address::Unnamed }
     }
@@ -210,7 +210,7 @@ impl Server {
     }
 
     /// Serves a stream of the user's own, on the current tokio runtime. TLS comes on top if it is configured.
-    pub fn serve(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
+    pub fn attach(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
         self.hub.clone().admit(Wire::Other(Box::new(stream)), self.local.clone(), Address::Unnamed);
     }
 

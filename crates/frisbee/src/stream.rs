@@ -150,6 +150,11 @@ impl StreamSender {
 }
 
 impl StreamReader {
+    /// The connection it is a part of.
+    pub fn connection(&self) -> &Connection {
+        &self.held.connection
+    }
+
     /// The id on the wire.
     pub fn id(&self) -> u16 {
         self.held.id

@@ -191,6 +191,11 @@ impl Connection {
         Ok(None)
     }
 
+    /// Reports that nobody took a packet, because the connection is [draining](Self::is_draining).
+    pub fn handle_dropped(&mut self) {
+        self.counters.dropped += 1;
+    }
+
     /// Reports that the driver stopped reading, or goes on: silence counts only while it reads.
     pub fn set_reading(&mut self, now: Instant, reading: bool) {
         self.heartbeat.set_reading(now, reading);
@@ -277,6 +282,14 @@ impl Connection {
         match &self.state {
             State::Closed(reason) => Some(reason),
             _ => None,
+        }
+    }
+
+    /// Why the connection is closed or on its way there, once [`finish`](Self::finish) or [`fail`](Self::fail) was called.
+    pub fn finishing(&self) -> Option<&CloseReason> {
+        match &self.state {
+            State::Open | State::Draining => None,
+            State::Finishing(reason) | State::Closed(reason) => Some(reason),
         }
     }
 
@@ -390,13 +403,23 @@ impl Connection {
         self.push(packet, Cause::Reply)
     }
 
+    /// As [`send`](Self::send), with a content that goes on in `rest`.
+    pub fn send_pieces(&mut self, packet: Packet, rest: Vec<Bytes>) -> Result<(), SendError> {
+        self.push_pieces(packet, rest, Cause::Wish)
+    }
+
+    /// As [`reply`](Self::reply), with a content that goes on in `rest`.
+    pub fn reply_pieces(&mut self, packet: Packet, rest: Vec<Bytes>) -> Result<(), SendError> {
+        self.push_pieces(packet, rest, Cause::Reply)
+    }
+
     /// Drops what is queued, for a peer that will not see it.
     pub fn discard_output(&mut self) {
         self.outbox.clear();
         self.stalled = None;
     }
 
-    /// Stops new packets and streams of the peer from reaching a handler. Sending goes on.
+    /// Stops new streams of the peer. Packets still come, but are to reach no handler. Sending goes on.
     pub fn drain(&mut self) {
         if matches!(self.state, State::Open) {
             self.state = State::Draining;
@@ -447,7 +470,7 @@ impl Connection {
         if let Some(end) = self.streams.ended(key) {
             return Err(SendError::StreamEnded(end));
         }
-        let len = self.sendable_len(&content)?;
+        let len = self.sendable_len(content.len())?;
         if len == 0 {
             return Err(SendError::EmptyStreamData);
         }
@@ -506,10 +529,6 @@ impl Connection {
                 if !frame.content.is_empty() {
                     self.budget.earn();
                 }
-                if matches!(self.state, State::Draining) {
-                    self.counters.dropped += 1;
-                    return Ok(None);
-                }
                 Ok(Some(Event::Packet(Packet { id: frame.id, operation, content: frame.content })))
             }
             Kind::Stream if !frame.content.is_empty() => {
@@ -551,9 +570,20 @@ impl Connection {
     }
 
     fn push(&mut self, packet: Packet, cause: Cause) -> Result<(), SendError> {
-        let len = self.sendable_len(&packet.content)?;
+        let len = self.sendable_len(packet.content.len())?;
         let header = Header { id: packet.id, operation: packet.operation.number(), len };
         self.outbox.push(header, packet.content, cause);
+        Ok(())
+    }
+
+    fn push_pieces(&mut self, packet: Packet, rest: Vec<Bytes>, cause: Cause) -> Result<(), SendError> {
+        if rest.is_empty() {
+            return self.push(packet, cause);
+        }
+        let rest_len: usize = rest.iter().map(Bytes::len).sum();
+        let len = self.sendable_len(packet.content.len() + rest_len)?;
+        let header = Header { id: packet.id, operation: packet.operation.number(), len };
+        self.outbox.push_pieces(header, packet.content, rest, cause);
         Ok(())
     }
 
@@ -571,14 +601,14 @@ impl Connection {
         }
     }
 
-    fn sendable_len(&self, content: &Bytes) -> Result<u32, SendError> {
+    fn sendable_len(&self, len: usize) -> Result<u32, SendError> {
         if !self.is_open() {
             return Err(SendError::Closed);
         }
         let limit = self.config.content_len_max;
-        match u32::try_from(content.len()) {
+        match u32::try_from(len) {
             Ok(len) if len <= limit => Ok(len),
-            _ => Err(SendError::ContentTooLarge { len: content.len(), limit }),
+            _ => Err(SendError::ContentTooLarge { len, limit }),
         }
     }
 }

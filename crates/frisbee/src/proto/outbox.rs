@@ -1,6 +1,6 @@
 //! Frames on their way out. Small ones gather in one buffer, large contents stay the `Bytes` they are.
 
-use std::{collections::VecDeque, io::IoSlice, mem, ops::Range};
+use std::{collections::VecDeque, io::IoSlice, iter, mem, ops::Range};
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -81,7 +81,7 @@ impl Share {
     }
 }
 
-/// A content always follows directly on the flat part that ends with its header.
+/// The pieces of a content always follow directly on the flat part that ends with its header.
 #[derive(Debug)]
 enum Part {
     /// With this part and the content behind it written, so many of the packets ever queued are.
@@ -129,6 +129,19 @@ impl Outbox {
                 self.held.push((header, content));
             }
         }
+    }
+
+    /// As [`push`](Self::push), for a content in several pieces, of which none is copied.
+    pub(super) fn push_pieces(&mut self, header: Header, first: Bytes, rest: Vec<Bytes>, cause: Cause) {
+        let Some(format) = self.format else {
+            let pieces: Vec<&[u8]> = iter::once(&first).chain(&rest).map(|piece| &**piece).collect();
+            return self.push(header, pieces.concat().into(), cause);
+        };
+        self.packets += 1;
+        self.count(format.header_len() + header.len as usize, cause);
+        header.encode(format, &mut self.tail);
+        self.close_tail();
+        self.parts.extend(iter::once(first).chain(rest).map(Part::Content));
     }
 
     pub(super) fn push_ping(&mut self) {
@@ -204,7 +217,7 @@ impl Outbox {
             batch.push(part);
         }
         // A batch ends with a frame, so that heartbeats can go between batches.
-        if let Some(Part::Content(_)) = self.parts.front()
+        while let Some(Part::Content(_)) = self.parts.front()
             && let Some(content) = self.parts.pop_front()
         {
             batch.push(content);
@@ -220,11 +233,7 @@ impl Outbox {
     }
 
     fn encode(&mut self, format: HeaderFormat, header: Header, content: Bytes, cause: Cause) {
-        self.encoded += 1;
-        let len = format.header_len() + content.len();
-        self.len += len;
-        self.replies.handle_queued(len, cause == Cause::Reply);
-        self.forced.handle_queued(len, cause == Cause::Forced);
+        self.count(format.header_len() + content.len(), cause);
         header.encode(format, &mut self.tail);
         if content.len() < COPY_LEN_MAX {
             self.tail.extend_from_slice(&content);
@@ -235,6 +244,13 @@ impl Outbox {
             self.close_tail();
             self.parts.push_back(Part::Content(content));
         }
+    }
+
+    fn count(&mut self, len: usize, cause: Cause) {
+        self.encoded += 1;
+        self.len += len;
+        self.replies.handle_queued(len, cause == Cause::Reply);
+        self.forced.handle_queued(len, cause == Cause::Forced);
     }
 
     fn close_tail(&mut self) {

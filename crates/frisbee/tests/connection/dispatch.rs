@@ -229,7 +229,7 @@ fn a_paused_reader_holds_back_its_peer_and_neither_takes_the_other_for_dead() {
         let config = Config { backlog_max: 3, ..Config::default() };
         let server = server(script.clone()).config(config).dispatch(Dispatch::Ordered).without_listener();
         let (ours, theirs) = tokio::io::duplex(256);
-        server.serve(theirs);
+        server.attach(theirs);
         let replies = Script::new();
         let generous = Config { write_stall_max: 3600 * SECOND, ..Config::default() };
         let connection = client(replies.clone()).config(generous).attach(ours).await.unwrap();

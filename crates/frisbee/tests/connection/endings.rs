@@ -142,7 +142,7 @@ fn what_a_stream_like_tls_holds_back_arrives_before_the_end() {
         virtually(async {
             let server = server(Script::new()).without_listener();
             let (ours, theirs) = tokio::io::duplex(64);
-            server.serve(BufStream::with_capacity(1000, 100_000, theirs));
+            server.attach(BufStream::with_capacity(1000, 100_000, theirs));
             let mut peer = Peer::over(ours);
             let large = words.repeat(1000);
             let connection = only_connection(&server).await;

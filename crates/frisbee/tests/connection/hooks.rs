@@ -121,7 +121,7 @@ fn a_socket_that_fails() {
     virtually(async {
         let script = Script::new();
         let server = server(script.clone()).without_listener();
-        server.serve(tokio::io::join(Failing, tokio::io::sink()));
+        server.attach(tokio::io::join(Failing, tokio::io::sink()));
         settled().await;
         assert_eq!(script.log.take(), ["opened", "closed: Io(Kind(ConnectionReset))"]);
     });

@@ -403,3 +403,99 @@ fn metrics_tell_what_went_through_and_what_is_held() {
         assert_eq!(metrics.counters, counters, "the server remembers past connections");
     });
 }
+
+#[test]
+fn it_is_known_what_may_have_reached_the_peer() {
+    virtually(async {
+        let config = Config { write_stall_max: 3600 * SECOND, ..quiet() };
+        let (connection, peer) = Peer::of_client_with_buffer(&client(()).config(config), 64).await;
+        let written = connection.send(packet(1, "hi")).await.unwrap();
+        assert!(!connection.may_have_left(written), "the driver has not seen it yet");
+        settled().await;
+        assert!(connection.may_have_left(written));
+        let begun = connection.try_send(packet(2, zeros(1000))).unwrap();
+        settled().await;
+        let waiting = [connection.try_send(packet(3, "hi")).unwrap(), connection.send(packet(4, "hi")).await.unwrap()];
+        let check = || {
+            assert!(connection.may_have_left(written) && connection.may_have_left(begun));
+            assert!(waiting.iter().all(|waiting| !connection.may_have_left(*waiting)));
+        };
+        settled().await;
+        check();
+        drop(peer);
+        connection.closed().await;
+        check();
+    });
+}
+
+#[test]
+fn what_arrived_has_left() {
+    virtually(async {
+        let config = Config { write_stall_max: 3600 * SECOND, ..quiet() };
+        let (connection, mut peer) = Peer::of_client_with_buffer(&client(()).config(config), 64).await;
+        let mut sent = Vec::new();
+        for id in 0..10 {
+            sent.push(connection.try_send(packet(id, zeros(100_000))).unwrap());
+        }
+        for id in 0..10_u16 {
+            assert_eq!(peer.hear().await, format!("packet {id}: 100000 bytes"));
+            for heard in &sent[..=usize::from(id)] {
+                assert!(connection.may_have_left(*heard));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_peer_that_leaves_without_a_word_leaves_nothing_behind() {
+    for config in [quiet(), Config::default()] {
+        virtually(async {
+            let server = server(()).config(config.clone()).without_listener();
+            let peer = Peer::of(&server);
+            let connection = only_connection(&server).await;
+            let sent = connection.send(packet(1, "held back")).await.unwrap();
+            settled().await;
+            assert!(!connection.may_have_left(sent), "its header is not known");
+            drop(peer);
+            timeout(SECOND, connection.closed()).await.expect("what cannot be written does not keep it open");
+            settled().await;
+            assert_eq!(server.metrics().connections, 0);
+        });
+    }
+}
+
+#[test]
+fn state_is_made_once() {
+    virtually(async {
+        let server = server(()).without_listener();
+        let connection = connected(client(()), &server).await;
+        assert_eq!(*connection.state_or_insert_with(|| 1_u32), 1);
+        assert_eq!(*connection.clone().state_or_insert_with::<u32>(|| unreachable!("it is there")), 1);
+        assert_eq!(*connection.state_or_insert_with(|| "one"), "one");
+        assert_eq!(*connection.state::<u32>().unwrap(), 1);
+        connection.set_state(2_u32);
+        assert_eq!(*connection.state_or_insert_with(|| 3_u32), 2);
+    });
+}
+
+#[test]
+fn settings_stay_when_the_router_changes() {
+    virtually(async {
+        let (before, after) = (Script::new(), Script::new());
+        let config = Config { content_len_max: 7, ..quiet() };
+        let server = server(before.clone()).config(config.clone()).router(after.clone()).without_listener();
+        let first = Script::new();
+        let client = client(first.clone()).config(config);
+        let other = client.with_router(());
+        let (connection, another) = (connected(client, &server).await, connected(other, &server).await);
+        for connection in [&connection, &another] {
+            assert_eq!(connection.config().content_len_max, 7);
+            connection.send(packet(1, "nothing")).await.unwrap();
+        }
+        settled().await;
+        assert!(before.log.take().is_empty());
+        assert_eq!(after.log.take(), ["opened", "opened", "packet 1", "packet 1"]);
+        assert_eq!(first.log.take(), ["opened"], "only the connection of its own");
+        assert!(server.connections().iter().all(|connection| connection.config().content_len_max == 7));
+    });
+}

@@ -1,5 +1,7 @@
 //! Streams beside the packets: who opens, who may, how they end, and that one never holds up the rest.
 
+use std::{future::poll_fn, task::Poll};
+
 use frisbee::{Client, Config, Connection, Dispatch, OpenError, SendError, Server, Stream, StreamEnd};
 use tokio::time::timeout;
 
@@ -355,5 +357,114 @@ fn data_may_be_as_large_as_a_packet() {
         assert_eq!(stream.read().await.unwrap().len(), 60_000);
         stream.send(vec![b'x'; 60_000]).await.unwrap();
         assert_eq!(peer.hear().await, "stream 7: 60000 bytes");
+    });
+}
+
+#[test]
+fn what_was_peeked_at_is_read_next() {
+    virtually(async {
+        let (_server, stream, mut accepted) = stream_pair().await;
+        assert!(timeout(SECOND, accepted.peek()).await.is_err(), "there is nothing yet");
+        stream.send("one").await.unwrap();
+        stream.send("two").await.unwrap();
+        for _ in 0..2 {
+            assert_eq!(accepted.peek().await.unwrap(), "one");
+        }
+        assert_eq!(accepted.read().await.unwrap(), "one");
+        assert_eq!(accepted.peek().await.unwrap(), "two");
+        stream.close();
+        settled().await;
+        assert_eq!(accepted.peek().await.unwrap(), "two", "data before the end comes first");
+        assert_eq!(accepted.read().await.unwrap(), "two");
+        assert_eq!(accepted.peek().await, Err(StreamEnd::ClosedByPeer));
+    });
+}
+
+#[test]
+fn a_stream_is_polled_by_whoever_polled_last() {
+    virtually(async {
+        let (_server, stream, accepted) = stream_pair().await;
+        let (_sender, mut reader) = accepted.split();
+        let mut first = Box::pin(poll_fn(|cx| reader.poll_read(cx)));
+        assert!(poll_fn(|cx| Poll::Ready(first.as_mut().poll(cx).is_pending())).await);
+        drop(first);
+        let last = tokio::spawn(async move { poll_fn(|cx| reader.poll_read(cx)).await });
+        settled().await;
+        stream.send("data").await.unwrap();
+        assert_eq!(timeout(SECOND, last).await.expect("it is woken").unwrap().unwrap(), "data");
+    });
+}
+
+#[test]
+fn what_comes_after_the_reader_is_dropped_is_discarded() {
+    virtually(async {
+        let config = Config { stream_queue_len_max: 300, ..quiet() };
+        let (connection, mut peer) = Peer::of_client(&client(Script::new()).config(config)).await;
+        let (sender, reader) = connection.open_stream().unwrap().split();
+        peer.say_all((0..4).map(|_| stream_bytes(1, "unread"))).await;
+        settled().await;
+        drop(reader);
+        peer.say_all((0..100).map(|_| stream_bytes(1, "too late"))).await;
+        peer.say(packet_bytes(3, "hi")).await;
+        assert_eq!(timeout(SECOND, peer.hear()).await.expect("nothing is held up"), "packet 3: hi");
+        sender.send("still here").await.unwrap();
+        assert_eq!(peer.hear().await, "stream 1: still here");
+        peer.say(stream_bytes(1, "")).await;
+        assert_eq!(sender.closed().await, StreamEnd::ClosedByPeer);
+        assert_eq!(connection.metrics().counters.streams_refused, 0);
+    });
+}
+
+#[test]
+fn all_who_watch_a_stream_learn_how_it_ended() {
+    for expected in [StreamEnd::Closed, StreamEnd::ClosedByPeer, StreamEnd::Overflow, StreamEnd::ConnectionClosed] {
+        virtually(async {
+            let config = Config { stream_queue_len_max: 300, ..quiet() };
+            let (connection, mut peer) = Peer::of_client(&client(()).config(config)).await;
+            let (sender, reader) = connection.open_stream().unwrap().split();
+            let watching: Vec<_> = (0..3)
+                .map(|_| {
+                    let sender = sender.clone();
+                    tokio::spawn(async move { sender.closed().await })
+                })
+                .collect();
+            settled().await;
+            assert!(watching.iter().all(|watcher| !watcher.is_finished()));
+            match expected {
+                StreamEnd::Closed => sender.close(),
+                StreamEnd::ClosedByPeer => peer.say(stream_bytes(1, "")).await,
+                StreamEnd::Overflow => peer.say_all((0..20).map(|_| stream_bytes(1, "data"))).await,
+                StreamEnd::ConnectionClosed => drop(peer),
+            }
+            for watcher in watching {
+                assert_eq!(timeout(SECOND, watcher).await.expect("it is woken").unwrap(), expected);
+            }
+            assert_eq!(sender.closed().await, expected, "who asks later hears it at once");
+            drop(reader);
+        });
+    }
+}
+
+#[test]
+fn a_stream_sends_without_waiting_if_it_must() {
+    virtually(async {
+        let config = Config { outbox_len_max: 1000, write_stall_max: 3600 * SECOND, ..quiet() };
+        let (connection, mut peer) = Peer::of_client_with_buffer(&client(()).config(config), 64).await;
+        let (sender, _reader) = connection.open_stream().unwrap().split();
+        let mut sent = 0;
+        while sender.try_send("some data").is_ok() {
+            settled().await;
+            sent += 1;
+        }
+        assert_eq!(sender.try_send("more"), Err(SendError::Full));
+        assert_eq!(sender.try_send(""), Err(SendError::Full), "room comes first");
+        for _ in 0..sent {
+            assert_eq!(peer.hear().await, "stream 1: some data");
+        }
+        sender.try_send("more").unwrap();
+        assert_eq!(sender.try_send(""), Err(SendError::EmptyStreamData));
+        assert_eq!(peer.hear().await, "stream 1: more");
+        sender.close();
+        assert_eq!(sender.try_send("late"), Err(SendError::StreamEnded(StreamEnd::Closed)));
     });
 }

@@ -197,7 +197,7 @@ impl Peer {
     /// A peer of this server that has so many bytes under way at most, in each direction.
     pub(crate) fn with_buffer(server: &Server, buffer_len: usize) -> Self {
         let (ours, theirs) = duplex(buffer_len);
-        server.serve(theirs);
+        server.attach(theirs);
         Self::over(ours)
     }
 
@@ -315,7 +315,7 @@ pub(crate) fn client<R: Router>(router: R) -> Client<R> {
 /// A client connected to this server.
 pub(crate) async fn connected<R: Router>(client: Client<R>, server: &Server) -> Connection {
     let (ours, theirs) = duplex(64 * 1024);
-    server.serve(theirs);
+    server.attach(theirs);
     client.attach(ours).await.unwrap()
 }
 

@@ -35,7 +35,7 @@ release_stream      0 held, “stream 7 closed”  0 held, “stream 7 closed”
 drain               → draining                 -                          -                   -
 finish              → Shutdown                 → Shutdown                 -                   -
 fail                → Shutdown                 → Shutdown                 → Shutdown          -
-packet              packet 1                   dropped                    not taken           not taken
+packet              packet 1                   packet 1                   not taken           not taken
 new stream          8 opened                   refused, “stream 8 closed” not taken           not taken
 data of a stream    7 readable                 7 readable                 not taken           not taken
 close of a stream   7 readable                 7 readable                 not taken           not taken

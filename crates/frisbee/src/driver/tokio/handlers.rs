@@ -57,6 +57,9 @@ pub(super) trait Handling {
     /// Whether a handler may start. If not, the task is woken when one may.
     fn poll_free(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 
+    /// Offers a packet to the router, which gives it back if it needs a handler.
+    fn offer(&self, packet: Packet) -> Result<Option<Packet>, Finished>;
+
     /// Starts a handler, in place or as a task. `None` if it has to wait.
     fn start(&mut self, cx: &mut Context<'_>, packet: Packet) -> Option<Finished>;
 
@@ -67,15 +70,16 @@ pub(super) trait Handling {
     fn poll_finished(&mut self, cx: &mut Context<'_>) -> Poll<Finished>;
 }
 
-/// The three ways into a router: a future for this task, one for a task of its own, and one for a stream.
-pub(super) struct Calls<P, D, S> {
+/// The ways into a router: at once, a future for this task, one for a task of its own, and one for a stream.
+pub(super) struct Calls<T, P, D, S> {
+    pub(super) take: T,
     pub(super) in_place: P,
     pub(super) detached: D,
     pub(super) stream: S,
 }
 
-pub(super) struct Handlers<F, P, D, S> {
-    calls: Calls<P, D, S>,
+pub(super) struct Handlers<F, T, P, D, S> {
+    calls: Calls<T, P, D, S>,
     dispatch: Dispatch,
     limit: usize,
     /// Where the next handler is polled in place. Its allocation goes to the handler if that has to wait.
@@ -91,12 +95,12 @@ enum Task {
     Stream,
 }
 
-impl<F, P, D, S> Handlers<F, P, D, S>
+impl<F, T, P, D, S> Handlers<F, T, P, D, S>
 where
     F: Future<Output = Outcome>,
     P: Fn(Packet) -> F,
 {
-    pub(super) fn new(scope: &Scope, limit: usize, calls: Calls<P, D, S>) -> Self {
+    pub(super) fn new(scope: &Scope, limit: usize, calls: Calls<T, P, D, S>) -> Self {
         Self {
             calls,
             dispatch: scope.dispatch,
@@ -155,8 +159,9 @@ where
     }
 }
 
-impl<F, P, D, S, DF, SF> Handling for Handlers<F, P, D, S>
+impl<F, T, P, D, S, DF, SF> Handling for Handlers<F, T, P, D, S>
 where
+    T: Fn(Packet) -> Option<Packet>,
     F: Future<Output = Outcome>,
     P: Fn(Packet) -> F,
     D: Fn(Packet) -> DF,
@@ -179,6 +184,11 @@ where
             Dispatch::Spawned | Dispatch::Limited(_) => (self.limit, 1),
         };
         if self.len() < limit { self.permits.poll_hold(cx, permits) } else { Poll::Pending }
+    }
+
+    fn offer(&self, packet: Packet) -> Result<Option<Packet>, Finished> {
+        let taken = catch_unwind(AssertUnwindSafe(|| (self.calls.take)(packet)));
+        taken.map_err(|panic| Finished::Panicked(message(&*panic)))
     }
 
     fn start(&mut self, cx: &mut Context<'_>, packet: Packet) -> Option<Finished> {

@@ -123,7 +123,8 @@ impl Inbox {
         let missing = content_len.saturating_sub(self.bytes.len());
         let wanted = missing.max(READ_LEN_MIN.min(CHUNK_LEN - self.bytes.len().min(CHUNK_LEN)));
         if self.bytes.capacity() - self.bytes.len() < wanted && !self.bytes.try_reclaim(wanted) {
-            let mut chunk = SPARE.take().unwrap_or_else(|| BytesMut::with_capacity(CHUNK_LEN));
+            let spare = SPARE.take().and_then(|mut chunk| chunk.try_reclaim(CHUNK_LEN).then_some(chunk));
+            let mut chunk = spare.unwrap_or_else(|| BytesMut::with_capacity(CHUNK_LEN));
             chunk.extend_from_slice(&self.bytes);
             chunk.reserve(wanted);
             self.bytes = chunk;
@@ -165,9 +166,8 @@ impl Inbox {
         let rest = BytesMut::from(&self.bytes[..]);
         let mut chunk = std::mem::replace(&mut self.bytes, rest);
         chunk.clear();
-        if chunk.try_reclaim(CHUNK_LEN) {
-            SPARE.set(Some(chunk));
-        }
+        // Whoever holds a slice of it now, such as a caller who is about to be woken, may have let go by the next read.
+        SPARE.set(Some(chunk));
     }
 }
 

@@ -51,6 +51,7 @@ pub(crate) async fn drive<R: Router>(wire: Wire, connection: Connection, router:
     hook(&|| router.opened(&connection));
 
     let calls = Calls {
+        take: |packet| router.take(packet, &connection),
         in_place: |packet| router.route(packet, &connection),
         detached: |packet| {
             let (router, connection) = (router.clone(), connection.clone());
@@ -325,13 +326,20 @@ impl<'a> Driver<'a> {
             match core.proto.handle_input(now.into_std(), &mut self.inbox.bytes) {
                 Ok(Some(Event::Packet(packet))) => {
                     let may_start = self.backlog.is_empty() && !core.proto.owes_replies();
+                    let is_draining = core.proto.is_draining();
                     drop(core);
                     let mut finished = None;
-                    if may_start && handlers.poll_free(cx).is_ready() {
-                        finished = handlers.start(cx, packet);
-                    } else {
-                        self.backlog_len += packet.content.len();
-                        self.backlog.push_back(packet);
+                    match handlers.offer(packet) {
+                        Ok(None) => {}
+                        Ok(Some(_)) if is_draining => self.shared.core().proto.handle_dropped(),
+                        Ok(Some(packet)) if may_start && handlers.poll_free(cx).is_ready() => {
+                            finished = handlers.start(cx, packet);
+                        }
+                        Ok(Some(packet)) => {
+                            self.backlog_len += packet.content.len();
+                            self.backlog.push_back(packet);
+                        }
+                        Err(panicked) => finished = Some(panicked),
                     }
                     core = self.shared.core();
                     core.settle(finished);
@@ -420,7 +428,9 @@ impl<'a> Driver<'a> {
         if let Some(reason) = core.proto.closed() {
             return Some(Poll::Ready(reason.clone()));
         }
-        let can_write = core.proto.has_output() && !self.batch.has_remaining() && core.proto.format().is_some();
+        // Nothing is written before the header is known, unless the connection ends.
+        let may_write = core.proto.format().is_some() || core.proto.is_finishing();
+        let can_write = core.proto.has_output() && !self.batch.has_remaining() && may_write;
         if can_write || self.is_draining != core.proto.is_draining() {
             self.is_draining = core.proto.is_draining();
             return None;
@@ -483,10 +493,18 @@ impl Core {
     fn settle(&mut self, finished: Option<Finished>) {
         match finished {
             None | Some(Finished::Handler(Outcome::Nothing) | Finished::Stream) => {}
-            Some(Finished::Handler(Outcome::Reply(packet))) => self.reply(packet),
+            Some(Finished::Handler(Outcome::Reply(packet))) => {
+                let replied = self.proto.reply(packet);
+                self.check_reply(replied);
+            }
+            Some(Finished::Handler(Outcome::ReplyPieces(packet, rest))) => {
+                let replied = self.proto.reply_pieces(packet, rest);
+                self.check_reply(replied);
+            }
             Some(Finished::Handler(Outcome::Close)) => self.proto.finish(CloseReason::Local),
             Some(Finished::Handler(Outcome::ReplyAndClose(packet))) => {
-                self.reply(packet);
+                let replied = self.proto.reply(packet);
+                self.check_reply(replied);
                 self.proto.finish(CloseReason::Local);
             }
             Some(Finished::Panicked(message)) => {
@@ -496,9 +514,9 @@ impl Core {
         }
     }
 
-    fn reply(&mut self, packet: Packet) {
+    fn check_reply(&mut self, replied: Result<(), SendError>) {
         // Nobody can be told of a reply that comes too late.
-        if let Err(SendError::ContentTooLarge { len, limit }) = self.proto.reply(packet) {
+        if let Err(SendError::ContentTooLarge { len, limit }) = replied {
             warn!(len, limit, "a reply is larger than the connection carries");
             self.proto.finish(CloseReason::ReplyTooLarge { len, limit });
         }
