@@ -22,12 +22,10 @@ pub(crate) fn shouty(name: &str) -> String {
     usable(name.to_shouty_snake_case())
 }
 
-/// The identifier of a method. A client has a function `new` of its own.
+/// The identifier of a method, on both sides. It gives way to the functions that every client has.
 pub(crate) fn method(name: &str) -> String {
-    match snake(name).as_str() {
-        "new" => "new_".to_owned(),
-        other => other.to_owned(),
-    }
+    let own = snake(name);
+    if CLIENT_FUNCTIONS.contains(&own.as_str()) { own + "_" } else { own }
 }
 
 /// The identifier of a oneof's type, given the types declared beside it.
@@ -118,6 +116,9 @@ fn usable(name: String) -> String {
         _ => name,
     }
 }
+
+/// Functions of a client that are no methods of its service.
+const CLIENT_FUNCTIONS: &[&str] = &["new", "connect", "channel", "into_raw"];
 
 /// Names of our generic parameters.
 const GENERICS: &[&str] = &["S", "T"];

@@ -1,7 +1,7 @@
 //! What the proto files say, in the order of the wire. Names are those of the files; Rust's come from
 //! [naming](crate::naming).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use prost_types::{
     DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet,
@@ -142,8 +142,8 @@ pub(crate) struct Docs {
 }
 
 impl Schema {
-    /// Reads what the files declare.
-    pub(crate) fn new(set: &FileDescriptorSet) -> Result<Self, Diagnostic> {
+    /// Reads what the files declare. Operations count from the number given for their file, or else from 10.
+    pub(crate) fn new(set: &FileDescriptorSet, first_operations: &BTreeMap<String, u16>) -> Result<Self, Diagnostic> {
         let mut packages: Vec<Package> = Vec::new();
         for file in &set.file {
             let package = match packages.iter_mut().position(|package| package.name == file.package()) {
@@ -153,7 +153,8 @@ impl Schema {
                     packages.last_mut().expect("it was pushed just now")
                 }
             };
-            FileReader::new(file).read_into(package)?;
+            let first_operation = first_operations.get(file.name()).copied().unwrap_or(FIRST_OPERATION);
+            FileReader::new(file, first_operation).read_into(package)?;
         }
         Ok(Self { packages })
     }
@@ -183,16 +184,18 @@ struct FileReader<'a> {
     prefix: String,
     locations: HashMap<&'a [i32], &'a Location>,
     has_presence: bool,
+    first_operation: u16,
 }
 
 impl<'a> FileReader<'a> {
-    fn new(file: &'a FileDescriptorProto) -> Self {
+    fn new(file: &'a FileDescriptorProto, first_operation: u16) -> Self {
         let locations = file.source_code_info.iter().flat_map(|SourceCodeInfo { location }| location);
         Self {
             file,
             prefix: if file.package().is_empty() { String::new() } else { format!(".{}", file.package()) },
             locations: locations.map(|location| (&location.path[..], location)).collect(),
             has_presence: file.syntax() != "proto3",
+            first_operation,
         }
     }
 
@@ -203,7 +206,7 @@ impl<'a> FileReader<'a> {
         for (index, declared) in (0..).zip(&self.file.enum_type) {
             package.enums.push(self.enumeration(declared, &self.prefix, &[ENUMS_OF_FILE, index]));
         }
-        let mut operations = FIRST_OPERATION..=u16::MAX;
+        let mut operations = self.first_operation..=u16::MAX;
         for (index, service) in (0..).zip(&self.file.service) {
             package.services.push(self.service(service, &[SERVICES_OF_FILE, index], &mut operations)?);
         }
@@ -340,10 +343,16 @@ impl<'a> FileReader<'a> {
 
     fn too_many_methods(&self, path: &[i32]) -> Diagnostic {
         let methods: usize = self.file.service.iter().map(|service| service.method.len()).sum();
-        let message = format!("a file cannot have {methods} methods, but {METHODS_MAX} at most");
-        Diagnostic::new(message, self.mark(path))
-            .note("on the wire a method is a 16-bit number, counted from 10 over all services of its file")
-            .help("move some of the services to another file")
+        let first = self.first_operation;
+        let methods_max = usize::from(u16::MAX - first) + 1;
+        let message = format!("this file cannot have {methods} methods, but {methods_max} at most");
+        let note =
+            format!("on the wire a method is a 16-bit number, counted from {first} over all services of its file");
+        let help = match first {
+            FIRST_OPERATION => "move some of the services to another file",
+            _ => "give the file a lower first operation",
+        };
+        Diagnostic::new(message, self.mark(path)).note(note).help(help)
     }
 
     fn docs(&self, path: &[i32]) -> Docs {
@@ -394,8 +403,7 @@ fn joined(path: &[i32], rest: &[i32]) -> Vec<i32> {
 }
 
 /// Those below belong to frisbee.
-const FIRST_OPERATION: u16 = 10;
-const METHODS_MAX: usize = (u16::MAX - FIRST_OPERATION) as usize + 1;
+pub(crate) const FIRST_OPERATION: u16 = 10;
 
 // Field numbers of descriptor.proto, of which the paths of locations are made.
 const MESSAGES_OF_FILE: i32 = 4;
@@ -492,7 +500,7 @@ mod tests {
 
     fn vectors() -> Schema {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/vectors");
-        Schema::new(&protox::compile(["vectors.proto"], [dir]).unwrap()).unwrap()
+        Schema::new(&protox::compile(["vectors.proto"], [dir]).unwrap(), &BTreeMap::new()).unwrap()
     }
 
     fn find<'a>(schema: &'a Schema, name: &str) -> &'a Message {

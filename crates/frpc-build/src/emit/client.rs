@@ -15,17 +15,16 @@ pub(super) fn module(service: &Service, package: &str, emitter: &Emitter) -> Tok
     let about = doc(&format!("Calls `{}`.", &service.full_name[1..]));
     let docs = emitter.docs(&service.docs, &service.full_name, &format!("Calls `{}`.", &service.full_name[1..]));
     let (allow, deprecated) = (allow_deprecated(service), deprecated(service.is_deprecated));
-    let unused = service.methods.is_empty().then(|| quote! { #[allow(dead_code)] });
     let methods = service.methods.iter().map(|declared| method(declared, service, package, emitter));
     quote! {
         #about
         #allow
+        #[allow(dead_code)]
         pub mod #module {
             #docs
             #deprecated
             #[derive(Clone, Debug)]
             pub struct #name {
-                #unused
                 channel: ::frpc::Channel,
             }
 
@@ -33,6 +32,24 @@ pub(super) fn module(service: &Service, package: &str, emitter: &Emitter) -> Tok
                 /// Makes its calls over this channel.
                 pub fn new(channel: ::frpc::Channel) -> Self {
                     Self { channel }
+                }
+
+                /// Connects to an address, such as `"tcp://localhost:7000"`, with default settings; see
+                /// [`::frpc::Channel::builder`] for others.
+                pub async fn connect(
+                    address: impl ::frpc::ToAddress,
+                ) -> ::core::result::Result<Self, ::frpc::ConnectError> {
+                    ::frpc::Channel::connect(address).await.map(Self::new)
+                }
+
+                /// The channel that calls go over, which other clients can share.
+                pub fn channel(&self) -> &::frpc::Channel {
+                    &self.channel
+                }
+
+                /// Ends RPC on the connection and gives it back as a plain byte stream. Calls under way fail.
+                pub async fn into_raw(self) -> ::core::result::Result<::frpc::Raw, ::frpc::Status> {
+                    self.channel.into_raw().await
                 }
 
                 #(#methods)*

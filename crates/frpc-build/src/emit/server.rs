@@ -19,6 +19,7 @@ pub(super) fn module(service: &Service, package: &str, emitter: &Emitter) -> Tok
     quote! {
         #about
         #allow
+        #[allow(dead_code)]
         pub mod #module {
             #the_trait
             #server

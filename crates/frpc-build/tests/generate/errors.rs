@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use frpc_build::Builder;
+
 use crate::new_dir;
 
 #[test]
@@ -137,13 +139,53 @@ fn a_file_has_room_for_as_many_methods_as_there_are_operations() {
     assert_eq!(
         text,
         "\
-a file cannot have 65527 methods, but 65526 at most
+this file cannot have 65527 methods, but 65526 at most
      --> many.proto:65532:3
       |
 65532 |   rpc M65526(E) returns (E);
       |   ^^^^^^^^^^^^^^^^^^^^^^^^^^
       = note: on the wire a method is a 16-bit number, counted from 10 over all services of its file
       = help: move some of the services to another file"
+    );
+}
+
+#[test]
+fn a_file_that_was_moved_has_less_room() {
+    let text = error_with(
+        |options| options.first_operation("shop.proto", 65_534),
+        &[(
+            "shop.proto",
+            "syntax = \"proto3\";\nmessage E {}\nservice Shop {\n  rpc A(E) returns (E);\n  rpc B(E) returns (E);\n  rpc C(E) returns (E);\n}\n",
+        )],
+    );
+    assert_eq!(
+        text,
+        "\
+this file cannot have 3 methods, but 2 at most
+ --> shop.proto:6:3
+  |
+6 |   rpc C(E) returns (E);
+  |   ^^^^^^^^^^^^^^^^^^^^^
+  = note: on the wire a method is a 16-bit number, counted from 65534 over all services of its file
+  = help: give the file a lower first operation"
+    );
+}
+
+#[test]
+fn a_first_operation_cannot_be_one_of_frisbee() {
+    let shop = [("shop.proto", "syntax = \"proto3\";\n")];
+    let text = error_with(|options| options.first_operation("shop.proto", 9), &shop);
+    assert_eq!(text, "first operation 9 for 'shop.proto' is below 10, where numbers belong to frisbee");
+}
+
+#[test]
+fn a_first_operation_needs_its_file() {
+    let shop =
+        [("shop.proto", "syntax = \"proto3\";\nimport \"item.proto\";\n"), ("item.proto", "syntax = \"proto3\";\n")];
+    let text = error_with(|options| options.first_operation("proto/shop.proto", 200), &shop);
+    assert_eq!(
+        text,
+        "first operation 200 is for 'proto/shop.proto', which is not among the files compiled: item.proto, shop.proto"
     );
 }
 
@@ -226,12 +268,18 @@ fn an_extern_path_has_to_be_rust() {
 
 /// The error for these files, of which the first is compiled; paths are shown as in their directory.
 fn error(files: &[(&str, &str)]) -> String {
+    error_with(|options| options, files)
+}
+
+/// The same with changed options.
+fn error_with(change: impl FnOnce(Builder) -> Builder, files: &[(&str, &str)]) -> String {
     let dir = new_dir();
     for (name, text) in files {
         fs::write(dir.join(name), text).unwrap();
     }
     let protos = [dir.join(files[0].0)];
-    let result = frpc_build::configure().out_dir(&dir).compile_protos(&protos, &[&dir, &dir.join("more")]);
+    let options = change(frpc_build::configure().out_dir(&dir));
+    let result = options.compile_protos(&protos, &[&dir, &dir.join("more")]);
     let error = result.unwrap_err();
     assert_eq!(format!("{error:?}"), error.to_string(), "build scripts print the one, everybody else the other");
     error.to_string().replace(&format!("{}/", dir.display()), "")

@@ -20,6 +20,27 @@ fn either_side_of_a_service_can_be_left_out() {
 }
 
 #[test]
+fn the_operations_of_one_file_can_move() {
+    let dir = dir();
+    fs::write(dir.join("bank.proto"), BANK).unwrap();
+    let protos = ["shop.proto", "bank.proto"].map(|proto| dir.join(proto));
+    let operations = |options: Builder| {
+        options.compile_protos(&protos, &[&dir]).unwrap();
+        ["shop.rs", "bank.rs"].map(|file| {
+            let code = fs::read_to_string(dir.join(file)).unwrap();
+            let lines = code.lines().filter_map(|line| line.trim().strip_prefix("operation: "));
+            lines.map(|number| number.trim_end_matches(',').parse().unwrap()).collect::<Vec<u16>>()
+        })
+    };
+    assert_eq!(operations(options(&dir)), [vec![10], vec![10, 11, 12]]);
+    assert_eq!(operations(options(&dir).first_operation("bank.proto", 200)), [vec![10], vec![200, 201, 202]]);
+    assert_eq!(
+        operations(options(&dir).first_operation("bank.proto", 65_533)),
+        [vec![10], vec![65_533, 65_534, 65_535]]
+    );
+}
+
+#[test]
 fn comments_can_be_left_out() {
     let comments = ["About the shop.", "About buying.", "About orders."];
     let has = |code: &str| comments.map(|comment| code.contains(comment));
@@ -38,6 +59,17 @@ fn the_encoding_does_not_depend_on_how_fields_are_kept() {
     let other = generate(|options| options.bytes(".").btree_map(".").boxed(".shop.Order.next_to"));
     assert_ne!(plain, other);
     assert_eq!(ours(&plain), ours(&other));
+}
+
+#[test]
+fn paths_of_fields_add_up() {
+    let dir = dir();
+    fs::write(dir.join("bank.proto"), BOXES).unwrap();
+    let options = options(&dir).bytes("Box.first").bytes("Box.second").btree_map("Box.third").btree_map("Box.fourth");
+    options.compile_protos(&[dir.join("bank.proto")], &[&dir]).unwrap();
+    let code = fs::read_to_string(dir.join("boxes.rs")).unwrap();
+    assert_eq!(code.matches("prost::bytes::Bytes,").count(), 2, "{code}");
+    assert_eq!(code.matches("BTreeMap<").count(), 2, "{code}");
 }
 
 #[test]
@@ -98,6 +130,25 @@ fn other_options_of_prost_are_at_hand() {
     assert!(code.contains("impl ::frpc::prost::Name for Order"));
 }
 
+#[test]
+fn a_method_gives_way_to_the_functions_of_clients() {
+    let dir = dir();
+    let names = ["New", "connect", "Channel", "into_raw", "Reconnect"];
+    let methods = names.map(|name| format!("  rpc {name}(Order) returns (Order);\n")).concat();
+    fs::write(dir.join("shop.proto"), PROTO.replace("  rpc Buy(Order) returns (Order);\n", &methods)).unwrap();
+    options(&dir).compile_protos(&[dir.join("shop.proto")], &[&dir]).unwrap();
+    let code = fs::read_to_string(dir.join("shop.rs")).unwrap();
+
+    let functions = |start, end| {
+        let code = code.split_once(start).unwrap().1.split(end).next().unwrap();
+        code.split(" fn ").skip(1).map(|rest| rest.split('(').next().unwrap()).collect::<Vec<_>>()
+    };
+    let methods = ["new_", "connect_", "channel_", "into_raw_", "reconnect"];
+    assert_eq!(functions("pub trait Shop", "pub struct"), methods);
+    let own = ["new", "connect", "channel", "into_raw"];
+    assert_eq!(functions("pub struct ShopClient", "pub mod"), [&own[..], &methods].concat());
+}
+
 /// The code for the package, with changed options.
 fn generate(change: impl FnOnce(Builder) -> Builder) -> String {
     let dir = dir();
@@ -137,3 +188,27 @@ service Shop {
   rpc Buy(Order) returns (Order);
 }
 ";
+
+const BANK: &str = "\
+syntax = \"proto3\";
+package bank;
+message Sum {}
+service Account {
+  rpc Deposit(Sum) returns (Sum);
+  rpc Withdraw(Sum) returns (Sum);
+}
+service Loan {
+  rpc Repay(Sum) returns (Sum);
+}
+";
+
+const BOXES: &str = r#"
+    syntax = "proto3";
+    package boxes;
+    message Box {
+        bytes first = 1;
+        bytes second = 2;
+        map<string, string> third = 3;
+        map<string, string> fourth = 4;
+    }
+"#;

@@ -70,6 +70,7 @@ pub mod echo_methods {
 
 /// Serves `echo.Echo`.
 #[allow(deprecated)]
+#[allow(dead_code)]
 pub mod echo_server {
     /// Says things.
     ///
@@ -196,6 +197,7 @@ pub mod echo_server {
 
 /// Calls `echo.Echo`.
 #[allow(deprecated)]
+#[allow(dead_code)]
 pub mod echo_client {
     /// Says things.
     ///
@@ -209,6 +211,26 @@ pub mod echo_client {
         /// Makes its calls over this channel.
         pub fn new(channel: ::frpc::Channel) -> Self {
             Self { channel }
+        }
+
+        /// Connects to an address, such as `"tcp://localhost:7000"`, with default settings; see
+        /// [`::frpc::Channel::builder`] for others.
+        pub async fn connect(
+            address: impl ::frpc::ToAddress,
+        ) -> ::core::result::Result<Self, ::frpc::ConnectError> {
+            ::frpc::Channel::connect(address).await.map(Self::new)
+        }
+
+        /// The channel that calls go over, which other clients can share.
+        pub fn channel(&self) -> &::frpc::Channel {
+            &self.channel
+        }
+
+        /// Ends RPC on the connection and gives it back as a plain byte stream. Calls under way fail.
+        pub async fn into_raw(
+            self,
+        ) -> ::core::result::Result<::frpc::Raw, ::frpc::Status> {
+            self.channel.into_raw().await
         }
 
         /// Says it back.
@@ -272,6 +294,7 @@ pub mod parrot_methods {
 }
 
 /// Serves `echo.Parrot`.
+#[allow(dead_code)]
 pub mod parrot_server {
     /// A second service goes on counting.
     pub trait Parrot: ::core::marker::Send + ::core::marker::Sync + 'static {
@@ -332,6 +355,7 @@ pub mod parrot_server {
 }
 
 /// Calls `echo.Parrot`.
+#[allow(dead_code)]
 pub mod parrot_client {
     /// A second service goes on counting.
     #[derive(Clone, Debug)]
@@ -343,6 +367,26 @@ pub mod parrot_client {
         /// Makes its calls over this channel.
         pub fn new(channel: ::frpc::Channel) -> Self {
             Self { channel }
+        }
+
+        /// Connects to an address, such as `"tcp://localhost:7000"`, with default settings; see
+        /// [`::frpc::Channel::builder`] for others.
+        pub async fn connect(
+            address: impl ::frpc::ToAddress,
+        ) -> ::core::result::Result<Self, ::frpc::ConnectError> {
+            ::frpc::Channel::connect(address).await.map(Self::new)
+        }
+
+        /// The channel that calls go over, which other clients can share.
+        pub fn channel(&self) -> &::frpc::Channel {
+            &self.channel
+        }
+
+        /// Ends RPC on the connection and gives it back as a plain byte stream. Calls under way fail.
+        pub async fn into_raw(
+            self,
+        ) -> ::core::result::Result<::frpc::Raw, ::frpc::Status> {
+            self.channel.into_raw().await
         }
 
         /// The method `Say`.

@@ -70,6 +70,7 @@ pub mod orders_methods {
 }
 
 /// Serves `shop.order.v1.Orders`.
+#[allow(dead_code)]
 pub mod orders_server {
     /// The methods of `shop.order.v1.Orders`.
     pub trait Orders: ::core::marker::Send + ::core::marker::Sync + 'static {
@@ -142,6 +143,7 @@ pub mod orders_server {
 }
 
 /// Calls `shop.order.v1.Orders`.
+#[allow(dead_code)]
 pub mod orders_client {
     /// Calls `shop.order.v1.Orders`.
     #[derive(Clone, Debug)]
@@ -153,6 +155,26 @@ pub mod orders_client {
         /// Makes its calls over this channel.
         pub fn new(channel: ::frpc::Channel) -> Self {
             Self { channel }
+        }
+
+        /// Connects to an address, such as `"tcp://localhost:7000"`, with default settings; see
+        /// [`::frpc::Channel::builder`] for others.
+        pub async fn connect(
+            address: impl ::frpc::ToAddress,
+        ) -> ::core::result::Result<Self, ::frpc::ConnectError> {
+            ::frpc::Channel::connect(address).await.map(Self::new)
+        }
+
+        /// The channel that calls go over, which other clients can share.
+        pub fn channel(&self) -> &::frpc::Channel {
+            &self.channel
+        }
+
+        /// Ends RPC on the connection and gives it back as a plain byte stream. Calls under way fail.
+        pub async fn into_raw(
+            self,
+        ) -> ::core::result::Result<::frpc::Raw, ::frpc::Status> {
+            self.channel.into_raw().await
         }
 
         /// The method `Place`.
