@@ -47,9 +47,9 @@ fn check<M: Message>(input: &Bytes) {
             };
             assert_eq!(codec::encode(&again), bytes, "{} comes back as another one", M::NAME);
         }
-        Ok(Content::Error(text)) => {
-            let bytes = codec::encode_error(&text);
-            assert!(matches!(codec::decode::<M>(&bytes), Ok(Content::Error(again)) if again == text));
+        Ok(Content::Error(failure)) => {
+            let bytes = codec::encode_error(&failure.text, failure.code);
+            assert!(matches!(codec::decode::<M>(&bytes), Ok(Content::Error(again)) if again == failure));
         }
         Err(error) => assert!(error.path().starts_with(M::NAME), "{error}"),
     }

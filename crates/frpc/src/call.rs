@@ -8,11 +8,13 @@ use std::{
 };
 
 use bytes::Bytes;
+use frisbee::Connection;
 use futures_core::Stream;
 
 use crate::{
     Method, Request, Response, Status, Streaming,
-    codec::{self, Content, Message},
+    codec::{self, Content, Message, Pieces},
+    take_over::TakeOver,
 };
 
 /// A service that calls can be made to. Implemented by generated code.
@@ -32,6 +34,8 @@ pub trait Service: Send + Sync + 'static {
 pub struct Call {
     operation: u16,
     input: Flow,
+    /// Where it came from, unless it came from within the process.
+    connection: Option<Connection>,
 }
 
 /// What a call came to.
@@ -41,13 +45,15 @@ pub struct Answer(pub(crate) Result<Flow, Status>);
 /// One direction of a call: the content of one message, or of a stream of them.
 #[derive(Debug)]
 pub(crate) enum Flow {
-    One(Bytes),
+    One(Pieces),
+    /// The last answer on its connection.
+    Last(Pieces, TakeOver),
     Many(Streaming<Bytes>),
 }
 
 impl Call {
-    pub(crate) fn new(operation: u16, input: Flow) -> Self {
-        Self { operation, input }
+    pub(crate) fn new(operation: u16, input: Flow, connection: Option<Connection>) -> Self {
+        Self { operation, input, connection }
     }
 
     /// The operation that is called.
@@ -60,7 +66,7 @@ impl Call {
     where
         F: Future<Output = Result<Response<P>, Status>>,
     {
-        Answer(async { Ok(one(handler(self.one()?).await?.get_ref())) }.await)
+        Answer(async { Ok(answer(&handler(self.one()?).await?)) }.await)
     }
 
     /// Has a server-streaming method handle it.
@@ -68,7 +74,7 @@ impl Call {
     where
         F: Future<Output = Result<Response<Streaming<P>>, Status>>,
     {
-        Answer(async { Ok(many(handler(self.one()?).await?.into_inner())) }.await)
+        Answer(async { Ok(Flow::Many(contents(handler(self.one()?).await?.into_inner()))) }.await)
     }
 
     /// Has a client-streaming method handle it.
@@ -79,7 +85,7 @@ impl Call {
     where
         F: Future<Output = Result<Response<P>, Status>>,
     {
-        Answer(async { Ok(one(handler(self.many()?).await?.get_ref())) }.await)
+        Answer(async { Ok(Flow::One(codec::encode_pieces(handler(self.many()?).await?.get_ref()))) }.await)
     }
 
     /// Has a bidirectional method handle it.
@@ -90,7 +96,7 @@ impl Call {
     where
         F: Future<Output = Result<Response<Streaming<P>>, Status>>,
     {
-        Answer(async { Ok(many(handler(self.many()?).await?.into_inner())) }.await)
+        Answer(async { Ok(Flow::Many(contents(handler(self.many()?).await?.into_inner()))) }.await)
     }
 
     /// Answers that there is no such method.
@@ -100,10 +106,8 @@ impl Call {
 
     fn one<Q: Message>(self) -> Result<Request<Q>, Status> {
         match self.input {
-            Flow::One(content) => {
-                // It is the caller who sent what is not the request.
-                let message = open(&content).map_err(|status| Status::invalid_argument(status.message()))?;
-                Ok(Request::new(message))
+            Flow::One(content) | Flow::Last(content, _) => {
+                Ok(Request::received(request(&content.into_bytes())?, self.connection))
             }
             Flow::Many(_) => Err(Status::unimplemented("the method takes one message, not a stream")),
         }
@@ -111,25 +115,37 @@ impl Call {
 
     fn many<Q: Message>(self) -> Result<Request<Streaming<Q>>, Status> {
         match self.input {
-            Flow::One(_) => Err(Status::unimplemented("the method takes a stream, not one message")),
-            Flow::Many(contents) => Ok(Request::new(opened(contents))),
+            Flow::One(_) | Flow::Last(..) => Err(Status::unimplemented("the method takes a stream, not one message")),
+            Flow::Many(contents) => {
+                let messages = Streaming::new(Each::new(contents, |content| request(&content)));
+                Ok(Request::received(messages, self.connection))
+            }
         }
     }
 }
 
-pub(crate) fn one<M: Message>(message: &M) -> Flow {
-    Flow::One(codec::encode(message))
+fn answer<M: Message>(response: &Response<M>) -> Flow {
+    let content = codec::encode_pieces(response.get_ref());
+    match response.take_over() {
+        None => Flow::One(content),
+        Some(take_over) => Flow::Last(content, take_over.clone()),
+    }
 }
 
-pub(crate) fn many<M: Message>(messages: Streaming<M>) -> Flow {
-    Flow::Many(Streaming::new(Each::new(messages, |message| Ok(codec::encode(&message)))))
+pub(crate) fn contents<M: Message>(messages: Streaming<M>) -> Streaming<Bytes> {
+    Streaming::new(Each::new(messages, |message| Ok(codec::encode(&message))))
 }
 
-/// The message in a content. An error in its place is the status of a peer that has no codes.
+/// The message of a caller: it is the caller who sent what is none.
+fn request<M: Message>(content: &Bytes) -> Result<M, Status> {
+    open(content).map_err(|status| Status::invalid_argument(status.message()))
+}
+
+/// The message in a content, or the status in its place.
 pub(crate) fn open<M: Message>(content: &Bytes) -> Result<M, Status> {
     match codec::decode(content)? {
         Content::Message(message) => Ok(message),
-        Content::Error(text) => Err(Status::unknown(text)),
+        Content::Error(failure) => Err(failure.into()),
     }
 }
 

@@ -1,25 +1,118 @@
 //! Where a client's calls go.
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc};
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use frisbee::{Config, Connection, Dispatch, Raw, Router, SocketOptions, ToAddress};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
-    IntoRequest, IntoStreamingRequest, Method, Response, Status, Streaming,
-    call::{self, Answer, Call, Flow, Service},
-    codec::Message,
+    CallError, ConnectError, IntoRequest, IntoStreamingRequest, Method, Response, Services, Status, Streaming,
+    call::{self, Flow, Service},
+    calls::{CALLS_MAX, Calls},
+    codec::{self, Message, Pieces},
+    in_process::{InProcess, Local},
+    link::{Calling, Deadline, Link},
+    services::ServiceSet,
 };
 
 /// A way to a server, shared by any number of clients. Cheap to clone.
 ///
-/// Today it leads to a service in the same process; connections come with the next part of the work.
+/// A channel is one connection, which closes when the last clone and the last call are gone. When the connection is
+/// lost, the calls that waited fail, and the next call connects again.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+///
+/// use frpc::Channel;
+///
+/// let channel = Channel::builder().timeout(Duration::from_secs(2)).connect("tcp://localhost:7000").await?;
+/// // let greeter = GreeterClient::new(channel.clone());
+/// // let orders = OrdersClient::new(channel);
+/// # let _ = channel;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Channel {
-    service: Arc<dyn Reach>,
+    way: Way,
+    timeout: Duration,
+}
+
+#[derive(Clone)]
+enum Way {
+    InProcess(Arc<dyn Local>),
+    Wire(Arc<Wire>),
 }
 
 impl Channel {
-    /// Calls a service in this process, through the same encoding as over a wire.
-    pub fn in_process(service: impl Service) -> Self {
-        Self { service: Arc::new(service) }
+    /// Connects to an address, such as `"tcp://localhost:7000"` or `"unix:/run/app.sock"`, with default settings.
+    pub async fn connect(address: impl ToAddress) -> Result<Self, ConnectError> {
+        Self::builder().connect(address).await
+    }
+
+    /// The settings of a channel that is to be connected.
+    pub fn builder() -> ChannelBuilder {
+        ChannelBuilder {
+            client: frisbee::Client::new(()),
+            services: Services::new().over(()),
+            timeout: TIMEOUT,
+            calls_max: CALLS_MAX,
+            when_full: WhenFull::default(),
+        }
+    }
+
+    /// A channel to the services that the peer offers on a connection that [`Services`] serve on this side: for calls
+    /// from a server to its clients. It does not keep the connection open.
+    pub fn over(connection: &Connection) -> Result<Self, Status> {
+        match Link::over(connection) {
+            Some(link) => Ok(Self::on(Wire::new(link, None))),
+            None => Err(Status::failed_precondition("the connection is not served by frpc, so no answer can arrive")),
+        }
+    }
+
+    /// Calls a service in this process, or several as [`Services`], through the same encoding as over a wire.
+    pub fn in_process(services: impl InProcess) -> Self {
+        Self { way: Way::InProcess(services.into_local().0), timeout: TIMEOUT }
+    }
+
+    fn on(wire: Wire) -> Self {
+        Self { way: Way::Wire(Arc::new(wire)), timeout: TIMEOUT }
+    }
+
+    /// The same channel with another timeout for calls that set none of their own.
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// The connection that calls go over now, for packets and streams of the user's own. `None` within the process.
+    pub fn connection(&self) -> Option<Connection> {
+        match &self.way {
+            Way::InProcess(_) => None,
+            Way::Wire(wire) => Some(wire.current().connection.clone()),
+        }
+    }
+
+    /// Ends RPC on the connection and gives it back as a plain byte stream, as [`Connection::takeover`] does. Calls
+    /// under way fail. The other side has to do the same: agree on it by a call or packet before.
+    pub async fn into_raw(self) -> Result<Raw, Status> {
+        let Some(connection) = self.connection() else {
+            return Err(Status::failed_precondition("there is no connection within the process"));
+        };
+        connection
+            .takeover()
+            .await
+            .map_err(|reason| Status::unavailable(reason.to_string()).with_source(Arc::new(reason) as Arc<_>))
     }
 
     /// Makes a unary call.
@@ -29,17 +122,32 @@ impl Channel {
         request: impl IntoRequest<Q>,
     ) -> Result<Response<P>, Status> {
         let request = request.into_request();
-        self.one(method, call::one(request.get_ref())).await
+        let deadline = Deadline::after(request.timeout().unwrap_or(self.timeout));
+        let content =
+            match self.exchange(method, codec::encode_pieces(request.get_ref()), deadline, Attempt::First).await {
+                Err(status) if was_never_sent(&status) => {
+                    self.exchange(method, codec::encode_pieces(request.get_ref()), deadline, Attempt::Second).await?
+                }
+                answered => answered?,
+            };
+        call::open(&content).map(Response::new)
     }
 
-    /// Makes a server-streaming call.
+    /// Makes a server-streaming call. Returns once the request is sent: a status of the handler comes with the first
+    /// message.
     pub async fn server_streaming<Q: Message, P: Message>(
         &self,
         method: &Method,
         request: impl IntoRequest<Q>,
     ) -> Result<Response<Streaming<P>>, Status> {
         let request = request.into_request();
-        self.many(method, call::one(request.get_ref())).await
+        let content = codec::encode(request.get_ref());
+        let (opening, whole) = self.deadlines(request.timeout());
+        let contents = match &self.way {
+            Way::InProcess(services) => services.many(method, Flow::One(content.into()), whole),
+            Way::Wire(wire) => wire.open(opening).await?.server_streaming(method, content, opening, whole).await?,
+        };
+        Ok(Response::new(call::opened(contents)))
     }
 
     /// Makes a client-streaming call.
@@ -48,59 +156,302 @@ impl Channel {
         method: &Method,
         requests: impl IntoStreamingRequest<Message = Q>,
     ) -> Result<Response<P>, Status> {
-        self.one(method, call::many(requests.into_streaming_request().into_inner())).await
+        let requests = requests.into_streaming_request();
+        let (opening, whole) = self.deadlines(requests.timeout());
+        let contents = call::contents(requests.into_inner());
+        let content = match &self.way {
+            Way::InProcess(services) => services.one(method, Flow::Many(contents), whole).await?,
+            Way::Wire(wire) => wire.open(opening).await?.client_streaming(method, contents, opening, whole).await?,
+        };
+        call::open(&content).map(Response::new)
     }
 
-    /// Makes a bidirectional call.
+    /// Makes a bidirectional call. Returns at once: a status of the handler comes with the first message.
     pub async fn bidirectional<Q: Message, P: Message>(
         &self,
         method: &Method,
         requests: impl IntoStreamingRequest<Message = Q>,
     ) -> Result<Response<Streaming<P>>, Status> {
-        self.many(method, call::many(requests.into_streaming_request().into_inner())).await
+        let requests = requests.into_streaming_request();
+        let (opening, whole) = self.deadlines(requests.timeout());
+        let contents = call::contents(requests.into_inner());
+        let contents = match &self.way {
+            Way::InProcess(services) => services.many(method, Flow::Many(contents), whole),
+            Way::Wire(wire) => wire.open(opening).await?.bidirectional(method, contents, opening, whole).await?,
+        };
+        Ok(Response::new(call::opened(contents)))
     }
 
-    async fn one<P: Message>(&self, method: &Method, input: Flow) -> Result<Response<P>, Status> {
-        match self.call(method, input).await? {
-            Flow::One(content) => call::open(&content).map(Response::new),
-            Flow::Many(_) => Err(Status::internal("the service answered with a stream, not with one message")),
+    async fn exchange(
+        &self,
+        method: &Method,
+        content: Pieces,
+        deadline: Deadline,
+        attempt: Attempt,
+    ) -> Result<Bytes, Status> {
+        match (&self.way, attempt) {
+            (Way::InProcess(services), _) => services.one(method, Flow::One(content), Some(deadline)).await,
+            (Way::Wire(wire), Attempt::First) => wire.current().unary(method, content, deadline).await,
+            (Way::Wire(wire), Attempt::Second) => wire.open(deadline).await?.unary(method, content, deadline).await,
         }
     }
 
-    async fn many<P: Message>(&self, method: &Method, input: Flow) -> Result<Response<Streaming<P>>, Status> {
-        match self.call(method, input).await? {
-            Flow::Many(contents) => Ok(Response::new(call::opened(contents))),
-            Flow::One(_) => Err(Status::internal("the service answered with one message, not with a stream")),
-        }
+    /// The time for a stream to be opened, and for all of it if the request says so.
+    fn deadlines(&self, timeout: Option<Duration>) -> (Deadline, Option<Deadline>) {
+        let whole = timeout.map(Deadline::after);
+        (whole.unwrap_or_else(|| Deadline::after(self.timeout)), whole)
     }
+}
 
-    async fn call(&self, method: &Method, input: Flow) -> Result<Flow, Status> {
-        if !self.service.has(method) {
-            return Err(Status::unimplemented(format!("no method {}/{} here", method.service, method.name)));
-        }
-        self.service.reach(Call::new(method.operation, input)).await.0
-    }
+/// The first attempt trusts that the connection is open, the second looks.
+enum Attempt {
+    First,
+    Second,
+}
+
+fn was_never_sent(status: &Status) -> bool {
+    matches!(status.call_error(), Some(CallError::ConnectionLost { may_have_executed: false, .. }))
 }
 
 impl fmt::Debug for Channel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Channel").finish_non_exhaustive()
+        f.debug_struct("Channel").field("timeout", &self.timeout).finish_non_exhaustive()
     }
 }
 
-/// A service without its type.
-trait Reach: Send + Sync {
-    fn has(&self, method: &Method) -> bool;
-
-    fn reach(&self, call: Call) -> Pin<Box<dyn Future<Output = Answer> + Send + '_>>;
+/// What a channel does with a call when it has as many under way as it may.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenFull {
+    /// The call waits for another to end, within its timeout.
+    #[default]
+    Wait,
+    /// The call fails at once with [`CallError::TooManyCalls`].
+    Fail,
 }
 
-impl<T: Service> Reach for T {
-    fn has(&self, method: &Method) -> bool {
-        T::METHODS.contains(method)
+/// What a channel will be like. Made by [`Channel::builder`].
+pub struct ChannelBuilder<S = (), R = ()> {
+    client: frisbee::Client<()>,
+    services: Services<S, R>,
+    timeout: Duration,
+    calls_max: usize,
+    when_full: WhenFull,
+}
+
+impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
+    /// How long a call may take that sets no timeout of its own. Default 30 s. For a call with streams it bounds the
+    /// opening, and the wait for the one answer to a stream from the end of that stream on; a stream of answers may
+    /// take as long as it likes.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 
-    fn reach(&self, call: Call) -> Pin<Box<dyn Future<Output = Answer> + Send + '_>> {
-        Box::pin(self.call(call))
+    /// Calls under way at once, those with streams not counted. Default and at most 32 768, which is half of the ids.
+    pub fn calls_max(self, calls_max: usize) -> Self {
+        Self { calls_max, ..self }
+    }
+
+    /// What happens to one call more. Default [`WhenFull::Wait`].
+    pub fn when_full(self, when_full: WhenFull) -> Self {
+        Self { when_full, ..self }
+    }
+
+    /// Offers a service to the server, which can call it on the same connection. Its operations must be others than
+    /// those that are called on the server.
+    pub fn add_service<T: Service>(self, service: T) -> ChannelBuilder<(S, T), R> {
+        self.map(|services| services.add_service(service))
+    }
+
+    /// Gives packets of the server that are neither answers nor calls to this router. Default `()`, which drops them.
+    pub fn router<T: Router>(self, router: T) -> ChannelBuilder<S, T> {
+        self.map(|services| services.over(router))
+    }
+
+    /// The limits and timers of the connection.
+    pub fn config(self, config: Config) -> Self {
+        self.client(|client| client.config(config))
+    }
+
+    /// How handlers of what the server sends run; see [`frisbee::Client::dispatch`].
+    pub fn dispatch(self, dispatch: Dispatch) -> Self {
+        self.client(|client| client.dispatch(dispatch))
+    }
+
+    /// How sockets are set up.
+    pub fn sockets(self, sockets: SocketOptions) -> Self {
+        self.client(|client| client.sockets(sockets))
+    }
+
+    /// The time for one attempt to connect, TLS handshake included. Default 1 s.
+    pub fn connect_timeout(self, timeout: Duration) -> Self {
+        self.client(|client| client.timeout(timeout))
+    }
+
+    /// How often to try to connect before giving up. Default 10.
+    pub fn attempts(self, attempts: usize) -> Self {
+        self.client(|client| client.attempts(attempts))
+    }
+
+    /// The pause after the first failed attempt; each further one is twice as long, up to 5 s. Default 10 ms.
+    pub fn pause(self, pause: Duration) -> Self {
+        self.client(|client| client.pause(pause))
+    }
+
+    /// Connects with TLS and expects a certificate for the name or IP address that is connected to.
+    #[cfg(feature = "tls")]
+    pub fn tls(self, config: impl Into<Arc<frisbee::rustls::ClientConfig>>) -> Self {
+        self.client(|client| client.tls(config))
+    }
+
+    /// Connects with TLS and expects a certificate for this name, wherever the connection goes.
+    #[cfg(feature = "tls")]
+    pub fn tls_with_name(
+        self,
+        config: impl Into<Arc<frisbee::rustls::ClientConfig>>,
+        name: frisbee::rustls::pki_types::ServerName<'static>,
+    ) -> Self {
+        self.client(|client| client.tls_with_name(config, name))
+    }
+
+    /// Connects to an address, such as `"tcp://localhost:7000"` or `"unix:/run/app.sock"`. The connection is served by
+    /// the current tokio runtime.
+    pub async fn connect(self, address: impl ToAddress) -> Result<Channel, ConnectError> {
+        self.services.check()?;
+        let (address, timeout) = (address.to_address()?, self.timeout);
+        let dialer = Arc::new(self.dialer());
+        let dial = move || -> Dialing {
+            let (dialer, address) = (dialer.clone(), address.clone());
+            Box::pin(async move {
+                let (client, calls) = dialer.client();
+                Ok(dialer.link(client.connect(address).await?, calls))
+            })
+        };
+        let link = dial().await?;
+        Ok(Channel::on(Wire::new(link, Some(Redial::new(dial)))).with_timeout(timeout))
+    }
+
+    /// Talks over a stream of the user's own. When it is lost, so is the channel.
+    pub async fn attach(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    ) -> Result<Channel, ConnectError> {
+        self.services.check()?;
+        let timeout = self.timeout;
+        let dialer = self.dialer();
+        let (client, calls) = dialer.client();
+        let link = dialer.link(client.attach(stream).await?, calls);
+        Ok(Channel::on(Wire::new(link, None)).with_timeout(timeout))
+    }
+
+    fn dialer(self) -> Dialer<S, R> {
+        let Self { client, services, calls_max, when_full, .. } = self;
+        Dialer { client, services: Arc::new(services), calls_max, when_full }
+    }
+
+    fn map<S2, R2>(self, change: impl FnOnce(Services<S, R>) -> Services<S2, R2>) -> ChannelBuilder<S2, R2> {
+        let Self { client, services, timeout, calls_max, when_full } = self;
+        ChannelBuilder { client, services: change(services), timeout, calls_max, when_full }
+    }
+
+    fn client(self, change: impl FnOnce(frisbee::Client<()>) -> frisbee::Client<()>) -> Self {
+        Self { client: change(self.client), ..self }
     }
 }
+
+impl<S, R> fmt::Debug for ChannelBuilder<S, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChannelBuilder").field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+/// Makes links that are all alike.
+struct Dialer<S, R> {
+    client: frisbee::Client<()>,
+    services: Arc<Services<S, R>>,
+    calls_max: usize,
+    when_full: WhenFull,
+}
+
+impl<S: ServiceSet, R: Router> Dialer<S, R> {
+    /// What connects once, and the calls that will wait on that connection.
+    fn client(&self) -> (frisbee::Client<Calling<S, R>>, Arc<Calls>) {
+        let calls = Arc::new(Calls::new(self.calls_max));
+        let calling = Calling { calls: calls.clone(), services: self.services.clone() };
+        (self.client.with_router(calling), calls)
+    }
+
+    fn link(&self, connection: Connection, calls: Arc<Calls>) -> Link {
+        Link::new(connection, calls, self.when_full, Services::<S, R>::serves)
+    }
+}
+
+/// The link of a channel, and how to get another when it is lost.
+struct Wire {
+    current: Mutex<Arc<Link>>,
+    redial: Option<Redial>,
+}
+
+type Dialing = Pin<Box<dyn Future<Output = Result<Link, ConnectError>> + Send>>;
+
+struct Redial {
+    dial: Box<dyn Fn() -> Dialing + Send + Sync>,
+    /// Held by the call that connects. The error of the last that failed.
+    turn: tokio::sync::Mutex<Option<Arc<ConnectError>>>,
+    failures: AtomicU64,
+}
+
+impl Redial {
+    fn new(dial: impl Fn() -> Dialing + Send + Sync + 'static) -> Self {
+        Self { dial: Box::new(dial), turn: tokio::sync::Mutex::default(), failures: AtomicU64::new(0) }
+    }
+}
+
+impl Wire {
+    fn new(link: Link, redial: Option<Redial>) -> Self {
+        Self { current: Mutex::new(Arc::new(link)), redial }
+    }
+
+    fn current(&self) -> Arc<Link> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The link, connected again if it was lost. Of calls that find it lost together one connects, and the others have
+    /// what comes of it.
+    async fn open(&self, deadline: Deadline) -> Result<Arc<Link>, Status> {
+        let current = self.current();
+        match &self.redial {
+            Some(redial) if !current.connection.is_open() => deadline.bound(self.connect(redial)).await,
+            _ => Ok(current),
+        }
+    }
+
+    async fn connect(&self, redial: &Redial) -> Result<Arc<Link>, Status> {
+        let failures = redial.failures.load(Ordering::Relaxed);
+        let mut last = redial.turn.lock().await;
+        let current = self.current();
+        if current.connection.is_open() {
+            return Ok(current);
+        }
+        if let Some(error) = last.as_ref().filter(|_| redial.failures.load(Ordering::Relaxed) != failures) {
+            return Err(unreachable(error));
+        }
+        match (redial.dial)().await {
+            Ok(link) => {
+                let link = Arc::new(link);
+                *self.current.lock().unwrap_or_else(PoisonError::into_inner) = link.clone();
+                Ok(link)
+            }
+            Err(error) => {
+                redial.failures.fetch_add(1, Ordering::Relaxed);
+                Err(unreachable(last.insert(Arc::new(error))))
+            }
+        }
+    }
+}
+
+fn unreachable(error: &Arc<ConnectError>) -> Status {
+    CallError::Unreachable(error.clone()).into()
+}
+
+/// How long a call may take unless somebody says otherwise.
+const TIMEOUT: Duration = Duration::from_secs(30);

@@ -1,11 +1,62 @@
 //! RPC from ordinary proto3 files, in the wire format of frpc-go.
 //!
 //! `frpc-build` makes messages, service traits and clients from `build.rs`. The messages are prost structs; beside them
-//! stands the [codec] that fRPC speaks on the wire. A service is a trait with async methods; a client is made from a
-//! [`Channel`].
+//! stands the [codec] that fRPC speaks on the wire. A service is a trait with async methods, served by a [`Server`]; a
+//! client is made from a [`Channel`], which is one connection for any number of clients and calls.
 //!
-//! Today a channel leads to a service in the same process ([`Channel::in_process`]). Servers and clients over frisbee
-//! connections are the next part of the work.
+//! ```
+//! # mod echo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../frpc-build/tests/golden/echo/echo.rs")); }
+//! # /*
+//! mod echo {
+//!     frpc::include_proto!("echo");
+//! }
+//! # */
+//! use echo::{Words, parrot_client::ParrotClient, parrot_server::{Parrot, ParrotServer}};
+//! use frpc::{Request, Response, Server, Status};
+//!
+//! struct Polly;
+//!
+//! impl Parrot for Polly {
+//!     async fn say(&self, request: Request<Words>) -> Result<Response<Words>, Status> {
+//!         Ok(request.into_inner().into())
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let server = Server::builder().add_service(ParrotServer::new(Polly)).bind("tcp://127.0.0.1:0").await?;
+//!
+//! let client = ParrotClient::connect(server.local_addr()).await?;
+//! let answer = client.say(Words { text: "hello".to_owned() }).await?;
+//! assert_eq!(answer.get_ref().text, "hello");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Streams
+//!
+//! A method that takes or returns a stream has a [`Streaming`] in that place, on both sides: read it with
+//! [`message`](Streaming::message) or as a [`Stream`](futures_core::Stream), make one from any stream or iterator, or
+//! feed one with a [`StreamSender`]. Dropping the sender ends a stream; dropping what the call returned cuts the call
+//! off. The wire has no flow control for a single stream: one that is not read in time is closed, and the others go on.
+//!
+//! # When a call fails
+//!
+//! A [`Status`] is either the answer of the handler, or made on this side because the call did not come through; then
+//! [`Status::call_error`] says why, and whether the request may have been executed. Calls are never repeated by
+//! themselves unless it is certain that they never left.
+//!
+//! # Other traffic on the same connection
+//!
+//! Any frisbee [router](frisbee::Router) can take the packets that are no calls ([`ServerBuilder::router`]), either side
+//! can offer services to the other ([`ChannelBuilder::add_service`], [`Request::channel`]), and a connection can be taken
+//! back as a plain byte stream ([`Channel::into_raw`]).
+//!
+//! # Features
+//!
+//! | feature | default | brings |
+//! |---|---|---|
+//! | `tls` | yes | TLS through rustls, with any configuration of yours and no crypto provider of its own |
 #![forbid(unsafe_code)]
 
 pub mod codec;
@@ -13,17 +64,36 @@ pub mod codec;
 pub mod generated;
 
 mod call;
+mod calls;
 mod channel;
+mod error;
+mod in_process;
+mod link;
+mod metadata;
 mod method;
 mod request;
+mod server;
+mod services;
 mod status;
 mod stream;
+mod take_over;
+mod wire;
 
-pub use channel::Channel;
+pub use channel::{Channel, ChannelBuilder, WhenFull};
+pub use error::{CallError, Collision, ConnectError, ServeError};
+pub use in_process::InProcess;
+pub use metadata::{Extensions, Metadata};
 pub use method::{Method, MethodKind};
-pub use request::{IntoRequest, IntoStreamingRequest, Request, Response};
+pub use request::{IntoRequest, IntoStreaming, IntoStreamingRequest, Request, Response};
+pub use server::{Server, ServerBuilder};
+pub use services::{Services, Unimplemented};
 pub use status::{Code, Status};
 pub use stream::{StreamSender, Streaming};
+
+pub use frisbee::{
+    self, Address, CloseReason, Config, Connection, Dispatch, Engine, Operation, Outcome, Packet, Raw, Router,
+    SocketOptions, Table, ToAddress,
+};
 
 #[doc(hidden)]
 pub use {prost, prost_types};

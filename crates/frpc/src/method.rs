@@ -11,6 +11,14 @@ pub struct Method {
     pub kind: MethodKind,
 }
 
+impl Method {
+    /// The method with this operation among those of one service, which follow each other in the order of declaration.
+    pub(crate) fn find(methods: &'static [Self], operation: u16) -> Option<&'static Self> {
+        let index = operation.checked_sub(methods.first()?.operation)?;
+        methods.get(usize::from(index)).filter(|method| method.operation == operation)
+    }
+}
+
 /// Which sides of a call send more than one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MethodKind {

@@ -1,6 +1,11 @@
-use std::{error::Error, fmt, sync::Arc};
+use std::{error::Error, fmt, io, sync::Arc};
 
-use crate::codec::DecodeError;
+use bytes::Bytes;
+
+use crate::{
+    CallError, Metadata,
+    codec::{self, DecodeError, Failure},
+};
 
 /// How a call ended if not with a response: one of gRPC's codes, a message, and what caused it. One pointer wide.
 ///
@@ -10,6 +15,10 @@ use crate::codec::DecodeError;
 /// let status = Status::not_found("no such order");
 /// assert_eq!((status.code(), status.message()), (Code::NotFound, "no such order"));
 /// ```
+///
+/// On the wire, the message is the error of the Go implementation, which has no codes. The code stands behind it, where
+/// Go peers ignore it; an error of a Go peer has [`Code::Unknown`]. Details, metadata and the source stay on the side
+/// that set them.
 #[derive(Clone)]
 pub struct Status(Box<Inner>);
 
@@ -18,6 +27,9 @@ struct Inner {
     code: Code,
     message: String,
     source: Option<Arc<dyn Error + Send + Sync>>,
+    details: Bytes,
+    metadata: Metadata,
+    closes: bool,
 }
 
 /// The codes of gRPC, with its numbers.
@@ -72,7 +84,14 @@ macro_rules! constructors {
 impl Status {
     /// A status with this code and message.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner { code, message: message.into(), source: None }))
+        Self(Box::new(Inner {
+            code,
+            message: message.into(),
+            source: None,
+            details: Bytes::new(),
+            metadata: Metadata::default(),
+            closes: false,
+        }))
     }
 
     /// The same status with what caused it, which stays on this side of the wire.
@@ -89,6 +108,49 @@ impl Status {
     /// What happened, for people.
     pub fn message(&self) -> &str {
         &self.0.message
+    }
+
+    /// The same status with details for programs, typically an encoded message. The wire of today does not carry them.
+    pub fn with_details(mut self, details: impl Into<Bytes>) -> Self {
+        self.0.details = details.into();
+        self
+    }
+
+    /// Details for programs.
+    pub fn details(&self) -> &[u8] {
+        &self.0.details
+    }
+
+    /// Names and values beside the status; see [`Metadata`] for how far they get.
+    pub fn metadata(&self) -> &Metadata {
+        &self.0.metadata
+    }
+
+    /// The metadata, to be changed.
+    pub fn metadata_mut(&mut self) -> &mut Metadata {
+        &mut self.0.metadata
+    }
+
+    /// The same status as the last answer on its connection: a handler that returns it has the connection closed once
+    /// the answer has arrived.
+    pub fn closing_connection(mut self) -> Self {
+        self.0.closes = true;
+        self
+    }
+
+    /// What went wrong on the way, if the status was made on this side because the call did not come through.
+    pub fn call_error(&self) -> Option<&CallError> {
+        self.0.source.as_deref()?.downcast_ref()
+    }
+
+    pub(crate) fn closes_connection(&self) -> bool {
+        self.0.closes
+    }
+
+    /// The status as content, in place of a message.
+    pub(crate) fn encode(&self) -> Bytes {
+        let code = (self.0.code != Code::Unknown).then_some(self.0.code as u8);
+        codec::encode_error(&self.0.message, code)
     }
 
     constructors! {
@@ -111,6 +173,72 @@ impl Status {
     }
 }
 
+impl Code {
+    /// The code with this number, or [`Code::Unknown`].
+    pub fn from_number(number: u8) -> Self {
+        match number {
+            0 => Self::Ok,
+            1 => Self::Cancelled,
+            3 => Self::InvalidArgument,
+            4 => Self::DeadlineExceeded,
+            5 => Self::NotFound,
+            6 => Self::AlreadyExists,
+            7 => Self::PermissionDenied,
+            8 => Self::ResourceExhausted,
+            9 => Self::FailedPrecondition,
+            10 => Self::Aborted,
+            11 => Self::OutOfRange,
+            12 => Self::Unimplemented,
+            13 => Self::Internal,
+            14 => Self::Unavailable,
+            15 => Self::DataLoss,
+            16 => Self::Unauthenticated,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// The answer of a peer. A failure is never [`Code::Ok`], whatever the peer says.
+impl From<Failure> for Status {
+    fn from(failure: Failure) -> Self {
+        let code = failure.code.map_or(Code::Unknown, Code::from_number);
+        Self::new(if code == Code::Ok { Code::Unknown } else { code }, failure.text)
+    }
+}
+
+/// The call did not come through.
+impl From<CallError> for Status {
+    fn from(error: CallError) -> Self {
+        let code = match error {
+            CallError::ConnectionLost { .. } | CallError::Unreachable(_) => Code::Unavailable,
+            CallError::TimedOut { .. } => Code::DeadlineExceeded,
+            CallError::TooManyCalls { .. } | CallError::MessageTooLarge { .. } => Code::ResourceExhausted,
+        };
+        Self::new(code, error.to_string()).with_source(Arc::new(error) as Arc<dyn Error + Send + Sync>)
+    }
+}
+
+/// An error of the system, for handlers that do I/O.
+impl From<io::Error> for Status {
+    fn from(error: io::Error) -> Self {
+        let code = match error.kind() {
+            io::ErrorKind::NotFound => Code::NotFound,
+            io::ErrorKind::PermissionDenied => Code::PermissionDenied,
+            io::ErrorKind::AlreadyExists => Code::AlreadyExists,
+            io::ErrorKind::TimedOut => Code::DeadlineExceeded,
+            io::ErrorKind::Interrupted => Code::Aborted,
+            io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::NotConnected
+            | io::ErrorKind::BrokenPipe => Code::Unavailable,
+            io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => Code::DataLoss,
+            _ => Code::Unknown,
+        };
+        Self::new(code, error.to_string()).with_source(Arc::new(error) as Arc<dyn Error + Send + Sync>)
+    }
+}
+
 /// The peer sent what is not the message of the schema.
 impl From<DecodeError> for Status {
     fn from(error: DecodeError) -> Self {
@@ -120,8 +248,12 @@ impl From<DecodeError> for Status {
 
 impl fmt::Debug for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { code, message, source } = &*self.0;
-        f.debug_struct("Status").field("code", code).field("message", message).field("source", source).finish()
+        let Inner { code, message, source, .. } = &*self.0;
+        f.debug_struct("Status")
+            .field("code", code)
+            .field("message", message)
+            .field("source", source)
+            .finish_non_exhaustive()
     }
 }
 

@@ -17,7 +17,7 @@ use frisbee::{
 };
 use tests::{GoPeers, SelfSigned};
 use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, copy, split},
+    io::{AsyncReadExt, AsyncWriteExt, copy, split},
     net::TcpStream,
     sync::mpsc,
     task::yield_now,
@@ -26,6 +26,7 @@ use tokio::{
 
 use crate::{
     COUNT, ECHO, HANGUP, NEWS, OPEN, OTHER, PUBLISH, RAW, REPLY, RUN_MAX, SILENT, SUBSCRIBE, WIRES, all, name,
+    run_client,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -54,21 +55,10 @@ async fn serve(go: GoPeers, name: String, header: HeaderFormat, tls: bool, dispa
         client.arg("-tls-ca").arg(certificate.path());
     }
     let server = bind(builder).await;
-    let mut process = client.arg(addr(&server)).spawn().expect("the client was built");
-
-    let mut lines = BufReader::new(process.stdout.take().expect("its output is piped")).lines();
-    let (mut report, mut failures) = (String::new(), 0);
-    while let Some(line) = lines.next_line().await.expect("its output is text") {
-        let is_promised = matches!(dispatch, Dispatch::InPlace | Dispatch::Ordered)
-            || !NEED_ORDER.iter().any(|check| line.contains(check));
-        if line.starts_with("FAIL") && is_promised {
-            println!("{name}: {line}");
-            failures += 1;
-        }
-        report = line;
-    }
-    assert_eq!(failures, 0, "{report}");
-    assert!(report.contains(" passed, "), "the client ended with {report:?}");
+    let is_promised = |check: &str| {
+        matches!(dispatch, Dispatch::InPlace | Dispatch::Ordered) || !NEED_ORDER.iter().any(|name| check.contains(name))
+    };
+    run_client(&name, client.arg(addr(&server)), is_promised).await;
     assert_eq!(server.shutdown(Duration::from_secs(5)).await, 0, "connections outlived their client");
 }
 

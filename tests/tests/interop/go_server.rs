@@ -1,6 +1,6 @@
 //! Our client against servers written in Go.
 
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use frisbee::{
@@ -15,16 +15,8 @@ use tokio::{
 };
 
 use crate::{
-    COUNT, ECHO, HANGUP, NEWS, OPEN, OTHER, PUBLISH, RAW, REPLY, SILENT, SUBSCRIBE, WIRES, all, name, operation,
+    COUNT, ECHO, HANGUP, NEWS, OPEN, OTHER, PUBLISH, RAW, REPLY, SILENT, SUBSCRIBE, WIRES, all, checks, name, operation,
 };
-
-type Check = fn(Arc<Go>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
-
-macro_rules! checks {
-    ($($check:ident,)*) => {
-        [$((stringify!($check), (|go| Box::pin($check(go))) as Check)),*]
-    };
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn our_client_is_content_with_go_servers() {

@@ -1,13 +1,20 @@
-//! frisbee against frisbee-go, each as client and as server, in both header formats, plain and with TLS.
+//! frisbee against frisbee-go and frpc against frpc-go, each as client and as server, in both header formats, plain and
+//! with TLS.
 #![allow(clippy::unwrap_used, reason = "the checks are tests without the attribute")]
 
 mod go_client;
 mod go_server;
+mod rpc_go_client;
+mod rpc_go_server;
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use frisbee::{HeaderFormat, Operation};
-use tokio::time::timeout;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::Command,
+    time::timeout,
+};
 
 /// What the wire can be like.
 const WIRES: [(HeaderFormat, bool); 4] = [
@@ -39,6 +46,33 @@ fn name(header: HeaderFormat, tls: bool) -> String {
     format!("{header:?} {}", if tls { "tls" } else { "plain" })
 }
 
+/// What our client does with a server.
+type Check<S> = fn(Arc<S>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Checks with their names.
+macro_rules! checks {
+    ($($check:ident,)*) => {
+        [$((stringify!($check), (|server| Box::pin($check(server))) as $crate::Check<_>)),*]
+    };
+}
+use checks;
+
+/// Runs a client written in Go, and fails if one of its checks does that is promised.
+async fn run_client(name: &str, client: &mut Command, is_promised: impl Fn(&str) -> bool) {
+    let mut process = client.spawn().expect("the client was built");
+    let mut lines = BufReader::new(process.stdout.take().expect("its output is piped")).lines();
+    let (mut report, mut failures) = (String::new(), 0);
+    while let Some(line) = lines.next_line().await.expect("its output is text") {
+        if line.starts_with("FAIL") && is_promised(&line) {
+            println!("{name}: {line}");
+            failures += 1;
+        }
+        report = line;
+    }
+    assert_eq!(failures, 0, "{report}");
+    assert!(report.contains(" passed, "), "the client ended with {report:?}");
+}
+
 /// Lets all run at once, and fails with the names of those that failed or took too long.
 async fn all<F>(runs: impl IntoIterator<Item = (String, F)>)
 where
@@ -57,4 +91,4 @@ where
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
-const RUN_MAX: Duration = Duration::from_secs(20);
+const RUN_MAX: Duration = Duration::from_secs(60);

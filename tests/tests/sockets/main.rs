@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod addresses;
+mod calls;
 mod certificates;
 mod conversations;
 mod place;

@@ -90,7 +90,7 @@ impl Place {
         let client = client.timeout(LIMIT).attempts(1);
         if self.setting.kind == Kind::Own {
             let (ours, theirs) = duplex(10_000);
-            self.server.serve(theirs);
+            self.server.attach(theirs);
             return client.attach(ours).await;
         }
         client.connect(self.server.local_addr()).await

@@ -14,7 +14,7 @@ fn a_handshake_under_way_is_cut_at_the_deadline() {
     virtually(async {
         let server = servant().tls(IDENTITY.server()).without_listener();
         let (mut mute, theirs) = duplex(1000);
-        server.serve(theirs);
+        server.attach(theirs);
         let since = Instant::now();
         assert_eq!(server.shutdown(2 * SECOND).await, 1);
         assert!((2 * SECOND..3 * SECOND).contains(&since.elapsed()));
@@ -39,7 +39,7 @@ fn a_handshake_that_ends_during_a_shutdown_does_not_hold_it_up() {
         let (servant, mut reports) = Servant::with_hooks();
         let server = Server::builder(servant).tls(IDENTITY.server()).without_listener();
         let (ours, theirs) = duplex(1000);
-        server.serve(theirs);
+        server.attach(theirs);
         let shutdown = tokio::spawn(server.shutdown(60 * SECOND));
         tokio::task::yield_now().await;
         let client = Client::new(()).tls_with_name(IDENTITY.client(), crate::certificates::localhost());

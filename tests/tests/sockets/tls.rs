@@ -143,11 +143,11 @@ fn a_handshake_may_take_so_long_and_holds_up_nobody() {
         let config = Config { handshake_max: 3 * SECOND, ..Config::default() };
         let server = servant().tls(IDENTITY.server()).config(config).without_listener();
         let (mut mute, theirs) = duplex(1000);
-        server.serve(theirs);
+        server.attach(theirs);
         let since = Instant::now();
 
         let (ours, theirs) = duplex(1000);
-        server.serve(theirs);
+        server.attach(theirs);
         let (router, mut inbox) = Inbox::new();
         let client = Client::new(router).tls_with_name(IDENTITY.client(), localhost());
         let connection = client.attach(ours).await.unwrap();
@@ -207,7 +207,7 @@ fn a_peer_that_only_speaks_nonsense_fails_its_handshake() {
     virtually(async {
         let server = servant().tls(IDENTITY.server()).without_listener();
         let (mut peer, theirs) = duplex(1000);
-        server.serve(theirs);
+        server.attach(theirs);
         peer.write_all(&[b'x'; 100]).await.unwrap();
         let mut heard = Vec::new();
         peer.read_to_end(&mut heard).await.unwrap();

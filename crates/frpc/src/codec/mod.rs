@@ -16,7 +16,7 @@ mod writer;
 
 use bytes::Bytes;
 
-use self::trailer::Slots;
+use self::{trailer::Slots, writer::Cutter};
 
 pub use self::{
     enumeration::Enumeration,
@@ -24,7 +24,7 @@ pub use self::{
     kind::Kind,
     reader::{Blob, Reader},
     trailer::Presence,
-    writer::{Counter, Sink, Writer},
+    writer::{Counter, Sink, Writable, Writer},
 };
 
 /// A message that can cross the wire. Implemented by generated code.
@@ -45,7 +45,16 @@ pub enum Content<M> {
     /// A message.
     Message(M),
     /// The error alternative: a text in place of a message.
-    Error(String),
+    Error(Failure),
+}
+
+/// What stands in place of a message that could not be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What happened.
+    pub text: String,
+    /// What kind of failure it is, if the writer said so. Go peers never do.
+    pub code: Option<u8>,
 }
 
 /// The bytes of a message.
@@ -53,9 +62,74 @@ pub enum Content<M> {
 pub fn encode<M: Message>(message: &M) -> Bytes {
     let mut size = Writer::new(Counter::default());
     size.root(message);
-    let mut out = Writer::new(Vec::with_capacity(size.finish().len()));
+    encode_with_len(message, size.finish().len())
+}
+
+#[inline]
+fn encode_with_len<M: Message>(message: &M, len: usize) -> Bytes {
+    let mut out = Writer::new(Vec::with_capacity(len));
     out.root(message);
     out.finish().into_boxed_slice().into()
+}
+
+/// The bytes of a message in pieces: those of its large `Bytes` fields are shared and not copied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pieces {
+    /// How they begin; often all there is.
+    pub first: Bytes,
+    /// How they go on.
+    pub rest: Vec<Bytes>,
+}
+
+impl Pieces {
+    /// How many bytes there are.
+    pub fn len(&self) -> usize {
+        self.first.len() + self.rest.iter().map(Bytes::len).sum::<usize>()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All of them in one piece.
+    pub fn into_bytes(self) -> Bytes {
+        if self.rest.is_empty() {
+            return self.first;
+        }
+        let mut all = Vec::with_capacity(self.len());
+        all.extend_from_slice(&self.first);
+        self.rest.iter().for_each(|piece| all.extend_from_slice(piece));
+        all.into()
+    }
+}
+
+impl From<Bytes> for Pieces {
+    fn from(first: Bytes) -> Self {
+        Self { first, rest: Vec::new() }
+    }
+}
+
+/// The bytes of a message, without copying its large `Bytes` fields.
+#[inline]
+pub fn encode_pieces<M: Message>(message: &M) -> Pieces {
+    let mut size = Writer::new(Counter::default());
+    size.root(message);
+    let size = size.finish();
+    if size.shared_len() > 0 {
+        return cut(message, size.len() - size.shared_len());
+    }
+    encode_with_len(message, size.len()).into()
+}
+
+#[cold]
+#[inline(never)]
+fn cut<M: Message>(message: &M, flat_len: usize) -> Pieces {
+    let mut out = Writer::new(Cutter::with_capacity(flat_len));
+    out.root(message);
+    let mut pieces = out.finish().into_pieces();
+    let first = pieces.next().unwrap_or_default();
+    Pieces { first, rest: pieces.collect() }
 }
 
 /// Appends the bytes of a message to a buffer, which can serve for many.
@@ -64,10 +138,10 @@ pub fn encode_to<M: Message>(message: &M, out: &mut Vec<u8>) {
     Writer::new(out).root(message);
 }
 
-/// The bytes of the error alternative.
-pub fn encode_error(text: &str) -> Bytes {
+/// The bytes of the error alternative. Without a code they are those of the Go implementation.
+pub fn encode_error(text: &str, code: Option<u8>) -> Bytes {
     let mut out = Writer::new(Vec::with_capacity(text.len() + ERROR_HEAD_LEN_MAX));
-    out.error(text);
+    out.error(text, code);
     out.finish().into()
 }
 
@@ -92,5 +166,5 @@ fn decode_with_trailer<M: Message>(content: &Bytes, kept: Slots) -> Result<Conte
     Reader::with_trailer(content, kept).root()
 }
 
-/// Kind, kind of the text, and two lengths.
-const ERROR_HEAD_LEN_MAX: usize = 7;
+/// Kind, kind of the text, its length, and the code behind it.
+const ERROR_HEAD_LEN_MAX: usize = 2 + 5 + 3;

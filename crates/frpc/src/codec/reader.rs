@@ -1,8 +1,8 @@
 use bytes::Bytes;
 
 use super::{
-    Content, DecodeError, DecodeErrorKind, Enumeration, Kind, Message, enumeration,
-    trailer::{Holds, Presence, Slots},
+    Content, DecodeError, DecodeErrorKind, Enumeration, Failure, Kind, Message, enumeration,
+    trailer::{self, Holds, Presence, Slots},
 };
 
 type Result<T, E = DecodeError> = std::result::Result<T, E>;
@@ -37,7 +37,7 @@ impl<'a> Reader<'a> {
     #[inline(always)] // Moving a small message from frame to frame takes longer than reading it.
     pub fn root<M: Message>(&mut self) -> Result<Content<M>> {
         if self.rest.first() == Some(&(Kind::Error as u8)) {
-            return self.error_text().map(Content::Error).map_err(|error| error.in_message(M::NAME));
+            return self.failure().map(Content::Error).map_err(|error| error.in_message(M::NAME));
         }
         match self.message_or_default() {
             Ok(message) => Ok(Content::Message(message)),
@@ -59,6 +59,12 @@ impl<'a> Reader<'a> {
             [1] => Ok(true),
             [found] => Err(DecodeErrorKind::InvalidBool { found }.into()),
         }
+    }
+
+    /// Reads a u16.
+    pub fn u16(&mut self) -> Result<u16> {
+        let value = self.integer::<3>(Kind::U16)?;
+        u16::try_from(value).map_err(|_| DecodeErrorKind::VarintTooLong { kind: Kind::U16 }.into())
     }
 
     /// Reads a u32.
@@ -239,9 +245,9 @@ impl<'a> Reader<'a> {
     }
 
     #[cold]
-    fn error_text(&mut self) -> Result<String> {
+    fn failure(&mut self) -> Result<Failure> {
         self.skip(1);
-        self.string()
+        Ok(Failure { text: self.string()?, code: trailer::code(self.rest) })
     }
 
     /// A default message for a nil, while there are not too many.

@@ -10,6 +10,12 @@
 //!
 //! where `number` is 0 for "this field is set", and otherwise 1 + the zigzag of the enum's number. Slots ascend. Go
 //! readers ignore what follows a message; `1f` is no kind of theirs. A message that needs no trailer has none.
+//!
+//! An error has room for a text only. If it has a code as well, the writer appends
+//!
+//! ```text
+//! 1f 02 | code u8
+//! ```
 
 use super::{
     DecodeError, DecodeErrorKind, Kind,
@@ -46,6 +52,16 @@ presence! {
     String: value => value.is_empty();
     Vec<u8>: value => value.is_empty();
     Bytes: value => value.is_empty();
+}
+
+/// The code behind an error, if there is one.
+pub(super) fn code(behind: &[u8]) -> Option<u8> {
+    behind.strip_prefix(&CODE_MARK)?.first().copied()
+}
+
+/// What stands behind an error that has a code.
+pub(super) fn of_code(code: u8) -> [u8; 3] {
+    [CODE_MARK[0], CODE_MARK[1], code]
 }
 
 /// The slots counted so far, and what some of them hold.
@@ -133,3 +149,4 @@ impl Slots {
 }
 
 const MARK: [u8; 2] = [0x1f, 0x01];
+const CODE_MARK: [u8; 2] = [0x1f, 0x02];

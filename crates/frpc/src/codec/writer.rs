@@ -1,14 +1,60 @@
 use std::borrow::Borrow;
 
+use bytes::Bytes;
+
 use super::{
     Enumeration, Kind, Message, enumeration,
-    trailer::{Holds, Presence, Slots},
+    trailer::{self, Holds, Presence, Slots},
 };
 
 /// Where encoded bytes go.
 pub trait Sink {
     /// Takes the next bytes.
     fn put(&mut self, bytes: &[u8]);
+
+    /// Takes bytes that can be shared instead of copied.
+    #[inline]
+    fn put_shared(&mut self, bytes: &Bytes) {
+        self.put(bytes);
+    }
+}
+
+/// What a `bytes` field can be kept in.
+pub trait Writable {
+    /// The bytes.
+    fn as_bytes(&self) -> &[u8];
+
+    /// Gives the bytes to a sink.
+    #[inline]
+    fn put_into(&self, sink: &mut impl Sink) {
+        sink.put(self.as_bytes());
+    }
+}
+
+impl Writable for [u8] {
+    #[inline]
+    fn as_bytes(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Writable for Vec<u8> {
+    #[inline]
+    fn as_bytes(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Writable for Bytes {
+    #[inline]
+    fn as_bytes(&self) -> &[u8] {
+        self
+    }
+
+    #[inline]
+    fn put_into(&self, sink: &mut impl Sink) {
+        sink.put_shared(self);
+    }
 }
 
 impl Sink for Vec<u8> {
@@ -27,24 +73,82 @@ impl Sink for &mut Vec<u8> {
 
 /// Counts bytes instead of keeping them.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Counter(usize);
+pub struct Counter {
+    len: usize,
+    shared_len: usize,
+}
 
 impl Counter {
     /// How many bytes there were.
     pub fn len(&self) -> usize {
-        self.0
+        self.len
     }
 
     /// Whether there were none.
     pub fn is_empty(&self) -> bool {
-        self.0 == 0
+        self.len == 0
+    }
+
+    /// How many of them are better shared than copied.
+    pub(super) fn shared_len(&self) -> usize {
+        self.shared_len
     }
 }
 
 impl Sink for Counter {
     #[inline]
     fn put(&mut self, bytes: &[u8]) {
-        self.0 += bytes.len();
+        self.len += bytes.len();
+    }
+
+    #[inline]
+    fn put_shared(&mut self, bytes: &Bytes) {
+        self.len += bytes.len();
+        if bytes.len() >= SHARED_LEN_MIN {
+            self.shared_len += bytes.len();
+        }
+    }
+}
+
+/// Copies what is small and keeps what is large apart.
+#[derive(Debug, Default)]
+pub(super) struct Cutter {
+    flat: Vec<u8>,
+    /// The large ones, and where between the flat bytes each belongs.
+    shared: Vec<(usize, Bytes)>,
+}
+
+impl Cutter {
+    pub(super) fn with_capacity(capacity: usize) -> Self {
+        Self { flat: Vec::with_capacity(capacity), shared: Vec::new() }
+    }
+
+    /// All pieces in their order. The first is never a shared one.
+    pub(super) fn into_pieces(self) -> impl Iterator<Item = Bytes> {
+        let flat = Bytes::from(self.flat);
+        let mut start = 0;
+        let mut pieces = Vec::with_capacity(2 * self.shared.len() + 1);
+        for (end, shared) in self.shared {
+            pieces.extend([flat.slice(start..end), shared]);
+            start = end;
+        }
+        pieces.push(flat.slice(start..));
+        pieces.into_iter().filter(|piece| !piece.is_empty())
+    }
+}
+
+impl Sink for Cutter {
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        self.flat.extend_from_slice(bytes);
+    }
+
+    fn put_shared(&mut self, bytes: &Bytes) {
+        if bytes.len() >= SHARED_LEN_MIN {
+            self.shared.push((self.flat.len(), bytes.clone()));
+        } else {
+            self.put(bytes);
+        }
     }
 }
 
@@ -78,15 +182,23 @@ impl<S: Sink> Writer<S> {
     }
 
     /// Writes the error alternative of a message.
-    pub fn error(&mut self, text: &str) {
+    pub fn error(&mut self, text: &str, code: Option<u8>) {
         self.put(&[Kind::Error as u8]);
         self.string(text);
+        if let Some(code) = code {
+            self.put(&trailer::of_code(code));
+        }
     }
 
     /// Writes a bool.
     #[inline]
     pub fn bool(&mut self, value: bool) {
         self.put(&[Kind::Bool as u8, value.into()]);
+    }
+
+    /// Writes a u16.
+    pub fn u16(&mut self, value: u16) {
+        self.integer(Kind::U16, value.into());
     }
 
     /// Writes a u32.
@@ -130,13 +242,15 @@ impl<S: Sink> Writer<S> {
     /// Writes a string.
     #[inline]
     pub fn string(&mut self, value: &str) {
-        self.with_len(Kind::String, value.as_bytes());
+        self.head(Kind::String, value.len());
+        self.put(value.as_bytes());
     }
 
     /// Writes bytes.
     #[inline]
-    pub fn bytes(&mut self, value: &[u8]) {
-        self.with_len(Kind::Bytes, value);
+    pub fn bytes(&mut self, value: &(impl Writable + ?Sized)) {
+        self.head(Kind::Bytes, value.as_bytes().len());
+        value.put_into(&mut self.sink);
     }
 
     /// Writes the position of an enum's number.
@@ -241,14 +355,13 @@ impl<S: Sink> Writer<S> {
     }
 
     #[inline]
-    fn with_len(&mut self, kind: Kind, bytes: &[u8]) {
-        if bytes.len() < 0x80 {
-            self.put(&[kind as u8, Kind::U32 as u8, bytes.len().to_le_bytes()[0]]);
+    fn head(&mut self, kind: Kind, len: usize) {
+        if len < 0x80 {
+            self.put(&[kind as u8, Kind::U32 as u8, len.to_le_bytes()[0]]);
         } else {
             self.put(&[kind as u8]);
-            self.len(bytes.len());
+            self.len(len);
         }
-        self.put(bytes);
     }
 
     #[cold]
@@ -272,3 +385,6 @@ pub(super) fn zigzag64(value: i64) -> u64 {
 
 /// A u8 that is always zero.
 const FLAGS: [u8; 2] = [Kind::U8 as u8, 0];
+
+/// From this length on, a piece of its own costs less than a copy.
+const SHARED_LEN_MIN: usize = 16 * 1024;

@@ -35,7 +35,7 @@ fn plain<M: Message>(message: &M) -> Bytes {
 fn read<M: Message>(bytes: &Bytes) -> Result<M, DecodeError> {
     codec::decode(bytes).map(|content| match content {
         Content::Message(message) => message,
-        Content::Error(text) => panic!("an error instead of a message: {text}"),
+        Content::Error(failure) => panic!("an error instead of a message: {}", failure.text),
     })
 }
 

@@ -40,7 +40,7 @@ fn write(out: &mut Writer<Vec<u8>>, kind: &str, value: &str) -> bool {
         "f64" => out.f64(f64::from_bits(bits(value))),
         "string" => out.string(value),
         "bytes" => out.bytes(&unhex(value)),
-        "error" => out.error(value),
+        "error" => out.error(value, None),
         "slice_header" if value == "u32:0" => out.list(Kind::U32, &[], |out, item| out.u32(*item)),
         "map_header" if value == "string:any:0" => out.map(
             (Kind::String, Kind::Any),
@@ -99,7 +99,7 @@ fn read(kind: &str, bytes: &Bytes) -> Option<Result<String, DecodeError>> {
         "string" => input.string().map(|value| format!("hex:{}", hex(value.as_bytes()))),
         "bytes" => input.blob().map(|value: Vec<u8>| hex(&value)),
         "error" => match input.root::<()>() {
-            Ok(Content::Error(text)) => Ok(text),
+            Ok(Content::Error(failure)) => Ok(failure.text),
             Ok(Content::Message(())) => Err(wrong_kind()), // A nil or a message.
             Err(error) => Err(error),
         },

@@ -63,8 +63,9 @@ fn check_damaged<M: Message + Debug>(message: &M, damage: &[Damage]) {
     let bytes = Bytes::from(bytes);
     match codec::decode::<M>(&bytes) {
         Ok(Content::Message(message)) => assert!(read::<M>(&codec::encode(&message)).is_ok(), "{message:?}"),
-        Ok(Content::Error(text)) => {
-            assert_eq!(codec::decode::<()>(&codec::encode_error(&text)), Ok(Content::Error(text)));
+        Ok(Content::Error(failure)) => {
+            let bytes = codec::encode_error(&failure.text, failure.code);
+            assert_eq!(codec::decode::<()>(&bytes), Ok(Content::Error(failure)));
         }
         Err(error) => assert!(error.path().starts_with(M::NAME), "{error}"),
     }

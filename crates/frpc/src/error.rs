@@ -1,0 +1,150 @@
+//! Why a call did not come through.
+
+use std::{fmt, io, sync::Arc, time::Duration};
+
+use frisbee::CloseReason;
+
+use crate::Method;
+
+/// Why a call got no answer: what [`Status::call_error`](crate::Status::call_error) says about a status that was made
+/// on the calling side.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The connection ended before the answer came.
+    ConnectionLost {
+        /// Why it ended.
+        reason: CloseReason,
+        /// Whether the request may have reached a handler. If not, it is safe to make the call again, whatever it does.
+        may_have_executed: bool,
+    },
+    /// The connection was lost before, and the server cannot be reached. Nothing was sent.
+    Unreachable(Arc<ConnectError>),
+    /// The answer did not come in time. The request may have been executed, and may still be.
+    TimedOut {
+        /// The timeout of the call.
+        limit: Duration,
+    },
+    /// There are as many calls on the connection as it may have, and the channel does not wait.
+    TooManyCalls {
+        /// [`ChannelBuilder::calls_max`](crate::ChannelBuilder::calls_max).
+        limit: usize,
+    },
+    /// A message is larger than the connection carries. It was not sent.
+    MessageTooLarge {
+        /// Its length in bytes.
+        len: usize,
+        /// [`Config::content_len_max`](frisbee::Config::content_len_max).
+        limit: u32,
+    },
+}
+
+impl CallError {
+    /// Whether the call can be made again without any risk that it is executed twice.
+    pub fn is_safe_to_repeat(&self) -> bool {
+        !matches!(self, Self::ConnectionLost { may_have_executed: true, .. } | Self::TimedOut { .. })
+    }
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ConnectionLost { reason, may_have_executed: true } => {
+                write!(f, "connection lost, the request may have been executed: {reason}")
+            }
+            Self::ConnectionLost { reason, may_have_executed: false } => {
+                write!(f, "connection lost, the request was not sent: {reason}")
+            }
+            Self::Unreachable(error) => error.fmt(f),
+            Self::TimedOut { limit } => write!(f, "no answer within {limit:?}"),
+            Self::TooManyCalls { limit } => write!(f, "{limit} calls wait on the connection already (calls_max)"),
+            Self::MessageTooLarge { len, limit } => {
+                write!(f, "the message has {len} bytes, the limit is {limit} (content_len_max)")
+            }
+        }
+    }
+}
+
+impl std::error::Error for CallError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::ConnectionLost { reason, .. } => Some(reason),
+            Self::Unreachable(error) => Some(&**error),
+            _ => None,
+        }
+    }
+}
+
+/// Two methods of one side have the same operation, so nothing on the wire tells them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Collision {
+    /// One of them.
+    pub first: Method,
+    /// The other.
+    pub second: Method,
+}
+
+impl fmt::Display for Collision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { first, second } = self;
+        write!(
+            f,
+            "{}/{} and {}/{} are both operation {}: move the methods of one proto file with \
+             frpc_build's `first_operation` on both sides",
+            first.service, first.name, second.service, second.name, first.operation
+        )
+    }
+}
+
+impl std::error::Error for Collision {}
+
+/// Why a server did not start.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// Two methods cannot be told apart.
+    Collision(Collision),
+    /// The address is no good, or taken.
+    Listen(io::Error),
+}
+
+/// Why there is no channel.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// Two methods that the channel offers to the server cannot be told apart.
+    Collision(Collision),
+    /// The text is no address.
+    Address(io::Error),
+    /// The server cannot be reached.
+    Connect(frisbee::ConnectError),
+}
+
+macro_rules! one_of {
+    ($name:ident { $($variant:ident($source:ty)),* }) => {
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(Self::$variant(error) => error.fmt(f),)*
+                }
+            }
+        }
+
+        impl std::error::Error for $name {
+            fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+                match self {
+                    $(Self::$variant(error) => error.source(),)*
+                }
+            }
+        }
+
+        $(impl From<$source> for $name {
+            fn from(error: $source) -> Self {
+                Self::$variant(error)
+            }
+        })*
+    };
+}
+
+one_of!(ServeError { Collision(Collision), Listen(io::Error) });
+one_of!(ConnectError { Collision(Collision), Address(io::Error), Connect(frisbee::ConnectError) });

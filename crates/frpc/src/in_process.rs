@@ -1,0 +1,94 @@
+//! Calls to services in the same process.
+
+use std::{future::Future, pin::Pin, sync::Arc};
+
+use bytes::Bytes;
+use frisbee::Router;
+use futures_util::{TryStreamExt, stream};
+use tokio::task::JoinSet;
+
+use crate::{
+    Method, Services, Status, Streaming,
+    call::{Flow, Service},
+    link::Deadline,
+    services::ServiceSet,
+};
+
+/// What can be called [in this process](crate::Channel::in_process): a service, or [`Services`].
+pub trait InProcess: sealed::IntoLocal {}
+
+impl<T: sealed::IntoLocal> InProcess for T {}
+
+pub(crate) mod sealed {
+    use super::{Arc, Local};
+
+    /// Services whose types are not told.
+    pub struct AnyServices(pub(crate) Arc<dyn Local>);
+
+    pub trait IntoLocal {
+        fn into_local(self) -> AnyServices;
+    }
+}
+
+impl<T: Service> sealed::IntoLocal for T {
+    fn into_local(self) -> sealed::AnyServices {
+        Services::new().add_service(self).into_local()
+    }
+}
+
+impl<S: ServiceSet, R: Router> sealed::IntoLocal for Services<S, R> {
+    fn into_local(self) -> sealed::AnyServices {
+        sealed::AnyServices(Arc::new(self))
+    }
+}
+
+type Answering<'a> = Pin<Box<dyn Future<Output = Result<Flow, Status>> + Send + 'a>>;
+
+/// Services without their types.
+pub(crate) trait Local: Send + Sync {
+    fn call<'a>(&'a self, method: &'a Method, input: Flow) -> Answering<'a>;
+}
+
+impl<S: ServiceSet, R: Router> Local for Services<S, R> {
+    fn call<'a>(&'a self, method: &'a Method, input: Flow) -> Answering<'a> {
+        Box::pin(self.call_in_process(method, input))
+    }
+}
+
+impl dyn Local {
+    pub(crate) async fn one(&self, method: &Method, input: Flow, deadline: Option<Deadline>) -> Result<Bytes, Status> {
+        match self.bounded(method, input, deadline).await? {
+            Flow::One(content) | Flow::Last(content, _) => Ok(content.into_bytes()),
+            Flow::Many(_) => Err(Status::internal("the handler answered with a stream")),
+        }
+    }
+
+    /// As over a wire, the handler is under way when this returns, and its refusal comes with the first message.
+    pub(crate) fn many(self: &Arc<Self>, method: &Method, input: Flow, deadline: Option<Deadline>) -> Streaming<Bytes> {
+        let (services, method) = (self.clone(), *method);
+        let mut handler = JoinSet::new();
+        handler.spawn(async move { services.bounded(&method, input, deadline).await });
+        let answered = async move {
+            let joined = handler.join_next().await.expect("there is one handler");
+            match joined.unwrap_or_else(|error| Err(Status::internal(error.to_string())))? {
+                Flow::Many(contents) => Ok(contents),
+                Flow::One(_) | Flow::Last(..) => Err(Status::internal("the handler answered with one message")),
+            }
+        };
+        let contents = stream::once(answered).try_flatten();
+        match deadline {
+            None => Streaming::new(contents),
+            Some(deadline) => Streaming::new(stream::try_unfold(Box::pin(contents), move |mut contents| async move {
+                let next = deadline.bound(contents.try_next()).await?;
+                Ok(next.map(|content| (content, contents)))
+            })),
+        }
+    }
+
+    async fn bounded(&self, method: &Method, input: Flow, deadline: Option<Deadline>) -> Result<Flow, Status> {
+        match deadline {
+            Some(deadline) => deadline.bound(self.call(method, input)).await,
+            None => self.call(method, input).await,
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! Calls over one connection.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use frisbee::{
+    CloseReason, Connection, OpenError, Operation, Outcome, Packet, Router, SendError, Stream, StreamEnd, StreamReader,
+    StreamSender,
+};
+use futures_util::StreamExt;
+use tokio::{
+    task::AbortHandle,
+    time::{Instant, timeout_at},
+};
+
+use crate::{
+    CallError, Method, Services, Status, Streaming, WhenFull,
+    calls::{Calls, Unanswered, Waiting},
+    codec::Pieces,
+    services::{ServiceSet, Side},
+    wire::{self, END, Halted, Incoming},
+};
+
+/// One connection that calls go over.
+pub(crate) struct Link {
+    pub(crate) connection: Connection,
+    calls: Arc<Calls>,
+    when_full: WhenFull,
+    /// Whether an operation is one of this side's own: a packet with it would be a request, not the answer.
+    serves: fn(u16) -> bool,
+}
+
+impl Link {
+    pub(crate) fn new(connection: Connection, calls: Arc<Calls>, when_full: WhenFull, serves: fn(u16) -> bool) -> Self {
+        if calls.begins_to_expire() {
+            tokio::spawn(calls.clone().expire());
+        }
+        Self { connection, calls, when_full, serves }
+    }
+
+    /// A link over a connection that is there. `None` if [`Services`] do not serve it.
+    pub(crate) fn over(connection: &Connection) -> Option<Self> {
+        let side = Side::of(connection)?;
+        let calls = side.calls.get_or_init(Arc::default);
+        // If it closed just now, its router may have found no calls to close.
+        if let Some(reason) = connection.closing_reason() {
+            calls.close(&reason);
+        }
+        Some(Self::new(connection.clone(), calls.clone(), WhenFull::default(), side.serves))
+    }
+
+    /// A call with one packet each way.
+    pub(crate) async fn unary(&self, method: &Method, content: Pieces, deadline: Deadline) -> Result<Bytes, Status> {
+        let operation = self.operation(method)?;
+        let waiting = self.begin(operation, deadline).await?;
+        let Pieces { first, rest } = content;
+        let packet = Packet { id: waiting.id, operation, content: first };
+        let sending = async { self.connection.send_pieces(packet, rest).await.map_err(|error| self.unsent(error)) };
+        let sent = deadline.bound(sending).await?;
+        waiting.answered().await.map_err(|unanswered| match unanswered {
+            Unanswered::TimedOut => deadline.passed(),
+            Unanswered::Closed(reason) => lost(reason, self.connection.may_have_left(sent)),
+        })
+    }
+
+    /// A call that a stream answers.
+    pub(crate) async fn server_streaming(
+        &self,
+        method: &Method,
+        content: Bytes,
+        opening: Deadline,
+        whole: Option<Deadline>,
+    ) -> Result<Streaming<Bytes>, Status> {
+        let (sender, reader) = self.open(method, opening).await?;
+        opening.bound(async { sender.send(content).await.map_err(|error| self.unsent(error)) }).await?;
+        let requests = Requests { own_end: AtomicBool::new(true), failure: OnceLock::new() };
+        Ok(self.answers(incoming(reader, whole), sender, Arc::new(requests), None))
+    }
+
+    /// A call with a stream each way.
+    pub(crate) async fn bidirectional(
+        &self,
+        method: &Method,
+        mut contents: Streaming<Bytes>,
+        opening: Deadline,
+        whole: Option<Deadline>,
+    ) -> Result<Streaming<Bytes>, Status> {
+        let (sender, reader) = self.open(method, opening).await?;
+        let requests = Arc::new(Requests { own_end: AtomicBool::new(false), failure: OnceLock::new() });
+        let pump = tokio::spawn({
+            let (sender, requests) = (sender.clone(), requests.clone());
+            async move {
+                match wire::send_all(&mut contents, &sender).await {
+                    Ok(()) => requests.own_end.store(true, Ordering::Relaxed),
+                    Err(Halted::Cut) => {}
+                    Err(Halted::Failed(status)) => {
+                        // There is one failure at most.
+                        let _ = requests.failure.set(status);
+                        sender.close();
+                    }
+                }
+            }
+        });
+        Ok(self.answers(incoming(reader, whole), sender, requests, Some(pump.abort_handle())))
+    }
+
+    /// A call that sends a stream. Without a deadline for the whole call, the answer has its time from the end of the
+    /// stream on.
+    pub(crate) async fn client_streaming(
+        &self,
+        method: &Method,
+        mut contents: Streaming<Bytes>,
+        opening: Deadline,
+        whole: Option<Deadline>,
+    ) -> Result<Bytes, Status> {
+        let (sender, reader) = self.open(method, opening).await?;
+        let mut incoming = incoming(reader, whole);
+        let (answer, own_end) = tokio::select! {
+            biased;
+            answer = incoming.next() => (answer, false),
+            sent = wire::send_all(&mut contents, &sender) => {
+                if let Err(Halted::Failed(status)) = sent {
+                    return Err(status);
+                }
+                let deadline = whole.unwrap_or_else(|| Deadline::after(opening.limit));
+                (deadline.bound(async { Ok(incoming.next().await) }).await?, true)
+            }
+        };
+        let answer = answer.unwrap_or_else(|| Err(Status::internal("the call ended without an answer")));
+        let answer = answer.map_err(|status| cut_off(status, &self.connection))?;
+        // The end follows the answer directly. What else could happen to the stream now changes nothing.
+        let _ = Deadline::after(opening.limit).bound(async { Ok(incoming.next().await) }).await;
+        if !own_end {
+            let _ = sender.try_send(END);
+        }
+        Ok(answer)
+    }
+
+    fn answers(
+        &self,
+        incoming: Incoming,
+        sender: StreamSender,
+        requests: Arc<Requests>,
+        pump: Option<AbortHandle>,
+    ) -> Streaming<Bytes> {
+        Streaming::new(Answers { connection: self.connection.clone(), incoming, sender, requests, pump })
+    }
+
+    fn operation(&self, method: &Method) -> Result<Operation, Status> {
+        let Method { service, name, operation, .. } = method;
+        if (self.serves)(*operation) {
+            return Err(Status::failed_precondition(format!(
+                "{service}/{name} cannot be called from here: operation {operation} is served on this side of the \
+                 connection (move one with frpc_build's `first_operation`)"
+            )));
+        }
+        Operation::new(*operation).ok_or_else(|| Status::internal(format!("operation {operation} is reserved")))
+    }
+
+    async fn begin(&self, operation: Operation, deadline: Deadline) -> Result<Waiting<'_>, Status> {
+        let begun = self.calls.try_begin(operation.number(), deadline.at).map_err(|reason| lost(reason, false))?;
+        match (begun, self.when_full) {
+            (Some(waiting), _) => Ok(waiting),
+            (None, WhenFull::Fail) => Err(CallError::TooManyCalls { limit: self.calls.calls_max() }.into()),
+            (None, WhenFull::Wait) => {
+                let begin = self.calls.begin(operation.number(), deadline.at);
+                deadline.bound(async { begin.await.map_err(|reason| lost(reason, false)) }).await
+            }
+        }
+    }
+
+    async fn open(&self, method: &Method, deadline: Deadline) -> Result<(StreamSender, StreamReader), Status> {
+        let operation = self.operation(method)?;
+        let stream = self.connection.open_stream().map_err(|error| match error {
+            OpenError::ConnectionClosed => self.unsent(SendError::Closed),
+            error => Status::resource_exhausted(error.to_string()),
+        })?;
+        let (sender, reader) = stream.split();
+        let open = wire::open(operation.number());
+        deadline.bound(async { sender.send(open).await.map_err(|error| self.unsent(error)) }).await?;
+        Ok((sender, reader))
+    }
+
+    /// Why nothing was sent.
+    fn unsent(&self, error: SendError) -> Status {
+        match error {
+            SendError::ContentTooLarge { len, limit } => CallError::MessageTooLarge { len, limit }.into(),
+            SendError::StreamEnded(end) if end != StreamEnd::ConnectionClosed => wire::cut(end, &self.connection),
+            _ => lost(why_closed(&self.connection), false),
+        }
+    }
+}
+
+fn why_closed(connection: &Connection) -> CloseReason {
+    connection.closing_reason().unwrap_or(CloseReason::Local)
+}
+
+/// What a stream that ended early says about the call. Its request may have been executed.
+fn cut_off(status: Status, connection: &Connection) -> Status {
+    let end = std::error::Error::source(&status).and_then(|source| source.downcast_ref());
+    match end {
+        Some(StreamEnd::ConnectionClosed) => lost(why_closed(connection), true),
+        _ => status,
+    }
+}
+
+fn lost(reason: CloseReason, may_have_executed: bool) -> Status {
+    CallError::ConnectionLost { reason, may_have_executed }.into()
+}
+
+fn incoming(reader: StreamReader, whole: Option<Deadline>) -> Incoming {
+    let incoming = Incoming::new(reader);
+    match whole.and_then(|deadline| Some((deadline.at?, deadline))) {
+        Some((at, deadline)) => incoming.until(at, deadline.passed()),
+        None => incoming,
+    }
+}
+
+/// The stream that answers a call. Dropping it before its end cuts the call off.
+struct Answers {
+    connection: Connection,
+    incoming: Incoming,
+    sender: StreamSender,
+    requests: Arc<Requests>,
+    /// The task that sends the caller's stream.
+    pump: Option<AbortHandle>,
+}
+
+/// What became of the stream that a caller sends.
+struct Requests {
+    /// Whether its end marker was sent, or is none of this kind of call.
+    own_end: AtomicBool,
+    failure: OnceLock<Status>,
+}
+
+impl futures_core::Stream for Answers {
+    type Item = Result<Bytes, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let polled = self.incoming.poll_next_unpin(cx);
+        match polled {
+            Poll::Ready(None) => {
+                if !self.requests.own_end.swap(true, Ordering::Relaxed) {
+                    // A server that has no room for it is not waiting for it either.
+                    let _ = self.sender.try_send(END);
+                }
+                self.sender.close();
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some(Err(status))) => {
+                // Cut off: the end marker would tell the server that it has heard everything.
+                self.requests.own_end.store(true, Ordering::Relaxed);
+                self.sender.close();
+                let failure = self.requests.failure.get().cloned();
+                Poll::Ready(Some(Err(failure.unwrap_or_else(|| cut_off(status, &self.connection)))))
+            }
+            polled => polled,
+        }
+    }
+}
+
+impl Drop for Answers {
+    fn drop(&mut self) {
+        if let Some(pump) = &self.pump {
+            pump.abort();
+        }
+        self.sender.close();
+    }
+}
+
+/// When a call has taken too long.
+#[derive(Clone, Copy)]
+pub(crate) struct Deadline {
+    limit: Duration,
+    /// `None` if it is too far away to tell.
+    at: Option<Instant>,
+}
+
+impl Deadline {
+    pub(crate) fn after(limit: Duration) -> Self {
+        Self { limit, at: Instant::now().checked_add(limit) }
+    }
+
+    /// Lets a future take no longer. One that is ready at once needs no timer.
+    pub(crate) async fn bound<T>(self, future: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+        let mut future = pin!(future);
+        match (poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await, self.at) {
+            (Poll::Ready(result), _) => result,
+            (Poll::Pending, None) => future.await,
+            (Poll::Pending, Some(at)) => timeout_at(at, future).await.unwrap_or_else(|_| Err(self.passed())),
+        }
+    }
+
+    fn passed(self) -> Status {
+        CallError::TimedOut { limit: self.limit }.into()
+    }
+}
+
+/// The router of a channel's connection: answers go to the calls that wait for them, the rest to what the channel
+/// offers.
+pub(crate) struct Calling<S, R> {
+    pub(crate) calls: Arc<Calls>,
+    pub(crate) services: Arc<Services<S, R>>,
+}
+
+impl<S: ServiceSet, R: Router> Router for Calling<S, R> {
+    fn take(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
+        if Services::<S, R>::serves(packet.operation.number()) {
+            return Some(packet);
+        }
+        self.services.take_no_answer(self.calls.complete(packet)?, connection)
+    }
+
+    fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send {
+        self.services.route(packet, connection)
+    }
+
+    async fn stream(&self, stream: Stream, connection: &Connection) {
+        self.services.stream(stream, connection).await;
+    }
+
+    fn opened(&self, connection: &Connection) {
+        self.services.opened(connection);
+        let side = Side::of(connection).expect("the services attach it");
+        side.calls.set(self.calls.clone()).expect("a connection is opened once");
+    }
+
+    fn closed(&self, connection: &Connection, reason: &CloseReason) {
+        self.services.closed(connection, reason);
+    }
+}

@@ -1,0 +1,182 @@
+//! Serving services at an address.
+
+use std::{convert::Infallible, fmt, future, time::Duration};
+
+use frisbee::{Address, Config, Connection, Dispatch, Engine, Router, ServerMetrics, SocketOptions, ToAddress};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::{
+    ServeError, Services,
+    call::Service,
+    services::{ServiceSet, Unimplemented},
+};
+
+/// A server that is running. Dropping it cuts every connection; [`shutdown`](Self::shutdown) ends it gently.
+///
+/// ```
+/// # use frpc::generated::{Answer, Call, Method, Service};
+/// # struct Echo;
+/// # impl Service for Echo {
+/// #     const NAME: &'static str = "Echo";
+/// #     const METHODS: &'static [Method] = &[];
+/// #     async fn call(&self, call: Call) -> Answer { call.unknown() }
+/// # }
+/// use std::time::Duration;
+///
+/// use frpc::Server;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::builder().add_service(Echo).bind("tcp://127.0.0.1:0").await?;
+/// println!("listening on {}", server.local_addr());
+/// server.shutdown(Duration::from_secs(5)).await;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Server {
+    inner: frisbee::Server,
+}
+
+impl Server {
+    /// A server without services yet.
+    pub fn builder() -> ServerBuilder {
+        ServerBuilder { services: Services::new(), transport: frisbee::Server::builder(()), drain_max: DRAIN_MAX }
+    }
+
+    /// Where it listens, with the port that was really bound.
+    pub fn local_addr(&self) -> &Address {
+        self.inner.local_addr()
+    }
+
+    /// Serves a stream of the user's own, on the current tokio runtime. TLS comes on top if it is configured.
+    pub fn attach(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
+        self.inner.attach(stream);
+    }
+
+    /// The connections that are open. [`Channel::over`](crate::Channel::over) calls what their clients offer.
+    pub fn connections(&self) -> Vec<Connection> {
+        self.inner.connections()
+    }
+
+    /// What the server did so far and is doing now.
+    pub fn metrics(&self) -> ServerMetrics {
+        self.inner.metrics()
+    }
+
+    /// Stops accepting, lets the calls under way finish and their answers arrive, then closes. What is left after
+    /// `limit` is cut. Returns how many connections that were.
+    pub async fn shutdown(self, limit: Duration) -> usize {
+        self.inner.shutdown(limit).await
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("local", self.local_addr()).finish_non_exhaustive()
+    }
+}
+
+/// What a server will be like. Made by [`Server::builder`].
+pub struct ServerBuilder<S = (), R = Unimplemented> {
+    services: Services<S, R>,
+    transport: frisbee::ServerBuilder<()>,
+    drain_max: Duration,
+}
+
+impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
+    /// Adds a service.
+    pub fn add_service<T: Service>(self, service: T) -> ServerBuilder<(S, T), R> {
+        let Self { services, transport, drain_max } = self;
+        ServerBuilder { services: services.add_service(service), transport, drain_max }
+    }
+
+    /// Gives packets and streams that are no calls to this router: [`Services::over`].
+    pub fn router<T: Router>(self, router: T) -> ServerBuilder<S, T> {
+        let Self { services, transport, drain_max } = self;
+        ServerBuilder { services: services.over(router), transport, drain_max }
+    }
+
+    /// The limits and timers of each connection.
+    pub fn config(self, config: Config) -> Self {
+        self.transport(|transport| transport.config(config))
+    }
+
+    /// How handlers of unary calls run. Default [`Dispatch::InPlace`]. Each call with streams is a task.
+    pub fn dispatch(self, dispatch: Dispatch) -> Self {
+        self.transport(|transport| transport.dispatch(dispatch))
+    }
+
+    /// Which threads serve connections. Default [`Engine::Tokio`].
+    pub fn engine(self, engine: Engine) -> Self {
+        self.transport(|transport| transport.engine(engine))
+    }
+
+    /// How sockets are set up.
+    pub fn sockets(self, sockets: SocketOptions) -> Self {
+        self.transport(|transport| transport.sockets(sockets))
+    }
+
+    /// Connections open at once; see [`frisbee::ServerBuilder::connections_max`].
+    pub fn connections_max(self, connections_max: usize) -> Self {
+        self.transport(|transport| transport.connections_max(connections_max))
+    }
+
+    /// Handlers under way at once over all connections; see [`frisbee::ServerBuilder::handlers_max`].
+    pub fn handlers_max(self, handlers_max: usize) -> Self {
+        self.transport(|transport| transport.handlers_max(handlers_max))
+    }
+
+    /// Accepts TLS only, with this configuration.
+    #[cfg(feature = "tls")]
+    pub fn tls(self, config: impl Into<std::sync::Arc<frisbee::rustls::ServerConfig>>) -> Self {
+        self.transport(|transport| transport.tls(config))
+    }
+
+    /// How long [`serve_with_shutdown`](Self::serve_with_shutdown) lets calls finish. Default 30 s.
+    pub fn drain_max(self, drain_max: Duration) -> Self {
+        Self { drain_max, ..self }
+    }
+
+    /// Listens at an address, such as `"tcp://127.0.0.1:7000"` or `"unix:/run/app.sock"`, and serves from now on.
+    pub async fn bind(self, address: impl ToAddress) -> Result<Server, ServeError> {
+        self.services.check()?;
+        Ok(Server { inner: self.transport.router(self.services).bind(address).await? })
+    }
+
+    /// Serves only what [`Server::attach`] is given, on the current tokio runtime.
+    pub fn without_listener(self) -> Result<Server, ServeError> {
+        self.services.check()?;
+        Ok(Server { inner: self.transport.router(self.services).without_listener() })
+    }
+
+    /// Serves at an address until the program ends.
+    pub async fn serve(self, address: impl ToAddress) -> Result<Infallible, ServeError> {
+        let _server = self.bind(address).await?;
+        future::pending().await
+    }
+
+    /// Serves at an address until the signal comes, and then shuts down gently.
+    pub async fn serve_with_shutdown(
+        self,
+        address: impl ToAddress,
+        signal: impl Future<Output = ()>,
+    ) -> Result<(), ServeError> {
+        let drain_max = self.drain_max;
+        let server = self.bind(address).await?;
+        signal.await;
+        server.shutdown(drain_max).await;
+        Ok(())
+    }
+
+    fn transport(self, change: impl FnOnce(frisbee::ServerBuilder<()>) -> frisbee::ServerBuilder<()>) -> Self {
+        Self { transport: change(self.transport), ..self }
+    }
+}
+
+impl<S, R> fmt::Debug for ServerBuilder<S, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerBuilder").field("drain_max", &self.drain_max).finish_non_exhaustive()
+    }
+}
+
+const DRAIN_MAX: Duration = Duration::from_secs(30);

@@ -1,0 +1,334 @@
+//! The services of one side of a connection: which packet and stream is a call to which of them, and how it is answered.
+
+use std::{
+    future::Future,
+    panic::AssertUnwindSafe,
+    sync::{Arc, OnceLock},
+};
+
+use frisbee::{CloseReason, Connection, Outcome, Packet, Router, Stream, StreamSender};
+use futures_util::{FutureExt, StreamExt};
+use tracing::{debug, error};
+
+use crate::{
+    CallError, Collision, Method, MethodKind, Status,
+    call::{Answer, Call, Flow, Service},
+    calls::Calls,
+    codec::{Kind, Pieces},
+    wire::{self, Halted, Incoming},
+};
+
+/// Services, and a router for whatever is no call to one of them. A router itself, so it serves any frisbee connection.
+///
+/// ```
+/// # use frpc::generated::{Answer, Call, Method, Service};
+/// # struct Echo;
+/// # impl Service for Echo {
+/// #     const NAME: &'static str = "Echo";
+/// #     const METHODS: &'static [Method] = &[];
+/// #     async fn call(&self, call: Call) -> Answer { call.unknown() }
+/// # }
+/// use frisbee::{Operation, Packet, Table};
+/// use frpc::{Services, Unimplemented};
+///
+/// const NEWS: Operation = Operation::new(1000).unwrap();
+///
+/// let packets = Table::over(Unimplemented).on(NEWS, async |news: Packet| println!("{:?}", news.content));
+/// let services = Services::new().add_service(Echo).over(packets);
+/// let server = frisbee::Server::builder(services);
+/// # let _ = server;
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Services<S = (), R = Unimplemented> {
+    services: S,
+    rest: R,
+}
+
+impl Services {
+    /// No services yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl<S: ServiceSet, R: Router> Services<S, R> {
+    /// Adds a service.
+    pub fn add_service<T: Service>(self, service: T) -> Services<(S, T), R> {
+        Services { services: (self.services, service), rest: self.rest }
+    }
+
+    /// Gives packets and streams that are no calls to this router. Put [`Unimplemented`] below it, and calls to methods
+    /// that are not here are still answered.
+    pub fn over<T: Router>(self, rest: T) -> Services<S, T> {
+        Services { services: self.services, rest }
+    }
+
+    /// Finds two methods that the wire cannot tell apart.
+    pub(crate) fn check(&self) -> Result<(), Collision> {
+        let mut methods: Vec<&Method> = Vec::new();
+        S::visit(&mut |method| methods.push(method));
+        methods.sort_by_key(|method| method.operation);
+        match methods.windows(2).find(|pair| pair[0].operation == pair[1].operation) {
+            Some(pair) => Err(Collision { first: *pair[0], second: *pair[1] }),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn serves(operation: u16) -> bool {
+        S::find(operation).is_some()
+    }
+
+    /// Offers a packet that is neither a request nor an answer to the router behind the services.
+    pub(crate) fn take_no_answer(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
+        self.rest.take(packet, connection)
+    }
+
+    async fn call(&self, method: &Method, call: Call) -> Result<Flow, Status> {
+        let called = AssertUnwindSafe(self.services.call(call)).catch_unwind().await;
+        called.map_or_else(|_| Err(panicked(method)), |answer| answer.0)
+    }
+
+    /// Answers a call that came from within the process.
+    pub(crate) async fn call_in_process(&self, method: &Method, input: Flow) -> Result<Flow, Status> {
+        let Some(method) = S::find(method.operation).filter(|known| *known == method) else {
+            return Err(Status::unimplemented(format!("no method {}/{} here", method.service, method.name)));
+        };
+        Ok(match self.call(method, Call::new(method.operation, input, None)).await? {
+            Flow::One(content) | Flow::Last(content, _) => Flow::One(content),
+            Flow::Many(contents) => {
+                let contents = AssertUnwindSafe(contents).catch_unwind();
+                let contents = contents.map(|content| content.unwrap_or_else(|_| Err(panicked(method))));
+                Flow::Many(crate::Streaming::new(contents))
+            }
+        })
+    }
+
+    async fn serve_packet(&self, method: &Method, packet: Packet, connection: &Connection) -> Outcome {
+        let Packet { id, operation, content } = packet;
+        let answer = match method.kind {
+            MethodKind::Unary => {
+                let call = Call::new(operation.number(), Flow::One(content.into()), Some(connection.clone()));
+                self.call(method, call).await
+            }
+            _ => Err(Status::unimplemented("the method is called on a stream")),
+        };
+        let limit = connection.config().content_len_max;
+        let fits = |len: usize| len <= limit as usize;
+        let status = match answer {
+            Ok(Flow::One(content)) if fits(content.len()) => {
+                let Pieces { first, rest } = content;
+                let packet = Packet { id, operation, content: first };
+                return Outcome::ReplyPieces(packet, rest);
+            }
+            Ok(Flow::Last(content, take_over)) if fits(content.len()) => {
+                let Pieces { first, rest } = content;
+                // If it cannot be sent, there is nothing to take over.
+                let _ = connection.send_pieces(Packet { id, operation, content: first }, rest).await;
+                take_over.run(connection);
+                return Outcome::Nothing;
+            }
+            Ok(Flow::One(content) | Flow::Last(content, _)) => too_large(content.len(), limit),
+            Ok(Flow::Many(_)) => Status::internal("the handler answered with a stream"),
+            Err(status) => status,
+        };
+        let mut content = status.encode();
+        if !fits(content.len()) {
+            content = wire::without_text(&status).encode();
+        }
+        let reply = Packet { id, operation, content };
+        if status.closes_connection() { Outcome::ReplyAndClose(reply) } else { Outcome::Reply(reply) }
+    }
+
+    async fn serve_stream(&self, method: &'static Method, stream: Stream, connection: &Connection) {
+        let (sender, mut reader) = stream.split();
+        // What was peeked at is there.
+        let _ = reader.read().await;
+        let input = match method.kind {
+            MethodKind::Unary => None,
+            MethodKind::ServerStreaming => {
+                let request = reader.read().await;
+                // Whatever follows is discarded.
+                drop(reader);
+                match request {
+                    Ok(content) => Some(Flow::One(content.into())),
+                    Err(end) => return debug!(%end, "a call ended before its request"),
+                }
+            }
+            MethodKind::ClientStreaming | MethodKind::Bidirectional => {
+                Some(Flow::Many(crate::Streaming::new(Incoming::to_the_end(reader))))
+            }
+        };
+        let answering = async {
+            let answer = match input {
+                Some(input) => self.call(method, Call::new(method.operation, input, Some(connection.clone()))).await,
+                None => Err(Status::unimplemented("the method takes a packet, not a stream")),
+            };
+            send_answer(method, answer, &sender, connection).await;
+        };
+        tokio::select! {
+            biased;
+            () = answering => {}
+            end = sender.closed() => debug!(%end, method = method.name, "a call was cut off"),
+        }
+    }
+}
+
+impl<S: ServiceSet, R: Router> Router for Services<S, R> {
+    fn take(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
+        if Self::serves(packet.operation.number()) {
+            return Some(packet);
+        }
+        let packet = match Side::of(connection).as_ref().and_then(|side| side.calls.get()) {
+            Some(calls) => calls.complete(packet)?,
+            None => packet,
+        };
+        self.take_no_answer(packet, connection)
+    }
+
+    async fn route(&self, packet: Packet, connection: &Connection) -> Outcome {
+        if let Some(method) = S::find(packet.operation.number()) {
+            return self.serve_packet(method, packet, connection).await;
+        }
+        self.rest.route(packet, connection).await
+    }
+
+    async fn stream(&self, mut stream: Stream, connection: &Connection) {
+        let Ok(first) = stream.peek().await else { return };
+        match wire::opened(&first).and_then(S::find) {
+            Some(method) => self.serve_stream(method, stream, connection).await,
+            // The second end marker of a call that is over.
+            None if wire::is_end(&first) => {}
+            None => self.rest.stream(stream, connection).await,
+        }
+    }
+
+    fn opened(&self, connection: &Connection) {
+        connection.set_state(Side { serves: Self::serves, calls: OnceLock::new() });
+        self.rest.opened(connection);
+    }
+
+    fn closed(&self, connection: &Connection, reason: &CloseReason) {
+        if let Some(calls) = Side::of(connection).as_ref().and_then(|side| side.calls.get()) {
+            calls.close(reason);
+        }
+        self.rest.closed(connection, reason);
+    }
+}
+
+/// What frpc keeps with a connection, whichever side made it.
+pub(crate) struct Side {
+    /// Whether an operation is one of this side's own, so that it cannot be called on the other.
+    pub(crate) serves: fn(u16) -> bool,
+    /// The calls made from this side, once there are any.
+    pub(crate) calls: OnceLock<Arc<Calls>>,
+}
+
+impl Side {
+    pub(crate) fn of(connection: &Connection) -> Option<Arc<Self>> {
+        connection.state()
+    }
+}
+
+/// Answers every call with [`Code::Unimplemented`](crate::Code::Unimplemented), and refuses every other stream: what is
+/// left when nobody else wanted a packet.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unimplemented;
+
+impl Router for Unimplemented {
+    async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
+        // Nobody waits for the answer to an answer, and two sides must not go on answering each other.
+        if packet.content.first() == Some(&(Kind::Error as u8)) {
+            return Outcome::Nothing;
+        }
+        let content = no_method(packet.operation.number()).encode();
+        Outcome::Reply(Packet { content, ..packet })
+    }
+
+    async fn stream(&self, stream: Stream, _: &Connection) {
+        let (sender, mut reader) = stream.split();
+        let Ok(first) = reader.read().await else { return };
+        if let Some(operation) = wire::opened(&first) {
+            wire::send_failure(&no_method(operation), &sender).await;
+            drop(Incoming::to_the_end(reader));
+        }
+    }
+}
+
+fn no_method(operation: u16) -> Status {
+    Status::unimplemented(format!("no method has operation {operation}"))
+}
+
+fn panicked(method: &Method) -> Status {
+    error!(service = method.service, method = method.name, "a handler panicked");
+    Status::internal("the handler panicked")
+}
+
+fn too_large(len: usize, limit: u32) -> Status {
+    CallError::MessageTooLarge { len, limit }.into()
+}
+
+async fn send_answer(method: &Method, answer: Result<Flow, Status>, sender: &StreamSender, connection: &Connection) {
+    let sending = AssertUnwindSafe(async {
+        let mut contents = match answer? {
+            Flow::One(content) | Flow::Last(content, _) => crate::Streaming::from_iter([content.into_bytes()]),
+            Flow::Many(contents) => contents,
+        };
+        wire::send_all(&mut contents, sender).await
+    });
+    let sent = sending.catch_unwind().await.unwrap_or_else(|_| Err(panicked(method).into()));
+    if let Err(Halted::Failed(status)) = sent {
+        wire::send_failure(&status, sender).await;
+        if status.closes_connection() {
+            connection.close();
+        }
+    }
+}
+
+mod sealed {
+    use super::{Answer, Call, Future, Method};
+
+    /// Any number of services: `()`, `((), First)`, `(((), First), Second)` and so on.
+    pub trait ServiceSet: Send + Sync + 'static {
+        /// The method with this operation.
+        fn find(operation: u16) -> Option<&'static Method>;
+
+        /// Shows all methods.
+        fn visit(show: &mut dyn FnMut(&'static Method));
+
+        /// Has the service with the operation of this call answer it.
+        fn call(&self, call: Call) -> impl Future<Output = Answer> + Send;
+    }
+}
+
+pub(crate) use sealed::ServiceSet;
+
+impl ServiceSet for () {
+    fn find(_: u16) -> Option<&'static Method> {
+        None
+    }
+
+    fn visit(_: &mut dyn FnMut(&'static Method)) {}
+
+    async fn call(&self, call: Call) -> Answer {
+        call.unknown()
+    }
+}
+
+impl<S: ServiceSet, T: Service> ServiceSet for (S, T) {
+    fn find(operation: u16) -> Option<&'static Method> {
+        Method::find(T::METHODS, operation).or_else(|| S::find(operation))
+    }
+
+    fn visit(show: &mut dyn FnMut(&'static Method)) {
+        S::visit(show);
+        T::METHODS.iter().for_each(show);
+    }
+
+    async fn call(&self, call: Call) -> Answer {
+        if Method::find(T::METHODS, call.operation()).is_some() {
+            self.1.call(call).await
+        } else {
+            self.0.call(call).await
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Taking a connection over once an answer is on its way.
+
+use std::{
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use frisbee::{Connection, Raw};
+use tokio::sync::oneshot;
+
+use crate::{Response, Status};
+
+/// What a response carries whose handler wants the connection. The first to be answered gets it.
+#[derive(Clone, Debug)]
+pub(crate) struct TakeOver(Arc<Mutex<Option<oneshot::Sender<Raw>>>>);
+
+impl TakeOver {
+    /// Ends RPC on the connection now; what was sent before is still written.
+    pub(crate) fn run(&self, connection: &Connection) {
+        let Some(taker) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        let taking = connection.takeover();
+        tokio::spawn(async move {
+            if let Ok(raw) = taking.await {
+                // Whoever does not want it any more has closed it.
+                let _ = taker.send(raw);
+            }
+        });
+    }
+}
+
+impl<T> Response<T> {
+    /// Makes this the last answer on its connection: once it is sent, RPC ends there, and the future gives the connection
+    /// back as a plain byte stream. For unary calls. The caller does the same with
+    /// [`Channel::into_raw`](crate::Channel::into_raw) when it has the answer, and speaks first.
+    ///
+    /// ```
+    /// # use frpc::{Request, Response, Status};
+    /// use tokio::io::AsyncWriteExt;
+    ///
+    /// async fn log_in(request: Request<String>) -> Result<Response<String>, Status> {
+    ///     let (response, raw) = Response::new("welcome".to_owned()).then_take_over();
+    ///     tokio::spawn(async move {
+    ///         if let Ok(mut raw) = raw.await {
+    ///             raw.skip_heartbeats();
+    ///             tokio::io::copy(&mut raw, &mut tokio::io::sink()).await.ok();
+    ///         }
+    ///     });
+    ///     Ok(response)
+    /// }
+    /// ```
+    pub fn then_take_over(mut self) -> (Self, impl Future<Output = Result<Raw, Status>> + Send + use<T>) {
+        let (taker, taken) = oneshot::channel();
+        self.extensions_mut().insert(TakeOver(Arc::new(Mutex::new(Some(taker)))));
+        let raw = async { taken.await.map_err(|_| Status::unavailable("the connection could not be taken over")) };
+        (self, raw)
+    }
+
+    pub(crate) fn take_over(&self) -> Option<&TakeOver> {
+        self.extensions().get()
+    }
+}

@@ -1,0 +1,221 @@
+//! How a call with streams looks on the wire of frpc-go, and when its frisbee stream may be closed.
+//!
+//! ```text
+//! caller                                         server
+//!   open        kind u16, operation        ─▶
+//!   [message]   the request                ─▶    server streaming
+//!   message …                              ─▶    client streaming, bidirectional
+//!               ◀─  message …                    any time
+//!   end         the error "EOF"            ─▶    client streaming, bidirectional
+//!               ◀─  [error]  end                 once or twice
+//! ```
+//!
+//! Go peers never close the stream, which leaves its id taken. Closing it too early makes them lose what they have not
+//! read: the caller closes when both ends are through, the server of a client's stream as well.
+
+use std::{
+    collections::VecDeque,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use frisbee::{CloseReason, Connection, SendError, StreamEnd, StreamReader, StreamSender};
+use futures_core::Stream;
+use futures_util::StreamExt;
+use tokio::{
+    runtime::Handle,
+    task::AbortHandle,
+    time::{Instant, Sleep, sleep_until},
+};
+
+use crate::{
+    CallError, Status, Streaming,
+    codec::{Kind, Reader, Writer},
+};
+
+/// The first data of a stream that carries a call.
+pub(crate) fn open(operation: u16) -> Bytes {
+    let mut out = Writer::new(Vec::with_capacity(OPEN_LEN_MAX));
+    out.u16(operation);
+    out.finish().into()
+}
+
+/// The operation that the first data of a stream calls, if it is a call.
+pub(crate) fn opened(content: &Bytes) -> Option<u16> {
+    Reader::new(content).u16().ok()
+}
+
+/// One direction of a call is through.
+pub(crate) const END: Bytes = Bytes::from_static(&END_BYTES);
+
+const END_BYTES: [u8; 7] = [Kind::Error as u8, Kind::String as u8, Kind::U32 as u8, 3, b'E', b'O', b'F'];
+const OPEN_LEN_MAX: usize = 4;
+
+pub(crate) fn is_end(content: &Bytes) -> bool {
+    content.starts_with(&END_BYTES)
+}
+
+/// What a status looks like in a stream, where the text of the end marker would be taken for one.
+fn failure(status: &Status) -> Bytes {
+    let content = status.encode();
+    if is_end(&content) { Status::new(status.code(), status.to_string()).encode() } else { content }
+}
+
+/// The contents that arrive on a stream, up to the end marker.
+pub(crate) struct Incoming {
+    reader: Option<StreamReader>,
+    /// Where the rest is discarded when nobody reads here any more and the end has not come.
+    discards_on: Option<Handle>,
+    deadline: Option<(Pin<Box<Sleep>>, Status)>,
+}
+
+impl Incoming {
+    pub(crate) fn new(reader: StreamReader) -> Self {
+        Self { reader: Some(reader), discards_on: None, deadline: None }
+    }
+
+    /// The same, keeping the stream open until the end has come, whether anybody reads so far or not: a Go caller loses
+    /// the answer if the stream closes before its own end is through.
+    pub(crate) fn to_the_end(reader: StreamReader) -> Self {
+        Self { reader: Some(reader), discards_on: Some(Handle::current()), deadline: None }
+    }
+
+    /// The same, failing with a status at a time.
+    pub(crate) fn until(mut self, deadline: Instant, status: Status) -> Self {
+        self.deadline = Some((Box::pin(sleep_until(deadline)), status));
+        self
+    }
+
+    fn end(&mut self) {
+        self.reader = None;
+    }
+}
+
+impl Stream for Incoming {
+    type Item = Result<Bytes, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        // Even with more to read: a server as fast as the reader would never be late.
+        if self.reader.is_some()
+            && let Some((deadline, status)) = &mut self.deadline
+            && deadline.as_mut().poll(cx).is_ready()
+        {
+            let status = status.clone();
+            self.end();
+            return Poll::Ready(Some(Err(status)));
+        }
+        let Some(reader) = &mut self.reader else { return Poll::Ready(None) };
+        Poll::Ready(match ready!(reader.poll_read(cx)) {
+            Ok(content) if is_end(&content) => {
+                self.end();
+                None
+            }
+            Ok(content) => Some(Ok(content)),
+            Err(end) => {
+                let status = cut(end, reader.connection());
+                self.end();
+                Some(Err(status))
+            }
+        })
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        if let (Some(reader), Some(runtime)) = (self.reader.take(), &self.discards_on) {
+            let rests = reader.connection().state_or_insert_with(Rests::default);
+            rests.add(runtime.spawn(discard(reader)).abort_handle());
+        }
+    }
+}
+
+/// Why not all of some contents were sent.
+pub(crate) enum Halted {
+    /// There is one that cannot be sent, or a status in its place.
+    Failed(Status),
+    /// The stream they were sent on has ended.
+    Cut,
+}
+
+/// Sends contents up to their end, and the end marker.
+pub(crate) async fn send_all(contents: &mut Streaming<Bytes>, sender: &StreamSender) -> Result<(), Halted> {
+    while let Some(content) = contents.next().await {
+        sender.send(content?).await?;
+    }
+    Ok(sender.send(END).await?)
+}
+
+impl From<Status> for Halted {
+    fn from(status: Status) -> Self {
+        Self::Failed(status)
+    }
+}
+
+impl From<SendError> for Halted {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::ContentTooLarge { len, limit } => Self::Failed(CallError::MessageTooLarge { len, limit }.into()),
+            _ => Self::Cut,
+        }
+    }
+}
+
+/// Sends a status and the end marker: the answer to a call that failed.
+pub(crate) async fn send_failure(status: &Status, sender: &StreamSender) {
+    // If nobody hears it, nobody waits for it.
+    if let Err(SendError::ContentTooLarge { .. }) = sender.send(failure(status)).await {
+        let _ = sender.send(without_text(status).encode()).await;
+    }
+    let _ = sender.send(END).await;
+}
+
+/// What is left of a status whose text is more than the connection carries.
+pub(crate) fn without_text(status: &Status) -> Status {
+    Status::new(status.code(), "the error message is too large")
+}
+
+/// The tasks of a connection that [discard] the rests of streams, the newest last. A caller that never ends what it sends
+/// would have them wait for ever, so of too many the oldest is given up, and its stream closed.
+#[derive(Default)]
+struct Rests {
+    tasks: Mutex<VecDeque<AbortHandle>>,
+}
+
+impl Rests {
+    fn add(&self, task: AbortHandle) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        if tasks.len() >= RESTS_MAX
+            && let Some(oldest) = tasks.pop_front()
+        {
+            oldest.abort();
+        }
+        tasks.push_back(task);
+    }
+}
+
+/// Less than the streams that a connection may have by default.
+const RESTS_MAX: usize = 256;
+
+/// Discards what arrives up to the end marker or the end of the stream.
+async fn discard(mut reader: StreamReader) {
+    while let Ok(content) = reader.read().await {
+        if is_end(&content) {
+            return;
+        }
+    }
+}
+
+/// Why nothing more comes before the end marker did.
+pub(crate) fn cut(end: StreamEnd, connection: &Connection) -> Status {
+    let status = match end {
+        StreamEnd::Closed | StreamEnd::ClosedByPeer => Status::cancelled(end.to_string()),
+        StreamEnd::Overflow => Status::resource_exhausted(end.to_string()),
+        StreamEnd::ConnectionClosed => {
+            let reason = connection.closing_reason().unwrap_or(CloseReason::Local);
+            return CallError::ConnectionLost { reason, may_have_executed: true }.into();
+        }
+    };
+    status.with_source(Arc::new(end) as Arc<_>)
+}

@@ -1,0 +1,246 @@
+//! Every call is answered: with a response, or with a status that says what is wrong.
+
+use frpc::{CallError, Code, Config, Server, Streaming, Unimplemented};
+use tokio::io::duplex;
+
+use crate::support::{
+    CHAT, COUNT, Clerk, GATHER, Peer, SAY, ask, connected, desk, each_kind, end, error, joined, of_kind,
+    only_connection, open, own_packet, packet, quiet, quietly, said,
+    schema::{desk_server::DeskServer, phone_client::PhoneClient},
+    serving, settled, stream, virtually, words,
+};
+
+#[test]
+fn a_status_arrives_with_its_code_and_its_exact_text() {
+    virtually(async {
+        let (_clerk, _server, desk) = desk().await;
+        for number in 1..=16 {
+            for text in ["", "no such order", " spaces ", "EOFs", "ünï\n\0code", &"long".repeat(10_000)] {
+                for result in each_kind(&desk, &format!("fail {number} {text}")).await {
+                    let status = result.unwrap_err();
+                    assert_eq!(status.code() as u8, number);
+                    assert!(status.message() == text, "{status}");
+                    assert!(status.call_error().is_none());
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_status_with_the_text_of_the_end_marker_is_no_end() {
+    virtually(async {
+        let (_clerk, server, desk) = desk().await;
+        let [say, count, gather, chat] = each_kind(&desk, "fail 5 EOF").await;
+        assert_eq!(say.unwrap_err().message(), "EOF");
+        for result in [count, gather, chat] {
+            let status = result.unwrap_err();
+            assert_eq!((status.code(), status.message()), (Code::NotFound, "NotFound: EOF"));
+        }
+        let mut peer = Peer::of(&server);
+        peer.say([open(1, COUNT), stream(1, said("one, fail 2 EOF"))].concat()).await;
+        assert_eq!(
+            peer.heard().await,
+            ["stream 1: one", "stream 1: error 2 Unknown: EOF", "stream 1: end", "stream 1 closed"]
+        );
+    });
+}
+
+#[test]
+fn messages_before_a_status_arrive() {
+    virtually(async {
+        let (_clerk, _server, desk) = desk().await;
+        let mut stream = desk.count(words("one, two, fail 9 enough, three")).await.unwrap().into_inner();
+        assert_eq!(stream.message().await.unwrap(), Some(words("one")));
+        assert_eq!(stream.message().await.unwrap(), Some(words("two")));
+        assert_eq!(stream.message().await.unwrap_err().code(), Code::FailedPrecondition);
+        assert_eq!(stream.message().await.unwrap(), None, "a status is the last");
+    });
+}
+
+#[test]
+fn a_panic_is_answered_and_everything_else_lives() {
+    virtually(async {
+        let (_clerk, server, desk) = desk().await;
+        let mut results = each_kind(&desk, "panic").await.to_vec();
+        results.push(joined(desk.count(words("first panic")).await).await);
+        results.push(joined(desk.count(words("one, two, panic")).await).await);
+        for result in results {
+            let status = result.unwrap_err();
+            assert_eq!((status.code(), status.message()), (Code::Internal, "the handler panicked"));
+        }
+        assert_eq!(ask(&desk, "hi").await.unwrap(), "hi");
+        assert_eq!(server.metrics().accepted, 1);
+    });
+}
+
+#[test]
+fn what_is_no_request_is_answered() {
+    virtually(async {
+        let clerk = Clerk::default();
+        let server = serving(&clerk);
+        let mut peer = Peer::of(&server);
+        let cut = said("a message");
+        let cuts = (1..cut.len()).map(|len| cut.slice(..len));
+        for content in cuts.chain([vec![], vec![9, 1], vec![8, 0, 5, 10, 0xff], vec![0xff; 9]].map(Into::into)) {
+            let heard = peer.asks(packet(7, SAY, &content)).await;
+            assert_eq!(heard.len(), 1, "{content:x?}");
+            assert!(heard[0].starts_with("10 7: error 3 "), "{content:x?}: {heard:?}");
+        }
+        assert_eq!(peer.asks(packet(8, SAY, error("text"))).await, ["10 8: error 3 text"]);
+        assert!(clerk.log.take().is_empty());
+        assert_eq!(peer.asks(packet(9, SAY, said("hi"))).await, ["10 9: hi"], "the connection lives");
+        assert_eq!(peer.asks(packet(9, SAY, [0])).await, ["10 9: "], "an absent message is a default one");
+    });
+}
+
+#[test]
+fn what_is_no_request_on_a_stream_is_answered() {
+    virtually(async {
+        let server = serving(&Clerk::default());
+        let mut peer = Peer::of(&server);
+        for (id, operation) in [(1, COUNT), (2, GATHER), (3, CHAT)] {
+            let heard = peer.asks([open(id, operation), stream(id, [8, 0, 5]), stream(id, end())].concat()).await;
+            assert_eq!(heard.len(), 3, "{heard:?}");
+            assert!(heard[0].starts_with(&format!("stream {id}: error 3 ")), "{heard:?}");
+            assert_eq!(heard[1..], [format!("stream {id}: end"), format!("stream {id} closed")]);
+        }
+        assert_eq!(only_connection(&server).await.metrics().streams, 0);
+        assert_eq!(peer.asks(packet(9, SAY, said("hi"))).await, ["10 9: hi"], "the connection lives");
+    });
+}
+
+#[test]
+fn a_stream_that_does_not_open_a_call_is_closed() {
+    virtually(async {
+        let server = serving(&Clerk::default());
+        let mut peer = Peer::of(&server);
+        for content in [said("hi").to_vec(), vec![9], vec![9, 0x80], vec![9, 0xff, 0xff, 0xff], end().to_vec()] {
+            assert_eq!(peer.asks(stream(5, &content)).await, ["stream 5 closed"], "{content:x?}");
+        }
+        // What follows the number is nobody's business.
+        assert_eq!(peer.asks([stream(6, [9, COUNT, 1, 2]), stream(6, said("one"))].concat()).await.len(), 3);
+    });
+}
+
+#[test]
+fn unknown_methods_are_answered() {
+    virtually(async {
+        let server = serving(&Clerk::default());
+        let mut peer = Peer::of(&server);
+        assert_eq!(peer.asks(packet(7, 99, said("hi"))).await, ["99 7: error 12 no method has operation 99"]);
+        assert_eq!(
+            peer.asks([open(1, 99), stream(1, said("hi"))].concat()).await,
+            ["stream 1: error 12 no method has operation 99", "stream 1: end"]
+        );
+        assert_eq!(peer.asks(stream(1, end())).await, ["stream 1 closed"], "only now, for the sake of Go");
+        let phone = PhoneClient::new(connected(&server).await.channel().clone());
+        let results = [
+            phone.say(words("hi")).await.map(drop),
+            joined(phone.count(words("hi")).await).await.map(drop),
+            phone.gather(Streaming::from_iter([words("hi")])).await.map(drop),
+            joined(phone.chat(Streaming::from_iter([words("hi")])).await).await.map(drop),
+        ];
+        for result in results {
+            assert_eq!(result.unwrap_err().code(), Code::Unimplemented);
+        }
+        settled().await;
+        assert!(server.connections().iter().all(|connection| connection.metrics().streams == 0));
+    });
+}
+
+#[test]
+fn methods_called_in_the_wrong_way_are_answered() {
+    virtually(async {
+        let server = serving(&Clerk::default());
+        let mut peer = Peer::of(&server);
+        for operation in [COUNT, GATHER, CHAT] {
+            let heard = peer.asks(packet(7, operation.into(), said("hi"))).await;
+            assert_eq!(heard, [format!("{operation} 7: error 12 the method is called on a stream")]);
+        }
+        let heard = peer.asks([open(1, 10), stream(1, said("hi")), stream(1, end())].concat()).await;
+        assert_eq!(heard[..2], ["stream 1: error 12 the method takes a packet, not a stream", "stream 1: end"]);
+    });
+}
+
+#[test]
+fn an_answer_is_never_answered() {
+    virtually(async {
+        let server = serving(&Clerk::default());
+        let mut peer = Peer::of(&server);
+        assert!(peer.asks(packet(7, 99, error("no such thing"))).await.is_empty());
+        drop(peer);
+        settled().await;
+        let (ours, theirs) = duplex(1000);
+        server.attach(theirs);
+        let channel = quietly().router(Unimplemented).attach(ours).await.unwrap();
+        let connection = channel.connection().unwrap();
+        connection.send(own_packet(1, "for nobody")).await.unwrap();
+        settled().await;
+        for connection in [connection, only_connection(&server).await] {
+            let counters = connection.metrics().counters;
+            assert_eq!((counters.packets_in, counters.packets_out), (1, 1));
+        }
+    });
+}
+
+#[test]
+fn an_answer_that_is_too_large_becomes_an_error() {
+    virtually(async {
+        let config = Config { content_len_max: 200, ..quiet() };
+        let server = Server::builder().config(config).add_service(DeskServer::new(Clerk::default()));
+        let server = server.without_listener().unwrap();
+        let desk = connected(&server).await;
+        for result in each_kind(&desk, "large 200").await {
+            let status = result.unwrap_err();
+            assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+            assert!(status.call_error().is_none(), "it is not this side that refused");
+        }
+        // The longest that fits, with its kind, flags and length.
+        assert_eq!(ask(&desk, "large 194").await.unwrap().len(), 194);
+        assert_eq!(server.metrics().accepted, 1);
+    });
+}
+
+#[test]
+fn a_status_that_is_too_large_keeps_its_code() {
+    virtually(async {
+        let config = Config { content_len_max: 1000, ..quiet() };
+        let server = Server::builder().config(config).add_service(DeskServer::new(Clerk::default()));
+        let server = server.without_listener().unwrap();
+        let desk = connected(&server).await;
+        for result in each_kind(&desk, "complain 1000").await {
+            assert_eq!(result.unwrap_err().code(), Code::NotFound);
+        }
+    });
+}
+
+#[test]
+fn a_request_that_is_too_large_is_refused_by_its_caller() {
+    virtually(async {
+        let config = Config { content_len_max: 20, ..quiet() };
+        let (desk, mut peer) = Peer::of_channel(quietly().config(config)).await;
+        for result in each_kind(&desk, "more than twenty bytes").await {
+            let status = result.unwrap_err();
+            assert_eq!(status.code(), Code::ResourceExhausted);
+            let error = status.call_error().unwrap();
+            assert!(matches!(error, CallError::MessageTooLarge { len: 27, limit: 20 }), "{error:?}");
+            assert!(error.is_safe_to_repeat());
+        }
+        let opened = |id, operation| [format!("stream {id}: open {operation}"), format!("stream {id} closed")];
+        assert_eq!(peer.heard().await, [opened(1, 11), opened(2, 12), opened(3, 13)].concat());
+    });
+}
+
+#[test]
+fn a_status_can_be_the_last_of_its_connection() {
+    virtually(async {
+        for kind in 0..4 {
+            let (_clerk, server, desk) = desk().await;
+            let connection = only_connection(&server).await;
+            let status = of_kind(&desk, kind, "bye").await.unwrap_err();
+            assert_eq!((status.code(), status.message()), (Code::Aborted, "bye"));
+            assert!(matches!(connection.closed().await, frpc::CloseReason::Local));
+        }
+    });
+}

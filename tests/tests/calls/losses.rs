@@ -1,0 +1,270 @@
+//! What becomes of calls when their connection is lost, and how a channel gets another.
+
+use std::{
+    process,
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use frpc::{Address, CallError, Channel, ChannelBuilder, Code, Config, ConnectError, Server, Streaming};
+use tokio::time::Instant;
+
+use crate::support::{
+    Clerk, MILLI, Peer, SAY, SECOND, ask, asking, assert_elapsed, connected, desk, each_kind, may_have_executed, next,
+    of_kind, only_connection, packet, quiet, quietly, said,
+    schema::{desk_client::DeskClient, desk_server::DeskServer},
+    serving, settled, virtually, words,
+};
+
+/// An address in memory that nobody has.
+fn fresh() -> Address {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    Address::Mem(format!("calls-{}-{}", process::id(), MADE.fetch_add(1, Ordering::Relaxed)))
+}
+
+async fn serving_at(address: &Address, clerk: &Clerk, config: Config) -> Server {
+    let server = Server::builder().config(config).add_service(DeskServer::new(clerk.clone()));
+    server.bind(address).await.unwrap()
+}
+
+async fn connected_to(address: &Address, builder: ChannelBuilder) -> DeskClient {
+    DeskClient::new(builder.config(quiet()).connect(address).await.unwrap())
+}
+
+#[test]
+fn a_call_that_was_sent_may_have_been_executed() {
+    virtually(async {
+        let (desk, mut peer) = Peer::of_channel(quietly()).await;
+        let calls = [asking(&desk, "a"), asking(&desk, "b")];
+        assert_eq!(peer.heard().await.len(), 2);
+        drop(peer);
+        let since = Instant::now();
+        for call in calls {
+            assert!(may_have_executed(&call.await.unwrap().unwrap_err()));
+        }
+        assert_elapsed(since, Duration::ZERO);
+        let status = ask(&desk, "late").await.unwrap_err();
+        assert!(!may_have_executed(&status), "the channel cannot connect again");
+        assert!(status.call_error().unwrap().is_safe_to_repeat());
+    });
+}
+
+#[test]
+fn a_call_that_waited_behind_a_peer_that_does_not_read_was_not_executed() {
+    virtually(async {
+        let (theirs, peer) = Peer::with_buffer(64);
+        let desk = DeskClient::new(quietly().attach(theirs).await.unwrap());
+        let stuck = asking(&desk, &"x".repeat(1000));
+        settled().await;
+        let waiting = [asking(&desk, "a"), asking(&desk, "b")];
+        settled().await;
+        drop(peer);
+        assert!(may_have_executed(&stuck.await.unwrap().unwrap_err()), "a part of it is through");
+        for call in waiting {
+            assert!(!may_have_executed(&call.await.unwrap().unwrap_err()));
+        }
+    });
+}
+
+#[test]
+fn a_call_that_waits_for_room_in_the_outbox_was_not_executed() {
+    virtually(async {
+        let (theirs, peer) = Peer::with_buffer(64);
+        let config = Config { outbox_len_max: 100, ..quiet() };
+        let desk = DeskClient::new(quietly().config(config).attach(theirs).await.unwrap());
+        let stuck = asking(&desk, &"x".repeat(1000));
+        settled().await;
+        let waiting = asking(&desk, "a");
+        settled().await;
+        drop(peer);
+        assert!(may_have_executed(&stuck.await.unwrap().unwrap_err()));
+        assert!(!may_have_executed(&waiting.await.unwrap().unwrap_err()));
+    });
+}
+
+#[test]
+fn calls_with_streams_end_with_their_connection() {
+    virtually(async {
+        let (clerk, server, desk) = desk().await;
+        let mut count = desk.count(words("one, wait")).await.unwrap().into_inner();
+        let (_talk, requests) = Streaming::channel(1);
+        let mut chat = desk.chat(requests).await.unwrap().into_inner();
+        let (_more, requests) = Streaming::channel(1);
+        let gather = tokio::spawn({
+            let desk = desk.clone();
+            async move { desk.gather(requests).await }
+        });
+        assert_eq!(next(&mut count).await, "one");
+        settled().await;
+        drop(server);
+        let since = Instant::now();
+        for status in
+            [count.message().await.unwrap_err(), chat.message().await.unwrap_err(), gather.await.unwrap().unwrap_err()]
+        {
+            assert!(may_have_executed(&status));
+        }
+        assert_elapsed(since, Duration::ZERO);
+        settled().await;
+        let mut log = clerk.log.take();
+        log.sort();
+        assert_eq!(
+            log,
+            ["chat", "count one, wait", "dropped chat", "dropped count one, wait", "dropped gather", "gather"]
+        );
+    });
+}
+
+#[test]
+fn an_answer_that_came_before_the_end_of_the_connection_counts() {
+    virtually(async {
+        let (desk, mut peer) = Peer::of_channel(quietly()).await;
+        let calls = [asking(&desk, "a"), asking(&desk, "b")];
+        peer.heard().await;
+        peer.say(packet(1, SAY, said("A"))).await;
+        drop(peer);
+        let [first, second] = calls;
+        assert_eq!(first.await.unwrap().unwrap(), "A");
+        assert!(may_have_executed(&second.await.unwrap().unwrap_err()));
+    });
+}
+
+#[test]
+fn a_channel_connects_again_when_the_server_is_back() {
+    virtually(async {
+        let (clerk, address) = (Clerk::default(), fresh());
+        let mut server = serving_at(&address, &clerk, quiet()).await;
+        let desk = connected_to(&address, Channel::builder()).await;
+        for kind in 0..8 {
+            drop(server);
+            settled().await;
+            server = serving_at(&address, &clerk, quiet()).await;
+            assert!(of_kind(&desk, kind % 4, "hi").await.unwrap().contains("hi"));
+        }
+    });
+}
+
+#[test]
+fn calls_that_never_left_are_made_again_on_a_new_connection() {
+    virtually(async {
+        let (clerk, address) = (Clerk::default(), fresh());
+        // A server that stops reading with its first request.
+        let config = Config { handlers_max: 1, backlog_max: 1, ..quiet() };
+        let server = serving_at(&address, &clerk, config).await;
+        let desk = connected_to(&address, Channel::builder()).await;
+        let letter = "x".repeat(50_000);
+        let mut calls = vec![asking(&desk, "wait")];
+        settled().await;
+        for number in 0..10 {
+            calls.push(asking(&desk, &format!("{number} {letter}")));
+            settled().await;
+        }
+        let heard_before = clerk.log.take().len();
+        assert_eq!(heard_before, 1);
+        drop(server);
+        settled().await;
+        let _server = serving_at(&address, &clerk, quiet()).await;
+        let (mut answered, mut lost) = (0, 0);
+        for call in calls {
+            match call.await.unwrap() {
+                Ok(_) => answered += 1,
+                Err(status) => {
+                    assert!(may_have_executed(&status));
+                    assert_eq!(answered, 0, "what was lost was sent first");
+                    lost += 1;
+                }
+            }
+        }
+        assert!(lost > 1 && answered > 1, "{lost} lost, {answered} answered");
+        let log = clerk.log.take();
+        assert_eq!(log.iter().filter(|line| line.starts_with("say")).count(), answered, "each once");
+    });
+}
+
+#[test]
+fn a_server_that_cannot_be_reached_is_dialed_by_one_for_all() {
+    virtually(async {
+        let (clerk, address) = (Clerk::default(), fresh());
+        let server = serving_at(&address, &clerk, quiet()).await;
+        let desk = connected_to(&address, Channel::builder()).await;
+        ask(&desk, "hi").await.unwrap();
+        drop(server);
+        desk.channel().connection().unwrap().closed().await;
+        for _ in 0..2 {
+            let since = Instant::now();
+            let mut calls: Vec<_> = (0..50).map(|_| asking(&desk, "hi")).collect();
+            calls.extend((0..50).map(|_| {
+                let desk = desk.clone();
+                tokio::spawn(async move { desk.count(words("hi")).await.map(|_| String::new()) })
+            }));
+            for call in calls {
+                let status = call.await.unwrap().unwrap_err();
+                assert_eq!(status.code(), Code::Unavailable, "{status}");
+                assert!(status.message().contains("attempts: 10"), "{status}");
+                assert!(matches!(status.call_error(), Some(CallError::Unreachable(_))), "{status}");
+            }
+            // Ten attempts: nine pauses from 10 ms on, each twice as long as the one before.
+            let elapsed = since.elapsed();
+            assert!((MILLI * 5110..MILLI * 5150).contains(&elapsed), "{elapsed:?}");
+        }
+        let _server = serving_at(&address, &clerk, quiet()).await;
+        assert_eq!(ask(&desk, "back").await.unwrap(), "back");
+    });
+}
+
+#[test]
+fn many_callers_that_find_the_connection_lost_share_one_new() {
+    virtually(async {
+        let (clerk, address) = (Clerk::default(), fresh());
+        let server = serving_at(&address, &clerk, quiet()).await;
+        let desk = connected_to(&address, Channel::builder()).await;
+        drop(server);
+        desk.channel().connection().unwrap().closed().await;
+        let server = serving_at(&address, &clerk, quiet()).await;
+        let calls: Vec<_> = (0..100).map(|_| asking(&desk, "hi")).collect();
+        for call in calls {
+            call.await.unwrap().unwrap();
+        }
+        assert_eq!(server.metrics().accepted, 1);
+    });
+}
+
+#[test]
+fn dialing_takes_no_longer_than_the_timeout_of_the_call() {
+    virtually(async {
+        let (clerk, address) = (Clerk::default(), fresh());
+        let server = serving_at(&address, &clerk, quiet()).await;
+        let desk = connected_to(&address, Channel::builder().timeout(SECOND)).await;
+        drop(server);
+        desk.channel().connection().unwrap().closed().await;
+        let since = Instant::now();
+        let status = ask(&desk, "hi").await.unwrap_err();
+        assert_elapsed(since, SECOND);
+        assert!(matches!(status.call_error(), Some(CallError::TimedOut { .. })));
+        // The dial was given up with the call; the next begins its own.
+        let _server = serving_at(&address, &clerk, quiet()).await;
+        assert_eq!(ask(&desk, "hi").await.unwrap(), "hi");
+    });
+}
+
+#[test]
+fn there_is_no_channel_to_where_nobody_listens() {
+    virtually(async {
+        let error = Channel::builder().attempts(2).connect(fresh()).await.unwrap_err();
+        assert!(matches!(error, ConnectError::Connect(_)), "{error}");
+        let error = Channel::connect("nonsense:://").await.unwrap_err();
+        assert!(matches!(error, ConnectError::Address(_)), "{error}");
+    });
+}
+
+#[test]
+fn a_channel_over_a_stream_of_the_users_own_stays_lost() {
+    virtually(async {
+        let server = serving(&Clerk::default());
+        let desk = connected(&server).await;
+        only_connection(&server).await.close();
+        desk.channel().connection().unwrap().closed().await;
+        for result in each_kind(&desk, "hi").await {
+            assert!(!may_have_executed(&result.unwrap_err()));
+        }
+    });
+}

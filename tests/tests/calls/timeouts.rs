@@ -1,0 +1,236 @@
+//! How long calls may take, to the millisecond.
+
+use std::time::Duration;
+
+use frpc::{CallError, Code, Request, Status, Streaming};
+use tokio::{io::duplex, runtime::Handle, time::Instant};
+
+use crate::support::{
+    Clerk, MILLI, Peer, SECOND, all, ask, asking, assert_elapsed, desk, next, only_connection, quietly, schema::Words,
+    schema::desk_client::DeskClient, serving, settled, virtually, words,
+};
+
+/// Asserts that a call ended because its time was up, which was this long.
+#[track_caller]
+fn assert_timed_out(status: &Status, expected: Duration) {
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    let error = status.call_error().unwrap();
+    assert!(matches!(error, CallError::TimedOut { limit } if *limit == expected), "{error:?}");
+    assert!(!error.is_safe_to_repeat());
+}
+
+fn within<T>(limit: Duration, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(limit);
+    request
+}
+
+#[test]
+fn a_call_takes_no_longer_than_its_timeout() {
+    virtually(async {
+        let (desk, _peer) = Peer::of_channel(quietly()).await;
+        let (short, _peer) = Peer::of_channel(quietly().timeout(7 * SECOND)).await;
+        let shorter = DeskClient::new(short.channel().clone().with_timeout(3 * SECOND));
+        for (desk, limit) in [(&desk, 30 * SECOND), (&short, 7 * SECOND), (&shorter, 3 * SECOND)] {
+            for own in [None, Some(SECOND), Some(100 * SECOND)] {
+                let (since, mut request) = (Instant::now(), Request::new(words("hi")));
+                own.inspect(|own| request.set_timeout(*own));
+                let status = desk.say(request).await.unwrap_err();
+                assert_elapsed(since, own.unwrap_or(limit));
+                assert_timed_out(&status, own.unwrap_or(limit));
+            }
+        }
+    });
+}
+
+#[test]
+fn each_call_has_its_own_deadline_whatever_was_called_before() {
+    virtually(async {
+        let (desk, _peer) = Peer::of_channel(quietly()).await;
+        let (since, mut calls) = (Instant::now(), Vec::new());
+        for limit in [20, 10, 5, 15, 1, 1, 25].map(|seconds| seconds * SECOND) {
+            let desk = desk.clone();
+            calls.push((
+                limit,
+                tokio::spawn(async move {
+                    let status = desk.say(within(limit, words("hi"))).await.unwrap_err();
+                    (status, since.elapsed())
+                }),
+            ));
+            settled().await;
+        }
+        for (limit, call) in calls {
+            let (status, elapsed) = call.await.unwrap();
+            assert_timed_out(&status, limit);
+            assert!((limit..limit + 20 * MILLI).contains(&elapsed), "{elapsed:?} instead of {limit:?}");
+        }
+        // Long after everything that was known, one more.
+        let since = Instant::now();
+        desk.say(within(2 * SECOND, words("hi"))).await.unwrap_err();
+        assert_elapsed(since, 2 * SECOND);
+    });
+}
+
+#[test]
+fn a_timeout_may_be_nothing_or_forever() {
+    virtually(async {
+        let (clerk, _server, desk) = desk().await;
+        let since = Instant::now();
+        assert_timed_out(&desk.say(within(Duration::ZERO, words("wait"))).await.unwrap_err(), Duration::ZERO);
+        assert_elapsed(since, Duration::ZERO);
+        let call = tokio::spawn({
+            let desk = desk.clone();
+            async move { desk.say(within(Duration::MAX, words("wait"))).await }
+        });
+        tokio::time::sleep(3600 * SECOND).await;
+        clerk.gate.open(2);
+        assert_eq!(call.await.unwrap().unwrap().into_inner(), words("wait"));
+    });
+}
+
+#[test]
+fn the_answer_to_a_stream_has_its_time_from_the_end_of_the_stream_on() {
+    virtually(async {
+        let (clerk, _server, desk) = desk().await;
+        let desk = DeskClient::new(desk.channel().clone().with_timeout(2 * SECOND));
+        let (sender, requests) = Streaming::channel(1);
+        let call = tokio::spawn(async move { desk.gather(requests).await });
+        for _ in 0..10 {
+            tokio::time::sleep(10 * SECOND).await;
+            sender.send(words("hi")).await.unwrap();
+        }
+        sender.send(words("wait")).await.unwrap();
+        drop(sender);
+        let since = Instant::now();
+        assert_timed_out(&call.await.unwrap().unwrap_err(), 2 * SECOND);
+        assert_elapsed(since, 2 * SECOND);
+        settled().await;
+        assert_eq!(clerk.log.take(), ["gather", "dropped gather"]);
+    });
+}
+
+#[test]
+fn a_stream_of_answers_takes_as_long_as_it_likes() {
+    virtually(async {
+        let (_clerk, _server, desk) = desk().await;
+        let desk = DeskClient::new(desk.channel().clone().with_timeout(2 * SECOND));
+        assert_eq!(all(desk.count(words("sleep 50, sleep 60")).await.unwrap()).await.unwrap().len(), 2);
+        let texts = Streaming::from_iter([words("sleep 70")]);
+        assert_eq!(all(desk.chat(texts).await.unwrap()).await.unwrap(), ["re: sleep 70"]);
+    });
+}
+
+#[test]
+fn a_timeout_of_the_request_counts_for_the_whole_stream() {
+    virtually(async {
+        let (clerk, server, desk) = desk().await;
+        let limit = 3 * SECOND;
+        let answers: [fn(_) -> _; 2] = [
+            |desk: DeskClient| {
+                tokio::spawn(async move { desk.count(within(3 * SECOND, words("endless sleep 2"))).await })
+            },
+            |desk: DeskClient| tokio::spawn(async move { desk.chat(within(3 * SECOND, endless(2 * SECOND))).await }),
+        ];
+        for call in answers {
+            let since = Instant::now();
+            let mut answers = call(desk.clone()).await.unwrap().unwrap().into_inner();
+            next(&mut answers).await;
+            assert_timed_out(&answers.message().await.unwrap_err(), limit);
+            assert_elapsed(since, limit);
+            assert_eq!(answers.message().await.unwrap(), None);
+        }
+        let since = Instant::now();
+        assert_timed_out(&desk.gather(within(limit, endless(2 * SECOND))).await.unwrap_err(), limit);
+        assert_elapsed(since, limit);
+        settled().await;
+        assert_eq!(only_connection(&server).await.metrics().streams, 0);
+        let log = clerk.log.take();
+        for what in ["count endless sleep 2", "chat", "gather"] {
+            assert!(log.contains(&format!("dropped {what}")), "{log:?}");
+        }
+    });
+}
+
+#[test]
+fn a_stream_that_always_has_more_ends_as_well() {
+    virtually(async {
+        let (_clerk, _server, desk) = desk().await;
+        let since = Instant::now();
+        let mut answers = desk.count(within(SECOND, words("endless tick"))).await.unwrap().into_inner();
+        let status = loop {
+            match answers.message().await {
+                Ok(_) => settled().await,
+                Err(status) => break status,
+            }
+        };
+        assert_timed_out(&status, SECOND);
+        assert_elapsed(since, SECOND);
+    });
+}
+
+/// A stream of requests that never ends.
+fn endless(pause: Duration) -> Streaming<Words> {
+    Streaming::new(futures_util::stream::unfold((), move |()| async move {
+        tokio::time::sleep(pause).await;
+        Some((Ok(words("hi")), ()))
+    }))
+}
+
+#[test]
+fn a_timeout_that_was_kept_disturbs_nothing_later() {
+    virtually(async {
+        let (_clerk, _server, desk) = desk().await;
+        for _ in 0..5 {
+            desk.say(within(SECOND, words("hi"))).await.unwrap();
+            tokio::time::sleep(SECOND / 2).await;
+        }
+        let since = Instant::now();
+        assert_eq!(ask(&desk, "sleep 20").await.unwrap(), "sleep 20");
+        assert_elapsed(since, 20 * SECOND);
+    });
+}
+
+#[test]
+fn no_task_is_left_when_the_connection_has_ended() {
+    virtually(async {
+        let tasks = || Handle::current().metrics().num_alive_tasks();
+        let before = tasks();
+        let clerk = Clerk::default();
+        let server = serving(&clerk);
+        let (ours, theirs) = duplex(1000);
+        server.attach(theirs);
+        let desk = DeskClient::new(quietly().attach(ours).await.unwrap());
+        ask(&desk, "hi").await.unwrap();
+        let waiting = asking(&desk, "wait");
+        let mut answers = desk.count(words("one, wait, two")).await.unwrap().into_inner();
+        next(&mut answers).await;
+        let (_sender, requests) = Streaming::channel(1);
+        let mut chat = desk.chat(requests).await.unwrap().into_inner();
+        settled().await;
+        drop(server);
+        waiting.await.unwrap().unwrap_err();
+        answers.message().await.unwrap_err();
+        chat.message().await.unwrap_err();
+        drop((desk, answers, chat));
+        settled().await;
+        assert_eq!(tasks(), before);
+    });
+}
+
+#[test]
+fn a_connection_closes_with_its_last_channel_and_call() {
+    virtually(async {
+        let (_clerk, server, desk) = desk().await;
+        let connection = only_connection(&server).await;
+        let mut answers = desk.count(words("one, two")).await.unwrap().into_inner();
+        drop(desk);
+        settled().await;
+        assert!(connection.is_open(), "a call is under way");
+        assert_eq!(next(&mut answers).await, "one");
+        assert_eq!(next(&mut answers).await, "two");
+        assert_eq!(answers.message().await.unwrap(), None);
+        drop(answers);
+        settled().await;
+        assert!(!connection.is_open());
+    });
+}

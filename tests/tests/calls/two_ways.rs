@@ -1,0 +1,369 @@
+//! Handlers and their connection: who called, calls in the other direction, and what else goes over the same port.
+
+use frpc::{
+    Channel, Code, Connection, Dispatch, Packet, Request, Response, ServeError, Server, Services, Status, Streaming,
+    Table, Unimplemented,
+};
+use tests::interop::{
+    Service,
+    schema::{
+        Text,
+        interop_server::InteropServer,
+        second_client::SecondClient,
+        second_server::{Second as SecondTrait, SecondServer},
+    },
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, duplex},
+    sync::mpsc,
+    time::{Instant, timeout},
+};
+
+use crate::support::{
+    Clerk, OWN, Peer, SAY, SECOND, all, ask, asking, assert_elapsed, connected, desk, each_kind, may_have_executed,
+    only_connection, own_packet, packet, quiet, quietly, said,
+    schema::{desk_client::DeskClient, desk_server::DeskServer, phone_client::PhoneClient, phone_server::PhoneServer},
+    serving, settled, speech, stream, virtually, words,
+};
+
+/// A desk, a client of it that offers a phone, and who answers the phone.
+async fn with_phone() -> (Server, DeskClient, Clerk) {
+    let (server, phone) = (serving(&Clerk::default()), Clerk::default());
+    let (ours, theirs) = duplex(64 * 1024);
+    server.attach(theirs);
+    let channel = quietly().add_service(PhoneServer::new(phone.clone())).attach(ours).await.unwrap();
+    (server, DeskClient::new(channel), phone)
+}
+
+#[test]
+fn a_handler_calls_back_with_every_kind_of_call() {
+    virtually(async {
+        let (_server, desk, phone) = with_phone().await;
+        for (text, expected) in [
+            ("back say hi", "hi"),
+            ("back count one, two", "one two"),
+            ("back gather one two", "one two"),
+            ("back chat one two", "re: one re: two"),
+        ] {
+            assert_eq!(ask(&desk, text).await.unwrap(), expected);
+        }
+        assert_eq!(phone.log.take(), ["say hi", "count one, two", "gather", "chat"]);
+        let status = ask(&desk, "back say fail 5 nobody here").await.unwrap_err();
+        assert_eq!((status.code(), status.message()), (Code::NotFound, "nobody here"));
+        assert_eq!(ask(&desk, "back say panic").await.unwrap_err().code(), Code::Internal);
+        assert_eq!(ask(&desk, "hi").await.unwrap(), "hi");
+    });
+}
+
+#[test]
+fn calls_in_both_directions_do_not_meet() {
+    virtually(async {
+        let (_server, desk, _phone) = with_phone().await;
+        let calls: Vec<_> = (0..200).map(|number| asking(&desk, &format!("back say {number}"))).collect();
+        for (number, call) in calls.into_iter().enumerate() {
+            assert_eq!(call.await.unwrap().unwrap(), number.to_string());
+        }
+    });
+}
+
+#[test]
+fn what_is_served_on_this_side_cannot_be_called_on_the_other() {
+    virtually(async {
+        let (server, desk, _phone) = with_phone().await;
+        let status = ask(&desk, "back desk hi").await.unwrap_err();
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        assert!(status.message().contains("calls.Desk/Say"), "{status}");
+        assert!(status.message().contains("first_operation"), "{status}");
+        let phone = PhoneClient::new(desk.channel().clone());
+        let channel = Channel::over(&only_connection(&server).await).unwrap();
+        for status in [
+            phone.say(words("hi")).await.unwrap_err(),
+            phone.count(words("hi")).await.unwrap_err(),
+            phone.gather(speech("hi")).await.unwrap_err(),
+            phone.chat(speech("hi")).await.unwrap_err(),
+            DeskClient::new(channel).say(words("hi")).await.unwrap_err(),
+        ] {
+            assert_eq!(status.code(), Code::FailedPrecondition);
+        }
+    });
+}
+
+#[test]
+fn a_server_calls_the_clients_it_has() {
+    virtually(async {
+        let (server, desk, phone) = with_phone().await;
+        // The side that connects speaks first.
+        ask(&desk, "hi").await.unwrap();
+        let connection = only_connection(&server).await;
+        // Each channel over a connection shares its ids.
+        let phones = [(); 2].map(|()| PhoneClient::new(Channel::over(&connection).unwrap()));
+        let calls = phones.clone().map(|phone| tokio::spawn(async move { phone.say(words("wait")).await }));
+        settled().await;
+        assert_eq!(all(phones[0].count(words("one, two")).await.unwrap()).await.unwrap(), ["one", "two"]);
+        phone.gate.open(2);
+        for call in calls {
+            assert_eq!(call.await.unwrap().unwrap().into_inner(), words("wait"));
+        }
+        // They take no longer than others, and do not keep the connection open.
+        let hasty = PhoneClient::new(Channel::over(&connection).unwrap().with_timeout(SECOND));
+        let since = Instant::now();
+        assert_eq!(hasty.say(words("wait")).await.unwrap_err().code(), Code::DeadlineExceeded);
+        assert_elapsed(since, SECOND);
+        let waiting = tokio::spawn({
+            let phone = phones[0].clone();
+            async move { phone.say(words("wait")).await }
+        });
+        settled().await;
+        drop(desk);
+        assert!(may_have_executed(&waiting.await.unwrap().unwrap_err()));
+        assert!(!may_have_executed(&phones[0].say(words("hi")).await.unwrap_err()));
+        assert!(!may_have_executed(
+            &PhoneClient::new(Channel::over(&connection).unwrap()).say(words("hi")).await.unwrap_err()
+        ));
+    });
+}
+
+#[test]
+fn no_call_goes_where_no_answer_can_arrive() {
+    virtually(async {
+        let server = frisbee::Server::builder(()).without_listener();
+        let (ours, theirs) = duplex(1000);
+        server.attach(theirs);
+        let connection = frisbee::Client::new(()).attach(ours).await.unwrap();
+        assert_eq!(Channel::over(&connection).unwrap_err().code(), Code::FailedPrecondition);
+        let in_process = DeskClient::new(Channel::in_process(DeskServer::new(Clerk::default())));
+        assert_eq!(ask(&in_process, "back say hi").await.unwrap_err().code(), Code::FailedPrecondition);
+    });
+}
+
+#[test]
+fn calls_to_a_client_that_offers_nothing_come_to_an_end() {
+    virtually(async {
+        let (_clerk, _server, desk) = desk().await;
+        let call = timeout(60 * SECOND, ask(&desk, "back say hi")).await;
+        assert!(call.expect("it has its timeout at least").is_err());
+        assert!(timeout(SECOND, ask(&desk, "back count hi")).await.unwrap().is_err());
+    });
+}
+
+#[test]
+fn methods_that_collide_are_found_before_anything_is_served() {
+    virtually(async {
+        let check = |error: String| {
+            for part in ["calls.Desk/Say", "interop.Interop/Echo", "operation 10", "first_operation"] {
+                assert!(error.contains(part), "{error}");
+            }
+        };
+        let both = || {
+            let server = Server::builder().add_service(DeskServer::new(Clerk::default()));
+            server.add_service(InteropServer::new(Service))
+        };
+        let error = both().without_listener().unwrap_err();
+        assert!(matches!(error, ServeError::Collision(_)));
+        check(error.to_string());
+        check(both().bind("mem:calls-collision").await.unwrap_err().to_string());
+        check(both().serve("mem:calls-collision").await.unwrap_err().to_string());
+        let client = || {
+            let client = Channel::builder().add_service(DeskServer::new(Clerk::default()));
+            client.add_service(InteropServer::new(Service))
+        };
+        check(client().attach(duplex(10).0).await.unwrap_err().to_string());
+        check(client().connect("mem:calls-collision").await.unwrap_err().to_string());
+    });
+}
+
+#[test]
+fn several_services_share_a_server() {
+    virtually(async {
+        let clerk = Clerk::default();
+        let server = Server::builder().config(quiet()).add_service(PhoneServer::new(clerk.clone()));
+        let server = server.add_service(InteropServer::new(Service)).add_service(SecondServer::new(Service));
+        let server = server.without_listener().unwrap();
+        let channel = connected(&server).await.channel().clone();
+        let phone = PhoneClient::new(channel.clone());
+        assert_eq!(phone.say(words("hi")).await.unwrap().into_inner(), words("hi"));
+        assert_eq!(all(phone.count(words("one, two")).await.unwrap()).await.unwrap().len(), 2);
+        let second = tests::interop::schema::second_client::SecondClient::new(channel.clone());
+        let text = |text: &str| tests::interop::schema::Text { text: text.into() };
+        assert_eq!(second.greet(text("you")).await.unwrap().into_inner(), text("hello you"));
+        let interop = tests::interop::schema::interop_client::InteropClient::new(channel);
+        let mut talk = interop.talk(Streaming::from_iter([text("a")])).await.unwrap().into_inner();
+        assert_eq!(talk.message().await.unwrap(), Some(text("re: a")));
+    });
+}
+
+#[test]
+fn a_handler_knows_who_calls() {
+    virtually(async {
+        let server = serving(&Clerk::default());
+        let (first, second) = (connected(&server).await, connected(&server).await);
+        assert_eq!(ask(&first, "peer").await.unwrap(), frpc::Address::Unnamed.to_string());
+        for (desk, visits) in [(&first, "1"), (&first, "2"), (&second, "1"), (&first, "3")] {
+            assert_eq!(ask(desk, "visit").await.unwrap(), visits, "what is kept with a connection stays with it");
+        }
+        // Extensions are for code on the same side.
+        let mut request = Request::new(words("extension"));
+        request.extensions_mut().insert(7_u32);
+        assert_eq!(first.say(request).await.unwrap().into_inner(), words("None"));
+    });
+}
+
+#[test]
+fn packets_and_streams_of_the_users_own_share_the_port() {
+    virtually(async {
+        let table = || Table::over(Unimplemented).on(OWN, async |packet: Packet| packet);
+        let services = || Services::new().add_service(DeskServer::new(Clerk::default())).over(table());
+        let frisbee = frisbee::Server::builder(services()).config(quiet()).without_listener();
+        let frpc = Server::builder().config(quiet()).add_service(DeskServer::new(Clerk::default())).router(table());
+        let frpc = frpc.without_listener().unwrap();
+        let router = Server::builder().config(quiet()).router(table()).add_service(DeskServer::new(Clerk::default()));
+        let router = router.without_listener().unwrap();
+        let serve: [&dyn Fn(_); 3] = [&|io| frisbee.attach(io), &|io| frpc.attach(io), &|io| router.attach(io)];
+        for serve in serve {
+            let (theirs, mut peer) = Peer::new();
+            serve(theirs);
+            assert_eq!(peer.asks(packet(1, OWN.number(), said("mine"))).await, ["1000 1: mine"]);
+            assert_eq!(peer.asks(packet(1, SAY, said("hi"))).await, ["10 1: hi"]);
+            assert_eq!(peer.asks(packet(1, 99, said("hi"))).await, ["99 1: error 12 no method has operation 99"]);
+            assert_eq!(peer.asks(stream(1, said("no call"))).await, ["stream 1 closed"]);
+        }
+    });
+}
+
+/// Sends back everything, on streams too.
+struct Mirror;
+
+impl frisbee::Router for Mirror {
+    async fn route(&self, packet: Packet, _: &Connection) -> frisbee::Outcome {
+        frisbee::Outcome::Reply(packet)
+    }
+
+    async fn stream(&self, mut stream: frisbee::Stream, _: &Connection) {
+        while let Ok(content) = stream.read().await {
+            stream.send(content).await.unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_router_below_gets_whole_streams() {
+    virtually(async {
+        let server = Server::builder().config(quiet()).add_service(DeskServer::new(Clerk::default())).router(Mirror);
+        let server = server.without_listener().unwrap();
+        let desk = connected(&server).await;
+        let connection = desk.channel().connection().unwrap();
+        let mut stream = connection.open_stream().unwrap();
+        for content in ["first of all", "and more"] {
+            stream.send(content).await.unwrap();
+            assert_eq!(stream.read().await.unwrap(), content);
+        }
+        assert_eq!(ask(&desk, "hi").await.unwrap(), "hi");
+    });
+}
+
+#[test]
+fn a_client_hears_packets_of_the_servers_own() {
+    virtually(async {
+        let server = serving(&Clerk::default());
+        let (sender, mut news) = mpsc::unbounded_channel();
+        let (ours, theirs) = duplex(1000);
+        server.attach(theirs);
+        let router = Table::new().on(OWN, move |packet: Packet| {
+            sender.send(packet).unwrap();
+            async {}
+        });
+        let desk = DeskClient::new(quietly().router(router).attach(ours).await.unwrap());
+        assert_eq!(ask(&desk, "hi").await.unwrap(), "hi");
+        only_connection(&server).await.send(own_packet(7, "news")).await.unwrap();
+        assert_eq!(news.recv().await.unwrap(), own_packet(7, "news"));
+    });
+}
+
+/// Takes its connection over when a packet says so.
+struct Taker(mpsc::UnboundedSender<frpc::Raw>);
+
+impl frisbee::Router for Taker {
+    async fn route(&self, packet: Packet, connection: &Connection) -> frisbee::Outcome {
+        connection.send(packet).await.unwrap();
+        self.0.send(connection.takeover().await.unwrap()).unwrap();
+        frisbee::Outcome::Nothing
+    }
+}
+
+#[test]
+fn a_connection_becomes_a_byte_stream_after_some_calls() {
+    virtually(async {
+        let (sender, mut raws) = mpsc::unbounded_channel();
+        let server = Server::builder().add_service(DeskServer::new(Clerk::default())).router(Taker(sender));
+        let server = server.without_listener().unwrap();
+        let (ours, theirs) = duplex(1000);
+        server.attach(theirs);
+        let (agreed, mut agreement) = mpsc::unbounded_channel();
+        let router = Table::new().on(OWN, move |packet: Packet| {
+            agreed.send(packet).unwrap();
+            async {}
+        });
+        let desk = DeskClient::new(Channel::builder().router(router).attach(ours).await.unwrap());
+        for result in each_kind(&desk, "hi").await {
+            result.unwrap();
+        }
+        let waiting = asking(&desk, "wait");
+        settled().await;
+        let connection = desk.channel().connection().unwrap();
+        connection.send(own_packet(1, "shall we?")).await.unwrap();
+        assert_eq!(agreement.recv().await.unwrap(), own_packet(1, "shall we?"));
+        let mut ours = desk.into_raw().await.unwrap();
+        let mut theirs = raws.recv().await.unwrap();
+        ours.skip_heartbeats();
+        theirs.skip_heartbeats();
+        assert!(may_have_executed(&waiting.await.unwrap().unwrap_err()), "calls under way fail");
+        for (from, to) in [(0, 1), (1, 0)] {
+            let sides = [&mut ours, &mut theirs];
+            sides[from].write_all(b"raw bytes").await.unwrap();
+            let mut bytes = [0; 9];
+            sides[to].read_exact(&mut bytes).await.unwrap();
+            assert_eq!(&bytes, b"raw bytes");
+        }
+        let in_process = Channel::in_process(DeskServer::new(Clerk::default()));
+        assert_eq!(in_process.into_raw().await.unwrap_err().code(), Code::FailedPrecondition);
+    });
+}
+
+/// Takes its connection over behind its answer to "open up".
+struct Host(mpsc::UnboundedSender<frpc::Raw>);
+
+impl SecondTrait for Host {
+    async fn greet(&self, request: Request<Text>) -> Result<Response<Text>, Status> {
+        let (response, raw) = Response::new(request.into_inner()).then_take_over();
+        let raws = self.0.clone();
+        tokio::spawn(async move { raws.send(raw.await.unwrap()) });
+        Ok(response)
+    }
+
+    async fn tail(&self, _: Request<Text>) -> Result<Response<Streaming<Text>>, Status> {
+        Err(Status::unimplemented("it only opens up"))
+    }
+}
+
+#[test]
+fn a_handler_takes_the_connection_over_behind_its_answer() {
+    for dispatch in [Dispatch::InPlace, Dispatch::Ordered, Dispatch::Spawned] {
+        virtually(async move {
+            let (sender, mut raws) = mpsc::unbounded_channel();
+            let server = Server::builder().add_service(SecondServer::new(Host(sender))).dispatch(dispatch);
+            let server = server.without_listener().unwrap();
+            let (ours, theirs) = duplex(1000);
+            server.attach(theirs);
+            let client = SecondClient::new(Channel::builder().attach(ours).await.unwrap());
+            let answer = client.greet(Text { text: "open up".into() }).await.unwrap();
+            assert_eq!(answer.get_ref().text, "open up");
+            let mut ours = client.into_raw().await.unwrap();
+            ours.write_all(b"raw").await.unwrap();
+            let mut theirs = raws.recv().await.unwrap();
+            theirs.skip_heartbeats();
+            let mut bytes = [0; 3];
+            theirs.read_exact(&mut bytes).await.unwrap();
+            assert_eq!(&bytes, b"raw");
+        });
+    }
+}

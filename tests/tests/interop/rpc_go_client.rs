@@ -1,0 +1,53 @@
+//! RPC clients written in Go against our server.
+
+use std::time::Duration;
+
+use frisbee::HeaderFormat;
+use frpc::{Dispatch, Engine, Server};
+use tests::{
+    GoPeers, SelfSigned,
+    interop::{
+        Service,
+        schema::{interop_server::InteropServer, second_server::SecondServer},
+    },
+};
+
+use crate::{WIRES, all, name, run_client};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn go_clients_are_content_with_our_services() {
+    let Some(go) = GoPeers::build() else { return };
+    let mut runs = Vec::new();
+    for (header, tls) in WIRES {
+        for dispatch in [Dispatch::InPlace, Dispatch::Ordered, Dispatch::Spawned] {
+            for engine in [Engine::Tokio, Engine::PerCore] {
+                let name = format!("{} {dispatch:?} {engine:?}", name(header, tls));
+                runs.push((name.clone(), serve(go, name, header, tls, dispatch, engine)));
+            }
+        }
+    }
+    all(runs).await;
+}
+
+async fn serve(go: GoPeers, name: String, header: HeaderFormat, tls: bool, dispatch: Dispatch, engine: Engine) {
+    let builder = Server::builder().dispatch(dispatch).engine(engine);
+    let mut builder = builder.add_service(InteropServer::new(Service)).add_service(SecondServer::new(Service));
+    let mut client = go.command("rpc-client", header);
+    let certificate = tls.then(SelfSigned::new);
+    if let Some(certificate) = &certificate {
+        builder = builder.tls(certificate.server_config());
+        client.arg("-tls-ca").arg(certificate.path());
+    }
+    if dispatch == Dispatch::Ordered {
+        // Handled one after the other, its calls take long enough.
+        client.arg("-quick");
+    }
+    let server = builder.bind("tcp://127.0.0.1:0").await.expect("some port is free");
+    let is_promised = |check: &str| dispatch != Dispatch::Ordered || !check.contains(AT_ONCE);
+    let addr = server.local_addr().socket_addr().expect("it listens on TCP");
+    run_client(&name, client.arg(addr.to_string()), is_promised).await;
+    assert_eq!(server.shutdown(Duration::from_secs(5)).await, 0, "connections outlived their client");
+}
+
+/// The check of the Go client that fails if handlers run one after the other.
+const AT_ONCE: &str = "40 calls at once";
