@@ -106,7 +106,11 @@ struct Driver<'a> {
     packets_before: u64,
     /// How many packets came from handles and finished handlers during the last sleep in which any did.
     crowd: u64,
-    deferred: bool,
+    /// How many packets are likely to follow: whoever took one will ask again.
+    expected: u64,
+    deferrals: u32,
+    /// How many packets there were to write when that was put off last.
+    deferred: u64,
 }
 
 /// How a turn begins.
@@ -144,7 +148,9 @@ impl<'a> Driver<'a> {
             waker: None,
             packets_before: 0,
             crowd: 0,
-            deferred: false,
+            expected: 0,
+            deferrals: 0,
+            deferred: 0,
         }
     }
 
@@ -172,7 +178,7 @@ impl<'a> Driver<'a> {
         Poll::Pending
     }
 
-    /// Begins a turn. When several tasks sent during the last sleep, the others that are ready to run get to add their
+    /// Begins a turn. As long as more is expected than was sent, the other tasks that are ready to run get to add their
     /// packets to the batch before it is written. A lone sender is not made to wait.
     fn wake_up(&mut self, cx: &Context<'_>) -> Next {
         let mut core = self.shared.core();
@@ -180,15 +186,22 @@ impl<'a> Driver<'a> {
         self.is_draining = core.proto.is_draining();
         let sent = core.proto.progress().0 - self.packets_before;
         drop(core);
-        if sent > 0 && self.crowd > 1 && !self.deferred {
-            self.deferred = true;
+        if sent == 0 {
+            return Next::GoOn;
+        }
+        let may_defer = match self.deferrals {
+            0 => sent < self.expected.max(self.crowd),
+            count => count < DEFERRALS_MAX && sent < self.expected && sent > self.deferred,
+        };
+        if may_defer {
+            self.deferrals += 1;
+            self.deferred = sent;
             cx.waker().wake_by_ref();
             return Next::Defer;
         }
-        if sent > 0 {
-            self.crowd = sent;
-        }
-        self.deferred = false;
+        self.crowd = sent;
+        self.expected = self.expected.saturating_sub(sent) / 2;
+        self.deferrals = 0;
         Next::GoOn
     }
 
@@ -330,7 +343,7 @@ impl<'a> Driver<'a> {
                     drop(core);
                     let mut finished = None;
                     match handlers.offer(packet) {
-                        Ok(None) => {}
+                        Ok(None) => self.expected += 1,
                         Ok(Some(_)) if is_draining => self.shared.core().proto.handle_dropped(),
                         Ok(Some(packet)) if may_start && handlers.poll_free(cx).is_ready() => {
                             finished = handlers.start(cx, packet);
@@ -544,6 +557,8 @@ fn far_future() -> Instant {
 
 /// Reads and writes in one turn of a connection.
 const ROUNDS_MAX: usize = 8;
+/// How often a write is put off.
+const DEFERRALS_MAX: u32 = 4;
 const SLICES_MAX: usize = 64;
 const LINGER_READ_LEN: usize = 4 * 1024;
 const MOMENT: std::time::Duration = std::time::Duration::from_millis(1);
