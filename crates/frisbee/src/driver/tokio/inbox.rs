@@ -51,6 +51,7 @@ impl Inbox {
                 return read.map_ok(|len| len - self.surplus.len());
             }
         }
+        let expected_len = self.expected_len;
         let room = if content_len > CHUNK_LEN { self.large_room(content_len) } else { self.chunk_room(content_len) };
         if !self.surplus.is_empty() {
             let len = room.min(self.surplus.len());
@@ -62,6 +63,8 @@ impl Inbox {
         }
         let read = poll_read_buf(Pin::new(wire), cx, &mut (&mut self.bytes).limit(room));
         if read.is_pending() {
+            // By the next attempt, the last large buffer may be free.
+            self.expected_len = expected_len;
             self.pass_on();
         }
         read
@@ -153,7 +156,8 @@ impl Inbox {
         let missing = content_len - here;
         if self.bytes.capacity() == here {
             // Never more than a few times what has really arrived.
-            self.bytes.reserve(missing.min((3 * here).max(GROW_LEN_MIN)) + OVERREAD_LEN);
+            // There is room for a header as well, so that the next packet of this length fits.
+            self.bytes.reserve(missing.min((3 * here).max(GROW_LEN_MIN)) + HEADER_LEN_MAX + OVERREAD_LEN);
         }
         (missing + OVERREAD_LEN).min(self.bytes.capacity() - here)
     }
