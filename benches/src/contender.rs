@@ -1,56 +1,167 @@
-use std::env;
-use std::io::{self, BufRead, BufReader};
+use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver};
-use std::thread;
 use std::time::Duration;
 
-use load::{Args, Report, parse_addr};
+use load::{Args, Field, Report, parse_addr};
+use serde::Serialize;
+
+use crate::program::{Process, Program};
 
 /// A server and the client that loads it.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Contender {
     /// What the report calls it.
     pub name: &'static str,
-    package: &'static str,
-    server: &'static str,
-    client: &'static str,
-    options: &'static [&'static str],
+    server: Program,
+    client: Program,
+    /// Its server at its best under frpc's client, if that client can talk to it.
+    server_alone: Option<Program>,
+    /// Whether its client can load frpc's server, and no other contender has the same client.
+    client_alone: bool,
+    /// Whether its client can count the messages of streams.
+    pub streams: bool,
+    /// What an idle connection sends once.
+    pub greeting: &'static [u8],
+    /// What an idle connection sends again and again.
+    pub heartbeat: &'static [u8],
+}
+
+/// Who meets whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Contest {
+    /// Each server under the client of its own.
+    Stacks,
+    /// Servers under frpc's client.
+    Servers,
+    /// Clients before frpc's server.
+    Clients,
 }
 
 impl Contender {
-    /// Nothing between the socket and the reader.
-    pub const FLOOR: Self =
-        Self { name: "floor", package: "benches", server: "floor_server", client: "floor_client", options: &[] };
+    /// In the order of the report's rows.
+    pub const ALL: [Self; 11] = [
+        Self::FLOOR,
+        Self::FRISBEE,
+        Self::FRPC,
+        Self { name: "frpc-per-core", ..Self::frpc_with(&["--layer", "frpc", "--engine", "per-core"]) },
+        Self { name: "frpc-ordered", ..Self::frpc_with(&["--layer", "frpc", "--mode", "ordered"]) },
+        Self { name: "frpc-spawn", ..Self::frpc_with(&["--layer", "frpc", "--mode", "spawn"]) },
+        Self::TONIC,
+        Self::TARPC,
+        Self::GO_FRPC,
+        Self { name: "go-frpc-ordered", server: GO_FRPC_ORDERED, client_alone: false, ..Self::GO_FRPC },
+        Self::GRPC_GO,
+    ];
 
-    /// The library, without RPC on top.
-    pub const FRISBEE: Self = Self {
-        name: "frisbee",
-        package: "examples",
-        server: "load_server",
-        client: "load_client",
-        options: &["--layer", "frisbee"],
+    /// The names of those that take part unless others are chosen.
+    pub const DEFAULT: [&str; 5] = ["floor", "frpc", "tonic", "tarpc", "go-frpc"];
+
+    /// Nothing between the socket and the reader.
+    const FLOOR: Self = Self {
+        name: "floor",
+        server: Program::rust("benches", "floor_server", &[]),
+        client: Program::rust("benches", "floor_client", &[]),
+        // It answers any packet with the same, and so a request with a response.
+        server_alone: Some(Program::rust("benches", "floor_server", &[])),
+        client_alone: false,
+        streams: false,
+        greeting: &[],
+        heartbeat: &PING,
     };
 
-    /// Fails with the command that builds what is missing.
-    pub fn check_built(&self) -> io::Result<()> {
-        for program in [self.server, self.client] {
-            if !sibling(program)?.exists() {
-                let command = format!("cargo build --release -p {}", self.package);
-                return Err(io::Error::other(format!("{program} is missing, make it with: {command}")));
-            }
-        }
-        Ok(())
+    /// The library, without RPC on top.
+    const FRISBEE: Self = Self {
+        name: "frisbee",
+        server: Program::rust("examples", "load_server", &["--layer", "frisbee"]),
+        client: Program::rust("examples", "load_client", &["--layer", "frisbee"]),
+        server_alone: Some(Program::rust("examples", "load_server", &["--layer", "frisbee"])),
+        ..Self::FLOOR
+    };
+
+    /// The whole stack, on its default engine and in its default mode.
+    const FRPC: Self = Self { client_alone: true, ..Self::frpc_with(&["--layer", "frpc"]) };
+
+    /// gRPC.
+    const TONIC: Self = Self {
+        name: "tonic",
+        server: Program::rust("peers", "tonic_server", &[]),
+        client: Program::rust("peers", "tonic_client", &[]),
+        server_alone: None,
+        client_alone: false,
+        streams: true,
+        greeting: b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
+        heartbeat: &[],
+    };
+
+    /// Rust's traits as services.
+    const TARPC: Self = Self {
+        name: "tarpc",
+        server: Program::rust("peers", "tarpc_server", &[]),
+        client: Program::rust("peers", "tarpc_client", &[]),
+        streams: false,
+        greeting: &[],
+        ..Self::TONIC
+    };
+
+    /// frisbee-go and polyglot under the call code of `tests/go`.
+    const GO_FRPC: Self = Self {
+        name: "go-frpc",
+        server: Program::go("tests/go/bin/header10", "rpc-bench-server", &[]),
+        client: Program::go("tests/go/bin/header10", "rpc-bench-client", &[]),
+        server_alone: Some(GO_FRPC_ORDERED),
+        client_alone: true,
+        ..Self::FLOOR
+    };
+
+    /// gRPC again.
+    const GRPC_GO: Self = Self {
+        name: "grpc-go",
+        server: Program::go("benches/go/bin", "grpc-bench-server", &[]),
+        client: Program::go("benches/go/bin", "grpc-bench-client", &[]),
+        streams: false,
+        ..Self::TONIC
+    };
+
+    const fn frpc_with(server_options: &'static [&'static str]) -> Self {
+        let server = Program::rust("examples", "load_server", server_options);
+        let client = Program::rust("examples", "load_client", &["--layer", "frpc"]);
+        Self { name: "frpc", server, client, server_alone: Some(server), streams: true, ..Self::FLOOR }
     }
 
-    /// Starts the server on a free port.
-    pub fn start_server(&self) -> io::Result<Server> {
-        let process = Process::start(self.server, &["127.0.0.1:0"], self.options)?;
+    /// How it takes part in a contest, if it does.
+    pub fn entrant(&self, contest: Contest) -> Option<Self> {
+        match contest {
+            Contest::Stacks => Some(*self),
+            Contest::Servers => self.server_alone.map(|server| Self { server, client: Self::FRPC.client, ..*self }),
+            Contest::Clients => self.client_alone.then_some(Self { server: Self::FRPC.server, ..*self }),
+        }
+    }
+
+    /// Makes a few calls. Fails with the command that builds what is missing.
+    pub fn check(&self) -> io::Result<()> {
+        self.server.check_built()?;
+        self.client.check_built()?;
+        let server = self.start_server(Duration::ZERO)?;
+        let args = Args {
+            addr: server.addr,
+            size: 32,
+            field: Field::String,
+            streaming: false,
+            clients: 1,
+            concurrent: 1,
+            seconds: Duration::from_millis(100),
+            warmup: Duration::ZERO,
+        };
+        self.run_client(&args).map(drop)
+    }
+
+    /// Starts the server on a free port, with handlers that sleep.
+    pub fn start_server(&self, sleep: Duration) -> io::Result<Server> {
+        let process = self.server.start(&["--sleep-us", &sleep.as_micros().to_string(), "127.0.0.1:0"])?;
         let line = process.line(SERVER_PATIENCE)?;
         let addr = line.strip_prefix("listening on ").and_then(|addr| parse_addr(addr).ok());
-        let addr = addr.ok_or_else(|| io::Error::other(format!("{} does not listen: {line}", self.server)))?;
+        let addr = addr.ok_or_else(|| io::Error::other(format!("the server does not listen: {line}")))?;
         Ok(Server { process, addr })
     }
 
@@ -58,8 +169,9 @@ impl Contender {
     pub fn run_client(&self, args: &Args) -> io::Result<Report> {
         let words = args.to_words();
         let words: Vec<_> = words.iter().map(String::as_str).collect();
-        let client = Process::start(self.client, &words, self.options)?;
-        let line = client.line(args.warmup + args.seconds + CLIENT_PATIENCE)?;
+        let client = self.client.start(&words)?;
+        let connecting = CONNECT_PATIENCE.saturating_mul(u32::try_from(args.clients).unwrap_or(u32::MAX));
+        let line = client.line(connecting + args.warmup + args.seconds + CLIENT_PATIENCE)?;
         Ok(serde_json::from_str(&line)?)
     }
 }
@@ -75,49 +187,20 @@ pub struct Server {
 impl Server {
     /// The id of its process.
     pub fn pid(&self) -> u32 {
-        self.process.child.id()
+        self.process.id()
     }
 }
 
-#[derive(Debug)]
-struct Process {
-    program: &'static str,
-    child: Child,
-    /// Kept as long as the process, which would fail to print without a reader.
-    lines: Receiver<String>,
-}
+/// A client that has many calls in flight is served best one after another: their replies share writes.
+const GO_FRPC_ORDERED: Program = Program::go("tests/go/bin/header10", "rpc-bench-server", &["-concurrency", "1"]);
 
-impl Process {
-    fn start(program: &'static str, words: &[&str], options: &[&str]) -> io::Result<Self> {
-        let mut command = Command::new(sibling(program)?);
-        let mut child = command.args(words).args(options).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-        let stdout = child.stdout.take().expect("stdout is piped");
-        let (sender, lines) = mpsc::channel();
-        thread::spawn(move || {
-            BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
-        });
-        Ok(Self { program, child, lines })
-    }
-
-    fn line(&self, patience: Duration) -> io::Result<String> {
-        let line = self.lines.recv_timeout(patience);
-        line.map_err(|error| io::Error::other(format!("no answer from {}: {error}", self.program)))
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Both fail only for a process that has ended and been waited for.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn sibling(program: &str) -> io::Result<PathBuf> {
-    Ok(env::current_exe()?.with_file_name(program))
-}
+/// The wire format's PING.
+const PING: [u8; 10] = [0x00, 0x0f, 0, 0, 0, 0, 0, 0, 0, 0];
 
 const SERVER_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Enough to connect, and to wait for stuck calls.
-const CLIENT_PATIENCE: Duration = Duration::from_secs(15);
+/// Enough to wait for stuck calls.
+const CLIENT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// For each connection.
+const CONNECT_PATIENCE: Duration = Duration::from_millis(2);

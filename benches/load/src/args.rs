@@ -1,15 +1,19 @@
 use std::net::{AddrParseError, SocketAddr};
 use std::time::Duration;
 
-use crate::{ArgsError, Arguments};
+use crate::{ArgsError, Arguments, Field};
 
-/// The load a client makes: `ADDR --size --clients --concurrent --seconds --warmup`.
+/// The load a client makes: `--size --field --streaming --clients --concurrent --seconds --warmup ADDR`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Args {
     /// The server.
     pub addr: SocketAddr,
     /// Content bytes of each request.
     pub size: usize,
+    /// What carries the content.
+    pub field: Field,
+    /// Whether the messages of streams are counted instead of calls.
+    pub streaming: bool,
     /// Connections.
     pub clients: usize,
     /// Requests in flight on each connection.
@@ -25,35 +29,61 @@ impl Args {
     pub fn parse(mut arguments: Arguments) -> Result<Self, ArgsError> {
         let args = Self {
             size: arguments.opt_value_from_str("--size")?.unwrap_or(32),
+            field: arguments.opt_value_from_str("--field")?.unwrap_or_default(),
+            streaming: arguments.contains("--streaming"),
             clients: arguments.opt_value_from_str("--clients")?.unwrap_or(32),
             concurrent: arguments.opt_value_from_str("--concurrent")?.unwrap_or(1),
             seconds: arguments.opt_value_from_fn("--seconds", parse_seconds)?.unwrap_or(Duration::from_secs(3)),
             warmup: arguments.opt_value_from_fn("--warmup", parse_seconds)?.unwrap_or(Duration::from_secs(1)),
             addr: arguments.free_from_fn(parse_addr)?,
         };
-        match arguments.finish().into_iter().next() {
-            Some(unknown) => Err(ArgsError::ArgumentParsingFailed { cause: format!("unexpected {unknown:?}") }),
-            None => Ok(args),
-        }
+        finish(arguments).map(|()| args)
     }
 
-    /// The command line that [`Args::parse`] reads.
+    /// The command line that [`Args::parse`] reads, with the address last, where Go looks for it.
     pub fn to_words(&self) -> Vec<String> {
         let options = [
             ("--size", self.size.to_string()),
+            ("--field", self.field.to_string()),
             ("--clients", self.clients.to_string()),
             ("--concurrent", self.concurrent.to_string()),
             ("--seconds", self.seconds.as_secs_f64().to_string()),
             ("--warmup", self.warmup.as_secs_f64().to_string()),
         ];
         let options = options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
-        [self.addr.to_string()].into_iter().chain(options).collect()
+        let streaming = self.streaming.then(|| "--streaming".to_owned());
+        options.chain(streaming).chain([self.addr.to_string()]).collect()
+    }
+}
+
+/// What a server is told: `--sleep-us ADDR`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerArgs {
+    /// Where to listen.
+    pub addr: SocketAddr,
+    /// How long each handler takes; zero does not sleep at all.
+    pub sleep: Duration,
+}
+
+impl ServerArgs {
+    /// Takes what is left of `arguments`; take a program's own options first.
+    pub fn parse(mut arguments: Arguments) -> Result<Self, ArgsError> {
+        let sleep = Duration::from_micros(arguments.opt_value_from_str("--sleep-us")?.unwrap_or(0));
+        let args = Self { sleep, addr: arguments.free_from_fn(parse_addr)? };
+        finish(arguments).map(|()| args)
     }
 }
 
 /// Reads `127.0.0.1:0` as well as `tcp://127.0.0.1:0`.
 pub fn parse_addr(text: &str) -> Result<SocketAddr, AddrParseError> {
     text.strip_prefix("tcp://").unwrap_or(text).parse()
+}
+
+fn finish(arguments: Arguments) -> Result<(), ArgsError> {
+    match arguments.finish().into_iter().next() {
+        Some(unknown) => Err(ArgsError::ArgumentParsingFailed { cause: format!("unexpected {unknown:?}") }),
+        None => Ok(()),
+    }
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
@@ -71,7 +101,7 @@ mod tests {
 
     #[test]
     fn words_read_back_as_the_same_load() {
-        let args = parse("127.0.0.1:80 --clients 7 --concurrent 3 --seconds 0.25").unwrap();
+        let args = parse("127.0.0.1:80 --clients 7 --concurrent 3 --seconds 0.25 --field bytes --streaming").unwrap();
         assert_eq!(parse(&args.to_words().join(" ")).unwrap(), args);
     }
 

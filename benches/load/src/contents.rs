@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
-/// Contents that differ by connection and id: slices of one pattern, each shifted by a byte.
+/// Contents that differ by connection and id: slices of one pattern of ASCII, each shifted by a byte.
 #[derive(Clone, Debug)]
 pub struct Contents {
-    pattern: Arc<[u8]>,
+    pattern: Arc<str>,
     first_shift: usize,
     len: usize,
 }
@@ -12,14 +12,14 @@ impl Contents {
     /// Contents of this length.
     pub fn new(len: usize) -> Self {
         let mut state = 0x9e37_79b9_u32;
-        let next_byte = || {
+        let next_char = || {
             state ^= state << 13;
             state ^= state >> 17;
             state ^= state << 5;
-            state.to_le_bytes()[0]
+            char::from(state.to_le_bytes()[0] & 0x7f)
         };
-        let pattern = std::iter::repeat_with(next_byte).take(len + SHIFTS).collect();
-        Self { pattern, first_shift: 0, len }
+        let pattern: String = std::iter::repeat_with(next_char).take(len + SHIFTS).collect();
+        Self { pattern: pattern.into(), first_shift: 0, len }
     }
 
     /// The contents of a connection whose first one is shifted by so much.
@@ -30,6 +30,11 @@ impl Contents {
 
     /// The content of the request with this id.
     pub fn of(&self, id: u16) -> &[u8] {
+        self.text(id).as_bytes()
+    }
+
+    /// The same content as text.
+    pub fn text(&self, id: u16) -> &str {
         let shift = (self.first_shift + usize::from(id)) % SHIFTS;
         &self.pattern[shift..shift + self.len]
     }

@@ -17,15 +17,25 @@ pub fn raise_open_files_limit() -> io::Result<()> {
     Ok(setrlimit(Resource::Nofile, limit)?)
 }
 
-/// Measures this process's CPU time during `window`, user and system.
+/// What a process has had of the CPU.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CpuUse {
+    /// User and system.
+    pub time: Duration,
+    /// How often its threads went to sleep or were interrupted.
+    pub context_switches: u64,
+}
+
+/// Measures what this process has of the CPU during `window`.
 ///
 /// A thread of its own keeps time even when every worker of the runtime is busy.
-pub fn watch_cpu(window: Window) -> JoinHandle<Duration> {
+pub fn watch_cpu(window: Window) -> JoinHandle<CpuUse> {
+    let switches = || context_switches(std::process::id()).unwrap_or_default();
     thread::spawn(move || {
         sleep_until(window.start());
-        let before = own_cpu_time();
+        let (time, context_switches) = (own_cpu_time(), switches());
         sleep_until(window.end());
-        own_cpu_time() - before
+        CpuUse { time: own_cpu_time() - time, context_switches: switches().saturating_sub(context_switches) }
     })
 }
 
@@ -37,6 +47,18 @@ pub fn cpu_time(pid: u32) -> io::Result<Duration> {
     let ticks = fields.skip(UTIME_AFTER_COMMAND).take(2).map(str::parse::<u64>).sum::<Result<u64, _>>();
     let ticks = ticks.map_err(io::Error::other)?;
     Ok(Duration::from_secs(ticks) / u32::try_from(clock_ticks_per_second()).map_err(io::Error::other)?)
+}
+
+/// Context switches of any process so far, of the threads that it has now.
+pub fn context_switches(pid: u32) -> io::Result<u64> {
+    let mut switches = 0;
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        // A thread may end while we look.
+        let status = std::fs::read_to_string(thread?.path().join("status")).unwrap_or_default();
+        let counts = status.lines().filter_map(|line| line.split_once("voluntary_ctxt_switches:"));
+        switches += counts.filter_map(|(_, count)| count.trim().parse::<u64>().ok()).sum::<u64>();
+    }
+    Ok(switches)
 }
 
 /// A size in KiB from `/proc/PID/status`, such as `VmRSS` or `VmHWM`.
@@ -64,9 +86,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_has_memory_and_cpu_time() {
+    fn this_process_has_memory_cpu_time_and_context_switches() {
         let pid = std::process::id();
         assert!(cpu_time(pid).unwrap() <= own_cpu_time() + Duration::from_millis(20));
+        assert!(context_switches(pid).unwrap() > 0);
         assert!(memory_kib(pid, "VmHWM").unwrap() > 0);
         assert!(memory_kib(pid, "VmNothing").is_err());
     }

@@ -3,6 +3,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::Recorder;
+use crate::process::CpuUse;
 use crate::window::{Window, nanoseconds};
 
 /// The result of one run, as one line of JSON.
@@ -40,15 +41,19 @@ pub struct Report {
     pub connect_s: f64,
     /// User and system time of the client inside the window.
     pub client_cpu_s: f64,
-    /// `CLOCK_MONOTONIC` at the start of the window.
+    /// Context switches of the client inside the window.
+    pub client_context_switches: u64,
+    /// `CLOCK_MONOTONIC` at the start of the window; clients in Go do not tell.
+    #[serde(default)]
     pub t_start_ns: u64,
-    /// `CLOCK_MONOTONIC` at the end of the window.
+    /// `CLOCK_MONOTONIC` at the end of the window; clients in Go do not tell.
+    #[serde(default)]
     pub t_end_ns: u64,
 }
 
 impl Report {
     /// Sums up what all workers saw.
-    pub fn new(window: Window, recorders: Vec<Recorder>, connect: Duration, client_cpu: Duration) -> Self {
+    pub fn new(window: Window, recorders: Vec<Recorder>, connect: Duration, client_cpu: CpuUse) -> Self {
         let starved = recorders.iter().filter(|recorder| recorder.is_starved()).count() as u64;
         let mut all = Recorder::new(window);
         recorders.into_iter().for_each(|recorder| all.merge(recorder));
@@ -72,7 +77,8 @@ impl Report {
             stuck: all.stuck,
             starved,
             connect_s: connect.as_secs_f64(),
-            client_cpu_s: client_cpu.as_secs_f64(),
+            client_cpu_s: client_cpu.time.as_secs_f64(),
+            client_context_switches: client_cpu.context_switches,
             t_start_ns: window.start_ns,
             t_end_ns: window.start_ns + nanoseconds(window.duration()),
         }
@@ -94,7 +100,7 @@ mod tests {
         idle.fail("no answer");
         idle.give_up(3);
 
-        let report = Report::new(window, vec![busy, idle], Duration::ZERO, Duration::ZERO);
+        let report = Report::new(window, vec![busy, idle], Duration::ZERO, CpuUse::default());
         assert_eq!((report.rpcs, report.rpcs_total, report.rps), (1, 2, 0.5));
         assert_eq!((report.errors, report.stuck, report.starved), (1, 3, 1));
         assert!((report.p50_us - 500.0).abs() < 5.0, "{report:?}");

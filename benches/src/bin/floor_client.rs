@@ -21,6 +21,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn check(args: &Args) -> Result<(), String> {
+    if args.streaming {
+        return Err("the floor has no streams".to_owned());
+    }
     if args.size > CONTENT_LEN_MAX as usize {
         return Err(format!("--size is at most {CONTENT_LEN_MAX}"));
     }

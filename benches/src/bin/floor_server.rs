@@ -4,9 +4,10 @@ use std::error::Error;
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::thread;
+use std::time::Duration;
 
 use benches::Inbox;
-use load::{Arguments, parse_addr, process};
+use load::{Arguments, ServerArgs, process};
 use socket2::{Domain, Socket, Type};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -15,24 +16,24 @@ use tokio::runtime::Builder;
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = Arguments::from_env();
     let engine: Option<String> = arguments.opt_value_from_str("--engine")?;
-    let addr = arguments.free_from_fn(parse_addr)?;
+    let ServerArgs { addr, sleep } = ServerArgs::parse(arguments)?;
     process::raise_open_files_limit()?;
     match engine.as_deref() {
-        None | Some("tokio") => serve_on_one_runtime(addr)?,
-        Some("per-core") => serve_per_core(addr)?,
+        None | Some("tokio") => serve_on_one_runtime(addr, sleep)?,
+        Some("per-core") => serve_per_core(addr, sleep)?,
         Some(other) => return Err(format!("unknown engine {other}").into()),
     }
     Ok(())
 }
 
-fn serve_on_one_runtime(addr: SocketAddr) -> io::Result<()> {
+fn serve_on_one_runtime(addr: SocketAddr, sleep: Duration) -> io::Result<()> {
     let listener = listen(new_socket(addr)?, addr)?;
     announce(&listener)?;
-    Builder::new_multi_thread().enable_all().build()?.block_on(accept(listener))
+    Builder::new_multi_thread().enable_all().build()?.block_on(accept(listener, sleep))
 }
 
 /// The kernel spreads the connections over the listeners.
-fn serve_per_core(mut addr: SocketAddr) -> io::Result<()> {
+fn serve_per_core(mut addr: SocketAddr, sleep: Duration) -> io::Result<()> {
     let mut listeners = Vec::new();
     for _ in 0..thread::available_parallelism()?.get() {
         let socket = new_socket(addr)?;
@@ -42,7 +43,7 @@ fn serve_per_core(mut addr: SocketAddr) -> io::Result<()> {
         listeners.push(listener);
     }
     announce(&listeners[0])?;
-    let serve = |listener| Builder::new_current_thread().enable_all().build()?.block_on(accept(listener));
+    let serve = move |listener| Builder::new_current_thread().enable_all().build()?.block_on(accept(listener, sleep));
     let threads: Vec<_> = listeners.into_iter().map(|listener| thread::spawn(move || serve(listener))).collect();
     threads.into_iter().try_for_each(|thread| thread.join().expect("a server thread does not panic"))
 }
@@ -65,19 +66,23 @@ fn announce(listener: &TcpListener) -> io::Result<()> {
     io::stdout().flush()
 }
 
-async fn accept(listener: TcpListener) -> io::Result<()> {
+async fn accept(listener: TcpListener, sleep: Duration) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     loop {
         let (stream, _) = listener.accept().await?;
         // The client reports a connection that fails.
-        tokio::spawn(async { echo(stream).await.ok() });
+        tokio::spawn(async move { echo(stream, sleep).await.ok() });
     }
 }
 
-async fn echo(mut stream: TcpStream) -> io::Result<()> {
+async fn echo(mut stream: TcpStream, sleep: Duration) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut inbox = Inbox::default();
     while inbox.fill(&mut stream).await? {
+        if !sleep.is_zero() {
+            // Packets of one read sleep together.
+            tokio::time::sleep(sleep).await;
+        }
         let frames = inbox.frames()?;
         stream.write_all(frames).await?;
         let answered = frames.len();

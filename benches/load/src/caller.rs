@@ -1,0 +1,164 @@
+use std::error::Error;
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use tokio::time::timeout_at;
+
+use crate::{Args, Contents, Recorder, Report, Window, process};
+
+/// A client that makes calls, over a connection that its clones share.
+pub trait Caller: Clone + Send + Sized + 'static {
+    /// What is sent and comes back.
+    type Message: Clone + From<String> + PartialEq + Send + 'static;
+    /// Why a call may have no answer.
+    type Error: Display + Send;
+
+    /// Makes a connection of its own.
+    fn connect(addr: SocketAddr) -> impl Future<Output = Result<Self, Box<dyn Error>>> + Send;
+
+    /// Sends a message, and returns the answer.
+    fn call(&mut self, message: Self::Message) -> impl Future<Output = Result<Self::Message, Self::Error>> + Send;
+}
+
+/// Connects, and keeps each connection's tasks calling until the window ends.
+pub async fn run<C: Caller>(args: &Args) -> Result<Report, Box<dyn Error>> {
+    let connecting = Instant::now();
+    let mut clients = Vec::with_capacity(args.clients);
+    for _ in 0..args.clients {
+        clients.push(C::connect(args.addr).await?);
+    }
+    let connect = connecting.elapsed();
+
+    let contents = Contents::new(args.size);
+    let window = Window::after(args.warmup, args.seconds);
+    let cpu = process::watch_cpu(window);
+    let mut recorders = Vec::with_capacity(clients.len());
+    let mut tasks = Vec::with_capacity(clients.len() * usize::from(args.concurrent));
+    for (number, client) in clients.iter().enumerate() {
+        let contents = contents.starting_at(number * usize::from(args.concurrent));
+        let recorder = Arc::new(Mutex::new(Recorder::new(window)));
+        for id in 0..args.concurrent {
+            let message = contents.text(id).to_owned().into();
+            let task = Task { client: client.clone(), message, window, recorder: recorder.clone() };
+            tasks.push(tokio::spawn(task.run()));
+        }
+        recorders.push(recorder);
+    }
+    for task in tasks {
+        task.await?;
+    }
+    let client_cpu = cpu.join().expect("the thread only sleeps");
+    let recorders = recorders.iter().map(|recorder| recorder.lock().unwrap_or_else(PoisonError::into_inner).clone());
+    Ok(Report::new(window, recorders.collect(), connect, client_cpu))
+}
+
+/// Makes one call after another.
+struct Task<C: Caller> {
+    client: C,
+    message: C::Message,
+    window: Window,
+    /// Shared by the tasks of a connection.
+    recorder: Arc<Mutex<Recorder>>,
+}
+
+impl<C: Caller> Task<C> {
+    async fn run(mut self) {
+        let deadline = self.window.deadline().into();
+        if timeout_at(deadline, self.call_repeatedly()).await.is_err() {
+            self.record(|recorder| recorder.give_up(1));
+        }
+    }
+
+    /// Ends with the first call that fails.
+    async fn call_repeatedly(&mut self) {
+        let mut sent = Instant::now();
+        while sent < self.window.end() {
+            let answer = self.client.call(self.message.clone()).await;
+            let answered = Instant::now();
+            match answer {
+                Ok(answer) if answer == self.message => self.record(|recorder| recorder.complete(sent, answered)),
+                Ok(_) => return self.record(|recorder| recorder.fail("a wrong answer")),
+                Err(error) => return self.record(|recorder| recorder.fail(error)),
+            }
+            sent = answered;
+        }
+    }
+
+    fn record(&self, what: impl FnOnce(&mut Recorder)) {
+        what(&mut self.recorder.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::future;
+    use std::time::Duration;
+
+    use tokio::runtime::Builder;
+
+    use super::*;
+    use crate::Field;
+
+    #[derive(Clone)]
+    struct Forgetful;
+
+    impl Caller for Forgetful {
+        type Message = String;
+        type Error = Infallible;
+
+        async fn connect(_: SocketAddr) -> Result<Self, Box<dyn Error>> {
+            Ok(Self)
+        }
+
+        async fn call(&mut self, _: String) -> Result<String, Infallible> {
+            Ok(String::new())
+        }
+    }
+
+    #[derive(Clone)]
+    struct Silent;
+
+    impl Caller for Silent {
+        type Message = String;
+        type Error = Infallible;
+
+        async fn connect(_: SocketAddr) -> Result<Self, Box<dyn Error>> {
+            Ok(Self)
+        }
+
+        async fn call(&mut self, _: String) -> Result<String, Infallible> {
+            future::pending().await
+        }
+    }
+
+    fn report<C: Caller>() -> Report {
+        let args = Args {
+            addr: ([127, 0, 0, 1], 0).into(),
+            size: 32,
+            field: Field::String,
+            streaming: false,
+            clients: 2,
+            concurrent: 3,
+            seconds: Duration::from_millis(10),
+            warmup: Duration::ZERO,
+        };
+        let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(run::<C>(&args)).unwrap()
+    }
+
+    #[test]
+    fn a_wrong_answer_is_an_error_of_its_task() {
+        let report = report::<Forgetful>();
+        assert_eq!((report.rpcs_total, report.errors, report.stuck), (0, 6, 0));
+        assert_eq!(report.first_error.unwrap(), "a wrong answer");
+    }
+
+    #[test]
+    fn a_call_without_an_answer_is_stuck() {
+        let report = report::<Silent>();
+        assert_eq!((report.errors, report.stuck, report.starved), (0, 6, 2));
+    }
+}

@@ -1,0 +1,21 @@
+//! What users would take instead of frpc, set up as its own documentation tells, plus the options that serve it here.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::net::{TcpListener, TcpSocket};
+
+pub mod grpc;
+pub mod tarpc;
+
+/// Listens with room for thousands of connections at once, and says where.
+pub fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(addr)?;
+    let listener = socket.listen(BACKLOG)?;
+    println!("listening on {}", listener.local_addr()?);
+    Ok(listener)
+}
+
+const BACKLOG: u32 = 4096;

@@ -1,0 +1,111 @@
+//! Compares contenders in interleaved rounds of separate processes, and prints tables in markdown.
+//!
+//! `report [--quick] [--rounds N] [--contenders A,B] [--row A,B] [--syscalls] [--json FILE] [--charts DIRECTORY]`
+//!
+//! Without `--quick` it takes half an hour. Programs that are missing are left out, with the command that builds them.
+
+mod chart;
+mod charts;
+mod idle;
+mod machine;
+mod noise;
+mod plan;
+mod progress;
+mod row;
+mod sample;
+mod spread;
+mod syscalls;
+mod table;
+mod workload;
+
+use std::error::Error;
+use std::fs::File;
+use std::process::ExitCode;
+
+use benches::Contender;
+use load::{Arguments, process};
+use serde::Serialize;
+
+use crate::idle::Idle;
+use crate::machine::Machine;
+use crate::plan::Plan;
+use crate::progress::Progress;
+use crate::row::Row;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
+    let mut plan = Plan::parse(Arguments::from_env())?;
+    process::raise_open_files_limit()?;
+    let machine = Machine::now()?;
+    println!("{machine}\n");
+    let contenders = take_part(&plan.contenders)?;
+    if plan.syscalls
+        && let Err(error) = syscalls::check()
+    {
+        println!("Without system calls: {error}.\n");
+        plan.syscalls = false;
+    }
+    let subject = SUBJECTS.into_iter().find(|subject| contenders.iter().any(|contender| contender.name == *subject));
+    let idle_runs = if plan.idle { contenders.len() } else { 0 };
+    let mut progress = Progress::new(plan.runs(&contenders) + idle_runs);
+
+    table::print_legend(&plan, subject);
+    let mut rows: Vec<Row<'_>> = Vec::new();
+    for workload in &plan.workloads {
+        let row = Row::measure(workload, &contenders, &plan, &mut progress);
+        progress.clear();
+        if rows.last().is_none_or(|last| last.workload.contest != workload.contest) {
+            table::print_head(workload.contest, &plan, subject);
+        }
+        table::print_row(&row, &plan, subject);
+        rows.push(row);
+    }
+    let idle = if plan.idle { idle::measure(&contenders, &mut progress) } else { Vec::new() };
+    progress.clear();
+    table::print_idle(&idle);
+
+    let noise = rows.iter().map(Row::noise).fold(0.0, f64::max);
+    println!("\n{}", noise::verdict(noise));
+    if let Some(directory) = &plan.charts {
+        charts::write(directory, &rows)?;
+    }
+    if let Some(path) = &plan.json {
+        serde_json::to_writer_pretty(File::create(path)?, &Results { machine, plan: &plan, noise, rows, idle })?;
+    }
+    Ok(())
+}
+
+/// Leaves out those that cannot be measured, and says why.
+fn take_part(contenders: &[Contender]) -> Result<Vec<Contender>, &'static str> {
+    let works = |contender: &Contender| match contender.check() {
+        Ok(()) => true,
+        Err(error) => {
+            println!("Without {}: {error}.\n", contender.name);
+            false
+        }
+    };
+    let contenders: Vec<_> = contenders.iter().copied().filter(works).collect();
+    if contenders.is_empty() { Err("nobody takes part") } else { Ok(contenders) }
+}
+
+#[derive(Serialize)]
+struct Results<'a> {
+    machine: Machine,
+    plan: &'a Plan,
+    /// The largest share of the machine that other work took.
+    noise: f64,
+    rows: Vec<Row<'a>>,
+    idle: Vec<Idle>,
+}
+
+/// Whose ratio to the others is taken; the first that takes part.
+const SUBJECTS: [&str; 5] = ["frpc", "frpc-per-core", "frpc-ordered", "frpc-spawn", "frisbee"];

@@ -1,0 +1,69 @@
+//! How much of the machine went to others while we measured.
+
+use std::{fs, io, process};
+
+/// CPU time that the kernel has counted so far.
+pub(crate) struct Ticks {
+    /// All cores, idle or not.
+    all: u64,
+    /// What other processes used, and what the host took away.
+    others: u64,
+}
+
+impl Ticks {
+    pub(crate) fn now() -> io::Result<Self> {
+        let cores: [u64; 8] = numbers_after(1, &fs::read_to_string("/proc/stat")?)?;
+        let [.., steal] = cores;
+        let mut others = steal;
+        for entry in fs::read_dir("/proc")? {
+            let name = entry?.file_name();
+            let pid = name.to_str().and_then(|name| name.parse::<u32>().ok());
+            // A process may end while we look; its time moves to its parent's.
+            if let Some(pid) = pid.filter(|&pid| pid != process::id())
+                && let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat"))
+            {
+                others += time_of(&stat)?;
+            }
+        }
+        Ok(Self { all: cores.iter().sum(), others })
+    }
+
+    /// The share of the machine that others took since then.
+    pub(crate) fn others_since(&self, before: &Self) -> f64 {
+        self.others.saturating_sub(before.others) as f64 / (self.all - before.all).max(1) as f64
+    }
+}
+
+/// Whether such a run can be called a result.
+pub(crate) fn is_quiet(noise: f64) -> bool {
+    noise <= NOISE_MAX
+}
+
+pub(crate) fn verdict(noise: f64) -> String {
+    let percent = noise * 100.0;
+    if is_quiet(noise) {
+        format!("Other work took at most {percent:.0} % of the machine.")
+    } else {
+        format!("**Not a result**: other work took up to {percent:.0} % of the machine during a measurement.")
+    }
+}
+
+/// User and system time of a process and of its children that are gone; none for the kernel's threads, which work for us.
+fn time_of(stat: &str) -> io::Result<u64> {
+    // The command name stands in parentheses and may contain anything, so fields are counted from its end.
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    let [parent] = numbers_after(1, fields)?;
+    let times: [u64; 4] = numbers_after(11, fields)?;
+    Ok(if parent == KERNEL { 0 } else { times.iter().sum() })
+}
+
+fn numbers_after<const N: usize>(words: usize, text: &str) -> io::Result<[u64; N]> {
+    let numbers: Vec<_> = text.split_whitespace().skip(words).map_while(|word| word.parse().ok()).take(N).collect();
+    numbers.try_into().map_err(|_| io::Error::other("the kernel's counters are not in the known format"))
+}
+
+/// The shares of quiet runs stay below this.
+const NOISE_MAX: f64 = 0.05;
+
+/// The parent of the kernel's threads.
+const KERNEL: u64 = 2;

@@ -1,0 +1,114 @@
+use std::error::Error;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use benches::Contender;
+use load::Arguments;
+use serde::Serialize;
+
+use crate::workload::{WORKLOADS, Workload};
+
+/// What to measure, and for how long.
+#[derive(Serialize)]
+pub(crate) struct Plan {
+    pub(crate) rounds: usize,
+    pub(crate) warmup: Duration,
+    pub(crate) seconds: Duration,
+    #[serde(skip)]
+    pub(crate) contenders: Vec<Contender>,
+    #[serde(skip)]
+    pub(crate) workloads: Vec<Workload>,
+    /// Whether to measure idle connections too.
+    #[serde(skip)]
+    pub(crate) idle: bool,
+    /// Whether to count system calls, in runs of their own.
+    pub(crate) syscalls: bool,
+    #[serde(skip)]
+    pub(crate) json: Option<PathBuf>,
+    #[serde(skip)]
+    pub(crate) charts: Option<PathBuf>,
+}
+
+impl Plan {
+    pub(crate) fn parse(mut arguments: Arguments) -> Result<Self, Box<dyn Error>> {
+        let quick = arguments.contains("--quick");
+        let syscalls = arguments.contains("--syscalls");
+        let rounds = arguments.opt_value_from_str("--rounds")?;
+        let contenders = Choice::parse(&mut arguments, "--contenders")?;
+        let rows = Choice::parse(&mut arguments, "--row")?;
+        let json = arguments.opt_value_from_str("--json")?;
+        let charts = arguments.opt_value_from_str("--charts")?;
+        if let Some(unknown) = arguments.finish().first() {
+            return Err(format!("unexpected {unknown:?}").into());
+        }
+        contenders.check(Contender::ALL.iter().map(|contender| contender.name))?;
+        rows.check(WORKLOADS.iter().map(|workload| workload.name).chain([IDLE]))?;
+        let is_chosen = |workload: &Workload| {
+            let default: &[_] = if quick && !workload.quick { &[] } else { &[workload.name] };
+            rows.includes(workload.name, default)
+        };
+        let takes_part = |contender: &Contender| contenders.includes(contender.name, &Contender::DEFAULT);
+        let mut plan = Self {
+            rounds: rounds.unwrap_or(if quick { 1 } else { 3 }).max(1),
+            warmup: Duration::from_secs(1),
+            seconds: Duration::from_secs(3),
+            contenders: Contender::ALL.into_iter().filter(takes_part).collect(),
+            workloads: WORKLOADS.into_iter().filter(is_chosen).collect(),
+            idle: rows.includes(IDLE, &[IDLE]),
+            syscalls,
+            json,
+            charts,
+        };
+        if quick {
+            let per_run = QUICK / u32::try_from(plan.runs(&plan.contenders).max(1))?;
+            let per_run = per_run.saturating_sub(START_AND_STOP).clamp(QUICK_RUN_MIN, QUICK_RUN_MAX);
+            (plan.warmup, plan.seconds) = (per_run / 4, per_run * 3 / 4);
+        }
+        Ok(plan)
+    }
+
+    /// How often a client will run, if these take part.
+    pub(crate) fn runs(&self, contenders: &[Contender]) -> usize {
+        let entrants: usize = self.workloads.iter().map(|workload| workload.entrants(contenders).count()).sum();
+        entrants * (self.rounds + usize::from(self.syscalls))
+    }
+}
+
+/// The values of an option, separated by commas.
+struct Choice {
+    option: &'static str,
+    names: Option<Vec<String>>,
+}
+
+impl Choice {
+    fn parse(arguments: &mut Arguments, option: &'static str) -> Result<Self, load::ArgsError> {
+        let names: Option<String> = arguments.opt_value_from_str(option)?;
+        Ok(Self { option, names: names.map(|names| names.split(',').map(str::to_owned).collect()) })
+    }
+
+    /// Whether this one is chosen, by the option or by default.
+    fn includes(&self, name: &str, default: &[&str]) -> bool {
+        match &self.names {
+            Some(names) => names.iter().any(|chosen| chosen == name),
+            None => default.contains(&name),
+        }
+    }
+
+    fn check(&self, known: impl Iterator<Item = &'static str>) -> Result<(), String> {
+        let known: Vec<_> = known.collect();
+        match self.names.iter().flatten().find(|name| !known.contains(&name.as_str())) {
+            Some(name) => Err(format!("no {name:?} for {}: {}", self.option, known.join(", "))),
+            None => Ok(()),
+        }
+    }
+}
+
+const IDLE: &str = "idle";
+
+/// What all runs of a quick report take together, give or take slow starts.
+const QUICK: Duration = Duration::from_secs(125);
+const QUICK_RUN_MIN: Duration = Duration::from_millis(300);
+const QUICK_RUN_MAX: Duration = Duration::from_millis(1300);
+
+/// What a run takes besides.
+const START_AND_STOP: Duration = Duration::from_millis(250);

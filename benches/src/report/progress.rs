@@ -1,0 +1,56 @@
+use std::fmt::Display;
+use std::io::{self, IsTerminal};
+use std::time::{Duration, Instant};
+
+/// How far the report is, on one line of stderr.
+pub(crate) struct Progress {
+    started: Instant,
+    done: usize,
+    all: usize,
+    on_terminal: bool,
+}
+
+impl Progress {
+    pub(crate) fn new(all: usize) -> Self {
+        Self { started: Instant::now(), done: 0, all, on_terminal: io::stderr().is_terminal() }
+    }
+
+    /// Says what runs now.
+    pub(crate) fn start(&self, what: impl Display) {
+        let Self { done, all, .. } = self;
+        let left = self.left().map_or_else(String::new, |left| format!(", {left} left"));
+        let bar = "#".repeat(done * BAR_LEN / all);
+        let line = format!("[{bar:BAR_LEN$}] {done}/{all}{left}: {what}");
+        if self.on_terminal { eprint!("{CLEAR}{line}") } else { eprintln!("{line}") }
+    }
+
+    /// Counts a run that has ended, or will not take place.
+    pub(crate) fn finish(&mut self) {
+        self.done += 1;
+    }
+
+    /// Says what should not be overwritten.
+    pub(crate) fn note(&self, note: impl Display) {
+        self.clear();
+        eprintln!("{note}");
+    }
+
+    /// Makes room for other output.
+    pub(crate) fn clear(&self) {
+        if self.on_terminal {
+            eprint!("{CLEAR}");
+        }
+    }
+
+    /// What the rest takes if it goes on like this.
+    fn left(&self) -> Option<String> {
+        let average = self.started.elapsed().checked_div(u32::try_from(self.done).ok()?)?;
+        let left: Duration = average * u32::try_from(self.all - self.done).ok()?;
+        Some(format!("{}:{:02}", left.as_secs() / 60, left.as_secs() % 60))
+    }
+}
+
+const BAR_LEN: usize = 30;
+
+/// Goes to the start of the line and empties it.
+const CLEAR: &str = "\r\x1b[K";

@@ -1,0 +1,97 @@
+//! The results as tables in markdown.
+
+use benches::Contest;
+use load::Report;
+
+use crate::idle::{self, Idle};
+use crate::plan::Plan;
+use crate::row::{Rounds, Row};
+use crate::sample::Sample;
+use crate::workload::PER_CLIENT;
+
+pub(crate) fn print_legend(plan: &Plan, subject: Option<&str>) {
+    let Plan { rounds, warmup, seconds, .. } = plan;
+    println!(
+        "Median (least–most) of {rounds} interleaved rounds of {warmup:.0?} warm-up and {seconds:.0?}, both at least {PER_CLIENT:?} per client."
+    );
+    println!("CPU is seconds per million calls, switches are context switches per call, memory is the server's peak.");
+    if plan.syscalls {
+        println!(
+            "System calls are the server's per call, counted in another run under strace, which slows the server."
+        );
+    }
+    if let Some(subject) = subject {
+        println!("Ratios are {subject}'s figure to that of the row's contender, each taken within a round.");
+    }
+}
+
+pub(crate) fn print_head(contest: Contest, plan: &Plan, subject: Option<&str>) {
+    println!(
+        "\n{}\n",
+        match contest {
+            Contest::Stacks => "Each server under the client of its own:",
+            Contest::Servers => "Servers alone, all under the load client of frpc, Go's in order:",
+            Contest::Clients => "Clients alone, all before the server of frpc:",
+        }
+    );
+    let ratio = subject.map_or_else(|| "ratio".to_owned(), |subject| format!("{subject} to it"));
+    let syscalls = if plan.syscalls { " system calls |" } else { "" };
+    println!(
+        "| workload | contender | k calls/s | {ratio} | p50 µs | p99 µs | p99.9 µs | server CPU | {ratio} | client CPU \
+         | server switches | client switches |{syscalls} server MiB | bad calls |"
+    );
+    println!("|---|---|{}---|", "--:|".repeat(if plan.syscalls { 12 } else { 11 }));
+}
+
+pub(crate) fn print_row(row: &Row<'_>, plan: &Plan, subject: Option<&str>) {
+    let subject = subject.and_then(|subject| row.rounds_of(subject));
+    for rounds in &row.contenders {
+        let ratio = |metric: fn(&Sample) -> f64| {
+            let subject = subject.filter(|subject| subject.contender != rounds.contender);
+            subject.map_or_else(String::new, |subject| format!("{:.2}", subject.ratio_to(rounds, metric)))
+        };
+        let syscalls = rounds.syscalls.map_or_else(|| " – |".to_owned(), |syscalls| format!(" {syscalls:.2} |"));
+        println!(
+            "| {} | {} | {:.1} | {} | {:.0} | {:.0} | {:.0} | {:.2} | {} | {:.2} | {:.2} | {:.2} |{} {:.1} | {} |",
+            row.workload.name,
+            rounds.contender,
+            rounds.spread(|sample| sample.report.rps / 1e3),
+            ratio(|sample| sample.report.rps),
+            rounds.spread(|sample| sample.report.p50_us),
+            rounds.spread(|sample| sample.report.p99_us),
+            rounds.spread(|sample| sample.report.p999_us),
+            rounds.spread(Sample::server_cpu_per_million),
+            ratio(Sample::server_cpu_per_million),
+            rounds.spread(Sample::client_cpu_per_million),
+            rounds.spread(Sample::server_switches_per_call),
+            rounds.spread(Sample::client_switches_per_call),
+            if plan.syscalls { &syscalls } else { "" },
+            rounds.spread(Sample::server_mib),
+            bad_calls(rounds),
+        );
+    }
+}
+
+pub(crate) fn print_idle(idle: &[Idle]) {
+    if idle.is_empty() {
+        return;
+    }
+    println!("\n| {} idle connections | server bytes per connection |", idle::CLIENTS);
+    println!("|---|--:|");
+    for Idle { contender, bytes_per_connection, failure } in idle {
+        let bytes = bytes_per_connection.map(|bytes| bytes.to_string());
+        let failure = failure.as_ref().map(|failure| format!("failed: {failure}"));
+        println!("| {contender} | {} |", bytes.or(failure).unwrap_or_default());
+    }
+}
+
+fn bad_calls(rounds: &Rounds) -> String {
+    if let Some(failure) = &rounds.failure {
+        return format!("failed: {failure}");
+    }
+    let sum = |count: fn(&Report) -> u64| rounds.samples.iter().map(|sample| count(&sample.report)).sum::<u64>();
+    match (sum(|report| report.errors), sum(|report| report.stuck), sum(|report| report.starved)) {
+        (0, 0, 0) => "none".to_owned(),
+        (errors, stuck, starved) => format!("{errors} errors, {stuck} stuck, {starved} starved"),
+    }
+}

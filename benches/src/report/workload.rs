@@ -1,0 +1,96 @@
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use benches::{Contender, Contest};
+use load::{Args, Field};
+use serde::Serialize;
+
+use crate::plan::Plan;
+
+/// One load, the same for every contender.
+#[derive(Clone, Copy, Serialize)]
+pub(crate) struct Workload {
+    pub(crate) name: &'static str,
+    /// Whether a quick report has it.
+    #[serde(skip)]
+    pub(crate) quick: bool,
+    pub(crate) contest: Contest,
+    pub(crate) size: usize,
+    pub(crate) field: Field,
+    pub(crate) streaming: bool,
+    pub(crate) clients: usize,
+    pub(crate) concurrent: u16,
+    /// How long each handler sleeps.
+    pub(crate) sleep_us: u64,
+}
+
+impl Workload {
+    /// How each of these takes part, if it can.
+    pub(crate) fn entrants(&self, contenders: &[Contender]) -> impl Iterator<Item = Contender> {
+        let able = contenders.iter().filter(|contender| contender.streams || !self.streaming);
+        able.filter_map(|contender| contender.entrant(self.contest))
+    }
+
+    /// What the client is told.
+    pub(crate) fn args(&self, addr: SocketAddr, plan: &Plan) -> Args {
+        let &Self { size, field, streaming, clients, concurrent, .. } = self;
+        let settle = PER_CLIENT * u32::try_from(clients).expect("workloads have thousands of clients at most");
+        let (seconds, warmup) = (plan.seconds.max(settle), plan.warmup.max(settle));
+        Args { addr, size, field, streaming, clients, concurrent, seconds, warmup }
+    }
+
+    /// The name without the number of clients.
+    pub(crate) fn family(&self) -> String {
+        self.name.replace(&format!("-C{}-", self.clients), "-")
+    }
+}
+
+pub(crate) const WORKLOADS: [Workload; 32] = [
+    Workload { name: "32B-C1-K1", clients: 1, ..SMALL },
+    Workload { name: "32B-C8-K1", quick: false, clients: 8, ..SMALL },
+    Workload { name: "32B-C32-K1", clients: 32, ..SMALL },
+    Workload { name: "32B-C256-K1", clients: 256, ..SMALL },
+    Workload { name: "32B-C1024-K1", quick: false, clients: 1024, ..SMALL },
+    Workload { name: "32B-C8192-K1", clients: 8192, ..SMALL },
+    Workload { name: "512B-C1-K1", quick: false, clients: 1, size: 512, ..SMALL },
+    Workload { name: "512B-C32-K1", clients: 32, size: 512, ..SMALL },
+    Workload { name: "512B-C256-K1", quick: false, clients: 256, size: 512, ..SMALL },
+    Workload { name: "512B-C8192-K1", quick: false, clients: 8192, size: 512, ..SMALL },
+    Workload { name: "128KiB-string-C1-K1", quick: false, clients: 1, size: 128 << 10, ..SMALL },
+    Workload { name: "128KiB-string-C32-K1", clients: 32, size: 128 << 10, ..SMALL },
+    Workload { name: "128KiB-string-C256-K1", quick: false, clients: 256, size: 128 << 10, ..SMALL },
+    Workload { name: "128KiB-bytes-C32-K1", clients: 32, size: 128 << 10, field: Field::Bytes, ..SMALL },
+    Workload { name: "1MiB-string-C1-K1", quick: false, clients: 1, size: 1 << 20, ..SMALL },
+    Workload { name: "1MiB-string-C32-K1", clients: 32, size: 1 << 20, ..SMALL },
+    Workload { name: "1MiB-string-C256-K1", quick: false, clients: 256, size: 1 << 20, ..SMALL },
+    Workload { name: "1MiB-bytes-C32-K1", clients: 32, size: 1 << 20, field: Field::Bytes, ..SMALL },
+    Workload { name: "32B-C1-K10", clients: 1, concurrent: 10, ..SMALL },
+    Workload { name: "32B-C32-K10", clients: 32, concurrent: 10, ..SMALL },
+    Workload { name: "32B-C256-K10", clients: 256, concurrent: 10, ..SMALL },
+    Workload { name: "32B-C1024-K10", clients: 1024, concurrent: 10, ..SMALL },
+    Workload { name: "50us-C1-K10", quick: false, clients: 1, concurrent: 10, sleep_us: 50, ..SMALL },
+    Workload { name: "50us-C32-K10", clients: 32, concurrent: 10, sleep_us: 50, ..SMALL },
+    Workload { name: "50us-C256-K10", clients: 256, concurrent: 10, sleep_us: 50, ..SMALL },
+    Workload { name: "stream-32B-C1-K1", clients: 1, streaming: true, ..SMALL },
+    Workload { name: "servers-32B-C32-K1", contest: Contest::Servers, clients: 32, ..SMALL },
+    Workload { name: "servers-32B-C32-K10", contest: Contest::Servers, clients: 32, concurrent: 10, ..SMALL },
+    Workload { name: "servers-32B-C256-K10", contest: Contest::Servers, clients: 256, concurrent: 10, ..SMALL },
+    Workload { name: "servers-128KiB-C32-K1", contest: Contest::Servers, clients: 32, size: 128 << 10, ..SMALL },
+    Workload { name: "clients-32B-C32-K1", contest: Contest::Clients, clients: 32, ..SMALL },
+    Workload { name: "clients-32B-C32-K10", contest: Contest::Clients, clients: 32, concurrent: 10, ..SMALL },
+];
+
+/// Each of thousands of clients needs some time to have its turn.
+pub(crate) const PER_CLIENT: Duration = Duration::from_micros(250);
+
+const SMALL: Workload = Workload {
+    name: "",
+    quick: true,
+    contest: Contest::Stacks,
+    size: 32,
+    field: Field::String,
+    streaming: false,
+    clients: 1,
+    concurrent: 1,
+    sleep_us: 0,
+};
