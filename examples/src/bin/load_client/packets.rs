@@ -1,6 +1,4 @@
-//! Keeps requests in flight on many connections, verifies every reply, and prints one line of JSON.
-//!
-//! `load_client ADDR --size N --clients C --concurrent K --seconds S --warmup W [--layer frisbee]`
+//! The layer without RPC: each reply is answered by the next request.
 
 use std::{
     error::Error,
@@ -10,26 +8,12 @@ use std::{
 
 use bytes::Bytes;
 use frisbee::{Client, Config, Connection, Operation, Outcome, Packet, Router};
-use load::{Args, Arguments, Contents, Recorder, Report, Window, process};
+use load::{Args, Contents, Recorder, Report, Window, process};
 use tokio::{sync::Notify, time::timeout_at};
 
 const ECHO: Operation = Operation::new(20).unwrap();
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    process::raise_open_files_limit()?;
-    let mut arguments = Arguments::from_env();
-    let layer: Option<String> = arguments.opt_value_from_str("--layer")?;
-    if layer.is_some_and(|layer| layer != "frisbee") {
-        return Err("the layer is frisbee".into());
-    }
-    let args = Args::parse(arguments)?;
-    let report = run(&args).await?;
-    println!("{}", serde_json::to_string(&report)?);
-    Ok(())
-}
-
-async fn run(args: &Args) -> Result<Report, Box<dyn Error>> {
+pub(crate) async fn run(args: &Args) -> Result<Report, Box<dyn Error>> {
     let connecting = Instant::now();
     let config = Config { outbox_len_max: usize::MAX, ..Config::default() };
     let contents = Contents::new(args.size);

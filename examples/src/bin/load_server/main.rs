@@ -1,0 +1,76 @@
+//! Answers every packet or call with what it brought, for `load_client` to measure.
+//!
+//! `load_server ADDR [--layer frisbee|frpc] [--engine tokio|per-core] [--mode inline|ordered|spawn|limit:N]
+//! [--sleep-us N]`
+
+mod packets;
+mod rpc;
+
+use std::{error::Error, future, time::Duration};
+
+use frisbee::{Address, Dispatch, Engine};
+use load::{Arguments, process};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    process::raise_open_files_limit()?;
+    let mut arguments = Arguments::from_env();
+    let layer: String = arguments.opt_value_from_str("--layer")?.unwrap_or_else(|| "frisbee".to_owned());
+    let options = Options {
+        engine: arguments.opt_value_from_fn("--engine", parse_engine)?.unwrap_or_default(),
+        dispatch: arguments.opt_value_from_fn("--mode", parse_mode)?.unwrap_or_default(),
+        sleep: Duration::from_micros(arguments.opt_value_from_str("--sleep-us")?.unwrap_or(0)),
+        address: arguments.free_from_str()?,
+    };
+    if let Some(unknown) = arguments.finish().first() {
+        return Err(format!("unexpected {unknown:?}").into());
+    }
+    match layer.as_str() {
+        "frisbee" => serve(packets::bind(options).await?.local_addr()).await,
+        "frpc" => serve(rpc::bind(options).await?.local_addr()).await,
+        _ => Err(format!("no layer {layer:?}: frisbee or frpc").into()),
+    }
+}
+
+/// How to serve, whatever it is.
+struct Options {
+    engine: Engine,
+    dispatch: Dispatch,
+    /// How long each handler takes; zero does not sleep at all.
+    sleep: Duration,
+    address: String,
+}
+
+/// What a handler does before it answers.
+async fn work(duration: Duration) {
+    if !duration.is_zero() {
+        tokio::time::sleep(duration).await;
+    }
+}
+
+/// Lets a server that is bound serve until the program is killed.
+async fn serve(address: &Address) -> Result<(), Box<dyn Error>> {
+    println!("listening on {}", address.to_string().trim_start_matches("tcp://"));
+    future::pending().await
+}
+
+fn parse_engine(text: &str) -> Result<Engine, String> {
+    match text {
+        "tokio" => Ok(Engine::Tokio),
+        "per-core" => Ok(Engine::PerCore),
+        _ => Err(format!("no engine {text:?}: tokio or per-core")),
+    }
+}
+
+fn parse_mode(text: &str) -> Result<Dispatch, String> {
+    match text {
+        "inline" => Ok(Dispatch::InPlace),
+        "ordered" => Ok(Dispatch::Ordered),
+        "spawn" => Ok(Dispatch::Spawned),
+        _ => text
+            .strip_prefix("limit:")
+            .and_then(|limit| limit.parse().ok())
+            .map(Dispatch::Limited)
+            .ok_or_else(|| format!("no mode {text:?}: inline, ordered, spawn or limit:N")),
+    }
+}

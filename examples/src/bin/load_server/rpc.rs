@@ -1,0 +1,57 @@
+//! The services of `proto/benchmark.proto`.
+
+use std::{iter, time::Duration};
+
+use examples::benchmark::{
+    BytesRequest, BytesResponse, RepeatRequest, Request, Response,
+    benchmark_service_server::{BenchmarkService, BenchmarkServiceServer},
+    bytes_service_server::{BytesService, BytesServiceServer},
+    stream_service_server::{StreamService, StreamServiceServer},
+};
+use frpc::{ServeError, Server, Status, Streaming};
+use futures_util::stream;
+
+use crate::{Options, work};
+
+pub(crate) async fn bind(options: Options) -> Result<Server, ServeError> {
+    let Options { engine, dispatch, sleep, address } = options;
+    let service = Service { sleep };
+    Server::builder()
+        .add_service(StreamServiceServer::new(service))
+        .add_service(BytesServiceServer::new(service))
+        .add_service(BenchmarkServiceServer::new(service))
+        .engine(engine)
+        .dispatch(dispatch)
+        .bind(address)
+        .await
+}
+
+#[derive(Clone, Copy)]
+struct Service {
+    sleep: Duration,
+}
+
+impl BenchmarkService for Service {
+    async fn benchmark(&self, request: frpc::Request<Request>) -> Result<frpc::Response<Response>, Status> {
+        work(self.sleep).await;
+        Ok(Response { message: request.into_inner().message }.into())
+    }
+}
+
+impl BytesService for Service {
+    async fn benchmark(&self, request: frpc::Request<BytesRequest>) -> Result<frpc::Response<BytesResponse>, Status> {
+        work(self.sleep).await;
+        Ok(BytesResponse { message: request.into_inner().message }.into())
+    }
+}
+
+impl StreamService for Service {
+    async fn repeat(
+        &self,
+        request: frpc::Request<RepeatRequest>,
+    ) -> Result<frpc::Response<Streaming<Response>>, Status> {
+        let RepeatRequest { message, count } = request.into_inner();
+        let responses = iter::repeat_n(Response { message }, count as usize).map(Ok);
+        Ok(Streaming::new(stream::iter(responses)).into())
+    }
+}
