@@ -335,13 +335,16 @@ impl Core {
         Ok(Sent(self.proto.progress().0))
     }
 
+    /// Whether anybody may wait for what happened to a stream.
+    pub(crate) fn has_waiting(&self, key: StreamKey) -> bool {
+        !self.readers.is_empty() || self.proto.stream_ended(key).is_some()
+    }
+
     /// Those who wait for what happened to a stream.
     pub(crate) fn take_waiting(&mut self, key: StreamKey) -> impl Iterator<Item = Waker> + use<> {
-        let watchers = match self.proto.stream_ended(key) {
-            Some(_) => self.watchers.remove(&key),
-            None => None,
-        };
-        self.readers.remove(&key).into_iter().chain(watchers.into_iter().flatten())
+        let reader = self.readers.remove(&key);
+        let watchers = self.proto.stream_ended(key).and_then(|_| self.watchers.remove(&key));
+        reader.into_iter().chain(watchers.into_iter().flatten())
     }
 
     pub(crate) fn forget_stream(&mut self, key: StreamKey) {

@@ -1,6 +1,7 @@
 //! Ordered packets beside the others, in both directions, under an id of their own.
 
 use std::{
+    collections::VecDeque,
     fmt,
     future::poll_fn,
     sync::{
@@ -126,6 +127,24 @@ impl StreamSender {
         let held = &self.held;
         let push = |core: &mut Core| core.proto.send_on(held.key, content.take().expect("data is pushed once"));
         held.connection.when_not_full(push).await
+    }
+
+    /// Sends several data, which takes less than sending one after the other. What is left in `contents` after an error
+    /// was not sent, nor was the one before it.
+    pub async fn send_many(&self, contents: &mut VecDeque<Bytes>) -> Result<(), SendError> {
+        let Held { connection, key, .. } = &*self.held;
+        while !contents.is_empty() {
+            let push = |core: &mut Core| {
+                while !core.proto.is_full()
+                    && let Some(content) = contents.pop_front()
+                {
+                    core.proto.send_on(*key, content)?;
+                }
+                Ok(())
+            };
+            connection.when_not_full(push).await?;
+        }
+        Ok(())
     }
 
     /// Sends data unless the connection's outbox is full.

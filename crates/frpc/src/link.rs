@@ -83,7 +83,8 @@ impl Link {
         let (sender, reader) = self.open(method, opening).await?;
         opening.bound(async { sender.send(content).await.map_err(|error| self.unsent(error)) }).await?;
         let requests = Requests { own_end: AtomicBool::new(true), failure: OnceLock::new() };
-        Ok(self.answers(incoming(reader, whole), sender, Arc::new(requests), None))
+        let (incoming, requests) = (incoming(reader, whole), Arc::new(requests));
+        Ok(Streaming::new(Answers { incoming, sender, requests, pump: None }))
     }
 
     /// A call with a stream each way.
@@ -110,7 +111,8 @@ impl Link {
                 }
             }
         });
-        Ok(self.answers(incoming(reader, whole), sender, requests, Some(pump.abort_handle())))
+        let (incoming, pump) = (incoming(reader, whole), Some(pump.abort_handle()));
+        Ok(Streaming::new(Answers { incoming, sender, requests, pump }))
     }
 
     /// A call that sends a stream. Without a deadline for the whole call, the answer has its time from the end of the
@@ -135,24 +137,13 @@ impl Link {
                 (deadline.bound(async { Ok(incoming.next().await) }).await?, true)
             }
         };
-        let answer = answer.unwrap_or_else(|| Err(Status::internal("the call ended without an answer")));
-        let answer = answer.map_err(|status| cut_off(status, &self.connection))?;
+        let answer = answer.unwrap_or_else(|| Err(Status::internal("the call ended without an answer")))?;
         // The end follows the answer directly. What else could happen to the stream now changes nothing.
         let _ = Deadline::after(opening.limit).bound(async { Ok(incoming.next().await) }).await;
         if !own_end {
             let _ = sender.try_send(END);
         }
         Ok(answer)
-    }
-
-    fn answers(
-        &self,
-        incoming: Incoming,
-        sender: StreamSender,
-        requests: Arc<Requests>,
-        pump: Option<AbortHandle>,
-    ) -> Streaming<Bytes> {
-        Streaming::new(Answers { connection: self.connection.clone(), incoming, sender, requests, pump })
     }
 
     fn operation(&self, method: &Method) -> Result<Operation, Status> {
@@ -195,21 +186,8 @@ impl Link {
         match error {
             SendError::ContentTooLarge { len, limit } => CallError::MessageTooLarge { len, limit }.into(),
             SendError::StreamEnded(end) if end != StreamEnd::ConnectionClosed => wire::cut(end, &self.connection),
-            _ => lost(why_closed(&self.connection), false),
+            _ => lost(wire::why_closed(&self.connection), false),
         }
-    }
-}
-
-fn why_closed(connection: &Connection) -> CloseReason {
-    connection.closing_reason().unwrap_or(CloseReason::Local)
-}
-
-/// What a stream that ended early says about the call. Its request may have been executed.
-fn cut_off(status: Status, connection: &Connection) -> Status {
-    let end = std::error::Error::source(&status).and_then(|source| source.downcast_ref());
-    match end {
-        Some(StreamEnd::ConnectionClosed) => lost(why_closed(connection), true),
-        _ => status,
     }
 }
 
@@ -227,7 +205,6 @@ fn incoming(reader: StreamReader, whole: Option<Deadline>) -> Incoming {
 
 /// The stream that answers a call. Dropping it before its end cuts the call off.
 struct Answers {
-    connection: Connection,
     incoming: Incoming,
     sender: StreamSender,
     requests: Arc<Requests>,
@@ -261,7 +238,7 @@ impl futures_core::Stream for Answers {
                 self.requests.own_end.store(true, Ordering::Relaxed);
                 self.sender.close();
                 let failure = self.requests.failure.get().cloned();
-                Poll::Ready(Some(Err(failure.unwrap_or_else(|| cut_off(status, &self.connection)))))
+                Poll::Ready(Some(Err(failure.unwrap_or(status))))
             }
             polled => polled,
         }

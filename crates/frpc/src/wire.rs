@@ -23,7 +23,7 @@ use std::{
 use bytes::Bytes;
 use frisbee::{CloseReason, Connection, SendError, StreamEnd, StreamReader, StreamSender};
 use futures_core::Stream;
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use tokio::{
     runtime::Handle,
     task::AbortHandle,
@@ -141,11 +141,40 @@ pub(crate) enum Halted {
 
 /// Sends contents up to their end, and the end marker.
 pub(crate) async fn send_all(contents: &mut Streaming<Bytes>, sender: &StreamSender) -> Result<(), Halted> {
-    while let Some(content) = contents.next().await {
-        sender.send(content?).await?;
+    let mut batch = VecDeque::new();
+    loop {
+        let end = gather(contents, &mut batch).await;
+        sender.send_many(&mut batch).await?;
+        if let Some(end) = end {
+            end?;
+            return Ok(sender.send(END).await?);
+        }
     }
-    Ok(sender.send(END).await?)
 }
+
+/// Waits for a content, and takes what else is ready. How the contents end, if they do.
+async fn gather(contents: &mut Streaming<Bytes>, batch: &mut VecDeque<Bytes>) -> Option<Result<(), Status>> {
+    let mut next = contents.next().await;
+    let mut len = 0;
+    loop {
+        match next {
+            Some(Ok(content)) => {
+                len += content.len();
+                batch.push_back(content);
+            }
+            Some(Err(status)) => return Some(Err(status)),
+            None => return Some(Ok(())),
+        }
+        if batch.len() >= BATCH_MAX || len >= BATCH_LEN_MAX {
+            return None;
+        }
+        next = contents.next().now_or_never()?;
+    }
+}
+
+/// How much of a stream is sent at once, if it is there at once.
+const BATCH_MAX: usize = 64;
+const BATCH_LEN_MAX: usize = 16 * 1024;
 
 impl From<Status> for Halted {
     fn from(status: Status) -> Self {
@@ -213,9 +242,14 @@ pub(crate) fn cut(end: StreamEnd, connection: &Connection) -> Status {
         StreamEnd::Closed | StreamEnd::ClosedByPeer => Status::cancelled(end.to_string()),
         StreamEnd::Overflow => Status::resource_exhausted(end.to_string()),
         StreamEnd::ConnectionClosed => {
-            let reason = connection.closing_reason().unwrap_or(CloseReason::Local);
+            let reason = why_closed(connection);
             return CallError::ConnectionLost { reason, may_have_executed: true }.into();
         }
     };
     status.with_source(Arc::new(end) as Arc<_>)
+}
+
+/// Why a connection takes nothing more.
+pub(crate) fn why_closed(connection: &Connection) -> CloseReason {
+    connection.closing_reason().unwrap_or(CloseReason::Local)
 }

@@ -8,6 +8,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    hash::{BuildHasherDefault, Hasher},
     time::{Duration, Instant},
 };
 
@@ -50,7 +51,7 @@ pub enum OpenError {
 #[derive(Debug)]
 pub(super) struct Streams {
     entries: Slab<Entry>,
-    open: HashMap<u16, usize>,
+    open: HashMap<u16, usize, BuildHasherDefault<IdHasher>>,
     next_id: u16,
     streams_max: usize,
     queue_len_max: usize,
@@ -84,7 +85,7 @@ pub(super) enum Received {
 
 impl Streams {
     pub(super) fn new(first_id: u16, streams_max: usize, queue_len_max: usize, stall_max: Duration) -> Self {
-        let (entries, open) = (Slab::new(), HashMap::new());
+        let (entries, open) = (Slab::new(), HashMap::default());
         Self { entries, open, next_id: first_id, streams_max, queue_len_max, stall_max, stalling: 0 }
     }
 
@@ -271,6 +272,24 @@ impl Streams {
         if self.entries[key.0].stalls_since.take().is_some() {
             self.stalling -= 1;
         }
+    }
+}
+
+/// Spreads ids over a table. There are few enough of them that nobody can choose many that collide.
+#[derive(Debug, Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u16((*byte).into()));
+    }
+
+    fn write_u16(&mut self, id: u16) {
+        self.0 = (self.0 ^ u64::from(id)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 

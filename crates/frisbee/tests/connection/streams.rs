@@ -1,13 +1,15 @@
 //! Streams beside the packets: who opens, who may, how they end, and that one never holds up the rest.
 
-use std::{future::poll_fn, task::Poll};
+use std::{collections::VecDeque, future::poll_fn, task::Poll};
+
+use bytes::Bytes;
 
 use frisbee::{Client, Config, Connection, Dispatch, OpenError, SendError, Server, Stream, StreamEnd};
 use tokio::time::timeout;
 
 use crate::support::{
     Peer, SECOND, Script, client, connected, frame, only_connection, packet_bytes, ping, quiet, server, settled,
-    stream_bytes, virtually,
+    stream_bytes, virtually, zeros,
 };
 
 /// Accepts up to `backlog` streams by handle.
@@ -203,6 +205,24 @@ fn an_unread_stream_overflows_while_everything_else_goes_on() {
         assert_eq!(unread.read().await.unwrap(), "too much");
         assert_eq!(unread.read().await, Err(StreamEnd::Overflow));
         assert_eq!(connection.metrics().counters.streams_refused, 1);
+    });
+}
+
+#[test]
+fn several_data_are_sent_together_up_to_one_that_cannot_be() {
+    virtually(async {
+        let config = Config { content_len_max: 10, outbox_len_max: 1, ..quiet() };
+        let (connection, mut peer) = Peer::of_client(&client(()).config(config)).await;
+        let (sender, _reader) = connection.open_stream().unwrap().split();
+        let mut contents = VecDeque::from([Bytes::from("a"), Bytes::from("b")]);
+        sender.send_many(&mut contents).await.unwrap();
+        assert!(contents.is_empty());
+        assert_eq!(peer.hear_times(2).await, ["stream 1: a", "stream 1: b"]);
+        contents.extend([Bytes::from("c"), zeros(11), Bytes::from("d")]);
+        let refused = SendError::ContentTooLarge { len: 11, limit: 10 };
+        assert_eq!(sender.send_many(&mut contents).await, Err(refused));
+        assert_eq!(contents, [Bytes::from("d")]);
+        assert_eq!(peer.hear().await, "stream 1: c");
     });
 }
 

@@ -536,7 +536,10 @@ impl Core {
     }
 
     fn wake_readers(&mut self, key: StreamKey) {
-        self.take_waiting(key).for_each(Waker::wake);
+        // Usually nobody waits: whoever reads is behind.
+        if self.has_waiting(key) {
+            self.take_waiting(key).for_each(Waker::wake);
+        }
     }
 }
 
