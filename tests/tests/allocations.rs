@@ -1,0 +1,150 @@
+//! What a plain unary call allocates on each side, over TCP, the strings of its messages included.
+#![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+    net::{Ipv4Addr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
+};
+
+use frpc::{Request, Response, Server, Status};
+use futures_util::future::join_all;
+use tokio::{
+    runtime::{self, Runtime},
+    sync::oneshot,
+};
+
+use schema::{
+    Text,
+    echo_client::EchoClient,
+    echo_server::{Echo, EchoServer},
+};
+
+mod schema {
+    #![allow(missing_docs, unreachable_pub, reason = "it is generated for any use")]
+    frpc::include_proto!("echo");
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+#[test]
+fn a_call_alone_allocates_little() {
+    check(1);
+}
+
+#[test]
+fn a_call_among_ten_allocates_little() {
+    check(10);
+}
+
+/// Makes calls with so many under way at once, on a connection that has seen some.
+fn check(callers: usize) {
+    let server = Counted::start();
+    let runtime = current_thread();
+    let client = runtime.block_on(EchoClient::connect(server.addr)).unwrap();
+    run(&runtime, &client, callers);
+
+    let (on_client, on_server) = (COUNT.get(), server.count());
+    run(&runtime, &client, callers);
+    let (on_client, on_server) = (COUNT.get() - on_client, server.count() - on_server);
+    assert!(on_client <= ON_CLIENT_MAX * CALLS + SPARE, "{on_client} allocations of the client for {CALLS} calls");
+    assert!(on_server <= ON_SERVER_MAX * CALLS + SPARE, "{on_server} allocations of the server for {CALLS} calls");
+}
+
+fn run(runtime: &Runtime, client: &EchoClient, callers: usize) {
+    let callers = (0..callers).map(|_| {
+        let client = client.clone();
+        runtime.spawn(async move {
+            for _ in 0..CALLS / callers {
+                let request = Text { text: TEXT.to_owned() };
+                let answer = client.echo(request).await.unwrap();
+                assert_eq!(answer.get_ref().text, TEXT);
+            }
+        })
+    });
+    runtime.block_on(join_all(callers)).into_iter().for_each(Result::unwrap);
+}
+
+/// A server on a thread of its own, which ends with it.
+struct Counted {
+    addr: SocketAddr,
+    count: Arc<AtomicUsize>,
+    _end: oneshot::Sender<()>,
+}
+
+impl Counted {
+    fn start() -> Self {
+        let (addr_sender, addr) = mpsc::channel();
+        let (end, ended) = oneshot::channel::<()>();
+        let count = Arc::new(AtomicUsize::new(0));
+        let service = Service { count: count.clone() };
+        thread::spawn(move || {
+            current_thread().block_on(async {
+                let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+                let server = Server::builder().add_service(EchoServer::new(service)).bind(any_port).await.unwrap();
+                addr_sender.send(server.local_addr().socket_addr().unwrap()).unwrap();
+                let _ = ended.await;
+            });
+        });
+        Self { addr: addr.recv().unwrap(), count, _end: end }
+    }
+
+    /// What the thread of the server had allocated when its last call arrived.
+    fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+}
+
+struct Service {
+    count: Arc<AtomicUsize>,
+}
+
+impl Echo for Service {
+    async fn echo(&self, request: Request<Text>) -> Result<Response<Text>, Status> {
+        self.count.store(COUNT.get(), Ordering::Relaxed);
+        Ok(request.into_inner().into())
+    }
+}
+
+fn current_thread() -> Runtime {
+    runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+thread_local! {
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts the allocations of each thread. Growing counts as one more.
+struct Counting;
+
+// SAFETY: all memory comes from `System` and goes back there with the layout it came with; counting allocates nothing,
+// because the cell is a constant without a destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.set(COUNT.get() + 1);
+        // SAFETY: the caller's promises are those that `System` asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: `ptr` came from `System` with this layout.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+const TEXT: &str = "thirty-two bytes of a plain text";
+const CALLS: usize = 10_000;
+/// The text of the request, its content, the text of the answer.
+const ON_CLIENT_MAX: usize = 3;
+/// The text of the request, which goes on into the answer, and the content of that.
+const ON_SERVER_MAX: usize = 2;
+/// For what is not done in every call: new read buffers, tasks of the callers.
+const SPARE: usize = CALLS / 100;
