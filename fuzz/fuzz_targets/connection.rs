@@ -11,7 +11,7 @@ use arbitrary::Arbitrary;
 use bytes::{Buf, Bytes, BytesMut};
 use frisbee::{
     CloseReason, Config, Operation, Packet, ProtocolError, SendError,
-    proto::{Connection, Decoder, Event, HeaderFormat, Kind, Role, StreamKey, Transmit},
+    proto::{Connection, Decoder, Event, HeaderFormat, Kind, Role, StreamEnd, StreamKey, Transmit},
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -105,6 +105,8 @@ fuzz_target!(|input: Input| {
         side.check();
         peer.check();
     }
+    client.catch_up();
+    server.catch_up();
     loop {
         client.write(usize::MAX);
         server.write(usize::MAX);
@@ -112,7 +114,9 @@ fuzz_target!(|input: Input| {
             break;
         }
         client.deliver(&mut server, usize::MAX);
+        client.catch_up();
         server.deliver(&mut client, usize::MAX);
+        server.catch_up();
     }
     client.check_end(&server);
     server.check_end(&client);
@@ -219,12 +223,33 @@ impl Side {
             Act::Write { len } => self.write(len.into()),
             Act::Advance { .. } => {
                 for side in [self, peer] {
-                    side.connection.handle_timeout(side.now);
+                    side.tick();
                     // A PING that became due together with the end of a silence comes at the next call.
-                    side.connection.handle_timeout(side.now);
+                    side.tick();
                     assert!(side.connection.poll_timeout().is_none_or(|due| side.now < due), "a deadline moves on");
                 }
             }
+        }
+    }
+
+    fn tick(&mut self) {
+        let before = self.connection.counters().streams_refused;
+        self.connection.handle_timeout(self.now);
+        for _ in before..self.connection.counters().streams_refused {
+            self.promise(Promise::Refusal);
+        }
+        while let Some(key) = self.connection.poll_overflowed() {
+            assert_eq!(self.connection.stream_ended(key), Some(StreamEnd::Overflow));
+        }
+    }
+
+    /// Reads whatever there is, so that no stream holds up the rest, and goes on hearing.
+    fn catch_up(&mut self) {
+        while self.connection.is_stalled() {
+            for stream in 0..=u8::MAX {
+                self.read(stream);
+            }
+            self.hear(&[]);
         }
     }
 
@@ -340,8 +365,11 @@ impl Side {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Packet(packet) => {
-                assert!(!self.drained, "no handler starts while draining");
-                self.received.push(packet);
+                if self.connection.is_draining() {
+                    self.connection.handle_dropped();
+                } else {
+                    self.received.push(packet);
+                }
             }
             Event::StreamOpened(key) => {
                 assert!(!self.drained, "no stream opens while draining");
