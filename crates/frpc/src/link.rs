@@ -306,9 +306,7 @@ impl<S: ServiceSet, R: Router> Router for Calling<S, R> {
     }
 
     fn opened(&self, connection: &Connection) {
-        self.services.opened(connection);
-        let side = Side::of(connection).expect("the services attach it");
-        side.calls.set(self.calls.clone()).expect("a connection is opened once");
+        self.services.open(connection, self.calls.clone().into());
     }
 
     fn closed(&self, connection: &Connection, reason: &CloseReason) {

@@ -78,6 +78,12 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         S::find(operation).is_some()
     }
 
+    /// Attaches what frpc keeps with a connection, before the router behind the services hears of it and may make calls.
+    pub(crate) fn open(&self, connection: &Connection, calls: OnceLock<Arc<Calls>>) {
+        connection.set_state(Side { serves: Self::serves, calls });
+        self.rest.opened(connection);
+    }
+
     /// Offers a packet that is neither a request nor an answer to the router behind the services.
     pub(crate) fn take_no_answer(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
         self.rest.take(packet, connection)
@@ -203,8 +209,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
     }
 
     fn opened(&self, connection: &Connection) {
-        connection.set_state(Side { serves: Self::serves, calls: OnceLock::new() });
-        self.rest.opened(connection);
+        self.open(connection, OnceLock::new());
     }
 
     fn closed(&self, connection: &Connection, reason: &CloseReason) {

@@ -6,8 +6,11 @@ use std::{
     time::Duration,
 };
 
-use frpc::{Address, CallError, Channel, ChannelBuilder, Code, Config, ConnectError, Server, Streaming};
-use tokio::time::Instant;
+use frpc::{
+    Address, CallError, Channel, ChannelBuilder, Code, Config, ConnectError, Connection, Outcome, Packet, Router,
+    Server, Status, Streaming,
+};
+use tokio::{io::duplex, sync::mpsc, time::Instant};
 
 use crate::support::{
     Clerk, MILLI, Peer, SAY, SECOND, ask, asking, assert_elapsed, connected, desk, each_kind, may_have_executed, next,
@@ -267,4 +270,45 @@ fn a_channel_over_a_stream_of_the_users_own_stays_lost() {
             assert!(!may_have_executed(&result.unwrap_err()));
         }
     });
+}
+
+/// Calls the server as soon as there is a connection, and panics then if told to.
+struct Eager {
+    panics: bool,
+    answers: mpsc::UnboundedSender<Result<String, Status>>,
+}
+
+impl Router for Eager {
+    async fn route(&self, _: Packet, _: &Connection) -> Outcome {
+        Outcome::Nothing
+    }
+
+    fn opened(&self, connection: &Connection) {
+        let desk = DeskClient::new(Channel::over(connection).unwrap());
+        let answers = self.answers.clone();
+        tokio::spawn(async move { answers.send(ask(&desk, "hi").await) });
+        assert!(!self.panics, "on purpose");
+    }
+}
+
+#[test]
+fn calls_may_begin_as_soon_as_a_connection_opens_and_end_if_that_panics() {
+    for panics in [false, true] {
+        virtually(async move {
+            let (answers, mut answered) = mpsc::unbounded_channel();
+            let server = serving(&Clerk::default());
+            let (ours, theirs) = duplex(1000);
+            server.attach(theirs);
+            let desk = DeskClient::new(quietly().router(Eager { panics, answers }).attach(ours).await.unwrap());
+            let start = Instant::now();
+            let results = [ask(&desk, "hi").await, answered.recv().await.unwrap()];
+            for result in results {
+                match panics {
+                    false => assert_eq!(result.unwrap(), "hi"),
+                    true => assert_eq!(result.unwrap_err().code(), Code::Unavailable),
+                }
+            }
+            assert!(start.elapsed() < 5 * SECOND, "nobody waits for a timeout");
+        });
+    }
 }

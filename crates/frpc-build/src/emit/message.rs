@@ -123,7 +123,13 @@ impl Codec<'_> {
     }
 
     fn write_value(&self, of: &Type, value: TokenStream) -> TokenStream {
-        let write = match of {
+        let write = self.accessor(of, quote! { bytes }, quote! { message });
+        quote! { out.#write(#value) }
+    }
+
+    /// What `Writer` and `Reader` call a type. They have the same names for all but two.
+    fn accessor(&self, of: &Type, bytes: TokenStream, message: TokenStream) -> TokenStream {
+        match of {
             Type::Bool => quote! { bool },
             Type::I32 => quote! { i32 },
             Type::I64 => quote! { i64 },
@@ -132,14 +138,13 @@ impl Codec<'_> {
             Type::F32 => quote! { f32 },
             Type::F64 => quote! { f64 },
             Type::String => quote! { string },
-            Type::Bytes => quote! { bytes },
+            Type::Bytes => bytes,
             Type::Enum(of) => {
                 let of = self.path(of);
                 quote! { enumeration::<#of> }
             }
-            Type::Message(_) => quote! { message },
-        };
-        quote! { out.#write(#value) }
+            Type::Message(_) => message,
+        }
     }
 
     /// The name of the reader, and what is done with it.
@@ -202,22 +207,7 @@ impl Codec<'_> {
     }
 
     fn read_value(&self, of: &Type) -> TokenStream {
-        let read = match of {
-            Type::Bool => quote! { bool },
-            Type::I32 => quote! { i32 },
-            Type::I64 => quote! { i64 },
-            Type::U32 => quote! { u32 },
-            Type::U64 => quote! { u64 },
-            Type::F32 => quote! { f32 },
-            Type::F64 => quote! { f64 },
-            Type::String => quote! { string },
-            Type::Bytes => quote! { blob },
-            Type::Enum(of) => {
-                let of = self.path(of);
-                quote! { enumeration::<#of> }
-            }
-            Type::Message(_) => quote! { message_or_default },
-        };
+        let read = self.accessor(of, quote! { blob }, quote! { message_or_default });
         quote! { input.#read() }
     }
 
