@@ -10,7 +10,7 @@ use frpc::{
     Address, CallError, Channel, ChannelBuilder, Code, Config, ConnectError, Connection, Outcome, Packet, Router,
     Server, Status, Streaming,
 };
-use tokio::{io::duplex, sync::mpsc, time::Instant};
+use tokio::{io::duplex, runtime, sync::mpsc, task::yield_now, time::Instant};
 
 use crate::support::{
     Clerk, MILLI, Peer, SAY, SECOND, ask, asking, assert_elapsed, connected, desk, each_kind, may_have_executed, next,
@@ -311,4 +311,26 @@ fn calls_may_begin_as_soon_as_a_connection_opens_and_end_if_that_panics() {
             assert!(start.elapsed() < 5 * SECOND, "nobody waits for a timeout");
         });
     }
+}
+
+#[test]
+fn calls_end_with_the_runtime_that_served_their_connection() {
+    let home = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let here = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    here.block_on(async {
+        let clerk = Clerk::default();
+        let server = serving(&clerk);
+        let (ours, theirs) = duplex(1000);
+        server.attach(theirs);
+        let desk = home.spawn(async { DeskClient::new(quietly().attach(ours).await.unwrap()) }).await.unwrap();
+        let waiting = asking(&desk, "wait");
+        let (_sender, requests) = Streaming::channel(1);
+        let mut answers = desk.chat(requests).await.unwrap().into_inner();
+        while !clerk.log.take().contains(&"say wait".to_owned()) {
+            yield_now().await;
+        }
+        home.shutdown_background();
+        assert!(may_have_executed(&waiting.await.unwrap().unwrap_err()));
+        assert!(may_have_executed(&answers.message().await.unwrap_err()));
+    });
 }

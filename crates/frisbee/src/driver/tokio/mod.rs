@@ -41,14 +41,8 @@ use crate::{
 /// Runs a connection from its first byte to the end of its last handler.
 pub(crate) async fn drive<R: Router>(wire: Wire, connection: Connection, router: Arc<R>, scope: Scope) {
     debug!("connection opened");
-    let hook = |call: &dyn Fn()| {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(call)) {
-            let message = handlers::message(&*panic);
-            error!(%message, "a hook of the router panicked");
-            connection.shared().finish(CloseReason::HandlerPanicked(message));
-        }
-    };
-    hook(&|| router.opened(&connection));
+    call_hook(&connection, || router.opened(&connection));
+    let mut ending = Ending { connection: &connection, router: &*router, is_told: false };
 
     let calls = Calls {
         take: |packet| router.take(packet, &connection),
@@ -74,11 +68,44 @@ pub(crate) async fn drive<R: Router>(wire: Wire, connection: Connection, router:
     shared.core().handlers = handlers.len();
     // Boxed, so that only connections that end hold the memory for it.
     Box::pin(driver.leave(&reason, &scope.cut)).await;
-    debug!(%reason, "connection closed");
-    shared.end(reason.clone());
-    hook(&|| router.closed(&connection, &reason));
+    ending.tell(reason);
     Box::pin(handlers::finish(handlers, &scope.cut)).await;
     shared.core().handlers = 0;
+}
+
+/// Tells everybody that a connection has ended: by itself if its driver is dropped, as a runtime does that shuts down.
+struct Ending<'a, R: Router> {
+    connection: &'a Connection,
+    router: &'a R,
+    is_told: bool,
+}
+
+impl<R: Router> Ending<'_, R> {
+    fn tell(&mut self, reason: CloseReason) {
+        self.is_told = true;
+        debug!(%reason, "connection closed");
+        self.connection.shared().end(reason.clone());
+        call_hook(self.connection, || self.router.closed(self.connection, &reason));
+    }
+}
+
+impl<R: Router> Drop for Ending<'_, R> {
+    fn drop(&mut self) {
+        if !self.is_told {
+            let error = io::Error::other("the runtime that served the connection shut down");
+            let reason = CloseReason::Io(Arc::new(error));
+            self.connection.shared().fail(reason.clone());
+            self.tell(reason);
+        }
+    }
+}
+
+fn call_hook(connection: &Connection, hook: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(hook)) {
+        let message = handlers::message(&*panic);
+        error!(%message, "a hook of the router panicked");
+        connection.shared().finish(CloseReason::HandlerPanicked(message));
+    }
 }
 
 struct Driver<'a> {
