@@ -40,10 +40,11 @@ pub enum Contest {
 
 impl Contender {
     /// In the order of the report's rows.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::FLOOR,
         Self::FRISBEE,
         Self::FRPC,
+        Self::FRPC_URING,
         Self { name: "frpc-per-core", ..Self::frpc_with(&["--layer", "frpc", "--engine", "per-core"]) },
         Self { name: "frpc-ordered", ..Self::frpc_with(&["--layer", "frpc", "--mode", "ordered"]) },
         Self { name: "frpc-spawn", ..Self::frpc_with(&["--layer", "frpc", "--mode", "spawn"]) },
@@ -55,7 +56,7 @@ impl Contender {
     ];
 
     /// The names of those that take part unless others are chosen.
-    pub const DEFAULT: [&str; 5] = ["floor", "frpc", "tonic", "tarpc", "go-frpc"];
+    pub const DEFAULT: [&str; 6] = ["floor", "frpc", "frpc-uring", "tonic", "tarpc", "go-frpc"];
 
     /// Nothing between the socket and the reader.
     const FLOOR: Self = Self {
@@ -81,6 +82,14 @@ impl Contender {
 
     /// The whole stack, on its default engine and in its default mode.
     const FRPC: Self = Self { client_alone: true, ..Self::frpc_with(&["--layer", "frpc"]) };
+
+    /// On io_uring on both sides.
+    const FRPC_URING: Self = Self {
+        name: "frpc-uring",
+        client: Program::rust("examples", "load_client", &["--layer", "frpc", "--engine", "uring"]),
+        client_alone: true,
+        ..Self::frpc_with(&["--layer", "frpc", "--engine", "uring"])
+    };
 
     /// gRPC.
     const TONIC: Self = Self {

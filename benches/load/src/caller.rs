@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use tokio::time::timeout_at;
+use tokio::{runtime::Handle, time::timeout_at};
 
 use crate::{Args, Contents, Recorder, Report, Window, process};
 
@@ -15,21 +15,26 @@ pub trait Caller: Clone + Send + Sized + 'static {
     /// Why a call may have no answer.
     type Error: Display + Send;
 
-    /// Makes a connection of its own.
-    fn connect(addr: SocketAddr) -> impl Future<Output = Result<Self, Box<dyn Error>>> + Send;
+    /// The runtime to call from.
+    fn runtime(&self) -> Handle {
+        Handle::current()
+    }
 
     /// Sends a message, and returns the answer.
     fn call(&mut self, message: Self::Message) -> impl Future<Output = Result<Self::Message, Self::Error>> + Send;
 }
 
-/// Connects, and keeps each connection's tasks calling until the window ends.
-pub async fn run<C: Caller>(args: &Args) -> Result<Report, Box<dyn Error>> {
+/// Makes connections, and keeps each one's tasks calling until the window ends.
+pub async fn run<C: Caller>(
+    args: &Args,
+    connect: impl AsyncFn(SocketAddr) -> Result<C, Box<dyn Error>>,
+) -> Result<Report, Box<dyn Error>> {
     let connecting = Instant::now();
     let mut clients = Vec::with_capacity(args.clients);
     for _ in 0..args.clients {
-        clients.push(C::connect(args.addr).await?);
+        clients.push(connect(args.addr).await?);
     }
-    let connect = connecting.elapsed();
+    let connected = connecting.elapsed();
 
     let contents = Contents::new(args.size);
     let window = Window::after(args.warmup, args.seconds);
@@ -42,7 +47,7 @@ pub async fn run<C: Caller>(args: &Args) -> Result<Report, Box<dyn Error>> {
         for id in 0..args.concurrent {
             let message = contents.text(id).to_owned().into();
             let task = Task { client: client.clone(), message, window, recorder: recorder.clone() };
-            tasks.push(tokio::spawn(task.run()));
+            tasks.push(client.runtime().spawn(task.run()));
         }
         recorders.push(recorder);
     }
@@ -51,7 +56,7 @@ pub async fn run<C: Caller>(args: &Args) -> Result<Report, Box<dyn Error>> {
     }
     let client_cpu = cpu.join().expect("the thread only sleeps");
     let recorders = recorders.iter().map(|recorder| recorder.lock().unwrap_or_else(PoisonError::into_inner).clone());
-    Ok(Report::new(window, recorders.collect(), connect, client_cpu))
+    Ok(Report::new(window, recorders.collect(), connected, client_cpu))
 }
 
 /// Makes one call after another.
@@ -109,10 +114,6 @@ mod tests {
         type Message = String;
         type Error = Infallible;
 
-        async fn connect(_: SocketAddr) -> Result<Self, Box<dyn Error>> {
-            Ok(Self)
-        }
-
         async fn call(&mut self, _: String) -> Result<String, Infallible> {
             Ok(String::new())
         }
@@ -125,16 +126,12 @@ mod tests {
         type Message = String;
         type Error = Infallible;
 
-        async fn connect(_: SocketAddr) -> Result<Self, Box<dyn Error>> {
-            Ok(Self)
-        }
-
         async fn call(&mut self, _: String) -> Result<String, Infallible> {
             future::pending().await
         }
     }
 
-    fn report<C: Caller>() -> Report {
+    fn report<C: Caller>(caller: C) -> Report {
         let args = Args {
             addr: ([127, 0, 0, 1], 0).into(),
             size: 32,
@@ -146,19 +143,19 @@ mod tests {
             warmup: Duration::ZERO,
         };
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        runtime.block_on(run::<C>(&args)).unwrap()
+        runtime.block_on(run(&args, async |_| Ok(caller.clone()))).unwrap()
     }
 
     #[test]
     fn a_wrong_answer_is_an_error_of_its_task() {
-        let report = report::<Forgetful>();
+        let report = report(Forgetful);
         assert_eq!((report.rpcs_total, report.errors, report.stuck), (0, 6, 0));
         assert_eq!(report.first_error.unwrap(), "a wrong answer");
     }
 
     #[test]
     fn a_call_without_an_answer_is_stuck() {
-        let report = report::<Silent>();
+        let report = report(Silent);
         assert_eq!((report.errors, report.stuck, report.starved), (0, 6, 2));
     }
 }

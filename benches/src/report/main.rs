@@ -108,4 +108,4 @@ struct Results<'a> {
 }
 
 /// Whose ratio to the others is taken; the first that takes part.
-const SUBJECTS: [&str; 5] = ["frpc", "frpc-per-core", "frpc-ordered", "frpc-spawn", "frisbee"];
+const SUBJECTS: [&str; 6] = ["frpc", "frpc-uring", "frpc-per-core", "frpc-ordered", "frpc-spawn", "frisbee"];

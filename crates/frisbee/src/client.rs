@@ -6,10 +6,11 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::{Instant, sleep, timeout},
 };
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument, debug, debug_span};
 
 use crate::{
-    Address, Config, Connection, Dispatch, Router, SocketOptions, ToAddress,
+    Address, Config, Connection, Dispatch, Engine, Router, SocketOptions, ToAddress,
     connection::Shared,
     driver::{Scope, Wire, connect, drive},
     proto::{self, Role},
@@ -33,8 +34,15 @@ use crate::{
 /// ```
 pub struct Client<R> {
     router: Arc<R>,
+    pub(crate) settings: Settings,
+}
+
+/// All that the connections of a client have in common, but for what its router does.
+#[derive(Clone)]
+pub(crate) struct Settings {
     config: Arc<Config>,
     dispatch: Dispatch,
+    engine: Engine,
     sockets: SocketOptions,
     timeout: Duration,
     attempts: usize,
@@ -45,80 +53,91 @@ pub struct Client<R> {
 impl<R: Router> Client<R> {
     /// A client whose packets from the server are handled by `router`. `()` drops them all.
     pub fn new(router: R) -> Self {
-        Self {
-            router: Arc::new(router),
+        let settings = Settings {
             config: Arc::default(),
             dispatch: Dispatch::default(),
+            engine: Engine::default(),
             sockets: SocketOptions::default(),
             timeout: Duration::from_secs(1),
             attempts: 10,
             pause: Duration::from_millis(10),
             secure: None,
-        }
+        };
+        Self { router: Arc::new(router), settings }
     }
 
     /// A client with the same settings and another router.
     pub fn with_router<T: Router>(&self, router: T) -> Client<T> {
-        Client {
-            router: Arc::new(router),
-            config: self.config.clone(),
-            dispatch: self.dispatch,
-            sockets: self.sockets.clone(),
-            timeout: self.timeout,
-            attempts: self.attempts,
-            pause: self.pause,
-            secure: self.secure.clone(),
-        }
+        Client { router: Arc::new(router), settings: self.settings.clone() }
     }
 
     /// The limits and timers of the connection.
-    pub fn config(self, config: Config) -> Self {
-        Self { config: Arc::new(config), ..self }
+    pub fn config(mut self, config: Config) -> Self {
+        self.settings.config = Arc::new(config);
+        self
     }
 
     /// How handlers run. Default [`Dispatch::InPlace`]. A limit counts for each connection by itself.
-    pub fn dispatch(self, dispatch: Dispatch) -> Self {
-        Self { dispatch, ..self }
+    pub fn dispatch(mut self, dispatch: Dispatch) -> Self {
+        self.settings.dispatch = dispatch;
+        self
+    }
+
+    /// Which threads serve the connections. With any but [`Engine::Tokio`], the default, they are threads of their own
+    /// that all clients of the process share, one for each core, and every call goes from thread to thread: that is
+    /// for a process that waits for many connections, not for the latency of a few. Connections that are made on a
+    /// thread of an io_uring engine stay on it.
+    pub fn engine(mut self, engine: Engine) -> Self {
+        self.settings.engine = engine;
+        self
     }
 
     /// How sockets are set up.
-    pub fn sockets(self, sockets: SocketOptions) -> Self {
-        Self { sockets, ..self }
+    pub fn sockets(mut self, sockets: SocketOptions) -> Self {
+        self.settings.sockets = sockets;
+        self
     }
 
     /// The time for one attempt, TLS handshake included. Default 1 s.
-    pub fn timeout(self, timeout: Duration) -> Self {
-        Self { timeout, ..self }
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.settings.timeout = timeout;
+        self
     }
 
     /// How often to try before giving up. Default 10; 0 counts as 1.
-    pub fn attempts(self, attempts: usize) -> Self {
-        Self { attempts, ..self }
+    pub fn attempts(mut self, attempts: usize) -> Self {
+        self.settings.attempts = attempts;
+        self
     }
 
     /// The pause after the first failed attempt; each further one is twice as long, up to 5 s. Default 10 ms.
-    pub fn pause(self, pause: Duration) -> Self {
-        Self { pause, ..self }
+    pub fn pause(mut self, pause: Duration) -> Self {
+        self.settings.pause = pause;
+        self
     }
 
     /// Connects to an address, such as `"tcp://localhost:7000"` or `"unix:/run/app.sock"`. The connection is served by
-    /// the current tokio runtime and closes when the handle and its clones are dropped.
+    /// the threads of the [engine](Self::engine), and closes when the handle and its clones are dropped.
     pub async fn connect(&self, address: impl ToAddress) -> Result<Connection, ConnectError> {
         let address = match address.to_address() {
             Ok(address) => address,
             Err(source) => return Err(ConnectError { address: Address::Unnamed, attempts: 0, source }),
         };
-        let mut pause = self.pause;
+        let Settings { timeout: limit, attempts: attempts_max, mut pause, engine, .. } = self.settings;
         let mut attempts = 0;
+        let engine = match engine.choose() {
+            Ok(engine) => engine,
+            Err(source) => return Err(ConnectError { address, attempts, source }),
+        };
         loop {
-            let attempt = self.attempt(&address, attempts);
+            let attempt = self.attempt(engine, &address, attempts);
             attempts += 1;
-            let source = match timeout(self.timeout, attempt).await {
+            let source = match timeout(limit, attempt).await {
                 Ok(Ok(connection)) => return Ok(connection),
                 Ok(Err(error)) => error,
-                Err(_) => io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {:?}", self.timeout)),
+                Err(_) => io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {limit:?}")),
             };
-            if attempts >= self.attempts || is_final(&source) {
+            if attempts >= attempts_max || is_final(&source) {
                 return Err(ConnectError { address, attempts, source });
             }
             debug!(%address, error = %source, ?pause, "cannot connect, trying again after a pause");
@@ -127,14 +146,16 @@ impl<R: Router> Client<R> {
         }
     }
 
-    /// Talks over a stream of the user's own. TLS comes on top if it is configured with a name.
+    /// Talks over a stream of the user's own, on the current tokio runtime. TLS comes on top if it is configured with
+    /// a name.
     pub async fn attach(
         &self,
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     ) -> Result<Connection, ConnectError> {
         let wire = Wire::Other(Box::new(stream));
-        let started =
-            timeout(self.timeout, self.start(wire, Address::Unnamed, Address::Unnamed, &Address::Unnamed)).await;
+        let start =
+            self.settings.start(self.router.clone(), wire, Address::Unnamed, Address::Unnamed, &Address::Unnamed);
+        let started = timeout(self.settings.timeout, start).await;
         started.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(|source| ConnectError {
             address: Address::Unnamed,
             attempts: 1,
@@ -142,22 +163,40 @@ impl<R: Router> Client<R> {
         })
     }
 
-    async fn attempt(&self, address: &Address, number: usize) -> io::Result<Connection> {
+    async fn attempt(&self, engine: Engine, address: &Address, number: usize) -> io::Result<Connection> {
+        let (router, settings, address) = (self.router.clone(), self.settings.clone(), address.clone());
+        let attempt = async move { settings.attempt(router, &address, number).await };
+        match engine.runtime()? {
+            None => attempt.await,
+            Some(runtime) => AbortOnDropHandle::new(runtime.spawn(attempt)).await?,
+        }
+    }
+}
+
+impl Settings {
+    async fn attempt<R: Router>(&self, router: Arc<R>, address: &Address, number: usize) -> io::Result<Connection> {
         let (wire, local, peer) = connect(address, &self.sockets, number).await?;
-        self.start(wire, local, peer, address).await
+        self.start(router, wire, local, peer, address).await
     }
 
     /// Secures and starts a connection. The name that was asked for is the one the peer has to prove.
-    async fn start(&self, wire: Wire, local: Address, peer: Address, asked: &Address) -> io::Result<Connection> {
+    async fn start<R: Router>(
+        &self,
+        router: Arc<R>,
+        wire: Wire,
+        local: Address,
+        peer: Address,
+        asked: &Address,
+    ) -> io::Result<Connection> {
         let (wire, identity) = match &self.secure {
-            None => (wire, None),
+            None => (wire.onto_ring()?, None),
             Some(secure) => secure.handshake(wire, asked).await?,
         };
         let proto = proto::Connection::new(Role::Client, self.config.clone(), Instant::now().into_std());
         let span = debug_span!("connection", %peer);
         let shared = Arc::new(Shared::new(proto, self.config.clone(), local, peer, identity));
         let scope = Scope::new(self.dispatch, usize::MAX);
-        tokio::spawn(drive(wire, Connection::new(shared.clone()), self.router.clone(), scope).instrument(span));
+        tokio::spawn(drive(wire, Connection::new(shared.clone()), router, scope).instrument(span));
         Ok(Connection::owning(shared))
     }
 }
@@ -165,8 +204,8 @@ impl<R: Router> Client<R> {
 impl<R> fmt::Debug for Client<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
-            .field("timeout", &self.timeout)
-            .field("attempts", &self.attempts)
+            .field("timeout", &self.settings.timeout)
+            .field("attempts", &self.settings.attempts)
             .finish_non_exhaustive()
     }
 }

@@ -13,7 +13,10 @@ use std::{
 };
 
 use bytes::{Buf as _, Bytes};
-use tokio::sync::{Notify, oneshot};
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, oneshot},
+};
 
 use crate::{
     Address, CloseReason, Config, Packet, Raw, SendError, Stream,
@@ -115,6 +118,12 @@ impl Connection {
         &self.shared.peer
     }
 
+    /// The runtime that serves the connection. Tasks that are spawned there use it without going from thread to thread,
+    /// if the runtime is one of an [`Engine`](crate::Engine) with threads of its own.
+    pub fn runtime(&self) -> &Handle {
+        &self.shared.runtime
+    }
+
     /// The limits and timers of the connection.
     pub fn config(&self) -> &Config {
         &self.shared.config
@@ -181,7 +190,8 @@ impl Connection {
     /// Everything sent before is written first; nothing of frisbee follows it. The peer is not told: agree on the
     /// change with packets, and let the side that changes second speak first.
     ///
-    /// Handlers under way go on; their replies are dropped. If the future is dropped, so is the connection.
+    /// Handlers under way go on; their replies are dropped. If the future is dropped, so is the connection. The runtime
+    /// that awaits it serves the stream from then on, unless TLS ties it to the one that served the connection.
     ///
     /// ```
     /// # async fn example(connection: frisbee::Connection) -> Result<(), Box<dyn std::error::Error>> {
@@ -204,7 +214,9 @@ impl Connection {
         let connection = self.clone();
         async move {
             match receiver.await {
-                Ok(raw) => Ok(raw),
+                Ok(raw) => {
+                    raw.onto_current_runtime(connection.runtime()).map_err(|error| CloseReason::Io(Arc::new(error)))
+                }
                 Err(_) => Err(connection.closed().await),
             }
         }
@@ -308,6 +320,7 @@ pub(crate) struct Shared {
     /// The connection ended, or a stream can be accepted.
     changed: Notify,
     config: Arc<Config>,
+    runtime: Handle,
     local: Address,
     peer: Address,
 }
@@ -355,6 +368,7 @@ impl Core {
 }
 
 impl Shared {
+    /// For a connection that the current runtime serves.
     pub(crate) fn new(
         proto: proto::Connection,
         config: Arc<Config>,
@@ -374,7 +388,15 @@ impl Shared {
             states: identity.into_iter().collect(),
             ended: None,
         };
-        Self { core: Mutex::new(core), progress: Notify::new(), changed: Notify::new(), config, local, peer }
+        Self {
+            core: Mutex::new(core),
+            progress: Notify::new(),
+            changed: Notify::new(),
+            config,
+            runtime: Handle::current(),
+            local,
+            peer,
+        }
     }
 
     pub(crate) fn addresses(&self) -> (&Address, &Address) {

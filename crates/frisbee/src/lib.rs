@@ -47,6 +47,7 @@
 //! |---|---|---|
 //! | `tokio` | yes | clients, servers, connection handles |
 //! | `tls` | yes | TLS through rustls, with any configuration of yours and no crypto provider of its own |
+//! | `uring` | no | the [`Engine`] that serves connections on io_uring, where Linux allows it |
 //!
 //! Without any feature the crate is only [`proto`]: the protocol without I/O, for drivers of your own.
 
@@ -63,6 +64,8 @@ mod client;
 mod connection;
 #[cfg(feature = "tokio")]
 mod driver;
+#[cfg(feature = "tokio")]
+mod engine;
 #[cfg(feature = "tokio")]
 mod raw;
 #[cfg(feature = "tokio")]
@@ -86,9 +89,10 @@ pub use self::{
     address::{Address, ToAddress},
     client::{Client, ConnectError},
     connection::{Connection, ConnectionMetrics, Sent},
+    engine::Engine,
     raw::Raw,
     router::{Dispatch, Outcome, Router, Table},
-    server::{Engine, Server, ServerBuilder, ServerMetrics, SocketOptions},
+    server::{Server, ServerBuilder, ServerMetrics, SocketOptions},
     stream::{Stream, StreamReader, StreamSender},
 };
 

@@ -8,7 +8,7 @@ use std::{
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::{net::TcpStream, runtime::Handle};
 use tokio_util::io::poll_read_buf;
 
 use crate::{
@@ -33,6 +33,14 @@ pub struct Raw {
 impl Raw {
     pub(crate) fn new(wire: Wire, unread: Bytes, format: HeaderFormat, local: Address, peer: Address) -> Self {
         Self { wire, unread, format, skipping: false, local, peer }
+    }
+
+    /// Has the runtime of whoever awaits it serve it instead of `former`, which may end before.
+    pub(crate) fn onto_current_runtime(self, former: &Handle) -> io::Result<Self> {
+        match Handle::try_current() {
+            Ok(current) if current.id() != former.id() => Ok(Self { wire: self.wire.onto_current_runtime()?, ..self }),
+            _ => Ok(self),
+        }
     }
 
     /// Drops the PINGs and PONGs that the peer sent before it left packet mode as well, as long as nothing else has

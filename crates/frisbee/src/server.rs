@@ -6,24 +6,23 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    thread,
     time::Duration,
 };
 
 use slab::Slab;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    runtime,
     sync::Notify,
     time::{Instant, sleep, timeout, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, debug, debug_span, warn};
+use tracing::{Instrument, debug, debug_span, info, warn};
 
 use crate::{
-    Address, CloseReason, Config, Connection, Dispatch, Router, ToAddress,
+    Address, CloseReason, Config, Connection, Dispatch, Engine, Router, ToAddress,
     connection::Shared,
     driver::{Bound, Listener, Scope, Wire, drive},
+    engine::cores,
     proto::{self, Counters, Role},
     secure::Secure,
 };
@@ -64,18 +63,6 @@ pub struct ServerBuilder<R> {
     pub(crate) secure: Option<Secure>,
 }
 
-/// Which threads serve connections.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Engine {
-    /// The tokio runtime that the server was bound on.
-    #[default]
-    Tokio,
-    /// A thread with a runtime of its own for each core. Over TCP each has its own listener and the kernel spreads
-    /// connections among them, so a few connections may be spread unevenly.
-    PerCore,
-}
-
 /// How sockets are set up.
 #[derive(Clone, Debug)]
 pub struct SocketOptions {
@@ -86,7 +73,7 @@ pub struct SocketOptions {
     /// Connections the kernel holds for a server that is slow to accept. Default 4096; the system may have a lower
     /// bound of its own.
     pub backlog: u32,
-    /// Lets several listeners share a TCP port. Default false; [`Engine::PerCore`] sets it.
+    /// Lets several listeners share a TCP port. Default false; the engines with a thread for each core set it.
     pub reuse_port: bool,
 }
 
@@ -145,7 +132,11 @@ impl<R: Router> ServerBuilder<R> {
     /// Listens at an address, such as `"tcp://127.0.0.1:7000"` or `"unix:/run/app.sock"`, and serves from now on.
     pub async fn bind(mut self, address: impl ToAddress) -> io::Result<Server> {
         let address = address.to_address()?;
-        self.sockets.reuse_port |= self.engine == Engine::PerCore;
+        self.engine = self.engine.choose()?;
+        if self.engine == Engine::Uring && self.secure.is_some() {
+            info!("connections with TLS are served without io_uring");
+        }
+        self.sockets.reuse_port |= self.engine != Engine::Tokio;
         let bound = Bound::bind(&address, &self.sockets)
             .await
             .map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}")))?;
@@ -155,7 +146,7 @@ impl<R: Router> ServerBuilder<R> {
             Engine::Tokio => {
                 tokio::spawn(hub.begin_accepting(bound.listen()?));
             }
-            Engine::PerCore => start_cores(&hub, bound)?,
+            _ => start_cores(&hub, bound)?,
         }
         debug!(%local, "listening");
         Ok(Server { hub, local })
@@ -207,6 +198,11 @@ impl Server {
     /// Where it listens, with the port that was really bound.
     pub fn local_addr(&self) -> &Address {
         &self.local
+    }
+
+    /// Which threads serve it: what [`Engine::Auto`] came to, if that was asked for.
+    pub fn engine(&self) -> Engine {
+        self.hub.engine
     }
 
     /// Serves a stream of the user's own, on the current tokio runtime. TLS comes on top if it is configured.
@@ -434,7 +430,13 @@ async fn serve<R: Router>(
     let hub = &seat.hub;
     let mut identity = None;
     let wire = match secure {
-        None => wire,
+        None => match wire.onto_ring() {
+            Ok(wire) => wire,
+            Err(error) => {
+                debug!(%error, "the connection was gone before it was served");
+                return;
+            }
+        },
         Some(secure) => {
             let handshake = timeout(hub.config.handshake_max, secure.handshake(wire, &peer));
             match hub.scope.cut.run_until_cancelled(handshake).await {
@@ -459,25 +461,22 @@ async fn serve<R: Router>(
 
 /// Starts a thread with a runtime and a listener for each core.
 fn start_cores(hub: &Arc<Hub>, bound: Bound) -> io::Result<()> {
-    let cores = thread::available_parallelism()?.get();
-    let mut listeners = Vec::with_capacity(cores);
-    for _ in 1..cores {
+    let mut listeners = Vec::with_capacity(cores());
+    for _ in 1..cores() {
         listeners.extend(bound.share()?);
     }
     listeners.push(bound);
     for (core, bound) in listeners.into_iter().enumerate() {
-        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-        let guard = runtime.enter();
-        let accepting = hub.begin_accepting(bound.listen()?);
-        drop(guard);
-        let hub = hub.clone();
-        thread::Builder::new().name(format!("frisbee-{core}")).spawn(move || {
-            runtime.block_on(async {
+        let on_thread = hub.clone();
+        hub.engine.start(core, move || {
+            let accepting = on_thread.begin_accepting(bound.listen()?);
+            let serving = async move {
                 accepting.await;
-                hub.scope.cut.cancelled().await;
+                on_thread.scope.cut.cancelled().await;
                 // The connections of this thread have been told; this lets them hear it.
-                let _ = timeout(CUT_GRACE, hub.wait_until_empty()).await;
-            });
+                let _ = timeout(CUT_GRACE, on_thread.wait_until_empty()).await;
+            };
+            Ok((serving, ()))
         })?;
     }
     Ok(())

@@ -58,7 +58,7 @@ impl<R: Router> Client<R> {
                 Ok((Wire::Other(Box::new(stream)), identity))
             })
         });
-        self.secure = Some(secure);
+        self.settings.secure = Some(secure);
         self
     }
 }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use frisbee::{Config, Connection, Dispatch, Raw, Router, SocketOptions, ToAddress};
+use frisbee::{Config, Connection, Dispatch, Engine, Raw, Router, SocketOptions, ToAddress};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
@@ -275,6 +275,11 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     /// How handlers of what the server sends run; see [`frisbee::Client::dispatch`].
     pub fn dispatch(self, dispatch: Dispatch) -> Self {
         self.client(|client| client.dispatch(dispatch))
+    }
+
+    /// Which threads serve the connection; see [`frisbee::Client::engine`].
+    pub fn engine(self, engine: Engine) -> Self {
+        self.client(|client| client.engine(engine))
     }
 
     /// How sockets are set up.

@@ -57,6 +57,7 @@
 //! | feature | default | brings |
 //! |---|---|---|
 //! | `tls` | yes | TLS through rustls, with any configuration of yours and no crypto provider of its own |
+//! | `uring` | no | the [`Engine`] that serves connections on io_uring, where Linux allows it |
 #![forbid(unsafe_code)]
 
 pub mod codec;

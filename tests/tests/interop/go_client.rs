@@ -25,7 +25,7 @@ use tokio::{
 };
 
 use crate::{
-    COUNT, ECHO, HANGUP, NEWS, OPEN, OTHER, PUBLISH, RAW, REPLY, RUN_MAX, SILENT, SUBSCRIBE, WIRES, all, name,
+    COUNT, ECHO, HANGUP, NEWS, OPEN, OTHER, PUBLISH, RAW, REPLY, RUN_MAX, SILENT, SUBSCRIBE, WIRES, all, engines, name,
     run_client,
 };
 
@@ -35,7 +35,7 @@ async fn go_clients_are_content_with_our_server() {
     let mut runs = Vec::new();
     for (header, tls) in WIRES {
         for dispatch in [Dispatch::InPlace, Dispatch::Ordered, Dispatch::Spawned, Dispatch::Limited(EIGHT)] {
-            for engine in [Engine::Tokio, Engine::PerCore] {
+            for engine in engines() {
                 let name = format!("{} {dispatch:?} {engine:?}", name(header, tls));
                 runs.push((name.clone(), serve(go, name, header, tls, dispatch, engine)));
             }

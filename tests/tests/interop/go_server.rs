@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use frisbee::{
-    Client, CloseReason, Config, Connection, HeaderFormat, Operation, Outcome, Packet, Router, SendError, Stream,
-    StreamEnd,
+    Client, CloseReason, Config, Connection, Engine, HeaderFormat, Operation, Outcome, Packet, Router, SendError,
+    Stream, StreamEnd,
 };
 use tests::{GoPeers, GoServer, trusting};
 use tokio::{
@@ -15,7 +15,8 @@ use tokio::{
 };
 
 use crate::{
-    COUNT, ECHO, HANGUP, NEWS, OPEN, OTHER, PUBLISH, RAW, REPLY, SILENT, SUBSCRIBE, WIRES, all, checks, name, operation,
+    COUNT, ECHO, HANGUP, NEWS, OPEN, OTHER, PUBLISH, RAW, REPLY, SILENT, SUBSCRIBE, all, checks, client_settings, name,
+    operation,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -40,11 +41,11 @@ async fn our_client_is_content_with_go_servers() {
         garbage_ends_the_connection,
     ];
     let mut runs = Vec::new();
-    for (header, tls) in WIRES {
+    for (engine, header, tls) in client_settings() {
         for concurrency in ["1", "0"] {
             let server = peers.serve("frisbee-server", header, tls, &["-concurrency", concurrency]).await;
-            let go = Arc::new(Go { server, header, is_ordered: concurrency == "1" });
-            let name = format!("{} concurrency {concurrency}", name(header, tls));
+            let go = Arc::new(Go { server, header, engine, is_ordered: concurrency == "1" });
+            let name = format!("{} {engine:?} concurrency {concurrency}", name(header, tls));
             runs.extend(checks.map(|(check, run)| (format!("{name}: {check}"), run(go.clone()))));
         }
     }
@@ -237,6 +238,7 @@ async fn garbage_ends_the_connection(go: Arc<Go>) {
 struct Go {
     server: GoServer,
     header: HeaderFormat,
+    engine: Engine,
     is_ordered: bool,
 }
 
@@ -260,7 +262,7 @@ impl Go {
     async fn dial(&self) -> Peer {
         let (sender, packets) = mpsc::unbounded_channel();
         let config = Config { header: Some(self.header), accept_backlog: 1, ..Config::default() };
-        let mut client = Client::new(Forward(sender)).config(config);
+        let mut client = Client::new(Forward(sender)).config(config).engine(self.engine);
         if let Some(certificate) = &self.server.certificate {
             client = client.tls(trusting(certificate.clone()));
         }

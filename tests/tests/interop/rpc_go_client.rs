@@ -12,7 +12,7 @@ use tests::{
     },
 };
 
-use crate::{WIRES, all, name, run_client};
+use crate::{WIRES, all, engines, name, run_client};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn go_clients_are_content_with_our_services() {
@@ -20,7 +20,7 @@ async fn go_clients_are_content_with_our_services() {
     let mut runs = Vec::new();
     for (header, tls) in WIRES {
         for dispatch in [Dispatch::InPlace, Dispatch::Ordered, Dispatch::Spawned] {
-            for engine in [Engine::Tokio, Engine::PerCore] {
+            for engine in engines() {
                 let name = format!("{} {dispatch:?} {engine:?}", name(header, tls));
                 runs.push((name.clone(), serve(go, name, header, tls, dispatch, engine)));
             }

@@ -11,7 +11,7 @@ use std::{
 
 use frisbee::HeaderFormat;
 use frpc::{
-    CallError, Channel, Code, Config, Connection, Method, MethodKind, Request, Status, StreamSender, Streaming,
+    CallError, Channel, Code, Config, Connection, Engine, Method, MethodKind, Request, Status, StreamSender, Streaming,
 };
 use tests::{
     GoPeers, GoServer,
@@ -27,7 +27,7 @@ use tests::{
 };
 use tokio::{task::JoinSet, time::sleep};
 
-use crate::{RUN_MAX, WIRES, all, checks, name};
+use crate::{RUN_MAX, all, checks, client_settings, name};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn our_client_is_content_with_go_services() {
@@ -59,10 +59,11 @@ async fn our_client_is_content_with_go_services() {
         a_server_that_dies_fails_what_waits,
     ];
     let mut runs = Vec::new();
-    for (header, tls) in WIRES {
+    for (engine, header, tls) in client_settings() {
         let server = peers.serve("rpc-server", header, tls, &[]).await;
-        let go = Arc::new(Go { peers, server, header });
-        runs.extend(checks.map(|(check, run)| (format!("{}: {check}", name(header, tls)), run(go.clone()))));
+        let go = Arc::new(Go { peers, server, header, engine });
+        let name = format!("{} {engine:?}", name(header, tls));
+        runs.extend(checks.map(|(check, run)| (format!("{name}: {check}"), run(go.clone()))));
     }
     all(runs).await;
 }
@@ -374,7 +375,7 @@ async fn an_idle_connection_stays(go: Arc<Go>) {
 async fn a_server_that_dies_fails_what_waits(go: Arc<Go>) {
     let is_tls = go.server.certificate.is_some();
     let server = go.peers.serve("rpc-server", go.header, is_tls, &[]).await;
-    let mortal = Go { peers: go.peers, server, header: go.header };
+    let mortal = Go { peers: go.peers, server, header: go.header, engine: go.engine };
     let peer = mortal.dial().await;
     let mut calls: Vec<_> = (0..100).map(|_| Box::pin(peer.slow(60_000, "never"))).collect();
     for call in &mut calls {
@@ -403,6 +404,7 @@ struct Go {
     peers: GoPeers,
     server: GoServer,
     header: HeaderFormat,
+    engine: Engine,
 }
 
 /// The clients of both services on one connection to it.
@@ -416,14 +418,14 @@ struct Peer {
 }
 
 impl Go {
-    /// Whether it gets the checks that are much work and the same on every wire.
+    /// Whether it gets the checks that are much work and the same on every wire and engine.
     fn is_chosen(&self) -> bool {
-        self.header == HeaderFormat::Magic10 && self.server.certificate.is_none()
+        self.engine == Engine::Tokio && self.header == HeaderFormat::Magic10 && self.server.certificate.is_none()
     }
 
     async fn dial(&self) -> Peer {
         let config = Config { header: Some(self.header), ..Config::default() };
-        let mut builder = Channel::builder().config(config).connect_timeout(RUN_MAX).attempts(1);
+        let mut builder = Channel::builder().config(config).engine(self.engine).connect_timeout(RUN_MAX).attempts(1);
         if let Some(certificate) = &self.server.certificate {
             builder = builder.tls(trusting(certificate.clone()));
         }

@@ -2,13 +2,13 @@
 
 use std::{fs, io::ErrorKind, os::unix::net::UnixListener};
 
-use frisbee::{Address, Client, Engine, Server, SocketOptions};
+use frisbee::{Address, Client, Server, SocketOptions};
 use socket2::{Domain, Socket, Type};
 
-use crate::place::{ECHO, Inbox, Kind, SECOND, fresh, fresh_path, packet, really, servant};
+use crate::place::{ECHO, Inbox, Kind, SECOND, engines, fresh, fresh_path, packet, really, servant};
 
 /// Checks that this server answers.
-async fn check_serving(server: &Server) {
+pub(crate) async fn check_serving(server: &Server) {
     let (router, mut inbox) = Inbox::new();
     let connection = Client::new(router).connect(server.local_addr()).await.unwrap();
     connection.send(packet(1, ECHO, "hi")).await.unwrap();
@@ -70,7 +70,7 @@ fn an_address_in_use_is_named_in_the_error() {
 
 #[test]
 fn a_socket_file_left_behind_is_replaced_and_ours_is_removed_at_the_end() {
-    for engine in [Engine::Tokio, Engine::PerCore] {
+    for engine in engines() {
         really(async {
             let path = fresh_path();
             drop(UnixListener::bind(&path).unwrap());

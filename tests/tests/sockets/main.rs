@@ -1,4 +1,4 @@
-//! Conversations over every kind of address, plain and with TLS, on both engines, and what only real sockets show.
+//! Conversations over every kind of address, plain and with TLS, on every engine, and what only real sockets show.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
@@ -6,6 +6,8 @@ mod addresses;
 mod calls;
 mod certificates;
 mod conversations;
+#[cfg(target_os = "linux")]
+mod engines;
 mod place;
 mod shutdowns;
 mod tls;

@@ -64,6 +64,22 @@ pub(crate) struct Setting {
     pub(crate) engine: Engine,
 }
 
+impl Setting {
+    pub(crate) fn can_be_had(&self) -> bool {
+        can_be_had(&self.engine)
+    }
+}
+
+/// Those that can be had here.
+pub(crate) fn engines() -> impl Iterator<Item = Engine> {
+    [Engine::Tokio, Engine::PerCore, Engine::Uring].into_iter().filter(can_be_had)
+}
+
+/// Says why if not.
+pub(crate) fn can_be_had(engine: &Engine) -> bool {
+    engine.choose().inspect_err(|reason| println!("skipped: {reason}")).is_ok()
+}
+
 /// A server, and how to get there.
 pub(crate) struct Place {
     pub(crate) server: Server,
@@ -87,7 +103,7 @@ impl Place {
             (true, Kind::Tcp) => client.tls(IDENTITY.client()),
             (true, _) => client.tls_with_name(IDENTITY.client(), localhost()),
         };
-        let client = client.timeout(LIMIT).attempts(1);
+        let client = client.timeout(LIMIT).attempts(1).engine(self.setting.engine);
         if self.setting.kind == Kind::Own {
             let (ours, theirs) = duplex(10_000);
             self.server.attach(theirs);

@@ -7,7 +7,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::place::{ECHO, IDENTITY, SECOND, Servant, packet, really, servant, virtually};
+use crate::place::{ECHO, IDENTITY, SECOND, Servant, engines, packet, really, servant, virtually};
 
 #[test]
 fn a_handshake_under_way_is_cut_at_the_deadline() {
@@ -72,7 +72,7 @@ fn no_shutdown_is_overlooked_by_a_connection_that_just_replied() {
 
 #[test]
 fn an_address_can_be_used_again_when_shutdown_returns() {
-    for engine in [frisbee::Engine::Tokio, frisbee::Engine::PerCore] {
+    for engine in engines() {
         really(async {
             let mut address: frisbee::Address = "tcp://127.0.0.1:0".parse().unwrap();
             for _ in 0..10 {

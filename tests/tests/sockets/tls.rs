@@ -9,7 +9,7 @@ use tokio::{
 
 use crate::{
     certificates::{Identity, localhost},
-    place::{ECHO, IDENTITY, Inbox, Kind, SECOND, Servant, fresh, packet, really, servant, until, virtually},
+    place::{ECHO, IDENTITY, Inbox, Kind, SECOND, Servant, engines, fresh, packet, really, servant, until, virtually},
 };
 
 #[test]
@@ -163,7 +163,7 @@ fn a_handshake_may_take_so_long_and_holds_up_nobody() {
 
 #[test]
 fn clients_that_never_speak_do_not_hold_up_accepting() {
-    for engine in [frisbee::Engine::Tokio, frisbee::Engine::PerCore] {
+    for engine in engines() {
         really(async {
             let server = servant().tls(IDENTITY.server()).engine(engine).bind("127.0.0.1:0").await.unwrap();
             let addr = server.local_addr().socket_addr().unwrap();

@@ -22,8 +22,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         return Err("tarpc has no streams".into());
     }
     let report = match args.field {
-        Field::String => load::run::<StringCaller>(&args).await?,
-        Field::Bytes => load::run::<BytesCaller>(&args).await?,
+        Field::String => load::run(&args, StringCaller::connect).await?,
+        Field::Bytes => load::run(&args, BytesCaller::connect).await?,
     };
     println!("{}", serde_json::to_string(&report)?);
     Ok(())
@@ -32,13 +32,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
 #[derive(Clone)]
 struct StringCaller(BenchmarkClient);
 
-impl Caller for StringCaller {
-    type Message = String;
-    type Error = RpcError;
-
+impl StringCaller {
     async fn connect(addr: SocketAddr) -> Result<Self, Box<dyn Error>> {
         Ok(Self(open(addr).await?))
     }
+}
+
+impl Caller for StringCaller {
+    type Message = String;
+    type Error = RpcError;
 
     async fn call(&mut self, message: String) -> Result<String, RpcError> {
         self.0.string(context::current(), message).await
@@ -48,13 +50,15 @@ impl Caller for StringCaller {
 #[derive(Clone)]
 struct BytesCaller(BenchmarkClient);
 
-impl Caller for BytesCaller {
-    type Message = Bytes;
-    type Error = RpcError;
-
+impl BytesCaller {
     async fn connect(addr: SocketAddr) -> Result<Self, Box<dyn Error>> {
         Ok(Self(open(addr).await?))
     }
+}
+
+impl Caller for BytesCaller {
+    type Message = Bytes;
+    type Error = RpcError;
 
     async fn call(&mut self, message: Bytes) -> Result<Bytes, RpcError> {
         self.0.bytes(context::current(), message).await

@@ -21,10 +21,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse(Arguments::from_env())?;
     process::raise_open_files_limit()?;
     let report = match args.field {
-        Field::String if args.streaming => load::run::<StreamReader>(&args).await?,
-        Field::String => load::run::<StringCaller>(&args).await?,
+        Field::String if args.streaming => load::run(&args, StreamReader::connect).await?,
+        Field::String => load::run(&args, StringCaller::connect).await?,
         Field::Bytes if args.streaming => return Err("streams carry strings".into()),
-        Field::Bytes => load::run::<BytesCaller>(&args).await?,
+        Field::Bytes => load::run(&args, BytesCaller::connect).await?,
     };
     println!("{}", serde_json::to_string(&report)?);
     Ok(())
@@ -33,13 +33,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
 #[derive(Clone)]
 struct StringCaller(BenchmarkServiceClient<Channel>);
 
-impl Caller for StringCaller {
-    type Message = String;
-    type Error = Status;
-
+impl StringCaller {
     async fn connect(addr: SocketAddr) -> Result<Self, Box<dyn Error>> {
         Ok(Self(BenchmarkServiceClient::new(open(addr).await?).max_decoding_message_size(grpc::MESSAGE_LEN_MAX)))
     }
+}
+
+impl Caller for StringCaller {
+    type Message = String;
+    type Error = Status;
 
     async fn call(&mut self, message: String) -> Result<String, Status> {
         Ok(self.0.benchmark(grpc::Request { message }).await?.into_inner().message)
@@ -49,13 +51,15 @@ impl Caller for StringCaller {
 #[derive(Clone)]
 struct BytesCaller(BytesServiceClient<Channel>);
 
-impl Caller for BytesCaller {
-    type Message = Bytes;
-    type Error = Status;
-
+impl BytesCaller {
     async fn connect(addr: SocketAddr) -> Result<Self, Box<dyn Error>> {
         Ok(Self(BytesServiceClient::new(open(addr).await?).max_decoding_message_size(grpc::MESSAGE_LEN_MAX)))
     }
+}
+
+impl Caller for BytesCaller {
+    type Message = Bytes;
+    type Error = Status;
 
     async fn call(&mut self, message: Bytes) -> Result<Bytes, Status> {
         Ok(self.0.benchmark(BytesRequest { message }).await?.into_inner().message)
@@ -74,14 +78,16 @@ impl Clone for StreamReader {
     }
 }
 
-impl Caller for StreamReader {
-    type Message = String;
-    type Error = Status;
-
+impl StreamReader {
     async fn connect(addr: SocketAddr) -> Result<Self, Box<dyn Error>> {
         let client = StreamServiceClient::new(open(addr).await?).max_decoding_message_size(grpc::MESSAGE_LEN_MAX);
         Ok(Self { client, responses: None })
     }
+}
+
+impl Caller for StreamReader {
+    type Message = String;
+    type Error = Status;
 
     /// Takes the stream's next message.
     async fn call(&mut self, message: String) -> Result<String, Status> {

@@ -1,7 +1,7 @@
 //! Keeps requests in flight on many connections, verifies every answer, and prints one line of JSON.
 //!
 //! `load_client ADDR --size N --field string|bytes --clients C --concurrent K --seconds S --warmup W
-//! [--layer frisbee|frpc] [--streaming]`
+//! [--layer frisbee|frpc] [--engine tokio|per-core|uring|auto] [--streaming]`
 //!
 //! With `--streaming` it reads K streams on each connection instead, and each message counts as a call.
 
@@ -10,6 +10,7 @@ mod rpc;
 
 use std::error::Error;
 
+use frisbee::Engine;
 use load::{Args, Arguments, Field, process};
 
 #[tokio::main]
@@ -17,15 +18,20 @@ async fn main() -> Result<(), Box<dyn Error>> {
     process::raise_open_files_limit()?;
     let mut arguments = Arguments::from_env();
     let layer: String = arguments.opt_value_from_str("--layer")?.unwrap_or_else(|| "frisbee".to_owned());
+    let engine = arguments.opt_value_from_str("--engine")?.unwrap_or(Engine::Tokio);
     let streaming = arguments.contains("--streaming");
     let args = Args::parse(arguments)?;
     let report = match (layer.as_str(), args.field) {
         ("frisbee", _) if streaming => return Err("streams are of the frpc layer".into()),
-        ("frisbee", _) => packets::run(&args).await?,
-        ("frpc", Field::String) if streaming => load::run::<rpc::StreamReader>(&args).await?,
-        ("frpc", Field::String) => load::run::<rpc::StringCaller>(&args).await?,
+        ("frisbee", _) => packets::run(&args, engine).await?,
+        ("frpc", Field::String) if streaming => {
+            load::run(&args, async |addr| rpc::StreamReader::connect(addr, engine).await).await?
+        }
+        ("frpc", Field::String) => {
+            load::run(&args, async |addr| rpc::StringCaller::connect(addr, engine).await).await?
+        }
         ("frpc", Field::Bytes) if streaming => return Err("streams carry strings".into()),
-        ("frpc", Field::Bytes) => load::run::<rpc::BytesCaller>(&args).await?,
+        ("frpc", Field::Bytes) => load::run(&args, async |addr| rpc::BytesCaller::connect(addr, engine).await).await?,
         _ => return Err(format!("no layer {layer:?}: frisbee or frpc").into()),
     };
     println!("{}", serde_json::to_string(&report)?);

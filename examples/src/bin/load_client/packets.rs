@@ -7,13 +7,13 @@ use std::{
 };
 
 use bytes::Bytes;
-use frisbee::{Client, Config, Connection, Operation, Outcome, Packet, Router};
+use frisbee::{Client, Config, Connection, Engine, Operation, Outcome, Packet, Router};
 use load::{Args, Contents, Recorder, Report, Window, process};
 use tokio::{sync::Notify, time::timeout_at};
 
 const ECHO: Operation = Operation::new(20).unwrap();
 
-pub(crate) async fn run(args: &Args) -> Result<Report, Box<dyn Error>> {
+pub(crate) async fn run(args: &Args, engine: Engine) -> Result<Report, Box<dyn Error>> {
     let connecting = Instant::now();
     let config = Config { outbox_len_max: usize::MAX, ..Config::default() };
     let contents = Contents::new(args.size);
@@ -21,7 +21,8 @@ pub(crate) async fn run(args: &Args) -> Result<Report, Box<dyn Error>> {
     for number in 0..args.clients {
         let contents = contents.starting_at(number * usize::from(args.concurrent));
         let worker = Arc::new(Worker { contents, calls: Mutex::default(), done: Notify::new() });
-        let connection = Client::new(worker.clone()).config(config.clone()).connect(args.addr).await?;
+        let client = Client::new(worker.clone()).config(config.clone()).engine(engine);
+        let connection = client.connect(args.addr).await?;
         workers.push((worker, connection));
     }
     let connect = connecting.elapsed();

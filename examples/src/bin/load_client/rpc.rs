@@ -7,18 +7,25 @@ use examples::benchmark::{
     BytesRequest, RepeatRequest, Request, Response, benchmark_service_client::BenchmarkServiceClient,
     bytes_service_client::BytesServiceClient, stream_service_client::StreamServiceClient,
 };
-use frpc::{Status, Streaming};
+use frpc::{Channel, ConnectError, Engine, Status, Streaming};
 use load::Caller;
+use tokio::runtime::Handle;
 
 #[derive(Clone)]
 pub(crate) struct StringCaller(BenchmarkServiceClient);
+
+impl StringCaller {
+    pub(crate) async fn connect(addr: SocketAddr, engine: Engine) -> Result<Self, Box<dyn Error>> {
+        Ok(Self(BenchmarkServiceClient::new(open(addr, engine).await?)))
+    }
+}
 
 impl Caller for StringCaller {
     type Message = String;
     type Error = Status;
 
-    async fn connect(addr: SocketAddr) -> Result<Self, Box<dyn Error>> {
-        Ok(Self(BenchmarkServiceClient::connect(addr).await?))
+    fn runtime(&self) -> Handle {
+        runtime(self.0.channel())
     }
 
     async fn call(&mut self, message: String) -> Result<String, Status> {
@@ -29,12 +36,18 @@ impl Caller for StringCaller {
 #[derive(Clone)]
 pub(crate) struct BytesCaller(BytesServiceClient);
 
+impl BytesCaller {
+    pub(crate) async fn connect(addr: SocketAddr, engine: Engine) -> Result<Self, Box<dyn Error>> {
+        Ok(Self(BytesServiceClient::new(open(addr, engine).await?)))
+    }
+}
+
 impl Caller for BytesCaller {
     type Message = Bytes;
     type Error = Status;
 
-    async fn connect(addr: SocketAddr) -> Result<Self, Box<dyn Error>> {
-        Ok(Self(BytesServiceClient::connect(addr).await?))
+    fn runtime(&self) -> Handle {
+        runtime(self.0.channel())
     }
 
     async fn call(&mut self, message: Bytes) -> Result<Bytes, Status> {
@@ -54,12 +67,18 @@ impl Clone for StreamReader {
     }
 }
 
+impl StreamReader {
+    pub(crate) async fn connect(addr: SocketAddr, engine: Engine) -> Result<Self, Box<dyn Error>> {
+        Ok(Self { client: StreamServiceClient::new(open(addr, engine).await?), responses: None })
+    }
+}
+
 impl Caller for StreamReader {
     type Message = String;
     type Error = Status;
 
-    async fn connect(addr: SocketAddr) -> Result<Self, Box<dyn Error>> {
-        Ok(Self { client: StreamServiceClient::connect(addr).await?, responses: None })
+    fn runtime(&self) -> Handle {
+        runtime(self.client.channel())
     }
 
     /// Takes the stream's next message.
@@ -74,6 +93,15 @@ impl Caller for StreamReader {
             self.responses = Some(self.client.repeat(request).await?.into_inner());
         }
     }
+}
+
+async fn open(addr: SocketAddr, engine: Engine) -> Result<Channel, ConnectError> {
+    Channel::builder().engine(engine).connect(addr).await
+}
+
+/// Where calls need not go from thread to thread.
+fn runtime(channel: &Channel) -> Handle {
+    channel.connection().map_or_else(Handle::current, |connection| connection.runtime().clone())
 }
 
 /// So many that opening a stream does not count.

@@ -1,6 +1,6 @@
 //! Answers every packet or call with what it brought, for `load_client` to measure.
 //!
-//! `load_server ADDR [--layer frisbee|frpc] [--engine tokio|per-core] [--mode inline|ordered|spawn|limit:N]
+//! `load_server ADDR [--layer frisbee|frpc] [--engine tokio|per-core|uring|auto] [--mode inline|ordered|spawn|limit:N]
 //! [--sleep-us N]`
 
 mod packets;
@@ -17,7 +17,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = Arguments::from_env();
     let layer: String = arguments.opt_value_from_str("--layer")?.unwrap_or_else(|| "frisbee".to_owned());
     let options = Options {
-        engine: arguments.opt_value_from_fn("--engine", parse_engine)?.unwrap_or_default(),
+        engine: arguments.opt_value_from_str("--engine")?.unwrap_or_default(),
         dispatch: arguments.opt_value_from_fn("--mode", parse_mode)?.unwrap_or_default(),
         sleep: Duration::from_micros(arguments.opt_value_from_str("--sleep-us")?.unwrap_or(0)),
         address: arguments.free_from_str()?,
@@ -52,14 +52,6 @@ async fn work(duration: Duration) {
 async fn serve(address: &Address) -> Result<(), Box<dyn Error>> {
     println!("listening on {}", address.to_string().trim_start_matches("tcp://"));
     future::pending().await
-}
-
-fn parse_engine(text: &str) -> Result<Engine, String> {
-    match text {
-        "tokio" => Ok(Engine::Tokio),
-        "per-core" => Ok(Engine::PerCore),
-        _ => Err(format!("no engine {text:?}: tokio or per-core")),
-    }
 }
 
 fn parse_mode(text: &str) -> Result<Dispatch, String> {

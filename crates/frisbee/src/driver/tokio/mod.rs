@@ -67,7 +67,7 @@ pub(crate) async fn drive<R: Router>(wire: Wire, connection: Connection, router:
     handlers.give_back_permits();
     shared.core().handlers = handlers.len();
     // Boxed, so that only connections that end hold the memory for it.
-    Box::pin(driver.leave(&reason, &scope.cut)).await;
+    let reason = Box::pin(driver.leave(reason, &scope.cut)).await;
     ending.tell(reason);
     Box::pin(handlers::finish(handlers, &scope.cut)).await;
     shared.core().handlers = 0;
@@ -420,7 +420,7 @@ impl<'a> Driver<'a> {
             match self.poll_write(cx) {
                 Poll::Ready(Ok(len)) => {
                     is_busy = true;
-                    self.needs_flush = true;
+                    self.needs_flush = self.wire.needs_flush();
                     self.shared.handle_written(now.into_std(), len, &mut self.batch);
                 }
                 Poll::Ready(Err(error)) => {
@@ -490,16 +490,17 @@ impl<'a> Driver<'a> {
         Some(Poll::Pending)
     }
 
-    /// Parts with the socket in the way the reason asks for.
-    async fn leave(self, reason: &CloseReason, cut: &CancellationToken) {
-        match reason {
-            CloseReason::TakenOver => self.hand_over().await,
+    /// Parts with the socket in the way the reason asks for. Returns the reason that it came to.
+    async fn leave(self, reason: CloseReason, cut: &CancellationToken) -> CloseReason {
+        match &reason {
+            CloseReason::TakenOver => return self.hand_over().await.err().unwrap_or(reason),
             CloseReason::Silent { .. } | CloseReason::WriteStalled { .. } | CloseReason::Io(_) => {}
             _ => {
                 // However it ends: the connection is over.
-                let _ = cut.run_until_cancelled(self.part(reason)).await;
+                let _ = cut.run_until_cancelled(self.part(&reason)).await;
             }
         }
+        reason
     }
 
     /// Has everything that was written arrive.
@@ -512,19 +513,29 @@ impl<'a> Driver<'a> {
         }
     }
 
-    async fn hand_over(mut self) {
+    async fn hand_over(mut self) -> Result<(), CloseReason> {
         let limit = self.shared.core().proto.config().write_stall_max;
-        // A failure shows up again as soon as the new owner uses the stream.
-        let _ = timeout(limit, self.wire.flush()).await;
+        let flushed = timeout(limit, async {
+            // A failure shows up again as soon as the new owner uses the stream.
+            let _ = self.wire.flush().await;
+            self.wire.off_ring().await
+        });
+        let (wire, more) = match flushed.await {
+            Ok(Ok(flushed)) => flushed,
+            Ok(Err(error)) => return Err(CloseReason::Io(Arc::new(error))),
+            Err(_) => return Err(CloseReason::WriteStalled { limit }),
+        };
         let mut core = self.shared.core();
         let mut unread = self.inbox.into_bytes();
+        unread.extend_from_slice(&more);
         core.proto.undo_input(self.backlog.drain(..), &mut unread);
-        let Some(taker) = core.taker.take() else { return };
+        let Some(taker) = core.taker.take() else { return Ok(()) };
         let format = core.proto.format().unwrap_or(HeaderFormat::Magic10);
         drop(core);
         let (local, peer) = self.shared.addresses();
         // A taker that went away has given up the connection.
-        let _ = taker.send(Raw::new(self.wire, unread.freeze(), format, local.clone(), peer.clone()));
+        let _ = taker.send(Raw::new(wire, unread.freeze(), format, local.clone(), peer.clone()));
+        Ok(())
     }
 }
 

@@ -20,6 +20,8 @@ pub(crate) enum Wire {
     Tcp(TcpStream),
     #[cfg(unix)]
     Unix(tokio::net::UnixStream),
+    #[cfg(all(feature = "uring", target_os = "linux"))]
+    Ring(crate::driver::uring::Socket),
     Mem(DuplexStream),
     Other(Box<dyn Io>),
 }
@@ -31,10 +33,29 @@ macro_rules! on_stream {
             Wire::Tcp($stream) => $call,
             #[cfg(unix)]
             Wire::Unix($stream) => $call,
+            #[cfg(all(feature = "uring", target_os = "linux"))]
+            Wire::Ring($stream) => $call,
             Wire::Mem($stream) => $call,
             Wire::Other($stream) => $call,
         }
     };
+}
+
+impl Wire {
+    /// Has the current runtime serve a socket. Other streams stay where they are.
+    pub(crate) fn onto_current_runtime(self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Tcp(socket) => Self::Tcp(TcpStream::from_std(socket.into_std()?)?),
+            #[cfg(unix)]
+            Self::Unix(socket) => Self::Unix(tokio::net::UnixStream::from_std(socket.into_std()?)?),
+            other => other,
+        })
+    }
+
+    /// Whether what was written may still be in this process.
+    pub(super) fn needs_flush(&self) -> bool {
+        matches!(self, Self::Other(_))
+    }
 }
 
 impl AsyncRead for Wire {

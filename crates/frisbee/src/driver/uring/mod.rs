@@ -1,0 +1,221 @@
+//! Sockets whose reading and writing goes through a ring of io_uring, one for each thread.
+
+mod buffers;
+mod kernel;
+mod native;
+mod portable;
+mod ring;
+
+use std::{
+    env,
+    future::Future,
+    io::{self, IoSlice},
+    os::fd::OwnedFd,
+    pin::Pin,
+    sync::OnceLock,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use io_uring::IoUring;
+use socket2::SockRef;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpStream, UnixStream},
+    runtime::Builder,
+};
+use tokio_uring::Runtime;
+
+use self::{kernel::Kernel, native::Native, portable::Portable, ring::Ring};
+use super::Wire;
+
+/// Whether sockets can go on rings here. Really asks the kernel, once.
+pub(crate) fn probe() -> io::Result<()> {
+    way().map(|_| ())
+}
+
+/// Whether this thread has a ring.
+pub(crate) fn is_here() -> bool {
+    Ring::here(|_| ()).is_some()
+}
+
+/// Runs on a runtime of this thread alone, with a ring.
+pub(crate) fn block_on<F: Future<Output = io::Result<()>>>(begin: impl FnOnce() -> F) -> io::Result<()> {
+    match way()? {
+        Way::Native => {
+            let runtime = Builder::new_current_thread().enable_all().on_thread_park(ring::linger).build()?;
+            runtime.block_on(async {
+                let native = Native::new()?;
+                let signal = native.signal()?;
+                ring::install(Kernel::Native(native), Some(signal))?;
+                begin().await
+            })
+        }
+        Way::Portable => {
+            let runtime = Runtime::new(tokio_uring::builder().entries(REQUESTS).uring_builder(&portable_ring()))?;
+            runtime.block_on(async {
+                ring::install(Kernel::Portable(Portable::default()), None)?;
+                begin().await
+            })
+        }
+    }
+}
+
+/// The kinds of ring.
+#[derive(Clone, Copy)]
+enum Way {
+    /// [`Native`].
+    Native,
+    /// [`Portable`].
+    Portable,
+}
+
+fn way() -> io::Result<Way> {
+    static WAY: OnceLock<Result<Way, (io::ErrorKind, String)>> = OnceLock::new();
+    let way =
+        WAY.get_or_init(|| find_way().map_err(|error| (error.kind(), format!("io_uring is not available: {error}"))));
+    way.clone().map_err(|(kind, text)| io::Error::new(kind, text))
+}
+
+fn find_way() -> io::Result<Way> {
+    let native = match env::var_os(CHOICE) {
+        Some(choice) if choice == "portable" => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+        _ => Native::new(),
+    };
+    match native {
+        Ok(mut native) => native.probe().map(|()| Way::Native),
+        // The kernel does not know all of it.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            native::probe(&portable_ring())?;
+            Ok(Way::Portable)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Needs Linux 5.19, as the cancellation of all that waits for a socket does.
+fn portable_ring() -> io_uring::Builder {
+    let mut ring = IoUring::builder();
+    ring.setup_coop_taskrun();
+    let mut newer = ring.clone();
+    newer.setup_single_issuer();
+    if newer.build(1).is_ok() { newer } else { ring }
+}
+
+/// The environment variable that has a newer kernel treated as an older one, with the value `portable`.
+const CHOICE: &str = "FRISBEE_URING";
+/// Requests that are collected before the kernel has to be entered.
+const REQUESTS: u32 = 1024;
+
+/// A connected socket on the ring of its thread. It works on that thread only.
+pub(crate) struct Socket {
+    ring: u64,
+    key: usize,
+    kind: Kind,
+}
+
+/// What a socket is for tokio.
+#[derive(Clone, Copy)]
+enum Kind {
+    Tcp,
+    Unix,
+}
+
+impl Kind {
+    fn wire(self, fd: OwnedFd) -> io::Result<Wire> {
+        Ok(match self {
+            Self::Tcp => Wire::Tcp(TcpStream::from_std(fd.into())?),
+            Self::Unix => Wire::Unix(UnixStream::from_std(fd.into())?),
+        })
+    }
+}
+
+impl Wire {
+    /// Moves a socket onto the ring of this thread, if it has one.
+    pub(crate) fn onto_ring(self) -> io::Result<Self> {
+        if !is_here() {
+            return Ok(self);
+        }
+        let (fd, kind): (OwnedFd, _) = match self {
+            Self::Tcp(socket) => (socket.into_std()?.into(), Kind::Tcp),
+            Self::Unix(socket) => (socket.into_std()?.into(), Kind::Unix),
+            other => return Ok(other),
+        };
+        Socket::new(fd, kind).map(Self::Ring)
+    }
+
+    /// A wire that works on any thread, and what was received and not read.
+    pub(crate) async fn off_ring(self) -> io::Result<(Self, Bytes)> {
+        let Self::Ring(socket) = self else { return Ok((self, Bytes::new())) };
+        let kind = socket.kind;
+        let (fd, unread) = socket.into_fd().await?;
+        Ok((kind.wire(fd)?, unread))
+    }
+}
+
+impl Socket {
+    /// Puts a connected socket on the ring of this thread, which has one.
+    fn new(fd: OwnedFd, kind: Kind) -> io::Result<Self> {
+        // The kernel waits by itself; it would not if the socket forbade it.
+        SockRef::from(&fd).set_nonblocking(false)?;
+        let placed = Ring::here(|ring| Self { ring: ring.id(), key: ring.insert(fd), kind });
+        placed.ok_or_else(no_ring)
+    }
+
+    /// Takes the socket off the ring, with what was received and not read.
+    async fn into_fd(self) -> io::Result<(OwnedFd, Bytes)> {
+        let removed = std::future::poll_fn(|cx| self.with(|ring, key| ring.poll_remove(key, cx))).await;
+        std::mem::forget(self);
+        let (fd, unread) = removed?;
+        SockRef::from(&fd).set_nonblocking(true)?;
+        Ok((fd, unread))
+    }
+
+    fn with<T>(&self, visit: impl FnOnce(&mut Ring, usize) -> Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        let visited = Ring::here(|ring| (ring.id() == self.ring).then(|| visit(ring, self.key)));
+        visited.flatten().unwrap_or_else(|| Poll::Ready(Err(no_ring())))
+    }
+}
+
+fn no_ring() -> io::Error {
+    io::Error::other("the connection is used away from the ring of its thread")
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let waited = Ring::here(|ring| (ring.id() == self.ring).then(|| ring.drop(self.key)));
+        drop(waited);
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.with(|ring, key| ring.poll_read(key, cx, buf))
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(buf)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.with(|ring, key| ring.poll_write(key, cx, slices))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.with(|ring, key| ring.poll_flush(key, cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.with(|ring, key| ring.poll_shutdown(key, cx))
+    }
+}

@@ -1,0 +1,133 @@
+//! Which threads serve connections, and how they talk to the kernel.
+
+use std::{
+    fmt,
+    future::Future,
+    io,
+    str::FromStr,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+    thread,
+};
+
+use tokio::runtime::{Builder, Handle};
+use tracing::info;
+
+use crate::driver::uring;
+
+/// Which threads serve connections, and how they talk to the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Engine {
+    /// The tokio runtime that the server was bound on, or the client connects on.
+    #[default]
+    Tokio,
+    /// A thread with a tokio runtime of its own for each core. Over TCP each has its own listener and the kernel
+    /// spreads connections among them, so a few connections may be spread unevenly.
+    PerCore,
+    /// As [`PerCore`](Self::PerCore), with the sockets of each thread on a ring of io_uring: one system call for
+    /// everything that is ready, instead of two for each message. TLS connections stay on tokio's sockets. Needs the
+    /// feature `uring` and a Linux that allows it; an error otherwise, which says what is missing.
+    Uring,
+    /// [`Uring`](Self::Uring) where that works, and [`PerCore`](Self::PerCore) elsewhere, with a line in the log.
+    Auto,
+}
+
+impl Engine {
+    /// What it comes to on this machine. Never [`Auto`](Self::Auto).
+    ///
+    /// # Errors
+    ///
+    /// Asked for io_uring itself, why there is none.
+    pub fn choose(self) -> io::Result<Self> {
+        match self {
+            Self::Uring => uring::probe().map(|()| self),
+            Self::Auto => Ok(match uring::probe() {
+                Ok(()) => Self::Uring,
+                Err(error) => {
+                    info!(%error, "connections are served without io_uring");
+                    Self::PerCore
+                }
+            }),
+            _ => Ok(self),
+        }
+    }
+
+    /// A runtime of those that all clients share, unless it is the current one that serves.
+    pub(crate) fn runtime(self) -> io::Result<Option<Handle>> {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        static PER_CORE: Mutex<Vec<Handle>> = Mutex::new(Vec::new());
+        static URING: Mutex<Vec<Handle>> = Mutex::new(Vec::new());
+        let shared = match self {
+            Self::PerCore => &PER_CORE,
+            Self::Uring if !uring::is_here() => &URING,
+            _ => return Ok(None),
+        };
+        let mut runtimes = shared.lock().unwrap_or_else(PoisonError::into_inner);
+        for core in runtimes.len()..cores() {
+            runtimes.push(self.start(core, || Ok((std::future::pending::<()>(), Handle::current())))?);
+        }
+        Ok(runtimes.get(NEXT.fetch_add(1, Ordering::Relaxed) % runtimes.len()).cloned())
+    }
+
+    /// Starts a thread for one core, which ends with the future that `begin` makes there. Returns what else it makes.
+    pub(crate) fn start<F: Future, T: Send + 'static>(
+        self,
+        core: usize,
+        begin: impl FnOnce() -> io::Result<(F, T)> + Send + 'static,
+    ) -> io::Result<T> {
+        let (sender, begun) = mpsc::sync_channel(1);
+        thread::Builder::new().name(format!("frisbee-{core}")).spawn(move || {
+            let told = sender.clone();
+            let serve = async move || match begin() {
+                Ok((serving, made)) => {
+                    // The other thread waits for it.
+                    let _ = told.send(Ok(made));
+                    serving.await;
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            };
+            let served = match self {
+                Self::Uring => uring::block_on(serve),
+                _ => Builder::new_current_thread().enable_all().build().and_then(|runtime| runtime.block_on(serve())),
+            };
+            if let Err(error) = served {
+                // Without effect unless it never began.
+                let _ = sender.send(Err(error));
+            }
+        })?;
+        begun.recv().unwrap_or_else(|_| Err(io::Error::other("the thread ended at once")))
+    }
+}
+
+/// As it is written in settings and on command lines: `tokio`, `per-core`, `uring`, `auto`.
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tokio => "tokio",
+            Self::PerCore => "per-core",
+            Self::Uring => "uring",
+            Self::Auto => "auto",
+        })
+    }
+}
+
+impl FromStr for Engine {
+    type Err = io::Error;
+
+    fn from_str(text: &str) -> io::Result<Self> {
+        let all = [Self::Tokio, Self::PerCore, Self::Uring, Self::Auto];
+        all.into_iter().find(|engine| engine.to_string() == text).ok_or_else(|| {
+            let why = format!("no engine {text:?}: expected tokio, per-core, uring or auto");
+            io::Error::new(io::ErrorKind::InvalidInput, why)
+        })
+    }
+}
+
+pub(crate) fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}

@@ -1,0 +1,389 @@
+//! Connections of every kind at once, the rude ones too, on rings of io_uring: when they are over, nothing of them is
+//! left. `SOAK_SECONDS` says how long. Alone in its process, because it counts what the process holds.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use std::{
+    env, fs,
+    future::poll_fn,
+    net::SocketAddr,
+    path::PathBuf,
+    pin::{Pin, pin},
+    sync::LazyLock,
+    task::Poll,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use frisbee::{Client, Config, Connection, Engine, Operation, Outcome, Packet, Router};
+use frpc::{Channel, Server, Streaming};
+use futures_util::future::join_all;
+use socket2::SockRef;
+use tests::interop::{
+    Service,
+    schema::{
+        Blob, Delay, Number, Series, Summary, Text, interop_client::InteropClient, interop_server::InteropServer,
+        second_client::SecondClient, second_server::SecondServer,
+    },
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, copy, split},
+    net::TcpStream,
+    runtime,
+    sync::mpsc,
+    task::yield_now,
+    time::timeout,
+};
+
+#[test]
+fn nothing_is_left_behind() {
+    if let Err(reason) = Engine::Uring.choose() {
+        println!("skipped: {reason}");
+        return;
+    }
+    let duration = Duration::from_secs(env::var("SOAK_SECONDS").map_or(5, |seconds| seconds.parse().unwrap()));
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        soak(duration / 5).await;
+        let (held, resident_before) = (Held::settled().await, resident_len());
+        println!("{held:?}, {} KiB resident", resident_before / 1024);
+        for ((name, _), count) in ACTS.iter().zip(soak(duration).await) {
+            println!("{count:8} {name}");
+        }
+        assert_eq!(Held::settled().await, held);
+        let resident = resident_len();
+        println!("{} KiB resident", resident / 1024);
+        assert!(resident <= resident_before + GROWTH_MAX, "{resident_before} bytes have become {resident}");
+    });
+}
+
+/// By how much the memory of the process may differ when it holds the same.
+const GROWTH_MAX: usize = 32 << 20;
+
+/// What has to be as before.
+#[derive(Debug, PartialEq)]
+struct Held {
+    descriptors: usize,
+    /// Those of servers, and those that clients share.
+    threads: usize,
+}
+
+impl Held {
+    /// When it has not changed for longer than the ends of connections take.
+    async fn settled() -> Self {
+        loop {
+            let now = Self::now();
+            let is_different = async || {
+                while Self::now() == now {
+                    yield_now().await;
+                }
+            };
+            if timeout(Config::default().linger_max * 2, is_different()).await.is_err() {
+                return now;
+            }
+        }
+    }
+
+    fn now() -> Self {
+        let names = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path().join("comm"));
+        // A thread may be gone by now.
+        let is_ours = |name: &PathBuf| fs::read_to_string(name).is_ok_and(|name| name.starts_with("frisbee-"));
+        Self { descriptors: fs::read_dir("/proc/self/fd").unwrap().count(), threads: names.filter(is_ours).count() }
+    }
+}
+
+/// What this process holds in memory.
+fn resident_len() -> usize {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    1024 * line.trim_end_matches(" kB").trim().parse::<usize>().unwrap()
+}
+
+/// Longer than anything here takes, but for what hangs.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Serves users for so long. Returns how often they did each of [`ACTS`].
+async fn soak(duration: Duration) -> [usize; ACTS.len()] {
+    let server = Server::builder().engine(Engine::Uring).router(Raws);
+    let server = server.add_service(InteropServer::new(Service)).add_service(SecondServer::new(Service));
+    let server = server.bind("127.0.0.1:0").await.unwrap();
+    let addr = server.local_addr().socket_addr().unwrap();
+    let end = Instant::now() + duration;
+    let users: Vec<_> = (0..USERS).map(|user| tokio::spawn(act(addr, user, end))).collect();
+    let mut counts = [0; ACTS.len()];
+    for user in users {
+        for (sum, count) in counts.iter_mut().zip(user.await.unwrap()) {
+            *sum += count;
+        }
+    }
+    let is_empty = async {
+        while server.metrics().connections > 0 {
+            yield_now().await;
+        }
+    };
+    assert!(timeout(LIMIT, is_empty).await.is_ok(), "{:?} after the last user has left", server.metrics());
+    assert_eq!(server.shutdown(LIMIT).await, 0);
+    counts
+}
+
+const USERS: usize = 16;
+
+/// Does everything in turn.
+async fn act(addr: SocketAddr, user: usize, end: Instant) -> [usize; ACTS.len()] {
+    let mut counts = [0; ACTS.len()];
+    for turn in user.. {
+        if Instant::now() > end {
+            break;
+        }
+        let (name, act) = ACTS[turn % ACTS.len()];
+        let round = user + turn / ACTS.len();
+        let engine = if round % 4 == 3 { Engine::Tokio } else { Engine::Uring };
+        let done = timeout(LIMIT, act(Visit { addr, engine, round })).await;
+        assert!(done.is_ok(), "{name} takes longer than {LIMIT:?}");
+        counts[turn % ACTS.len()] += 1;
+    }
+    counts
+}
+
+/// One act of a user.
+#[derive(Clone, Copy)]
+struct Visit {
+    addr: SocketAddr,
+    engine: Engine,
+    /// Decides what differs from one time to the next.
+    round: usize,
+}
+
+type Act = fn(Visit) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+
+macro_rules! acts {
+    ($($act:ident,)*) => {
+        [$((stringify!($act), |visit| Box::pin($act(visit)))),*]
+    };
+}
+
+const ACTS: [(&str, Act); 9] = acts![
+    unary_calls,
+    calls_with_streams,
+    calls_given_up,
+    takeovers,
+    connections_dropped_with_a_full_outbox,
+    resets_with_replies_under_way,
+    replies_that_nobody_reads,
+    packets_cut_off,
+    garbage,
+];
+
+async fn unary_calls(visit: Visit) {
+    let channel = visit.connect().await;
+    join_all((0..20).map(|number| {
+        let (interop, second) = (InteropClient::new(channel.clone()), SecondClient::new(channel.clone()));
+        async move {
+            let blob = Blob { data: pattern(visit.round * 7919 * number % 100_000).to_vec() };
+            assert!(interop.payload(blob.clone()).await.unwrap().into_inner() == blob);
+            assert_eq!(second.greet(text("you")).await.unwrap().into_inner(), text("hello you"));
+            assert_eq!(interop.fail(text("as asked")).await.unwrap_err().message(), "as asked");
+        }
+    }))
+    .await;
+}
+
+async fn calls_with_streams(visit: Visit) {
+    let interop = InteropClient::new(visit.connect().await);
+    let series = Series { start: 7, count: 300, fail_with: String::new() };
+    let mut numbers = interop.numbers(series).await.unwrap().into_inner();
+    for value in 7..307 {
+        assert_eq!(numbers.message().await.unwrap(), Some(Number { value }));
+    }
+    assert_eq!(numbers.message().await.unwrap(), None);
+    let numbers = Streaming::from_iter((0..300).map(|value| Number { value }));
+    assert_eq!(interop.total(numbers).await.unwrap().into_inner(), Summary { sum: 299 * 150, count: 300 });
+    let (sender, requests) = Streaming::channel(1);
+    let mut answers = interop.talk(requests).await.unwrap().into_inner();
+    for turn in 0..20 {
+        sender.send(text(&turn.to_string())).await.unwrap();
+        assert_eq!(answers.message().await.unwrap(), Some(text(&format!("re: {turn}"))));
+    }
+}
+
+async fn calls_given_up(visit: Visit) {
+    let channel = visit.connect().await;
+    let interop = InteropClient::new(channel.clone());
+    for milliseconds in 0..10 {
+        begin(interop.slow(Delay { milliseconds, text: "late".into() })).await;
+        let (_sender, numbers) = Streaming::<Number>::channel(1);
+        begin(interop.total(numbers)).await;
+    }
+    let series = Series { start: 0, count: 5000, fail_with: String::new() };
+    let mut numbers = interop.numbers(series).await.unwrap().into_inner();
+    assert_eq!(numbers.message().await.unwrap(), Some(Number { value: 0 }));
+    drop(numbers);
+    let (sender, requests) = Streaming::channel(1);
+    let answers = interop.talk(requests).await.unwrap().into_inner();
+    sender.send(text("unheard")).await.unwrap();
+    drop(answers);
+    if visit.round.is_multiple_of(2) {
+        assert_eq!(SecondClient::new(channel).greet(text("you")).await.unwrap().into_inner(), text("hello you"));
+    }
+}
+
+async fn takeovers(visit: Visit) {
+    let (sender, mut replies) = mpsc::unbounded_channel();
+    let client = Client::new(Forward(sender)).engine(visit.engine);
+    let connection = client.connect(visit.addr).await.unwrap();
+    connection.send(Packet::new(1, TAKE, "")).await.unwrap();
+    replies.recv().await.unwrap();
+    let mut raw = connection.takeover().await.unwrap();
+    raw.skip_heartbeats();
+    let said = pattern(visit.round * 104_729 % 299_999 + 1);
+    let (mut reader, mut writer) = split(raw);
+    let mut heard = vec![0; said.len()];
+    let (written, read) = tokio::join!(writer.write_all(&said), reader.read_exact(&mut heard));
+    written.unwrap();
+    read.unwrap();
+    assert!(heard == said);
+    match visit.round % 3 {
+        0 => {
+            writer.shutdown().await.unwrap();
+            assert_eq!(reader.read(&mut heard).await.unwrap(), 0);
+        }
+        1 => reset(&reader.unsplit(writer).into_tcp().unwrap().0),
+        _ => {}
+    }
+}
+
+async fn connections_dropped_with_a_full_outbox(visit: Visit) {
+    let connection = Client::new(()).engine(visit.engine).connect(visit.addr).await.unwrap();
+    for _ in 0..100 {
+        if connection.try_send(Packet::new(1, ECHO, pattern(30_000))).is_err() {
+            break;
+        }
+        if visit.round.is_multiple_of(2) {
+            yield_now().await;
+        }
+    }
+}
+
+async fn resets_with_replies_under_way(visit: Visit) {
+    let mut socket = TcpStream::connect(visit.addr).await.unwrap();
+    for len in [0, 10, 1000, 100_000] {
+        // The server may take its time.
+        socket.write_all(&packet(ECHO, len)).await.unwrap();
+    }
+    if visit.round.is_multiple_of(2) {
+        socket.read_exact(&mut [0; 10]).await.unwrap();
+    }
+    reset(&socket);
+}
+
+async fn replies_that_nobody_reads(visit: Visit) {
+    let socket = TcpStream::connect(visit.addr).await.unwrap();
+    let packets = packet(ECHO, 50_000).repeat(100);
+    let (mut written, mut refusals) = (0, 0);
+    while written < packets.len() && refusals < 1000 {
+        match socket.try_write(&packets[written..]) {
+            Ok(len) => written += len,
+            Err(_) => refusals += 1,
+        }
+        yield_now().await;
+    }
+    if visit.round.is_multiple_of(2) {
+        reset(&socket);
+    }
+}
+
+async fn packets_cut_off(visit: Visit) {
+    let mut socket = TcpStream::connect(visit.addr).await.unwrap();
+    let packet = packet(ECHO, 100_000);
+    socket.write_all(&packet).await.unwrap();
+    socket.write_all(&packet[..visit.round * 7919 % packet.len()]).await.unwrap();
+    match visit.round % 3 {
+        0 => reset(&socket),
+        1 => {
+            socket.shutdown().await.unwrap();
+            socket.read_to_end(&mut Vec::new()).await.unwrap();
+        }
+        _ => {}
+    }
+}
+
+async fn garbage(visit: Visit) {
+    let mut socket = TcpStream::connect(visit.addr).await.unwrap();
+    let noise = (0..visit.round * 31 % 2000).map(|place| ((place * place * visit.round) >> 3).to_le_bytes()[0]);
+    let noise: Vec<_> = noise.collect();
+    // The server may have had enough at any point.
+    if socket.write_all(&noise).await.is_ok() && socket.shutdown().await.is_ok() {
+        let _ = socket.read_to_end(&mut Vec::new()).await;
+    }
+}
+
+impl Visit {
+    async fn connect(self) -> Channel {
+        Channel::builder().engine(self.engine).connect(self.addr).await.unwrap()
+    }
+}
+
+/// Polls a future and gives it up.
+async fn begin(future: impl Future) {
+    let mut future = pin!(future);
+    poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_ready())).await;
+}
+
+/// Has the socket end with a reset.
+fn reset(socket: &TcpStream) {
+    SockRef::from(socket).set_linger(Some(Duration::ZERO)).unwrap();
+}
+
+fn text(text: &str) -> Text {
+    Text { text: text.into() }
+}
+
+/// The bytes of a packet with so much content.
+fn packet(operation: Operation, len: usize) -> Vec<u8> {
+    let mut packet = vec![0, 0x0f, 0, 1];
+    packet.extend(operation.number().to_be_bytes());
+    packet.extend(u32::try_from(len).unwrap().to_be_bytes());
+    packet.extend(pattern(len));
+    packet
+}
+
+/// So many bytes that tell when they are in the wrong place, and look like no heartbeat.
+fn pattern(len: usize) -> Bytes {
+    static PATTERN: LazyLock<Bytes> = LazyLock::new(|| (1..=251).cycle().take(300_000).collect());
+    PATTERN.slice(..len)
+}
+
+/// What the server does besides calls.
+struct Raws;
+
+impl Router for Raws {
+    async fn route(&self, packet: Packet, connection: &Connection) -> Outcome {
+        if packet.operation != TAKE {
+            return Outcome::Reply(packet);
+        }
+        if connection.send(packet).await.is_ok()
+            && let Ok(mut raw) = connection.takeover().await
+        {
+            raw.skip_heartbeats();
+            tokio::spawn(async move {
+                let (mut reader, mut writer) = split(raw);
+                // The client may have dropped or reset it.
+                let _ = copy(&mut reader, &mut writer).await;
+                let _ = writer.shutdown().await;
+            });
+        }
+        Outcome::Nothing
+    }
+}
+
+struct Forward(mpsc::UnboundedSender<Packet>);
+
+impl Router for Forward {
+    async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
+        self.0.send(packet).unwrap();
+        Outcome::Nothing
+    }
+}
+
+const ECHO: Operation = Operation::new(30).unwrap();
+const TAKE: Operation = Operation::new(31).unwrap();

@@ -1,0 +1,386 @@
+//! What an engine comes to on a kernel that allows io_uring or refuses it, and what only io_uring could get wrong.
+#![expect(unsafe_code, reason = "only the kernel can refuse a system call")]
+
+use std::{
+    env,
+    fmt::{Debug, Write as _},
+    fs,
+    io::{ErrorKind, Read, Write},
+    net::{Shutdown, SocketAddr, TcpStream},
+    sync::{Arc, Mutex, mpsc},
+    thread,
+};
+
+use bytes::Bytes;
+use frisbee::{
+    Client, CloseReason, Config, Connection, Dispatch, Engine, Operation, Outcome, Packet, Raw, Router, Server, Table,
+};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    process::Command,
+    runtime,
+    time::timeout,
+};
+use tracing::{Event, Level, Metadata, Subscriber, field, span};
+
+use crate::{
+    addresses::check_serving,
+    place::{ECHO, Gate, Inbox, SECOND, TAKE, can_be_had, engines, packet, pattern, really, servant, until},
+};
+
+#[test]
+fn the_best_engine_that_can_be_had_serves() {
+    really(async {
+        let server = servant().engine(Engine::Auto).bind("127.0.0.1:0").await.unwrap();
+        let best = if can_be_had(&Engine::Uring) { Engine::Uring } else { Engine::PerCore };
+        assert_eq!(server.engine(), best);
+        check_serving(&server).await;
+    });
+}
+
+#[test]
+fn without_rings_there_is_another_engine() {
+    alone("without_rings_there_is_another_engine", || {
+        check_refusal(&[libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register]);
+    });
+}
+
+#[test]
+fn with_rings_that_do_nothing_there_is_another_engine() {
+    alone("with_rings_that_do_nothing_there_is_another_engine", || check_refusal(&[libc::SYS_io_uring_enter]));
+}
+
+#[test]
+fn rings_of_an_older_kernel_will_do() {
+    // Not in the process of its own, which would remember.
+    if env::var_os(ALONE).is_none() && !can_be_had(&Engine::Uring) {
+        return;
+    }
+    alone("rings_of_an_older_kernel_will_do", || {
+        refuse(&[libc::SYS_io_uring_register], libc::EINVAL);
+        really(async {
+            let server = servant().engine(Engine::Uring).bind("127.0.0.1:0").await.unwrap();
+            check_serving(&server).await;
+        });
+    });
+}
+
+/// Runs a test in a process of its own.
+fn alone(name: &str, test: impl FnOnce()) {
+    if env::var_os(ALONE).is_some() {
+        return test();
+    }
+    really(async {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["--exact", "--nocapture", &format!("engines::{name}")]).env(ALONE, "").kill_on_drop(true);
+        let output = command.output().await.unwrap();
+        let told = [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat();
+        print!("{told}");
+        assert!(output.status.success() && told.contains("1 passed"), "it failed in a process of its own");
+    });
+}
+
+const ALONE: &str = "FRISBEE_TEST_ALONE";
+
+/// Checks what becomes of each engine when these system calls are not permitted.
+fn check_refusal(calls: &[libc::c_long]) {
+    tracing::subscriber::set_global_default(Log).unwrap();
+    refuse(calls, libc::EPERM);
+    really(async {
+        let server = servant().engine(Engine::Auto).bind("127.0.0.1:0").await.unwrap();
+        assert_eq!(server.engine(), Engine::PerCore);
+        check_serving(&server).await;
+        let log = LINES.lock().unwrap().join("\n");
+        assert!(log.contains("without io_uring") && log.contains(REFUSAL), "{log}");
+
+        let error = servant().engine(Engine::Uring).bind("127.0.0.1:0").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+        assert_refused(&error.to_string());
+        let error = Client::new(()).engine(Engine::Uring).connect(server.local_addr()).await.unwrap_err();
+        assert_refused(&error.to_string());
+        assert!(error.to_string().contains("(attempts: 0)"), "nothing was tried again: {error}");
+
+        check_serving(&servant().bind("127.0.0.1:0").await.unwrap()).await;
+    });
+}
+
+fn assert_refused(error: &str) {
+    assert!(error.contains("io_uring is not available") && error.contains(REFUSAL), "{error}");
+}
+
+const REFUSAL: &str = "Operation not permitted";
+
+/// Has the kernel refuse system calls to this thread and those it will start.
+fn refuse(calls: &[libc::c_long], error: libc::c_int) {
+    let instruction = |code: u32, k, jf| libc::sock_filter { code: code.try_into().unwrap(), jt: 0, jf, k };
+    let answer = |answer| instruction(libc::BPF_RET | libc::BPF_K, answer, 0);
+    let mut program = vec![instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0)];
+    for call in calls {
+        program.push(instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, u32::try_from(*call).unwrap(), 1));
+        program.push(answer(libc::SECCOMP_RET_ERRNO | error.unsigned_abs()));
+    }
+    program.push(answer(libc::SECCOMP_RET_ALLOW));
+    let program = libc::sock_fprog { len: program.len().try_into().unwrap(), filter: program.as_mut_ptr() };
+    // SAFETY: the kernel copies the program, whose instructions are there until the end of this function.
+    let is_set = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
+    };
+    assert!(is_set, "{}", std::io::Error::last_os_error());
+}
+
+/// Keeps what frisbee logs.
+struct Log;
+
+static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+struct Line(String);
+
+impl field::Visit for Line {
+    fn record_debug(&mut self, field: &field::Field, value: &dyn Debug) {
+        write!(self.0, "{field}={value:?} ").unwrap();
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::INFO && metadata.target().starts_with("frisbee")
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(String::new());
+        event.record(&mut line);
+        LINES.lock().unwrap().push(line.0);
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+/// Gives away connections.
+struct Giver {
+    raws: mpsc::Sender<Raw>,
+    /// Passed before the packet in front of that is answered.
+    gate: Option<Arc<Gate>>,
+}
+
+impl Router for Giver {
+    async fn route(&self, packet: Packet, connection: &Connection) -> Outcome {
+        if packet.operation == ECHO {
+            if let Some(gate) = &self.gate {
+                gate.pass().await;
+            }
+            return Outcome::Reply(packet);
+        }
+        self.raws.send(connection.takeover().await.unwrap()).unwrap();
+        Outcome::Nothing
+    }
+}
+
+#[test]
+fn a_connection_taken_off_its_ring_has_every_byte_and_works_on_another_runtime() {
+    if !can_be_had(&Engine::Uring) {
+        return;
+    }
+    for gate in [None, Some(Arc::<Gate>::default())] {
+        really(async {
+            let (sender, raws) = mpsc::channel();
+            let giver = Giver { raws: sender, gate: gate.clone() };
+            let server = Server::builder(giver).dispatch(Dispatch::Ordered).config(quiet()).engine(Engine::Uring);
+            let server = server.bind("127.0.0.1:0").await.unwrap();
+            let addr = server.local_addr().socket_addr().unwrap();
+            let elsewhere = thread::spawn(move || raws.into_iter().enumerate().for_each(answer_raw));
+            for _ in 0..ROUNDS {
+                let client = thread::spawn(move || ask_raw(addr));
+                if let Some(gate) = &gate {
+                    gate.arrival().await;
+                    gate.open();
+                }
+                tokio::task::spawn_blocking(|| client.join().unwrap()).await.unwrap();
+            }
+            assert_eq!(server.shutdown(SECOND).await, 0);
+            tokio::task::spawn_blocking(|| elsewhere.join().unwrap()).await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_connection_that_was_taken_over_outlives_its_server() {
+    for engine in engines() {
+        really(async {
+            let server = servant().engine(engine).bind("127.0.0.1:0").await.unwrap();
+            let connection = Client::new(()).connect(server.local_addr()).await.unwrap();
+            connection.send(packet(1, ECHO, "")).await.unwrap();
+            until(|| server.metrics().counters.packets_out > 0).await;
+            let mut raw = server.connections()[0].takeover().await.unwrap();
+            assert_eq!(server.shutdown(SECOND).await, 0);
+            let mut peer = connection.takeover().await.unwrap();
+            peer.write_all(b"still there?").await.unwrap();
+            peer.shutdown().await.unwrap();
+            let mut heard = Vec::new();
+            raw.read_to_end(&mut heard).await.unwrap();
+            assert_eq!(heard, b"still there?");
+        });
+    }
+}
+
+#[test]
+fn a_takeover_does_not_wait_for_ever_for_a_peer_that_does_not_read() {
+    for engine in engines() {
+        really(async {
+            let config = Config { write_stall_max: SECOND, ..quiet() };
+            let server = servant().config(config).engine(engine).bind("127.0.0.1:0").await.unwrap();
+            let addr = server.local_addr().socket_addr().unwrap();
+            // How many packets it takes until they wait, and then fewer: these have left the outbox, but not all of
+            // them this process.
+            let mut fits = usize::MAX;
+            let (_peer, connection) = loop {
+                let peer = idle(addr);
+                until(|| server.connections().len() == 1).await;
+                let connection = server.connections().pop().unwrap();
+                let waits = || connection.metrics().outbox_len > 0;
+                let mut count = 0;
+                while count < fits && timeout(SECOND / 10, until(|| !waits())).await.is_ok() {
+                    connection.try_send(packet(1, ECHO, pattern(1000))).unwrap();
+                    count += 1;
+                }
+                if count == fits {
+                    break (peer, connection);
+                }
+                fits = count - 8;
+                drop(peer);
+                connection.closed().await;
+                until(|| server.connections().is_empty()).await;
+            };
+            let taken = connection.takeover().await;
+            assert!(matches!(taken, Ok(_) | Err(CloseReason::WriteStalled { .. })), "{engine}: {taken:?}");
+        });
+    }
+}
+
+const ROUNDS: usize = 20;
+
+/// Sends packets and raw bytes in one go, and expects the reply and the raw bytes.
+fn ask_raw(addr: SocketAddr) {
+    let (echo, take) = (empty(ECHO), empty(TAKE));
+    let mut socket = TcpStream::connect(addr).unwrap();
+    socket.write_all(&[&echo[..], &take, &raw_bytes()].concat()).unwrap();
+    socket.shutdown(Shutdown::Write).unwrap();
+    let mut heard = Vec::new();
+    socket.read_to_end(&mut heard).unwrap();
+    assert!(heard == [&echo[..], &raw_bytes()].concat(), "{} bytes came back", heard.len());
+}
+
+/// Hears everything and says it again: as a stream, or as the socket and what was read from it.
+fn answer_raw((number, mut raw): (usize, Raw)) {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut heard = Vec::new();
+        if number.is_multiple_of(2) {
+            raw.read_to_end(&mut heard).await.unwrap();
+            raw.write_all(&heard).await.unwrap();
+            raw.shutdown().await.unwrap();
+        } else {
+            let (mut socket, unread) = raw.into_tcp().unwrap();
+            heard.extend(unread);
+            socket.read_to_end(&mut heard).await.unwrap();
+            socket.write_all(&heard).await.unwrap();
+        }
+        assert!(heard == raw_bytes(), "{} bytes were there", heard.len());
+    });
+}
+
+/// They are no packets.
+fn raw_bytes() -> Bytes {
+    pattern(1 << 20)
+}
+
+/// The bytes of a packet without content.
+fn empty(operation: Operation) -> [u8; 10] {
+    let [high, low] = operation.number().to_be_bytes();
+    [0, 0x0f, 0, 1, high, low, 0, 0, 0, 0]
+}
+
+fn quiet() -> Config {
+    Config { ping_interval: None, silence_max: None, ..Config::default() }
+}
+
+#[test]
+fn a_server_that_is_dropped_leaves_nobody_waiting() {
+    for engine in engines() {
+        really(async {
+            for _ in 0..ROUNDS {
+                let server = servant().engine(engine).bind("127.0.0.1:0").await.unwrap();
+                let mut clients = Vec::new();
+                for id in 0..10 {
+                    let (router, mut inbox) = Inbox::new();
+                    let connection = Client::new(router).engine(engine).connect(server.local_addr()).await.unwrap();
+                    let ask = packet(id, ECHO, pattern(usize::from(id) * 20_000));
+                    connection.send(ask.clone()).await.unwrap();
+                    assert_eq!(inbox.next().await, Some(ask.clone()));
+                    clients.push(tokio::spawn(async move {
+                        while connection.send(ask.clone()).await.is_ok() && inbox.next().await.is_some() {}
+                        connection.closed().await;
+                    }));
+                }
+                drop(server);
+                for client in clients {
+                    client.await.unwrap();
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn an_idle_connection_holds_little_memory() {
+    alone("an_idle_connection_holds_little_memory", || {
+        if !can_be_had(&Engine::Uring) {
+            return;
+        }
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+        really(async {
+            let router = Table::new().on(ECHO, async |packet: Packet| packet);
+            let server =
+                Server::builder(router).engine(Engine::Uring).config(quiet()).bind("127.0.0.1:0").await.unwrap();
+            let addr = server.local_addr().socket_addr().unwrap();
+            let _warm: Vec<_> = (0..200).map(|_| idle(addr)).collect();
+            let before = resident_len();
+            let idle: Vec<_> = (0..1000).map(|_| idle(addr)).collect();
+            let each = (resident_len() - before) / idle.len();
+            println!("an idle connection holds {each} bytes");
+            assert!(each <= IDLE_LEN_MAX, "{each} bytes");
+        });
+    });
+}
+
+/// Futures are larger where nothing is optimised.
+const IDLE_LEN_MAX: usize = if cfg!(debug_assertions) { 5 } else { 4 } * 1024;
+
+/// A client that got an answer and will not say more.
+fn idle(addr: SocketAddr) -> TcpStream {
+    let mut socket = TcpStream::connect(addr).unwrap();
+    socket.write_all(&empty(ECHO)).unwrap();
+    let mut reply = [0; 10];
+    socket.read_exact(&mut reply).unwrap();
+    assert_eq!(reply, empty(ECHO));
+    socket
+}
+
+/// What this process holds in memory.
+fn resident_len() -> usize {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    1024 * line.trim_end_matches(" kB").trim().parse::<usize>().unwrap()
+}
