@@ -42,6 +42,7 @@ impl Native {
         let uring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
+            .setup_taskrun_flag()
             .setup_submit_all()
             .setup_cqsize(COMPLETIONS)
             .build(super::REQUESTS)?;
@@ -130,9 +131,14 @@ impl Native {
         self.in_flight += 1;
     }
 
-    /// Hands over all requests, and lets the kernel do what is due.
+    /// Hands over all requests, and lets the kernel do what is due, if there is any of that.
     pub(super) fn enter(&mut self) -> io::Result<()> {
-        let requests = u32::try_from(self.uring.submission().len()).expect("the queue is bounded");
+        let queue = self.uring.submission();
+        if queue.is_empty() && !queue.taskrun() && !queue.cq_overflow() {
+            return Ok(());
+        }
+        let requests = u32::try_from(queue.len()).expect("the queue is bounded");
+        drop(queue);
         // SAFETY: there is no argument that would have to be valid.
         let entered = unsafe { self.uring.submitter().enter::<libc::sigset_t>(requests, 0, ENTER_GETEVENTS, None) };
         settle(entered)
