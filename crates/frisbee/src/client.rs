@@ -84,9 +84,9 @@ impl<R: Router> Client<R> {
     }
 
     /// Which threads serve the connections. With any but [`Engine::Tokio`], the default, they are threads of their own
-    /// that all clients of the process share, one for each core, and every call goes from thread to thread: that is
-    /// for a process that waits for many connections, not for the latency of a few. Connections that are made on a
-    /// thread of an io_uring engine stay on it.
+    /// that all clients of the process share, one for each core. What uses a connection from another thread pays for two
+    /// hops each time; tasks that are spawned on [`Connection::runtime`] do not. Connections that are made on a thread of
+    /// an io_uring engine stay on it, and [`Engine::Auto`] falls back to the current runtime.
     pub fn engine(mut self, engine: Engine) -> Self {
         self.settings.engine = engine;
         self
@@ -126,6 +126,8 @@ impl<R: Router> Client<R> {
         let Settings { timeout: limit, attempts: attempts_max, mut pause, engine, .. } = self.settings;
         let mut attempts = 0;
         let engine = match engine.choose() {
+            // Without rings, threads of their own would only cost calls.
+            Ok(Engine::PerCore) if engine == Engine::Auto => Engine::Tokio,
             Ok(engine) => engine,
             Err(source) => return Err(ConnectError { address, attempts, source }),
         };
