@@ -28,16 +28,16 @@ use tokio::{
 };
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = Serving::start, config = at_most(7_700))]
-#[bench::ten(args = (10), setup = Serving::start, config = at_most(3_190))]
+#[bench::one(args = (1), setup = Serving::start, config = at_most(7_750))]
+#[bench::ten(args = (10), setup = Serving::start, config = at_most(3_180))]
 fn server(mut serving: Serving) -> Serving {
     serving.serve(CALLS);
     serving
 }
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = Calling::start, config = at_most(11_620))]
-#[bench::ten(args = (10), setup = Calling::start, config = at_most(5_340))]
+#[bench::one(args = (1), setup = Calling::start, config = at_most(11_540))]
+#[bench::ten(args = (10), setup = Calling::start, config = at_most(5_200))]
 fn client(calling: Calling) -> Calling {
     calling.call(CALLS);
     calling

@@ -263,14 +263,18 @@ impl Connection {
             Err(SendError::Full) => {}
             done => return done,
         }
-        loop {
-            let mut space = pin!(self.shared.progress.notified());
-            space.as_mut().enable();
-            match self.shared.try_push(&mut push) {
-                Err(SendError::Full) => space.await,
-                done => return done,
+        // Boxed, so that only who has to wait holds the memory for it.
+        Box::pin(async {
+            loop {
+                let mut space = pin!(self.shared.progress.notified());
+                space.as_mut().enable();
+                match self.shared.try_push(&mut push) {
+                    Err(SendError::Full) => space.await,
+                    done => return done,
+                }
             }
-        }
+        })
+        .await
     }
 }
 

@@ -189,11 +189,14 @@ impl Channel {
         deadline: Deadline,
         attempt: Attempt,
     ) -> Result<Bytes, Status> {
-        match (&self.way, attempt) {
-            (Way::InProcess(services), _) => services.one(method, Flow::One(content), Some(deadline)).await,
-            (Way::Wire(wire), Attempt::First) => wire.current().unary(method, content, deadline).await,
-            (Way::Wire(wire), Attempt::Second) => wire.open(deadline).await?.unary(method, content, deadline).await,
-        }
+        let link = match (&self.way, attempt) {
+            (Way::InProcess(services), _) => {
+                return Box::pin(services.one(method, Flow::One(content), Some(deadline))).await;
+            }
+            (Way::Wire(wire), Attempt::First) => wire.current(),
+            (Way::Wire(wire), Attempt::Second) => Box::pin(wire.open(deadline)).await?,
+        };
+        link.unary(method, content, deadline).await
     }
 
     /// The time for a stream to be opened, and for all of it if the request says so.

@@ -61,7 +61,10 @@ impl Link {
     /// A call with one packet each way.
     pub(crate) async fn unary(&self, method: &Method, content: Pieces, deadline: Deadline) -> Result<Bytes, Status> {
         let operation = self.operation(method)?;
-        let waiting = self.begin(operation, deadline).await?;
+        let waiting = match self.calls.try_begin(operation.number(), deadline.at) {
+            Ok(Some(waiting)) => waiting,
+            _ => Box::pin(self.begin(operation, deadline)).await?,
+        };
         let Pieces { first, rest } = content;
         let packet = Packet { id: waiting.id, operation, content: first };
         let sending = async { self.connection.send_pieces(packet, rest).await.map_err(|error| self.unsent(error)) };
@@ -273,7 +276,8 @@ impl Deadline {
         match (poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await, self.at) {
             (Poll::Ready(result), _) => result,
             (Poll::Pending, None) => future.await,
-            (Poll::Pending, Some(at)) => timeout_at(at, future).await.unwrap_or_else(|_| Err(self.passed())),
+            // Boxed, so that only calls that have to wait hold the memory for it.
+            (Poll::Pending, Some(at)) => Box::pin(timeout_at(at, future)).await.unwrap_or_else(|_| Err(self.passed())),
         }
     }
 
