@@ -8,7 +8,7 @@ use std::{
     io::{self, IoSlice},
     mem,
     ops::Deref,
-    os::fd::OwnedFd,
+    os::fd::{AsRawFd, OwnedFd},
     rc::Rc,
     sync::atomic::{AtomicU64, Ordering},
     task::{Context, Poll, Waker, ready},
@@ -60,7 +60,9 @@ struct Slot {
     /// How the peer's input ended.
     end: Option<io::Result<()>>,
     reader: Option<Waker>,
-    /// Whether the last direct read left nothing behind.
+    /// Tells when there is something to read past the ring, if the kernel could read by itself.
+    direct: Option<AsyncFd<Rc<OwnedFd>>>,
+    /// The same where it could not: whether the last read left nothing behind.
     is_drained: bool,
     /// Written, and not yet given to the kernel.
     queued: Vec<u8>,
@@ -80,7 +82,7 @@ enum Receiving {
     On,
     /// On until the kernel says that it stopped.
     Stopping,
-    /// Only waiting for something to be there, as long as large buffers of the reader's own are read into.
+    /// Only waiting for something to be there.
     Waiting,
 }
 
@@ -122,13 +124,14 @@ impl Ring {
 
     /// Takes a connected socket in blocking mode.
     pub(super) fn insert(&mut self, fd: OwnedFd) -> usize {
-        let key = self.slots.insert(Slot {
+        self.slots.insert(Slot {
             fd: Rc::new(fd),
             receiving: Receiving::Off,
             received: VecDeque::new(),
             received_len: 0,
             end: None,
             reader: None,
+            direct: None,
             is_drained: false,
             queued: Vec::new(),
             is_sending: false,
@@ -137,9 +140,7 @@ impl Ring {
             writer: None,
             is_dirty: false,
             is_dropped: false,
-        });
-        self.want_input(key);
-        key
+        })
     }
 
     /// The socket closes when the kernel has let go of it. What it has not taken yet is not sent. Returns who waited,
@@ -149,12 +150,18 @@ impl Ring {
         slot.is_dropped = true;
         slot.queued = Vec::new();
         slot.received = VecDeque::new();
-        let waited = (slot.reader.take(), slot.writer.take());
+        let waited = (slot.reader.take(), slot.writer.take(), slot.direct.take());
         self.mark(key);
         waited
     }
 
-    pub(super) fn poll_read(&mut self, key: usize, cx: &Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    pub(super) fn poll_read(
+        &mut self,
+        key: usize,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let is_quiet = self.is_quiet();
         let slot = &mut self.slots[key];
         if !slot.received.is_empty() {
             self.read_received(key, buf);
@@ -164,9 +171,19 @@ impl Ring {
             slot.end = Some(Ok(()));
             return Poll::Ready(end);
         }
-        let is_direct = buf.remaining() >= LARGE_LEN || !self.kernel.receives();
+        let is_large = buf.remaining() >= LARGE_LEN;
         match slot.receiving {
-            Receiving::Off if is_direct => {
+            Receiving::Off if self.kernel.receives() && (is_large || is_quiet) => {
+                let received = slot.poll_direct(cx, buf);
+                self.received += usize::from(received.is_ready());
+                return received;
+            }
+            Receiving::Off if self.kernel.receives() => {
+                slot.direct = None;
+                slot.receiving = Receiving::Wanted;
+                self.mark(key);
+            }
+            Receiving::Off => {
                 if !mem::take(&mut slot.is_drained)
                     && let Poll::Ready(received) = receive_now(&slot.fd, buf)
                 {
@@ -177,8 +194,7 @@ impl Ring {
                 self.kernel.wait_readable(key, &slot.fd);
                 self.mark(key);
             }
-            Receiving::Off => self.want_input(key),
-            Receiving::On if is_direct => self.stop_receiving(key),
+            Receiving::On if is_large => self.stop_receiving(key),
             Receiving::Wanted | Receiving::On | Receiving::Stopping | Receiving::Waiting => {}
         }
         wait(&mut self.slots[key].reader, cx);
@@ -207,15 +223,13 @@ impl Ring {
         cx: &Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let len: usize = slices.iter().map(|slice| slice.len()).sum();
+        let (len, is_quiet): (usize, _) = (slices.iter().map(|slice| slice.len()).sum(), self.is_quiet());
         let slot = &mut self.slots[key];
         if let Some(failure) = slot.failure.take() {
             return Poll::Ready(Err(failure));
         }
         let is_large = len > SEND_LEN_MAX;
-        // What nobody else would share the system call with goes at once.
-        let is_alone = self.crowd < 2 * CROWD_MEMORY;
-        if (is_large || is_alone) && slot.queued.is_empty() && !slot.is_sending && !slot.is_waiting_writable {
+        if (is_large || is_quiet) && slot.queued.is_empty() && !slot.is_sending && !slot.is_waiting_writable {
             if let Poll::Ready(sent) = send_now(&slot.fd, slices) {
                 return Poll::Ready(sent);
             }
@@ -272,6 +286,7 @@ impl Ring {
             wait(&mut slot.writer, cx);
             return Poll::Pending;
         }
+        slot.direct = None;
         self.unmark(key);
         let slot = self.slots.remove(key);
         if let Some(failure) = slot.failure.or(slot.end.and_then(Result::err)) {
@@ -284,12 +299,9 @@ impl Ring {
         Poll::Ready(Ok((fd, unread.freeze())))
     }
 
-    /// Has the kernel read by itself, if it can.
-    fn want_input(&mut self, key: usize) {
-        if self.kernel.receives() {
-            self.slots[key].receiving = Receiving::Wanted;
-            self.mark(key);
-        }
+    /// Whether so little is going on that a system call has nothing to share: then the ring would only be in the way.
+    fn is_quiet(&self) -> bool {
+        self.crowd + self.received < 2 * CROWD_MEMORY
     }
 
     fn stop_receiving(&mut self, key: usize) {
@@ -333,7 +345,9 @@ impl Ring {
             self.complete(completion, woken);
         }
         self.received += received;
-        self.crowd = self.crowd - self.crowd / CROWD_MEMORY + received;
+        if !self.kernel.receives() {
+            self.end_turn();
+        }
         if completed >= KERNEL_TURN_LEN
             && let Some(tender) = &self.tender
         {
@@ -342,11 +356,18 @@ impl Ring {
         Ok(())
     }
 
+    /// How often something was received since this was called last.
+    fn end_turn(&mut self) -> usize {
+        let received = mem::take(&mut self.received);
+        self.crowd = self.crowd - self.crowd / CROWD_MEMORY + received;
+        received
+    }
+
     /// Waits on the ring for a while, if that is likely to end with several sockets that received something, for half as
     /// many as did since the thread was idle last: one wake-up serves them all. Nothing else wakes the thread meanwhile,
     /// so a wait in vain puts off the next.
     fn linger(&mut self, woken: &mut Vec<Waker>) -> io::Result<()> {
-        let crowd = mem::take(&mut self.received) / 2;
+        let crowd = self.end_turn() / 2;
         if crowd < 2 {
             return Ok(());
         }
@@ -463,6 +484,24 @@ impl Ring {
 }
 
 impl Slot {
+    /// Reads past the ring.
+    fn poll_direct(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let direct = match &mut self.direct {
+            Some(direct) => direct,
+            none => none.insert(register(self.fd.clone())?),
+        };
+        loop {
+            let mut ready = ready!(direct.poll_read_ready(cx))?;
+            let received = receive_now(&self.fd, buf);
+            if received.is_pending() || buf.remaining() > 0 {
+                ready.clear_ready();
+            }
+            if received.is_ready() {
+                return received;
+            }
+        }
+    }
+
     /// Whether the kernel has nothing under way for it.
     fn is_idle(&self) -> bool {
         matches!(self.receiving, Receiving::Off | Receiving::Wanted) && !self.is_sending && !self.is_waiting_writable
@@ -472,8 +511,6 @@ impl Slot {
 /// Gives the thread of the current runtime a ring. It has to be a runtime of this thread alone.
 pub(super) fn install(kernel: Kernel, signal: Option<OwnedFd>) -> io::Result<()> {
     static IDS: AtomicU64 = AtomicU64::new(0);
-    // SAFETY: the descriptor is owned by what is registered, and closed after that.
-    let register = |signal| unsafe { AsyncFd::register_with_interest(signal, Interest::READABLE) };
     let signal = signal.map(register).transpose()?;
     let id = IDS.fetch_add(1, Ordering::Relaxed);
     let ring = Ring {
@@ -491,6 +528,11 @@ pub(super) fn install(kernel: Kernel, signal: Option<OwnedFd>) -> io::Result<()>
     RING.set(Some(ring));
     tokio::spawn(Tender { ring: id, signal, woken: Vec::new() }.run());
     Ok(())
+}
+
+fn register<T: AsRawFd>(fd: T) -> io::Result<AsyncFd<T>> {
+    // SAFETY: what is registered owns its descriptor, or a share of it, and lets go of it later.
+    unsafe { Ok(AsyncFd::register_with_interest(fd, Interest::READABLE)?) }
 }
 
 /// To be called before the runtime of this thread waits.
