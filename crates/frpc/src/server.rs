@@ -48,6 +48,11 @@ impl Server {
         self.inner.local_addr()
     }
 
+    /// Which threads serve it; see [`frisbee::Server::engine`].
+    pub fn engine(&self) -> Engine {
+        self.inner.engine()
+    }
+
     /// Serves a stream of the user's own, on the current tokio runtime. TLS comes on top if it is configured.
     pub fn attach(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
         self.inner.attach(stream);

@@ -79,7 +79,12 @@ async fn serve(setting: Setting, address: frpc::Address) -> Server {
     let server = Server::builder().engine(setting.engine);
     let server = if setting.tls { server.tls(IDENTITY.server()) } else { server };
     let server = server.add_service(InteropServer::new(Service)).add_service(SecondServer::new(Service));
-    if setting.kind == Kind::Own { server.without_listener().unwrap() } else { server.bind(address).await.unwrap() }
+    if setting.kind == Kind::Own {
+        return server.without_listener().unwrap();
+    }
+    let server = server.bind(address).await.unwrap();
+    assert_eq!(server.engine(), setting.engine);
+    server
 }
 
 async fn connect(setting: Setting, server: &Server) -> Channel {
