@@ -257,7 +257,7 @@ fn a_takeover_does_not_wait_for_ever_for_a_peer_that_does_not_read() {
                 if count == fits {
                     break (peer, connection);
                 }
-                fits = count - 8;
+                fits = count.saturating_sub(8);
                 drop(peer);
                 connection.closed().await;
                 until(|| server.connections().is_empty()).await;
