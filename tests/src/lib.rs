@@ -1,9 +1,11 @@
-//! What the tests across languages need: peers written in Go, certificates for both sides, and the services that the
-//! peers know.
+//! What several tests need: peers written in Go, certificates for both sides, the services that the peers know, and an
+//! ear for the log.
 
 mod certificate;
 mod go;
 pub mod interop;
+mod log;
 
 pub use certificate::{SelfSigned, trusting};
 pub use go::{GoPeers, GoServer};
+pub use log::hear_log;

@@ -12,6 +12,7 @@ use std::{
 
 use frisbee::{Config, Engine, Operation, Packet, Server, Table};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tests::hear_log;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -19,34 +20,10 @@ use tokio::{
     sync::Semaphore,
     time::timeout,
 };
-use tracing::{Event, Level, Metadata, Subscriber, span};
+use tracing::Level;
 
-/// Hears the warnings of a server that cannot accept.
-struct Warnings;
-
+/// A permit for each warning of a server that cannot accept.
 static WARNED: Semaphore = Semaphore::const_new(0);
-
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == Level::WARN && metadata.target().starts_with("frisbee::server")
-    }
-
-    fn event(&self, _: &Event<'_>) {
-        WARNED.add_permits(1);
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
-}
 
 /// Lowers the limit of this process so that it can open one more descriptor. Returns the limit it had.
 fn leave_one_descriptor() -> Rlimit {
@@ -100,7 +77,11 @@ async fn check(engine: Engine) {
 
 #[test]
 fn a_server_goes_on_accepting_after_it_ran_out_of_descriptors() {
-    tracing::subscriber::set_global_default(Warnings).unwrap();
+    hear_log(Level::WARN, |metadata, _| {
+        if *metadata.level() == Level::WARN && metadata.target().starts_with("frisbee::server") {
+            WARNED.add_permits(1);
+        }
+    });
     for engine in [Engine::Tokio, Engine::PerCore, Engine::Uring] {
         if let Err(reason) = engine.choose() {
             println!("skipped: {reason}");

@@ -2,9 +2,7 @@
 #![expect(unsafe_code, reason = "only the kernel can refuse a system call")]
 
 use std::{
-    env,
-    fmt::{Debug, Write as _},
-    fs,
+    env, fs,
     io::{ErrorKind, Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
     sync::{Arc, Mutex, mpsc},
@@ -16,13 +14,14 @@ use frisbee::{
     Client, CloseReason, Config, Connection, Dispatch, Engine, Operation, Outcome, Packet, Raw, Router, Server, Table,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tests::hear_log;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     process::Command,
     runtime,
     time::timeout,
 };
-use tracing::{Event, Level, Metadata, Subscriber, field, span};
+use tracing::Level;
 
 use crate::{
     addresses::check_serving,
@@ -85,13 +84,17 @@ const ALONE: &str = "FRISBEE_TEST_ALONE";
 
 /// Checks what becomes of each engine when these system calls are not permitted.
 fn check_refusal(calls: &[libc::c_long]) {
-    tracing::subscriber::set_global_default(Log).unwrap();
+    let lines = Arc::<Mutex<Vec<String>>>::default();
+    hear_log(Level::INFO, {
+        let lines = lines.clone();
+        move |_, line| lines.lock().unwrap().push(line)
+    });
     refuse(calls, libc::EPERM);
     really(async {
         let server = servant().engine(Engine::Auto).bind("127.0.0.1:0").await.unwrap();
         assert_eq!(server.engine(), Engine::PerCore);
         check_serving(&server).await;
-        let log = LINES.lock().unwrap().join("\n");
+        let log = lines.lock().unwrap().join("\n");
         assert!(log.contains("without io_uring") && log.contains(REFUSAL), "{log}");
 
         let error = servant().engine(Engine::Uring).bind("127.0.0.1:0").await.unwrap_err();
@@ -128,43 +131,6 @@ fn refuse(calls: &[libc::c_long], error: libc::c_int) {
             && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
     };
     assert!(is_set, "{}", std::io::Error::last_os_error());
-}
-
-/// Keeps what frisbee logs.
-struct Log;
-
-static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-struct Line(String);
-
-impl field::Visit for Line {
-    fn record_debug(&mut self, field: &field::Field, value: &dyn Debug) {
-        write!(self.0, "{field}={value:?} ").unwrap();
-    }
-}
-
-impl Subscriber for Log {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::INFO && metadata.target().starts_with("frisbee")
-    }
-
-    fn event(&self, event: &Event<'_>) {
-        let mut line = Line(String::new());
-        event.record(&mut line);
-        LINES.lock().unwrap().push(line.0);
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
 }
 
 /// Gives away connections.
