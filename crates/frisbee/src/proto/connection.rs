@@ -1,6 +1,7 @@
 //! One side of a connection: what to make of input, what to write, when to give up.
 
 use std::{
+    ops::RangeInclusive,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -138,21 +139,16 @@ impl std::ops::AddAssign for Counters {
 impl Connection {
     /// A connection that was just established.
     pub fn new(role: Role, config: Arc<Config>, now: Instant) -> Self {
-        let (format, first_stream) = match role {
-            Role::Client => (Some(config.header.unwrap_or(HeaderFormat::Magic10)), FIRST_STREAM_OF_CLIENT),
-            Role::Server => (config.header, FIRST_STREAM_OF_SERVER),
+        let (format, stream_ids) = match role {
+            Role::Client => (Some(config.header.unwrap_or(HeaderFormat::Magic10)), STREAMS_OF_CLIENT),
+            Role::Server => (config.header, STREAMS_OF_SERVER),
         };
         Self {
             state: State::Open,
             decoder: Decoder::new(format, config.content_len_max),
             outbox: Outbox::new(format),
             heartbeat: Heartbeat::new(now, config.ping_interval, config.silence_max),
-            streams: Streams::new(
-                first_stream,
-                config.streams_max,
-                config.stream_queue_len_max,
-                config.stream_stall_max,
-            ),
+            streams: Streams::new(stream_ids, config.streams_max, config.stream_queue_len_max, config.stream_stall_max),
             overflowed: Vec::new(),
             budget: Budget::new(now, config.control_burst),
             stalled: None,
@@ -615,6 +611,6 @@ impl Connection {
 
 /// How long a small content may pin the read buffer it is a slice of while nobody reads it.
 const DETACH_AFTER: Duration = Duration::from_millis(500);
-/// Both sides choose from one space of ids, so each starts in its own half.
-const FIRST_STREAM_OF_CLIENT: u16 = 1;
-const FIRST_STREAM_OF_SERVER: u16 = 0x8000;
+/// Both sides choose from one space of ids, so each stays in its own half: a stream that both opened would be one.
+const STREAMS_OF_CLIENT: RangeInclusive<u16> = 1..=0x7fff;
+const STREAMS_OF_SERVER: RangeInclusive<u16> = 0x8000..=0xffff;

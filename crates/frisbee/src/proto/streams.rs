@@ -9,6 +9,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     hash::{BuildHasherDefault, Hasher},
+    ops::RangeInclusive,
     time::{Duration, Instant},
 };
 
@@ -52,6 +53,8 @@ pub enum OpenError {
 pub(super) struct Streams {
     entries: Slab<Entry>,
     open: HashMap<u16, usize, BuildHasherDefault<IdHasher>>,
+    /// Those that this side chooses from.
+    ids: RangeInclusive<u16>,
     next_id: u16,
     streams_max: usize,
     queue_len_max: usize,
@@ -84,9 +87,9 @@ pub(super) enum Received {
 }
 
 impl Streams {
-    pub(super) fn new(first_id: u16, streams_max: usize, queue_len_max: usize, stall_max: Duration) -> Self {
-        let (entries, open) = (Slab::new(), HashMap::default());
-        Self { entries, open, next_id: first_id, streams_max, queue_len_max, stall_max, stalling: 0 }
+    pub(super) fn new(ids: RangeInclusive<u16>, streams_max: usize, queue_len_max: usize, stall_max: Duration) -> Self {
+        let (entries, open, next_id) = (Slab::new(), HashMap::default(), *ids.start());
+        Self { entries, open, ids, next_id, streams_max, queue_len_max, stall_max, stalling: 0 }
     }
 
     /// Whether no more data may be handled for now.
@@ -120,16 +123,16 @@ impl Streams {
         self.entries.len()
     }
 
-    /// Opens the next free id. Ids move on, so that a late packet of an ended stream rarely meets a new one.
+    /// Opens the next free id of this side. Ids move on, so that a late packet of an ended stream rarely meets a new one.
     pub(super) fn open_next(&mut self) -> Result<StreamKey, OpenError> {
-        for _ in 0..=u16::MAX {
+        for _ in self.ids.clone() {
             let id = self.next_id;
-            self.next_id = self.next_id.wrapping_add(1);
+            self.next_id = if id == *self.ids.end() { *self.ids.start() } else { id + 1 };
             if !self.open.contains_key(&id) {
                 return self.open(id);
             }
         }
-        Err(OpenError::TooManyStreams { limit: self.streams_max })
+        Err(OpenError::TooManyStreams { limit: self.ids.len() })
     }
 
     pub(super) fn open(&mut self, id: u16) -> Result<StreamKey, OpenError> {
@@ -304,9 +307,10 @@ mod tests {
 
     static NOW: LazyLock<Instant> = LazyLock::new(Instant::now);
     const STALL: Duration = Duration::from_secs(1);
+    const IDS: RangeInclusive<u16> = 1..=9;
 
     fn streams() -> Streams {
-        Streams::new(1, 2, 200, STALL)
+        Streams::new(IDS, 2, 200, STALL)
     }
 
     fn data(streams: &mut Streams, id: u16, text: &'static str) -> Received {
@@ -351,7 +355,7 @@ mod tests {
 
     #[test]
     fn a_queue_over_its_limit_stalls_until_half_of_it_is_read() {
-        let mut streams = Streams::new(1, 2, 2 * (PACKET_COST + 1), STALL);
+        let mut streams = Streams::new(IDS, 2, 2 * (PACKET_COST + 1), STALL);
         let Received::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
         assert_eq!(data(&mut streams, 7, "b"), Received::Queued(key));
         assert_eq!((streams.stall(), streams.poll_timeout()), (false, None));
@@ -367,7 +371,7 @@ mod tests {
 
     #[test]
     fn a_queue_that_stalls_for_too_long_ends_its_stream() {
-        let mut streams = Streams::new(1, 2, 2 * (PACKET_COST + 1), STALL);
+        let mut streams = Streams::new(IDS, 2, 2 * (PACKET_COST + 1), STALL);
         let Received::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
         data(&mut streams, 7, "b");
         data(&mut streams, 7, "c");
@@ -382,7 +386,7 @@ mod tests {
 
     #[test]
     fn a_stream_that_nobody_reads_holds_nothing_and_never_overflows() {
-        let mut streams = Streams::new(1, 2, PACKET_COST + 1, STALL);
+        let mut streams = Streams::new(IDS, 2, PACKET_COST + 1, STALL);
         let Received::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
         assert_eq!(streams.peek(key), Ok(Some("a".into())));
         streams.ignore(key);
@@ -394,11 +398,20 @@ mod tests {
     }
 
     #[test]
-    fn ids_skip_the_open_ones_and_wrap() {
-        let mut streams = Streams::new(u16::MAX, 10, 100, STALL);
-        streams.open(0).unwrap();
-        let ids: Vec<u16> = (0..3).map(|_| streams.open_next().map(|key| streams.id(key)).unwrap()).collect();
-        assert_eq!(ids, [u16::MAX, 1, 2]);
+    fn ids_skip_the_open_ones_and_wrap_within_their_range() {
+        for (ids, taken, expected) in
+            [(1..=4, 2, [1, 3, 4]), (u16::MAX - 3..=u16::MAX, 0xfffd, [0xfffc, 0xfffe, 0xffff])]
+        {
+            let limit = ids.len();
+            let mut streams = Streams::new(ids, 10, 100, STALL);
+            streams.open(taken).unwrap();
+            let keys = [(); 3].map(|()| streams.open_next().unwrap());
+            assert_eq!(keys.map(|key| streams.id(key)), expected);
+            assert_eq!(streams.open_next(), Err(OpenError::TooManyStreams { limit }), "the others are not its own");
+            assert!(streams.close(keys[1]));
+            let again = streams.open_next().unwrap();
+            assert_eq!(streams.id(again), expected[1]);
+        }
     }
 
     #[test]

@@ -469,6 +469,20 @@ fn each_side_chooses_ids_of_its_own_half() {
 }
 
 #[test]
+fn ids_wrap_within_the_half_of_their_side() {
+    let mut pair = Pair::new(quiet());
+    for (side, half) in [(&mut pair.client, 1..=0x7fff), (&mut pair.server, 0x8000..=0xffff)] {
+        for expected in half.clone().chain(half) {
+            let key = side.open_stream().unwrap();
+            assert_eq!(side.stream_id(key), expected);
+            side.release_stream(key);
+            side.write();
+            side.wire.clear();
+        }
+    }
+}
+
+#[test]
 fn one_id_opened_by_both_sides_is_one_stream() {
     let mut pair = Pair::new(quiet());
     let near = pair.client.open_stream_with_id(5).unwrap();
