@@ -8,7 +8,7 @@ use std::{
     hash::{Hash, Hasher},
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll, Waker},
+    task::{Context, Poll, Waker, ready},
     time::Instant,
 };
 
@@ -16,6 +16,7 @@ use bytes::{Buf as _, Bytes};
 use tokio::{
     runtime::Handle,
     sync::{Notify, oneshot},
+    task::coop,
 };
 
 use crate::{
@@ -144,19 +145,25 @@ impl Connection {
 
     /// The value of this type that was attached.
     pub fn state<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
-        self.shared.core().states.iter().find_map(|state| state.clone().downcast().ok())
+        self.shared.core().state()
     }
 
-    /// The value of this type that was attached, or else the one that `make` makes, attached from now on. `make` must
-    /// not use the connection.
+    /// The value of this type that was attached, or else the one that `make` makes, attached from now on. When several
+    /// tasks do this at once, each may make a value; one of them is attached and all get that one.
     pub fn state_or_insert_with<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> T) -> Arc<T> {
+        if let Some(attached) = self.state() {
+            return attached;
+        }
+        // Made before the core is locked, and dropped after that if it is late: both are the user's code, which may use
+        // the connection.
+        let made = Arc::new(make());
         let mut core = self.shared.core();
-        let attached = core.states.iter().find_map(|state| state.clone().downcast().ok());
-        attached.unwrap_or_else(|| {
-            let state = Arc::new(make());
-            core.states.push(state.clone());
-            state
-        })
+        if let Some(attached) = core.state() {
+            drop(core);
+            return attached;
+        }
+        core.states.push(made.clone());
+        made
     }
 
     /// Starts closing: nothing more is read or taken for sending, and the connection ends when everything sent before
@@ -259,6 +266,8 @@ impl Connection {
         &self,
         mut push: impl FnMut(&mut Core) -> Result<T, SendError>,
     ) -> Result<T, SendError> {
+        // A task that only sends would otherwise keep its thread to itself for as long as the outbox has room.
+        coop::consume_budget().await;
         match self.shared.try_push(&mut push) {
             Err(SendError::Full) => {}
             done => return done,
@@ -352,22 +361,29 @@ impl Core {
         Ok(Sent(self.proto.progress().0))
     }
 
+    fn state<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
+        self.states.iter().find_map(|state| state.clone().downcast().ok())
+    }
+
     /// Whether anybody may wait for what happened to a stream.
     pub(crate) fn has_waiting(&self, key: StreamKey) -> bool {
         !self.readers.is_empty() || self.proto.stream_ended(key).is_some()
     }
 
-    /// Those who wait for what happened to a stream.
+    /// Those who wait for what happened to a stream, to be woken when the core is unlocked: a waker may use the
+    /// connection at once.
     pub(crate) fn take_waiting(&mut self, key: StreamKey) -> impl Iterator<Item = Waker> + use<> {
         let reader = self.readers.remove(&key);
         let watchers = self.proto.stream_ended(key).and_then(|_| self.watchers.remove(&key));
         reader.into_iter().chain(watchers.into_iter().flatten())
     }
 
-    pub(crate) fn forget_stream(&mut self, key: StreamKey) {
-        self.readers.remove(&key);
-        self.watchers.remove(&key);
+    /// Closes a stream that nobody holds any more. Gives back the wakers it had, to be dropped when the core is unlocked:
+    /// one may be the last to keep a task that holds another stream.
+    pub(crate) fn forget_stream(&mut self, key: StreamKey) -> impl Sized + use<> {
+        let wakers = (self.readers.remove(&key), self.watchers.remove(&key));
         self.proto.release_stream(key);
+        wakers
     }
 }
 
@@ -465,9 +481,11 @@ impl Shared {
     pub(crate) fn end(&self, reason: CloseReason) {
         let mut core = self.core();
         core.ended = Some(reason);
-        core.taker = None;
+        let taker = core.taker.take();
         core.unaccepted.clear();
         drop(core);
+        // Wakes whoever waits for the takeover.
+        drop(taker);
         self.release_waiters();
     }
 
@@ -501,20 +519,26 @@ impl Shared {
     /// What `read` finds in a stream, or a wake-up when it may find something.
     pub(crate) fn poll_read_from(
         &self,
-        cx: &Context<'_>,
+        cx: &mut Context<'_>,
         key: StreamKey,
         read: impl FnOnce(&mut proto::Connection, StreamKey) -> Result<Option<Bytes>, StreamEnd>,
     ) -> Poll<Result<Bytes, StreamEnd>> {
+        // A task that only reads would otherwise keep its thread to itself for as long as there is something to read.
+        let budget = ready!(coop::poll_proceed(cx));
         let mut core = self.core();
         let was_stalled = core.proto.is_stalled();
-        let polled = match read(&mut core.proto, key) {
-            Ok(Some(content)) => Poll::Ready(Ok(content)),
+        let found = match read(&mut core.proto, key) {
             Ok(None) => {
-                core.readers.insert(key, cx.waker().clone());
-                Poll::Pending
+                let former = core.readers.insert(key, cx.waker().clone());
+                drop(core);
+                // Not before: it may be the last to keep a task that holds another stream.
+                drop(former);
+                return Poll::Pending;
             }
-            Err(end) => Poll::Ready(Err(end)),
+            Ok(Some(content)) => Ok(content),
+            Err(end) => Err(end),
         };
+        budget.made_progress();
         if was_stalled
             && !core.proto.is_stalled()
             && let Some(driver) = core.driver.take()
@@ -522,7 +546,7 @@ impl Shared {
             drop(core);
             driver.wake();
         }
-        polled
+        Poll::Ready(found)
     }
 
     /// Why a stream ended, or a wake-up when it does.

@@ -131,13 +131,19 @@ impl StreamSender {
 
     /// Sends several data, which takes less than sending one after the other. What is left in `contents` after an error
     /// was not sent, nor was the one before it.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has sent what is no longer in `contents`, each whole.
     pub async fn send_many(&self, contents: &mut VecDeque<Bytes>) -> Result<(), SendError> {
         let Held { connection, key, .. } = &*self.held;
         while !contents.is_empty() {
             let push = |core: &mut Core| {
-                while !core.proto.is_full()
-                    && let Some(content) = contents.pop_front()
-                {
+                for _ in 0..SENT_AT_ONCE_MAX {
+                    if core.proto.is_full() {
+                        break;
+                    }
+                    let Some(content) = contents.pop_front() else { break };
                     core.proto.send_on(*key, content)?;
                 }
                 Ok(())
@@ -205,6 +211,9 @@ impl Drop for Held {
         }
     }
 }
+
+/// How many data are sent under one lock, and for one unit of what a task may do before it lets others run.
+const SENT_AT_ONCE_MAX: usize = 64;
 
 impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -35,7 +35,7 @@ use self::{
 use crate::{
     CloseReason, Connection, Outcome, Packet, ProtocolError, Raw, Router, SendError, Stream,
     connection::{Core, Shared},
-    proto::{COPY_LEN_MAX, Event, HeaderFormat, StreamKey, Transmit},
+    proto::{COPY_LEN_MAX, Event, HeaderFormat, Transmit},
 };
 
 /// Runs a connection from its first byte to the end of its last handler.
@@ -239,11 +239,13 @@ impl<'a> Driver<'a> {
         while self.sleep.as_mut().poll(cx).is_ready() {
             let mut core = self.shared.core();
             core.proto.handle_timeout(now.into_std());
+            let mut waiting = Vec::new();
             while let Some(key) = core.proto.poll_overflowed() {
-                core.wake_readers(key);
+                waiting.extend(core.take_waiting(key));
             }
             let next = core.proto.poll_timeout().map_or_else(far_future, Instant::from_std);
             drop(core);
+            waiting.into_iter().for_each(Waker::wake);
             // A timer must not fire again within the same turn.
             self.sleep.as_mut().reset(next.max(now + MOMENT));
             self.release();
@@ -390,7 +392,14 @@ impl<'a> Driver<'a> {
                     core = self.shared.core();
                     core.settle(finished);
                 }
-                Ok(Some(Event::StreamReadable(key))) => core.wake_readers(key),
+                // Usually nobody waits: whoever reads is behind.
+                Ok(Some(Event::StreamReadable(key))) if core.has_waiting(key) => {
+                    let waiting = core.take_waiting(key);
+                    drop(core);
+                    waiting.for_each(Waker::wake);
+                    core = self.shared.core();
+                }
+                Ok(Some(Event::StreamReadable(_))) => {}
                 Ok(None) => break,
                 Err(error) => {
                     warn!(%error, "the peer broke the protocol");
@@ -570,13 +579,6 @@ impl Core {
         if let Err(SendError::ContentTooLarge { len, limit }) = replied {
             warn!(len, limit, "a reply is larger than the connection carries");
             self.proto.finish(CloseReason::ReplyTooLarge { len, limit });
-        }
-    }
-
-    fn wake_readers(&mut self, key: StreamKey) {
-        // Usually nobody waits: whoever reads is behind.
-        if self.has_waiting(key) {
-            self.take_waiting(key).for_each(Waker::wake);
         }
     }
 }
