@@ -366,15 +366,12 @@ impl Side {
         match event {
             Event::Packet(packet) => {
                 if self.connection.is_draining() {
-                    self.connection.handle_dropped();
+                    self.connection.handle_refused();
                 } else {
                     self.received.push(packet);
                 }
             }
-            Event::StreamOpened(key) => {
-                assert!(!self.drained, "no stream opens while draining");
-                self.streams.push(Stream::new(key));
-            }
+            Event::StreamOpened(key) => self.streams.push(Stream::new(key)),
             Event::StreamReadable(key) => assert!(self.streams.iter().any(|stream| stream.key == key)),
         }
     }

@@ -91,7 +91,7 @@ pub use self::{
     connection::{Connection, ConnectionMetrics, Sent},
     engine::Engine,
     raw::Raw,
-    router::{Dispatch, Outcome, Router, Table},
+    router::{Dispatch, Outcome, Refusal, Refused, Router, Table},
     server::{Server, ServerBuilder, ServerMetrics, SocketOptions},
     stream::{Stream, StreamReader, StreamSender},
 };

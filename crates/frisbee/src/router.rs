@@ -41,6 +41,16 @@ pub trait Router: Send + Sync + 'static {
     /// Handles one packet.
     fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send;
 
+    /// Says what becomes of a packet that is not handed to [`route`](Self::route), typically by an answer that tells the
+    /// peer to try elsewhere or later. The outcome is acted on as one of `route` is. Never called for a packet that
+    /// [`take`](Self::take) took, nor while the connection closes. It must not block.
+    ///
+    /// Unless implemented, nothing is sent.
+    fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {
+        let _ = (refused, connection);
+        Outcome::Nothing
+    }
+
     /// Serves a stream that the peer opened, as a task of its own that outlives the connection if it wants to. The
     /// first packet may be a late one of a stream that ended before.
     ///
@@ -48,6 +58,16 @@ pub trait Router: Send + Sync + 'static {
     /// [`Config::accept_backlog`](crate::Config::accept_backlog) allows, and is closed otherwise.
     fn stream(&self, stream: Stream, connection: &Connection) -> impl Future<Output = ()> + Send {
         connection.offer_stream(stream);
+        future::ready(())
+    }
+
+    /// Turns away a stream that the peer opened while the server shuts down, as [`refuse`](Self::refuse) does with
+    /// packets. The shutdown waits for it.
+    ///
+    /// Unless implemented, the stream is closed.
+    fn refuse_stream(&self, stream: Stream, connection: &Connection) -> impl Future<Output = ()> + Send {
+        let _ = connection;
+        drop(stream);
         future::ready(())
     }
 
@@ -95,6 +115,37 @@ impl From<Option<Packet>> for Outcome {
     }
 }
 
+/// A packet that no handler gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Refused {
+    /// The id of the packet.
+    pub id: u16,
+    /// The operation of the packet.
+    pub operation: Operation,
+    /// The reason.
+    pub why: Refusal,
+}
+
+/// Why no handler gets a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// As much waits for handlers as may.
+    Busy,
+    /// The server shuts down.
+    Draining,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Busy => "the peer is busy (its limits on handlers and waiting requests are reached)",
+            Self::Draining => "the peer is shutting down",
+        })
+    }
+}
+
 /// How handlers of arriving packets run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dispatch {
@@ -128,8 +179,16 @@ impl<R: Router> Router for Arc<R> {
         (**self).route(packet, connection)
     }
 
+    fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {
+        (**self).refuse(refused, connection)
+    }
+
     fn stream(&self, stream: Stream, connection: &Connection) -> impl Future<Output = ()> + Send {
         (**self).stream(stream, connection)
+    }
+
+    fn refuse_stream(&self, stream: Stream, connection: &Connection) -> impl Future<Output = ()> + Send {
+        (**self).refuse_stream(stream, connection)
     }
 
     fn opened(&self, connection: &Connection) {
@@ -217,8 +276,16 @@ impl<H: Handler, R: Router> Router for Table<H, R> {
         }
     }
 
+    fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {
+        if self.operation == Some(refused.operation) { Outcome::Nothing } else { self.rest.refuse(refused, connection) }
+    }
+
     fn stream(&self, stream: Stream, connection: &Connection) -> impl Future<Output = ()> + Send {
         self.rest.stream(stream, connection)
+    }
+
+    fn refuse_stream(&self, stream: Stream, connection: &Connection) -> impl Future<Output = ()> + Send {
+        self.rest.refuse_stream(stream, connection)
     }
 
     fn opened(&self, connection: &Connection) {

@@ -2,7 +2,7 @@
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
-use frisbee::CloseReason;
+use frisbee::{CloseReason, Refusal};
 
 use crate::Method;
 
@@ -25,6 +25,11 @@ pub enum CallError {
         /// The timeout of the call.
         limit: Duration,
     },
+    /// The peer turned the call away before a handler saw it. It was not executed.
+    Refused {
+        /// The peer's reason.
+        why: Refusal,
+    },
     /// There are as many calls on the connection as it may have, and the channel does not wait.
     TooManyCalls {
         /// [`ChannelBuilder::calls_max`](crate::ChannelBuilder::calls_max).
@@ -46,6 +51,9 @@ impl CallError {
     }
 }
 
+/// The end of every text of [`CallError::Refused`], by which the calling side knows it again.
+pub(crate) const NOT_EXECUTED: &str = "was not executed";
+
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -57,6 +65,7 @@ impl fmt::Display for CallError {
             }
             Self::Unreachable(error) => error.fmt(f),
             Self::TimedOut { limit } => write!(f, "no answer within {limit:?}"),
+            Self::Refused { why } => write!(f, "{why}: the call {NOT_EXECUTED}"),
             Self::TooManyCalls { limit } => write!(f, "{limit} calls wait on the connection already (calls_max)"),
             Self::MessageTooLarge { len, limit } => {
                 write!(f, "the message has {len} bytes, the limit is {limit} (content_len_max)")

@@ -92,8 +92,8 @@ pub use status::{Code, Status};
 pub use stream::{StreamSender, Streaming};
 
 pub use frisbee::{
-    self, Address, CloseReason, Config, Connection, Dispatch, Engine, Operation, Outcome, Packet, Raw, Router,
-    SocketOptions, Table, ToAddress,
+    self, Address, CloseReason, Config, Connection, Dispatch, Engine, Operation, Outcome, Packet, Raw, Refusal,
+    Refused, Router, SocketOptions, Table, ToAddress,
 };
 
 #[doc(hidden)]

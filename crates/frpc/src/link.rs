@@ -13,8 +13,8 @@ use std::{
 
 use bytes::Bytes;
 use frisbee::{
-    CloseReason, Connection, OpenError, Operation, Outcome, Packet, Router, SendError, Stream, StreamEnd, StreamReader,
-    StreamSender,
+    CloseReason, Connection, OpenError, Operation, Outcome, Packet, Refused, Router, SendError, Stream, StreamEnd,
+    StreamReader, StreamSender,
 };
 use futures_util::StreamExt;
 use tokio::{
@@ -305,8 +305,16 @@ impl<S: ServiceSet, R: Router> Router for Calling<S, R> {
         self.services.route(packet, connection)
     }
 
+    fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {
+        self.services.refuse(refused, connection)
+    }
+
     async fn stream(&self, stream: Stream, connection: &Connection) {
         self.services.stream(stream, connection).await;
+    }
+
+    async fn refuse_stream(&self, stream: Stream, connection: &Connection) {
+        self.services.refuse_stream(stream, connection).await;
     }
 
     fn opened(&self, connection: &Connection) {

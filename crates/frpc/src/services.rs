@@ -6,7 +6,8 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use frisbee::{CloseReason, Connection, Outcome, Packet, Router, Stream, StreamSender};
+use bytes::Bytes;
+use frisbee::{CloseReason, Connection, Outcome, Packet, Refusal, Refused, Router, Stream, StreamSender};
 use futures_util::{FutureExt, StreamExt};
 use tracing::{debug, error};
 
@@ -137,11 +138,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             Ok(Flow::Many(_)) => Status::internal("the handler answered with a stream"),
             Err(status) => status,
         };
-        let mut content = status.encode();
-        if !fits(content.len()) {
-            content = wire::without_text(&status).encode();
-        }
-        let reply = Packet { id, operation, content };
+        let reply = Packet { id, operation, content: failure(&status, limit) };
         if status.closes_connection() { Outcome::ReplyAndClose(reply) } else { Outcome::Reply(reply) }
     }
 
@@ -198,6 +195,25 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
         self.rest.route(packet, connection).await
     }
 
+    fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {
+        let Refused { id, operation, why, .. } = refused;
+        // Any other packet may be an answer, and two sides must not go on answering each other.
+        if !Self::serves(operation.number()) {
+            return self.rest.refuse(refused, connection);
+        }
+        let content = failure(&CallError::Refused { why }.into(), connection.config().content_len_max);
+        Outcome::Reply(Packet { id, operation, content })
+    }
+
+    async fn refuse_stream(&self, mut stream: Stream, connection: &Connection) {
+        let Ok(first) = stream.peek().await else { return };
+        match wire::opened(&first).and_then(S::find) {
+            Some(_) => wire::refuse(stream, &CallError::Refused { why: Refusal::Draining }.into()).await,
+            None if wire::is_end(&first) => {}
+            None => self.rest.refuse_stream(stream, connection).await,
+        }
+    }
+
     async fn stream(&self, mut stream: Stream, connection: &Connection) {
         let Ok(first) = stream.peek().await else { return };
         match wire::opened(&first).and_then(S::find) {
@@ -249,14 +265,18 @@ impl Router for Unimplemented {
         Outcome::Reply(Packet { content, ..packet })
     }
 
-    async fn stream(&self, stream: Stream, _: &Connection) {
-        let (sender, mut reader) = stream.split();
-        let Ok(first) = reader.read().await else { return };
+    async fn stream(&self, mut stream: Stream, _: &Connection) {
+        let Ok(first) = stream.peek().await else { return };
         if let Some(operation) = wire::opened(&first) {
-            wire::send_failure(&no_method(operation), &sender).await;
-            drop(Incoming::to_the_end(reader));
+            wire::refuse(stream, &no_method(operation)).await;
         }
     }
+}
+
+/// A status as the content of a packet, which has no room for more than `limit` bytes.
+fn failure(status: &Status, limit: u32) -> Bytes {
+    let content = status.encode();
+    if content.len() <= limit as usize { content } else { wire::without_text(status).encode() }
 }
 
 fn no_method(operation: u16) -> Status {

@@ -1,10 +1,12 @@
 use std::{error::Error, fmt, io, sync::Arc};
 
 use bytes::Bytes;
+use frisbee::Refusal;
 
 use crate::{
     CallError, Metadata,
     codec::{self, DecodeError, Failure},
+    error::NOT_EXECUTED,
 };
 
 /// How a call ended if not with a response: one of gRPC's codes, a message, and what caused it. One pointer wide.
@@ -202,8 +204,16 @@ impl Code {
 impl From<Failure> for Status {
     fn from(failure: Failure) -> Self {
         let code = failure.code.map_or(Code::Unknown, Code::from_number);
-        Self::new(if code == Code::Ok { Code::Unknown } else { code }, failure.text)
+        let status = Self::new(if code == Code::Ok { Code::Unknown } else { code }, failure.text);
+        if status.message().ends_with(NOT_EXECUTED) { refused(&status).unwrap_or(status) } else { status }
     }
+}
+
+/// The same status with its cause, if the peer refused the call. The wire has no other place for the cause than its text.
+fn refused(status: &Status) -> Option<Status> {
+    let refusals = [Refusal::Busy, Refusal::Draining].map(|why| Status::from(CallError::Refused { why }));
+    let is_same = |refusal: &Status| (refusal.code(), refusal.message()) == (status.code(), status.message());
+    refusals.into_iter().find(is_same)
 }
 
 /// The call did not come through.
@@ -211,8 +221,11 @@ impl From<CallError> for Status {
     fn from(error: CallError) -> Self {
         let code = match error {
             CallError::ConnectionLost { .. } | CallError::Unreachable(_) => Code::Unavailable,
+            CallError::Refused { why: Refusal::Draining } => Code::Unavailable,
             CallError::TimedOut { .. } => Code::DeadlineExceeded,
-            CallError::TooManyCalls { .. } | CallError::MessageTooLarge { .. } => Code::ResourceExhausted,
+            CallError::Refused { .. } | CallError::TooManyCalls { .. } | CallError::MessageTooLarge { .. } => {
+                Code::ResourceExhausted
+            }
         };
         Self::new(code, error.to_string()).with_source(Arc::new(error) as Arc<dyn Error + Send + Sync>)
     }

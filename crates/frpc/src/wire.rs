@@ -21,8 +21,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use frisbee::{CloseReason, Connection, SendError, StreamEnd, StreamReader, StreamSender};
-use futures_core::Stream;
+use frisbee::{CloseReason, Connection, SendError, Stream, StreamEnd, StreamReader, StreamSender};
 use futures_util::{FutureExt, StreamExt};
 use tokio::{
     runtime::Handle,
@@ -93,7 +92,7 @@ impl Incoming {
     }
 }
 
-impl Stream for Incoming {
+impl futures_core::Stream for Incoming {
     type Item = Result<Bytes, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -198,6 +197,15 @@ pub(crate) async fn send_failure(status: &Status, sender: &StreamSender) {
         let _ = sender.send(without_text(status).encode()).await;
     }
     let _ = sender.send(END).await;
+}
+
+/// Answers a call with a status, whatever else comes on its stream.
+pub(crate) async fn refuse(stream: Stream, status: &Status) {
+    let (sender, mut reader) = stream.split();
+    // Its first data, which called.
+    let _ = reader.read().await;
+    send_failure(status, &sender).await;
+    drop(Incoming::to_the_end(reader));
 }
 
 /// What is left of a status whose text is more than the connection carries.

@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroUsize, time::Duration};
 
-use frpc::{Channel, Code, Dispatch, Request, Server, Services, Status, Streaming};
+use frpc::{CallError, Channel, Code, Dispatch, Refusal, Request, Server, Services, Status, Streaming};
 use tokio::{
     io::duplex,
     sync::oneshot,
@@ -10,10 +10,10 @@ use tokio::{
 };
 
 use crate::support::{
-    Clerk, SECOND, all, ask, asking, assert_elapsed, connected, desk, each_kind, joined, may_have_executed, next,
-    of_kind, quiet, quietly,
+    CHAT, Clerk, Peer, SAY, SECOND, all, ask, asking, assert_elapsed, connected, desk, each_kind, end, error, joined,
+    may_have_executed, next, of_kind, open, packet, quiet, quietly, said,
     schema::{desk_client::DeskClient, desk_server::DeskServer, phone_client::PhoneClient, phone_server::PhoneServer},
-    serving, settled, speech, virtually, words,
+    serving, settled, speech, stream, virtually, words,
 };
 
 fn limited(limit: usize) -> Dispatch {
@@ -128,6 +128,66 @@ fn a_shutdown_waits_for_the_calls_under_way() {
         assert_eq!(shutdown.await.unwrap(), 0);
         assert!(since.elapsed() < 2 * SECOND);
         assert_eq!(ask(&desk, "late").await.unwrap_err().code(), Code::Unavailable);
+    });
+}
+
+#[test]
+fn calls_that_arrive_during_a_shutdown_are_known_not_to_have_been_executed() {
+    for dispatch in [Dispatch::InPlace, Dispatch::Ordered, Dispatch::Spawned, limited(2)] {
+        virtually(async {
+            let (clerk, server, desk) = dispatching(dispatch).await;
+            let under_way = asking(&desk, "wait");
+            settled().await;
+            let shutdown = tokio::spawn(server.shutdown(60 * SECOND));
+            settled().await;
+            for result in each_kind(&desk, "late").await {
+                let status = result.unwrap_err();
+                assert_eq!(status.code(), Code::Unavailable, "{status}");
+                assert!(status.message().contains("was not executed"), "{status}");
+                let error = status.call_error().unwrap();
+                assert!(matches!(error, CallError::Refused { why: Refusal::Draining }), "{error:?}");
+                assert!(error.is_safe_to_repeat());
+            }
+            clerk.gate.open(1);
+            assert_eq!(under_way.await.unwrap().unwrap(), "wait");
+            assert_eq!(shutdown.await.unwrap(), 0);
+            assert_eq!(clerk.log.take(), ["say wait"], "{dispatch:?}");
+        });
+    }
+}
+
+#[test]
+fn a_shutdown_answers_requests_and_nothing_else() {
+    virtually(async {
+        let clerk = Clerk::default();
+        let server = serving(&clerk);
+        let mut peer = Peer::of(&server);
+        peer.say(packet(1, SAY, said("wait"))).await;
+        settled().await;
+        let shutdown = tokio::spawn(server.shutdown(60 * SECOND));
+        settled().await;
+        let late = [
+            packet(2, SAY, said("late")),
+            packet(3, 999, said("a packet of somebody's own")),
+            packet(4, 999, error("an answer")),
+            stream(5, "nobody's"),
+            open(6, CHAT),
+            stream(6, said("late")),
+        ];
+        let refusal = "error 14 the peer is shutting down: the call was not executed";
+        let expected = [
+            format!("10 2: {refusal}"),
+            "stream 5 closed".into(),
+            format!("stream 6: {refusal}"),
+            "stream 6: end".into(),
+        ];
+        assert_eq!(peer.asks(late.concat()).await, expected);
+        assert_eq!(peer.asks(stream(6, end())).await, ["stream 6 closed"]);
+        clerk.gate.open(1);
+        assert_eq!(peer.hear().await, "10 1: wait");
+        assert_eq!(peer.hear().await, "end");
+        drop(peer);
+        assert_eq!(shutdown.await.unwrap(), 0);
     });
 }
 

@@ -117,9 +117,11 @@ pub struct Counters {
     pub batches_in: u64,
     /// Batches handed to the socket.
     pub batches_out: u64,
-    /// Packets dropped because their operation is reserved or because the connection was draining.
+    /// Packets dropped because their operation is reserved.
     pub dropped: u64,
-    /// Streams refused or closed because a limit was reached or the connection was draining.
+    /// Packets that no handler got because a limit was reached or the connection was draining.
+    pub refused: u64,
+    /// Streams refused or closed because a limit was reached.
     pub streams_refused: u64,
 }
 
@@ -132,6 +134,7 @@ impl std::ops::AddAssign for Counters {
         self.batches_in += other.batches_in;
         self.batches_out += other.batches_out;
         self.dropped += other.dropped;
+        self.refused += other.refused;
         self.streams_refused += other.streams_refused;
     }
 }
@@ -187,9 +190,10 @@ impl Connection {
         Ok(None)
     }
 
-    /// Reports that nobody took a packet, because the connection is [draining](Self::is_draining).
-    pub fn handle_dropped(&mut self) {
-        self.counters.dropped += 1;
+    /// Reports that no handler gets a packet, because there are too many or the connection is
+    /// [draining](Self::is_draining).
+    pub fn handle_refused(&mut self) {
+        self.counters.refused += 1;
     }
 
     /// Reports that the driver stopped reading, or goes on: silence counts only while it reads.
@@ -314,8 +318,8 @@ impl Connection {
         self.outbox.replies_len() >= self.config.outbox_len_max
     }
 
-    /// Whether as much is queued that input alone causes (PONGs, closes of refused streams) as the configuration
-    /// allows. Who reads on then lets a peer that does not read fill the memory.
+    /// Whether as much is queued that input alone causes (PONGs, answers to refused packets, closes of refused streams) as
+    /// the configuration allows. Who reads on then lets a peer that does not read fill the memory.
     pub fn is_overrun(&self) -> bool {
         self.outbox.forced_len() >= self.config.outbox_len_max
     }
@@ -409,13 +413,19 @@ impl Connection {
         self.push_pieces(packet, rest, Cause::Reply)
     }
 
+    /// As [`reply_pieces`](Self::reply_pieces), to a packet that no handler got: counts towards
+    /// [`is_overrun`](Self::is_overrun).
+    pub fn refuse(&mut self, packet: Packet, rest: Vec<Bytes>) -> Result<(), SendError> {
+        self.push_pieces(packet, rest, Cause::Forced)
+    }
+
     /// Drops what is queued, for a peer that will not see it.
     pub fn discard_output(&mut self) {
         self.outbox.clear();
         self.stalled = None;
     }
 
-    /// Stops new streams of the peer. Packets still come, but are to reach no handler. Sending goes on.
+    /// Begins to shut down: packets and new streams of the peer still come, but are to reach no handler. Sending goes on.
     pub fn drain(&mut self) {
         if matches!(self.state, State::Open) {
             self.state = State::Draining;
@@ -553,7 +563,7 @@ impl Connection {
     }
 
     fn handle_stream_data(&mut self, now: Instant, id: u16, content: Bytes) -> Option<Event> {
-        match self.streams.handle_data(now, id, content, matches!(self.state, State::Open)) {
+        match self.streams.handle_data(now, id, content) {
             Received::Opened(key) => Some(Event::StreamOpened(key)),
             Received::Queued(key) => Some(Event::StreamReadable(key)),
             Received::Ignored => None,

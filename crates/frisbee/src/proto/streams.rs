@@ -155,10 +155,9 @@ impl Streams {
         Ok(StreamKey(key))
     }
 
-    pub(super) fn handle_data(&mut self, now: Instant, id: u16, content: Bytes, accept_new: bool) -> Received {
+    pub(super) fn handle_data(&mut self, now: Instant, id: u16, content: Bytes) -> Received {
         let (key, opened) = match self.open.get(&id) {
             Some(&key) => (StreamKey(key), false),
-            None if !accept_new => return Received::Refused,
             None => match self.open(id) {
                 Ok(key) => (key, true),
                 Err(_) => return Received::Refused,
@@ -314,7 +313,7 @@ mod tests {
     }
 
     fn data(streams: &mut Streams, id: u16, text: &'static str) -> Received {
-        streams.handle_data(*NOW, id, Bytes::from_static(text.as_bytes()), true)
+        streams.handle_data(*NOW, id, Bytes::from_static(text.as_bytes()))
     }
 
     #[test]
@@ -418,9 +417,7 @@ mod tests {
     fn a_small_content_does_not_pin_its_read_buffer_for_long() {
         let mut streams = streams();
         let buffer = Bytes::from(vec![b'x'; 1 << 16]);
-        let Received::Opened(key) = streams.handle_data(*NOW, 1, buffer.slice(5..8), true) else {
-            panic!("not opened")
-        };
+        let Received::Opened(key) = streams.handle_data(*NOW, 1, buffer.slice(5..8)) else { panic!("not opened") };
         streams.detach();
         assert!(buffer.is_unique());
         assert_eq!(streams.read(key), Ok(Some("xxx".into())));

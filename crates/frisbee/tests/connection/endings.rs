@@ -202,12 +202,15 @@ fn shutdown_lets_handlers_finish_and_their_replies_arrive() {
             let since = Instant::now();
             let shutdown = tokio::spawn(server.shutdown(60 * SECOND));
             assert_eq!(peers[1].hear_out().await, [""; 0], "an idle connection closes at once");
-            peers[0].say(packet_bytes(4, "too late")).await;
+            assert_eq!(peers[0].hear().await, "packet 1: hi");
+            peers[0].say_all([packet_bytes(4, "too late"), stream_bytes(7, "hi")]).await;
+            let refused = ["packet 4: Draining", "stream 7: refused", "stream 7 closed"];
+            assert_eq!(peers[0].hear_times(3).await, refused, "{dispatch:?}");
             tokio::time::sleep(10 * SECOND).await;
             script.gate.open(2);
             let mut heard = peers[0].hear_out().await;
             heard.sort();
-            assert_eq!(heard, ["packet 1: hi", "packet 2: wait", "packet 3: wait"], "{dispatch:?}");
+            assert_eq!(heard, ["packet 2: wait", "packet 3: wait"], "{dispatch:?}");
             drop(peers);
             assert_eq!(shutdown.await.unwrap(), 0);
             assert!(since.elapsed() < 12 * SECOND);
@@ -216,6 +219,47 @@ fn shutdown_lets_handlers_finish_and_their_replies_arrive() {
             assert_eq!(log.iter().filter(|line| *line == "closed: Shutdown").count(), 2);
         });
     }
+}
+
+#[test]
+fn shutdown_answers_what_has_arrived_even_in_part() {
+    for dispatch in dispatches() {
+        virtually(async {
+            let server = server(Script::new()).dispatch(dispatch).without_listener();
+            let (mut whole, mut part) = (Peer::of(&server), Peer::of(&server));
+            settled().await;
+            whole.say(packet_bytes(1, "hi")).await;
+            let bytes = packet_bytes(2, "hi");
+            let (first, rest) = bytes.split_at(bytes.len() - 1);
+            part.say(first).await;
+            let peers = async {
+                assert_eq!(whole.hear_out().await, ["packet 1: Draining"], "{dispatch:?}");
+                drop(whole);
+                part.say(rest).await;
+                assert_eq!(part.hear_out().await, ["packet 2: Draining"], "{dispatch:?}");
+                drop(part);
+            };
+            assert_eq!(tokio::join!(server.shutdown(60 * SECOND), peers).0, 0);
+        });
+    }
+}
+
+#[test]
+fn a_peer_that_does_not_hear_of_refusals_is_not_read_from() {
+    virtually(async {
+        let config = Config { outbox_len_max: 1000, write_stall_max: 60 * SECOND, ..quiet() };
+        let server = Server::builder(Script::new()).config(config).without_listener();
+        let mut peer = Peer::with_buffer(&server, 100);
+        peer.say(packet_bytes(0, "wait")).await;
+        settled().await;
+        let connection = server.connections()[0].clone();
+        let shutdown = tokio::spawn(server.shutdown(10 * SECOND));
+        settled().await;
+        let flood = packet_bytes(1, "hi").repeat(10_000);
+        assert!(timeout(SECOND, peer.say(flood)).await.is_err());
+        assert!(connection.metrics().outbox_len < 2000, "{:?}", connection.metrics());
+        assert_eq!(shutdown.await.unwrap(), 1);
+    });
 }
 
 #[test]

@@ -10,8 +10,8 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use frisbee::{
-    Client, CloseReason, Config, Connection, Dispatch, Operation, Outcome, Packet, Raw, Router, Server, ServerBuilder,
-    Stream,
+    Client, CloseReason, Config, Connection, Dispatch, Operation, Outcome, Packet, Raw, Refused, Router, Server,
+    ServerBuilder, Stream,
     proto::{Decoder, Frame, Header, HeaderFormat, Kind},
 };
 use tokio::{
@@ -109,6 +109,14 @@ impl Router for Script {
         self.log.add(format!("packet {}", packet.id));
         assert!(packet.content != "panic at once", "at once");
         self.play(packet, connection)
+    }
+
+    fn refuse(&self, refused: Refused, _: &Connection) -> Outcome {
+        Outcome::Reply(packet(refused.id, format!("{:?}", refused.why)))
+    }
+
+    async fn refuse_stream(&self, stream: Stream, _: &Connection) {
+        stream.send("refused").await.unwrap();
     }
 
     /// Sends everything back.

@@ -36,7 +36,7 @@ drain               → draining                 -                          -   
 finish              → Shutdown                 → Shutdown                 -                   -
 fail                → Shutdown                 → Shutdown                 → Shutdown          -
 packet              packet 1                   packet 1                   not taken           not taken
-new stream          8 opened                   refused, “stream 8 closed” not taken           not taken
+new stream          8 opened                   8 opened                   not taken           not taken
 data of a stream    7 readable                 7 readable                 not taken           not taken
 close of a stream   7 readable                 7 readable                 not taken           not taken
 close of no stream  taken                      taken                      not taken           not taken

@@ -16,7 +16,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{Dispatch, Outcome, Packet, Stream};
+use crate::{Dispatch, Outcome, Packet, Stream, router::Refused};
 
 /// What the connections of one server, or the one connection of a client, share.
 #[derive(Clone)]
@@ -42,6 +42,8 @@ impl Scope {
 /// How a handler ended.
 pub(super) enum Finished {
     Handler(Outcome),
+    /// No handler got the packet.
+    Refused(Outcome),
     Stream,
     Panicked(Arc<str>),
 }
@@ -60,26 +62,37 @@ pub(super) trait Handling {
     /// Offers a packet to the router, which gives it back if it needs a handler.
     fn offer(&self, packet: Packet) -> Result<Option<Packet>, Finished>;
 
+    /// Has the router answer a packet that no handler gets.
+    fn refuse(&self, refused: Refused) -> Finished;
+
     /// Starts a handler, in place or as a task. `None` if it has to wait.
     fn start(&mut self, cx: &mut Context<'_>, packet: Packet) -> Option<Finished>;
 
-    /// Starts the handler of a stream. One that is done at once never becomes a task.
-    fn start_stream(&mut self, cx: &mut Context<'_>, stream: Stream) -> Option<Finished>;
+    /// Starts the handler of a stream, or what turns it away. One that is done at once never becomes a task.
+    fn start_stream(&mut self, cx: &mut Context<'_>, stream: Stream, entry: Entry) -> Option<Finished>;
 
     /// The next handler that ended.
     fn poll_finished(&mut self, cx: &mut Context<'_>) -> Poll<Finished>;
 }
 
+/// Whether a stream gets a handler.
+#[derive(Clone, Copy)]
+pub(super) enum Entry {
+    Served,
+    Refused,
+}
+
 /// The ways into a router: at once, a future for this task, one for a task of its own, and one for a stream.
-pub(super) struct Calls<T, P, D, S> {
+pub(super) struct Calls<T, X, P, D, S> {
     pub(super) take: T,
+    pub(super) refuse: X,
     pub(super) in_place: P,
     pub(super) detached: D,
     pub(super) stream: S,
 }
 
-pub(super) struct Handlers<F, T, P, D, S> {
-    calls: Calls<T, P, D, S>,
+pub(super) struct Handlers<F, T, X, P, D, S> {
+    calls: Calls<T, X, P, D, S>,
     dispatch: Dispatch,
     limit: usize,
     /// Where the next handler is polled in place. Its allocation goes to the handler if that has to wait.
@@ -95,12 +108,12 @@ enum Task {
     Stream,
 }
 
-impl<F, T, P, D, S> Handlers<F, T, P, D, S>
+impl<F, T, X, P, D, S> Handlers<F, T, X, P, D, S>
 where
     F: Future<Output = Outcome>,
     P: Fn(Packet) -> F,
 {
-    pub(super) fn new(scope: &Scope, limit: usize, calls: Calls<T, P, D, S>) -> Self {
+    pub(super) fn new(scope: &Scope, limit: usize, calls: Calls<T, X, P, D, S>) -> Self {
         Self {
             calls,
             dispatch: scope.dispatch,
@@ -159,14 +172,15 @@ where
     }
 }
 
-impl<F, T, P, D, S, DF, SF> Handling for Handlers<F, T, P, D, S>
+impl<F, T, X, P, D, S, DF, SF> Handling for Handlers<F, T, X, P, D, S>
 where
     T: Fn(Packet) -> Option<Packet>,
+    X: Fn(Refused) -> Outcome,
     F: Future<Output = Outcome>,
     P: Fn(Packet) -> F,
     D: Fn(Packet) -> DF,
     DF: Future<Output = Outcome> + Send + 'static,
-    S: Fn(Stream) -> SF,
+    S: Fn(Stream, Entry) -> SF,
     SF: Future<Output = ()> + Send + 'static,
 {
     fn len(&self) -> usize {
@@ -191,6 +205,11 @@ where
         taken.map_err(|panic| Finished::Panicked(message(&*panic)))
     }
 
+    fn refuse(&self, refused: Refused) -> Finished {
+        let outcome = catch_unwind(AssertUnwindSafe(|| (self.calls.refuse)(refused)));
+        outcome.map_or_else(|panic| Finished::Panicked(message(&*panic)), Finished::Refused)
+    }
+
     fn start(&mut self, cx: &mut Context<'_>, packet: Packet) -> Option<Finished> {
         match self.dispatch {
             Dispatch::InPlace | Dispatch::Ordered => self.start_in_place(cx, packet),
@@ -207,8 +226,8 @@ where
         }
     }
 
-    fn start_stream(&mut self, cx: &mut Context<'_>, stream: Stream) -> Option<Finished> {
-        let mut handler = Box::pin((self.calls.stream)(stream));
+    fn start_stream(&mut self, cx: &mut Context<'_>, stream: Stream, entry: Entry) -> Option<Finished> {
+        let mut handler = Box::pin((self.calls.stream)(stream, entry));
         match catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(cx))) {
             Ok(Poll::Ready(())) => {}
             Ok(Poll::Pending) => {

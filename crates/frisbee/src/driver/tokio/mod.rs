@@ -15,7 +15,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use tokio::{
     io::{AsyncReadExt, AsyncWrite, AsyncWriteExt},
     time::{Instant, Sleep, sleep_until, timeout},
@@ -29,13 +29,14 @@ pub(crate) use self::{
     wire::Wire,
 };
 use self::{
-    handlers::{Calls, Finished, Handlers, Handling},
+    handlers::{Calls, Entry, Finished, Handlers, Handling},
     inbox::Inbox,
 };
 use crate::{
     CloseReason, Connection, Outcome, Packet, ProtocolError, Raw, Router, SendError, Stream,
     connection::{Core, Shared},
-    proto::{COPY_LEN_MAX, Event, HeaderFormat, Transmit},
+    proto::{self, COPY_LEN_MAX, Event, HeaderFormat, Transmit},
+    router::{Refusal, Refused},
 };
 
 /// Runs a connection from its first byte to the end of its last handler.
@@ -46,14 +47,20 @@ pub(crate) async fn drive<R: Router>(wire: Wire, connection: Connection, router:
 
     let calls = Calls {
         take: |packet| router.take(packet, &connection),
+        refuse: |refused| router.refuse(refused, &connection),
         in_place: |packet| router.route(packet, &connection),
         detached: |packet| {
             let (router, connection) = (router.clone(), connection.clone());
             async move { router.route(packet, &connection).await }
         },
-        stream: |stream| {
+        stream: |stream, entry| {
             let (router, connection) = (router.clone(), connection.clone());
-            async move { router.stream(stream, &connection).await }
+            async move {
+                match entry {
+                    Entry::Served => router.stream(stream, &connection).await,
+                    Entry::Refused => router.refuse_stream(stream, &connection).await,
+                }
+            }
         },
     };
     let shared = connection.shared();
@@ -282,9 +289,6 @@ impl<'a> Driver<'a> {
             }
             // A stream that is still served has nothing more to hear.
             Some(End::Closed) if is_through && handlers.len() == 0 => self.shared.finish(CloseReason::Peer),
-            None if is_through && handlers.is_idle() && self.is_draining => {
-                self.shared.finish(CloseReason::Shutdown);
-            }
             _ => {}
         }
         is_busy
@@ -328,9 +332,18 @@ impl<'a> Driver<'a> {
                 is_busy = true;
             }
             Poll::Ready(Err(error)) => self.shared.fail(CloseReason::Io(Arc::new(error))),
+            // Everything that has arrived is answered, and nothing has arrived in part: whoever sent it is told.
+            Poll::Pending if self.is_draining && self.is_quiet() && handlers.is_idle() => {
+                self.shared.finish(CloseReason::Shutdown);
+            }
             Poll::Pending => {}
         }
         is_busy
+    }
+
+    /// Whether nothing of what was received is left to be dealt with.
+    fn is_quiet(&self) -> bool {
+        self.backlog.is_empty() && self.inbox.bytes.is_empty() && self.shared.core().proto.content_len() == 0
     }
 
     /// Reading pauses while there is no room for what it would bring. The length of the content under way if not.
@@ -373,7 +386,10 @@ impl<'a> Driver<'a> {
                     let mut finished = None;
                     match handlers.offer(packet) {
                         Ok(None) => self.expected += 1,
-                        Ok(Some(_)) if is_draining => self.shared.core().proto.handle_dropped(),
+                        Ok(Some(Packet { id, operation, .. })) if is_draining => {
+                            finished = Some(handlers.refuse(Refused { id, operation, why: Refusal::Draining }));
+                            self.shared.core().proto.handle_refused();
+                        }
                         Ok(Some(packet)) if may_start && handlers.poll_free(cx).is_ready() => {
                             finished = handlers.start(cx, packet);
                         }
@@ -387,8 +403,9 @@ impl<'a> Driver<'a> {
                     core.settle(finished);
                 }
                 Ok(Some(Event::StreamOpened(key))) => {
+                    let entry = if core.proto.is_draining() { Entry::Refused } else { Entry::Served };
                     drop(core);
-                    let finished = handlers.start_stream(cx, Stream::new(self.connection.clone(), key));
+                    let finished = handlers.start_stream(cx, Stream::new(self.connection.clone(), key), entry);
                     core = self.shared.core();
                     core.settle(finished);
                 }
@@ -553,24 +570,31 @@ impl Core {
     fn settle(&mut self, finished: Option<Finished>) {
         match finished {
             None | Some(Finished::Handler(Outcome::Nothing) | Finished::Stream) => {}
-            Some(Finished::Handler(Outcome::Reply(packet))) => {
-                let replied = self.proto.reply(packet);
-                self.check_reply(replied);
-            }
-            Some(Finished::Handler(Outcome::ReplyPieces(packet, rest))) => {
-                let replied = self.proto.reply_pieces(packet, rest);
-                self.check_reply(replied);
-            }
-            Some(Finished::Handler(Outcome::Close)) => self.proto.finish(CloseReason::Local),
-            Some(Finished::Handler(Outcome::ReplyAndClose(packet))) => {
-                let replied = self.proto.reply(packet);
-                self.check_reply(replied);
-                self.proto.finish(CloseReason::Local);
-            }
+            Some(Finished::Handler(outcome)) => self.apply(outcome, proto::Connection::reply_pieces),
+            Some(Finished::Refused(outcome)) => self.apply(outcome, proto::Connection::refuse),
             Some(Finished::Panicked(message)) => {
                 error!(%message, "a handler panicked");
                 self.proto.finish(CloseReason::HandlerPanicked(message));
             }
+        }
+    }
+
+    fn apply(
+        &mut self,
+        outcome: Outcome,
+        reply: impl Fn(&mut proto::Connection, Packet, Vec<Bytes>) -> Result<(), SendError>,
+    ) {
+        let (packet, rest, closes) = match outcome {
+            Outcome::Nothing => return,
+            Outcome::Close => return self.proto.finish(CloseReason::Local),
+            Outcome::Reply(packet) => (packet, Vec::new(), false),
+            Outcome::ReplyPieces(packet, rest) => (packet, rest, false),
+            Outcome::ReplyAndClose(packet) => (packet, Vec::new(), true),
+        };
+        let replied = reply(&mut self.proto, packet, rest);
+        self.check_reply(replied);
+        if closes {
+            self.proto.finish(CloseReason::Local);
         }
     }
 
