@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::proto::HeaderFormat;
+use crate::{InvalidSetting, proto::HeaderFormat};
 
 /// Everything about a connection that can be set, with the defaults of the Go implementation where it has one.
 ///
@@ -86,5 +86,110 @@ impl Default for Config {
             linger_max: Duration::from_secs(1),
             handshake_max: Duration::from_secs(10),
         }
+    }
+}
+
+impl Config {
+    /// Finds the first setting under which no connection could work. Servers check it before they listen, clients
+    /// before they connect.
+    pub fn check(&self) -> Result<(), InvalidSetting> {
+        InvalidSetting::refuse_zero("content_len_max", &self.content_len_max, "no packet could have content")?;
+        InvalidSetting::refuse_zero("outbox_len_max", &self.outbox_len_max, "everybody who sends would wait forever")?;
+        InvalidSetting::refuse_zero("backlog_max", &self.backlog_max, "nothing would ever be read")?;
+        InvalidSetting::refuse_zero("backlog_len_max", &self.backlog_len_max, "nothing would ever be read")?;
+        InvalidSetting::refuse_zero("handlers_max", &self.handlers_max, "no handler could ever start")?;
+        InvalidSetting::refuse_zero(
+            "control_burst",
+            &self.control_burst,
+            "the first PING of a peer would end its connection",
+        )?;
+        InvalidSetting::refuse_zero(
+            "write_stall_max",
+            &self.write_stall_max,
+            "a full socket would end its connection at once",
+        )?;
+        InvalidSetting::refuse_zero("handshake_max", &self.handshake_max, "no TLS handshake could ever succeed")?;
+        if let Some(ping_interval) = self.ping_interval {
+            InvalidSetting::refuse_zero(
+                "ping_interval",
+                &ping_interval,
+                "PINGs would be sent without a pause (None sends none)",
+            )?;
+        }
+        if let Some(silence_max) = self.silence_max {
+            InvalidSetting::refuse_zero(
+                "silence_max",
+                &silence_max,
+                "every peer would count as dead at once (None waits forever)",
+            )?;
+        }
+        match (self.ping_interval, self.silence_max) {
+            (Some(ping_interval), Some(silence_max)) if silence_max <= ping_interval => {
+                let why = format!(
+                    "of {ping_interval:?} must be shorter than silence_max, {silence_max:?}: \
+                     a peer with nothing to say would count as dead before it is asked"
+                );
+                Err(InvalidSetting::new("ping_interval", why))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_refused(name: &str, config: Config) {
+        let error = config.check().unwrap_err();
+        assert_eq!(error.name(), name);
+        assert!(error.to_string().starts_with(name), "{error}");
+    }
+
+    #[test]
+    fn limits_under_which_nothing_works_are_refused_by_name() {
+        let config = Config::default;
+        check_refused("content_len_max", Config { content_len_max: 0, ..config() });
+        check_refused("outbox_len_max", Config { outbox_len_max: 0, ..config() });
+        check_refused("backlog_max", Config { backlog_max: 0, ..config() });
+        check_refused("backlog_len_max", Config { backlog_len_max: 0, ..config() });
+        check_refused("handlers_max", Config { handlers_max: 0, ..config() });
+        check_refused("control_burst", Config { control_burst: 0, ..config() });
+        check_refused("write_stall_max", Config { write_stall_max: Duration::ZERO, ..config() });
+        check_refused("handshake_max", Config { handshake_max: Duration::ZERO, ..config() });
+        check_refused("ping_interval", Config { ping_interval: Some(Duration::ZERO), ..config() });
+        check_refused("silence_max", Config { silence_max: Some(Duration::ZERO), ..config() });
+        check_refused("ping_interval", Config { ping_interval: Some(Duration::from_secs(5)), ..config() });
+    }
+
+    #[test]
+    fn what_is_off_by_a_limit_of_zero_may_be_off() {
+        let off = Config {
+            streams_max: 0,
+            stream_queue_len_max: 0,
+            stream_stall_max: Duration::ZERO,
+            accept_backlog: 0,
+            linger_max: Duration::ZERO,
+            ping_interval: None,
+            silence_max: None,
+            ..Config::default()
+        };
+        assert_eq!(off.check(), Ok(()));
+        assert_eq!(Config::default().check(), Ok(()));
+    }
+
+    #[test]
+    fn the_longest_durations_are_fine() {
+        let forever = Config {
+            stream_stall_max: Duration::MAX,
+            ping_interval: Some(Duration::MAX - Duration::from_nanos(1)),
+            silence_max: Some(Duration::MAX),
+            write_stall_max: Duration::MAX,
+            linger_max: Duration::MAX,
+            handshake_max: Duration::MAX,
+            ..Config::default()
+        };
+        assert_eq!(forever.check(), Ok(()));
     }
 }

@@ -4,6 +4,49 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use crate::proto::{OpenError, StreamEnd};
 
+/// A setting under which nothing could be served: caught before anything listens or connects.
+///
+/// As an [`io::Error`](std::io::Error) it is of kind [`InvalidInput`](std::io::ErrorKind::InvalidInput).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidSetting {
+    name: &'static str,
+    why: String,
+}
+
+impl InvalidSetting {
+    /// Makes an error about the setting of this name, for settings of a crate on top of this one.
+    pub fn new(name: &'static str, why: impl Into<String>) -> Self {
+        Self { name, why: why.into() }
+    }
+
+    /// Refuses zero for this setting, and says what zero would do.
+    pub fn refuse_zero<T: Default + PartialEq>(name: &'static str, value: &T, effect: &str) -> Result<(), Self> {
+        if *value != T::default() {
+            return Ok(());
+        }
+        Err(Self::new(name, format!("must not be zero: {effect}")))
+    }
+
+    /// The name of the setting, such as `handlers_max`.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+impl fmt::Display for InvalidSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.name, self.why)
+    }
+}
+
+impl std::error::Error for InvalidSetting {}
+
+impl From<InvalidSetting> for std::io::Error {
+    fn from(error: InvalidSetting) -> Self {
+        Self::new(std::io::ErrorKind::InvalidInput, error)
+    }
+}
+
 /// The rule of the wire format that a peer broke.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProtocolError {

@@ -80,7 +80,7 @@ mod stream;
 mod tls;
 
 pub use config::Config;
-pub use error::{CloseReason, ProtocolError, SendError};
+pub use error::{CloseReason, InvalidSetting, ProtocolError, SendError};
 pub use packet::{Operation, Packet};
 pub use proto::{HeaderFormat, OpenError, StreamEnd};
 

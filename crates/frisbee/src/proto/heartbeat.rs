@@ -52,7 +52,8 @@ impl Heartbeat {
             && due <= now
         {
             // A tick that comes late does not make up for the ones it missed.
-            self.next_ping = Some(if due + interval > now { due + interval } else { now + interval });
+            let on_time = due.checked_add(interval).filter(|next| *next > now);
+            self.next_ping = on_time.or_else(|| now.checked_add(interval));
             return Beat::Ping;
         }
         Beat::Rest
