@@ -52,6 +52,12 @@ impl Address {
     }
 }
 
+impl From<SocketAddr> for Address {
+    fn from(addr: SocketAddr) -> Self {
+        Self::Tcp(addr)
+    }
+}
+
 impl FromStr for Address {
     type Err = io::Error;
 

@@ -10,7 +10,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument, debug, debug_span};
 
 use crate::{
-    Address, Config, Connection, Dispatch, Engine, Router, SocketOptions, ToAddress,
+    Address, Config, Connection, Dispatch, Engine, InvalidSetting, Router, SocketOptions, ToAddress,
     connection::Shared,
     driver::{Scope, Wire, connect, drive},
     proto::{self, Role},
@@ -116,13 +116,32 @@ impl<R: Router> Client<R> {
         self
     }
 
+    /// Finds the first setting under which no connection could work: a limit of zero, for example.
+    pub fn check(&self) -> Result<(), InvalidSetting> {
+        InvalidSetting::refuse_zero("timeout", &self.settings.timeout, "no attempt to connect could ever succeed")?;
+        self.settings.sockets.check()?;
+        self.settings.config.check()
+    }
+
     /// Connects to an address, such as `"tcp://localhost:7000"` or `"unix:/run/app.sock"`. The connection is served by
     /// the threads of the [engine](Self::engine), and closes when the handle and its clones are dropped.
+    ///
+    /// # Errors
+    ///
+    /// [Settings](Self::check) under which no connection could work and a router that [refuses](Router::check) are found
+    /// before anything is tried. Otherwise the error is that of the last attempt.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is left of an attempt if the future is dropped.
     pub async fn connect(&self, address: impl ToAddress) -> Result<Connection, ConnectError> {
         let address = match address.to_address() {
             Ok(address) => address,
             Err(source) => return Err(ConnectError { address: Address::Unnamed, attempts: 0, source }),
         };
+        if let Err(source) = self.may_begin() {
+            return Err(ConnectError { address, attempts: 0, source });
+        }
         let Settings { timeout: limit, attempts: attempts_max, mut pause, engine, .. } = self.settings;
         let mut attempts = 0;
         let engine = match engine.choose() {
@@ -144,25 +163,49 @@ impl<R: Router> Client<R> {
             }
             debug!(%address, error = %source, ?pause, "cannot connect, trying again after a pause");
             sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_MAX);
+            pause = pause.saturating_mul(2).min(PAUSE_MAX);
         }
     }
 
     /// Talks over a stream of the user's own, on the current tokio runtime. TLS comes on top if it is configured with
     /// a name.
+    ///
+    /// # Cancel safety
+    ///
+    /// The stream is closed if the future is dropped.
     pub async fn attach(
         &self,
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     ) -> Result<Connection, ConnectError> {
+        self.attach_to(stream, Address::Unnamed).await
+    }
+
+    /// Talks over a stream of the user's own as [`attach`](Self::attach) does, and takes this for the address of the
+    /// peer: TLS expects a certificate for it, unless another name is configured.
+    ///
+    /// # Cancel safety
+    ///
+    /// The stream is closed if the future is dropped.
+    pub async fn attach_to(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        peer: impl Into<Address>,
+    ) -> Result<Connection, ConnectError> {
+        let address = peer.into();
+        if let Err(source) = self.may_begin() {
+            return Err(ConnectError { address, attempts: 0, source });
+        }
         let wire = Wire::Other(Box::new(stream));
-        let start =
-            self.settings.start(self.router.clone(), wire, Address::Unnamed, Address::Unnamed, &Address::Unnamed);
+        let start = self.settings.start(self.router.clone(), wire, Address::Unnamed, address.clone(), &address);
         let started = timeout(self.settings.timeout, start).await;
-        started.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(|source| ConnectError {
-            address: Address::Unnamed,
-            attempts: 1,
-            source,
-        })
+        let started = started.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        started.map_err(|source| ConnectError { address, attempts: 1, source })
+    }
+
+    /// Finds out whether a connection could work at all.
+    fn may_begin(&self) -> io::Result<()> {
+        self.check()?;
+        self.router.check().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
     }
 
     async fn attempt(&self, engine: Engine, address: &Address, number: usize) -> io::Result<Connection> {
@@ -190,6 +233,7 @@ impl Settings {
         peer: Address,
         asked: &Address,
     ) -> io::Result<Connection> {
+        let credentials = wire.peer_credentials();
         let (wire, identity) = match &self.secure {
             None => (wire.onto_ring()?, None),
             Some(secure) => secure.handshake(wire, asked).await?,
@@ -197,8 +241,12 @@ impl Settings {
         let proto = proto::Connection::new(Role::Client, self.config.clone(), Instant::now().into_std());
         let span = debug_span!("connection", %peer);
         let shared = Arc::new(Shared::new(proto, self.config.clone(), local, peer, identity));
+        let connection = Connection::new(shared.clone());
+        if let Some(credentials) = credentials {
+            connection.set_state(credentials);
+        }
         let scope = Scope::new(self.dispatch, usize::MAX);
-        tokio::spawn(drive(wire, Connection::new(shared.clone()), router, scope).instrument(span));
+        tokio::spawn(drive(wire, connection, router, scope).instrument(span));
         Ok(Connection::owning(shared))
     }
 }

@@ -10,7 +10,7 @@ use std::{
         atomic::{AtomicUsize, Ordering},
         mpsc,
     },
-    thread,
+    thread::{self, JoinHandle},
 };
 
 use tokio::runtime::{Builder, Handle};
@@ -68,39 +68,44 @@ impl Engine {
         };
         let mut runtimes = shared.lock().unwrap_or_else(PoisonError::into_inner);
         for core in runtimes.len()..cores() {
-            runtimes.push(self.start(core, || Ok((std::future::pending::<()>(), Handle::current())))?);
+            // These threads serve until the process ends.
+            runtimes.push(self.start(core, std::future::pending())?.0);
         }
         Ok(runtimes.get(NEXT.fetch_add(1, Ordering::Relaxed) % runtimes.len()).cloned())
     }
 
-    /// Starts a thread for one core, which ends with the future that `begin` makes there. Returns what else it makes.
-    pub(crate) fn start<F: Future, T: Send + 'static>(
+    /// Starts a thread for one core, with a runtime that runs until `end` is done. Returns the runtime once it does.
+    pub(crate) fn start(
         self,
         core: usize,
-        begin: impl FnOnce() -> io::Result<(F, T)> + Send + 'static,
-    ) -> io::Result<T> {
+        end: impl Future<Output = ()> + Send + 'static,
+    ) -> io::Result<(Handle, JoinHandle<()>)> {
         let (sender, begun) = mpsc::sync_channel(1);
-        thread::Builder::new().name(format!("frisbee-{core}")).spawn(move || {
+        let thread = thread::Builder::new().name(format!("frisbee-{core}")).spawn(move || {
             let told = sender.clone();
-            let serve = async move || match begin() {
-                Ok((serving, made)) => {
-                    // The other thread waits for it.
-                    let _ = told.send(Ok(made));
-                    serving.await;
-                    Ok(())
-                }
-                Err(error) => Err(error),
+            let run = async move || {
+                // The other thread waits for it.
+                let _ = told.send(Ok(Handle::current()));
+                end.await;
+                Ok(())
             };
-            let served = match self {
-                Self::Uring => uring::block_on(serve),
-                _ => Builder::new_current_thread().enable_all().build().and_then(|runtime| runtime.block_on(serve())),
+            let ran = match self {
+                Self::Uring => uring::block_on(run),
+                _ => Builder::new_current_thread().enable_all().build().and_then(|runtime| runtime.block_on(run())),
             };
-            if let Err(error) = served {
+            if let Err(error) = ran {
                 // Without effect unless it never began.
                 let _ = sender.send(Err(error));
             }
         })?;
-        begun.recv().unwrap_or_else(|_| Err(io::Error::other("the thread ended at once")))
+        match begun.recv().unwrap_or_else(|_| Err(io::Error::other("the thread ended at once"))) {
+            Ok(runtime) => Ok((runtime, thread)),
+            Err(error) => {
+                // It is about to end, and nothing of it may be left. A panic of it was reported already.
+                let _ = thread.join();
+                Err(error)
+            }
+        }
     }
 }
 

@@ -63,9 +63,13 @@ mod client;
 #[cfg(feature = "tokio")]
 mod connection;
 #[cfg(feature = "tokio")]
+mod credentials;
+#[cfg(feature = "tokio")]
 mod driver;
 #[cfg(feature = "tokio")]
 mod engine;
+#[cfg(feature = "tokio")]
+mod listen;
 #[cfg(feature = "tokio")]
 mod raw;
 #[cfg(feature = "tokio")]
@@ -89,7 +93,9 @@ pub use self::{
     address::{Address, ToAddress},
     client::{Client, ConnectError},
     connection::{Connection, ConnectionMetrics, Sent},
+    credentials::PeerCredentials,
     engine::Engine,
+    listen::{ListenOn, ListenTarget},
     raw::Raw,
     router::{Dispatch, Outcome, Refusal, Refused, Router, Table},
     server::{Server, ServerBuilder, ServerMetrics, SocketOptions},

@@ -1,6 +1,7 @@
 //! From packets to handlers: the one trait that a protocol on frisbee implements, and a table of handlers.
 
 use std::{
+    error::Error,
     fmt,
     future::{self, Future},
     num::NonZeroUsize,
@@ -74,6 +75,12 @@ pub trait Router: Send + Sync + 'static {
     /// A connection was established. Called once, before any packet of it.
     fn opened(&self, connection: &Connection) {
         let _ = connection;
+    }
+
+    /// Finds out whether this router can serve at all. Called before a server listens and before a client connects,
+    /// which both fail with this error. A router on top of another one asks that as well.
+    fn check(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
+        Ok(())
     }
 
     /// The connection ended. Called once for each [`opened`](Self::opened), after the last packet.
@@ -191,6 +198,10 @@ impl<R: Router> Router for Arc<R> {
         (**self).refuse_stream(stream, connection)
     }
 
+    fn check(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
+        (**self).check()
+    }
+
     fn opened(&self, connection: &Connection) {
         (**self).opened(connection);
     }
@@ -286,6 +297,10 @@ impl<H: Handler, R: Router> Router for Table<H, R> {
 
     fn refuse_stream(&self, stream: Stream, connection: &Connection) -> impl Future<Output = ()> + Send {
         self.rest.refuse_stream(stream, connection)
+    }
+
+    fn check(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
+        self.rest.check()
     }
 
     fn opened(&self, connection: &Connection) {

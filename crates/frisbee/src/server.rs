@@ -1,25 +1,30 @@
 //! Accepting connections and giving each to a router, until told to stop.
 
 use std::{
-    fmt, io,
+    fmt,
+    future::poll_fn,
+    io,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    task::Poll,
+    thread::JoinHandle,
     time::Duration,
 };
 
 use slab::Slab;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
+    runtime::Handle,
     sync::Notify,
-    time::{Instant, sleep, timeout, timeout_at},
+    time::{Instant, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, debug_span, info, warn};
 
 use crate::{
-    Address, CloseReason, Config, Connection, Dispatch, Engine, Router, ToAddress,
+    Address, CloseReason, Config, Connection, Dispatch, Engine, InvalidSetting, ListenOn, ListenTarget, Router,
     connection::Shared,
     driver::{Bound, Listener, Scope, Wire, drive},
     engine::cores,
@@ -27,7 +32,8 @@ use crate::{
     secure::Secure,
 };
 
-/// A server that is running. Dropping it cuts every connection; [`shutdown`](Self::shutdown) ends it gently.
+/// A server that is running. Dropping it frees its address and cuts every connection; [`shutdown`](Self::shutdown) ends it
+/// gently.
 ///
 /// ```
 /// use std::time::Duration;
@@ -48,7 +54,8 @@ use crate::{
 /// ```
 pub struct Server {
     hub: Arc<Hub>,
-    local: Address,
+    /// At least one.
+    local: Vec<Address>,
 }
 
 /// What a server will be like. Made by [`Server::builder`].
@@ -73,13 +80,27 @@ pub struct SocketOptions {
     /// Connections the kernel holds for a server that is slow to accept. Default 4096; the system may have a lower
     /// bound of its own.
     pub backlog: u32,
-    /// Lets several listeners share a TCP port. Default false; the engines with a thread for each core set it.
+    /// Lets several servers share a TCP port, if all of them say so. Default false: a port that somebody listens on is
+    /// an error, with the engines that have a listener for each core as well.
     pub reuse_port: bool,
 }
 
 impl Default for SocketOptions {
     fn default() -> Self {
         Self { nodelay: true, keepalive: Some(Duration::from_secs(180)), backlog: 4096, reuse_port: false }
+    }
+}
+
+impl SocketOptions {
+    /// Finds the first option that no socket would take.
+    pub(crate) fn check(&self) -> Result<(), InvalidSetting> {
+        match self.keepalive {
+            Some(period) if period < Duration::from_secs(1) => {
+                let why = format!("of {period:?} is too short: sockets take a second and more (None sends none)");
+                Err(InvalidSetting::new("keepalive", why))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -129,32 +150,79 @@ impl<R: Router> ServerBuilder<R> {
         Self { handlers_max, ..self }
     }
 
-    /// Listens at an address, such as `"tcp://127.0.0.1:7000"` or `"unix:/run/app.sock"`, and serves from now on.
-    pub async fn bind(mut self, address: impl ToAddress) -> io::Result<Server> {
-        let address = address.to_address()?;
+    /// Finds the first setting under which no connection could be served: a limit of zero, for example.
+    pub fn check(&self) -> Result<(), InvalidSetting> {
+        InvalidSetting::refuse_zero("connections_max", &self.connections_max, "every connection would be refused")?;
+        InvalidSetting::refuse_zero("handlers_max", &self.handlers_max, "no handler could ever start")?;
+        self.sockets.check()?;
+        self.config.check()
+    }
+
+    /// Listens at an address, such as `"tcp://127.0.0.1:7000"` or `"unix:/run/app.sock"`, at several, or with listeners
+    /// that exist: everything that is [`ListenOn`]. Serves from now on.
+    ///
+    /// A port or path on which somebody else listens is an error of kind [`AddrInUse`](io::ErrorKind::AddrInUse), with
+    /// every engine, unless [`SocketOptions::reuse_port`] shares the port. The file of a Unix socket that a server left
+    /// behind when it died is replaced.
+    ///
+    /// # Errors
+    ///
+    /// [Settings](Self::check) under which nothing could be served, a router that [refuses](Router::check), an address
+    /// that is no good or taken, threads or rings that cannot be had. Nothing is left of the server then: no thread, no
+    /// socket, no file. No connection was served.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is left of a server if the future is dropped.
+    pub async fn bind(mut self, on: impl ListenOn) -> io::Result<Server> {
+        self.check()?;
+        self.router.check().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let targets = on.into_targets()?;
         self.engine = self.engine.choose()?;
         if self.engine == Engine::Uring && self.secure.is_some() {
             info!("connections with TLS are served without io_uring");
         }
-        self.sockets.reuse_port |= self.engine != Engine::Tokio;
-        let bound = Bound::bind(&address, &self.sockets)
-            .await
-            .map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}")))?;
-        let local = bound.local_addr()?;
-        let hub = Arc::new(self.into_hub());
-        match hub.engine {
-            Engine::Tokio => {
-                tokio::spawn(hub.begin_accepting(bound.listen()?));
-            }
-            _ => start_cores(&hub, bound)?,
+        let sockets = self.sockets.clone();
+        let threads = match self.engine {
+            Engine::Tokio => 1,
+            _ => cores(),
+        };
+        let mut bound = Vec::new();
+        for ListenTarget(target) in targets {
+            let name = target.to_string();
+            let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {name}: {error}"));
+            bound.push((Bound::bind(target, &sockets, threads).await.map_err(named)?, name));
         }
-        debug!(%local, "listening");
+        let hub = Arc::new(self.into_hub());
+        let starting = Starting::new(&hub, threads)?;
+        let (mut local, mut listeners) = (Vec::new(), Vec::new());
+        for (bound, name) in bound {
+            let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {name}: {error}"));
+            let (address, on_runtimes) = bound.listen(&sockets, &starting.runtimes).await.map_err(named)?;
+            debug!(local = %address, "listening");
+            local.push(address);
+            listeners.extend(on_runtimes);
+        }
+        starting.succeed();
+        for (runtime, listener) in listeners {
+            runtime.spawn(hub.begin_accepting(listener));
+        }
         Ok(Server { hub, local })
     }
 
     /// Serves only what [`Server::attach`] is given, on the current tokio runtime.
+    ///
+    /// # Panics
+    ///
+    /// Panics if [`bind`](Self::bind) would refuse the [settings](Self::check) or the [router](Router::check).
     pub fn without_listener(self) -> Server {
-        Server { hub: Arc::new(Self { engine: Engine::Tokio, ..self }.into_hub()), local: Address::Unnamed }
+        if let Err(error) = self.check() {
+            panic!("{error}");
+        }
+        if let Err(error) = self.router.check() {
+            panic!("{error}");
+        }
+        Server { hub: Arc::new(Self { engine: Engine::Tokio, ..self }.into_hub()), local: vec![Address::Unnamed] }
     }
 
     fn into_hub(self) -> Hub {
@@ -166,6 +234,7 @@ impl<R: Router> ServerBuilder<R> {
             connections_max: self.connections_max,
             scope,
             draining: CancellationToken::new(),
+            listeners: Mutex::default(),
             seats: Mutex::default(),
             emptied: Notify::new(),
             accepted: AtomicU64::new(0),
@@ -195,8 +264,13 @@ impl Server {
         }
     }
 
-    /// Where it listens, with the port that was really bound.
+    /// Where it listens, with the port that was really bound: the first place of several.
     pub fn local_addr(&self) -> &Address {
+        &self.local[0]
+    }
+
+    /// Everywhere it listens, in the order given to [`bind`](ServerBuilder::bind).
+    pub fn local_addrs(&self) -> &[Address] {
         &self.local
     }
 
@@ -207,7 +281,13 @@ impl Server {
 
     /// Serves a stream of the user's own, on the current tokio runtime. TLS comes on top if it is configured.
     pub fn attach(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
-        self.hub.clone().admit(Wire::Other(Box::new(stream)), self.local.clone(), Address::Unnamed);
+        self.attach_from(stream, Address::Unnamed);
+    }
+
+    /// Serves a stream of the user's own as [`attach`](Self::attach) does, and takes this for the address of the peer: what
+    /// an accept, a proxy or a tunnel told.
+    pub fn attach_from(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, peer: impl Into<Address>) {
+        self.hub.clone().admit(Wire::Other(Box::new(stream)), self.local_addr().clone(), peer.into());
     }
 
     /// The connections that are open.
@@ -237,16 +317,19 @@ impl Server {
     }
 
     /// Stops accepting, lets the handlers under way finish and their replies arrive, then closes. What is left after
-    /// `limit` is cut. Returns how many connections that were.
+    /// `limit` is cut; [`Duration::MAX`] waits as long as it takes. Returns how many connections that were.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, so is the server, and every connection is cut.
     pub async fn shutdown(self, limit: Duration) -> usize {
         let hub = &self.hub;
-        let deadline = Instant::now() + limit;
-        hub.draining.cancel();
+        hub.stop_accepting();
         for connection in self.connections() {
             connection.shared().drain();
         }
         // Whether it was enough shows below.
-        let _ = timeout_at(deadline, hub.wait_until_empty()).await;
+        let _ = timeout(limit, hub.wait_until_empty()).await;
         let left = hub.seats().open.len();
         hub.cut();
         // Only a handler that blocks its thread can still be there after this.
@@ -263,7 +346,7 @@ impl Drop for Server {
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("local", &self.local).finish_non_exhaustive()
+        f.debug_struct("Server").field("local", &self.local_addr()).finish_non_exhaustive()
     }
 }
 
@@ -294,6 +377,8 @@ struct Hub {
     connections_max: usize,
     scope: Scope,
     draining: CancellationToken,
+    /// The place of each listener. Whoever empties it closes the listener at once, wherever its task is.
+    listeners: Mutex<Vec<Arc<ListenerPlace>>>,
     seats: Mutex<Seats>,
     emptied: Notify,
     accepted: AtomicU64,
@@ -308,14 +393,6 @@ struct Seats {
     /// `None` during a handshake.
     open: Slab<Option<Connection>>,
     past: Counters,
-    /// Listeners that are not closed yet.
-    listeners: usize,
-}
-
-impl Seats {
-    fn is_empty(&self) -> bool {
-        self.open.is_empty() && self.listeners == 0
-    }
 }
 
 /// One connection's place among those a server may have.
@@ -327,13 +404,14 @@ struct Seat {
 impl Hub {
     /// Accepts until the server shuts down.
     fn begin_accepting(self: &Arc<Self>, listener: Listener) -> impl Future<Output = ()> + Send + use<> {
-        self.seats().listeners += 1;
-        self.clone().accept(listener)
+        let place = Arc::new(ListenerPlace(Mutex::new(Some(listener))));
+        lock(&self.listeners).push(place.clone());
+        self.clone().accept(Accepting(place))
     }
 
-    async fn accept(self: Arc<Self>, mut listener: Listener) {
+    async fn accept(self: Arc<Self>, accepting: Accepting) {
         let mut pause = ACCEPT_PAUSE_MIN;
-        while let Some(accepted) = self.draining.run_until_cancelled(listener.accept()).await {
+        while let Some(Some(accepted)) = self.draining.run_until_cancelled(accepting.accept()).await {
             match accepted {
                 Ok((wire, local, peer)) => {
                     pause = ACCEPT_PAUSE_MIN;
@@ -349,9 +427,14 @@ impl Hub {
                 }
             }
         }
-        drop(listener);
-        self.seats().listeners -= 1;
-        self.emptied.notify_waiters();
+    }
+
+    /// Closes the listeners before it returns.
+    fn stop_accepting(&self) {
+        self.draining.cancel();
+        for place in std::mem::take(&mut *lock(&self.listeners)) {
+            place.close();
+        }
     }
 
     fn admit(self: Arc<Self>, wire: Wire, local: Address, peer: Address) {
@@ -369,14 +452,14 @@ impl Hub {
     }
 
     fn seats(&self) -> MutexGuard<'_, Seats> {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.seats)
     }
 
     async fn wait_until_empty(&self) {
         loop {
             let mut emptied = std::pin::pin!(self.emptied.notified());
             emptied.as_mut().enable();
-            if self.seats().is_empty() {
+            if self.seats().open.is_empty() {
                 return;
             }
             emptied.await;
@@ -384,11 +467,92 @@ impl Hub {
     }
 
     fn cut(&self) {
-        self.draining.cancel();
+        self.stop_accepting();
         self.scope.cut.cancel();
         let open: Vec<Connection> = self.seats().open.iter().filter_map(|(_, connection)| connection.clone()).collect();
         for connection in open {
             connection.shared().fail(CloseReason::Shutdown);
+        }
+    }
+}
+
+/// Where a listener is until it is closed.
+struct ListenerPlace(Mutex<Option<Listener>>);
+
+impl ListenerPlace {
+    fn close(&self) {
+        // The lock is never held across a wait, so whoever accepts just now is done at once.
+        let listener = lock(&self.0).take();
+        drop(listener);
+    }
+}
+
+/// The task that accepts. If it ends because its runtime does, nobody would answer at the address any more.
+struct Accepting(Arc<ListenerPlace>);
+
+impl Accepting {
+    /// The next connection, or `None` once the listener is closed.
+    async fn accept(&self) -> Option<io::Result<(Wire, Address, Address)>> {
+        poll_fn(|cx| match &mut *lock(&self.0.0) {
+            Some(listener) => listener.poll_accept(cx).map(Some),
+            None => Poll::Ready(None),
+        })
+        .await
+    }
+}
+
+impl Drop for Accepting {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// The threads of a server that is about to serve. Unless that succeeds, they have ended when this is dropped.
+struct Starting {
+    hub: Arc<Hub>,
+    /// Where to listen.
+    runtimes: Vec<Handle>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Starting {
+    fn new(hub: &Arc<Hub>, threads: usize) -> io::Result<Self> {
+        let mut starting = Self { hub: hub.clone(), runtimes: Vec::new(), threads: Vec::new() };
+        if hub.engine == Engine::Tokio {
+            starting.runtimes.push(Handle::current());
+            return Ok(starting);
+        }
+        for core in 0..threads {
+            let on_thread = hub.clone();
+            let started = hub.engine.start(core, async move {
+                on_thread.scope.cut.cancelled().await;
+                // The connections of this thread have been told; this lets them hear it.
+                let _ = timeout(CUT_GRACE, on_thread.wait_until_empty()).await;
+            });
+            let (runtime, thread) = started.map_err(|error| {
+                let engine = hub.engine;
+                io::Error::new(error.kind(), format!("cannot start the threads of the engine {engine}: {error}"))
+            })?;
+            starting.runtimes.push(runtime);
+            starting.threads.push(thread);
+        }
+        Ok(starting)
+    }
+
+    fn succeed(mut self) {
+        self.threads.clear();
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        if self.threads.is_empty() {
+            return;
+        }
+        self.hub.scope.cut.cancel();
+        for thread in self.threads.drain(..) {
+            // There is nothing for it to do, so it ends at once. A panic of it was reported already.
+            let _ = thread.join();
         }
     }
 }
@@ -410,7 +574,7 @@ impl Drop for Seat {
         if let Some(connection) = &connection {
             seats.past += connection.metrics().counters;
         }
-        let is_empty = seats.is_empty();
+        let is_empty = seats.open.is_empty();
         drop(seats);
         if is_empty {
             self.hub.emptied.notify_waiters();
@@ -429,6 +593,7 @@ async fn serve<R: Router>(
 ) {
     let hub = &seat.hub;
     let mut identity = None;
+    let credentials = wire.peer_credentials();
     let wire = match secure {
         None => match wire.onto_ring() {
             Ok(wire) => wire,
@@ -455,31 +620,15 @@ async fn serve<R: Router>(
     };
     let proto = proto::Connection::new(Role::Server, hub.config.clone(), Instant::now().into_std());
     let connection = Connection::new(Arc::new(Shared::new(proto, hub.config.clone(), local, peer, identity)));
+    if let Some(credentials) = credentials {
+        connection.set_state(credentials);
+    }
     seat.take(&connection);
     drive(wire, connection, router, hub.scope.clone()).await;
 }
 
-/// Starts a thread with a runtime and a listener for each core.
-fn start_cores(hub: &Arc<Hub>, bound: Bound) -> io::Result<()> {
-    let mut listeners = Vec::with_capacity(cores());
-    for _ in 1..cores() {
-        listeners.extend(bound.share()?);
-    }
-    listeners.push(bound);
-    for (core, bound) in listeners.into_iter().enumerate() {
-        let on_thread = hub.clone();
-        hub.engine.start(core, move || {
-            let accepting = on_thread.begin_accepting(bound.listen()?);
-            let serving = async move {
-                accepting.await;
-                on_thread.scope.cut.cancelled().await;
-                // The connections of this thread have been told; this lets them hear it.
-                let _ = timeout(CUT_GRACE, on_thread.wait_until_empty()).await;
-            };
-            Ok((serving, ()))
-        })?;
-    }
-    Ok(())
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn is_about_one_connection(error: &io::Error) -> bool {

@@ -5,13 +5,15 @@ use std::{
     env, fs,
     io::{ErrorKind, Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
+    os::fd::AsRawFd,
     sync::{Arc, Mutex, mpsc},
     thread,
 };
 
 use bytes::Bytes;
 use frisbee::{
-    Client, CloseReason, Config, Connection, Dispatch, Engine, Operation, Outcome, Packet, Raw, Router, Server, Table,
+    Address, Client, CloseReason, Config, Connection, Dispatch, Engine, Operation, Outcome, Packet, Raw, Router,
+    Server, Table,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tests::hear_log;
@@ -25,7 +27,9 @@ use tracing::Level;
 
 use crate::{
     addresses::check_serving,
-    place::{ECHO, Gate, Inbox, SECOND, TAKE, can_be_had, engines, packet, pattern, really, servant, until},
+    place::{
+        ECHO, Gate, Inbox, SECOND, TAKE, can_be_had, engines, fresh_path, packet, pattern, really, servant, until,
+    },
 };
 
 #[test]
@@ -63,6 +67,53 @@ fn rings_of_an_older_kernel_will_do() {
             check_serving(&server).await;
         });
     });
+}
+
+#[test]
+fn nothing_is_left_of_a_server_that_could_not_have_all_its_threads() {
+    alone("nothing_is_left_of_a_server_that_could_not_have_all_its_threads", || {
+        really(async {
+            for engine in engines().filter(|engine| *engine != Engine::Tokio) {
+                // What is made once and kept.
+                servant().engine(engine).bind("127.0.0.1:0").await.unwrap().shutdown(SECOND).await;
+                until(|| threads_of_engines() == 0).await;
+                let path = fresh_path();
+                let before = fs::read_dir("/proc/self/fd").unwrap().count();
+                let limit = getrlimit(Resource::Nofile);
+                let mut failures = 0;
+                loop {
+                    let lowest_free = fs::File::open("/dev/null").unwrap().as_raw_fd();
+                    let current = Some(u64::try_from(lowest_free + failures).unwrap());
+                    setrlimit(Resource::Nofile, Rlimit { current, ..limit }).unwrap();
+                    let targets = [Address::Tcp(([127, 0, 0, 1], 0).into()), Address::Unix(path.clone())];
+                    let bound = servant().engine(engine).bind(targets).await;
+                    setrlimit(Resource::Nofile, limit).unwrap();
+                    match bound {
+                        Ok(server) => {
+                            check_serving(&server).await;
+                            break;
+                        }
+                        Err(error) => println!("{engine} with {failures} descriptors: {error}"),
+                    }
+                    failures += 1;
+                    assert_eq!(fs::read_dir("/proc/self/fd").unwrap().count(), before, "sockets are left");
+                    assert!(!path.exists(), "a file is left");
+                    // A thread that was joined may be listed for a moment.
+                    until(|| threads_of_engines() == 0).await;
+                }
+                assert!(failures > 3, "{engine} needs more than {failures} descriptors");
+            }
+        });
+    });
+}
+
+fn threads_of_engines() -> usize {
+    let tasks = fs::read_dir("/proc/self/task").unwrap();
+    let is_ours = |task: &fs::DirEntry| {
+        // One that has ended meanwhile has no name.
+        fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.starts_with("frisbee-"))
+    };
+    tasks.filter_map(Result::ok).filter(is_ours).count()
 }
 
 /// Runs a test in a process of its own.

@@ -10,4 +10,5 @@ mod conversations;
 mod engines;
 mod place;
 mod shutdowns;
+mod starting;
 mod tls;

@@ -431,3 +431,22 @@ fn two_that_close_at_the_same_time_both_end() {
         }
     });
 }
+
+#[test]
+fn a_shutdown_may_take_as_long_as_it_likes() {
+    virtually(async {
+        let script = Script::new();
+        let server = server(script.clone()).without_listener();
+        let mut peer = Peer::of(&server);
+        peer.say(packet_bytes(1, "wait")).await;
+        only_connection(&server).await;
+        settled().await;
+        let shutdown = tokio::spawn(server.shutdown(std::time::Duration::MAX));
+        settled().await;
+        assert!(!shutdown.is_finished());
+        script.gate.open(1);
+        assert_eq!(peer.hear_out().await, ["packet 1: wait"]);
+        drop(peer);
+        assert_eq!(shutdown.await.unwrap(), 0);
+    });
+}

@@ -11,6 +11,8 @@ use tokio::{
     net::TcpStream,
 };
 
+use crate::PeerCredentials;
+
 /// What a user's stream, or one wrapped in TLS, has to be able to do.
 pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
@@ -50,6 +52,18 @@ impl Wire {
             Self::Unix(socket) => Self::Unix(tokio::net::UnixStream::from_std(socket.into_std()?)?),
             other => other,
         })
+    }
+
+    /// Returns the process at the other end, of a Unix socket that is not on a ring.
+    pub(crate) fn peer_credentials(&self) -> Option<PeerCredentials> {
+        match self {
+            #[cfg(unix)]
+            Self::Unix(socket) => {
+                let peer = socket.peer_cred().ok()?;
+                Some(PeerCredentials { uid: peer.uid(), gid: peer.gid(), pid: peer.pid() })
+            }
+            _ => None,
+        }
     }
 
     /// Whether what was written may still be in this process.

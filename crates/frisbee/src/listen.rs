@@ -1,0 +1,178 @@
+//! Everything that a server can listen on: addresses, and listeners that exist already.
+
+use std::{fmt, io, net::TcpListener};
+
+use crate::{Address, ToAddress};
+
+/// What [`ServerBuilder::bind`](crate::ServerBuilder::bind) takes: an address, a listener that exists, or several of them.
+///
+/// | one | several, on which one server listens |
+/// |---|---|
+/// | `"tcp://127.0.0.1:7000"`, any [`ToAddress`] | an array, a slice or a `Vec` of addresses |
+/// | a `TcpListener` or `UnixListener`, of std or tokio | an array or a `Vec` of them |
+/// | a [`ListenTarget`] | an array or a `Vec` of them, for mixed kinds |
+///
+/// A listener that exists keeps the options it has, and nothing removes the file of a `UnixListener` at the end: both
+/// belong to whoever made it, such as a service manager.
+///
+/// ```
+/// use frisbee::{ListenTarget, Server};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+/// let targets = [ListenTarget::from(listener), ListenTarget::address("mem:docs")?];
+/// let server = Server::builder(()).bind(targets).await?;
+/// assert_eq!(server.local_addrs().len(), 2);
+/// # Ok(())
+/// # }
+/// ```
+pub trait ListenOn {
+    /// Returns all that is to be listened on, or why a text among it is no address.
+    fn into_targets(self) -> io::Result<Vec<ListenTarget>>;
+}
+
+/// One address or listener that a server is to listen on.
+#[derive(Debug)]
+pub struct ListenTarget(pub(crate) Target);
+
+#[derive(Debug)]
+pub(crate) enum Target {
+    Address(Address),
+    Tcp(TcpListener),
+    #[cfg(unix)]
+    Unix(std::os::unix::net::UnixListener),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Tcp(_) => f.write_str("a TCP listener"),
+            #[cfg(unix)]
+            Self::Unix(_) => f.write_str("a Unix listener"),
+        }
+    }
+}
+
+impl ListenTarget {
+    /// Makes a target of an address.
+    pub fn address(address: impl ToAddress) -> io::Result<Self> {
+        Ok(Self(Target::Address(address.to_address()?)))
+    }
+}
+
+impl From<Address> for ListenTarget {
+    fn from(address: Address) -> Self {
+        Self(Target::Address(address))
+    }
+}
+
+impl From<TcpListener> for ListenTarget {
+    fn from(listener: TcpListener) -> Self {
+        Self(Target::Tcp(listener))
+    }
+}
+
+#[cfg(unix)]
+impl From<std::os::unix::net::UnixListener> for ListenTarget {
+    fn from(listener: std::os::unix::net::UnixListener) -> Self {
+        Self(Target::Unix(listener))
+    }
+}
+
+impl TryFrom<tokio::net::TcpListener> for ListenTarget {
+    type Error = io::Error;
+
+    fn try_from(listener: tokio::net::TcpListener) -> io::Result<Self> {
+        listener.into_std().map(Self::from)
+    }
+}
+
+#[cfg(unix)]
+impl TryFrom<tokio::net::UnixListener> for ListenTarget {
+    type Error = io::Error;
+
+    fn try_from(listener: tokio::net::UnixListener) -> io::Result<Self> {
+        listener.into_std().map(Self::from)
+    }
+}
+
+impl<T: ToAddress> ListenOn for T {
+    fn into_targets(self) -> io::Result<Vec<ListenTarget>> {
+        Ok(vec![ListenTarget::address(self)?])
+    }
+}
+
+impl ListenOn for ListenTarget {
+    fn into_targets(self) -> io::Result<Vec<ListenTarget>> {
+        Ok(vec![self])
+    }
+}
+
+impl ListenOn for TcpListener {
+    fn into_targets(self) -> io::Result<Vec<ListenTarget>> {
+        Ok(vec![self.into()])
+    }
+}
+
+impl ListenOn for tokio::net::TcpListener {
+    fn into_targets(self) -> io::Result<Vec<ListenTarget>> {
+        Ok(vec![self.try_into()?])
+    }
+}
+
+#[cfg(unix)]
+impl ListenOn for std::os::unix::net::UnixListener {
+    fn into_targets(self) -> io::Result<Vec<ListenTarget>> {
+        Ok(vec![self.into()])
+    }
+}
+
+#[cfg(unix)]
+impl ListenOn for tokio::net::UnixListener {
+    fn into_targets(self) -> io::Result<Vec<ListenTarget>> {
+        Ok(vec![self.try_into()?])
+    }
+}
+
+impl<T: ListenOn> ListenOn for Vec<T> {
+    fn into_targets(self) -> io::Result<Vec<ListenTarget>> {
+        targets_of(self)
+    }
+}
+
+impl<T: ListenOn, const N: usize> ListenOn for [T; N] {
+    fn into_targets(self) -> io::Result<Vec<ListenTarget>> {
+        targets_of(self)
+    }
+}
+
+impl<T: ToAddress> ListenOn for &[T] {
+    fn into_targets(self) -> io::Result<Vec<ListenTarget>> {
+        targets_of(self)
+    }
+}
+
+impl<T: ToAddress, const N: usize> ListenOn for &[T; N] {
+    fn into_targets(self) -> io::Result<Vec<ListenTarget>> {
+        targets_of(self)
+    }
+}
+
+impl<T: ToAddress> ListenOn for &Vec<T> {
+    fn into_targets(self) -> io::Result<Vec<ListenTarget>> {
+        targets_of(self)
+    }
+}
+
+fn targets_of(all: impl IntoIterator<Item: ListenOn>) -> io::Result<Vec<ListenTarget>> {
+    let mut targets = Vec::new();
+    for one in all {
+        targets.extend(one.into_targets()?);
+    }
+    if targets.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "nothing to listen on was given"));
+    }
+    Ok(targets)
+}

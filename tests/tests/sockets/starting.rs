@@ -1,0 +1,413 @@
+//! Who gets an address when several want it, and what is left of a server that could not start or is dropped.
+
+use std::{
+    fs,
+    io::ErrorKind,
+    net::TcpListener,
+    os::unix::net::UnixListener,
+    sync::{Arc, Barrier},
+    thread,
+    time::Duration,
+};
+
+use frisbee::{Address, Client, Config, Connection, Engine, ListenTarget, Packet, Router, Server, SocketOptions};
+use tokio::{io::duplex, runtime};
+
+use crate::{
+    addresses::check_serving,
+    place::{ECHO, Inbox, Kind, SECOND, WHERE, engines, fresh, fresh_path, packet, really, servant},
+};
+
+const KINDS: [Kind; 4] = [Kind::Tcp, Kind::UnixPath, Kind::UnixAbstract, Kind::Mem];
+
+/// Checks that nobody listens there.
+async fn check_nobody(address: &Address) {
+    let error = Client::new(()).attempts(1).connect(address).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound), "{error}");
+}
+
+#[test]
+fn a_server_listens_on_several_addresses() {
+    for engine in engines() {
+        really(async {
+            let server = servant().engine(engine).bind(KINDS.map(fresh)).await.unwrap();
+            assert_eq!(server.local_addrs().len(), KINDS.len());
+            assert_eq!(server.local_addr(), &server.local_addrs()[0]);
+            let addresses = server.local_addrs().to_vec();
+            for address in &addresses {
+                let (router, mut inbox) = Inbox::new();
+                let connection = Client::new(router).connect(address).await.unwrap();
+                connection.send(packet(1, ECHO, "hi")).await.unwrap();
+                assert_eq!(inbox.next().await, Some(packet(1, ECHO, "hi")));
+            }
+            drop(server);
+            for address in &addresses {
+                check_nobody(address).await;
+            }
+        });
+    }
+}
+
+#[test]
+fn nothing_is_left_when_the_last_of_several_addresses_is_taken() {
+    for engine in engines() {
+        for taken in [Kind::Tcp, Kind::UnixPath, Kind::UnixAbstract, Kind::Mem] {
+            really(async {
+                let holder = servant().bind(fresh(taken)).await.unwrap();
+                let first = TcpListener::bind("127.0.0.1:0").unwrap();
+                let path = fresh_path();
+                let mut free = vec![Address::from(first.local_addr().unwrap()), Address::Unix(path.clone())];
+                free.extend([fresh(Kind::UnixAbstract), fresh(Kind::Mem)]);
+                let mut targets = vec![ListenTarget::from(first)];
+                targets.extend(free[1..].iter().cloned().map(ListenTarget::from));
+                targets.push(holder.local_addr().clone().into());
+                let error = servant().engine(engine).bind(targets).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::AddrInUse);
+                assert!(error.to_string().contains(&holder.local_addr().to_string()), "{error}");
+                for address in &free {
+                    check_nobody(address).await;
+                }
+                assert!(!path.exists());
+                check_serving(&holder).await;
+            });
+        }
+    }
+}
+
+#[test]
+fn no_address_is_none() {
+    really(async {
+        let error = servant().bind(Vec::<Address>::new()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    });
+}
+
+#[test]
+fn listeners_that_exist_are_served() {
+    for engine in engines() {
+        really(async {
+            let tcp = || TcpListener::bind("127.0.0.1:0").unwrap();
+            check_serving(&servant().engine(engine).bind(tcp()).await.unwrap()).await;
+            let of_tokio = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            check_serving(&servant().engine(engine).bind(of_tokio).await.unwrap()).await;
+            check_serving(&servant().engine(engine).bind([tcp(), tcp()]).await.unwrap()).await;
+
+            let path = fresh_path();
+            let server = servant().engine(engine).bind(UnixListener::bind(&path).unwrap()).await.unwrap();
+            assert_eq!(server.local_addr(), &Address::Unix(path.clone()));
+            check_serving(&server).await;
+            drop(server);
+            assert!(path.exists(), "it belongs to whoever made the listener");
+            fs::remove_file(&path).unwrap();
+            let of_tokio = tokio::net::UnixListener::bind(&path).unwrap();
+            check_serving(&servant().engine(engine).bind(of_tokio).await.unwrap()).await;
+            fs::remove_file(&path).unwrap();
+        });
+    }
+}
+
+#[test]
+fn dropping_a_server_frees_its_address_at_once() {
+    for engine in engines() {
+        for kind in KINDS {
+            really(async {
+                let mut address = fresh(kind);
+                for _ in 0..20 {
+                    let server = servant().engine(engine).bind(&address).await.unwrap();
+                    address = server.local_addr().clone();
+                    let _connection = Client::new(()).connect(&address).await.unwrap();
+                    drop(server);
+                    if let Address::Unix(path) = &address {
+                        assert!(!path.exists());
+                    }
+                    if let Address::Tcp(addr) = &address {
+                        drop(TcpListener::bind(addr).unwrap());
+                    }
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn a_server_can_be_dropped_where_no_runtime_is() {
+    for engine in engines() {
+        let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let server = runtime.block_on(servant().engine(engine).bind("127.0.0.1:0")).unwrap();
+        let addr = server.local_addr().socket_addr().unwrap();
+        drop(server);
+        TcpListener::bind(addr).unwrap();
+    }
+}
+
+#[test]
+fn an_address_is_free_when_the_runtime_that_served_it_has_ended() {
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let server = runtime.block_on(servant().bind("127.0.0.1:0")).unwrap();
+    drop(runtime);
+    TcpListener::bind(server.local_addr().socket_addr().unwrap()).unwrap();
+}
+
+#[test]
+fn a_port_is_shared_by_those_only_who_all_want_it() {
+    for first in engines() {
+        for second in engines() {
+            really(async {
+                let server = servant().engine(first).bind("127.0.0.1:0").await.unwrap();
+                let address = server.local_addr();
+                let error = servant().engine(second).bind(address).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::AddrInUse);
+                assert!(error.to_string().contains(&address.to_string()), "{error}");
+                check_serving(&server).await;
+
+                let shared = SocketOptions { reuse_port: true, ..SocketOptions::default() };
+                let server = servant().engine(first).sockets(shared.clone()).bind("127.0.0.1:0").await.unwrap();
+                let error = servant().engine(second).bind(server.local_addr()).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::AddrInUse);
+                let other = servant().engine(second).sockets(shared).bind(server.local_addr()).await.unwrap();
+                assert_eq!(other.local_addr(), server.local_addr());
+            });
+        }
+    }
+}
+
+#[test]
+fn every_thread_has_its_share_of_a_port_that_is_shared_with_nobody() {
+    let threads = thread::available_parallelism().unwrap().get();
+    for engine in engines().filter(|engine| *engine != Engine::Tokio && threads > 1) {
+        really(async {
+            let server = servant().engine(engine).bind("127.0.0.1:0").await.unwrap();
+            let mut seen = std::collections::BTreeSet::new();
+            for _ in 0..200 {
+                let (router, mut inbox) = Inbox::new();
+                let connection = Client::new(router).connect(server.local_addr()).await.unwrap();
+                connection.send(packet(1, WHERE, "")).await.unwrap();
+                seen.insert(inbox.next().await.unwrap().content);
+                if seen.len() == threads {
+                    return;
+                }
+            }
+            panic!("served by {seen:?} only");
+        });
+    }
+}
+
+/// Has several servers bind at once, each on a thread and a runtime of its own, and checks that one gets the address.
+fn check_race(engine: Engine, address: &Address) {
+    const SERVERS: usize = 4;
+    let (start, end) = (Arc::new(Barrier::new(SERVERS)), Arc::new(Barrier::new(SERVERS)));
+    let servers = std::array::from_fn::<_, SERVERS, _>(|_| {
+        let (start, end, address) = (start.clone(), end.clone(), address.clone());
+        thread::spawn(move || {
+            let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                start.wait();
+                let server = servant().engine(engine).bind(&address).await;
+                let bound = server.as_ref().map(|_| ()).map_err(std::io::Error::kind);
+                end.wait();
+                if let Ok(server) = server {
+                    check_serving(&server).await;
+                }
+                bound
+            })
+        })
+    });
+    let bound = servers.map(|server| server.join().unwrap());
+    assert_eq!(bound.iter().filter(|bound| bound.is_ok()).count(), 1, "{bound:?}");
+    assert_eq!(bound.iter().filter(|bound| **bound == Err(ErrorKind::AddrInUse)).count(), SERVERS - 1, "{bound:?}");
+}
+
+#[test]
+fn of_servers_that_replace_a_file_left_behind_one_gets_the_path() {
+    for engine in engines() {
+        for _ in 0..25 {
+            let path = fresh_path();
+            drop(UnixListener::bind(&path).unwrap());
+            check_race(engine, &Address::Unix(path.clone()));
+            assert!(!path.exists());
+        }
+    }
+}
+
+#[test]
+fn of_servers_that_want_a_port_at_once_one_gets_it() {
+    for engine in engines() {
+        for _ in 0..10 {
+            let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let address = runtime.block_on(async {
+                let server = servant().engine(engine).bind("127.0.0.1:0").await.unwrap();
+                server.local_addr().clone()
+            });
+            check_race(engine, &address);
+        }
+    }
+}
+
+#[test]
+fn a_server_removes_no_file_but_its_own() {
+    for engine in engines() {
+        really(async {
+            let path = fresh_path();
+            let old = servant().engine(engine).bind(Address::Unix(path.clone())).await.unwrap();
+            fs::remove_file(&path).unwrap();
+            let new = servant().engine(engine).bind(Address::Unix(path.clone())).await.unwrap();
+            drop(old);
+            check_serving(&new).await;
+            drop(new);
+            assert!(!path.exists());
+        });
+    }
+}
+
+#[test]
+fn a_link_to_a_socket_left_behind_is_left_alone() {
+    really(async {
+        let (path, link) = (fresh_path(), fresh_path());
+        drop(UnixListener::bind(&path).unwrap());
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let error = servant().bind(Address::Unix(link.clone())).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AddrInUse);
+        assert!(link.is_symlink() && path.exists());
+        fs::remove_file(&link).unwrap();
+        fs::remove_file(&path).unwrap();
+    });
+}
+
+#[test]
+fn a_peer_over_a_unix_socket_has_credentials() {
+    for engine in engines() {
+        for kind in [Kind::UnixPath, Kind::UnixAbstract, Kind::Tcp] {
+            really(async {
+                let server = servant().engine(engine).bind(fresh(kind)).await.unwrap();
+                let (router, mut inbox) = Inbox::new();
+                let connection = Client::new(router).engine(engine).connect(server.local_addr()).await.unwrap();
+                connection.send(packet(1, ECHO, "hi")).await.unwrap();
+                inbox.next().await.unwrap();
+                for connection in [&connection, &server.connections()[0]] {
+                    let peer = connection.peer_credentials();
+                    assert_eq!(peer.is_some(), kind != Kind::Tcp);
+                    if let Some(peer) = peer {
+                        let user = rustix::process::getuid().as_raw();
+                        let group = rustix::process::getgid().as_raw();
+                        assert_eq!((peer.uid, peer.gid), (user, group));
+                        assert_eq!(peer.pid, Some(std::process::id().cast_signed()));
+                    }
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn a_stream_of_ones_own_can_have_an_address() {
+    really(async {
+        let server = servant().without_listener();
+        let (ours, theirs) = duplex(1000);
+        let peer: std::net::SocketAddr = "192.0.2.1:5000".parse().unwrap();
+        server.attach_from(theirs, peer);
+        let (router, mut inbox) = Inbox::new();
+        let connection = Client::new(router).attach_to(ours, Address::Mem("far".into())).await.unwrap();
+        connection.send(packet(1, ECHO, "hi")).await.unwrap();
+        inbox.next().await.unwrap();
+        assert_eq!(connection.peer_addr(), &Address::Mem("far".into()));
+        assert_eq!(server.connections()[0].peer_addr(), &Address::Tcp(peer));
+    });
+}
+
+#[test]
+fn limits_under_which_nothing_is_served_are_refused_before_anything_listens() {
+    for engine in engines() {
+        really(async {
+            let address = fresh(Kind::UnixPath);
+            let keepalive = SocketOptions { keepalive: Some(SECOND / 2), ..SocketOptions::default() };
+            for (setting, server) in [
+                ("handlers_max", servant().handlers_max(0)),
+                ("connections_max", servant().connections_max(0)),
+                ("keepalive", servant().sockets(keepalive)),
+                ("handlers_max", servant().config(Config { handlers_max: 0, ..Config::default() })),
+                ("silence_max", servant().config(Config { silence_max: Some(Duration::ZERO), ..Config::default() })),
+            ] {
+                let error = server.engine(engine).bind(&address).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::InvalidInput);
+                assert!(error.to_string().starts_with(setting), "{error}");
+                check_nobody(&address).await;
+            }
+        });
+    }
+}
+
+#[test]
+fn a_client_refuses_the_same() {
+    really(async {
+        let server = servant().bind("127.0.0.1:0").await.unwrap();
+        for (setting, client) in [
+            ("timeout", Client::new(()).timeout(Duration::ZERO)),
+            ("content_len_max", Client::new(()).config(Config { content_len_max: 0, ..Config::default() })),
+        ] {
+            let error = client.connect(server.local_addr()).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+            assert!(error.to_string().contains(&format!("(attempts: 0): {setting} ")), "{error}");
+            let error = client.attach(duplex(10).0).await.unwrap_err();
+            assert!(error.to_string().contains(setting), "{error}");
+        }
+        assert_eq!(server.metrics().accepted, 0);
+    });
+}
+
+#[test]
+#[should_panic(expected = "handlers_max must not be zero")]
+fn a_server_of_streams_only_refuses_them_as_well() {
+    servant().handlers_max(0).without_listener();
+}
+
+/// A router that has something against serving.
+struct Unwilling;
+
+impl Router for Unwilling {
+    async fn route(&self, packet: Packet, _: &Connection) -> frisbee::Outcome {
+        frisbee::Outcome::Reply(packet)
+    }
+
+    fn check(&self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        Err("not today".into())
+    }
+}
+
+#[test]
+fn a_router_can_refuse_to_serve() {
+    really(async {
+        let router = Arc::new(frisbee::Table::over(Unwilling).on(ECHO, async |packet: Packet| packet));
+        let error = Server::builder(router.clone()).bind("127.0.0.1:0").await.unwrap_err();
+        assert_eq!(error.to_string(), "not today");
+        let server = servant().bind("127.0.0.1:0").await.unwrap();
+        let error = Client::new(router).connect(server.local_addr()).await.unwrap_err();
+        assert!(error.to_string().contains("not today"), "{error}");
+    });
+}
+
+#[test]
+fn the_longest_durations_are_as_good_as_none() {
+    for engine in engines() {
+        really(async {
+            let forever = Config {
+                ping_interval: Some(Duration::MAX / 2),
+                silence_max: Some(Duration::MAX),
+                stream_stall_max: Duration::MAX,
+                write_stall_max: Duration::MAX,
+                linger_max: Duration::MAX,
+                handshake_max: Duration::MAX,
+                ..Config::default()
+            };
+            let sockets = SocketOptions { keepalive: Some(Duration::MAX), ..SocketOptions::default() };
+            let server = servant().engine(engine).config(forever.clone()).sockets(sockets.clone());
+            let server = server.bind("127.0.0.1:0").await.unwrap();
+            let (router, mut inbox) = Inbox::new();
+            let client =
+                Client::new(router).config(forever).sockets(sockets).timeout(Duration::MAX).pause(Duration::MAX);
+            let connection = client.connect(server.local_addr()).await.unwrap();
+            connection.send(packet(1, ECHO, "hi")).await.unwrap();
+            assert_eq!(inbox.next().await, Some(packet(1, ECHO, "hi")));
+            assert_eq!(server.shutdown(Duration::MAX).await, 0);
+        });
+    }
+}
