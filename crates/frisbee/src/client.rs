@@ -10,7 +10,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument, debug, debug_span};
 
 use crate::{
-    Address, Config, Connection, Dispatch, Engine, InvalidSetting, Router, SocketOptions, ToAddress,
+    Address, CloseReason, Config, Connection, Dispatch, Engine, InvalidSetting, Router, SocketOptions, ToAddress,
     connection::Shared,
     driver::{Scope, Wire, connect, drive},
     proto::{self, Role},
@@ -47,6 +47,7 @@ pub(crate) struct Settings {
     timeout: Duration,
     attempts: usize,
     pause: Duration,
+    checks_peer: bool,
     pub(crate) secure: Option<Secure>,
 }
 
@@ -61,6 +62,7 @@ impl<R: Router> Client<R> {
             timeout: Duration::from_secs(1),
             attempts: 10,
             pause: Duration::from_millis(10),
+            checks_peer: false,
             secure: None,
         };
         Self { router: Arc::new(router), settings }
@@ -121,6 +123,14 @@ impl<R: Router> Client<R> {
         InvalidSetting::refuse_zero("timeout", &self.settings.timeout, "no attempt to connect could ever succeed")?;
         self.settings.sockets.check()?;
         self.settings.config.check()
+    }
+
+    /// Has [`connect`](Self::connect) send a PING and look at what the peer answers, so that a peer that does not speak
+    /// frisbee, or wants TLS, is an error of connecting and not of the first packet. Takes one round trip; a peer that
+    /// says nothing for half a second is believed.
+    pub fn check_peer(mut self) -> Self {
+        self.settings.checks_peer = true;
+        self
     }
 
     /// Connects to an address, such as `"tcp://localhost:7000"` or `"unix:/run/app.sock"`. The connection is served by
@@ -221,7 +231,11 @@ impl<R: Router> Client<R> {
 impl Settings {
     async fn attempt<R: Router>(&self, router: Arc<R>, address: &Address, number: usize) -> io::Result<Connection> {
         let (wire, local, peer) = connect(address, &self.sockets, number).await?;
-        self.start(router, wire, local, peer, address).await
+        let connection = self.start(router, wire, local, peer, address).await?;
+        if self.checks_peer {
+            connection.shared().recognize_peer(SILENCE_BELIEVED).await.map_err(no_frisbee)?;
+        }
+        Ok(connection)
     }
 
     /// Secures and starts a connection. The name that was asked for is the one the peer has to prove.
@@ -264,6 +278,21 @@ impl<R> fmt::Debug for Client<R> {
 fn is_final(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::Unsupported)
 }
+
+/// Why a peer that was reached is of no use.
+fn no_frisbee(reason: CloseReason) -> io::Error {
+    match reason {
+        CloseReason::Protocol(_) => io::Error::new(io::ErrorKind::InvalidData, reason),
+        CloseReason::Peer => {
+            let text = "the peer closed the connection without a word: it may expect TLS, speak another protocol, or take \
+                        no more connections";
+            io::Error::new(io::ErrorKind::ConnectionAborted, text)
+        }
+        reason => io::Error::other(reason),
+    }
+}
+
+const SILENCE_BELIEVED: Duration = Duration::from_millis(500);
 
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 

@@ -9,7 +9,7 @@ use std::{
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker, ready},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bytes::{Buf as _, Bytes};
@@ -17,6 +17,7 @@ use tokio::{
     runtime::Handle,
     sync::{Notify, oneshot},
     task::coop,
+    time::timeout,
 };
 
 use crate::{
@@ -330,7 +331,7 @@ pub(crate) struct Shared {
     core: Mutex<Core>,
     /// Something was written.
     progress: Notify,
-    /// The connection ended, or a stream can be accepted.
+    /// The connection ended, a stream can be accepted, or the peer's first bytes came.
     changed: Notify,
     config: Arc<Config>,
     runtime: Handle,
@@ -465,6 +466,22 @@ impl Shared {
         if is_awaited {
             self.progress.notify_waiters();
         }
+    }
+
+    /// Wakes those who wait for the peer's first bytes, among others.
+    pub(crate) fn tell_changed(&self) {
+        self.changed.notify_waiters();
+    }
+
+    /// Sends a PING and waits until the peer has shown that it speaks frisbee, or that it does not. A peer that says
+    /// nothing within the limit is believed: it may just be slow.
+    pub(crate) async fn recognize_peer(&self, limit: Duration) -> Result<(), CloseReason> {
+        self.change(|core| core.proto.ping());
+        let look = |core: &mut Core| match core.proto.finishing() {
+            Some(reason) => Some(Err(reason.clone())),
+            None => core.proto.has_received().then_some(Ok(())),
+        };
+        timeout(limit, self.wait_for(&self.changed, look)).await.unwrap_or(Ok(()))
     }
 
     /// The protocol is over: whoever waits for packets, space or streams learns of it.

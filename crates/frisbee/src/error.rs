@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use crate::proto::{OpenError, StreamEnd};
+use crate::proto::{Foreign, OpenError, StreamEnd};
 
 /// A setting under which nothing could be served: caught before anything listens or connects.
 ///
@@ -50,6 +50,8 @@ impl From<InvalidSetting> for std::io::Error {
 /// The rule of the wire format that a peer broke.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProtocolError {
+    /// The peer does not speak frisbee.
+    Foreign(Foreign),
     /// A packet did not start with the magic number.
     BadMagic {
         /// The two bytes in its place.
@@ -77,6 +79,7 @@ pub enum ProtocolError {
 impl fmt::Display for ProtocolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Foreign(foreign) => foreign.fmt(f),
             Self::BadMagic { found } => {
                 write!(f, "packet starts with {found:#06x} instead of the magic number 0x000f")
             }

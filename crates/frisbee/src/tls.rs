@@ -5,7 +5,7 @@ use std::{io, sync::Arc};
 use tokio_rustls::{
     TlsAcceptor, TlsConnector,
     rustls::{
-        self, CommonState,
+        self, CommonState, InvalidMessage,
         pki_types::{CertificateDer, ServerName},
     },
 };
@@ -25,7 +25,7 @@ impl<R: Router> ServerBuilder<R> {
         let secure = Secure::new(move |wire, _| {
             let handshake = acceptor.accept(wire);
             Box::pin(async move {
-                let stream = handshake.await?;
+                let stream = handshake.await.map_err(|error| explain(error, "client"))?;
                 let identity = identity(stream.get_ref().1);
                 Ok((Wire::Other(Box::new(stream)), identity))
             })
@@ -53,7 +53,7 @@ impl<R: Router> Client<R> {
             let name = name.clone().map_or_else(|| name_of(peer), Ok);
             let connector = connector.clone();
             Box::pin(async move {
-                let stream = connector.connect(name?, wire).await?;
+                let stream = connector.connect(name?, wire).await.map_err(|error| explain(error, "server"))?;
                 let identity = identity(stream.get_ref().1);
                 Ok((Wire::Other(Box::new(stream)), identity))
             })
@@ -74,6 +74,21 @@ fn identity(session: &CommonState) -> Identity {
     let certificates = session.peer_certificates()?;
     let owned: Vec<_> = certificates.iter().map(|certificate| certificate.clone().into_owned()).collect();
     Some(Arc::new(owned))
+}
+
+/// Says of a failed handshake what it is likely to mean, if the peer has no TLS at all.
+fn explain(error: io::Error, peer: &str) -> io::Error {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let text = match inner {
+        Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
+            format!("the {peer} does not speak TLS: leave it away on this side, or configure it on the other")
+        }
+        None if error.kind() == io::ErrorKind::UnexpectedEof => {
+            format!("the {peer} closed the connection during the TLS handshake: it may not use TLS here")
+        }
+        _ => return error,
+    };
+    io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
 fn name_of(peer: &Address) -> io::Result<ServerName<'static>> {

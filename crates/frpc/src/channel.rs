@@ -353,7 +353,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
 
     fn dialer(self) -> Dialer<S, R> {
         let Self { client, services, calls_max, when_full, .. } = self;
-        Dialer { client, services: Arc::new(services), calls_max, when_full }
+        Dialer { client: client.check_peer(), services: Arc::new(services), calls_max, when_full }
     }
 
     fn map<S2, R2>(self, change: impl FnOnce(Services<S, R>) -> Services<S2, R2>) -> ChannelBuilder<S2, R2> {

@@ -8,6 +8,7 @@ mod certificates;
 mod conversations;
 #[cfg(target_os = "linux")]
 mod engines;
+mod foreign;
 mod place;
 mod shutdowns;
 mod starting;

@@ -334,6 +334,11 @@ impl Connection {
         !self.outbox.is_empty()
     }
 
+    /// Whether any byte has come.
+    pub fn has_received(&self) -> bool {
+        self.counters.bytes_in > 0
+    }
+
     /// Bytes queued for writing.
     pub fn queued_len(&self) -> usize {
         self.outbox.len()
@@ -423,6 +428,13 @@ impl Connection {
     pub fn discard_output(&mut self) {
         self.outbox.clear();
         self.stalled = None;
+    }
+
+    /// Queues a PING, which every peer answers, ahead of everything else.
+    pub fn ping(&mut self) {
+        if self.is_open() {
+            self.outbox.push_ping();
+        }
     }
 
     /// Begins to shut down: packets and new streams of the peer still come, but are to reach no handler. Sending goes on.

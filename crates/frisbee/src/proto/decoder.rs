@@ -1,13 +1,17 @@
 //! Cuts the byte stream into frames. Progress lives in the struct, so input may be cut anywhere.
 //!
 //! ```text
+//!   First ──no foreign protocol──▶ Head
 //!   Head ──header, content to keep──▶ Content ──all of it──▶ Head   (a frame)
 //!     └───header of a reserved op ──▶ Skip    ──all of it──▶ Head
 //! ```
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use super::header::{Header, HeaderFormat, Kind};
+use super::{
+    foreign::Foreign,
+    header::{Header, HeaderFormat, Kind},
+};
 use crate::ProtocolError;
 
 /// One packet as it stood on the wire.
@@ -31,15 +35,19 @@ pub struct Decoder {
 
 #[derive(Debug)]
 enum State {
+    /// Nothing was decoded yet.
+    First,
     Head,
     Content(Header),
-    Skip { left: usize },
+    Skip {
+        left: usize,
+    },
 }
 
 impl Decoder {
     /// A decoder at the start of a connection. Without a format, the first two bytes decide.
     pub fn new(format: Option<HeaderFormat>, content_len_max: u32) -> Self {
-        Self { format, content_len_max, state: State::Head }
+        Self { format, content_len_max, state: State::First }
     }
 
     /// The header layout, once it is known.
@@ -51,6 +59,16 @@ impl Decoder {
     pub fn decode(&mut self, inbox: &mut BytesMut) -> Result<Option<Frame>, ProtocolError> {
         loop {
             match self.state {
+                State::First => {
+                    if let Some(foreign) = Foreign::recognize(self.format, inbox) {
+                        return Err(ProtocolError::Foreign(foreign));
+                    }
+                    if inbox.len() < HeaderFormat::Plain8.header_len() {
+                        // No header is whole yet, but its magic number may be wrong.
+                        return self.decode_header(inbox).map(|_| None);
+                    }
+                    self.state = State::Head;
+                }
                 State::Head => {
                     let Some(header) = self.decode_header(inbox)? else { return Ok(None) };
                     if header.kind() == Kind::Reserved {
@@ -85,13 +103,13 @@ impl Decoder {
     pub fn content_len(&self) -> usize {
         match self.state {
             State::Content(header) => header.len as usize,
-            State::Head | State::Skip { .. } => 0,
+            State::First | State::Head | State::Skip { .. } => 0,
         }
     }
 
     /// The length of the packet at the front of `bytes`, header included, if it is the next and its header is whole.
     pub fn announced_len(&self, bytes: &[u8]) -> Option<usize> {
-        let (State::Head, Some(format)) = (&self.state, self.format) else { return None };
+        let (State::First | State::Head, Some(format)) = (&self.state, self.format) else { return None };
         let header = Header::decode(format, bytes).ok()??;
         Some(format.header_len() + header.len as usize)
     }

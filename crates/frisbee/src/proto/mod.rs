@@ -9,6 +9,7 @@
 mod budget;
 mod connection;
 mod decoder;
+mod foreign;
 mod header;
 mod heartbeat;
 mod outbox;
@@ -16,6 +17,7 @@ mod streams;
 
 pub use connection::{Connection, Counters, Event, Role};
 pub use decoder::{Decoder, Frame};
+pub use foreign::Foreign;
 pub use header::{Header, HeaderFormat, Heartbeats, Kind};
 pub use outbox::{COPY_LEN_MAX, Transmit};
 pub use streams::{OpenError, StreamEnd, StreamKey};

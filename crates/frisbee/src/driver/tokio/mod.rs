@@ -374,6 +374,7 @@ impl<'a> Driver<'a> {
     ) -> bool {
         let before = self.inbox.bytes.len();
         let mut core = self.shared.core();
+        let is_first = received > 0 && !core.proto.has_received();
         if received > 0 {
             core.proto.handle_received(now.into_std(), received);
         }
@@ -428,6 +429,10 @@ impl<'a> Driver<'a> {
         }
         if received > 0 && !self.batch.has_remaining() {
             core.proto.poll_transmit(now.into_std(), &mut self.batch);
+        }
+        drop(core);
+        if is_first {
+            self.shared.tell_changed();
         }
         self.inbox.bytes.len() < before
     }

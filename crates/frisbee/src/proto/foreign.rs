@@ -1,0 +1,113 @@
+//! Recognizes other protocols by the first bytes of a connection, so that an error can say what the peer speaks.
+
+use std::fmt;
+
+use super::HeaderFormat;
+
+/// A protocol that is not frisbee, spoken by a peer that came to the wrong port or was called by the wrong client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Foreign {
+    /// A client began a TLS handshake.
+    TlsClient,
+    /// A server that expects TLS refused what is not TLS.
+    TlsServer,
+    /// An HTTP/1 request.
+    Http1Client,
+    /// An HTTP/1 response.
+    Http1Server,
+    /// The preface of an HTTP/2 client, such as one of gRPC.
+    Http2Client,
+    /// The first frame of an HTTP/2 server, such as one of gRPC.
+    Http2Server,
+}
+
+impl Foreign {
+    /// Recognizes a protocol by the first bytes that came, which no known frisbee peer begins with. Where a magic number
+    /// should be, two bytes are enough to guess.
+    pub(super) fn recognize(format: Option<HeaderFormat>, first: &[u8]) -> Option<Self> {
+        match first {
+            // A handshake record with a ClientHello, and a record with an alert of two bytes.
+            [0x16, 3, 0..=4, _, _, 1, ..] => Some(Self::TlsClient),
+            [0x15, 3, 0..=4, 0, 2, ..] => Some(Self::TlsServer),
+            _ if first.starts_with(b"PRI ") => Some(Self::Http2Client),
+            _ if first.starts_with(b"HTTP") => Some(Self::Http1Server),
+            _ if METHODS.iter().any(|method| first.starts_with(method)) => Some(Self::Http1Client),
+            [a, b, ..] if format == Some(HeaderFormat::Magic10) => Self::guess([*a, *b]),
+            _ => None,
+        }
+    }
+
+    fn guess(first: [u8; 2]) -> Option<Self> {
+        match &first {
+            [0x16, 3] => Some(Self::TlsClient),
+            [0x15, 3] => Some(Self::TlsServer),
+            // The length of a SETTINGS or GOAWAY frame, which is below 65,536.
+            [0, 0] => Some(Self::Http2Server),
+            b"PR" => Some(Self::Http2Client),
+            b"HT" => Some(Self::Http1Server),
+            _ if METHODS.iter().any(|method| method.starts_with(&first)) => Some(Self::Http1Client),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TlsClient => {
+                "the client began a TLS handshake, and this server has no TLS: configure it here, or connect without it"
+            }
+            Self::TlsServer => "the server expects TLS: configure TLS on the client",
+            Self::Http1Client => "this looks like an HTTP/1 request: call this port with a frisbee or fRPC client",
+            Self::Http1Server => "this looks like an HTTP/1 server: it does not speak frisbee",
+            Self::Http2Client => {
+                "this looks like HTTP/2, perhaps gRPC: call this port with a frisbee or fRPC client, or serve gRPC on another"
+            }
+            Self::Http2Server => {
+                "this looks like an HTTP/2 server, perhaps of gRPC: it does not speak frisbee, call it with a client for gRPC"
+            }
+        })
+    }
+}
+
+const METHODS: [&[u8]; 9] = [b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAMPLES: [(&[u8], Foreign); 6] = [
+        (&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3], Foreign::TlsClient),
+        (&[0x15, 3, 3, 0, 2, 2, 0x46], Foreign::TlsServer),
+        (b"POST /hello.Greeter/SayHello HTTP/1.1\r\n", Foreign::Http1Client),
+        (b"HTTP/1.1 400 Bad Request\r\n", Foreign::Http1Server),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Foreign::Http2Client),
+        (&[0, 0, 18, 4, 0, 0, 0, 0, 0], Foreign::Http2Server),
+    ];
+
+    #[test]
+    fn two_bytes_are_enough_where_a_magic_number_should_be() {
+        let recognize = |bytes| Foreign::recognize(Some(HeaderFormat::Magic10), bytes);
+        for (bytes, expected) in SAMPLES {
+            assert_eq!(recognize(&bytes[..1]), None, "{bytes:?}");
+            for len in 2..=bytes.len() {
+                assert_eq!(recognize(&bytes[..len]), Some(expected), "{:?}", &bytes[..len]);
+            }
+        }
+        assert_eq!(recognize(&[0, 0x0f]), None);
+        assert_eq!(recognize(&[0, 1]), None);
+    }
+
+    #[test]
+    fn as_much_as_a_header_tells_all_that_no_frisbee_peer_begins_with() {
+        for format in [None, Some(HeaderFormat::Plain8)] {
+            for (bytes, expected) in SAMPLES {
+                let front = &bytes[..bytes.len().min(8)];
+                // A packet in the layout without a magic number may begin like a frame of HTTP/2.
+                let expected = Some(expected).filter(|foreign| *foreign != Foreign::Http2Server);
+                assert_eq!(Foreign::recognize(format, front), expected, "{front:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Peers that speak something else: both sides say what, and the client as soon as it connects.
+
+use frisbee::{Client, CloseReason, Connection, ProtocolError, Server, proto::Foreign};
+use frpc::Channel;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+
+use crate::place::{ECHO, IDENTITY, Inbox, Servant, packet, really, servant};
+
+const SETTINGS_OF_HTTP2: [u8; 15] = [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 100];
+
+#[test]
+fn a_channel_learns_when_it_connects_that_the_server_expects_tls() {
+    really(async {
+        let server = servant().tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
+        let error = Channel::connect(server.local_addr()).await.unwrap_err().to_string();
+        assert!(error.contains("(attempts: 1)"), "{error}");
+        assert!(error.contains("the server expects TLS"), "{error}");
+    });
+}
+
+#[test]
+fn a_client_with_tls_learns_that_the_server_has_none() {
+    really(async {
+        let (servant, mut reports) = Servant::with_hooks();
+        let server = Server::builder(servant).bind("127.0.0.1:0").await.unwrap();
+        let client = Client::new(()).tls(IDENTITY.client());
+        let error = client.connect(server.local_addr()).await.unwrap_err().to_string();
+        assert!(error.contains("(attempts: 1)"), "{error}");
+        assert!(error.contains("it may not use TLS"), "{error}");
+        assert_eq!(reports.recv().await.unwrap(), "opened");
+        assert_eq!(reports.recv().await.unwrap(), "closed: Protocol(Foreign(TlsClient))");
+    });
+}
+
+#[test]
+fn a_server_says_that_it_was_called_by_http() {
+    really(async {
+        let (servant, mut reports) = Servant::with_hooks();
+        let server = Server::builder(servant).bind("127.0.0.1:0").await.unwrap();
+        for (call, expected) in [
+            ("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", Foreign::Http1Client),
+            ("POST /hello.Greeter/SayHello HTTP/1.1\r\n\r\n", Foreign::Http1Client),
+            ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Foreign::Http2Client),
+        ] {
+            for split in [1, 3, 7, 8] {
+                let mut socket = TcpStream::connect(server.local_addr().socket_addr().unwrap()).await.unwrap();
+                socket.set_nodelay(true).unwrap();
+                let (front, rest) = call.as_bytes().split_at(split);
+                socket.write_all(front).await.unwrap();
+                assert_eq!(reports.recv().await.unwrap(), "opened");
+                // The server may have closed by now.
+                let _ = socket.write_all(rest).await;
+                let closed = format!("closed: Protocol(Foreign({expected:?}))");
+                assert_eq!(reports.recv().await.unwrap(), closed, "{call:?} split at {split}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_client_that_looks_says_what_the_server_speaks_instead() {
+    really(async {
+        for (answer, expected) in [
+            (&SETTINGS_OF_HTTP2[..], "this looks like an HTTP/2 server"),
+            (b"HTTP/1.1 400 Bad Request\r\n\r\n", "this looks like an HTTP/1 server"),
+            (b"-ERR unknown command\r\n", "instead of the magic number"),
+        ] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let server = tokio::spawn(async move {
+                let mut socket = listener.accept().await.unwrap().0;
+                socket.write_all(answer).await.unwrap();
+                // Until the client has enough.
+                let _ = socket.read_to_end(&mut Vec::new()).await;
+            });
+            let error = Client::new(()).check_peer().connect(address).await.unwrap_err().to_string();
+            assert!(error.contains("(attempts: 1)"), "{error}");
+            assert!(error.contains(expected), "{error}");
+            server.await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_client_that_looks_believes_a_server_that_is_slow() {
+    really(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = Client::new(()).check_peer();
+        let connection = client.connect(listener.local_addr().unwrap()).await.unwrap();
+        assert!(connection.is_open());
+    });
+}
+
+#[test]
+fn a_client_that_looks_finds_a_server_in_order() {
+    really(async {
+        let server = servant().bind("127.0.0.1:0").await.unwrap();
+        let (router, mut inbox) = Inbox::new();
+        let connection: Connection = Client::new(router).check_peer().connect(server.local_addr()).await.unwrap();
+        connection.send(packet(1, ECHO, "hi")).await.unwrap();
+        assert_eq!(inbox.next().await.unwrap().content, "hi");
+    });
+}
+
+#[test]
+fn a_plain_client_that_does_not_look_learns_it_from_the_first_answer() {
+    really(async {
+        let server = servant().tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
+        let connection = Client::new(()).connect(server.local_addr()).await.unwrap();
+        connection.send(packet(1, ECHO, "hi")).await.unwrap();
+        let reason = connection.closed().await;
+        let is_tls = matches!(reason, CloseReason::Protocol(ProtocolError::Foreign(Foreign::TlsServer)));
+        assert!(is_tls, "{reason:?}");
+    });
+}
