@@ -102,6 +102,18 @@ impl Stream {
         self.sender.close();
     }
 
+    /// Has the close of this stream wait, whether [`close`](Self::close) or the drop of the last half causes it. On this
+    /// side the stream ends at once. The peer hears of it ahead of the next data sent on any stream of the connection,
+    /// and not at all if it closes the stream itself before.
+    ///
+    /// For protocols whose data says when a stream is through. A peer that has got all it waits for may be closing the
+    /// connection, and frisbee-go locks up if anything about a stream arrives during that. What comes ahead of data that
+    /// it waits for cannot.
+    pub fn defer_close(&self) {
+        let held = &self.sender.held;
+        held.connection.shared().core().proto.defer_stream_close(held.key);
+    }
+
     /// Takes the halves apart, for two tasks. The stream closes when both are gone.
     pub fn split(self) -> (StreamSender, StreamReader) {
         (self.sender, self.reader)

@@ -209,7 +209,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
         let Ok(first) = stream.peek().await else { return };
         match wire::opened(&first).and_then(S::find) {
             Some(_) => wire::refuse(stream, &CallError::Refused { why: Refusal::Draining }.into()).await,
-            None if wire::is_end(&first) => {}
+            None if wire::is_end(&first) => stream.defer_close(),
             None => self.rest.refuse_stream(stream, connection).await,
         }
     }
@@ -217,9 +217,12 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
     async fn stream(&self, mut stream: Stream, connection: &Connection) {
         let Ok(first) = stream.peek().await else { return };
         match wire::opened(&first).and_then(S::find) {
-            Some(method) => self.serve_stream(method, stream, connection).await,
+            Some(method) => {
+                stream.defer_close();
+                self.serve_stream(method, stream, connection).await;
+            }
             // The second end marker of a call that is over.
-            None if wire::is_end(&first) => {}
+            None if wire::is_end(&first) => stream.defer_close(),
             None => self.rest.stream(stream, connection).await,
         }
     }

@@ -12,6 +12,11 @@
 //!
 //! Go peers never close the stream, which leaves its id taken. Closing it too early makes them lose what they have not
 //! read: the caller closes when both ends are through, the server of a client's stream as well.
+//!
+//! Closing it late hangs them: frisbee-go waits for its reading task while it closes a connection, and that task waits for
+//! ever if it reads anything about a stream meanwhile. So nothing follows the last end marker, which callers wait for: the
+//! server's close is [deferred](frisbee::Stream::defer_close) until it has more data for the caller. For callers that wait
+//! only for the answer, end markers go out together with what is before them.
 
 use std::{
     collections::VecDeque,
@@ -143,10 +148,12 @@ pub(crate) async fn send_all(contents: &mut Streaming<Bytes>, sender: &StreamSen
     let mut batch = VecDeque::new();
     loop {
         let end = gather(contents, &mut batch).await;
+        if let Some(Ok(())) = end {
+            batch.push_back(END);
+        }
         sender.send_many(&mut batch).await?;
         if let Some(end) = end {
-            end?;
-            return Ok(sender.send(END).await?);
+            return Ok(end?);
         }
     }
 }
@@ -192,15 +199,16 @@ impl From<SendError> for Halted {
 
 /// Sends a status and the end marker: the answer to a call that failed.
 pub(crate) async fn send_failure(status: &Status, sender: &StreamSender) {
+    let send = async |content| sender.send_many(&mut VecDeque::from([content, END])).await;
     // If nobody hears it, nobody waits for it.
-    if let Err(SendError::ContentTooLarge { .. }) = sender.send(failure(status)).await {
-        let _ = sender.send(without_text(status).encode()).await;
+    if let Err(SendError::ContentTooLarge { .. }) = send(failure(status)).await {
+        let _ = send(without_text(status).encode()).await;
     }
-    let _ = sender.send(END).await;
 }
 
 /// Answers a call with a status, whatever else comes on its stream.
 pub(crate) async fn refuse(stream: Stream, status: &Status) {
+    stream.defer_close();
     let (sender, mut reader) = stream.split();
     // Its first data, which called.
     let _ = reader.read().await;

@@ -5,6 +5,7 @@
 mod go_client;
 mod go_server;
 mod rpc_go_client;
+mod rpc_go_closes;
 mod rpc_go_server;
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};

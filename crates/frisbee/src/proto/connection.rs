@@ -492,6 +492,9 @@ impl Connection {
         if len == 0 {
             return Err(SendError::EmptyStreamData);
         }
+        for id in self.streams.take_unannounced() {
+            self.push_stream_close(id, Cause::Wish);
+        }
         self.outbox.push(Header::stream(self.streams.id(key), len), content, Cause::Wish);
         self.closes_expected += 1;
         Ok(())
@@ -532,6 +535,13 @@ impl Connection {
         if self.streams.close(key) {
             self.push_stream_close(self.streams.id(key), Cause::Wish);
         }
+    }
+
+    /// Defers the close of a stream: once this side has closed it, the peer is told ahead of the next data sent on any
+    /// stream, and not at all if it closes the stream itself or uses its id again before. Beyond
+    /// [`Config::streams_max`] such streams, it is told at once.
+    pub fn defer_stream_close(&mut self, key: StreamKey) {
+        self.streams.defer_close(key);
     }
 
     /// Closes a stream if it is open and forgets it. The key must not be used again.

@@ -5,9 +5,11 @@
 //! ```
 //! A stream in which too much waits stalls the connection until half of it is read, or ends when that takes too long.
 //! An ended stream gives its id back at once. What it had queued stays readable until its holder lets go of it.
+//! A stream whose close is deferred ends here without a word. The peer hears of it ahead of the next data of any stream,
+//! unless it uses the id again by then: its own packet would be behind the close, and end what it had just opened.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, VecDeque},
     hash::{BuildHasherDefault, Hasher},
     ops::RangeInclusive,
     time::{Duration, Instant},
@@ -61,6 +63,8 @@ pub(super) struct Streams {
     stall_max: Duration,
     /// How many stall the connection.
     stalling: usize,
+    /// Ids of streams that this side ended and the peer still takes for open.
+    unannounced: BTreeSet<u16>,
 }
 
 #[derive(Debug)]
@@ -75,6 +79,8 @@ struct Entry {
     stalls_since: Option<Instant>,
     /// Whether nobody will read what comes.
     is_ignored: bool,
+    /// Whether the peer need not hear at once that this side ended it.
+    defers_close: bool,
 }
 
 /// What data of the peer did.
@@ -88,8 +94,8 @@ pub(super) enum Received {
 
 impl Streams {
     pub(super) fn new(ids: RangeInclusive<u16>, streams_max: usize, queue_len_max: usize, stall_max: Duration) -> Self {
-        let (entries, open, next_id) = (Slab::new(), HashMap::default(), *ids.start());
-        Self { entries, open, ids, next_id, streams_max, queue_len_max, stall_max, stalling: 0 }
+        let (entries, open, next_id, unannounced) = (Slab::new(), HashMap::default(), *ids.start(), BTreeSet::new());
+        Self { entries, open, ids, next_id, streams_max, queue_len_max, stall_max, stalling: 0, unannounced }
     }
 
     /// Whether no more data may be handled for now.
@@ -150,6 +156,7 @@ impl Streams {
             end: None,
             stalls_since: None,
             is_ignored: false,
+            defers_close: false,
         });
         self.open.insert(id, key);
         Ok(StreamKey(key))
@@ -158,10 +165,14 @@ impl Streams {
     pub(super) fn handle_data(&mut self, now: Instant, id: u16, content: Bytes) -> Received {
         let (key, opened) = match self.open.get(&id) {
             Some(&key) => (StreamKey(key), false),
-            None => match self.open(id) {
-                Ok(key) => (key, true),
-                Err(_) => return Received::Refused,
-            },
+            None => {
+                // A close sent from now on would be taken for the end of what this opens.
+                self.unannounced.remove(&id);
+                match self.open(id) {
+                    Ok(key) => (key, true),
+                    Err(_) => return Received::Refused,
+                }
+            }
         };
         let entry = &mut self.entries[key.0];
         if entry.is_ignored {
@@ -178,6 +189,7 @@ impl Streams {
 
     /// The close of the peer: the stream it ended, if there was one.
     pub(super) fn handle_close(&mut self, id: u16) -> Option<StreamKey> {
+        self.unannounced.remove(&id);
         let key = StreamKey(*self.open.get(&id)?);
         self.end(key, StreamEnd::ClosedByPeer);
         Some(key)
@@ -227,11 +239,28 @@ impl Streams {
         self.entries[key.0].end
     }
 
-    /// Ends the stream from this side: `true` if the peer has to be told.
+    /// Ends the stream from this side: `true` if the peer has to be told at once.
     pub(super) fn close(&mut self, key: StreamKey) -> bool {
-        let was_open = self.entries[key.0].end.is_none();
+        let Entry { id, end, defers_close, .. } = self.entries[key.0];
+        if end.is_some() {
+            return false;
+        }
         self.end(key, StreamEnd::Closed);
-        was_open
+        if defers_close && self.unannounced.len() < self.streams_max {
+            self.unannounced.insert(id);
+            return false;
+        }
+        true
+    }
+
+    /// Has [`close`](Self::close) leave the news to [`take_unannounced`](Self::take_unannounced).
+    pub(super) fn defer_close(&mut self, key: StreamKey) {
+        self.entries[key.0].defers_close = true;
+    }
+
+    /// Returns the ids of closed streams that the peer has to be told of before it gets more data.
+    pub(super) fn take_unannounced(&mut self) -> BTreeSet<u16> {
+        std::mem::take(&mut self.unannounced)
     }
 
     /// Forgets a stream that nobody holds any more.
@@ -242,6 +271,7 @@ impl Streams {
 
     pub(super) fn end_all(&mut self) {
         self.open.clear();
+        self.unannounced.clear();
         self.stalling = 0;
         for (_, entry) in &mut self.entries {
             entry.stalls_since = None;

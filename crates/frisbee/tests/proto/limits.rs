@@ -117,6 +117,20 @@ fn streams_of_the_peer_past_the_limit_are_closed_at_once() {
     }
 }
 
+#[test]
+fn no_more_closes_are_deferred_than_streams_may_be_open() {
+    let mut side = Side::server(Config { streams_max: 2, ..quiet() });
+    for id in 1..=3 {
+        side.hear(&stream(id, "hi"));
+        let key = side.opened();
+        side.defer_stream_close(key);
+        side.release_stream(key);
+    }
+    assert_eq!(side.say(), ["stream 3 closed"]);
+    side.finish(CloseReason::Local);
+    assert_eq!(side.say(), [""; 0], "a connection that ends needs none");
+}
+
 // stream_queue_len_max
 
 #[test]

@@ -535,6 +535,66 @@ fn data_that_comes_after_the_close_opens_a_new_stream() {
 }
 
 #[test]
+fn a_deferred_close_goes_ahead_of_the_next_data_of_any_stream() {
+    let mut side = Side::server(quiet());
+    let [first, second, third] = [3, 1, 2].map(|id| side.open_stream_with_id(id).unwrap());
+    for key in [first, second] {
+        side.defer_stream_close(key);
+        side.send_on(key, "last".into()).unwrap();
+    }
+    side.close_stream(first);
+    side.release_stream(second);
+    assert_eq!(side.stream_ended(first), Some(StreamEnd::Closed));
+    assert_eq!(side.say(), ["stream 3: last", "stream 1: last"]);
+    side.send(packet(1, "hi")).unwrap();
+    side.hear(&[ping(), stream(9, "new")].concat());
+    assert_eq!(side.say(), ["PONG", "packet 1: hi"], "nothing but data of streams announces it");
+    assert_eq!(side.send_on(first, "late".into()), Err(SendError::StreamEnded(StreamEnd::Closed)));
+    assert_eq!(side.send_on(third, Bytes::new()), Err(SendError::EmptyStreamData));
+    side.send_on(third, "data".into()).unwrap();
+    side.send_on(third, "more".into()).unwrap();
+    assert_eq!(side.say(), ["stream 1 closed", "stream 3 closed", "stream 2: data", "stream 2: more"]);
+}
+
+#[test]
+fn a_peer_that_closes_no_stream_goes_round_all_ids() {
+    let mut side = Side::server(quiet());
+    let mut last = None;
+    for id in (0..=u16::MAX).chain(0..10) {
+        side.hear(&stream(id, "question"));
+        let key = side.opened();
+        side.defer_stream_close(key);
+        side.send_on(key, "answer".into()).unwrap();
+        side.release_stream(key);
+        let closed = last.replace(id).map(|last| format!("stream {last} closed"));
+        assert_eq!(side.say(), closed.into_iter().chain([format!("stream {id}: answer")]).collect::<Vec<_>>());
+    }
+    assert_eq!((side.streams_len(), side.counters().streams_refused), (0, 0));
+}
+
+#[test]
+fn a_deferred_close_is_forgotten_when_the_peer_closes_the_stream_or_uses_its_id_again() {
+    let mut side = Side::server(quiet());
+    for id in [1, 2] {
+        side.hear(&stream(id, "hi"));
+        let key = side.opened();
+        side.defer_stream_close(key);
+        side.release_stream(key);
+    }
+    side.hear(&[stream(1, ""), stream(2, "again")].concat());
+    let again = side.opened();
+    side.send_on(again, "answer".into()).unwrap();
+    assert_eq!(side.say(), ["stream 2: answer"]);
+    assert_eq!((side.streams_len(), side.stream_ended(again)), (1, None));
+    // One that this side opens itself is another stream to the peer, too.
+    side.defer_stream_close(again);
+    side.close_stream(again);
+    let own = side.open_stream_with_id(2).unwrap();
+    side.send_on(own, "own".into()).unwrap();
+    assert_eq!(side.say(), ["stream 2 closed", "stream 2: own"]);
+}
+
+#[test]
 fn a_stream_ends_once_and_for_one_reason() {
     type End = (StreamEnd, fn(&mut Side, StreamKey));
     let ends: [End; 3] = [
