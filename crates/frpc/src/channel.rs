@@ -12,7 +12,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use frisbee::{Config, Connection, Dispatch, Engine, Raw, Router, SocketOptions, ToAddress};
+use frisbee::{Config, Connection, Dispatch, Engine, InvalidSetting, Raw, Router, SocketOptions, ToAddress};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
@@ -81,7 +81,9 @@ impl Channel {
         }
     }
 
-    /// Calls a service in this process, or several as [`Services`], through the same encoding as over a wire.
+    /// Calls a service in this process, or several as [`Services`], through the same encoding as over a wire. If two of
+    /// their methods [collide](crate::Collision), every call fails with the code
+    /// [`FailedPrecondition`](crate::Code::FailedPrecondition) and says which.
     pub fn in_process(services: impl InProcess) -> Self {
         Self { way: Way::InProcess(services.into_local().0), timeout: TIMEOUT }
     }
@@ -324,7 +326,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     /// Connects to an address, such as `"tcp://localhost:7000"` or `"unix:/run/app.sock"`. The connection is served by
     /// the current tokio runtime.
     pub async fn connect(self, address: impl ToAddress) -> Result<Channel, ConnectError> {
-        self.services.check()?;
+        self.check()?;
         let (address, timeout) = (address.to_address()?, self.timeout);
         let dialer = Arc::new(self.dialer());
         let dial = move || -> Dialing {
@@ -343,12 +345,20 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         self,
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     ) -> Result<Channel, ConnectError> {
-        self.services.check()?;
+        self.check()?;
         let timeout = self.timeout;
         let dialer = self.dialer();
         let (client, calls) = dialer.client();
         let link = dialer.link(client.attach(stream).await?, calls);
         Ok(Channel::on(Wire::new(link, None)).with_timeout(timeout))
+    }
+
+    /// Finds what would keep every call from being made or answered.
+    fn check(&self) -> Result<(), ConnectError> {
+        self.services.check()?;
+        InvalidSetting::refuse_zero("calls_max", &self.calls_max, "every call would wait for another to end")?;
+        InvalidSetting::refuse_zero("timeout", &self.timeout, "every call would have timed out before it began")?;
+        Ok(self.client.check()?)
     }
 
     fn dialer(self) -> Dialer<S, R> {
@@ -389,7 +399,7 @@ impl<S: ServiceSet, R: Router> Dialer<S, R> {
     }
 
     fn link(&self, connection: Connection, calls: Arc<Calls>) -> Link {
-        Link::new(connection, calls, self.when_full, Services::<S, R>::serves)
+        Link::new(connection, calls, self.when_full, self.services.operations().clone())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
-use frisbee::{CloseReason, Refusal};
+use frisbee::{CloseReason, InvalidSetting, Refusal};
 
 use crate::Method;
 
@@ -85,7 +85,10 @@ impl std::error::Error for CallError {
 }
 
 /// Two methods of one side have the same operation, so nothing on the wire tells them apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// Methods are numbered through each proto file, from 10 on. Give the file of one of them a range of its own, in the build
+/// scripts of both sides: `frpc_build::configure().first_operation("orders.proto", 1000)`.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Collision {
     /// One of them.
     pub first: Method,
@@ -105,6 +108,13 @@ impl fmt::Display for Collision {
     }
 }
 
+/// As [`Display`](fmt::Display), because this is what a `main` that returns the error prints.
+impl fmt::Debug for Collision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Collision({self})")
+    }
+}
+
 impl std::error::Error for Collision {}
 
 /// Why a server did not start.
@@ -113,6 +123,8 @@ impl std::error::Error for Collision {}
 pub enum ServeError {
     /// Two methods cannot be told apart.
     Collision(Collision),
+    /// A setting allows no call to be served.
+    Setting(InvalidSetting),
     /// The address is no good, or taken.
     Listen(io::Error),
 }
@@ -123,6 +135,8 @@ pub enum ServeError {
 pub enum ConnectError {
     /// Two methods that the channel offers to the server cannot be told apart.
     Collision(Collision),
+    /// A setting allows no call to be made.
+    Setting(InvalidSetting),
     /// The text is no address.
     Address(io::Error),
     /// The server cannot be reached.
@@ -155,5 +169,10 @@ macro_rules! one_of {
     };
 }
 
-one_of!(ServeError { Collision(Collision), Listen(io::Error) });
-one_of!(ConnectError { Collision(Collision), Address(io::Error), Connect(frisbee::ConnectError) });
+one_of!(ServeError { Collision(Collision), Setting(InvalidSetting), Listen(io::Error) });
+one_of!(ConnectError {
+    Collision(Collision),
+    Setting(InvalidSetting),
+    Address(io::Error),
+    Connect(frisbee::ConnectError)
+});

@@ -1,6 +1,10 @@
 //! Calls to services in the same process.
 
-use std::{future::Future, pin::Pin, sync::Arc};
+use std::{
+    future::{self, Future},
+    pin::Pin,
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use frisbee::Router;
@@ -8,13 +12,13 @@ use futures_util::{TryStreamExt, stream};
 use tokio::task::JoinSet;
 
 use crate::{
-    Method, Services, Status, Streaming,
+    BoxService, Collision, Method, Services, Status, Streaming,
     call::{Flow, Service},
     link::Deadline,
     services::ServiceSet,
 };
 
-/// What can be called [in this process](crate::Channel::in_process): a service, or [`Services`].
+/// What can be called [in this process](crate::Channel::in_process): a service, a [`BoxService`], or [`Services`].
 pub trait InProcess: sealed::IntoLocal {}
 
 impl<T: sealed::IntoLocal> InProcess for T {}
@@ -36,9 +40,18 @@ impl<T: Service> sealed::IntoLocal for T {
     }
 }
 
+impl sealed::IntoLocal for BoxService {
+    fn into_local(self) -> sealed::AnyServices {
+        Services::new().add_services([self]).into_local()
+    }
+}
+
 impl<S: ServiceSet, R: Router> sealed::IntoLocal for Services<S, R> {
     fn into_local(self) -> sealed::AnyServices {
-        sealed::AnyServices(Arc::new(self))
+        sealed::AnyServices(match self.check() {
+            Ok(()) => Arc::new(self),
+            Err(collision) => Arc::new(collision),
+        })
     }
 }
 
@@ -52,6 +65,13 @@ pub(crate) trait Local: Send + Sync {
 impl<S: ServiceSet, R: Router> Local for Services<S, R> {
     fn call<'a>(&'a self, method: &'a Method, input: Flow) -> Answering<'a> {
         Box::pin(self.call_in_process(method, input))
+    }
+}
+
+/// Services that no server would serve.
+impl Local for Collision {
+    fn call<'a>(&'a self, _: &'a Method, _: Flow) -> Answering<'a> {
+        Box::pin(future::ready(Err(Status::failed_precondition(self.to_string()))))
     }
 }
 

@@ -87,13 +87,13 @@ pub use metadata::{Extensions, Metadata};
 pub use method::{Method, MethodKind};
 pub use request::{IntoRequest, IntoStreaming, IntoStreamingRequest, Request, Response};
 pub use server::{Server, ServerBuilder};
-pub use services::{Services, Unimplemented};
+pub use services::{BoxService, Services, Unimplemented};
 pub use status::{Code, Status};
 pub use stream::{StreamSender, Streaming};
 
 pub use frisbee::{
-    self, Address, CloseReason, Config, Connection, Dispatch, Engine, Operation, Outcome, Packet, Raw, Refusal,
-    Refused, Router, SocketOptions, Table, ToAddress,
+    self, Address, CloseReason, Config, Connection, Dispatch, Engine, InvalidSetting, ListenOn, ListenTarget,
+    Operation, Outcome, Packet, PeerCredentials, Raw, Refusal, Refused, Router, SocketOptions, Table, ToAddress,
 };
 
 #[doc(hidden)]

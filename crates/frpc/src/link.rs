@@ -1,6 +1,7 @@
 //! Calls over one connection.
 
 use std::{
+    error::Error,
     future::{Future, poll_fn},
     pin::{Pin, pin},
     sync::{
@@ -26,7 +27,7 @@ use crate::{
     CallError, Method, Services, Status, Streaming, WhenFull,
     calls::{Calls, Unanswered, Waiting},
     codec::Pieces,
-    services::{ServiceSet, Side},
+    services::{Operations, ServiceSet, Side},
     wire::{self, END, Halted, Incoming},
 };
 
@@ -35,12 +36,12 @@ pub(crate) struct Link {
     pub(crate) connection: Connection,
     calls: Arc<Calls>,
     when_full: WhenFull,
-    /// Whether an operation is one of this side's own: a packet with it would be a request, not the answer.
-    serves: fn(u16) -> bool,
+    /// The operations of this side's own: a packet with one of them would be a request, not the answer.
+    serves: Operations,
 }
 
 impl Link {
-    pub(crate) fn new(connection: Connection, calls: Arc<Calls>, when_full: WhenFull, serves: fn(u16) -> bool) -> Self {
+    pub(crate) fn new(connection: Connection, calls: Arc<Calls>, when_full: WhenFull, serves: Operations) -> Self {
         if calls.begins_to_expire() {
             tokio::spawn(calls.clone().expire());
         }
@@ -55,7 +56,7 @@ impl Link {
         if let Some(reason) = connection.closing_reason() {
             calls.close(&reason);
         }
-        Some(Self::new(connection.clone(), calls.clone(), WhenFull::default(), side.serves))
+        Some(Self::new(connection.clone(), calls.clone(), WhenFull::default(), side.serves.clone()))
     }
 
     /// A call with one packet each way.
@@ -151,7 +152,7 @@ impl Link {
 
     fn operation(&self, method: &Method) -> Result<Operation, Status> {
         let Method { service, name, operation, .. } = method;
-        if (self.serves)(*operation) {
+        if self.serves.contains(*operation) {
             return Err(Status::failed_precondition(format!(
                 "{service}/{name} cannot be called from here: operation {operation} is served on this side of the \
                  connection (move one with frpc_build's `first_operation`)"
@@ -295,7 +296,7 @@ pub(crate) struct Calling<S, R> {
 
 impl<S: ServiceSet, R: Router> Router for Calling<S, R> {
     fn take(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
-        if Services::<S, R>::serves(packet.operation.number()) {
+        if self.services.serves(packet.operation.number()) {
             return Some(packet);
         }
         self.services.take_no_answer(self.calls.complete(packet)?, connection)
@@ -315,6 +316,10 @@ impl<S: ServiceSet, R: Router> Router for Calling<S, R> {
 
     async fn refuse_stream(&self, stream: Stream, connection: &Connection) {
         self.services.refuse_stream(stream, connection).await;
+    }
+
+    fn check(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
+        Router::check(&*self.services)
     }
 
     fn opened(&self, connection: &Connection) {

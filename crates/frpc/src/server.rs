@@ -2,16 +2,17 @@
 
 use std::{convert::Infallible, fmt, future, time::Duration};
 
-use frisbee::{Address, Config, Connection, Dispatch, Engine, Router, ServerMetrics, SocketOptions, ToAddress};
+use frisbee::{Address, Config, Connection, Dispatch, Engine, ListenOn, Router, ServerMetrics, SocketOptions};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
-    ServeError, Services,
+    BoxService, ServeError, Services,
     call::Service,
     services::{ServiceSet, Unimplemented},
 };
 
-/// A server that is running. Dropping it cuts every connection; [`shutdown`](Self::shutdown) ends it gently.
+/// A server that is running. Dropping it frees its address and cuts every connection; [`shutdown`](Self::shutdown) ends it
+/// gently.
 ///
 /// ```
 /// # use frpc::generated::{Answer, Call, Method, Service};
@@ -43,9 +44,14 @@ impl Server {
         ServerBuilder { services: Services::new(), transport: frisbee::Server::builder(()), drain_max: DRAIN_MAX }
     }
 
-    /// Where it listens, with the port that was really bound.
+    /// Where it listens, with the port that was really bound: the first place of several.
     pub fn local_addr(&self) -> &Address {
         self.inner.local_addr()
+    }
+
+    /// Everywhere it listens, in the order given to [`bind`](ServerBuilder::bind).
+    pub fn local_addrs(&self) -> &[Address] {
+        self.inner.local_addrs()
     }
 
     /// Which threads serve it; see [`frisbee::Server::engine`].
@@ -56,6 +62,12 @@ impl Server {
     /// Serves a stream of the user's own, on the current tokio runtime. TLS comes on top if it is configured.
     pub fn attach(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
         self.inner.attach(stream);
+    }
+
+    /// Serves a stream of the user's own, and takes this for the address of the peer; see
+    /// [`frisbee::Server::attach_from`].
+    pub fn attach_from(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, peer: impl Into<Address>) {
+        self.inner.attach_from(stream, peer);
     }
 
     /// The connections that are open. [`Channel::over`](crate::Channel::over) calls what their clients offer.
@@ -69,7 +81,11 @@ impl Server {
     }
 
     /// Stops accepting, lets the calls under way finish and their answers arrive, then closes. What is left after
-    /// `limit` is cut. Returns how many connections that were.
+    /// `limit` is cut; [`Duration::MAX`] waits as long as it takes. Returns how many connections that were.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, so is the server, and every connection is cut.
     pub async fn shutdown(self, limit: Duration) -> usize {
         self.inner.shutdown(limit).await
     }
@@ -93,6 +109,21 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
     pub fn add_service<T: Service>(self, service: T) -> ServerBuilder<(S, T), R> {
         let Self { services, transport, drain_max } = self;
         ServerBuilder { services: services.add_service(service), transport, drain_max }
+    }
+
+    /// Adds a service if there is one, as a flag decides: [`Services::add_optional_service`].
+    pub fn add_optional_service<T: Service>(self, service: Option<T>) -> ServerBuilder<(S, Option<T>), R> {
+        let Self { services, transport, drain_max } = self;
+        ServerBuilder { services: services.add_optional_service(service), transport, drain_max }
+    }
+
+    /// Adds services whose types are not told: [`Services::add_services`].
+    pub fn add_services(
+        self,
+        services: impl IntoIterator<Item = BoxService>,
+    ) -> ServerBuilder<(S, Vec<BoxService>), R> {
+        let Self { services: before, transport, drain_max } = self;
+        ServerBuilder { services: before.add_services(services), transport, drain_max }
     }
 
     /// Gives packets and streams that are no calls to this router: [`Services::over`].
@@ -142,35 +173,59 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
         Self { drain_max, ..self }
     }
 
-    /// Listens at an address, such as `"tcp://127.0.0.1:7000"` or `"unix:/run/app.sock"`, and serves from now on.
-    pub async fn bind(self, address: impl ToAddress) -> Result<Server, ServeError> {
-        self.services.check()?;
-        Ok(Server { inner: self.transport.router(self.services).bind(address).await? })
+    /// Listens at an address, such as `"tcp://127.0.0.1:7000"` or `"unix:/run/app.sock"`, at several, or with listeners
+    /// that exist: everything that is [`ListenOn`]. Serves from now on; see [`frisbee::ServerBuilder::bind`].
+    ///
+    /// # Errors
+    ///
+    /// Methods that [collide](crate::Collision), settings under which nothing could be served, and whatever keeps it from
+    /// listening. Nothing is left of the server then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is left of a server if the future is dropped.
+    pub async fn bind(self, on: impl ListenOn) -> Result<Server, ServeError> {
+        self.check()?;
+        Ok(Server { inner: self.transport.router(self.services).bind(on).await? })
     }
 
-    /// Serves only what [`Server::attach`] is given, on the current tokio runtime.
+    /// Serves only what [`Server::attach`] is given, on the current tokio runtime. Fails with the same collisions and
+    /// settings as [`bind`](Self::bind).
     pub fn without_listener(self) -> Result<Server, ServeError> {
-        self.services.check()?;
+        self.check()?;
         Ok(Server { inner: self.transport.router(self.services).without_listener() })
     }
 
     /// Serves at an address until the program ends.
-    pub async fn serve(self, address: impl ToAddress) -> Result<Infallible, ServeError> {
-        let _server = self.bind(address).await?;
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, so is the server, and every connection is cut.
+    pub async fn serve(self, on: impl ListenOn) -> Result<Infallible, ServeError> {
+        let _server = self.bind(on).await?;
         future::pending().await
     }
 
     /// Serves at an address until the signal comes, and then shuts down gently.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, so is the server, and every connection is cut.
     pub async fn serve_with_shutdown(
         self,
-        address: impl ToAddress,
+        on: impl ListenOn,
         signal: impl Future<Output = ()>,
     ) -> Result<(), ServeError> {
         let drain_max = self.drain_max;
-        let server = self.bind(address).await?;
+        let server = self.bind(on).await?;
         signal.await;
         server.shutdown(drain_max).await;
         Ok(())
+    }
+
+    fn check(&self) -> Result<(), ServeError> {
+        self.services.check()?;
+        Ok(self.transport.check()?)
     }
 
     fn transport(self, change: impl FnOnce(frisbee::ServerBuilder<()>) -> frisbee::ServerBuilder<()>) -> Self {

@@ -1,8 +1,11 @@
 //! The services of one side of a connection: which packet and stream is a call to which of them, and how it is answered.
 
 use std::{
+    error::Error,
+    fmt,
     future::Future,
     panic::AssertUnwindSafe,
+    pin::Pin,
     sync::{Arc, OnceLock},
 };
 
@@ -39,9 +42,13 @@ use crate::{
 /// let server = frisbee::Server::builder(services);
 /// # let _ = server;
 /// ```
-#[derive(Clone, Copy, Debug, Default)]
+///
+/// A service that a flag switches on is added by [`add_optional_service`](Self::add_optional_service), a list of services
+/// of different types by [`add_services`](Self::add_services).
+#[derive(Clone, Debug, Default)]
 pub struct Services<S = (), R = Unimplemented> {
     services: S,
+    operations: Operations,
     rest: R,
 }
 
@@ -55,33 +62,51 @@ impl Services {
 impl<S: ServiceSet, R: Router> Services<S, R> {
     /// Adds a service.
     pub fn add_service<T: Service>(self, service: T) -> Services<(S, T), R> {
-        Services { services: (self.services, service), rest: self.rest }
+        self.add(service, T::METHODS)
+    }
+
+    /// Adds a service if there is one. Calls to one that is not there are answered as those to any unknown method.
+    pub fn add_optional_service<T: Service>(self, service: Option<T>) -> Services<(S, Option<T>), R> {
+        let methods = if service.is_some() { T::METHODS } else { &[] };
+        self.add(service, methods)
+    }
+
+    /// Adds services whose types are not told. Each call to one of them costs an allocation.
+    pub fn add_services(self, services: impl IntoIterator<Item = BoxService>) -> Services<(S, Vec<BoxService>), R> {
+        let services: Vec<BoxService> = services.into_iter().collect();
+        let methods: Vec<&'static Method> = services.iter().flat_map(|service| service.0.methods()).collect();
+        self.add(services, methods)
+    }
+
+    fn add<T>(self, service: T, methods: impl IntoIterator<Item = &'static Method>) -> Services<(S, T), R> {
+        Services { services: (self.services, service), operations: self.operations.with(methods), rest: self.rest }
     }
 
     /// Gives packets and streams that are no calls to this router. Put [`Unimplemented`] below it, and calls to methods
     /// that are not here are still answered.
     pub fn over<T: Router>(self, rest: T) -> Services<S, T> {
-        Services { services: self.services, rest }
+        Services { services: self.services, operations: self.operations, rest }
     }
 
     /// Finds two methods that the wire cannot tell apart.
     pub(crate) fn check(&self) -> Result<(), Collision> {
-        let mut methods: Vec<&Method> = Vec::new();
-        S::visit(&mut |method| methods.push(method));
-        methods.sort_by_key(|method| method.operation);
-        match methods.windows(2).find(|pair| pair[0].operation == pair[1].operation) {
+        match self.operations.0.windows(2).find(|pair| pair[0].operation == pair[1].operation) {
             Some(pair) => Err(Collision { first: *pair[0], second: *pair[1] }),
             None => Ok(()),
         }
     }
 
-    pub(crate) fn serves(operation: u16) -> bool {
-        S::find(operation).is_some()
+    pub(crate) fn serves(&self, operation: u16) -> bool {
+        self.services.find(operation).is_some()
+    }
+
+    pub(crate) fn operations(&self) -> &Operations {
+        &self.operations
     }
 
     /// Attaches what frpc keeps with a connection, before the router behind the services hears of it and may make calls.
     pub(crate) fn open(&self, connection: &Connection, calls: OnceLock<Arc<Calls>>) {
-        connection.set_state(Side { serves: Self::serves, calls });
+        connection.set_state(Side { serves: self.operations.clone(), calls });
         self.rest.opened(connection);
     }
 
@@ -97,7 +122,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
 
     /// Answers a call that came from within the process.
     pub(crate) async fn call_in_process(&self, method: &Method, input: Flow) -> Result<Flow, Status> {
-        let Some(method) = S::find(method.operation).filter(|known| *known == method) else {
+        let Some(method) = self.services.find(method.operation).filter(|known| *known == method) else {
             return Err(Status::unimplemented(format!("no method {}/{} here", method.service, method.name)));
         };
         Ok(match self.call(method, Call::new(method.operation, input, None)).await? {
@@ -178,7 +203,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
 
 impl<S: ServiceSet, R: Router> Router for Services<S, R> {
     fn take(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
-        if Self::serves(packet.operation.number()) {
+        if self.serves(packet.operation.number()) {
             return Some(packet);
         }
         let packet = match Side::of(connection).as_ref().and_then(|side| side.calls.get()) {
@@ -189,7 +214,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
     }
 
     async fn route(&self, packet: Packet, connection: &Connection) -> Outcome {
-        if let Some(method) = S::find(packet.operation.number()) {
+        if let Some(method) = self.services.find(packet.operation.number()) {
             return self.serve_packet(method, packet, connection).await;
         }
         self.rest.route(packet, connection).await
@@ -198,7 +223,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
     fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {
         let Refused { id, operation, why, .. } = refused;
         // Any other packet may be an answer, and two sides must not go on answering each other.
-        if !Self::serves(operation.number()) {
+        if !self.serves(operation.number()) {
             return self.rest.refuse(refused, connection);
         }
         let content = failure(&CallError::Refused { why }.into(), connection.config().content_len_max);
@@ -207,7 +232,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
 
     async fn refuse_stream(&self, mut stream: Stream, connection: &Connection) {
         let Ok(first) = stream.peek().await else { return };
-        match wire::opened(&first).and_then(S::find) {
+        match wire::opened(&first).and_then(|operation| self.services.find(operation)) {
             Some(_) => wire::refuse(stream, &CallError::Refused { why: Refusal::Draining }.into()).await,
             None if wire::is_end(&first) => stream.defer_close(),
             None => self.rest.refuse_stream(stream, connection).await,
@@ -216,7 +241,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
 
     async fn stream(&self, mut stream: Stream, connection: &Connection) {
         let Ok(first) = stream.peek().await else { return };
-        match wire::opened(&first).and_then(S::find) {
+        match wire::opened(&first).and_then(|operation| self.services.find(operation)) {
             Some(method) => {
                 stream.defer_close();
                 self.serve_stream(method, stream, connection).await;
@@ -225,6 +250,11 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
             None if wire::is_end(&first) => stream.defer_close(),
             None => self.rest.stream(stream, connection).await,
         }
+    }
+
+    fn check(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
+        Services::check(self)?;
+        self.rest.check()
     }
 
     fn opened(&self, connection: &Connection) {
@@ -239,10 +269,97 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
     }
 }
 
+/// The methods of some services, in the order of their operations.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Operations(Arc<Vec<&'static Method>>);
+
+impl Operations {
+    fn with(mut self, methods: impl IntoIterator<Item = &'static Method>) -> Self {
+        let all = Arc::make_mut(&mut self.0);
+        all.extend(methods);
+        all.sort_by_key(|method| method.operation);
+        self
+    }
+
+    pub(crate) fn contains(&self, operation: u16) -> bool {
+        self.0.binary_search_by_key(&operation, |method| method.operation).is_ok()
+    }
+}
+
+/// A service whose type is not told, so that services of different types can be chosen between or listed.
+///
+/// ```
+/// # use frpc::generated::{Answer, Call, Method, Service};
+/// # struct EchoServer;
+/// # struct TimeServer;
+/// # impl Service for EchoServer {
+/// #     const NAME: &'static str = "Echo";
+/// #     const METHODS: &'static [Method] = &[];
+/// #     async fn call(&self, call: Call) -> Answer { call.unknown() }
+/// # }
+/// # impl Service for TimeServer {
+/// #     const NAME: &'static str = "Time";
+/// #     const METHODS: &'static [Method] = &[];
+/// #     async fn call(&self, call: Call) -> Answer { call.unknown() }
+/// # }
+/// use frpc::{BoxService, Services};
+///
+/// let mut services = Vec::new();
+/// for name in ["echo", "time"] {
+///     services.push(match name {
+///         "echo" => BoxService::new(EchoServer),
+///         _ => BoxService::new(TimeServer),
+///     });
+/// }
+/// let services = Services::new().add_services(services);
+/// # let _ = services;
+/// ```
+pub struct BoxService(Box<dyn AnyService>);
+
+impl BoxService {
+    /// Boxes a service.
+    pub fn new(service: impl Service) -> Self {
+        Self(Box::new(service))
+    }
+}
+
+impl<T: Service> From<T> for BoxService {
+    fn from(service: T) -> Self {
+        Self::new(service)
+    }
+}
+
+impl fmt::Debug for BoxService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("BoxService").field(&self.0.name()).finish()
+    }
+}
+
+/// [`Service`] as far as it needs no type.
+trait AnyService: Send + Sync {
+    fn name(&self) -> &'static str;
+    fn methods(&self) -> &'static [Method];
+    fn call(&self, call: Call) -> Pin<Box<dyn Future<Output = Answer> + Send + '_>>;
+}
+
+impl<T: Service> AnyService for T {
+    fn name(&self) -> &'static str {
+        T::NAME
+    }
+
+    fn methods(&self) -> &'static [Method] {
+        T::METHODS
+    }
+
+    fn call(&self, call: Call) -> Pin<Box<dyn Future<Output = Answer> + Send + '_>> {
+        Box::pin(Service::call(self, call))
+    }
+}
+
 /// What frpc keeps with a connection, whichever side made it.
 pub(crate) struct Side {
-    /// Whether an operation is one of this side's own, so that it cannot be called on the other.
-    pub(crate) serves: fn(u16) -> bool,
+    /// The operations of this side's own, which cannot be called on the other.
+    pub(crate) serves: Operations,
     /// The calls made from this side, once there are any.
     pub(crate) calls: OnceLock<Arc<Calls>>,
 }
@@ -315,13 +432,10 @@ async fn send_answer(method: &Method, answer: Result<Flow, Status>, sender: &Str
 mod sealed {
     use super::{Answer, Call, Future, Method};
 
-    /// Any number of services: `()`, `((), First)`, `(((), First), Second)` and so on.
+    /// Any number of services: `()`, `((), First)`, `(((), First), Option<Second>)` and so on.
     pub trait ServiceSet: Send + Sync + 'static {
         /// The method with this operation.
-        fn find(operation: u16) -> Option<&'static Method>;
-
-        /// Shows all methods.
-        fn visit(show: &mut dyn FnMut(&'static Method));
+        fn find(&self, operation: u16) -> Option<&'static Method>;
 
         /// Has the service with the operation of this call answer it.
         fn call(&self, call: Call) -> impl Future<Output = Answer> + Send;
@@ -331,11 +445,9 @@ mod sealed {
 pub(crate) use sealed::ServiceSet;
 
 impl ServiceSet for () {
-    fn find(_: u16) -> Option<&'static Method> {
+    fn find(&self, _: u16) -> Option<&'static Method> {
         None
     }
-
-    fn visit(_: &mut dyn FnMut(&'static Method)) {}
 
     async fn call(&self, call: Call) -> Answer {
         call.unknown()
@@ -343,13 +455,8 @@ impl ServiceSet for () {
 }
 
 impl<S: ServiceSet, T: Service> ServiceSet for (S, T) {
-    fn find(operation: u16) -> Option<&'static Method> {
-        Method::find(T::METHODS, operation).or_else(|| S::find(operation))
-    }
-
-    fn visit(show: &mut dyn FnMut(&'static Method)) {
-        S::visit(show);
-        T::METHODS.iter().for_each(show);
+    fn find(&self, operation: u16) -> Option<&'static Method> {
+        Method::find(T::METHODS, operation).or_else(|| self.0.find(operation))
     }
 
     async fn call(&self, call: Call) -> Answer {
@@ -357,6 +464,34 @@ impl<S: ServiceSet, T: Service> ServiceSet for (S, T) {
             self.1.call(call).await
         } else {
             self.0.call(call).await
+        }
+    }
+}
+
+impl<S: ServiceSet, T: Service> ServiceSet for (S, Option<T>) {
+    fn find(&self, operation: u16) -> Option<&'static Method> {
+        let ours = self.1.as_ref().and_then(|_| Method::find(T::METHODS, operation));
+        ours.or_else(|| self.0.find(operation))
+    }
+
+    async fn call(&self, call: Call) -> Answer {
+        match &self.1 {
+            Some(service) if Method::find(T::METHODS, call.operation()).is_some() => service.call(call).await,
+            _ => self.0.call(call).await,
+        }
+    }
+}
+
+impl<S: ServiceSet> ServiceSet for (S, Vec<BoxService>) {
+    fn find(&self, operation: u16) -> Option<&'static Method> {
+        let ours = self.1.iter().find_map(|service| Method::find(service.0.methods(), operation));
+        ours.or_else(|| self.0.find(operation))
+    }
+
+    async fn call(&self, call: Call) -> Answer {
+        match self.1.iter().find(|service| Method::find(service.0.methods(), call.operation()).is_some()) {
+            Some(service) => service.0.call(call).await,
+            None => self.0.call(call).await,
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Handlers and their connection: who called, calls in the other direction, and what else goes over the same port.
 
+use std::time::Duration;
+
 use frpc::{
-    Channel, Code, Connection, Dispatch, Packet, Request, Response, ServeError, Server, Services, Status, Streaming,
-    Table, Unimplemented,
+    BoxService, Channel, Code, Config, ConnectError, Connection, Dispatch, Packet, Request, Response, ServeError,
+    Server, Services, Status, Streaming, Table, Unimplemented,
 };
 use tests::interop::{
     Service,
@@ -169,6 +171,90 @@ fn methods_that_collide_are_found_before_anything_is_served() {
         };
         check(client().attach(duplex(10).0).await.unwrap_err().to_string());
         check(client().connect("mem:calls-collision").await.unwrap_err().to_string());
+        // As `main` prints it.
+        check(format!("{:?}", both().without_listener().unwrap_err()));
+        check(format!("{:?}", client().connect("mem:calls-collision").await.unwrap_err()));
+
+        let services = || {
+            let services = Services::new().add_service(DeskServer::new(Clerk::default()));
+            services.add_services([BoxService::new(InteropServer::new(Service))])
+        };
+        let bare = frisbee::Server::builder(Table::over(services())).bind("mem:calls-collision").await.unwrap_err();
+        check(bare.to_string());
+        check(format!("{bare:?}"));
+        let bare = frisbee::Client::new(services()).connect("mem:calls-collision").await.unwrap_err();
+        check(bare.to_string());
+        let status = ask(&DeskClient::new(Channel::in_process(services())), "hi").await.unwrap_err();
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        check(status.message().to_owned());
+    });
+}
+
+#[test]
+fn a_flag_decides_about_a_service() {
+    virtually(async {
+        for is_there in [true, false] {
+            let clerk = Clerk::default();
+            let desk = is_there.then(|| DeskServer::new(clerk.clone()));
+            let server = Server::builder().config(quiet()).add_service(PhoneServer::new(clerk.clone()));
+            let server = server.add_optional_service(desk).without_listener().unwrap();
+            let channel = connected(&server).await.channel().clone();
+            let phone = PhoneClient::new(channel.clone());
+            assert_eq!(phone.say(words("hi")).await.unwrap().into_inner(), words("hi"));
+            let asked = ask(&DeskClient::new(channel), "hi").await;
+            match is_there {
+                true => assert_eq!(asked.unwrap(), "hi"),
+                false => assert_eq!(asked.unwrap_err().code(), Code::Unimplemented),
+            }
+        }
+    });
+}
+
+#[test]
+fn services_of_several_types_can_be_in_a_list() {
+    virtually(async {
+        let clerk = Clerk::default();
+        let mut services = Vec::new();
+        for name in ["desk", "phone"] {
+            services.push(match name {
+                "desk" => BoxService::new(DeskServer::new(clerk.clone())),
+                _ => PhoneServer::new(clerk.clone()).into(),
+            });
+        }
+        let server = Server::builder().config(quiet()).add_services(services).without_listener().unwrap();
+        let channel = connected(&server).await.channel().clone();
+        let phone = PhoneClient::new(channel.clone());
+        assert_eq!(phone.say(words("hi")).await.unwrap().into_inner(), words("hi"));
+        assert_eq!(all(phone.count(words("one, two")).await.unwrap()).await.unwrap().len(), 2);
+        assert_eq!(ask(&DeskClient::new(channel), "hi").await.unwrap(), "hi");
+
+        let boxed = BoxService::new(DeskServer::new(clerk));
+        assert_eq!(format!("{boxed:?}"), "BoxService(\"calls.Desk\")");
+        let within = DeskClient::new(Channel::in_process(boxed));
+        assert_eq!(ask(&within, "hi").await.unwrap(), "hi");
+    });
+}
+
+#[test]
+fn settings_under_which_no_call_could_be_made_are_named() {
+    virtually(async {
+        let server = || Server::builder().add_service(DeskServer::new(Clerk::default()));
+        let error = server().handlers_max(0).bind("mem:calls-settings").await.unwrap_err();
+        assert!(matches!(&error, ServeError::Setting(setting) if setting.name() == "handlers_max"), "{error}");
+        let error =
+            server().config(Config { streams_max: 0, backlog_max: 0, ..quiet() }).without_listener().unwrap_err();
+        assert!(matches!(&error, ServeError::Setting(setting) if setting.name() == "backlog_max"), "{error}");
+
+        let channel = Channel::builder;
+        for (name, channel) in [
+            ("calls_max", channel().calls_max(0)),
+            ("timeout", channel().timeout(Duration::ZERO)),
+            ("timeout", channel().connect_timeout(Duration::ZERO)),
+            ("outbox_len_max", channel().config(Config { outbox_len_max: 0, ..quiet() })),
+        ] {
+            let error = channel.connect("mem:calls-settings").await.unwrap_err();
+            assert!(matches!(&error, ConnectError::Setting(setting) if setting.name() == name), "{error}");
+        }
     });
 }
 
