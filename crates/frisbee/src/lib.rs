@@ -46,7 +46,9 @@
 //! | feature | default | brings |
 //! |---|---|---|
 //! | `tokio` | yes | clients, servers, connection handles |
-//! | `tls` | yes | TLS through rustls, with any configuration of yours and no crypto provider of its own |
+//! | `tls` | yes | TLS through rustls, from PEM ([`ServerTls`], [`ClientTls`]) or with any configuration of yours |
+//! | `tls-ring` | no | ring as the cryptography of TLS from PEM, unless the process has installed another |
+//! | `tls-native-roots` | no | the authorities that the operating system trusts, for clients |
 //! | `uring` | no | the [`Engine`] that serves connections on io_uring, where Linux allows it |
 //!
 //! Without any feature the crate is only [`proto`]: the protocol without I/O, for drivers of your own.
@@ -70,6 +72,8 @@ mod driver;
 mod engine;
 #[cfg(feature = "tokio")]
 mod listen;
+#[cfg(feature = "tls")]
+mod pem;
 #[cfg(feature = "tokio")]
 mod raw;
 #[cfg(feature = "tokio")]
@@ -101,6 +105,9 @@ pub use self::{
     server::{Server, ServerBuilder, ServerMetrics, SocketOptions},
     stream::{Stream, StreamReader, StreamSender},
 };
+
+#[cfg(feature = "tls")]
+pub use self::pem::{ClientTls, Pem, ServerTls, TlsError, TlsName};
 
 /// The rustls that [`Client::tls`] and [`ServerBuilder::tls`] take configurations of.
 #[cfg(feature = "tls")]

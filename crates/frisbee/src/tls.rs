@@ -5,21 +5,21 @@ use std::{io, sync::Arc};
 use tokio_rustls::{
     TlsAcceptor, TlsConnector,
     rustls::{
-        self, CommonState, InvalidMessage,
+        self, CertificateError, CommonState, InvalidMessage,
         pki_types::{CertificateDer, ServerName},
     },
 };
 
 use crate::{
-    Address, Client, Connection, Router,
+    Address, Client, Connection, Router, TlsName,
     driver::Wire,
     secure::{Identity, Secure},
     server::ServerBuilder,
 };
 
 impl<R: Router> ServerBuilder<R> {
-    /// Accepts TLS only, with this configuration. Handshakes are bounded by
-    /// [`Config::handshake_max`](crate::Config::handshake_max) and never hold up accepting.
+    /// Accepts TLS only, with a [`ServerTls`](crate::ServerTls) made of PEM, or any rustls configuration. Handshakes are
+    /// bounded by [`Config::handshake_max`](crate::Config::handshake_max) and never hold up accepting.
     pub fn tls(mut self, config: impl Into<Arc<rustls::ServerConfig>>) -> Self {
         let acceptor = TlsAcceptor::from(config.into());
         let secure = Secure::new(move |wire, _| {
@@ -36,21 +36,28 @@ impl<R: Router> ServerBuilder<R> {
 }
 
 impl<R: Router> Client<R> {
-    /// Connects with TLS and expects a certificate for the name or IP address that is connected to.
+    /// Connects with TLS and expects a certificate for the name or IP address that is connected to. Takes a
+    /// [`ClientTls`](crate::ClientTls) made of PEM or of the system's roots, or any rustls configuration.
     pub fn tls(self, config: impl Into<Arc<rustls::ClientConfig>>) -> Self {
         self.secured(config.into(), None)
     }
 
     /// Connects with TLS and expects a certificate for this name, wherever the connection goes. Unix sockets and
-    /// streams of the user's own need it.
-    pub fn tls_with_name(self, config: impl Into<Arc<rustls::ClientConfig>>, name: ServerName<'static>) -> Self {
-        self.secured(config.into(), Some(name))
+    /// streams of the user's own need it. A text that is no name is an error when it comes to connecting.
+    pub fn tls_with_name(self, config: impl Into<Arc<rustls::ClientConfig>>, name: impl Into<TlsName>) -> Self {
+        self.secured(config.into(), Some(name.into()))
     }
 
-    fn secured(mut self, config: Arc<rustls::ClientConfig>, name: Option<ServerName<'static>>) -> Self {
+    fn secured(mut self, config: Arc<rustls::ClientConfig>, name: Option<TlsName>) -> Self {
         let connector = TlsConnector::from(config);
         let secure = Secure::new(move |wire, peer| {
-            let name = name.clone().map_or_else(|| name_of(peer), Ok);
+            let name = match &name {
+                None => name_of(peer),
+                Some(TlsName(name)) => name.clone().map_err(|text| {
+                    let why = format!("{text:?} is no name for TLS: expected a DNS name or an IP address");
+                    io::Error::new(io::ErrorKind::InvalidInput, why)
+                }),
+            };
             let connector = connector.clone();
             Box::pin(async move {
                 let stream = connector.connect(name?, wire).await.map_err(|error| explain(error, "server"))?;
@@ -76,12 +83,22 @@ fn identity(session: &CommonState) -> Identity {
     Some(Arc::new(owned))
 }
 
-/// Says of a failed handshake what it is likely to mean, if the peer has no TLS at all.
+/// Says of a failed handshake what it is likely to mean, where rustls has no words for it: a peer without TLS, or a
+/// certificate that is not for this use.
 fn explain(error: io::Error, peer: &str) -> io::Error {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     let text = match inner {
         Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
             format!("the {peer} does not speak TLS: leave it away on this side, or configure it on the other")
+        }
+        // The library below rustls that checks certificates shows its errors in no other way.
+        Some(rustls::Error::InvalidCertificate(CertificateError::Other(other)))
+            if format!("{:?}", other.0) == "CaUsedAsEndEntity" =>
+        {
+            format!(
+                "the certificate of the {peer} is marked as that of an authority (CA:TRUE), which rustls refuses where Go \
+                 does not: make one with basicConstraints=CA:FALSE, or one that an authority signs ({error})"
+            )
         }
         None if error.kind() == io::ErrorKind::UnexpectedEof => {
             format!("the {peer} closed the connection during the TLS handshake: it may not use TLS here")

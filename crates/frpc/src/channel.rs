@@ -307,7 +307,8 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         self.client(|client| client.pause(pause))
     }
 
-    /// Connects with TLS and expects a certificate for the name or IP address that is connected to.
+    /// Connects with TLS and expects a certificate for the name or IP address that is connected to. Takes a
+    /// [`ClientTls`](crate::ClientTls) made of PEM or of the system's roots, or any rustls configuration.
     #[cfg(feature = "tls")]
     pub fn tls(self, config: impl Into<Arc<frisbee::rustls::ClientConfig>>) -> Self {
         self.client(|client| client.tls(config))
@@ -318,7 +319,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     pub fn tls_with_name(
         self,
         config: impl Into<Arc<frisbee::rustls::ClientConfig>>,
-        name: frisbee::rustls::pki_types::ServerName<'static>,
+        name: impl Into<crate::TlsName>,
     ) -> Self {
         self.client(|client| client.tls_with_name(config, name))
     }

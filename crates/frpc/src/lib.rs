@@ -56,7 +56,9 @@
 //!
 //! | feature | default | brings |
 //! |---|---|---|
-//! | `tls` | yes | TLS through rustls, with any configuration of yours and no crypto provider of its own |
+//! | `tls` | yes | TLS through rustls, from PEM (`ServerTls`, `ClientTls`) or with any configuration of yours |
+//! | `tls-ring` | no | ring as the cryptography of TLS from PEM, unless the process has installed another |
+//! | `tls-native-roots` | no | the authorities that the operating system trusts, for clients |
 //! | `uring` | no | the [`Engine`] that serves connections on io_uring, where Linux allows it |
 #![forbid(unsafe_code)]
 
@@ -95,6 +97,9 @@ pub use frisbee::{
     self, Address, CloseReason, Config, Connection, Dispatch, Engine, InvalidSetting, ListenOn, ListenTarget,
     Operation, Outcome, Packet, PeerCredentials, Raw, Refusal, Refused, Router, SocketOptions, Table, ToAddress,
 };
+
+#[cfg(feature = "tls")]
+pub use frisbee::{ClientTls, Pem, ServerTls, TlsError, TlsName};
 
 #[doc(hidden)]
 pub use {prost, prost_types};

@@ -162,7 +162,7 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
         self.transport(|transport| transport.handlers_max(handlers_max))
     }
 
-    /// Accepts TLS only, with this configuration.
+    /// Accepts TLS only, with a [`ServerTls`](crate::ServerTls) made of PEM, or any rustls configuration.
     #[cfg(feature = "tls")]
     pub fn tls(self, config: impl Into<std::sync::Arc<frisbee::rustls::ServerConfig>>) -> Self {
         self.transport(|transport| transport.tls(config))

@@ -9,6 +9,7 @@ mod conversations;
 #[cfg(target_os = "linux")]
 mod engines;
 mod foreign;
+mod pem;
 mod place;
 mod shutdowns;
 mod starting;

@@ -68,7 +68,7 @@ fn a_client_that_expects_another_name_does_not_connect() {
     really(async {
         let server = servant().tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
         let client = Client::new(()).attempts(1);
-        let client = client.tls_with_name(IDENTITY.client(), "example.org".try_into().unwrap());
+        let client = client.tls_with_name(IDENTITY.client(), "example.org");
         let error = client.connect(server.local_addr()).await.unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidData, "{error}");
     });

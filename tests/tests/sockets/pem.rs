@@ -1,0 +1,224 @@
+//! TLS from PEM on both sides, and errors that name the file and what is wrong with it.
+
+use std::{env, fs, path::PathBuf};
+
+use frisbee::{Client, ClientTls, Pem, Server, ServerTls, TlsError};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, CertifiedKey, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    generate_simple_self_signed,
+};
+use tokio::{io::duplex, process::Command};
+
+use crate::place::{ECHO, Inbox, Kind, Servant, fresh, fresh_path, packet, really, servant, until};
+
+/// A certificate and its key, as PEM.
+struct Identity {
+    certificate: String,
+    key: String,
+}
+
+fn names() -> [String; 2] {
+    ["localhost".into(), "127.0.0.1".into()]
+}
+
+/// An authority, and somebody it vouches for.
+fn signed() -> (String, Identity) {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let mut params = CertificateParams::new(names()).unwrap();
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.signed_by(&key, &authority).unwrap();
+    (authority.pem(), Identity { certificate: certificate.pem(), key: key.serialize_pem() })
+}
+
+fn self_signed() -> Identity {
+    let CertifiedKey { cert, signing_key } = generate_simple_self_signed(names()).unwrap();
+    Identity { certificate: cert.pem(), key: signing_key.serialize_pem() }
+}
+
+fn pem(text: &str) -> Pem {
+    Pem::bytes(text)
+}
+
+/// A file with this text, as long as it is wanted.
+struct TempFile(PathBuf);
+
+impl TempFile {
+    fn new(text: impl AsRef<[u8]>) -> Self {
+        let path = fresh_path();
+        fs::write(&path, text).unwrap();
+        Self(path)
+    }
+
+    fn pem(&self) -> Pem {
+        Pem::file(&self.0)
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        fs::remove_file(&self.0).unwrap();
+    }
+}
+
+async fn check_answered(server: &Server, client: Client<crate::place::Forward>, mut inbox: Inbox) {
+    let connection = client.connect(server.local_addr()).await.unwrap();
+    connection.send(packet(1, ECHO, "hi")).await.unwrap();
+    assert_eq!(inbox.next().await, Some(packet(1, ECHO, "hi")));
+}
+
+#[test]
+fn files_and_bytes_are_all_it_takes() {
+    really(async {
+        let (authority, identity) = signed();
+        let files = [&authority, &identity.certificate, &identity.key].map(TempFile::new);
+        let from_files = ServerTls::new(files[1].pem(), files[2].pem()).unwrap();
+        let from_bytes = ServerTls::new(pem(&identity.certificate), pem(&identity.key)).unwrap();
+        for tls in [from_files, from_bytes] {
+            let server = servant().tls(tls).bind("127.0.0.1:0").await.unwrap();
+            for roots in [files[0].pem(), pem(&authority)] {
+                let (router, inbox) = Inbox::new();
+                let client = Client::new(router).tls(ClientTls::with_roots(roots).unwrap());
+                check_answered(&server, client, inbox).await;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_certificate_that_is_its_own_authority_will_do() {
+    really(async {
+        let Identity { certificate, key } = self_signed();
+        let tls = ServerTls::new(pem(&certificate), pem(&key)).unwrap();
+        let server = servant().tls(tls).bind(fresh(Kind::UnixPath)).await.unwrap();
+        let (router, inbox) = Inbox::new();
+        let name = String::from("localhost");
+        let client =
+            Client::new(router).tls_with_name(ClientTls::with_roots(pem(&certificate)).unwrap(), name.as_str());
+        check_answered(&server, client, inbox).await;
+    });
+}
+
+#[test]
+fn a_text_that_is_no_name_is_an_error_that_shows_it() {
+    really(async {
+        let tls = ClientTls::with_roots(pem(&self_signed().certificate)).unwrap();
+        let client = Client::new(()).tls_with_name(tls, "not a name");
+        let error = client.attach(duplex(100).0).await.unwrap_err();
+        assert!(error.to_string().contains("\"not a name\" is no name for TLS"), "{error}");
+    });
+}
+
+#[test]
+fn each_side_can_ask_the_other_for_a_certificate() {
+    really(async {
+        let (authority, identity) = signed();
+        let (clients, client) = signed();
+        let tls = ServerTls::new(pem(&identity.certificate), pem(&identity.key)).unwrap();
+        let tls = tls.client_roots(pem(&clients)).unwrap();
+        let server = servant().tls(tls).bind("127.0.0.1:0").await.unwrap();
+
+        let known = ClientTls::with_roots(pem(&authority)).unwrap();
+        let known = known.identity(pem(&client.certificate), pem(&client.key)).unwrap();
+        let (router, inbox) = Inbox::new();
+        check_answered(&server, Client::new(router).tls(known), inbox).await;
+        assert_eq!(server.connections()[0].peer_certificates().unwrap().len(), 1);
+
+        let stranger = self_signed();
+        let unknown = ClientTls::with_roots(pem(&authority)).unwrap();
+        let unknown = unknown.identity(pem(&stranger.certificate), pem(&stranger.key)).unwrap();
+        let anonymous = ClientTls::with_roots(pem(&authority)).unwrap();
+        for (failed, tls) in [(1, unknown), (2, anonymous)] {
+            let client = Client::new(()).attempts(1).tls(tls);
+            // A client of TLS 1.3 is done before the server has looked at its certificate.
+            if let Ok(connection) = client.connect(server.local_addr()).await {
+                connection.closed().await;
+            }
+            until(|| server.metrics().handshakes_failed == failed).await;
+        }
+    });
+}
+
+#[test]
+fn a_server_with_the_certificate_of_an_authority_is_told_from_a_stranger() {
+    really(async {
+        let mut params = CertificateParams::new(names()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let tls = ServerTls::new(pem(&authority.pem()), pem(&authority.key().serialize_pem())).unwrap();
+        let (servant, _) = Servant::with_hooks();
+        let server = Server::builder(servant).tls(tls).bind("127.0.0.1:0").await.unwrap();
+        let client = Client::new(()).tls(ClientTls::with_roots(pem(&authority.pem())).unwrap());
+        let error = client.connect(server.local_addr()).await.unwrap_err().to_string();
+        for part in ["(attempts: 1)", "the certificate of the server", "CA:TRUE", "basicConstraints=CA:FALSE"] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+    });
+}
+
+#[test]
+fn errors_name_the_file_and_the_problem() {
+    let Identity { certificate, key } = self_signed();
+    let other = self_signed();
+    let [certificate, key, other] = [certificate, key, other.key].map(TempFile::new);
+    let mute = TempFile::new("no PEM at all");
+    let garbled = TempFile::new("-----BEGIN CERTIFICATE-----\n!!!!\n-----END CERTIFICATE-----\n");
+    let hollow = TempFile::new("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+    let encrypted = TempFile::new("-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n");
+    let missing = Pem::file("/there/is/no.pem");
+
+    let server = |certificate: &Pem, key: &Pem| ServerTls::new(certificate.clone(), key.clone()).map(drop);
+    let check = |result: Result<(), TlsError>, file: &Pem, problem: &str| {
+        let error = result.unwrap_err().to_string();
+        assert!(error.contains(&file.to_string()) && error.contains(problem), "{problem}: {error}");
+    };
+    check(server(&missing, &key.pem()), &missing, "cannot read /there/is/no.pem: No such file");
+    check(server(&certificate.pem(), &missing), &missing, "No such file");
+    check(server(&key.pem(), &key.pem()), &key.pem(), "has no certificate, only PRIVATE KEY");
+    check(server(&certificate.pem(), &certificate.pem()), &certificate.pem(), "has no private key, only CERTIFICATE");
+    check(server(&mute.pem(), &key.pem()), &mute.pem(), "has no certificate, only text that is no PEM");
+    check(server(&garbled.pem(), &key.pem()), &garbled.pem(), "is no valid PEM");
+    check(server(&hollow.pem(), &key.pem()), &hollow.pem(), "cannot use the certificate in");
+    check(server(&certificate.pem(), &encrypted.pem()), &encrypted.pem(), "is encrypted");
+    check(server(&certificate.pem(), &other.pem()), &other.pem(), "they do not belong together");
+    check(ClientTls::with_roots(missing.clone()).map(drop), &missing, "No such file");
+    check(ClientTls::with_roots(key.pem()).map(drop), &key.pem(), "has no certificate");
+    check(ClientTls::with_roots(hollow.pem()).map(drop), &hollow.pem(), "is no good");
+    let tls = ServerTls::new(certificate.pem(), key.pem()).unwrap();
+    check(tls.client_roots(mute.pem()).map(drop), &mute.pem(), "has no certificate");
+    let tls = ClientTls::with_roots(certificate.pem()).unwrap();
+    check(tls.identity(certificate.pem(), other.pem()).map(drop), &other.pem(), "they do not belong together");
+
+    let secret = fs::read_to_string(&key.0).unwrap();
+    let secret = Pem::bytes(secret);
+    assert_eq!(format!("{secret:?}"), format!("Pem({secret})"));
+    assert!(secret.to_string().starts_with("the PEM in memory ("));
+}
+
+#[test]
+fn the_system_can_say_whom_to_trust() {
+    really(async {
+        let Some(roots) = env::var_os(ROOTS) else {
+            let (authority, identity) = signed();
+            let files = [&authority, &identity.certificate, &identity.key].map(TempFile::new);
+            let mut command = Command::new(env::current_exe().unwrap());
+            command.args(["--exact", "--nocapture", "pem::the_system_can_say_whom_to_trust"]).kill_on_drop(true);
+            command.env("SSL_CERT_FILE", &files[0].0).env_remove("SSL_CERT_DIR");
+            command.env(ROOTS, env::join_paths(files.iter().map(|file| &file.0)).unwrap());
+            let output = command.output().await.unwrap();
+            let told = [&output.stdout[..], &output.stderr].map(String::from_utf8_lossy).concat();
+            print!("{told}");
+            return assert!(output.status.success() && told.contains("1 passed"));
+        };
+        let files: Vec<PathBuf> = env::split_paths(&roots).collect();
+        let tls = ServerTls::new(Pem::file(&files[1]), Pem::file(&files[2])).unwrap();
+        let server = servant().tls(tls).bind("127.0.0.1:0").await.unwrap();
+        let (router, inbox) = Inbox::new();
+        let client = Client::new(router).tls(ClientTls::with_system_roots().unwrap());
+        check_answered(&server, client, inbox).await;
+    });
+}
+
+const ROOTS: &str = "FRISBEE_TEST_ROOTS";
