@@ -12,7 +12,7 @@ use std::{
 
 use frisbee::{Config, Engine, Operation, Packet, Server, Table};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tests::hear_log;
+use tests::{engines, hear_log};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -82,11 +82,7 @@ fn a_server_goes_on_accepting_after_it_ran_out_of_descriptors() {
             WARNED.add_permits(1);
         }
     });
-    for engine in [Engine::Tokio, Engine::PerCore, Engine::Uring] {
-        if let Err(reason) = engine.choose() {
-            println!("skipped: {reason}");
-            continue;
-        }
+    for engine in engines() {
         let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(async { timeout(Duration::from_secs(20), check(engine)).await.expect("it ends in time") });
     }

@@ -19,11 +19,14 @@ use frisbee::{Client, Config, Connection, Engine, Operation, Outcome, Packet, Ro
 use frpc::{Channel, Server, Streaming};
 use futures_util::future::join_all;
 use socket2::SockRef;
-use tests::interop::{
-    Service,
-    schema::{
-        Blob, Delay, Number, Series, Summary, Text, interop_client::InteropClient, interop_server::InteropServer,
-        second_client::SecondClient, second_server::SecondServer,
+use tests::{
+    can_be_had,
+    interop::{
+        Service,
+        schema::{
+            Blob, Delay, Number, Series, Summary, Text, interop_client::InteropClient, interop_server::InteropServer,
+            second_client::SecondClient, second_server::SecondServer,
+        },
     },
 };
 use tokio::{
@@ -37,8 +40,7 @@ use tokio::{
 
 #[test]
 fn nothing_is_left_behind() {
-    if let Err(reason) = Engine::Uring.choose() {
-        println!("skipped: {reason}");
+    if !can_be_had(Engine::Uring) {
         return;
     }
     let duration = Duration::from_secs(env::var("SOAK_SECONDS").map_or(5, |seconds| seconds.parse().unwrap()));

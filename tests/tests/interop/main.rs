@@ -11,6 +11,7 @@ mod rpc_go_server;
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use frisbee::{Engine, HeaderFormat, Operation};
+use tests::engines;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     process::Command,
@@ -24,12 +25,6 @@ const WIRES: [(HeaderFormat, bool); 4] = [
     (HeaderFormat::Plain8, false),
     (HeaderFormat::Plain8, true),
 ];
-
-/// Those that can be had here.
-fn engines() -> impl Iterator<Item = Engine> {
-    let can_be_had = |engine: &Engine| engine.choose().inspect_err(|reason| println!("skipped: {reason}")).is_ok();
-    [Engine::Tokio, Engine::PerCore, Engine::Uring].into_iter().filter(can_be_had)
-}
 
 /// What our clients run on, and over which wires: tokio over all, the others over the plainest.
 fn client_settings() -> impl Iterator<Item = (Engine, HeaderFormat, bool)> {

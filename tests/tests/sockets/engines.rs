@@ -36,7 +36,7 @@ use crate::{
 fn the_best_engine_that_can_be_had_serves() {
     really(async {
         let server = servant().engine(Engine::Auto).bind("127.0.0.1:0").await.unwrap();
-        let best = if can_be_had(&Engine::Uring) { Engine::Uring } else { Engine::PerCore };
+        let best = if can_be_had(Engine::Uring) { Engine::Uring } else { Engine::PerCore };
         assert_eq!(server.engine(), best);
         check_serving(&server).await;
     });
@@ -57,7 +57,7 @@ fn with_rings_that_do_nothing_there_is_another_engine() {
 #[test]
 fn rings_of_an_older_kernel_will_do() {
     // Not in the process of its own, which would remember.
-    if env::var_os(ALONE).is_none() && !can_be_had(&Engine::Uring) {
+    if env::var_os(ALONE).is_none() && !can_be_had(Engine::Uring) {
         return;
     }
     alone("rings_of_an_older_kernel_will_do", || {
@@ -206,7 +206,7 @@ impl Router for Giver {
 
 #[test]
 fn a_connection_taken_off_its_ring_has_every_byte_and_works_on_another_runtime() {
-    if !can_be_had(&Engine::Uring) {
+    if !can_be_had(Engine::Uring) {
         return;
     }
     for gate in [None, Some(Arc::<Gate>::default())] {
@@ -362,7 +362,7 @@ fn a_server_that_is_dropped_leaves_nobody_waiting() {
 #[test]
 fn an_idle_connection_holds_little_memory() {
     alone("an_idle_connection_holds_little_memory", || {
-        if !can_be_had(&Engine::Uring) {
+        if !can_be_had(Engine::Uring) {
             return;
         }
         let limit = getrlimit(Resource::Nofile);

@@ -17,6 +17,7 @@ use frisbee::{
     Address, Client, CloseReason, ConnectError, Connection, Engine, Operation, Outcome, Packet, Router, Server,
     ServerBuilder, Stream,
 };
+pub(crate) use tests::{can_be_had, engines};
 use tokio::{
     io::{AsyncWriteExt, duplex},
     runtime,
@@ -66,18 +67,8 @@ pub(crate) struct Setting {
 
 impl Setting {
     pub(crate) fn can_be_had(&self) -> bool {
-        can_be_had(&self.engine)
+        can_be_had(self.engine)
     }
-}
-
-/// Those that can be had here.
-pub(crate) fn engines() -> impl Iterator<Item = Engine> {
-    [Engine::Tokio, Engine::PerCore, Engine::Uring].into_iter().filter(can_be_had)
-}
-
-/// Says why if not.
-pub(crate) fn can_be_had(engine: &Engine) -> bool {
-    engine.choose().inspect_err(|reason| println!("skipped: {reason}")).is_ok()
 }
 
 /// A server, and how to get there.
