@@ -98,7 +98,7 @@ pub use self::{
     client::{Client, ConnectError},
     connection::{Connection, ConnectionMetrics, Sent},
     credentials::PeerCredentials,
-    engine::Engine,
+    engine::{Engine, RingError},
     listen::{ListenOn, ListenTarget},
     raw::Raw,
     router::{Dispatch, Outcome, Refusal, Refused, Router, Table},

@@ -12,8 +12,8 @@ use std::{
 
 use bytes::Bytes;
 use frisbee::{
-    Address, Client, CloseReason, Config, Connection, Dispatch, Engine, Operation, Outcome, Packet, Raw, Router,
-    Server, Table,
+    Address, Client, CloseReason, Config, Connection, Dispatch, Engine, Operation, Outcome, Packet, Raw, RingError,
+    Router, Server, Table,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tests::hear_log;
@@ -21,6 +21,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     process::Command,
     runtime,
+    sync::mpsc::{UnboundedSender, unbounded_channel},
     time::timeout,
 };
 use tracing::Level;
@@ -28,7 +29,7 @@ use tracing::Level;
 use crate::{
     addresses::check_serving,
     place::{
-        ECHO, Gate, Inbox, SECOND, TAKE, can_be_had, engines, fresh_path, packet, pattern, really, servant, until,
+        BYE, ECHO, Gate, Inbox, SECOND, TAKE, can_be_had, engines, fresh_path, packet, pattern, really, servant, until,
     },
 };
 
@@ -115,6 +116,64 @@ fn threads_of_engines() -> usize {
     };
     tasks.filter_map(Result::ok).filter(is_ours).count()
 }
+
+#[test]
+fn a_ring_that_is_refused_later_on_ends_its_connections_and_new_ones_do_without() {
+    if !can_be_had(Engine::Uring) {
+        return;
+    }
+    for (refusal, kind) in [(libc::EINVAL, ErrorKind::InvalidInput), (libc::EBUSY, ErrorKind::ResourceBusy)] {
+        really(async {
+            let (sender, mut reasons) = unbounded_channel();
+            let server = Server::builder(Refuser { refusal, reasons: sender }).engine(Engine::Uring).config(quiet());
+            let server = server.bind("127.0.0.1:0").await.unwrap();
+            let mut users = Vec::new();
+            for _ in 0..32 {
+                let (router, mut inbox) = Inbox::new();
+                let connection = Client::new(router).connect(server.local_addr()).await.unwrap();
+                users.push(tokio::spawn(async move {
+                    // Until the thread is busy enough for its ring.
+                    for id in 1.. {
+                        let operation = if id % 50 == 0 { REFUSE } else { ECHO };
+                        if connection.send(packet(id, operation, "")).await.is_err() || inbox.next().await.is_none() {
+                            break;
+                        }
+                    }
+                }));
+            }
+            for user in users {
+                user.await.unwrap();
+                let reason = reasons.recv().await.unwrap();
+                let CloseReason::Io(error) = &reason else { panic!("{reason}") };
+                let error = error.get_ref().unwrap().downcast_ref::<RingError>().unwrap();
+                assert_eq!(error.kind(), kind, "{error}");
+            }
+            check_serving(&server).await;
+        });
+    }
+}
+
+/// Has the kernel refuse the ring of its thread when it is asked to. Answers everything.
+struct Refuser {
+    refusal: libc::c_int,
+    reasons: UnboundedSender<CloseReason>,
+}
+
+impl Router for Refuser {
+    async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
+        if packet.operation == REFUSE {
+            refuse(&[libc::SYS_io_uring_enter], self.refusal);
+        }
+        Outcome::Reply(packet)
+    }
+
+    fn closed(&self, _: &Connection, reason: &CloseReason) {
+        // The test has heard what it wanted.
+        let _ = self.reasons.send(reason.clone());
+    }
+}
+
+const REFUSE: Operation = BYE;
 
 /// Runs a test in a process of its own.
 fn alone(name: &str, test: impl FnOnce()) {

@@ -20,7 +20,10 @@ pub(super) struct Buffers {
     memory: NonNull<u8>,
     /// The end of the ring, which the kernel reads behind the ring's first entry.
     tail: Cell<u16>,
+    /// Buffers that the kernel owns.
     free: Cell<u16>,
+    /// Whether a buffer is [`Filled`], to check that the kernel and this process take turns.
+    is_filled: [Cell<bool>; COUNT as usize],
 }
 
 /// What the kernel has filled of a buffer. Gives the buffer back when it goes.
@@ -31,34 +34,51 @@ pub(super) struct Filled {
 }
 
 impl Buffers {
-    /// Gives buffers to the kernel, as those of a ring. They must live as long as the ring.
-    pub(super) fn new(uring: &IoUring) -> io::Result<Rc<Self>> {
-        let (entries, memory) = (allocate(ENTRIES_LAYOUT).cast(), allocate(MEMORY_LAYOUT));
-        let buffers = Self { entries, memory, tail: Cell::new(0), free: Cell::new(0) };
-        // SAFETY: the entries are aligned to pages, and live as long as the ring.
-        unsafe { uring.submitter().register_buf_ring(entries.as_ptr() as u64, COUNT, GROUP) }?;
+    /// Makes buffers, all of them for the kernel.
+    pub(super) fn new() -> Rc<Self> {
+        let buffers = Self {
+            entries: allocate(ENTRIES_LAYOUT).cast(),
+            memory: allocate(MEMORY_LAYOUT),
+            tail: Cell::new(0),
+            free: Cell::new(0),
+            is_filled: [const { Cell::new(false) }; COUNT as usize],
+        };
         (0..COUNT).for_each(|id| buffers.offer(id));
-        Ok(Rc::new(buffers))
+        Rc::new(buffers)
+    }
+
+    /// Shows the buffers to the kernel, as those of a ring. They must live as long as a request of that ring may use
+    /// them.
+    pub(super) fn register(&self, uring: &IoUring) -> io::Result<()> {
+        // SAFETY: as many entries are there, aligned to pages, and every address in them is that of a buffer. The owner
+        // of the ring keeps them, see `Kernel::drop`.
+        unsafe { uring.submitter().register_buf_ring(self.entries.as_ptr() as u64, COUNT, GROUP) }
     }
 
     /// Takes over what the kernel reports as filled.
     pub(super) fn take(self: &Rc<Self>, id: u16, len: usize) -> Filled {
         assert!(id < COUNT && len <= BUFFER_LEN as usize, "the kernel fills the buffers it was given");
+        assert!(!self.is_filled[usize::from(id)].replace(true), "the kernel fills a buffer once each time it gets it");
         self.free.update(|free| free - 1);
         Filled { buffers: self.clone(), id, range: 0..len }
     }
 
+    /// Gives a buffer to the kernel.
     fn offer(&self, id: u16) {
+        debug_assert!(self.free.get() < COUNT, "a ring of entries that is full has no room for another");
         let tail = self.tail.get().wrapping_add(1);
-        // SAFETY: entries and memory are ours, the index is within both, and the kernel looks at an entry only when
-        // the tail is behind it.
+        // SAFETY: the entries and the memory were allocated for `COUNT` buffers, and both indices are below that. The
+        // kernel reads an entry only while it is before the tail, and this one is not: `free` of them are, and `free`
+        // is less than `COUNT`. The tail is aligned for its type, and everybody uses it as an atomic.
         unsafe {
             let entry = self.entries.add(usize::from(self.tail.get() % COUNT)).as_mut();
             entry.set_addr(self.memory.add(usize::from(id) * BUFFER_LEN as usize).as_ptr() as u64);
             entry.set_len(BUFFER_LEN);
             entry.set_bid(id);
-            let shared = BufRingEntry::tail(self.entries.as_ptr()).cast::<AtomicU16>();
-            (*shared).store(tail, Ordering::Release);
+            // Not by `BufRingEntry::tail`, whose pointer comes from a shared reference: nothing may be written there.
+            let shared = AtomicU16::from_ptr(self.entries.as_ptr().byte_add(TAIL_OFFSET).cast());
+            // Releases the entry: a kernel that sees the tail sees what is before it.
+            shared.store(tail, Ordering::Release);
         }
         self.tail.set(tail);
         self.free.update(|free| free + 1);
@@ -66,12 +86,17 @@ impl Buffers {
 }
 
 impl Filled {
-    /// Drops so much from the front.
+    /// Drops bytes from the front.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer.
     pub(super) fn advance(&mut self, len: usize) {
+        assert!(len <= self.range.len(), "no more is dropped than is there");
         self.range.start += len;
     }
 
-    /// Whether so few buffers are left that it should be copied.
+    /// Tells whether so few buffers are left that it should be copied.
     pub(super) fn is_scarce(&self) -> bool {
         self.buffers.free.get() < COUNT / 2
     }
@@ -81,7 +106,9 @@ impl Deref for Filled {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the kernel leaves a buffer alone from reporting it until it is given back. The range is within it.
+        debug_assert!(self.range.end <= BUFFER_LEN as usize && self.range.start <= self.range.end, "within the buffer");
+        // SAFETY: the kernel leaves a buffer alone from reporting it until `drop` gives it back. `take` has checked that
+        // the buffer is there and the range within it, and `advance` that it stays there. All of it was zeroed once.
         unsafe {
             let start = self.buffers.memory.add(usize::from(self.id) * BUFFER_LEN as usize + self.range.start);
             std::slice::from_raw_parts(start.as_ptr(), self.range.len())
@@ -91,13 +118,17 @@ impl Deref for Filled {
 
 impl Drop for Filled {
     fn drop(&mut self) {
+        let was_filled = self.buffers.is_filled[usize::from(self.id)].take();
+        debug_assert!(was_filled, "nobody else gives it back");
         self.buffers.offer(self.id);
     }
 }
 
 impl Drop for Buffers {
     fn drop(&mut self) {
-        // SAFETY: the kernel has no request left that could use them, and both were allocated with these layouts.
+        debug_assert_eq!(self.free.get(), COUNT, "whoever holds a buffer holds all of them");
+        // SAFETY: both were allocated with these layouts. Every `Filled` is gone, since each holds a share of this, and
+        // so is every request that could use them: `Kernel::drop` gives up its share only then.
         unsafe {
             alloc::dealloc(self.entries.as_ptr().cast(), ENTRIES_LAYOUT);
             alloc::dealloc(self.memory.as_ptr(), MEMORY_LAYOUT);
@@ -116,6 +147,8 @@ pub(super) const GROUP: u16 = 0;
 const COUNT: u16 = 256;
 const BUFFER_LEN: u32 = 8 * 1024;
 const PAGE_LEN: usize = 4096;
+/// The tail is in the reserved field of the first entry.
+const TAIL_OFFSET: usize = 14;
 
 const ENTRIES_LAYOUT: Layout = layout(COUNT as usize * size_of::<BufRingEntry>());
 const MEMORY_LAYOUT: Layout = layout(COUNT as usize * BUFFER_LEN as usize);
@@ -124,5 +157,98 @@ const fn layout(len: usize) -> Layout {
     match Layout::from_size_align(len, PAGE_LEN) {
         Ok(layout) => layout,
         Err(_) => panic!("the length is small"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+
+    use super::*;
+
+    /// What the kernel does with buffers.
+    struct Kernel {
+        buffers: Rc<Buffers>,
+        head: u16,
+    }
+
+    impl Kernel {
+        fn new() -> Self {
+            Self { buffers: Buffers::new(), head: 0 }
+        }
+
+        /// Fills the next buffer, if there is one.
+        fn receive(&mut self, bytes: &[u8]) -> Option<Filled> {
+            // SAFETY: the entry before the tail was written by `offer`, and its buffer is nobody else's.
+            let id = unsafe {
+                let first = self.buffers.entries.as_ptr();
+                if AtomicU16::from_ptr(first.byte_add(TAIL_OFFSET).cast()).load(Ordering::Acquire) == self.head {
+                    return None;
+                }
+                let entry = &*first.add(usize::from(self.head % COUNT));
+                assert!(bytes.len() <= entry.len() as usize);
+                let buffer = ptr::with_exposed_provenance_mut::<u8>(entry.addr().try_into().unwrap());
+                buffer.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+                entry.bid()
+            };
+            self.head = self.head.wrapping_add(1);
+            Some(self.buffers.take(id, bytes.len()))
+        }
+    }
+
+    #[test]
+    fn the_tail_is_where_the_kernel_looks_for_it() {
+        let buffers = Buffers::new();
+        // SAFETY: the first entry was written by `new`.
+        let tail = unsafe { BufRingEntry::tail(buffers.entries.as_ptr()) };
+        assert_eq!(tail.addr(), buffers.entries.as_ptr().addr() + TAIL_OFFSET);
+        assert_eq!(buffers.tail.get(), COUNT);
+    }
+
+    #[test]
+    fn what_was_received_stays_until_it_is_dropped() {
+        let mut kernel = Kernel::new();
+        let mut held: Vec<_> = (0..COUNT).map(|number| kernel.receive(&number.to_be_bytes()).unwrap()).collect();
+        assert!(kernel.receive(b"more").is_none(), "no buffer is left");
+        for (number, filled) in (0..).zip(&mut held) {
+            assert_eq!(**filled, u16::to_be_bytes(number));
+            filled.advance(1);
+            assert_eq!(filled[0], number.to_be_bytes()[1]);
+        }
+    }
+
+    #[test]
+    fn buffers_come_back_in_any_order_as_often_as_one_likes() {
+        let mut kernel = Kernel::new();
+        let mut held = Vec::new();
+        // The index of the ring of entries wraps, and so does the place within it.
+        for turn in 0..2 * usize::from(COUNT) {
+            let byte = turn.to_le_bytes()[0];
+            held.push((byte, kernel.receive(&[byte; 3]).unwrap()));
+            if turn % 3 > 0 {
+                let (byte, filled) = held.swap_remove(turn * 7 % held.len());
+                assert_eq!(*filled, [byte; 3]);
+            }
+        }
+        assert!(held.iter().all(|(byte, filled)| **filled == [*byte; 3]));
+    }
+
+    #[test]
+    fn few_buffers_left_are_scarce() {
+        let mut kernel = Kernel::new();
+        let mut held: Vec<_> = (0..COUNT / 2).map(|_| kernel.receive(b"a").unwrap()).collect();
+        assert!(!held[0].is_scarce());
+        held.push(kernel.receive(b"a").unwrap());
+        assert!(held[0].is_scarce());
+        held.pop();
+        assert!(!held[0].is_scarce());
+    }
+
+    #[test]
+    fn what_was_received_outlives_the_ring() {
+        let mut kernel = Kernel::new();
+        let filled = kernel.receive(b"late").unwrap();
+        drop(kernel);
+        assert_eq!(*filled, *b"late");
     }
 }

@@ -2,8 +2,6 @@
 
 mod buffers;
 mod kernel;
-mod native;
-mod portable;
 mod ring;
 
 use std::{
@@ -17,56 +15,43 @@ use std::{
 };
 
 use bytes::Bytes;
-use io_uring::IoUring;
 use socket2::SockRef;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpStream, UnixStream},
     runtime::Builder,
 };
-use tokio_uring::Runtime;
 
-use self::{kernel::Kernel, native::Native, portable::Portable, ring::Ring};
+use self::{kernel::Kernel, ring::Ring};
 use super::Wire;
 
-/// Whether sockets can go on rings here. Really asks the kernel, once.
+/// Asks the kernel, once, whether sockets can go on rings here.
 pub(crate) fn probe() -> io::Result<()> {
     way().map(|_| ())
 }
 
-/// Whether this thread has a ring.
+/// Tells whether this thread has a ring.
 pub(crate) fn is_here() -> bool {
     Ring::here(|_| ()).is_some()
 }
 
 /// Runs on a runtime of this thread alone, with a ring.
 pub(crate) fn block_on<F: Future<Output = io::Result<()>>>(begin: impl FnOnce() -> F) -> io::Result<()> {
-    match way()? {
-        Way::Native => {
-            let runtime = Builder::new_current_thread().enable_all().on_thread_park(ring::linger).build()?;
-            runtime.block_on(async {
-                let native = Native::new()?;
-                let signal = native.signal()?;
-                ring::install(Kernel::Native(native), Some(signal))?;
-                begin().await
-            })
-        }
-        Way::Portable => {
-            let runtime = Runtime::new(tokio_uring::builder().entries(REQUESTS).uring_builder(&portable_ring()))?;
-            runtime.block_on(async {
-                ring::install(Kernel::Portable(Portable::default()), None)?;
-                begin().await
-            })
-        }
-    }
+    let way = way()?;
+    let runtime = Builder::new_current_thread().enable_all().on_thread_park(ring::linger).build()?;
+    runtime.block_on(async {
+        ring::install(Kernel::new(way)?)?;
+        begin().await
+    })
 }
 
 /// The kinds of ring.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
-    /// [`Native`].
+    /// The kernel reads by itself, into buffers that it picks, and does its work when it is told to: Linux 6.1 and later.
     Native,
-    /// [`Portable`].
+    /// Sockets wait on the ring, and send on it what is small: Linux 5.19 and later. Nothing is read on it. A read in
+    /// flight could not be ended without losing what it brings.
     Portable,
 }
 
@@ -78,34 +63,20 @@ fn way() -> io::Result<Way> {
 }
 
 fn find_way() -> io::Result<Way> {
+    let probe = |way| Kernel::new(way)?.probe();
     let native = match env::var_os(CHOICE) {
         Some(choice) if choice == "portable" => Err(io::Error::from_raw_os_error(libc::EINVAL)),
-        _ => Native::new(),
+        _ => probe(Way::Native),
     };
     match native {
-        Ok(mut native) => native.probe().map(|()| Way::Native),
         // The kernel does not know all of it.
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            native::probe(&portable_ring())?;
-            Ok(Way::Portable)
-        }
-        Err(error) => Err(error),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => probe(Way::Portable).map(|()| Way::Portable),
+        native => native.map(|()| Way::Native),
     }
-}
-
-/// Needs Linux 5.19, as the cancellation of all that waits for a socket does.
-fn portable_ring() -> io_uring::Builder {
-    let mut ring = IoUring::builder();
-    ring.setup_coop_taskrun();
-    let mut newer = ring.clone();
-    newer.setup_single_issuer();
-    if newer.build(1).is_ok() { newer } else { ring }
 }
 
 /// The environment variable that has a newer kernel treated as an older one, with the value `portable`.
 const CHOICE: &str = "FRISBEE_URING";
-/// Requests that are collected before the kernel has to be entered.
-const REQUESTS: u32 = 1024;
 
 /// A connected socket on the ring of its thread. It works on that thread only.
 pub(crate) struct Socket {
@@ -173,7 +144,7 @@ impl Socket {
 
     fn with<T>(&self, visit: impl FnOnce(&mut Ring, usize) -> Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         let visited = Ring::here(|ring| (ring.id() == self.ring).then(|| visit(ring, self.key)));
-        visited.flatten().unwrap_or_else(|| Poll::Ready(Err(no_ring())))
+        visited.flatten().unwrap_or_else(|| Poll::Ready(Err(ring::failure(self.ring).unwrap_or_else(no_ring))))
     }
 }
 

@@ -4,11 +4,12 @@
 use std::{
     cell::RefCell,
     collections::VecDeque,
-    future::poll_fn,
+    future::{Future, poll_fn},
     io::{self, IoSlice},
     mem,
     ops::Deref,
     os::fd::{AsRawFd, OwnedFd},
+    pin::Pin,
     rc::Rc,
     sync::atomic::{AtomicU64, Ordering},
     task::{Context, Poll, Waker, ready},
@@ -18,22 +19,29 @@ use std::{
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use slab::Slab;
 use socket2::SockRef;
-use tokio::io::{Interest, ReadBuf, unix::AsyncFd};
+use tokio::{
+    io::{Interest, ReadBuf, unix::AsyncFd},
+    time::{Instant, Sleep, sleep},
+};
 use tracing::error;
 
 use super::{
     buffers::Filled,
-    kernel::{Completion, Done, Kernel},
+    kernel::{Completion, Done, Kernel, is_passing},
 };
+use crate::RingError;
 
 thread_local! {
     static RING: RefCell<Option<Ring>> = const { RefCell::new(None) };
+    /// The ring that failed on this thread, and why. There is not more than one: nothing installs a second.
+    static FAILED: RefCell<Option<(u64, RingError)>> = const { RefCell::new(None) };
 }
 
 /// The sockets of one thread and their way to the kernel.
 pub(super) struct Ring {
     /// Tells this ring from those of other threads and of earlier runtimes.
     id: u64,
+    /// Comes before the sockets: it is dropped first, and lets go of them.
     kernel: Kernel,
     slots: Slab<Slot>,
     /// Sockets that have something to tell the kernel.
@@ -45,6 +53,9 @@ pub(super) struct Ring {
     /// How many times the thread goes without waiting on the ring.
     lingers_to_skip: u32,
     lingers_skipped: u32,
+    /// Since when the kernel refuses what it may do later.
+    refused_since: Option<Instant>,
+    failure: Option<io::Error>,
     /// Wakes the task that tends the ring.
     tender: Option<Waker>,
     /// Buffers of sends that are through.
@@ -289,13 +300,13 @@ impl Ring {
         slot.direct = None;
         self.unmark(key);
         let slot = self.slots.remove(key);
+        debug_assert!(slot.is_idle(), "the kernel has let go of it");
         if let Some(failure) = slot.failure.or(slot.end.and_then(Result::err)) {
             return Poll::Ready(Err(failure));
         }
         let mut unread = BytesMut::with_capacity(slot.received_len);
         slot.received.iter().for_each(|received| unread.extend_from_slice(received));
-        // A cancellation may still hold it.
-        let fd = Rc::try_unwrap(slot.fd).or_else(|fd| fd.try_clone())?;
+        let fd = Rc::into_inner(slot.fd).expect("only `direct` had a share of it");
         Poll::Ready(Ok((fd, unread.freeze())))
     }
 
@@ -306,8 +317,9 @@ impl Ring {
 
     fn stop_receiving(&mut self, key: usize) {
         let slot = &mut self.slots[key];
+        debug_assert!(matches!(slot.receiving, Receiving::On | Receiving::Waiting), "there is something to stop");
         slot.receiving = Receiving::Stopping;
-        self.kernel.stop_receiving(key, &slot.fd);
+        self.kernel.stop_receiving(key);
         self.mark(key);
     }
 
@@ -330,30 +342,41 @@ impl Ring {
         }
     }
 
-    /// Tells the kernel what the sockets want, and hears what it has done. Leaves in `woken` who waited for that.
-    fn tend(&mut self, cx: &mut Context<'_>, crowd: usize, woken: &mut Vec<Waker>) -> io::Result<()> {
+    /// Tells the kernel what the sockets want, and hears what it has done. Leaves in `woken` who waited for that, and
+    /// behind them the task that tends the ring if there is more to do. `is_told` is for [`Kernel::enter`].
+    fn tend(&mut self, is_told: bool, woken: &mut Vec<Waker>) {
         let mut dirty = mem::take(&mut self.dirty);
         for key in dirty.drain(..) {
             self.settle(key);
         }
         self.dirty = dirty;
-        self.kernel.enter(crowd, LINGER_MAX)?;
-        let (mut completed, mut received) = (0, 0);
-        while let Some(completion) = self.kernel.poll_next(cx) {
-            completed += 1;
-            received += usize::from(matches!(completion.done, Done::Received { .. } | Done::Readable));
+        let entered = self.kernel.enter(is_told);
+        self.hear(entered, woken);
+    }
+
+    /// Hears what the kernel has done, now that it was entered.
+    fn hear(&mut self, entered: io::Result<()>, woken: &mut Vec<Waker>) {
+        while let Some(completion) = self.kernel.next() {
+            self.received += usize::from(matches!(completion.done, Done::Received { .. } | Done::Readable));
             self.complete(completion, woken);
         }
-        self.received += received;
-        if !self.kernel.receives() {
-            self.end_turn();
+        match entered {
+            Ok(()) => {
+                self.refused_since = None;
+                // Behind all others: what they want is handed over on the way.
+                if self.kernel.is_unfinished() {
+                    woken.extend(self.tender.clone());
+                }
+            }
+            Err(error) => {
+                let since = *self.refused_since.get_or_insert_with(Instant::now);
+                if !is_passing(&error) || since.elapsed() > REFUSED_MAX {
+                    self.failure = Some(error);
+                }
+                // It ends with the ring, or waits before it tries again.
+                woken.extend(self.tender.clone());
+            }
         }
-        if completed >= KERNEL_TURN_LEN
-            && let Some(tender) = &self.tender
-        {
-            tender.wake_by_ref();
-        }
-        Ok(())
     }
 
     /// How often something was received since this was called last.
@@ -366,23 +389,22 @@ impl Ring {
     /// Waits on the ring for a while, if that is likely to end with several sockets that received something, for half as
     /// many as did since the thread was idle last: one wake-up serves them all. Nothing else wakes the thread meanwhile,
     /// so a wait in vain puts off the next.
-    fn linger(&mut self, woken: &mut Vec<Waker>) -> io::Result<()> {
+    fn linger(&mut self, woken: &mut Vec<Waker>) {
         let crowd = self.end_turn() / 2;
-        if crowd < 2 {
-            return Ok(());
+        if crowd < 2 || self.failure.is_some() {
+            return;
         }
         if self.lingers_skipped < self.lingers_to_skip {
             self.lingers_skipped += 1;
-            return Ok(());
+            return;
         }
-        // The native kernel is all there is to linger for, and needs no waker.
-        self.tend(&mut Context::from_waker(Waker::noop()), crowd, woken)?;
+        let entered = self.kernel.enter_and_wait(crowd, LINGER_MAX);
+        self.hear(entered, woken);
         self.lingers_skipped = 0;
         self.lingers_to_skip = match self.received {
             0 => (2 * self.lingers_to_skip + 1).min(LINGERS_SKIPPED_MAX),
             _ => 0,
         };
-        Ok(())
     }
 
     /// Asks the kernel for what a socket needs now.
@@ -393,7 +415,7 @@ impl Ring {
             if slot.is_idle() {
                 self.slots.remove(key);
             } else {
-                self.kernel.stop(key, &slot.fd);
+                self.kernel.stop(key);
             }
             return;
         }
@@ -509,9 +531,9 @@ impl Slot {
 }
 
 /// Gives the thread of the current runtime a ring. It has to be a runtime of this thread alone.
-pub(super) fn install(kernel: Kernel, signal: Option<OwnedFd>) -> io::Result<()> {
+pub(super) fn install(kernel: Kernel) -> io::Result<()> {
     static IDS: AtomicU64 = AtomicU64::new(0);
-    let signal = signal.map(register).transpose()?;
+    let signal = register(kernel.signal()?)?;
     let id = IDS.fetch_add(1, Ordering::Relaxed);
     let ring = Ring {
         id,
@@ -522,32 +544,42 @@ pub(super) fn install(kernel: Kernel, signal: Option<OwnedFd>) -> io::Result<()>
         crowd: 0,
         lingers_to_skip: 0,
         lingers_skipped: 0,
+        refused_since: None,
+        failure: None,
         tender: None,
         spare: Vec::new(),
     };
     RING.set(Some(ring));
-    tokio::spawn(Tender { ring: id, signal, woken: Vec::new() }.run());
+    tokio::spawn(Tender { ring: id, signal, pause: None, woken: Vec::new() }.run());
     Ok(())
 }
 
 fn register<T: AsRawFd>(fd: T) -> io::Result<AsyncFd<T>> {
-    // SAFETY: what is registered owns its descriptor, or a share of it, and lets go of it later.
+    // SAFETY: `T` is an owned descriptor or a share of one, and the `AsyncFd` has it until it is not registered any more.
     unsafe { Ok(AsyncFd::register_with_interest(fd, Interest::READABLE)?) }
 }
 
-/// To be called before the runtime of this thread waits.
+/// Waits on the ring of this thread, before its runtime waits for everything.
 pub(crate) fn linger() {
     let mut woken = Vec::new();
-    // A failure shows up again in the task that tends the ring.
-    let _ = Ring::here(|ring| ring.linger(&mut woken));
+    Ring::here(|ring| ring.linger(&mut woken));
     woken.into_iter().for_each(Waker::wake);
+}
+
+/// Returns what the ring failed with, if it did and was one of this thread.
+pub(super) fn failure(ring: u64) -> Option<io::Error> {
+    let failed = FAILED.try_with(|failed| failed.borrow().clone());
+    let (_, error) = failed.ok().flatten().filter(|(id, _)| *id == ring)?;
+    Some(io::Error::new(error.kind(), error))
 }
 
 /// Tends the ring of its thread for as long as the runtime lives.
 struct Tender {
     ring: u64,
     /// Readable when the kernel has done something of which nobody else tells.
-    signal: Option<AsyncFd<OwnedFd>>,
+    signal: AsyncFd<OwnedFd>,
+    /// Ends when the kernel may be asked again for what it refused.
+    pause: Option<Pin<Box<Sleep>>>,
     woken: Vec<Waker>,
 }
 
@@ -557,23 +589,40 @@ impl Tender {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while let Some(signal) = &self.signal
-            && let Poll::Ready(Ok(mut ready)) = signal.poll_read_ready(cx)
-        {
+        if let Some(pause) = &mut self.pause {
+            ready!(pause.as_mut().poll(cx));
+            self.pause = None;
+        }
+        let mut is_told = false;
+        while let Poll::Ready(Ok(mut ready)) = self.signal.poll_read_ready(cx) {
+            // Before the kernel is entered: a signal from then on is one for the next time.
             ready.clear_ready();
+            is_told = true;
         }
         let tended = Ring::here(|ring| {
             if ring.tender.as_ref().is_none_or(|tender| !tender.will_wake(cx.waker())) {
                 ring.tender = Some(cx.waker().clone());
             }
-            ring.tend(cx, 0, &mut self.woken)
+            if ring.failure.is_none() {
+                ring.tend(is_told, &mut self.woken);
+            }
+            (ring.failure.take(), ring.refused_since.is_some())
         });
         self.woken.drain(..).for_each(Waker::wake);
-        if let Some(Err(error)) = tended {
-            error!(%error, "the ring of this thread failed, and its connections with it");
-            return Poll::Ready(());
+        match tended {
+            Some((Some(failure), _)) => {
+                let error = RingError::new(failure);
+                error!(%error, "a ring failed, and its connections with it");
+                FAILED.set(Some((self.ring, error)));
+                Poll::Ready(())
+            }
+            Some((None, true)) => {
+                self.pause = Some(Box::pin(sleep(REFUSED_PAUSE)));
+                // The wake-up of before is still to come, and has the pause polled.
+                Poll::Pending
+            }
+            _ => Poll::Pending,
         }
-        Poll::Pending
     }
 }
 
@@ -615,11 +664,11 @@ fn send_now(fd: &OwnedFd, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
 
 /// Reads without waiting, which is better than the ring for what would have to be copied once more.
 fn receive_now(fd: &OwnedFd, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-    // SAFETY: nothing is read from it or made uninitialised.
+    // SAFETY: `recv` only writes, so that what is initialised stays so, and says how much it wrote.
     let room = unsafe { buf.unfilled_mut() };
     match SockRef::from(fd).recv_with_flags(room, libc::MSG_DONTWAIT) {
         Ok(len) => {
-            // SAFETY: the kernel has written so many.
+            // SAFETY: the kernel has written as many bytes as it reports, and into `room`.
             unsafe { buf.assume_init(len) };
             buf.advance(len);
             Poll::Ready(Ok(()))
@@ -642,7 +691,7 @@ const SPARE_MAX: usize = 64;
 const LINGER_MAX: Duration = Duration::from_micros(50);
 /// How many turns tell whether a thread is busy.
 const CROWD_MEMORY: usize = 4;
-/// The kernel does not do everything that is due at once, and does not tell when it left something. Since Linux 6.13 it
-/// stops after 20.
-const KERNEL_TURN_LEN: usize = 16;
 const LINGERS_SKIPPED_MAX: u32 = 255;
+/// For how long the kernel may refuse what it could do later. Its ring has failed then.
+const REFUSED_MAX: Duration = Duration::from_secs(1);
+const REFUSED_PAUSE: Duration = Duration::from_millis(1);
