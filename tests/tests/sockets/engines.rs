@@ -118,6 +118,24 @@ fn threads_of_engines() -> usize {
 }
 
 #[test]
+fn a_lack_of_descriptors_rules_rings_out_only_while_it_lasts() {
+    alone("a_lack_of_descriptors_rules_rings_out_only_while_it_lasts", || {
+        let limit = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit }).unwrap();
+        assert!(Engine::Uring.choose().is_err());
+        assert_eq!(Engine::Auto.choose().unwrap(), Engine::PerCore);
+        setrlimit(Resource::Nofile, limit).unwrap();
+        if can_be_had(Engine::Uring) {
+            really(async {
+                let server = servant().engine(Engine::Auto).bind("127.0.0.1:0").await.unwrap();
+                assert_eq!(server.engine(), Engine::Uring);
+                check_serving(&server).await;
+            });
+        }
+    });
+}
+
+#[test]
 fn a_ring_that_is_refused_later_on_ends_its_connections_and_new_ones_do_without() {
     if !can_be_had(Engine::Uring) {
         return;

@@ -25,7 +25,7 @@ use tokio::{
 use self::{kernel::Kernel, ring::Ring};
 use super::Wire;
 
-/// Asks the kernel, once, whether sockets can go on rings here.
+/// Asks the kernel whether sockets can go on rings here, until it has given a final answer.
 pub(crate) fn probe() -> io::Result<()> {
     way().map(|_| ())
 }
@@ -56,10 +56,23 @@ enum Way {
 }
 
 fn way() -> io::Result<Way> {
-    static WAY: OnceLock<Result<Way, (io::ErrorKind, String)>> = OnceLock::new();
-    let way =
-        WAY.get_or_init(|| find_way().map_err(|error| (error.kind(), format!("io_uring is not available: {error}"))));
-    way.clone().map_err(|(kind, text)| io::Error::new(kind, text))
+    /// What the kernel will say again. It remembers an error's text, because an error cannot be cloned.
+    static FINAL: OnceLock<Result<Way, (io::ErrorKind, String)>> = OnceLock::new();
+    let describe = |error: io::Error| (error.kind(), format!("io_uring is not available: {error}"));
+    let found = match FINAL.get() {
+        Some(found) => found.clone(),
+        None => match find_way() {
+            Err(error) if !is_final(&error) => Err(describe(error)),
+            found => FINAL.get_or_init(|| found.map_err(describe)).clone(),
+        },
+    };
+    found.map_err(|(kind, text)| io::Error::new(kind, text))
+}
+
+/// Tells whether this kernel will never answer otherwise. It may run out of memory or descriptors and have some again.
+fn is_final(error: &io::Error) -> bool {
+    use libc::{EACCES, EINVAL, ENOSYS, EOPNOTSUPP, EPERM};
+    matches!(error.raw_os_error(), Some(EACCES | EINVAL | ENOSYS | EOPNOTSUPP | EPERM))
 }
 
 fn find_way() -> io::Result<Way> {
