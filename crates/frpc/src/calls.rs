@@ -1,7 +1,7 @@
 //! The calls of one connection that wait for their answers.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     future::poll_fn,
     iter, mem,
     pin::pin,
@@ -18,6 +18,9 @@ use tokio::{
     sync::Notify,
     time::{Instant, timeout_at},
 };
+use tracing::warn;
+
+use crate::CallError;
 
 /// The waiting calls of a connection, shared by the callers and the router that brings the answers.
 #[derive(Debug)]
@@ -37,10 +40,21 @@ pub(crate) enum Unanswered {
     TimedOut,
 }
 
-/// One call that waits. Dropping it forgets the call.
+/// Why a call may not begin on this connection.
+#[derive(Clone, Debug)]
+pub(crate) enum CannotBegin {
+    Closed(CloseReason),
+    /// More answers are owed than the ids allow.
+    OutOfIds {
+        owed: usize,
+    },
+}
+
+/// One call that waits. Dropping it gives the call up.
 pub(crate) struct Waiting<'a> {
     calls: &'a Calls,
     pub(crate) id: u16,
+    is_sent: bool,
 }
 
 impl Calls {
@@ -62,7 +76,7 @@ impl Calls {
         &self,
         operation: u16,
         deadline: Option<Instant>,
-    ) -> Result<Option<Waiting<'_>>, CloseReason> {
+    ) -> Result<Option<Waiting<'_>>, CannotBegin> {
         let mut table = self.table();
         let Some(id) = table.insert(operation, deadline)? else { return Ok(None) };
         let is_sooner = deadline.is_some_and(|deadline| table.wake_at.is_none_or(|at| deadline < at));
@@ -73,11 +87,11 @@ impl Calls {
         if is_sooner {
             self.sooner.notify_one();
         }
-        Ok(Some(Waiting { calls: self, id }))
+        Ok(Some(Waiting { calls: self, id, is_sent: false }))
     }
 
     /// As [`try_begin`](Self::try_begin), waiting while there are too many.
-    pub(crate) async fn begin(&self, operation: u16, deadline: Option<Instant>) -> Result<Waiting<'_>, CloseReason> {
+    pub(crate) async fn begin(&self, operation: u16, deadline: Option<Instant>) -> Result<Waiting<'_>, CannotBegin> {
         loop {
             let mut room = pin!(self.room.notified());
             room.as_mut().enable();
@@ -101,6 +115,11 @@ impl Calls {
             }
             Err(packet) => Some(packet),
         }
+    }
+
+    /// Whether so many answers are owed that the connection takes no new calls.
+    pub(crate) fn is_out_of_ids(&self) -> bool {
+        self.table().is_out_of_ids()
     }
 
     /// Ends every call, and every one that is still to come.
@@ -149,6 +168,11 @@ impl Default for Calls {
 }
 
 impl Waiting<'_> {
+    /// Notes that the packet of the call was taken for sending: from here on, an answer may come.
+    pub(crate) fn sent(&mut self) {
+        self.is_sent = true;
+    }
+
     /// The answer, as the content of its packet.
     pub(crate) async fn answered(&self) -> Result<Bytes, Unanswered> {
         poll_fn(|cx| self.calls.table().poll(cx, self.id)).await
@@ -158,18 +182,33 @@ impl Waiting<'_> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let mut table = self.calls.table();
-        table.remove(self.id);
-        let was_full = table.was_full;
+        table.remove(self.id, self.is_sent);
+        let (was_full, is_out_of_ids, owed) = (table.was_full, table.is_out_of_ids(), table.owed.len());
+        let is_news = is_out_of_ids && !mem::replace(&mut table.was_out_of_ids, is_out_of_ids);
         drop(table);
-        // One more than wait does no harm: the room is looked at, and waited for again.
-        if was_full {
+        if is_news {
+            warn!(owed, "{}", CallError::OutOfIds { owed });
+        }
+        if is_out_of_ids {
+            // Room does not help those that wait for it: they have to go elsewhere.
+            self.calls.room.notify_waiters();
+        } else if was_full {
+            // One more than wait does no harm: the room is looked at, and waited for again.
             self.calls.room.notify_one();
         }
     }
 }
 
 /// Calls by id. An id has one place it can be in, its remainder by the number of places; one whose place is taken is
-/// skipped. Ids go up and around, so each is used again as late as possible, and not while its answer may still come.
+/// skipped. Ids go up and around, so each is used again as late as possible, and never while its answer may still come.
+///
+/// ```text
+///   free ──insert()──▶ in use ──remove(), answered or never sent──▶ free, or resting
+///                        └─────remove(), sent and unanswered──────▶ owed ──complete()──▶ free, or resting
+/// ```
+///
+/// A peer that answers twice does so soon after the first time, so an id whose answer came late rests until the counter
+/// has passed it once.
 #[derive(Debug)]
 struct Table {
     places: Vec<Option<Call>>,
@@ -178,7 +217,12 @@ struct Table {
     calls_max: usize,
     /// Whether a call ever had to wait for room: only then is there anybody to tell of it.
     was_full: bool,
-    forgotten: Forgotten,
+    /// Ids of calls that were given up after their requests had been taken for sending, with the operation whose answer
+    /// frees the id: another call with that id would get the answer.
+    owed: HashMap<u16, u16>,
+    /// Ids that were answered and that the counter would reach soon.
+    resting: HashSet<u16>,
+    was_out_of_ids: bool,
     /// What calls were ever made: their answers are no packets of anybody else, however late.
     operations: Vec<u16>,
     /// When the calls are looked through for those that are due.
@@ -191,8 +235,7 @@ struct Call {
     id: u16,
     operation: u16,
     deadline: Option<Instant>,
-    /// Whether an answer may still come.
-    is_owed: bool,
+    is_answered: bool,
     state: State,
 }
 
@@ -211,16 +254,21 @@ impl Table {
             len: 0,
             calls_max: calls_max.clamp(1, CALLS_MAX),
             was_full: false,
-            forgotten: Forgotten::default(),
+            owed: HashMap::new(),
+            resting: HashSet::new(),
+            was_out_of_ids: false,
             operations: Vec::new(),
             wake_at: None,
             closed: None,
         }
     }
 
-    fn insert(&mut self, operation: u16, deadline: Option<Instant>) -> Result<Option<u16>, CloseReason> {
+    fn insert(&mut self, operation: u16, deadline: Option<Instant>) -> Result<Option<u16>, CannotBegin> {
         if let Some(reason) = &self.closed {
-            return Err(reason.clone());
+            return Err(CannotBegin::Closed(reason.clone()));
+        }
+        if self.is_out_of_ids() {
+            return Err(CannotBegin::OutOfIds { owed: self.owed.len() });
         }
         if self.len >= self.calls_max {
             self.was_full = true;
@@ -232,7 +280,7 @@ impl Table {
         let id = self.free_id();
         let place = self.place(id);
         let state = State::Waits(None);
-        self.places[place] = Some(Call { id, operation, deadline, is_owed: true, state });
+        self.places[place] = Some(Call { id, operation, deadline, is_answered: false, state });
         self.len += 1;
         if !self.operations.contains(&operation) {
             self.operations.push(operation);
@@ -257,24 +305,42 @@ impl Table {
     fn complete(&mut self, packet: Packet) -> Result<Option<Waker>, Packet> {
         let operation = packet.operation.number();
         if let Some(call) = self.get(packet.id).filter(|call| call.operation == operation) {
-            call.is_owed = false;
+            call.is_answered = true;
             return Ok(call.end(Ok(packet.content)));
         }
         if !self.operations.contains(&operation) {
             return Err(packet);
         }
-        self.forgotten.remove(packet.id);
+        // An answer to another operation is no answer to the call that had this id last.
+        if self.owed.get(&packet.id) == Some(&operation) {
+            self.owed.remove(&packet.id);
+            self.rest(packet.id);
+        }
         Ok(None)
     }
 
-    /// Frees the place of a call.
-    fn remove(&mut self, id: u16) {
+    /// Frees the place of a call, and its id unless an answer may still come.
+    fn remove(&mut self, id: u16, is_sent: bool) {
         let place = self.place(id);
         let Some(call) = self.places[place].take() else { return };
+        debug_assert_eq!(call.id, id, "a call has its place until it is dropped");
         self.len -= 1;
-        if call.is_owed && self.closed.is_none() {
-            self.forgotten.insert(id);
+        if call.is_answered {
+            self.rest(id);
+        } else if is_sent && self.closed.is_none() {
+            self.owed.insert(id, call.operation);
         }
+    }
+
+    /// Keeps an id that was answered from being used again soon.
+    fn rest(&mut self, id: u16) {
+        if id.wrapping_sub(self.next_id) < REST_MAX {
+            self.resting.insert(id);
+        }
+    }
+
+    fn is_out_of_ids(&self) -> bool {
+        self.owed.len() > OWED_MAX
     }
 
     /// Ends the calls that are due, and finds out when the next will be.
@@ -313,13 +379,15 @@ impl Table {
         usize::from(id) & (self.places.len() - 1)
     }
 
-    /// The next id that is neither in use nor forgotten. There is one: at most half of the places are taken, and at
-    /// most a quarter of the ids are forgotten.
+    /// The next id that is neither in use nor owed, nor resting. There is one: less than half of the places are taken, which
+    /// leaves more than half of the ids; at most half of the ids are owed; and an id that is passed has had its rest.
     fn free_id(&mut self) -> u16 {
+        debug_assert!(2 * self.len < self.places.len() && !self.is_out_of_ids());
         loop {
             let id = self.next_id;
             self.next_id = self.next_id.wrapping_add(1);
-            if self.places[self.place(id)].is_none() && !self.forgotten.contains(id) {
+            let is_resting = !self.resting.is_empty() && self.resting.remove(&id);
+            if self.places[self.place(id)].is_none() && !self.owed.contains_key(&id) && !is_resting {
                 return id;
             }
         }
@@ -350,43 +418,24 @@ impl Call {
     }
 }
 
-/// Ids of calls that were given up and may still be answered: another call with such an id would get that answer. Of
-/// too many, the older are dropped.
-#[derive(Debug, Default)]
-struct Forgotten {
-    recent: HashSet<u16>,
-    older: HashSet<u16>,
-}
-
-impl Forgotten {
-    fn insert(&mut self, id: u16) {
-        if self.recent.len() >= GENERATION_MAX {
-            self.older = mem::take(&mut self.recent);
-        }
-        self.recent.insert(id);
-    }
-
-    fn remove(&mut self, id: u16) {
-        self.recent.remove(&id);
-        self.older.remove(&id);
-    }
-
-    fn contains(&self, id: u16) -> bool {
-        self.recent.contains(&id) || self.older.contains(&id)
-    }
-}
-
 /// Half of all ids.
 pub(crate) const CALLS_MAX: usize = 1 << 15;
+/// Half of all ids as well. With more of them owed, the connection takes no new calls.
+const OWED_MAX: usize = 1 << 15;
+/// How far ahead of the counter an id must be to need no rest.
+const REST_MAX: u16 = 1 << 15;
 const PLACES_MIN: usize = 4;
-const GENERATION_MAX: usize = 1 << 13;
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::{collections::HashSet, time::Duration};
+
     use frisbee::Operation;
 
+    use super::*;
+
     const SAY: u16 = 10;
+    const ASK: u16 = 11;
 
     fn answer(id: u16) -> Packet {
         Packet::new(id, Operation::new(SAY).unwrap(), "answer")
@@ -396,18 +445,30 @@ mod tests {
         table.insert(SAY, None).unwrap().unwrap()
     }
 
+    fn begin_and_give_up(table: &mut Table) -> u16 {
+        let id = begin(table);
+        table.remove(id, true);
+        id
+    }
+
+    /// Makes so many calls that are answered, and returns the ids they had.
+    fn answered(table: &mut Table, times: u32) -> HashSet<u16> {
+        (0..times)
+            .map(|_| {
+                let id = begin(table);
+                assert!(table.complete(answer(id)).is_ok());
+                table.remove(id, true);
+                id
+            })
+            .collect()
+    }
+
     #[test]
     fn ids_of_waiting_calls_are_skipped_when_the_counter_comes_around() {
         let mut table = Table::new(100);
-        let (first, second) = (begin(&mut table), begin(&mut table));
-        let mut seen = HashSet::from([first, second]);
-        for _ in 0..u32::from(u16::MAX) - 1 {
-            let id = begin(&mut table);
-            assert!(table.complete(answer(id)).is_ok());
-            table.remove(id);
-            seen.insert(id);
-            assert!(![first, second].contains(&id));
-        }
+        let waiting = [begin(&mut table), begin(&mut table)];
+        let seen = answered(&mut table, u32::from(u16::MAX));
+        assert!(waiting.iter().all(|id| !seen.contains(id)));
         assert!(seen.len() > 40_000, "{} ids used", seen.len());
     }
 
@@ -417,44 +478,62 @@ mod tests {
         let ids: HashSet<u16> = (0..CALLS_MAX).map(|_| begin(&mut table)).collect();
         assert_eq!(ids.len(), CALLS_MAX);
         assert!(table.insert(SAY, None).unwrap().is_none());
-        table.remove(ids.into_iter().next().unwrap());
+        table.remove(ids.into_iter().next().unwrap(), true);
         begin(&mut table);
     }
 
     #[test]
     fn an_id_given_up_is_not_used_until_its_answer_came() {
         let mut table = Table::new(100);
-        let given_up = begin(&mut table);
-        table.remove(given_up);
-        let around = |table: &mut Table| {
-            (0..=u16::MAX).any(|_| {
-                let id = begin(table);
-                assert!(table.complete(answer(id)).is_ok());
-                table.remove(id);
-                id == given_up
-            })
-        };
-        assert!(!around(&mut table));
+        let given_up = begin_and_give_up(&mut table);
+        assert!(!answered(&mut table, 1 << 17).contains(&given_up));
+        let other = Packet { operation: Operation::new(ASK).unwrap(), ..answer(given_up) };
+        let asked = table.insert(ASK, None).unwrap().unwrap();
+        assert!(table.complete(other).is_ok());
+        assert!(!answered(&mut table, 1 << 17).contains(&given_up), "that was no answer to it");
+        table.remove(asked, true);
         assert!(table.complete(answer(given_up)).is_ok());
-        assert!(around(&mut table));
+        assert!(answered(&mut table, 1 << 17).contains(&given_up));
     }
 
     #[test]
-    fn so_many_ids_can_be_given_up_that_there_are_others_left() {
-        let mut table = Table::new(usize::MAX);
+    fn a_call_whose_packet_was_not_sent_owes_nothing() {
+        let mut table = Table::new(100);
         for _ in 0..1 << 17 {
             let id = begin(&mut table);
-            table.remove(id);
+            table.remove(id, false);
         }
-        let ids: HashSet<u16> = (0..CALLS_MAX).map(|_| begin(&mut table)).collect();
-        assert_eq!(ids.len(), CALLS_MAX);
+        assert_eq!(table.owed.len(), 0);
+    }
+
+    #[test]
+    fn no_call_begins_while_more_than_half_of_the_ids_are_owed() {
+        let mut table = Table::new(usize::MAX);
+        let waiting = begin(&mut table);
+        let given_up: Vec<u16> = (0..=OWED_MAX).map(|_| begin_and_give_up(&mut table)).collect();
+        assert_eq!(given_up.iter().collect::<HashSet<_>>().len(), OWED_MAX + 1);
+        let refused = table.insert(SAY, None).unwrap_err();
+        assert!(matches!(refused, CannotBegin::OutOfIds { owed } if owed == OWED_MAX + 1), "{refused:?}");
+        let cx = Context::from_waker(Waker::noop());
+        assert!(table.complete(answer(waiting)).is_ok());
+        assert!(matches!(table.poll(&cx, waiting), Poll::Ready(Ok(_))), "a call under way may still be answered");
+        assert!(table.complete(answer(given_up[0])).is_ok());
+        assert!(!given_up[1..].contains(&begin(&mut table)));
+    }
+
+    #[test]
+    fn with_half_of_the_ids_owed_the_other_half_can_be_used() {
+        let mut table = Table::new(usize::MAX);
+        let mut given_up: HashSet<u16> = (0..OWED_MAX).map(|_| begin_and_give_up(&mut table)).collect();
+        given_up.extend((0..CALLS_MAX).map(|_| begin(&mut table)));
+        assert_eq!(given_up.len(), 1 << 16);
     }
 
     #[test]
     fn an_answer_reaches_the_call_of_its_id_and_operation() {
         let mut table = Table::new(100);
         let id = begin(&mut table);
-        let other = Packet { operation: Operation::new(SAY + 1).unwrap(), ..answer(id) };
+        let other = Packet { operation: Operation::new(ASK).unwrap(), ..answer(id) };
         assert_eq!(table.complete(other.clone()).unwrap_err(), other, "it answers nothing that was asked");
         assert!(table.complete(answer(id + 1)).is_ok(), "late answers are nobody's business");
         let cx = Context::from_waker(Waker::noop());
@@ -462,5 +541,154 @@ mod tests {
         assert!(table.complete(answer(id)).unwrap().is_some());
         assert!(table.complete(answer(id)).unwrap().is_none(), "a second answer is dropped");
         assert!(matches!(table.poll(&cx, id), Poll::Ready(Ok(content)) if content == "answer"));
+    }
+
+    /// A table, the callers above it and the peer below it, at random. Each answer is the number of its call.
+    struct Schedule {
+        random: u64,
+        table: Table,
+        now: Instant,
+        calls_made: u32,
+        waiting: Vec<(u32, u16)>,
+        /// What the peer will answer, in whatever order.
+        asked: Vec<Packet>,
+        /// What it answered last, and may say again.
+        said: Vec<Packet>,
+        refused: usize,
+        answered: usize,
+    }
+
+    impl Schedule {
+        const CALLS_MAX: usize = 1000;
+
+        fn new(seed: u64) -> Self {
+            Self {
+                random: seed,
+                table: Table::new(Self::CALLS_MAX),
+                now: Instant::now(),
+                calls_made: 0,
+                waiting: Vec::new(),
+                asked: Vec::new(),
+                said: Vec::new(),
+                refused: 0,
+                answered: 0,
+            }
+        }
+
+        /// A number below this one (xorshift).
+        fn below(&mut self, bound: usize) -> usize {
+            self.random ^= self.random << 13;
+            self.random ^= self.random >> 7;
+            self.random ^= self.random << 17;
+            (self.random >> 16) as usize % bound
+        }
+
+        fn begin(&mut self) {
+            let operation = [SAY, ASK][self.below(2)];
+            let deadline = (self.below(4) > 0).then(|| self.now + Duration::from_millis(5));
+            let id = match self.table.insert(operation, deadline) {
+                Ok(Some(id)) => id,
+                Ok(None) => return self.give_up(),
+                Err(CannotBegin::OutOfIds { .. }) => return self.refused += 1,
+                Err(refused) => panic!("{refused:?}"),
+            };
+            self.calls_made += 1;
+            if self.below(10) == 0 {
+                return self.table.remove(id, false);
+            }
+            let content = self.calls_made.to_be_bytes().to_vec();
+            self.waiting.push((self.calls_made, id));
+            self.asked.push(Packet::new(id, Operation::new(operation).unwrap(), content));
+        }
+
+        fn give_up(&mut self) {
+            if !self.waiting.is_empty() {
+                let index = self.below(self.waiting.len());
+                let (_, id) = self.waiting.swap_remove(index);
+                self.table.remove(id, true);
+            }
+        }
+
+        fn answer(&mut self) {
+            if !self.asked.is_empty() {
+                let index = self.below(self.asked.len());
+                let packet = self.asked.swap_remove(index);
+                if self.said.len() == 100 {
+                    self.said.remove(0);
+                }
+                self.said.push(packet.clone());
+                self.table.complete(packet).unwrap();
+            }
+        }
+
+        fn say_again(&mut self) {
+            if !self.said.is_empty() {
+                let index = self.below(self.said.len());
+                let packet = self.said[index].clone();
+                self.table.complete(packet).unwrap();
+            }
+        }
+
+        /// Has the callers look at their calls.
+        fn look(&mut self) {
+            let Self { table, waiting, answered, .. } = self;
+            let cx = Context::from_waker(Waker::noop());
+            waiting.retain(|(number, id)| {
+                match table.poll(&cx, *id) {
+                    Poll::Pending => return true,
+                    Poll::Ready(Err(Unanswered::TimedOut)) => {}
+                    Poll::Ready(Ok(content)) => {
+                        assert_eq!(content, number.to_be_bytes()[..], "call {number} got the answer of another");
+                        *answered += 1;
+                    }
+                    Poll::Ready(Err(unanswered)) => panic!("{unanswered:?}"),
+                }
+                table.remove(*id, true);
+                false
+            });
+        }
+
+        fn reconnect(&mut self) {
+            self.look();
+            self.table = Table::new(Self::CALLS_MAX);
+            self.waiting.clear();
+            self.asked.clear();
+            self.said.clear();
+        }
+
+        /// Goes on for so many steps, in which the peer answers so many of a hundred calls.
+        fn run(&mut self, steps: usize, percent_answered: usize) {
+            for step in 0..steps {
+                match self.below(100) {
+                    0..5 => self.give_up(),
+                    5..10 => self.say_again(),
+                    10 => self.now += Duration::from_millis(1),
+                    _ => self.begin(),
+                }
+                if self.below(100) < percent_answered {
+                    self.answer();
+                }
+                if step % 256 == 0 {
+                    let _ = self.table.end_due(self.now);
+                    self.look();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_caller_never_gets_the_answer_of_another_whatever_happens() {
+        let (mut answered, mut refused) = (0, 0);
+        for seed in 1..=3 {
+            let mut schedule = Schedule::new(seed);
+            // More are given up than the peer answers until no call begins, and then the late answers come.
+            schedule.run(100_000, 30);
+            refused += schedule.refused;
+            schedule.run(200_000, 95);
+            answered += schedule.answered;
+            schedule.reconnect();
+            schedule.run(20_000, 85);
+        }
+        assert!(answered > 100_000 && refused > 1000, "{answered} answered, {refused} refused");
     }
 }

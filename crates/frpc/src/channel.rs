@@ -127,7 +127,7 @@ impl Channel {
         let deadline = Deadline::after(request.timeout().unwrap_or(self.timeout));
         let content =
             match self.exchange(method, codec::encode_pieces(request.get_ref()), deadline, Attempt::First).await {
-                Err(status) if was_never_sent(&status) => {
+                Err(status) if needs_another_connection(&status) => {
                     self.exchange(method, codec::encode_pieces(request.get_ref()), deadline, Attempt::Second).await?
                 }
                 answered => answered?,
@@ -214,8 +214,12 @@ enum Attempt {
     Second,
 }
 
-fn was_never_sent(status: &Status) -> bool {
-    matches!(status.call_error(), Some(CallError::ConnectionLost { may_have_executed: false, .. }))
+/// Whether nothing was sent, and may be on another connection.
+fn needs_another_connection(status: &Status) -> bool {
+    matches!(
+        status.call_error(),
+        Some(CallError::ConnectionLost { may_have_executed: false, .. } | CallError::OutOfIds { .. })
+    )
 }
 
 impl fmt::Debug for Channel {
@@ -439,7 +443,7 @@ impl Wire {
     async fn open(&self, deadline: Deadline) -> Result<Arc<Link>, Status> {
         let current = self.current();
         match &self.redial {
-            Some(redial) if !current.connection.is_open() => deadline.bound(self.connect(redial)).await,
+            Some(redial) if !current.takes_calls() => deadline.bound(self.connect(redial)).await,
             _ => Ok(current),
         }
     }
@@ -448,7 +452,7 @@ impl Wire {
         let failures = redial.failures.load(Ordering::Relaxed);
         let mut last = redial.turn.lock().await;
         let current = self.current();
-        if current.connection.is_open() {
+        if current.takes_calls() {
             return Ok(current);
         }
         if let Some(error) = last.as_ref().filter(|_| redial.failures.load(Ordering::Relaxed) != failures) {

@@ -35,6 +35,14 @@ pub enum CallError {
         /// [`ChannelBuilder::calls_max`](crate::ChannelBuilder::calls_max).
         limit: usize,
     },
+    /// So many calls on the connection were given up and may still be answered that there are no ids left for new ones: a
+    /// call with such an id could get the answer of another. Nothing was sent. A channel that connects by itself makes
+    /// the call on a new connection instead; one over a connection of somebody else takes calls again as the answers
+    /// come.
+    OutOfIds {
+        /// How many answers may still come. More than half of the 65 536 ids.
+        owed: usize,
+    },
     /// A message is larger than the connection carries. It was not sent.
     MessageTooLarge {
         /// Its length in bytes.
@@ -67,6 +75,12 @@ impl fmt::Display for CallError {
             Self::TimedOut { limit } => write!(f, "no answer within {limit:?}"),
             Self::Refused { why } => write!(f, "{why}: the call {NOT_EXECUTED}"),
             Self::TooManyCalls { limit } => write!(f, "{limit} calls wait on the connection already (calls_max)"),
+            Self::OutOfIds { owed } => {
+                write!(
+                    f,
+                    "{owed} calls on the connection were given up and may still be answered: it takes no new calls"
+                )
+            }
             Self::MessageTooLarge { len, limit } => {
                 write!(f, "the message has {len} bytes, the limit is {limit} (content_len_max)")
             }

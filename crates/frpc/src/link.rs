@@ -25,7 +25,7 @@ use tokio::{
 
 use crate::{
     CallError, Method, Services, Status, Streaming, WhenFull,
-    calls::{Calls, Unanswered, Waiting},
+    calls::{Calls, CannotBegin, Unanswered, Waiting},
     codec::Pieces,
     services::{Operations, ServiceSet, Side},
     wire::{self, END, Halted, Incoming},
@@ -59,10 +59,15 @@ impl Link {
         Some(Self::new(connection.clone(), calls.clone(), WhenFull::default(), side.serves.clone()))
     }
 
+    /// Whether a new call has a chance here.
+    pub(crate) fn takes_calls(&self) -> bool {
+        self.connection.is_open() && !self.calls.is_out_of_ids()
+    }
+
     /// A call with one packet each way.
     pub(crate) async fn unary(&self, method: &Method, content: Pieces, deadline: Deadline) -> Result<Bytes, Status> {
         let operation = self.operation(method)?;
-        let waiting = match self.calls.try_begin(operation.number(), deadline.at) {
+        let mut waiting = match self.calls.try_begin(operation.number(), deadline.at) {
             Ok(Some(waiting)) => waiting,
             _ => Box::pin(self.begin(operation, deadline)).await?,
         };
@@ -70,6 +75,7 @@ impl Link {
         let packet = Packet { id: waiting.id, operation, content: first };
         let sending = async { self.connection.send_pieces(packet, rest).await.map_err(|error| self.unsent(error)) };
         let sent = deadline.bound(sending).await?;
+        waiting.sent();
         waiting.answered().await.map_err(|unanswered| match unanswered {
             Unanswered::TimedOut => deadline.passed(),
             Unanswered::Closed(reason) => lost(reason, self.connection.may_have_left(sent)),
@@ -162,13 +168,13 @@ impl Link {
     }
 
     async fn begin(&self, operation: Operation, deadline: Deadline) -> Result<Waiting<'_>, Status> {
-        let begun = self.calls.try_begin(operation.number(), deadline.at).map_err(|reason| lost(reason, false))?;
+        let begun = self.calls.try_begin(operation.number(), deadline.at).map_err(not_begun)?;
         match (begun, self.when_full) {
             (Some(waiting), _) => Ok(waiting),
             (None, WhenFull::Fail) => Err(CallError::TooManyCalls { limit: self.calls.calls_max() }.into()),
             (None, WhenFull::Wait) => {
                 let begin = self.calls.begin(operation.number(), deadline.at);
-                deadline.bound(async { begin.await.map_err(|reason| lost(reason, false)) }).await
+                deadline.bound(async { begin.await.map_err(not_begun) }).await
             }
         }
     }
@@ -192,6 +198,13 @@ impl Link {
             SendError::StreamEnded(end) if end != StreamEnd::ConnectionClosed => wire::cut(end, &self.connection),
             _ => lost(wire::why_closed(&self.connection), false),
         }
+    }
+}
+
+fn not_begun(why: CannotBegin) -> Status {
+    match why {
+        CannotBegin::Closed(reason) => lost(reason, false),
+        CannotBegin::OutOfIds { owed } => CallError::OutOfIds { owed }.into(),
     }
 }
 

@@ -223,9 +223,10 @@ impl From<CallError> for Status {
             CallError::ConnectionLost { .. } | CallError::Unreachable(_) => Code::Unavailable,
             CallError::Refused { why: Refusal::Draining } => Code::Unavailable,
             CallError::TimedOut { .. } => Code::DeadlineExceeded,
-            CallError::Refused { .. } | CallError::TooManyCalls { .. } | CallError::MessageTooLarge { .. } => {
-                Code::ResourceExhausted
-            }
+            CallError::Refused { .. }
+            | CallError::TooManyCalls { .. }
+            | CallError::OutOfIds { .. }
+            | CallError::MessageTooLarge { .. } => Code::ResourceExhausted,
         };
         Self::new(code, error.to_string()).with_source(Arc::new(error) as Arc<dyn Error + Send + Sync>)
     }

@@ -1,10 +1,6 @@
 //! What becomes of calls when their connection is lost, and how a channel gets another.
 
-use std::{
-    process,
-    sync::atomic::{AtomicU32, Ordering},
-    time::Duration,
-};
+use std::time::Duration;
 
 use frpc::{
     Address, CallError, Channel, ChannelBuilder, Code, Config, ConnectError, Connection, Outcome, Packet, Router,
@@ -13,17 +9,11 @@ use frpc::{
 use tokio::{io::duplex, runtime, sync::mpsc, task::yield_now, time::Instant};
 
 use crate::support::{
-    Clerk, MILLI, Peer, SAY, SECOND, ask, asking, assert_elapsed, connected, desk, each_kind, may_have_executed, next,
-    of_kind, only_connection, packet, quiet, quietly, said,
+    Clerk, MILLI, Peer, SAY, SECOND, ask, asking, assert_elapsed, connected, desk, each_kind, fresh, may_have_executed,
+    next, of_kind, only_connection, packet, quiet, quietly, said,
     schema::{desk_client::DeskClient, desk_server::DeskServer},
     serving, settled, virtually, words,
 };
-
-/// An address in memory that nobody has.
-fn fresh() -> Address {
-    static MADE: AtomicU32 = AtomicU32::new(0);
-    Address::Mem(format!("calls-{}-{}", process::id(), MADE.fetch_add(1, Ordering::Relaxed)))
-}
 
 async fn serving_at(address: &Address, clerk: &Clerk, config: Config) -> Server {
     let server = Server::builder().config(config).add_service(DeskServer::new(clerk.clone()));

@@ -1,11 +1,14 @@
 //! Which answer belongs to which call, and how many calls there may be.
 
-use frpc::{CallError, Code, Server, WhenFull};
+use std::sync::{Arc, Mutex};
+
+use frpc::{CallError, Channel, Code, Connection, Outcome, Packet, Router, Server, Services, Status, WhenFull};
+use futures_util::future::join_all;
 use tokio::time::{Instant, timeout};
 
 use crate::support::{
-    Clerk, MILLI, Peer, SAY, SECOND, ask, asking, assert_elapsed, connected, desk, error, may_have_executed, packet,
-    quietly, said,
+    Clerk, MILLI, Peer, SAY, SECOND, ask, asking, assert_elapsed, connected, desk, error, fresh, may_have_executed,
+    only_connection, own_packet, packet, quiet, quietly, said,
     schema::{desk_client::DeskClient, desk_server::DeskServer},
     serving, settled, virtually,
 };
@@ -211,5 +214,182 @@ fn a_handler_is_dropped_when_its_caller_is_gone() {
         // The client lets the answer come for a second. After that, the next ping fails.
         tokio::time::sleep(2 * SECOND).await;
         assert_eq!(clerk.log.take(), ["say wait", "dropped say wait"]);
+    });
+}
+
+/// A server that answers when the test says so: each request goes back as its own answer.
+#[derive(Clone, Default)]
+struct Late(Arc<Mutex<Vec<(Connection, Packet)>>>);
+
+impl Late {
+    fn take(&self) -> Vec<(Connection, Packet)> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+
+    /// Serves them, and a client.
+    async fn desk(&self) -> (frisbee::Server, DeskClient) {
+        let server = frisbee::Server::builder(self.clone()).config(quiet()).without_listener();
+        let (ours, theirs) = tokio::io::duplex(64 * 1024);
+        server.attach(theirs);
+        (server, DeskClient::new(quietly().attach(ours).await.unwrap()))
+    }
+
+    async fn answer(requests: impl IntoIterator<Item = (Connection, Packet)>) {
+        for (connection, request) in requests {
+            // A connection that is gone needs no answers.
+            let _ = connection.send(request).await;
+        }
+        settled().await;
+    }
+}
+
+impl Router for Late {
+    async fn route(&self, request: Packet, connection: &Connection) -> Outcome {
+        self.0.lock().unwrap().push((connection.clone(), request));
+        Outcome::Nothing
+    }
+}
+
+/// Makes calls that nobody answers in time, many at once.
+async fn give_up(desk: &DeskClient, times: usize) {
+    let hasty = DeskClient::new(desk.channel().clone().with_timeout(SECOND));
+    for number in (0..times).step_by(8192) {
+        let calls = (number..times.min(number + 8192)).map(|number| asking(&hasty, &format!("given up {number}")));
+        for call in join_all(calls).await {
+            assert_eq!(call.unwrap().unwrap_err().code(), Code::DeadlineExceeded);
+        }
+    }
+}
+
+#[track_caller]
+fn assert_out_of_ids(status: &Status) {
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    let error = status.call_error().unwrap();
+    assert!(matches!(error, CallError::OutOfIds { owed } if *owed == HALF + 1), "{error:?}");
+    assert!(error.is_safe_to_repeat());
+}
+
+/// Half of all ids.
+const HALF: usize = 1 << 15;
+
+#[test]
+fn no_call_gets_the_answer_of_another_that_was_given_up_long_before() {
+    virtually(async {
+        let late = Late::default();
+        let (_server, desk) = late.desk().await;
+        let under_way = asking(&desk, "under way");
+        settled().await;
+        let mut first = late.take();
+        give_up(&desk, HALF + 1).await;
+        assert_out_of_ids(&ask(&desk, "one more").await.unwrap_err());
+        let given_up = late.take();
+        assert_eq!(given_up.len(), HALF + 1);
+        Late::answer(first.drain(..)).await;
+        assert_eq!(under_way.await.unwrap().unwrap(), "under way");
+        // Whatever comes late, and twice, reaches nobody else.
+        let (mut asked, mut given_up) = (0, given_up.into_iter());
+        for _ in 0..100 {
+            let some: Vec<_> = given_up.by_ref().take(100).collect();
+            Late::answer(some.clone()).await;
+            let calls: Vec<_> = (0..100).map(|number| asking(&desk, &format!("new {}", asked + number))).collect();
+            settled().await;
+            Late::answer(some).await;
+            Late::answer(late.take().into_iter().rev()).await;
+            for (index, call) in calls.into_iter().enumerate() {
+                assert_eq!(call.await.unwrap().unwrap(), format!("new {}", asked + index));
+            }
+            asked += 100;
+        }
+    });
+}
+
+#[test]
+fn a_channel_goes_on_with_another_connection_when_too_many_answers_are_owed() {
+    virtually(async {
+        let (late, address) = (Late::default(), fresh());
+        let server = frisbee::Server::builder(late.clone()).config(quiet()).bind(&address).await.unwrap();
+        let desk = DeskClient::new(Channel::builder().config(quiet()).connect(&address).await.unwrap());
+        let under_way = asking(&desk, "under way");
+        settled().await;
+        let first = late.take();
+        give_up(&desk, 1 << 16).await;
+        assert_eq!(server.metrics().accepted, 2);
+        let given_up = late.take();
+        assert_eq!(given_up.len(), 1 << 16);
+        let calls: Vec<_> = (0..1000).map(|number| asking(&desk, &format!("new {number}"))).collect();
+        settled().await;
+        Late::answer(given_up).await;
+        Late::answer(late.take()).await;
+        for (number, call) in calls.into_iter().enumerate() {
+            assert_eq!(call.await.unwrap().unwrap(), format!("new {number}"));
+        }
+        let old = first[0].0.clone();
+        assert!(old.is_open(), "a call is under way on it");
+        Late::answer(first).await;
+        assert_eq!(under_way.await.unwrap().unwrap(), "under way");
+        settled().await;
+        assert!(!old.is_open());
+    });
+}
+
+#[test]
+fn a_channel_over_a_connection_says_that_too_many_answers_are_owed() {
+    virtually(async {
+        let server = Server::builder().config(quiet()).without_listener().unwrap();
+        let (ours, theirs) = tokio::io::duplex(64 * 1024);
+        server.attach(theirs);
+        let late = Late::default();
+        let services = Services::new().over(late.clone());
+        let client = frisbee::Client::new(services).config(quiet()).attach(ours).await.unwrap();
+        // The side that connects speaks first.
+        client.try_send(own_packet(1, "hello")).unwrap();
+        let desk = DeskClient::new(Channel::over(&only_connection(&server).await).unwrap());
+        give_up(&desk, HALF + 1).await;
+        assert_out_of_ids(&ask(&desk, "one more").await.unwrap_err());
+        let mut given_up = late.take();
+        Late::answer(given_up.drain(..2)).await;
+        let again = asking(&desk, "again");
+        settled().await;
+        Late::answer(late.take()).await;
+        assert_eq!(again.await.unwrap().unwrap(), "again");
+    });
+}
+
+#[test]
+fn calls_that_wait_for_room_learn_that_too_many_answers_are_owed() {
+    virtually(async {
+        let late = Late::default();
+        let (_server, desk) = late.desk().await;
+        give_up(&desk, HALF).await;
+        let hasty = DeskClient::new(desk.channel().clone().with_timeout(SECOND));
+        let mut calls: Vec<_> = (0..HALF).map(|_| asking(&hasty, "one of very many")).collect();
+        settled().await;
+        calls.extend((0..10).map(|_| asking(&desk, "waits for room")));
+        let since = Instant::now();
+        for status in join_all(calls).await.into_iter().skip(HALF) {
+            assert!(matches!(status.unwrap().unwrap_err().call_error(), Some(CallError::OutOfIds { .. })));
+        }
+        assert_elapsed(since, SECOND - MILLI);
+    });
+}
+
+#[test]
+fn a_call_that_is_given_up_before_it_is_sent_owes_nothing() {
+    virtually(async {
+        let (theirs, mut peer) = Peer::with_buffer(64);
+        let config = frpc::Config { outbox_len_max: 100, write_stall_max: 1000 * SECOND, ..quiet() };
+        let desk = DeskClient::new(quietly().config(config).attach(theirs).await.unwrap());
+        let stuck = asking(&desk, &"x".repeat(1000));
+        settled().await;
+        for _ in 0..5 {
+            give_up(&desk, 8192).await;
+        }
+        let heard = peer.heard().await;
+        assert_eq!(heard, ["10 1: 1000 letters"], "{heard:?}");
+        peer.say(packet(1, SAY, said("done"))).await;
+        assert_eq!(stuck.await.unwrap().unwrap(), "done");
+        let next = asking(&desk, "next");
+        assert!(peer.hear().await.ends_with(": next"));
+        next.abort();
     });
 }

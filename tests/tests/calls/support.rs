@@ -2,10 +2,10 @@
 //! wire by hand.
 
 use std::{
-    iter,
+    iter, process,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU32, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -13,8 +13,8 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use frisbee::proto::{Decoder, Frame, Header, HeaderFormat, Kind};
 use frpc::{
-    CallError, Channel, ChannelBuilder, Code, Config, Connection, Operation, Packet, Request, Response, Server, Status,
-    Streaming,
+    Address, CallError, Channel, ChannelBuilder, Code, Config, Connection, Operation, Packet, Request, Response,
+    Server, Status, Streaming,
     codec::{self, Content, Reader},
 };
 use futures_util::stream::try_unfold;
@@ -505,6 +505,12 @@ pub(crate) async fn only_connection(server: &Server) -> Connection {
     let connections = server.connections();
     assert_eq!(connections.len(), 1);
     connections[0].clone()
+}
+
+/// An address in memory that nobody has.
+pub(crate) fn fresh() -> Address {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    Address::Mem(format!("calls-{}-{}", process::id(), MADE.fetch_add(1, Ordering::Relaxed)))
 }
 
 /// A packet of the user's own.
