@@ -43,7 +43,8 @@ pub(crate) struct Link {
 impl Link {
     pub(crate) fn new(connection: Connection, calls: Arc<Calls>, when_full: WhenFull, serves: Operations) -> Self {
         if calls.begins_to_expire() {
-            tokio::spawn(calls.clone().expire());
+            // On the runtime of the connection, which lasts as long as there are calls that could end by an answer.
+            connection.runtime().spawn(calls.clone().expire());
         }
         Self { connection, calls, when_full, serves }
     }

@@ -2,12 +2,18 @@
 
 use std::time::Duration;
 
-use frpc::{CallError, Code, Request, Status, Streaming};
-use tokio::{io::duplex, runtime::Handle, time::Instant};
+use frpc::{CallError, Channel, Code, Config, Engine, Request, Server, Services, Status, Streaming};
+use tokio::{
+    io::duplex,
+    runtime::{self, Handle, Runtime},
+    time::{Instant, timeout},
+};
 
 use crate::support::{
-    Clerk, MILLI, Peer, SECOND, all, ask, asking, assert_elapsed, desk, next, only_connection, quietly, schema::Words,
-    schema::desk_client::DeskClient, serving, settled, virtually, words,
+    Clerk, MILLI, Peer, SECOND, all, ask, asking, assert_elapsed, desk, fresh, next, only_connection, own_packet,
+    quietly,
+    schema::{Words, desk_client::DeskClient, desk_server::DeskServer},
+    serving, settled, virtually, words,
 };
 
 /// Asserts that a call ended because its time was up, which was this long.
@@ -233,4 +239,51 @@ fn a_connection_closes_with_its_last_channel_and_call() {
         settled().await;
         assert!(!connection.is_open());
     });
+}
+
+/// A runtime in real time.
+fn real() -> Runtime {
+    runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+/// Asserts that a call, from a runtime of its own, that nobody answers ends when its time is up.
+fn assert_ends_in_time(channel: Channel) {
+    let here = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    here.block_on(async {
+        let desk = DeskClient::new(channel);
+        let call = timeout(60 * SECOND, desk.say(within(10 * MILLI, words("wait"))));
+        assert_timed_out(&call.await.expect("the call ends").unwrap_err(), 10 * MILLI);
+    });
+}
+
+#[test]
+fn calls_end_in_time_when_the_runtime_that_connected_is_gone() {
+    let (home, passing) = (real(), real());
+    let server = home.block_on(async {
+        Server::builder().add_service(DeskServer::new(Clerk::default())).bind(&fresh()).await.unwrap()
+    });
+    let connecting = Channel::builder().engine(Engine::PerCore).connect(server.local_addr().clone());
+    let channel = passing.block_on(connecting).unwrap();
+    drop(passing);
+    assert_ends_in_time(channel);
+    drop((server, home));
+}
+
+#[test]
+fn calls_end_in_time_when_the_runtime_that_made_a_channel_over_a_connection_is_gone() {
+    let (home, passing) = (real(), real());
+    let (connection, _server) = home.block_on(async {
+        let server = Server::builder().add_service(DeskServer::new(Clerk::default())).without_listener().unwrap();
+        let (ours, theirs) = duplex(1000);
+        server.attach(theirs);
+        let client = frisbee::Client::new(Services::new()).config(Config::default());
+        let connection = client.attach(ours).await.unwrap();
+        connection.send(own_packet(1, "hello")).await.unwrap();
+        connection.flush().await.unwrap();
+        (connection, server)
+    });
+    let channel = passing.block_on(async { Channel::over(&connection) }).unwrap();
+    drop(passing);
+    assert_ends_in_time(channel);
+    drop(home);
 }
