@@ -1,11 +1,11 @@
 //! Heartbeats, silence and stalls, to the millisecond of virtual time.
 
 use frisbee::{CloseReason, Config};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, advance, sleep};
 
 use crate::support::{
     MILLI, Peer, SECOND, Script, assert_elapsed, client, head, only_connection, packet, packet_bytes, ping, pong,
-    quiet, server, virtually, zeros,
+    quiet, server, settled, virtually, zeros,
 };
 
 fn silent(limit: u32) -> Config {
@@ -189,5 +189,39 @@ fn a_peer_that_reads_again_within_the_limit_is_kept() {
         sleep(4 * SECOND).await;
         assert!(connection.is_open(), "it took something");
         assert!(matches!(connection.closed().await, CloseReason::WriteStalled { .. }));
+    });
+}
+
+#[test]
+fn a_side_that_was_not_run_for_long_hears_its_peer_before_it_calls_it_silent() {
+    virtually(async {
+        let server = server(Script::new()).config(silent(3)).without_listener();
+        let mut peer = Peer::of(&server);
+        let connection = only_connection(&server).await;
+        for _ in 0..3 {
+            // Nothing here lets the driver run before the time is up.
+            peer.say(packet_bytes(1, "still here")).await;
+            advance(4 * SECOND).await;
+            assert_eq!(peer.hear().await, "packet 1: still here");
+        }
+        let since = Instant::now();
+        assert!(matches!(connection.closed().await, CloseReason::Silent { .. }));
+        assert_elapsed(since, 3 * SECOND);
+    });
+}
+
+#[test]
+fn a_side_that_was_not_run_for_long_tries_to_write_before_it_gives_up() {
+    virtually(async {
+        let config = Config { write_stall_max: 3 * SECOND, ..quiet() };
+        let (connection, mut peer) = Peer::of_client_with_buffer(&client(()).config(config), 1000).await;
+        connection.send(packet(1, zeros(5000))).await.unwrap();
+        settled().await;
+        for _ in 0..5 {
+            let mut taken = vec![0; 1000];
+            tokio::io::AsyncReadExt::read_exact(&mut peer.io, &mut taken).await.unwrap();
+            advance(4 * SECOND).await;
+        }
+        assert!(connection.is_open(), "{:?}", connection.close_reason());
     });
 }

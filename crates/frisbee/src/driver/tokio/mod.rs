@@ -190,16 +190,20 @@ impl<'a> Driver<'a> {
 
     fn poll(&mut self, cx: &mut Context<'_>, handlers: &mut impl Handling) -> Poll<CloseReason> {
         let now = Instant::now();
-        self.poll_timer(cx, now);
         let mut is_busy = self.settle_finished(cx, handlers);
         if self.wake_up(cx) == Next::Defer {
             return Poll::Pending;
         }
-        for _ in 0..ROUNDS_MAX {
+        for round in 0..ROUNDS_MAX {
             is_busy |= self.start_backlog(cx, handlers);
             is_busy |= self.poll_input(cx, now, handlers);
             if is_busy || self.batch.has_remaining() || self.needs_flush {
                 is_busy |= self.poll_output(cx, now);
+            }
+            // Not before: on a machine that is busy or was asleep, this task may be late itself. What the peer sent and
+            // took meanwhile has to be seen before it is blamed for its silence.
+            if round == 0 {
+                self.poll_timer(cx, now);
             }
             if !is_busy && let Some(turn) = self.sleep(cx, handlers.len()) {
                 return turn;
