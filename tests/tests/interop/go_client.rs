@@ -26,29 +26,42 @@ use tokio::{
 
 use crate::{
     COUNT, ECHO, HANGUP, NEWS, OPEN, OTHER, PUBLISH, RAW, REPLY, RUN_MAX, SILENT, SUBSCRIBE, WIRES, all, engines, name,
-    run_client,
+    run_client, settings,
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn go_clients_are_content_with_our_server() {
     let Some(go) = GoPeers::build() else { return };
-    let mut runs = Vec::new();
+    let (mut busy, mut idle) = (Vec::new(), Vec::new());
     for (header, tls) in WIRES {
         for dispatch in [Dispatch::InPlace, Dispatch::Ordered, Dispatch::Spawned, Dispatch::Limited(EIGHT)] {
             for engine in engines() {
                 let name = format!("{} {dispatch:?} {engine:?}", name(header, tls));
-                runs.push((name.clone(), serve(go, name, header, tls, dispatch, engine)));
+                busy.push((name.clone(), serve(go, name, header, tls, dispatch, engine, "-quick")));
             }
         }
     }
-    all(runs).await;
+    for (engine, header, tls) in settings() {
+        let name = format!("{} {engine:?} idle", name(header, tls));
+        idle.push((name.clone(), serve(go, name, header, tls, Dispatch::InPlace, engine, "-idle")));
+    }
+    all(busy, idle).await;
 }
 
-async fn serve(go: GoPeers, name: String, header: HeaderFormat, tls: bool, dispatch: Dispatch, engine: Engine) {
+async fn serve(
+    go: GoPeers,
+    name: String,
+    header: HeaderFormat,
+    tls: bool,
+    dispatch: Dispatch,
+    engine: Engine,
+    part: &'static str,
+) {
     // In place, replies are in order only if handlers are ready at once.
     let service = Service { waits: dispatch != Dispatch::InPlace, ..Service::default() };
     let mut builder = Server::builder(service).dispatch(dispatch).engine(engine);
     let mut client = go.command("frisbee-client", header);
+    client.arg(part);
     let certificate = tls.then(SelfSigned::new);
     if let Some(certificate) = &certificate {
         builder = builder.tls(certificate.server_config());

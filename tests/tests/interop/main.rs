@@ -8,15 +8,22 @@ mod rpc_go_client;
 mod rpc_go_closes;
 mod rpc_go_server;
 
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Once},
+    time::Duration,
+};
 
 use frisbee::{Engine, HeaderFormat, Operation};
-use tests::engines;
+use tests::{engines, hear_log};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     process::Command,
+    sync::Semaphore,
     time::timeout,
 };
+use tracing::Level;
 
 /// What the wire can be like.
 const WIRES: [(HeaderFormat, bool); 4] = [
@@ -26,8 +33,8 @@ const WIRES: [(HeaderFormat, bool); 4] = [
     (HeaderFormat::Plain8, true),
 ];
 
-/// What our clients run on, and over which wires: tokio over all, the others over the plainest.
-fn client_settings() -> impl Iterator<Item = (Engine, HeaderFormat, bool)> {
+/// The engines, and over which wires each is tried where not all of them are: tokio over all, the others over the plainest.
+fn settings() -> impl Iterator<Item = (Engine, HeaderFormat, bool)> {
     let wires = |engine| if engine == Engine::Tokio { &WIRES[..] } else { &WIRES[..1] };
     engines().flat_map(move |engine| wires(engine).iter().map(move |&(header, tls)| (engine, header, tls)))
 }
@@ -81,13 +88,27 @@ async fn run_client(name: &str, client: &mut Command, is_promised: impl Fn(&str)
     assert!(report.contains(" passed, "), "the client ended with {report:?}");
 }
 
-/// Lets all run at once, and fails with the names of those that failed or took too long.
-async fn all<F>(runs: impl IntoIterator<Item = (String, F)>)
+/// Lets all run, and fails with the names of those that failed or took too long. Few are busy at once: with hundreds of
+/// connections under way on two cores, each waits for seconds until it is its turn, and a peer written in Go closes a
+/// connection that is silent for five. Those that mostly sleep are `idle`, and run beside the others.
+async fn all<F>(busy: impl IntoIterator<Item = (String, F)>, idle: impl IntoIterator<Item = (String, F)>)
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let spawn = |(name, run): (String, F)| (name, tokio::spawn(timeout(RUN_MAX, run)));
-    let running: Vec<_> = runs.into_iter().map(spawn).collect();
+    static PLACES: Semaphore = Semaphore::const_new(PLACES_MAX);
+    show_why_connections_end();
+    let spawn = |name, places: Option<&'static Semaphore>, run: F| {
+        let run = async move {
+            let _place = match places {
+                Some(places) => Some(places.acquire().await.expect("nobody closes it")),
+                None => None,
+            };
+            timeout(RUN_MAX, run).await
+        };
+        (name, tokio::spawn(run))
+    };
+    let idle = idle.into_iter().map(|(name, run)| spawn(name, None, run));
+    let running: Vec<_> = idle.chain(busy.into_iter().map(|(name, run)| spawn(name, Some(&PLACES), run))).collect();
     let mut failed = Vec::new();
     for (name, run) in running {
         match run.await {
@@ -99,4 +120,18 @@ where
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
+/// Adds to the output of tests that fail why each connection ended that this side did not close.
+fn show_why_connections_end() {
+    static HEARD: Once = Once::new();
+    HEARD.call_once(|| {
+        hear_log(Level::DEBUG, |_, line| {
+            if line.contains("connection closed") && !line.contains("closed by this side") {
+                println!("{line}");
+            }
+        });
+    });
+}
+
+/// How many are busy at once in all tests together.
+const PLACES_MAX: usize = 6;
 const RUN_MAX: Duration = Duration::from_secs(60);

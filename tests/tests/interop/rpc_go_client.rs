@@ -12,35 +12,44 @@ use tests::{
     },
 };
 
-use crate::{WIRES, all, engines, name, run_client};
+use crate::{WIRES, all, engines, name, run_client, settings};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn go_clients_are_content_with_our_services() {
     let Some(go) = GoPeers::build() else { return };
-    let mut runs = Vec::new();
+    let (mut busy, mut idle) = (Vec::new(), Vec::new());
     for (header, tls) in WIRES {
         for dispatch in [Dispatch::InPlace, Dispatch::Ordered, Dispatch::Spawned] {
             for engine in engines() {
                 let name = format!("{} {dispatch:?} {engine:?}", name(header, tls));
-                runs.push((name.clone(), serve(go, name, header, tls, dispatch, engine)));
+                busy.push((name.clone(), serve(go, name, header, tls, dispatch, engine, "-quick")));
             }
         }
     }
-    all(runs).await;
+    for (engine, header, tls) in settings() {
+        let name = format!("{} {engine:?} idle", name(header, tls));
+        idle.push((name.clone(), serve(go, name, header, tls, Dispatch::Spawned, engine, "-idle")));
+    }
+    all(busy, idle).await;
 }
 
-async fn serve(go: GoPeers, name: String, header: HeaderFormat, tls: bool, dispatch: Dispatch, engine: Engine) {
+async fn serve(
+    go: GoPeers,
+    name: String,
+    header: HeaderFormat,
+    tls: bool,
+    dispatch: Dispatch,
+    engine: Engine,
+    part: &'static str,
+) {
     let builder = Server::builder().dispatch(dispatch).engine(engine);
     let mut builder = builder.add_service(InteropServer::new(Service)).add_service(SecondServer::new(Service));
     let mut client = go.command("rpc-client", header);
+    client.arg(part);
     let certificate = tls.then(SelfSigned::new);
     if let Some(certificate) = &certificate {
         builder = builder.tls(certificate.server_config());
         client.arg("-tls-ca").arg(certificate.path());
-    }
-    if dispatch == Dispatch::Ordered {
-        // Handled one after the other, its calls take long enough.
-        client.arg("-quick");
     }
     let server = builder.bind("tcp://127.0.0.1:0").await.expect("some port is free");
     let is_promised = |check: &str| dispatch != Dispatch::Ordered || !check.contains(AT_ONCE);
