@@ -1,13 +1,19 @@
 //! Connecting, with time limits and retries.
 
-use std::{fmt, io, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    hash::{BuildHasher, RandomState},
+    io,
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::{Instant, sleep, timeout},
 };
 use tokio_util::task::AbortOnDropHandle;
-use tracing::{Instrument, debug, debug_span};
+use tracing::{Instrument, debug_span, info};
 
 use crate::{
     Address, CloseReason, Config, Connection, Dispatch, Engine, InvalidSetting, Router, SocketOptions, ToAddress,
@@ -112,7 +118,7 @@ impl<R: Router> Client<R> {
         self
     }
 
-    /// The pause after the first failed attempt; each further one is twice as long, up to 5 s. Default 10 ms.
+    /// The pause after the first failed attempt; see [`Backoff`] for those after it. Default 10 ms.
     pub fn pause(mut self, pause: Duration) -> Self {
         self.settings.pause = pause;
         self
@@ -152,8 +158,8 @@ impl<R: Router> Client<R> {
         if let Err(source) = self.may_begin() {
             return Err(ConnectError { address, attempts: 0, source });
         }
-        let Settings { timeout: limit, attempts: attempts_max, mut pause, engine, .. } = self.settings;
-        let mut attempts = 0;
+        let Settings { timeout: limit, attempts: attempts_max, pause, engine, .. } = self.settings;
+        let (mut attempts, mut backoff) = (0, Backoff::new(pause));
         let engine = match engine.choose() {
             // Without rings, threads of their own would only cost calls.
             Ok(Engine::PerCore) if engine == Engine::Auto => Engine::Tokio,
@@ -169,11 +175,12 @@ impl<R: Router> Client<R> {
                 Err(_) => io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {limit:?}")),
             };
             if attempts >= attempts_max || is_final(&source) {
+                info!(%address, attempt = attempts, error = %source, "cannot connect");
                 return Err(ConnectError { address, attempts, source });
             }
-            debug!(%address, error = %source, ?pause, "cannot connect, trying again after a pause");
+            let pause = backoff.pause();
+            info!(%address, attempt = attempts, error = %source, ?pause, "cannot connect, trying again after a pause");
             sleep(pause).await;
-            pause = pause.saturating_mul(2).min(PAUSE_MAX);
         }
     }
 
@@ -293,6 +300,47 @@ fn no_frisbee(reason: CloseReason) -> io::Error {
 }
 
 const SILENCE_BELIEVED: Duration = Duration::from_millis(500);
+
+/// The pauses between attempts that fail: each is twice as long as the one before, up to 5 s, less a random part of up to
+/// half of it, so that the clients of a server that was lost do not all come back at once.
+///
+/// [`Client::connect`] keeps to one by itself. It is here for those who connect again when a connection is lost:
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let mut backoff = frisbee::Backoff::new(Duration::from_secs(1));
+/// for longest in [1, 2, 4, 5, 5].map(Duration::from_secs) {
+///     let pause = backoff.pause();
+///     assert!(longest / 2 <= pause && pause <= longest);
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Backoff {
+    first: Duration,
+    failures: u32,
+}
+
+impl Backoff {
+    /// Begins with a pause of at most `first`.
+    pub fn new(first: Duration) -> Self {
+        Self { first, failures: 0 }
+    }
+
+    /// Returns how long to wait now, after one more failure.
+    pub fn pause(&mut self) -> Duration {
+        let longest = self.first.saturating_mul(2_u32.saturating_pow(self.failures)).min(PAUSE_MAX);
+        self.failures = self.failures.saturating_add(1);
+        // Every state has other keys, which makes the hash of nothing a random number.
+        let thousandths = RandomState::new().hash_one(()) % 1000;
+        longest - longest / 2000 * u32::try_from(thousandths).expect("it is less than 1000")
+    }
+
+    /// Begins anew, after a success.
+    pub fn reset(&mut self) {
+        self.failures = 0;
+    }
+}
 
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 

@@ -95,7 +95,7 @@ pub use proto::{HeaderFormat, OpenError, StreamEnd};
 #[cfg(feature = "tokio")]
 pub use self::{
     address::{Address, ToAddress},
-    client::{Client, ConnectError},
+    client::{Backoff, Client, ConnectError},
     connection::{Connection, ConnectionMetrics, Sent},
     credentials::PeerCredentials,
     engine::{Engine, RingError},

@@ -3,17 +3,20 @@
 use std::{
     fmt,
     future::Future,
+    mem,
     pin::Pin,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use bytes::Bytes;
-use frisbee::{Config, Connection, Dispatch, Engine, InvalidSetting, Raw, Router, SocketOptions, ToAddress};
-use tokio::io::{AsyncRead, AsyncWrite};
+use frisbee::{Backoff, Config, Connection, Dispatch, Engine, InvalidSetting, Raw, Router, SocketOptions, ToAddress};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::watch,
+    task::yield_now,
+    time::{Instant, sleep},
+};
 
 use crate::{
     CallError, ConnectError, IntoRequest, IntoStreamingRequest, Method, Response, Services, Status, Streaming,
@@ -29,6 +32,22 @@ use crate::{
 ///
 /// A channel is one connection, which closes when the last clone and the last call are gone. When the connection is
 /// lost, the calls that waited fail, and the next call connects again.
+///
+/// # Connecting again
+///
+/// All calls that find the connection lost share one attempt to connect. It is a task of the runtime of the call that began
+/// it, and makes as many [attempts](ChannelBuilder::attempts) as the first connection. A call waits for it within its own
+/// timeout and then fails with [`CallError::NotSent`]; the task goes on for the calls to come, until it ends or the channel
+/// is dropped. If it fails, all that wait fail with [`CallError::Unreachable`], and the next call begins anew.
+///
+/// It begins at once when a connection is lost on which the server had said anything. After a failure, and after a
+/// connection on which nothing was heard, it begins with a [pause](Backoff) that grows up to 5 s.
+///
+/// # Cancel safety
+///
+/// The future of a call can be dropped at any time, which gives the call up. A request that was not sent by then never will
+/// be; one that was sent may still be executed, and its answer is discarded. The server is told only of calls with streams:
+/// their handlers are dropped.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -67,6 +86,7 @@ impl Channel {
             client: frisbee::Client::new(()),
             services: Services::new().over(()),
             timeout: TIMEOUT,
+            pause: PAUSE,
             calls_max: CALLS_MAX,
             when_full: WhenFull::default(),
         }
@@ -243,6 +263,7 @@ pub struct ChannelBuilder<S = (), R = ()> {
     client: frisbee::Client<()>,
     services: Services<S, R>,
     timeout: Duration,
+    pause: Duration,
     calls_max: usize,
     when_full: WhenFull,
 }
@@ -301,14 +322,16 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         self.client(|client| client.timeout(timeout))
     }
 
-    /// How often to try to connect before giving up. Default 10.
+    /// How often to try to connect before giving up. Default 10; 0 counts as 1. With pauses of 10 ms and so on in between,
+    /// all of them take some 5 s at an address where nobody listens, and up to 15 s where nobody answers. What another
+    /// attempt cannot heal is tried once; see [`frisbee::Client::connect`].
     pub fn attempts(self, attempts: usize) -> Self {
         self.client(|client| client.attempts(attempts))
     }
 
-    /// The pause after the first failed attempt; each further one is twice as long, up to 5 s. Default 10 ms.
+    /// The pause after the first failed attempt; see [`Backoff`] for those after it. Default 10 ms.
     pub fn pause(self, pause: Duration) -> Self {
-        self.client(|client| client.pause(pause))
+        Self { pause, ..self }.client(|client| client.pause(pause))
     }
 
     /// Connects with TLS and expects a certificate for the name or IP address that is connected to. Takes a
@@ -330,9 +353,13 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
 
     /// Connects to an address, such as `"tcp://localhost:7000"` or `"unix:/run/app.sock"`. The connection is served by
     /// the current tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, there is no connection, and no attempt goes on.
     pub async fn connect(self, address: impl ToAddress) -> Result<Channel, ConnectError> {
         self.check()?;
-        let (address, timeout) = (address.to_address()?, self.timeout);
+        let (address, timeout, pause) = (address.to_address()?, self.timeout, self.pause);
         let dialer = Arc::new(self.dialer());
         let dial = move || -> Dialing {
             let (dialer, address) = (dialer.clone(), address.clone());
@@ -342,7 +369,8 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
             })
         };
         let link = dial().await?;
-        Ok(Channel::on(Wire::new(link, Some(Redial::new(dial)))).with_timeout(timeout))
+        let redial = Redial::new(dial, pause, &link);
+        Ok(Channel::on(Wire::new(link, Some(redial))).with_timeout(timeout))
     }
 
     /// Talks over a stream of the user's own. When it is lost, so is the channel.
@@ -372,8 +400,8 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     }
 
     fn map<S2, R2>(self, change: impl FnOnce(Services<S, R>) -> Services<S2, R2>) -> ChannelBuilder<S2, R2> {
-        let Self { client, services, timeout, calls_max, when_full } = self;
-        ChannelBuilder { client, services: change(services), timeout, calls_max, when_full }
+        let Self { client, services, timeout, pause, calls_max, when_full } = self;
+        ChannelBuilder { client, services: change(services), timeout, pause, calls_max, when_full }
     }
 
     fn client(self, change: impl FnOnce(frisbee::Client<()>) -> frisbee::Client<()>) -> Self {
@@ -416,16 +444,43 @@ struct Wire {
 
 type Dialing = Pin<Box<dyn Future<Output = Result<Link, ConnectError>> + Send>>;
 
+/// What comes of dialling, once it is over.
+type Dialed = watch::Receiver<Option<Result<Arc<Link>, Arc<ConnectError>>>>;
+
 struct Redial {
     dial: Box<dyn Fn() -> Dialing + Send + Sync>,
-    /// Held by the call that connects. The error of the last that failed.
-    turn: tokio::sync::Mutex<Option<Arc<ConnectError>>>,
-    failures: AtomicU64,
+    progress: Mutex<Progress>,
+}
+
+struct Progress {
+    under_way: Option<Dialed>,
+    /// When dialling was over, and how.
+    last: (Instant, End),
+    /// Pauses as long as it brings no connection on which anything is heard.
+    backoff: Backoff,
+}
+
+enum End {
+    Connected {
+        /// How many packets the peer had sent by then, to show that it speaks frisbee.
+        heard: u64,
+    },
+    Failed,
 }
 
 impl Redial {
-    fn new(dial: impl Fn() -> Dialing + Send + Sync + 'static) -> Self {
-        Self { dial: Box::new(dial), turn: tokio::sync::Mutex::default(), failures: AtomicU64::new(0) }
+    fn new(dial: impl Fn() -> Dialing + Send + Sync + 'static, pause: Duration, first: &Link) -> Self {
+        let progress = Progress {
+            under_way: None,
+            last: (Instant::now(), End::Connected { heard: first.heard() }),
+            backoff: Backoff::new(pause),
+        };
+        Self { dial: Box::new(dial), progress: Mutex::new(progress) }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        // Nothing that runs under the lock leaves the progress half changed.
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -438,43 +493,95 @@ impl Wire {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The link, connected again if it was lost. Of calls that find it lost together one connects, and the others have
-    /// what comes of it.
-    async fn open(&self, deadline: Deadline) -> Result<Arc<Link>, Status> {
+    /// The link, connected again if it was lost. All calls that find it lost share one attempt to connect, which goes on
+    /// when their time is up.
+    async fn open(self: &Arc<Self>, deadline: Deadline) -> Result<Arc<Link>, Status> {
         let current = self.current();
         match &self.redial {
-            Some(redial) if !current.takes_calls() => deadline.bound(self.connect(redial)).await,
+            Some(redial) if !current.takes_calls() => deadline.bound_unsent(self.dialed(redial)).await,
             _ => Ok(current),
         }
     }
 
-    async fn connect(&self, redial: &Redial) -> Result<Arc<Link>, Status> {
-        let failures = redial.failures.load(Ordering::Relaxed);
-        let mut last = redial.turn.lock().await;
+    async fn dialed(self: &Arc<Self>, redial: &Redial) -> Result<Arc<Link>, Status> {
+        loop {
+            let mut dialed = self.dialing(redial);
+            if let Ok(outcome) = dialed.wait_for(Option::is_some).await.map(|outcome| outcome.clone()) {
+                let outcome = outcome.expect("it was waited for");
+                return outcome.map_err(|error| CallError::Unreachable(error).into());
+            }
+            // The runtime that dialled is gone. If this one is going, it takes the call along here.
+            yield_now().await;
+        }
+    }
+
+    /// The dialling that is under way. If there is none, it begins, as a task of the current runtime.
+    fn dialing(self: &Arc<Self>, redial: &Redial) -> Dialed {
+        let mut progress = redial.progress();
+        if let Some(dialed) = progress.under_way.as_ref().filter(|dialed| dialed.has_changed().is_ok()) {
+            return dialed.clone();
+        }
         let current = self.current();
         if current.takes_calls() {
-            return Ok(current);
+            return watch::channel(Some(Ok(current))).1;
         }
-        if let Some(error) = last.as_ref().filter(|_| redial.failures.load(Ordering::Relaxed) != failures) {
-            return Err(unreachable(error));
+        let pause = progress.pause(&current);
+        let (sender, dialed) = watch::channel(None);
+        progress.under_way = Some(dialed.clone());
+        // What a runtime takes along when it goes counts as a failure.
+        progress.last = (Instant::now(), End::Failed);
+        drop(progress);
+        let (dialing, wire) = ((redial.dial)(), Arc::downgrade(self));
+        tokio::spawn(async move {
+            let dialing = async {
+                sleep(pause).await;
+                dialing.await
+            };
+            tokio::select! {
+                outcome = dialing => {
+                    if let Some(wire) = wire.upgrade() {
+                        // Those that waited may all have given up.
+                        let _ = sender.send(wire.end_dialing(outcome));
+                    }
+                }
+                // The channel and its calls are gone.
+                () = sender.closed() => {}
+            }
+        });
+        dialed
+    }
+
+    fn end_dialing(&self, outcome: Result<Link, ConnectError>) -> Option<Result<Arc<Link>, Arc<ConnectError>>> {
+        let mut progress = self.redial.as_ref()?.progress();
+        progress.under_way = None;
+        let end = outcome.as_ref().map_or(End::Failed, |link| End::Connected { heard: link.heard() });
+        progress.last = (Instant::now(), end);
+        let outcome = outcome.map(Arc::new).map_err(Arc::new);
+        if let Ok(link) = &outcome {
+            let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+            let lost = mem::replace(&mut *current, link.clone());
+            drop((current, progress));
+            drop(lost);
         }
-        match (redial.dial)().await {
-            Ok(link) => {
-                let link = Arc::new(link);
-                *self.current.lock().unwrap_or_else(PoisonError::into_inner) = link.clone();
-                Ok(link)
+        Some(outcome)
+    }
+}
+
+impl Progress {
+    /// How long to wait before dialling, now that this link is lost: not at all, but after failures, and after connections
+    /// on which nothing was heard.
+    fn pause(&mut self, lost: &Link) -> Duration {
+        match self.last {
+            (_, End::Connected { heard }) if lost.heard() > heard => {
+                self.backoff.reset();
+                Duration::ZERO
             }
-            Err(error) => {
-                redial.failures.fetch_add(1, Ordering::Relaxed);
-                Err(unreachable(last.insert(Arc::new(error))))
-            }
+            (at, _) => self.backoff.pause().saturating_sub(at.elapsed()),
         }
     }
 }
 
-fn unreachable(error: &Arc<ConnectError>) -> Status {
-    CallError::Unreachable(error.clone()).into()
-}
-
+/// The pause after the first failure.
+const PAUSE: Duration = Duration::from_millis(10);
 /// How long a call may take unless somebody says otherwise.
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -20,6 +20,12 @@ pub enum CallError {
     },
     /// The connection was lost before, and the server cannot be reached. Nothing was sent.
     Unreachable(Arc<ConnectError>),
+    /// The time was up before the request was sent: while the channel connected, while there were as many calls as there may
+    /// be, or while the peer took nothing. It was not executed.
+    NotSent {
+        /// The timeout of the call.
+        limit: Duration,
+    },
     /// The answer did not come in time. The request may have been executed, and may still be.
     TimedOut {
         /// The timeout of the call.
@@ -72,6 +78,7 @@ impl fmt::Display for CallError {
                 write!(f, "connection lost, the request was not sent: {reason}")
             }
             Self::Unreachable(error) => error.fmt(f),
+            Self::NotSent { limit } => write!(f, "the request could not be sent within {limit:?}"),
             Self::TimedOut { limit } => write!(f, "no answer within {limit:?}"),
             Self::Refused { why } => write!(f, "{why}: the call {NOT_EXECUTED}"),
             Self::TooManyCalls { limit } => write!(f, "{limit} calls wait on the connection already (calls_max)"),

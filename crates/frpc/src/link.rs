@@ -65,6 +65,11 @@ impl Link {
         self.connection.is_open() && !self.calls.is_out_of_ids()
     }
 
+    /// How many packets the peer has sent so far.
+    pub(crate) fn heard(&self) -> u64 {
+        self.connection.metrics().counters.packets_in
+    }
+
     /// A call with one packet each way.
     pub(crate) async fn unary(&self, method: &Method, content: Pieces, deadline: Deadline) -> Result<Bytes, Status> {
         let operation = self.operation(method)?;
@@ -75,7 +80,7 @@ impl Link {
         let Pieces { first, rest } = content;
         let packet = Packet { id: waiting.id, operation, content: first };
         let sending = async { self.connection.send_pieces(packet, rest).await.map_err(|error| self.unsent(error)) };
-        let sent = deadline.bound(sending).await?;
+        let sent = deadline.bound_unsent(sending).await?;
         waiting.sent();
         waiting.answered().await.map_err(|unanswered| match unanswered {
             Unanswered::TimedOut => deadline.passed(),
@@ -92,7 +97,7 @@ impl Link {
         whole: Option<Deadline>,
     ) -> Result<Streaming<Bytes>, Status> {
         let (sender, reader) = self.open(method, opening).await?;
-        opening.bound(async { sender.send(content).await.map_err(|error| self.unsent(error)) }).await?;
+        opening.bound_unsent(async { sender.send(content).await.map_err(|error| self.unsent(error)) }).await?;
         let requests = Requests { own_end: AtomicBool::new(true), failure: OnceLock::new() };
         let (incoming, requests) = (incoming(reader, whole), Arc::new(requests));
         Ok(Streaming::new(Answers { incoming, sender, requests, pump: None }))
@@ -175,7 +180,7 @@ impl Link {
             (None, WhenFull::Fail) => Err(CallError::TooManyCalls { limit: self.calls.calls_max() }.into()),
             (None, WhenFull::Wait) => {
                 let begin = self.calls.begin(operation.number(), deadline.at);
-                deadline.bound(async { begin.await.map_err(not_begun) }).await
+                deadline.bound_unsent(async { begin.await.map_err(not_begun) }).await
             }
         }
     }
@@ -188,7 +193,7 @@ impl Link {
         })?;
         let (sender, reader) = stream.split();
         let open = wire::open(operation.number());
-        deadline.bound(async { sender.send(open).await.map_err(|error| self.unsent(error)) }).await?;
+        deadline.bound_unsent(async { sender.send(open).await.map_err(|error| self.unsent(error)) }).await?;
         Ok((sender, reader))
     }
 
@@ -285,14 +290,27 @@ impl Deadline {
         Self { limit, at: Instant::now().checked_add(limit) }
     }
 
-    /// Lets a future take no longer. One that is ready at once needs no timer.
+    /// Lets the wait for an answer take no longer. A future that is ready at once needs no timer.
     pub(crate) async fn bound<T>(self, future: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+        self.bound_with(future, Self::passed).await
+    }
+
+    /// Lets what comes before the request is sent take no longer.
+    pub(crate) async fn bound_unsent<T>(self, future: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+        self.bound_with(future, |Self { limit, .. }| CallError::NotSent { limit }.into()).await
+    }
+
+    async fn bound_with<T>(
+        self,
+        future: impl Future<Output = Result<T, Status>>,
+        passed: fn(Self) -> Status,
+    ) -> Result<T, Status> {
         let mut future = pin!(future);
         match (poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await, self.at) {
             (Poll::Ready(result), _) => result,
             (Poll::Pending, None) => future.await,
             // Boxed, so that only calls that have to wait hold the memory for it.
-            (Poll::Pending, Some(at)) => Box::pin(timeout_at(at, future)).await.unwrap_or_else(|_| Err(self.passed())),
+            (Poll::Pending, Some(at)) => Box::pin(timeout_at(at, future)).await.unwrap_or_else(|_| Err(passed(self))),
         }
     }
 

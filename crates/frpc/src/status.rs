@@ -222,7 +222,7 @@ impl From<CallError> for Status {
         let code = match error {
             CallError::ConnectionLost { .. } | CallError::Unreachable(_) => Code::Unavailable,
             CallError::Refused { why: Refusal::Draining } => Code::Unavailable,
-            CallError::TimedOut { .. } => Code::DeadlineExceeded,
+            CallError::NotSent { .. } | CallError::TimedOut { .. } => Code::DeadlineExceeded,
             CallError::Refused { .. }
             | CallError::TooManyCalls { .. }
             | CallError::OutOfIds { .. }

@@ -3,10 +3,16 @@
 use std::time::Duration;
 
 use frpc::{
-    Address, CallError, Channel, ChannelBuilder, Code, Config, ConnectError, Connection, Outcome, Packet, Router,
-    Server, Status, Streaming,
+    Address, CallError, Channel, ChannelBuilder, Code, Config, ConnectError, Connection, Operation, Outcome, Packet,
+    Router, Server, Status, Streaming, Table,
 };
-use tokio::{io::duplex, runtime, sync::mpsc, task::yield_now, time::Instant};
+use tokio::{
+    io::duplex,
+    runtime,
+    sync::mpsc,
+    task::yield_now,
+    time::{Instant, timeout},
+};
 
 use crate::support::{
     Clerk, MILLI, Peer, SAY, SECOND, ask, asking, assert_elapsed, connected, desk, each_kind, fresh, may_have_executed,
@@ -195,9 +201,9 @@ fn a_server_that_cannot_be_reached_is_dialed_by_one_for_all() {
                 assert!(status.message().contains("attempts: 10"), "{status}");
                 assert!(matches!(status.call_error(), Some(CallError::Unreachable(_))), "{status}");
             }
-            // Ten attempts: nine pauses from 10 ms on, each twice as long as the one before.
+            // Ten attempts: nine pauses from 10 ms on, each twice as long as the one before, less half of it at most.
             let elapsed = since.elapsed();
-            assert!((MILLI * 5110..MILLI * 5150).contains(&elapsed), "{elapsed:?}");
+            assert!((MILLI * 2555..MILLI * 5200).contains(&elapsed), "{elapsed:?}");
         }
         let _server = serving_at(&address, &clerk, quiet()).await;
         assert_eq!(ask(&desk, "back").await.unwrap(), "back");
@@ -221,22 +227,90 @@ fn many_callers_that_find_the_connection_lost_share_one_new() {
     });
 }
 
+#[track_caller]
+fn assert_not_sent(status: &Status, expected: Duration) {
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    let error = status.call_error().unwrap();
+    assert!(matches!(error, CallError::NotSent { limit } if *limit == expected), "{error:?}");
+    assert!(error.is_safe_to_repeat());
+}
+
 #[test]
-fn dialing_takes_no_longer_than_the_timeout_of_the_call() {
+fn a_call_waits_for_a_connection_within_its_timeout_and_dialing_goes_on() {
     virtually(async {
         let (clerk, address) = (Clerk::default(), fresh());
         let server = serving_at(&address, &clerk, quiet()).await;
-        let desk = connected_to(&address, Channel::builder().timeout(SECOND)).await;
+        let desk = connected_to(&address, Channel::builder().pause(5 * SECOND).timeout(SECOND)).await;
+        ask(&desk, "hi").await.unwrap();
         drop(server);
         desk.channel().connection().unwrap().closed().await;
         let since = Instant::now();
-        let status = ask(&desk, "hi").await.unwrap_err();
-        assert_elapsed(since, SECOND);
-        assert!(matches!(status.call_error(), Some(CallError::TimedOut { .. })));
-        // The dial was given up with the call; the next begins its own.
-        let _server = serving_at(&address, &clerk, quiet()).await;
-        assert_eq!(ask(&desk, "hi").await.unwrap(), "hi");
+        for kind in [0, 3] {
+            assert_not_sent(&of_kind(&desk, kind, "hi").await.unwrap_err(), SECOND);
+        }
+        let server = serving_at(&address, &clerk, quiet()).await;
+        while let Err(status) = ask(&desk, "hi").await {
+            assert_not_sent(&status, SECOND);
+        }
+        assert!(since.elapsed() <= 6 * SECOND, "that was the second attempt");
+        assert_eq!(server.metrics().accepted, 1);
     });
+}
+
+#[test]
+fn a_call_that_finds_no_way_out_in_time_was_not_executed() {
+    virtually(async {
+        // A peer that takes nothing: the first call gets into the outbox, the others do not.
+        let (theirs, _peer) = Peer::with_buffer(64);
+        let config = Config { outbox_len_max: 100, write_stall_max: 1000 * SECOND, ..quiet() };
+        let desk = DeskClient::new(quietly().config(config).timeout(SECOND).attach(theirs).await.unwrap());
+        let stuck = ask(&desk, &"x".repeat(1000)).await.unwrap_err();
+        assert!(!stuck.call_error().unwrap().is_safe_to_repeat(), "{stuck}");
+        for result in each_kind(&desk, "hi").await {
+            assert_not_sent(&result.unwrap_err(), SECOND);
+        }
+    });
+}
+
+#[test]
+fn a_server_that_hangs_up_at_once_is_not_dialed_all_the_time() {
+    virtually(async {
+        let address = fresh();
+        let rude = Table::new().on(Operation::new(SAY).unwrap(), async |_: Packet| Outcome::Close);
+        let server = frisbee::Server::builder(rude).config(quiet()).bind(&address).await.unwrap();
+        let desk = connected_to(&address, Channel::builder()).await;
+        let (since, mut calls) = (Instant::now(), 0);
+        while since.elapsed() < 60 * SECOND {
+            ask(&desk, "hi").await.unwrap_err();
+            calls += 1;
+        }
+        let accepted = server.metrics().accepted;
+        assert!((12..40).contains(&accepted), "{accepted} connections for {calls} calls");
+    });
+}
+
+#[test]
+fn another_call_begins_to_dial_when_the_runtime_that_dialed_is_gone() {
+    let runtime = || runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (home, passing, address) = (runtime(), runtime(), fresh());
+    let clerk = Clerk::default();
+    let (desk, server) = home.block_on(async {
+        let server = serving_at(&address, &clerk, quiet()).await;
+        let desk = connected_to(&address, Channel::builder().pause(SECOND)).await;
+        ask(&desk, "hi").await.unwrap();
+        (desk, server)
+    });
+    home.block_on(async {
+        drop(server);
+        desk.channel().connection().unwrap().closed().await;
+    });
+    let waiting = desk.clone();
+    passing.block_on(async { timeout(10 * MILLI, ask(&waiting, "given up")).await.unwrap_err() });
+    let asked = home.spawn(async move { ask(&desk, "hi").await });
+    let _server = home.block_on(serving_at(&address, &clerk, quiet()));
+    drop(passing);
+    let answered = home.block_on(async { timeout(60 * SECOND, asked).await.expect("dialing begins anew").unwrap() });
+    assert_eq!(answered.unwrap(), "hi");
 }
 
 #[test]

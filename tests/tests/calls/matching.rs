@@ -133,7 +133,8 @@ fn a_call_waits_for_room_within_its_timeout() {
         let since = Instant::now();
         let status = ask(&hasty, "hi").await.unwrap_err();
         assert_elapsed(since, 2 * SECOND);
-        assert!(matches!(status.call_error(), Some(CallError::TimedOut { .. })));
+        assert!(matches!(status.call_error(), Some(CallError::NotSent { .. })));
+        assert!(status.call_error().unwrap().is_safe_to_repeat());
         assert!(!first.is_finished());
     });
 }

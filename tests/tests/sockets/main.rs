@@ -11,6 +11,7 @@ mod engines;
 mod foreign;
 mod pem;
 mod place;
+mod redials;
 mod shutdowns;
 mod starting;
 mod tls;

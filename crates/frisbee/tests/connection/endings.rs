@@ -359,13 +359,12 @@ fn connections_past_the_limit_are_closed_at_once() {
 #[test]
 fn a_client_tries_again_until_there_is_a_server() {
     virtually(async {
-        let since = Instant::now();
         let connecting =
             tokio::spawn(async { client(()).pause(SECOND).attempts(4).connect("mem:comes-later").await.unwrap() });
-        tokio::time::sleep(2 * SECOND).await;
+        // The second attempt comes within a second, the third within three.
+        tokio::time::sleep(SECOND + MILLI).await;
         let server = server(Script::new()).bind("mem:comes-later").await.unwrap();
         let connection = connecting.await.unwrap();
-        assert_elapsed(since, 3 * SECOND);
         assert_eq!(connection.peer_addr(), server.local_addr());
         assert_eq!(only_connection(&server).await.local_addr(), server.local_addr());
     });
@@ -378,7 +377,9 @@ fn a_client_gives_up_after_so_many_attempts() {
             let since = Instant::now();
             let client = client(()).pause(SECOND).attempts(attempts);
             let error = client.connect("mem:nobody-there").await.unwrap_err();
-            assert_elapsed(since, pauses * SECOND);
+            // Up to half of each pause is left out at random.
+            let elapsed = since.elapsed();
+            assert!((pauses * SECOND / 2..=pauses * SECOND + 5 * MILLI).contains(&elapsed), "{elapsed:?}");
             assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
             let text = error.to_string();
             assert!(text.contains(&format!("mem:nobody-there (attempts: {})", attempts.max(1))), "{text}");

@@ -1,0 +1,86 @@
+//! How a channel gets another connection where that takes long.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use frpc::{CallError, Channel, Connection, Outcome, Packet, Router, Server, Status};
+use tests::interop::{
+    Service,
+    schema::{Text, interop_client::InteropClient, interop_server::InteropServer},
+};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    certificates::localhost,
+    place::{IDENTITY, Kind, SECOND, fresh, virtually},
+};
+
+/// Lets everybody in to a server, who has to wait at the door.
+#[derive(Clone)]
+struct Door {
+    server: Arc<Server>,
+    wait: Arc<AtomicU64>,
+}
+
+impl Router for Door {
+    async fn route(&self, _: Packet, _: &Connection) -> Outcome {
+        Outcome::Nothing
+    }
+
+    fn opened(&self, connection: &Connection) {
+        let (raw, server) = (connection.takeover(), self.server.clone());
+        let wait = Duration::from_secs(self.wait.load(Ordering::Relaxed));
+        tokio::spawn(async move {
+            let raw = raw.await.unwrap();
+            sleep(wait).await;
+            server.attach(raw);
+        });
+    }
+}
+
+async fn upper(channel: &Channel) -> Result<(), Status> {
+    InteropClient::new(channel.clone()).fail(Text { text: "as asked".into() }).await.map(|_| ())
+}
+
+#[test]
+fn a_connection_that_takes_longer_than_a_call_is_made_once_for_all_calls() {
+    virtually(async {
+        let server = Server::builder().tls(IDENTITY.server()).add_service(InteropServer::new(Service));
+        let server = Arc::new(server.without_listener().unwrap());
+        let door = Door { server: server.clone(), wait: Arc::default() };
+        let wait = door.wait.clone();
+        let port = frisbee::Server::builder(door).bind(fresh(Kind::Mem)).await.unwrap();
+        let channel = Channel::builder().tls_with_name(IDENTITY.client(), localhost());
+        let channel = channel.connect_timeout(10 * SECOND).timeout(SECOND).connect(port.local_addr()).await.unwrap();
+        assert_eq!(upper(&channel).await.unwrap_err().message(), "as asked");
+        for again in 2..5 {
+            wait.store(3, Ordering::Relaxed);
+            channel.connection().unwrap().close();
+            channel.connection().unwrap().closed().await;
+            let since = Instant::now();
+            let calls: Vec<_> = (0..100)
+                .map(|number| {
+                    let channel = channel.clone();
+                    tokio::spawn(async move {
+                        sleep(number * SECOND / 20).await;
+                        (Instant::now(), upper(&channel).await.unwrap_err())
+                    })
+                })
+                .collect();
+            for call in calls {
+                let (begun, status) = call.await.unwrap();
+                if begun < since + 2 * SECOND - SECOND / 20 {
+                    assert!(matches!(status.call_error(), Some(CallError::NotSent { .. })), "{status}");
+                } else if begun > since + 2 * SECOND + SECOND / 20 {
+                    assert_eq!(status.message(), "as asked");
+                }
+            }
+            assert_eq!(port.metrics().accepted, again);
+        }
+    });
+}
