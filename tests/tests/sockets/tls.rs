@@ -1,9 +1,17 @@
 //! Who proves what to whom, and what becomes of those who do not.
 
+use std::{
+    io::{self, Read, Write},
+    net,
+    sync::Arc,
+};
+
 use frisbee::{Client, CloseReason, Config, Connection, Server};
+use rustls::{ClientConnection, ServerConnection};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, duplex},
     net::{TcpListener, TcpStream},
+    task::spawn_blocking,
     time::Instant,
 };
 
@@ -200,6 +208,139 @@ fn an_attempt_to_connect_may_take_so_long_handshake_included() {
         assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
         assert!(error.to_string().contains("(attempts: 2)"), "{error}");
     });
+}
+
+#[test]
+fn a_server_ends_its_half_properly_when_the_client_ended_first() {
+    for engine in engines() {
+        for half in [Half::Tls, Half::Socket] {
+            really(async {
+                let config = Config { ping_interval: None, silence_max: None, ..Config::default() };
+                let server = servant().tls(IDENTITY.server()).config(config).engine(engine);
+                let server = server.bind("127.0.0.1:0").await.unwrap();
+                let addr = server.local_addr().socket_addr().unwrap();
+                let client = move || {
+                    let session = ClientConnection::new(Arc::new(IDENTITY.client()), localhost()).unwrap();
+                    let mut peer = Peer::new(session, net::TcpStream::connect(addr).unwrap());
+                    peer.say(&[0, 0x0f, 0, 1, 0, 20, 0, 0, 0, 0]);
+                    assert_eq!(peer.hear(10), [0, 0x0f, 0, 1, 0, 20, 0, 0, 0, 0]);
+                    peer.end(half);
+                    peer.hear_the_end();
+                };
+                spawn_blocking(client).await.unwrap();
+            });
+        }
+    }
+}
+
+#[test]
+fn a_client_ends_its_half_properly_when_the_server_ended_first() {
+    for engine in engines() {
+        for half in [Half::Tls, Half::Socket] {
+            really(async {
+                let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
+                let addr = listener.local_addr().unwrap();
+                let server = spawn_blocking(move || {
+                    let session = ServerConnection::new(Arc::new(IDENTITY.server())).unwrap();
+                    let mut peer = Peer::new(session, listener.accept().unwrap().0);
+                    peer.end(half);
+                    peer.hear_the_end();
+                });
+                let client = Client::new(()).timeout(15 * SECOND).tls(IDENTITY.client()).engine(engine);
+                let connection = client.connect(addr).await.unwrap();
+                let reason = connection.closed().await;
+                assert!(matches!(reason, CloseReason::Peer), "{reason}");
+                server.await.unwrap();
+            });
+        }
+    }
+}
+
+#[test]
+fn a_connection_that_is_cut_ends_properly_too() {
+    really(async {
+        let server = servant().tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
+        let addr = server.local_addr().socket_addr().unwrap();
+        let client = spawn_blocking(move || {
+            let session = ClientConnection::new(Arc::new(IDENTITY.client()), localhost()).unwrap();
+            let mut peer = Peer::new(session, net::TcpStream::connect(addr).unwrap());
+            peer.say(&[0, 0x0f, 0, 1, 0, 20, 0, 0, 0, 0]);
+            peer.hear_the_end();
+        });
+        until(|| server.metrics().counters.packets_out > 0).await;
+        drop(server);
+        client.await.unwrap();
+    });
+}
+
+/// How a peer ends what it says.
+#[derive(Clone, Copy)]
+enum Half {
+    /// With a close_notify.
+    Tls,
+    /// And with the end of its half of the socket.
+    Socket,
+}
+
+/// A peer that speaks TLS by hand.
+struct Peer {
+    session: rustls::Connection,
+    socket: net::TcpStream,
+}
+
+impl Peer {
+    fn new(session: impl Into<rustls::Connection>, socket: net::TcpStream) -> Self {
+        socket.set_read_timeout(Some(15 * SECOND)).unwrap();
+        let mut peer = Self { session: session.into(), socket };
+        while peer.session.is_handshaking() {
+            peer.session.complete_io(&mut peer.socket).unwrap();
+        }
+        peer
+    }
+
+    fn say(&mut self, bytes: &[u8]) {
+        self.session.writer().write_all(bytes).unwrap();
+        self.flush();
+    }
+
+    fn end(&mut self, half: Half) {
+        self.session.send_close_notify();
+        self.flush();
+        if let Half::Socket = half {
+            self.socket.shutdown(net::Shutdown::Write).unwrap();
+        }
+    }
+
+    fn flush(&mut self) {
+        while self.session.wants_write() {
+            self.session.write_tls(&mut self.socket).unwrap();
+        }
+    }
+
+    fn hear(&mut self, len: usize) -> Vec<u8> {
+        let mut heard = vec![0; len];
+        let mut filled = 0;
+        while filled < len {
+            filled += self.read(&mut heard[filled..]).unwrap();
+        }
+        heard
+    }
+
+    /// Hears nothing but heartbeats and then an end, which is none if the stream was cut off.
+    fn hear_the_end(&mut self) {
+        while self.read(&mut [0; 1000]).unwrap() > 0 {}
+    }
+
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.session.reader().read(buf) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => return read,
+            }
+            self.session.read_tls(&mut self.socket)?;
+            self.session.process_new_packets().map_err(io::Error::other)?;
+        }
+    }
 }
 
 #[test]

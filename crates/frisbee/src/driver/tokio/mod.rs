@@ -16,6 +16,7 @@ use std::{
 };
 
 use bytes::{Buf, Bytes, BytesMut};
+use futures_util::FutureExt as _;
 use tokio::{
     io::{AsyncReadExt, AsyncWrite, AsyncWriteExt},
     time::{Instant, Sleep, sleep_until, timeout},
@@ -526,25 +527,30 @@ impl<'a> Driver<'a> {
     }
 
     /// Parts with the socket in the way the reason asks for. Returns the reason that it came to.
-    async fn leave(self, reason: CloseReason, cut: &CancellationToken) -> CloseReason {
-        match &reason {
+    async fn leave(mut self, reason: CloseReason, cut: &CancellationToken) -> CloseReason {
+        let has_parted = match &reason {
             CloseReason::TakenOver => return self.hand_over().await.err().unwrap_or(reason),
-            CloseReason::Silent { .. } | CloseReason::WriteStalled { .. } | CloseReason::Io(_) => {}
-            _ => {
-                // However it ends: the connection is over.
-                let _ = cut.run_until_cancelled(self.part(&reason)).await;
-            }
+            CloseReason::Silent { .. } | CloseReason::WriteStalled { .. } | CloseReason::Io(_) => false,
+            // However it ends: the connection is over.
+            _ => cut.run_until_cancelled(self.part(&reason)).await.is_some(),
+        };
+        if !has_parted && self.wire.needs_flush() {
+            // Nobody waits for such an end, but TLS may say that it is one if the socket takes that at once.
+            let _ = self.wire.shutdown().now_or_never();
         }
         reason
     }
 
-    /// Has everything that was written arrive.
-    async fn part(mut self, reason: &CloseReason) {
+    /// Has everything that was written arrive, and the end of it.
+    async fn part(&mut self, reason: &CloseReason) {
         let config = self.connection.config();
         // TLS may still hold some of it. A failure says that the peer does not want it.
         let _ = timeout(config.write_stall_max, self.wire.flush()).await;
         if !matches!(reason, CloseReason::Peer) {
-            let _ = timeout(config.linger_max, linger(self.wire)).await;
+            let _ = timeout(config.linger_max, linger(&mut self.wire)).await;
+        } else if self.wire.needs_flush() {
+            // Closing the socket says nothing to TLS: without its own end, the peer takes the stream for cut off.
+            let _ = timeout(config.write_stall_max, self.wire.shutdown()).await;
         }
     }
 
@@ -618,7 +624,7 @@ impl Core {
 
 /// Closes the writing half and waits for the peer to do the same. Closing a socket with unread input would reset it,
 /// and the reset could overtake the last packets.
-async fn linger(mut wire: Wire) -> io::Result<()> {
+async fn linger(wire: &mut Wire) -> io::Result<()> {
     wire.shutdown().await?;
     let mut discarded = BytesMut::with_capacity(LINGER_READ_LEN);
     while wire.read_buf(&mut discarded).await? > 0 {
