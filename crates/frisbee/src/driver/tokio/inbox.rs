@@ -193,3 +193,143 @@ const OVERREAD_LEN: usize = 8;
 /// Room for a header and some small packets.
 const HEADER_READ_LEN: usize = 512;
 const HEADER_LEN_MAX: usize = HeaderFormat::Magic10.header_len();
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, task::Waker, time::Instant};
+
+    use bytes::Bytes;
+    use futures_util::FutureExt as _;
+    use tokio::io::{AsyncWriteExt as _, DuplexStream, duplex};
+
+    use super::*;
+    use crate::{
+        Config, Packet,
+        proto::{Connection, Event, Role},
+    };
+
+    /// A connection that reads, and its peer.
+    struct Reader {
+        peer: DuplexStream,
+        wire: Wire,
+        inbox: Inbox,
+        core: Connection,
+    }
+
+    impl Reader {
+        fn new() -> Self {
+            let (peer, ours) = duplex(1 << 20);
+            let core = Connection::new(Role::Server, Arc::new(Config::default()), Instant::now());
+            Self { peer, wire: Wire::Mem(ours), inbox: Inbox::default(), core }
+        }
+
+        fn say(&mut self, bytes: &[u8]) {
+            self.peer.write_all(bytes).now_or_never().expect("there is room").unwrap();
+        }
+
+        /// Reads as long as something is there. Returns the contents that came.
+        fn hear(&mut self) -> Vec<Bytes> {
+            let (mut contents, mut cx) = (Vec::new(), Context::from_waker(Waker::noop()));
+            let (inbox, core, now) = (&mut self.inbox, &mut self.core, Instant::now());
+            while let Poll::Ready(read) =
+                inbox.poll_read(&mut cx, &mut self.wire, core.content_len(), |bytes| core.announced_len(bytes))
+            {
+                core.handle_received(now, read.unwrap());
+                while let Some(event) = core.handle_input(now, &mut inbox.bytes).unwrap() {
+                    let Event::Packet(Packet { content, .. }) = event else { panic!("only packets are said") };
+                    contents.push(content);
+                }
+            }
+            contents
+        }
+    }
+
+    /// A packet whose content says which it is.
+    fn packet(number: usize, len: usize) -> Vec<u8> {
+        let mut packet = vec![0, 0x0f, 0, 1, 0, 20];
+        packet.extend(u32::try_from(len).unwrap().to_be_bytes());
+        packet.extend(content(number, len));
+        packet
+    }
+
+    fn content(number: usize, len: usize) -> Vec<u8> {
+        vec![number.to_le_bytes()[0]; len]
+    }
+
+    /// Around everything that an inbox distinguishes.
+    const LENS: [usize; 11] = [0, 1, 300, 1014, 16_374, 16_375, 16_385, 20_000, 20_000, 70_000, 20_000];
+
+    #[test]
+    fn contents_stay_as_they_came_whatever_is_read_after_them() {
+        // Held for ever, for the next packet or two, or not at all.
+        for held_max in [usize::MAX, 2, 0] {
+            let (mut reader, mut held) = (Reader::new(), Vec::new());
+            for (number, len) in LENS.into_iter().cycle().take(2 * LENS.len()).enumerate() {
+                reader.say(&packet(number, len));
+                let contents = reader.hear();
+                assert!(contents.len() == 1 && contents[0] == content(number, len), "{len} bytes");
+                held.extend(contents.into_iter().map(|bytes| (number, len, bytes)));
+                held.drain(..held.len().saturating_sub(held_max));
+            }
+            assert!(held.iter().all(|(number, len, bytes)| *bytes == content(*number, *len)));
+        }
+    }
+
+    #[test]
+    fn packets_may_come_in_pieces_and_many_at_once() {
+        let packets: Vec<_> = LENS.into_iter().enumerate().map(|(number, len)| packet(number, len)).collect();
+        let said = packets.concat();
+        for piece_len in [3001, 16_400, said.len()] {
+            let (mut reader, mut heard) = (Reader::new(), Vec::new());
+            for piece in said.chunks(piece_len) {
+                reader.say(piece);
+                heard.extend(reader.hear());
+            }
+            let contents = LENS.into_iter().enumerate().map(|(number, len)| content(number, len));
+            assert!(heard.into_iter().eq(contents), "in pieces of {piece_len}");
+        }
+    }
+
+    #[test]
+    fn connections_of_a_thread_share_a_chunk_and_no_bytes() {
+        let mut readers = [Reader::new(), Reader::new(), Reader::new()];
+        let mut held = Vec::new();
+        for number in 0..30 {
+            let reader = &mut readers[number % 3];
+            let (whole, next) = (packet(number, 700), packet(number, 50));
+            // What is left of a packet is copied out of the chunk that goes to the next connection.
+            reader.say(&[&whole[..], &next[..30]].concat());
+            held.extend(reader.hear().into_iter().map(|bytes| (number, 700, bytes)));
+            reader.say(&next[30..]);
+            held.extend(reader.hear().into_iter().map(|bytes| (number, 50, bytes)));
+            if number % 5 == 0 {
+                held.drain(..held.len() / 2);
+            }
+            assert!(held.iter().all(|(number, len, bytes)| *bytes == content(*number, *len)));
+        }
+    }
+
+    #[test]
+    fn nothing_is_lost_when_the_bytes_are_taken_back() {
+        let mut reader = Reader::new();
+        let said = [packet(1, 20_000), packet(2, 20_000), packet(3, 300)].concat();
+        reader.say(&said);
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut taken = 0;
+        while taken < 20_010 {
+            let (inbox, core) = (&mut reader.inbox, &mut reader.core);
+            let announced_len = |bytes: &[u8]| core.announced_len(bytes);
+            let Poll::Ready(Ok(_)) = inbox.poll_read(&mut cx, &mut reader.wire, core.content_len(), announced_len)
+            else {
+                panic!("more is there")
+            };
+            let before = inbox.bytes.len();
+            while core.handle_input(Instant::now(), &mut inbox.bytes).unwrap().is_some() {}
+            taken += before - inbox.bytes.len();
+        }
+        let (bytes, mut rest) = (reader.inbox.into_bytes(), BytesMut::new());
+        let mut wire = Pin::new(&mut reader.wire);
+        while let Poll::Ready(Ok(_)) = poll_read_buf(wire.as_mut(), &mut cx, &mut rest) {}
+        assert!([&bytes[..], &rest].concat() == said[taken..]);
+    }
+}
