@@ -1,4 +1,6 @@
-//! What several examples share: the services that the load tools speak.
+//! What several examples share: certificates, and the services that the load tools speak.
+
+pub mod certificates;
 
 /// Made of `proto/benchmark.proto`.
 pub mod benchmark {

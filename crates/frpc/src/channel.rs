@@ -19,7 +19,8 @@ use tokio::{
 };
 
 use crate::{
-    CallError, ConnectError, IntoRequest, IntoStreamingRequest, Method, Response, Services, Status, Streaming,
+    BoxService, CallError, ConnectError, IntoRequest, IntoStreamingRequest, Method, Response, Services, Status,
+    Streaming,
     call::{self, Flow, Service},
     calls::{CALLS_MAX, Calls},
     codec::{self, Message, Pieces},
@@ -290,6 +291,19 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     /// those that are called on the server.
     pub fn add_service<T: Service>(self, service: T) -> ChannelBuilder<(S, T), R> {
         self.map(|services| services.add_service(service))
+    }
+
+    /// Offers a service if there is one, as a flag decides: [`Services::add_optional_service`].
+    pub fn add_optional_service<T: Service>(self, service: Option<T>) -> ChannelBuilder<(S, Option<T>), R> {
+        self.map(|services| services.add_optional_service(service))
+    }
+
+    /// Offers services whose types are not told: [`Services::add_services`].
+    pub fn add_services(
+        self,
+        services: impl IntoIterator<Item = BoxService>,
+    ) -> ChannelBuilder<(S, Vec<BoxService>), R> {
+        self.map(|offered| offered.add_services(services))
     }
 
     /// Gives packets of the server that are neither answers nor calls to this router. Default `()`, which drops them.

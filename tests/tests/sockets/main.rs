@@ -13,5 +13,6 @@ mod pem;
 mod place;
 mod redials;
 mod shutdowns;
+#[cfg(unix)]
 mod starting;
 mod tls;

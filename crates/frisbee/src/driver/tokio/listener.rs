@@ -189,9 +189,8 @@ impl TcpSockets {
         let mut listeners = Vec::with_capacity(self.sockets.len());
         for socket in self.sockets {
             socket.listen(backlog)?;
-            #[cfg(unix)]
             if is_spread && self.is_exclusive {
-                socket.set_reuse_port(true)?;
+                set_reuse_port(&socket, true)?;
             }
             listeners.push(socket.into());
         }
@@ -275,17 +274,26 @@ async fn resolve(address: &Address) -> io::Result<Vec<SocketAddr>> {
 
 fn bind_tcp(addr: SocketAddr, reuse_port: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
-    #[cfg(unix)]
-    {
-        // A restarted server must not wait for connections of its predecessor to be forgotten.
+    // A restarted server must not wait for connections of its predecessor to be forgotten. Elsewhere, this would take
+    // the port from whoever has it.
+    if cfg!(unix) {
         socket.set_reuse_address(true)?;
-        socket.set_reuse_port(reuse_port)?;
     }
-    #[cfg(not(unix))]
-    let _ = reuse_port;
+    set_reuse_port(&socket, reuse_port)?;
     socket.set_nonblocking(true)?;
     socket.bind(&addr.into())?;
     Ok(socket)
+}
+
+#[cfg(unix)]
+fn set_reuse_port(socket: &Socket, reuse_port: bool) -> io::Result<()> {
+    socket.set_reuse_port(reuse_port)
+}
+
+/// Ports cannot be shared here.
+#[cfg(not(unix))]
+fn set_reuse_port(_: &Socket, _: bool) -> io::Result<()> {
+    Ok(())
 }
 
 fn set_options(socket: &TcpStream, options: &SocketOptions) -> io::Result<()> {

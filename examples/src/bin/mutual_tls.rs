@@ -1,0 +1,59 @@
+//! Mutual TLS: the server serves only clients that an authority vouches for, and greets them by their certificate.
+
+use std::{error::Error, time::Duration};
+
+use examples::certificates::Authority;
+use frpc::{Channel, ClientTls, Pem, Request, Response, Server, ServerTls, Status};
+use hello_world::{
+    HelloReply, HelloRequest,
+    greeter_client::GreeterClient,
+    greeter_server::{Greeter, GreeterServer},
+};
+
+/// Made of `proto/helloworld.proto`.
+pub mod hello_world {
+    frpc::include_proto!("helloworld");
+}
+
+struct Host;
+
+impl Greeter for Host {
+    async fn say_hello(&self, request: Request<HelloRequest>) -> Result<Response<HelloReply>, Status> {
+        // Proved in the handshake. A crate such as x509-parser reads the name in it.
+        let certificates = request.peer_certificates();
+        let certificate = certificates.as_ref().and_then(|chain| chain.first());
+        let Some(certificate) = certificate else { return Err(Status::unauthenticated("show a certificate")) };
+        println!("server: asked by the holder of a certificate of {} bytes", certificate.len());
+        Ok(HelloReply { message: format!("Hello {}!", request.into_inner().name) }.into())
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    // The same authority for both sides, which need not be so.
+    let authority = Authority::new("ours")?;
+    let roots = || Pem::bytes(authority.pem());
+    let (host, guest) = (authority.issue("localhost")?, authority.issue("guest")?);
+
+    let tls = ServerTls::new(Pem::bytes(host.certificate), Pem::bytes(host.key))?.client_roots(roots())?;
+    let server = Server::builder().add_service(GreeterServer::new(Host)).tls(tls).bind("tcp://127.0.0.1:0").await?;
+    println!("server: listening on {}", server.local_addr());
+
+    let tls = ClientTls::with_roots(roots())?.identity(Pem::bytes(guest.certificate), Pem::bytes(guest.key))?;
+    let channel = Channel::builder().tls_with_name(tls, "localhost").connect(server.local_addr()).await?;
+    let reply = GreeterClient::new(channel).say_hello(HelloRequest { name: "guest".into() }).await?;
+    println!("client: {}", reply.into_inner().message);
+
+    let nobody = Channel::builder().attempts(1).tls_with_name(ClientTls::with_roots(roots())?, "localhost");
+    // The server looks at the certificate last, so a client may believe for a moment that it is connected.
+    let refused = match nobody.connect(server.local_addr()).await {
+        Err(error) => error.to_string(),
+        Ok(channel) => match GreeterClient::new(channel).say_hello(HelloRequest::default()).await {
+            Err(status) => status.to_string(),
+            Ok(_) => return Err("a client without a certificate was served".into()),
+        },
+    };
+    println!("client without a certificate: {refused}");
+    server.shutdown(Duration::from_secs(1)).await;
+    Ok(())
+}

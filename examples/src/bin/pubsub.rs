@@ -1,0 +1,116 @@
+//! Publish and subscribe with consumers of which one is slow, and does not hide it.
+//!
+//! With the default dispatch a handler that waits does not hold up the next packet: up to 1,024 updates wait in handlers
+//! ([`Config::handlers_max`]), out of order, before anybody notices that a consumer falls behind. With
+//! [`Dispatch::Ordered`] and a small backlog, a consumer that is busy does not read. Then the publisher's outbox for it
+//! fills, and the publisher decides: here, whoever does not keep up misses updates and can see which.
+
+use std::{
+    error::Error,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use frisbee::{
+    Client, CloseReason, Config, Connection, Dispatch, Operation, Outcome, Packet, Router, SendError, Server,
+};
+use tokio::{sync::Semaphore, time::sleep};
+
+const SUBSCRIBE: Operation = Operation::new(20).unwrap();
+const UPDATE: Operation = Operation::new(21).unwrap();
+const UPDATES: u64 = 500;
+
+/// Sends updates to all who subscribed.
+#[derive(Default)]
+struct Publisher {
+    subscribers: Mutex<Vec<(Connection, u64)>>,
+}
+
+impl Publisher {
+    fn publish(&self, number: u64) {
+        let mut content = number.to_be_bytes().to_vec();
+        content.resize(1024, 0);
+        let update = Packet::new(0, UPDATE, content);
+        for (subscriber, missed) in &mut *self.subscribers.lock().expect("never poisoned") {
+            // Waiting for the slowest would slow down everybody. The packets share their content.
+            if subscriber.try_send(update.clone()) == Err(SendError::Full) {
+                *missed += 1;
+            }
+        }
+    }
+}
+
+impl Router for Publisher {
+    async fn route(&self, packet: Packet, connection: &Connection) -> Outcome {
+        if packet.operation == SUBSCRIBE {
+            self.subscribers.lock().expect("never poisoned").push((connection.clone(), 0));
+            return Outcome::Reply(packet);
+        }
+        Outcome::Nothing
+    }
+
+    fn closed(&self, connection: &Connection, _: &CloseReason) {
+        self.subscribers.lock().expect("never poisoned").retain(|(subscriber, _)| subscriber != connection);
+    }
+}
+
+/// Takes so long for each update.
+struct Consumer {
+    pause: Duration,
+    is_subscribed: Arc<Semaphore>,
+    seen: Arc<AtomicU64>,
+    last: Arc<AtomicU64>,
+}
+
+impl Router for Consumer {
+    async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
+        if packet.operation == SUBSCRIBE {
+            self.is_subscribed.add_permits(1);
+        } else if let Some(Ok(number)) = packet.content.get(..8).map(TryInto::try_into) {
+            sleep(self.pause).await;
+            self.seen.fetch_add(1, Ordering::Relaxed);
+            self.last.store(u64::from_be_bytes(number), Ordering::Relaxed);
+        }
+        Outcome::Nothing
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let publisher = Arc::new(Publisher::default());
+    // What may wait for one subscriber, on this side and on the other.
+    let config = Config { outbox_len_max: 32 * 1024, ..Config::default() };
+    let server = Server::builder(publisher.clone()).config(config).bind("mem:pubsub").await?;
+
+    let mut consumers = Vec::new();
+    for (name, pause) in [("fast", Duration::ZERO), ("slow", Duration::from_millis(20))] {
+        let (is_subscribed, seen, last) = (Arc::new(Semaphore::new(0)), Arc::default(), Arc::default());
+        let consumer =
+            Consumer { pause, is_subscribed: is_subscribed.clone(), seen: Arc::clone(&seen), last: Arc::clone(&last) };
+        let config = Config { backlog_max: 8, ..Config::default() };
+        let client = Client::new(consumer).dispatch(Dispatch::Ordered).config(config);
+        let connection = client.connect(server.local_addr()).await?;
+        connection.send(Packet::new(0, SUBSCRIBE, "")).await?;
+        let _permit = is_subscribed.acquire().await?;
+        consumers.push((name, connection, seen, last));
+    }
+
+    for number in 1..=UPDATES {
+        publisher.publish(number);
+        sleep(Duration::from_millis(2)).await;
+    }
+    let missed: Vec<u64> = {
+        let subscribers = publisher.subscribers.lock().expect("never poisoned");
+        subscribers.iter().map(|(_, missed)| *missed).collect()
+    };
+    for ((name, connection, seen, last), missed) in consumers.iter().zip(missed) {
+        let (seen, last) = (seen.load(Ordering::Relaxed), last.load(Ordering::Relaxed));
+        println!("{name}: saw {seen} of {UPDATES}, last number {last}; the publisher knows that it missed {missed}");
+        connection.close();
+    }
+    server.shutdown(Duration::from_secs(1)).await;
+    Ok(())
+}
