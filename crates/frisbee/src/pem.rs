@@ -282,7 +282,7 @@ impl fmt::Debug for ClientTls {
     }
 }
 
-/// What the process has chosen, or what comes with this crate.
+/// Finds the provider that the process has chosen, or the one that comes with this crate.
 fn provider() -> Result<Arc<CryptoProvider>, TlsError> {
     if let Some(provider) = CryptoProvider::get_default() {
         return Ok(provider.clone());

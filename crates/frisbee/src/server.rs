@@ -264,12 +264,12 @@ impl Server {
         }
     }
 
-    /// Where it listens, with the port that was really bound: the first place of several.
+    /// Returns the address it listens on, with the port that was really bound: the first of several.
     pub fn local_addr(&self) -> &Address {
         &self.local[0]
     }
 
-    /// Everywhere it listens, in the order given to [`bind`](ServerBuilder::bind).
+    /// Returns all addresses it listens on, in the order given to [`bind`](ServerBuilder::bind).
     pub fn local_addrs(&self) -> &[Address] {
         &self.local
     }
@@ -491,7 +491,7 @@ impl ListenerPlace {
 struct Accepting(Arc<ListenerPlace>);
 
 impl Accepting {
-    /// The next connection, or `None` once the listener is closed.
+    /// Waits for the next connection. `None` once the listener is closed.
     async fn accept(&self) -> Option<io::Result<(Wire, Address, Address)>> {
         poll_fn(|cx| match &mut *lock(&self.0.0) {
             Some(listener) => listener.poll_accept(cx).map(Some),

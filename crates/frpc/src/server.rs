@@ -44,12 +44,12 @@ impl Server {
         ServerBuilder { services: Services::new(), transport: frisbee::Server::builder(()), drain_max: DRAIN_MAX }
     }
 
-    /// Where it listens, with the port that was really bound: the first place of several.
+    /// Returns the address it listens on, with the port that was really bound: the first of several.
     pub fn local_addr(&self) -> &Address {
         self.inner.local_addr()
     }
 
-    /// Everywhere it listens, in the order given to [`bind`](ServerBuilder::bind).
+    /// Returns all addresses it listens on, in the order given to [`bind`](ServerBuilder::bind).
     pub fn local_addrs(&self) -> &[Address] {
         self.inner.local_addrs()
     }

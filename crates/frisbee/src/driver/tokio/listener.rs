@@ -199,7 +199,7 @@ impl TcpSockets {
 }
 
 impl Listener {
-    /// The next connection, with its own and its peer's address.
+    /// Accepts the next connection. Returns its own and its peer's address as well.
     pub(crate) fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(Wire, Address, Address)>> {
         Poll::Ready(match self {
             Self::Tcp(listener, options) => {
