@@ -24,14 +24,25 @@ pub struct Config {
     /// of replies queued, handlers get no new packets until the peer reads some.
     pub outbox_len_max: usize,
     /// Packets received while no handler may start, at which reading pauses. Default 1024. Their contents are bounded
-    /// by [`Config::backlog_len_max`].
+    /// by [`Config::backlog_len_max`]. Reading does not pause while this side waits for answers of the peer, which come
+    /// behind those packets; then [`Config::handlers_len_max`] bounds them.
     pub backlog_max: usize,
-    /// Bytes of content received while no handler may start, at which reading pauses. Default 1 MiB, exceeded by at
-    /// most one packet. Two sides that both keep asking for replies larger than outbox and backlog can still end up
-    /// waiting for each other, because the wire has no flow control; [`Config::write_stall_max`] then ends it.
+    /// Bytes received while no handler may start, 64 counted on top of each packet, at which reading pauses as with
+    /// [`Config::backlog_max`]. Default 1 MiB, exceeded by at most one packet.
     pub backlog_len_max: usize,
     /// Handlers of this connection that may be under way at once. Default 1024. At the limit, further packets wait.
     pub handlers_max: usize,
+    /// Bytes of the packets that handlers of this connection are under way with, 64 counted on top of each. Default
+    /// 32 MiB. A packet counts until its handler ends. At the limit, further packets wait; a packet of any length gets
+    /// its handler when no other is under way. While this side waits for answers of the peer, packets that wait count as
+    /// well, and a packet that goes over the limit is refused as
+    /// [`Busy`](https://docs.rs/frisbee/latest/frisbee/enum.Refusal.html).
+    pub handlers_len_max: usize,
+    /// How long packets may wait while no handler ends and no answer comes, if there are as many answers outstanding as
+    /// handlers under way: the peer may be waiting for those packets in turn. Default 500 ms; then they are refused as
+    /// [`Busy`](https://docs.rs/frisbee/latest/frisbee/enum.Refusal.html). Longer spares the packets behind handlers that
+    /// call the peer and are answered slowly; two sides that do wait for each other do so for as long.
+    pub handlers_stall_max: Duration,
     /// Streams of this connection that may exist at once, ended ones that are still held included. Default 1024. A
     /// peer that opens more finds them closed at once.
     pub streams_max: usize,
@@ -39,6 +50,11 @@ pub struct Config {
     /// always fits. The wire has no way to slow down one stream, so a stream that goes over it holds up reading from the
     /// connection, for [`Config::stream_stall_max`] at most.
     pub stream_queue_len_max: usize,
+    /// Bytes that all streams of this connection may hold together, 64 counted on top of each packet: what waits to be
+    /// read, and what each reader took last, until it asks for more or lets go of its stream. Default 32 MiB. A single
+    /// packet always fits. Streams that go over it hold up reading, for [`Config::stream_stall_max`] at most; then the
+    /// one that holds most is closed with [`StreamEnd::Overflow`](crate::StreamEnd::Overflow) and loses what waits in it.
+    pub streams_len_max: usize,
     /// How long a stream may hold up the connection until half of what waits in it is read. Default 100 ms; then it is
     /// closed with [`StreamEnd::Overflow`](crate::StreamEnd::Overflow). Longer spares streams with slow readers at the
     /// cost of everything else on the connection, zero the reverse.
@@ -75,8 +91,11 @@ impl Default for Config {
             backlog_max: 1024,
             backlog_len_max: 1024 * 1024,
             handlers_max: 1024,
+            handlers_len_max: 32 * 1024 * 1024,
+            handlers_stall_max: Duration::from_millis(500),
             streams_max: 1024,
             stream_queue_len_max: 1024 * 1024,
+            streams_len_max: 32 * 1024 * 1024,
             stream_stall_max: Duration::from_millis(100),
             accept_backlog: 0,
             control_burst: 1000,

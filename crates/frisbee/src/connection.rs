@@ -351,6 +351,11 @@ pub(crate) struct Core {
     pub(crate) handlers: usize,
     /// Whether somebody waits for something to be written.
     progress_is_awaited: bool,
+    /// Whether the driver has stopped reading.
+    pub(crate) is_paused: bool,
+    /// Whether a task began to wait for the peer in a way that the driver cannot see since it looked last: reading may have
+    /// to go on.
+    pub(crate) has_begun_to_wait: bool,
     unaccepted: VecDeque<StreamKey>,
     states: Vec<Arc<dyn Any + Send + Sync>>,
     ended: Option<CloseReason>,
@@ -364,6 +369,17 @@ impl Core {
 
     fn state<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         self.states.iter().find_map(|state| state.clone().downcast().ok())
+    }
+
+    /// The streams of this side on which somebody waits for the peer.
+    pub(crate) fn awaited_streams(&self) -> impl Iterator<Item = StreamKey> {
+        self.readers.keys().copied().filter(|key| self.proto.is_own_stream(*key))
+    }
+
+    /// Notes that a task waits for the peer. The driver's waker if it has to hear of it.
+    fn begin_to_wait(&mut self) -> Option<Waker> {
+        self.has_begun_to_wait = true;
+        if self.is_paused { self.driver.take() } else { None }
     }
 
     /// Whether anybody may wait for what happened to a stream.
@@ -405,6 +421,8 @@ impl Shared {
             taker: None,
             handlers: 0,
             progress_is_awaited: false,
+            is_paused: false,
+            has_begun_to_wait: false,
             unaccepted: VecDeque::new(),
             states: identity.into_iter().collect(),
             ended: None,
@@ -510,6 +528,10 @@ impl Shared {
         let mut core = self.core();
         if core.proto.is_open() && core.proto.is_full() {
             core.progress_is_awaited = true;
+            // It may be a call, whose answer this side waits for from now on.
+            let driver = core.begin_to_wait();
+            drop(core);
+            driver.into_iter().for_each(Waker::wake);
             return Err(SendError::Full);
         }
         let pushed = push(&mut core)?;
@@ -544,26 +566,25 @@ impl Shared {
         let budget = ready!(coop::poll_proceed(cx));
         let mut core = self.core();
         let was_stalled = core.proto.is_stalled();
-        let found = match read(&mut core.proto, key) {
-            Ok(None) => {
-                let former = core.readers.insert(key, cx.waker().clone());
-                drop(core);
-                // Not before: it may be the last to keep a task that holds another stream.
-                drop(former);
-                return Poll::Pending;
-            }
-            Ok(Some(content)) => Ok(content),
-            Err(end) => Err(end),
-        };
-        budget.made_progress();
-        if was_stalled
-            && !core.proto.is_stalled()
-            && let Some(driver) = core.driver.take()
-        {
-            drop(core);
-            driver.wake();
+        let found = read(&mut core.proto, key).transpose();
+        // Somebody who asks for more holds less.
+        let mut driver = if was_stalled && !core.proto.is_stalled() { core.driver.take() } else { None };
+        let mut former = None;
+        if found.is_none() {
+            former = core.readers.insert(key, cx.waker().clone());
+            driver = driver.or_else(|| core.begin_to_wait());
         }
-        Poll::Ready(found)
+        drop(core);
+        // Not before: it may be the last to keep a task that holds another stream.
+        drop(former);
+        driver.into_iter().for_each(Waker::wake);
+        match found {
+            Some(found) => {
+                budget.made_progress();
+                Poll::Ready(found)
+            }
+            None => Poll::Pending,
+        }
     }
 
     /// Why a stream ended, or a wake-up when it does.

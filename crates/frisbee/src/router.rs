@@ -46,10 +46,23 @@ pub trait Router: Send + Sync + 'static {
     /// peer to try elsewhere or later. The outcome is acted on as one of `route` is. Never called for a packet that
     /// [`take`](Self::take) took, nor while the connection closes. It must not block.
     ///
-    /// Unless implemented, nothing is sent.
+    /// [`Outcome::Nothing`], which is what it returns unless implemented, lets a packet go that comes during a shutdown.
+    /// One that is refused as [`Refusal::Busy`] then waits for its handler after all, and reading with it: a packet that
+    /// nobody can be told of is not lost.
     fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {
         let _ = (refused, connection);
         Outcome::Nothing
+    }
+
+    /// Returns how many packets of the peer this side waits for that [`take`](Self::take) will take, such as the answers
+    /// to calls under way. As long as there are any, packets that no handler may start on do not keep frisbee from
+    /// reading what is behind them; those beyond the limits are [refused](Self::refuse). Called where such packets wait.
+    /// It must not block.
+    ///
+    /// Unless implemented, this side waits for nothing: reading pauses until a handler may start.
+    fn awaited(&self, connection: &Connection) -> usize {
+        let _ = connection;
+        0
     }
 
     /// Serves a stream that the peer opened, as a task of its own that outlives the connection if it wants to. The
@@ -188,6 +201,10 @@ impl<R: Router> Router for Arc<R> {
 
     fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {
         (**self).refuse(refused, connection)
+    }
+
+    fn awaited(&self, connection: &Connection) -> usize {
+        (**self).awaited(connection)
     }
 
     fn stream(&self, stream: Stream, connection: &Connection) -> impl Future<Output = ()> + Send {

@@ -67,6 +67,11 @@ impl Calls {
         }
     }
 
+    /// How many calls are under way.
+    pub(crate) fn len(&self) -> usize {
+        self.table().len
+    }
+
     pub(crate) fn calls_max(&self) -> usize {
         self.table().calls_max
     }

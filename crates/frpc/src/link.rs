@@ -342,6 +342,10 @@ impl<S: ServiceSet, R: Router> Router for Calling<S, R> {
         self.services.refuse(refused, connection)
     }
 
+    fn awaited(&self, connection: &Connection) -> usize {
+        self.services.awaited(connection)
+    }
+
     async fn stream(&self, stream: Stream, connection: &Connection) {
         self.services.stream(stream, connection).await;
     }

@@ -230,6 +230,12 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
         Outcome::Reply(Packet { id, operation, content })
     }
 
+    fn awaited(&self, connection: &Connection) -> usize {
+        let side = Side::of(connection);
+        let calls = side.as_ref().and_then(|side| side.calls.get()).map_or(0, |calls| calls.len());
+        self.rest.awaited(connection).saturating_add(calls)
+    }
+
     async fn refuse_stream(&self, mut stream: Stream, connection: &Connection) {
         let Ok(first) = stream.peek().await else { return };
         match wire::opened(&first).and_then(|operation| self.services.find(operation)) {

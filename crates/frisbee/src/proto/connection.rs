@@ -151,7 +151,7 @@ impl Connection {
             decoder: Decoder::new(format, config.content_len_max),
             outbox: Outbox::new(format),
             heartbeat: Heartbeat::new(now, config.ping_interval, config.silence_max),
-            streams: Streams::new(stream_ids, config.streams_max, config.stream_queue_len_max, config.stream_stall_max),
+            streams: Streams::new(stream_ids, &config),
             overflowed: Vec::new(),
             budget: Budget::new(now, config.control_burst),
             stalled: None,
@@ -322,6 +322,12 @@ impl Connection {
     /// the configuration allows. Who reads on then lets a peer that does not read fill the memory.
     pub fn is_overrun(&self) -> bool {
         self.outbox.forced_len() >= self.config.outbox_len_max
+    }
+
+    /// Whether so much is queued that input alone causes that no input is taken even where this side waits for answers:
+    /// as much as [`is_overrun`](Self::is_overrun) says, or [`FORCED_LEN_MAX`] if that is more.
+    pub fn is_flooded(&self) -> bool {
+        self.outbox.forced_len() >= self.config.outbox_len_max.max(FORCED_LEN_MAX)
     }
 
     /// Whether more waits in a stream than may: no input is taken until some of it is read, or its time is up.
@@ -515,6 +521,11 @@ impl Connection {
         self.streams.ignore(key);
     }
 
+    /// Whether this side opened the stream.
+    pub fn is_own_stream(&self, key: StreamKey) -> bool {
+        self.streams.is_own(key)
+    }
+
     /// The id of a stream on the wire.
     pub fn stream_id(&self, key: StreamKey) -> u16 {
         self.streams.id(key)
@@ -641,6 +652,9 @@ impl Connection {
     }
 }
 
+/// Bytes that a peer may cause to be queued without reading them while this side waits for its answers. Enough to refuse
+/// a call for each id of the wire; a peer that reads none of that is stuck itself.
+pub const FORCED_LEN_MAX: usize = 8 * 1024 * 1024;
 /// How long a small content may pin the read buffer it is a slice of while nobody reads it.
 const DETACH_AFTER: Duration = Duration::from_millis(500);
 /// Both sides choose from one space of ids, so each stays in its own half: a stream that both opened would be one.

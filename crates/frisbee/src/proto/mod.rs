@@ -15,9 +15,9 @@ mod heartbeat;
 mod outbox;
 mod streams;
 
-pub use connection::{Connection, Counters, Event, Role};
+pub use connection::{Connection, Counters, Event, FORCED_LEN_MAX, Role};
 pub use decoder::{Decoder, Frame};
 pub use foreign::Foreign;
 pub use header::{Header, HeaderFormat, Heartbeats, Kind};
 pub use outbox::{COPY_LEN_MAX, Transmit};
-pub use streams::{OpenError, StreamEnd, StreamKey};
+pub use streams::{OpenError, PACKET_COST, StreamEnd, StreamKey};

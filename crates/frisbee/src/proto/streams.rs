@@ -11,6 +11,7 @@
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
     hash::{BuildHasherDefault, Hasher},
+    mem,
     ops::RangeInclusive,
     time::{Duration, Instant},
 };
@@ -19,6 +20,7 @@ use bytes::Bytes;
 use slab::Slab;
 
 use super::outbox::COPY_LEN_MAX;
+use crate::Config;
 
 /// Names one stream of a connection for as long as somebody holds it, however often its id is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,11 +62,16 @@ pub(super) struct Streams {
     next_id: u16,
     streams_max: usize,
     queue_len_max: usize,
+    len_max: usize,
     stall_max: Duration,
     /// How many stall the connection.
     stalling: usize,
     /// Ids of streams that this side ended and the peer still takes for open.
     unannounced: BTreeSet<u16>,
+    /// What all of them hold.
+    len: usize,
+    /// Since when they hold more than they may.
+    over_since: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -72,6 +79,8 @@ struct Entry {
     id: u16,
     queue: VecDeque<Bytes>,
     queue_len: usize,
+    /// What the reader took last. It counts until the reader asks for more or lets go of the stream.
+    taken_len: usize,
     /// How many at the front of the queue have memory of their own.
     detached: usize,
     end: Option<StreamEnd>,
@@ -93,14 +102,26 @@ pub(super) enum Received {
 }
 
 impl Streams {
-    pub(super) fn new(ids: RangeInclusive<u16>, streams_max: usize, queue_len_max: usize, stall_max: Duration) -> Self {
-        let (entries, open, next_id, unannounced) = (Slab::new(), HashMap::default(), *ids.start(), BTreeSet::new());
-        Self { entries, open, ids, next_id, streams_max, queue_len_max, stall_max, stalling: 0, unannounced }
+    pub(super) fn new(ids: RangeInclusive<u16>, config: &Config) -> Self {
+        Self {
+            entries: Slab::new(),
+            open: HashMap::default(),
+            next_id: *ids.start(),
+            ids,
+            streams_max: config.streams_max,
+            queue_len_max: config.stream_queue_len_max,
+            len_max: config.streams_len_max,
+            stall_max: config.stream_stall_max,
+            stalling: 0,
+            len: 0,
+            over_since: None,
+            unannounced: BTreeSet::new(),
+        }
     }
 
     /// Whether no more data may be handled for now.
     pub(super) fn stall(&self) -> bool {
-        self.stalling > 0
+        self.stalling > 0 || self.over_since.is_some()
     }
 
     /// When a stream that stalls has done so for too long.
@@ -108,20 +129,34 @@ impl Streams {
         if !self.stall() {
             return None;
         }
-        let since = self.entries.iter().filter_map(|(_, entry)| entry.stalls_since).min()?;
-        since.checked_add(self.stall_max)
+        let stalls = self.entries.iter().filter_map(|(_, entry)| entry.stalls_since);
+        stalls.chain(self.over_since).min()?.checked_add(self.stall_max)
     }
 
-    /// Ends a stream that has stalled for too long, if there is one.
+    /// Ends a stream that has stalled for too long, or the one that holds most if all together hold too much for too long.
     pub(super) fn end_stalled(&mut self, now: Instant) -> Option<StreamKey> {
         if !self.stall() {
             return None;
         }
-        let is_due =
-            |entry: &Entry| entry.stalls_since.is_some_and(|since| now.duration_since(since) >= self.stall_max);
-        let (key, _) = self.entries.iter().find(|(_, entry)| is_due(entry))?;
-        self.end(StreamKey(key), StreamEnd::Overflow);
-        Some(StreamKey(key))
+        let stall_max = self.stall_max;
+        let is_due = |since: Option<Instant>| since.is_some_and(|since| now.duration_since(since) >= stall_max);
+        if let Some((key, _)) = self.entries.iter().find(|(_, entry)| is_due(entry.stalls_since)) {
+            self.end(StreamKey(key), StreamEnd::Overflow);
+            return Some(StreamKey(key));
+        }
+        while is_due(self.over_since) {
+            let (key, entry) = self.entries.iter_mut().max_by_key(|(_, entry)| entry.queue_len + entry.taken_len)?;
+            let (len, was_open) = (entry.queue_len + entry.taken_len, entry.end.is_none());
+            // What the reader does with what it took is not for us to say, but it hears that the stream is over.
+            entry.taken_len = 0;
+            entry.clear();
+            self.give_back(len);
+            self.end(StreamKey(key), StreamEnd::Overflow);
+            if was_open {
+                return Some(StreamKey(key));
+            }
+        }
+        None
     }
 
     /// How many streams exist, ended ones that are still held included.
@@ -152,6 +187,7 @@ impl Streams {
             id,
             queue: VecDeque::new(),
             queue_len: 0,
+            taken_len: 0,
             detached: 0,
             end: None,
             stalls_since: None,
@@ -178,7 +214,13 @@ impl Streams {
         if entry.is_ignored {
             return Received::Ignored;
         }
-        entry.queue_len += content.len() + PACKET_COST;
+        let cost = content.len() + PACKET_COST;
+        // A single content always fits.
+        if self.len > 0 && self.len + cost > self.len_max {
+            self.over_since.get_or_insert(now);
+        }
+        self.len += cost;
+        entry.queue_len += cost;
         if entry.queue_len > self.queue_len_max && !entry.queue.is_empty() && entry.stalls_since.is_none() {
             entry.stalls_since = Some(now);
             self.stalling += 1;
@@ -198,9 +240,12 @@ impl Streams {
     /// The next packet of the stream, `Ok(None)` if none waits, or why there will be no more.
     pub(super) fn read(&mut self, key: StreamKey) -> Result<Option<Bytes>, StreamEnd> {
         let entry = &mut self.entries[key.0];
-        match (entry.queue.pop_front(), entry.end) {
+        // Whoever asks for more is done with the last.
+        let done = mem::take(&mut entry.taken_len);
+        let next = match (entry.queue.pop_front(), entry.end) {
             (Some(content), _) => {
-                entry.queue_len -= content.len() + PACKET_COST;
+                entry.taken_len = content.len() + PACKET_COST;
+                entry.queue_len -= entry.taken_len;
                 entry.detached = entry.detached.saturating_sub(1);
                 if entry.queue_len <= self.queue_len_max / 2 || entry.queue.len() <= 1 {
                     self.relieve(key);
@@ -209,7 +254,9 @@ impl Streams {
             }
             (None, Some(end)) => Err(end),
             (None, None) => Ok(None),
-        }
+        };
+        self.give_back(done);
+        next
     }
 
     /// What [`read`](Self::read) would give.
@@ -225,13 +272,19 @@ impl Streams {
     pub(super) fn ignore(&mut self, key: StreamKey) {
         let entry = &mut self.entries[key.0];
         entry.is_ignored = true;
-        entry.queue = VecDeque::new();
-        (entry.queue_len, entry.detached) = (0, 0);
+        let len = entry.queue_len;
+        entry.clear();
+        self.give_back(len);
         self.relieve(key);
     }
 
     pub(super) fn id(&self, key: StreamKey) -> u16 {
         self.entries[key.0].id
+    }
+
+    /// Whether this side opened the stream.
+    pub(super) fn is_own(&self, key: StreamKey) -> bool {
+        self.ids.contains(&self.id(key))
     }
 
     /// Why the stream ended, if it did.
@@ -260,19 +313,21 @@ impl Streams {
 
     /// Returns the ids of closed streams that the peer has to be told of before it gets more data.
     pub(super) fn take_unannounced(&mut self) -> BTreeSet<u16> {
-        std::mem::take(&mut self.unannounced)
+        mem::take(&mut self.unannounced)
     }
 
     /// Forgets a stream that nobody holds any more.
     pub(super) fn remove(&mut self, key: StreamKey) {
         debug_assert!(self.entries[key.0].end.is_some(), "a stream is closed before it is forgotten");
-        self.entries.remove(key.0);
+        let entry = self.entries.remove(key.0);
+        self.give_back(entry.queue_len + entry.taken_len);
     }
 
     pub(super) fn end_all(&mut self) {
         self.open.clear();
         self.unannounced.clear();
         self.stalling = 0;
+        self.over_since = None;
         for (_, entry) in &mut self.entries {
             entry.stalls_since = None;
             entry.end.get_or_insert(StreamEnd::ConnectionClosed);
@@ -300,10 +355,26 @@ impl Streams {
         }
     }
 
+    /// Counts what is not held any more.
+    fn give_back(&mut self, len: usize) {
+        self.len -= len;
+        if self.len <= self.len_max {
+            self.over_since = None;
+        }
+    }
+
     fn relieve(&mut self, key: StreamKey) {
         if self.entries[key.0].stalls_since.take().is_some() {
             self.stalling -= 1;
         }
+    }
+}
+
+impl Entry {
+    /// Drops what waits.
+    fn clear(&mut self) {
+        self.queue = VecDeque::new();
+        (self.queue_len, self.detached) = (0, 0);
     }
 }
 
@@ -325,8 +396,8 @@ impl Hasher for IdHasher {
     }
 }
 
-/// What a queued packet counts on top of its content.
-const PACKET_COST: usize = 64;
+/// What a packet that waits counts on top of its content, so that many empty ones are bounded too.
+pub const PACKET_COST: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -339,7 +410,12 @@ mod tests {
     const IDS: RangeInclusive<u16> = 1..=9;
 
     fn streams() -> Streams {
-        Streams::new(IDS, 2, 200, STALL)
+        limited(IDS, 2, 200)
+    }
+
+    fn limited(ids: RangeInclusive<u16>, streams_max: usize, stream_queue_len_max: usize) -> Streams {
+        let config = Config { streams_max, stream_queue_len_max, stream_stall_max: STALL, ..Config::default() };
+        Streams::new(ids, &config)
     }
 
     fn data(streams: &mut Streams, id: u16, text: &'static str) -> Received {
@@ -384,7 +460,7 @@ mod tests {
 
     #[test]
     fn a_queue_over_its_limit_stalls_until_half_of_it_is_read() {
-        let mut streams = Streams::new(IDS, 2, 2 * (PACKET_COST + 1), STALL);
+        let mut streams = limited(IDS, 2, 2 * (PACKET_COST + 1));
         let Received::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
         assert_eq!(data(&mut streams, 7, "b"), Received::Queued(key));
         assert_eq!((streams.stall(), streams.poll_timeout()), (false, None));
@@ -400,7 +476,7 @@ mod tests {
 
     #[test]
     fn a_queue_that_stalls_for_too_long_ends_its_stream() {
-        let mut streams = Streams::new(IDS, 2, 2 * (PACKET_COST + 1), STALL);
+        let mut streams = limited(IDS, 2, 2 * (PACKET_COST + 1));
         let Received::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
         data(&mut streams, 7, "b");
         data(&mut streams, 7, "c");
@@ -413,9 +489,82 @@ mod tests {
         assert_eq!(streams.read(key), Err(StreamEnd::Overflow));
     }
 
+    /// The contents of these tests have one byte.
+    const COST: usize = PACKET_COST + 1;
+
+    fn with_budget(contents: usize) -> Streams {
+        let config = Config { streams_len_max: contents * COST, stream_stall_max: STALL, ..Config::default() };
+        Streams::new(IDS, &config)
+    }
+
+    fn opened(streams: &mut Streams, id: u16) -> StreamKey {
+        match data(streams, id, "a") {
+            Received::Opened(key) => key,
+            received => panic!("{received:?}"),
+        }
+    }
+
+    #[test]
+    fn streams_that_hold_too_much_together_stall_until_enough_is_read() {
+        let mut streams = with_budget(2);
+        let [first, second] = [1, 2].map(|id| opened(&mut streams, id));
+        assert!(!streams.stall());
+        assert_eq!(data(&mut streams, 2, "b"), Received::Queued(second));
+        assert_eq!((streams.stall(), streams.poll_timeout()), (true, Some(*NOW + STALL)));
+        assert_eq!(streams.end_stalled(*NOW + STALL / 2), None);
+        assert_eq!(streams.read(first), Ok(Some("a".into())));
+        assert!(streams.stall(), "whoever took it may still hold it");
+        assert_eq!(streams.read(first), Ok(None));
+        assert!(!streams.stall());
+        assert_eq!(streams.end_stalled(*NOW + STALL), None);
+        assert_eq!(streams.len, 2 * COST);
+    }
+
+    #[test]
+    fn of_streams_that_hold_too_much_for_too_long_the_largest_ends() {
+        let mut streams = with_budget(2);
+        let [first, second] = [1, 2].map(|id| opened(&mut streams, id));
+        data(&mut streams, 2, "b");
+        assert_eq!(streams.end_stalled(*NOW + STALL), Some(second));
+        assert_eq!(streams.end_stalled(*NOW + STALL), None);
+        assert!(!streams.stall());
+        assert_eq!(streams.read(second), Err(StreamEnd::Overflow), "what it held is gone");
+        assert_eq!(streams.read(first), Ok(Some("a".into())));
+        assert_eq!(streams.ended(first), None);
+    }
+
+    #[test]
+    fn what_ended_streams_hold_counts_until_they_are_let_go_of() {
+        let mut streams = with_budget(1);
+        let first = opened(&mut streams, 1);
+        assert_eq!(streams.handle_close(1), Some(first));
+        let second = opened(&mut streams, 2);
+        assert!(streams.stall());
+        assert!(streams.close(second));
+        streams.remove(second);
+        assert!(!streams.stall());
+        opened(&mut streams, 2);
+        assert_eq!(streams.end_stalled(*NOW + STALL).map(|key| streams.id(key)), Some(2));
+        assert_eq!(streams.read(first), Ok(Some("a".into())));
+        streams.remove(first);
+        assert_eq!(streams.len, 0);
+    }
+
+    #[test]
+    fn a_single_content_is_never_too_much() {
+        let mut streams = with_budget(0);
+        for _ in 0..3 {
+            let key = opened(&mut streams, 1);
+            assert!(!streams.stall());
+            assert_eq!(streams.read(key), Ok(Some("a".into())));
+            assert!(streams.close(key));
+            streams.remove(key);
+        }
+    }
+
     #[test]
     fn a_stream_that_nobody_reads_holds_nothing_and_never_overflows() {
-        let mut streams = Streams::new(IDS, 2, PACKET_COST + 1, STALL);
+        let mut streams = limited(IDS, 2, PACKET_COST + 1);
         let Received::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
         assert_eq!(streams.peek(key), Ok(Some("a".into())));
         streams.ignore(key);
@@ -432,7 +581,7 @@ mod tests {
             [(1..=4, 2, [1, 3, 4]), (u16::MAX - 3..=u16::MAX, 0xfffd, [0xfffc, 0xfffe, 0xffff])]
         {
             let limit = ids.len();
-            let mut streams = Streams::new(ids, 10, 100, STALL);
+            let mut streams = limited(ids, 10, 100);
             streams.open(taken).unwrap();
             let keys = [(); 3].map(|()| streams.open_next().unwrap());
             assert_eq!(keys.map(|key| streams.id(key)), expected);

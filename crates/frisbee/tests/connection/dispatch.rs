@@ -197,7 +197,7 @@ fn reading_pauses_at_so_many_packets_in_the_backlog() {
 
 #[test]
 fn reading_pauses_at_so_many_bytes_in_the_backlog() {
-    paused_reading(Config { backlog_len_max: 45, ..quiet() }, "twenty bytes long...");
+    paused_reading(Config { backlog_len_max: 200, ..quiet() }, "twenty bytes long...");
 }
 
 /// With one handler at the gate, three packets of `content` are taken and more are not.

@@ -10,6 +10,7 @@ mod fairness;
 mod hooks;
 mod liveness;
 mod outcomes;
+mod overload;
 mod reentry;
 mod sending;
 mod streams;

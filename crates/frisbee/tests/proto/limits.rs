@@ -328,6 +328,29 @@ fn the_last_bytes_of_a_read_under_way_do_not_start_the_silence_again() {
     assert_eq!(side.state(), "open");
 }
 
+// streams_len_max
+
+#[test]
+fn a_peer_that_sends_a_little_on_each_of_many_streams_fills_only_so_much() {
+    const LIMIT: usize = 1_000_000;
+    let config = Config { streams_len_max: LIMIT, stream_stall_max: 10 * MILLI, ..quiet() };
+    let mut side = Side::server(config);
+    let content = "x".repeat(100_000);
+    let mut keys = Vec::new();
+    for id in 0..1024 {
+        side.hear(&stream(id, &content));
+        keys.push(side.opened());
+        side.advance(10 * MILLI);
+        assert!(!side.is_stalled());
+    }
+    let contents = keys.iter().map(|key| side.read_all(*key));
+    let (held, ended): (Vec<_>, Vec<_>) = contents.partition(|(_, end)| end.is_none());
+    let held: usize = held.iter().flat_map(|(contents, _)| contents).map(|content| content.len()).sum();
+    assert!((LIMIT - content.len()..=LIMIT).contains(&held), "{held}");
+    assert!(ended.iter().all(|(contents, end)| contents.is_empty() && *end == Some(StreamEnd::Overflow)));
+    assert_eq!(side.counters().streams_refused, ended.len() as u64);
+}
+
 // write_stall_max
 
 #[test]

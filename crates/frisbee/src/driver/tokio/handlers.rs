@@ -16,7 +16,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{Dispatch, Outcome, Packet, Stream, router::Refused};
+use crate::{Config, Dispatch, Outcome, Packet, Stream, proto::PACKET_COST, router::Refused};
 
 /// What the connections of one server, or the one connection of a client, share.
 #[derive(Clone)]
@@ -56,8 +56,14 @@ pub(super) trait Handling {
     /// Whether nothing is under way, handlers of streams included.
     fn is_idle(&self) -> bool;
 
-    /// Whether a handler may start. If not, the task is woken when one may.
-    fn poll_free(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+    /// Bytes of the packets that handlers are under way with.
+    fn held_len(&self) -> usize;
+
+    /// Whether a handler may start on a packet of this [cost]. If not, the task is woken when one may.
+    fn poll_free(&mut self, cx: &mut Context<'_>, cost: usize) -> Poll<()>;
+
+    /// How many packets of the peer the router waits for.
+    fn awaited(&self) -> Result<usize, Finished>;
 
     /// Offers a packet to the router, which gives it back if it needs a handler.
     fn offer(&self, packet: Packet) -> Result<Option<Packet>, Finished>;
@@ -83,18 +89,21 @@ pub(super) enum Entry {
 }
 
 /// The ways into a router: at once, a future for this task, one for a task of its own, and one for a stream.
-pub(super) struct Calls<T, X, P, D, S> {
+pub(super) struct Calls<T, X, A, P, D, S> {
     pub(super) take: T,
     pub(super) refuse: X,
+    pub(super) awaited: A,
     pub(super) in_place: P,
     pub(super) detached: D,
     pub(super) stream: S,
 }
 
-pub(super) struct Handlers<F, T, X, P, D, S> {
-    calls: Calls<T, X, P, D, S>,
+pub(super) struct Handlers<F, T, X, A, P, D, S> {
+    calls: Calls<T, X, A, P, D, S>,
     dispatch: Dispatch,
     limit: usize,
+    len_max: usize,
+    held_len: usize,
     /// Where the next handler is polled in place. Its allocation goes to the handler if that has to wait.
     place: Option<Pin<Box<Option<F>>>>,
     waiting: FuturesUnordered<InPlace<F>>,
@@ -104,20 +113,23 @@ pub(super) struct Handlers<F, T, X, P, D, S> {
 }
 
 enum Task {
-    Handler(Outcome),
+    /// With the cost of its packet.
+    Handler(Outcome, usize),
     Stream,
 }
 
-impl<F, T, X, P, D, S> Handlers<F, T, X, P, D, S>
+impl<F, T, X, A, P, D, S> Handlers<F, T, X, A, P, D, S>
 where
     F: Future<Output = Outcome>,
     P: Fn(Packet) -> F,
 {
-    pub(super) fn new(scope: &Scope, limit: usize, calls: Calls<T, X, P, D, S>) -> Self {
+    pub(super) fn new(scope: &Scope, config: &Config, calls: Calls<T, X, A, P, D, S>) -> Self {
         Self {
             calls,
             dispatch: scope.dispatch,
-            limit,
+            limit: config.handlers_max,
+            len_max: config.handlers_len_max,
+            held_len: 0,
             place: None,
             waiting: FuturesUnordered::new(),
             tasks: JoinSet::new(),
@@ -139,6 +151,7 @@ where
 
     fn start_in_place(&mut self, cx: &mut Context<'_>, packet: Packet) -> Option<Finished> {
         let mut place = self.place.take().unwrap_or_else(|| Box::pin(None));
+        let cost = cost(&packet);
         let polled = catch_unwind(AssertUnwindSafe(|| {
             place.set(Some((self.calls.in_place)(packet)));
             poll_in(&mut place, cx)
@@ -150,7 +163,8 @@ where
                 Some(Finished::Handler(outcome))
             }
             Ok(Poll::Pending) => {
-                self.waiting.push(InPlace(place));
+                self.held_len += cost;
+                self.waiting.push(InPlace { place, cost });
                 None
             }
             Err(panic) => Some(Finished::Panicked(message(&*panic))),
@@ -159,8 +173,9 @@ where
 
     fn finished_task(&mut self, result: Result<Task, JoinError>) -> Finished {
         match result {
-            Ok(Task::Handler(outcome)) => {
+            Ok(Task::Handler(outcome, cost)) => {
                 self.handler_tasks -= 1;
+                self.held_len -= cost;
                 Finished::Handler(outcome)
             }
             Ok(Task::Stream) => Finished::Stream,
@@ -172,10 +187,11 @@ where
     }
 }
 
-impl<F, T, X, P, D, S, DF, SF> Handling for Handlers<F, T, X, P, D, S>
+impl<F, T, X, A, P, D, S, DF, SF> Handling for Handlers<F, T, X, A, P, D, S>
 where
     T: Fn(Packet) -> Option<Packet>,
     X: Fn(Refused) -> Outcome,
+    A: Fn() -> usize,
     F: Future<Output = Outcome>,
     P: Fn(Packet) -> F,
     D: Fn(Packet) -> DF,
@@ -191,7 +207,19 @@ where
         self.waiting.is_empty() && self.tasks.is_empty()
     }
 
-    fn poll_free(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn held_len(&self) -> usize {
+        self.held_len
+    }
+
+    fn awaited(&self) -> Result<usize, Finished> {
+        catch_unwind(AssertUnwindSafe(|| (self.calls.awaited)())).map_err(|panic| Finished::Panicked(message(&*panic)))
+    }
+
+    fn poll_free(&mut self, cx: &mut Context<'_>, cost: usize) -> Poll<()> {
+        // The end of one of this connection's own handlers wakes the task.
+        if self.held_len > 0 && self.held_len + cost > self.len_max {
+            return Poll::Pending;
+        }
         let (limit, permits) = match self.dispatch {
             Dispatch::Ordered => (1, self.len()),
             Dispatch::InPlace => (self.limit, self.len()),
@@ -214,12 +242,14 @@ where
         match self.dispatch {
             Dispatch::InPlace | Dispatch::Ordered => self.start_in_place(cx, packet),
             Dispatch::Spawned | Dispatch::Limited(_) => {
+                let cost = cost(&packet);
                 let (handler, permit) = ((self.calls.detached)(packet), self.permits.held.pop());
                 self.handler_tasks += 1;
+                self.held_len += cost;
                 self.tasks.spawn(async move {
                     let outcome = handler.await;
                     drop(permit);
-                    Task::Handler(outcome)
+                    Task::Handler(outcome, cost)
                 });
                 None
             }
@@ -243,8 +273,9 @@ where
 
     fn poll_finished(&mut self, cx: &mut Context<'_>) -> Poll<Finished> {
         if !self.waiting.is_empty()
-            && let Poll::Ready(Some(finished)) = Pin::new(&mut self.waiting).poll_next(cx)
+            && let Poll::Ready(Some((finished, cost))) = Pin::new(&mut self.waiting).poll_next(cx)
         {
+            self.held_len -= cost;
             self.permits.keep(self.waiting.len());
             return Poll::Ready(finished);
         }
@@ -270,16 +301,21 @@ pub(super) async fn finish(mut handlers: impl Handling, cut: &CancellationToken)
 }
 
 /// A handler that was polled in place and has to wait.
-struct InPlace<F>(Pin<Box<Option<F>>>);
+struct InPlace<F> {
+    place: Pin<Box<Option<F>>>,
+    /// The cost of its packet.
+    cost: usize,
+}
 
 impl<F: Future<Output = Outcome>> Future for InPlace<F> {
-    type Output = Finished;
+    type Output = (Finished, usize);
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Finished> {
-        match catch_unwind(AssertUnwindSafe(|| poll_in(&mut self.0, cx))) {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let polled = match catch_unwind(AssertUnwindSafe(|| poll_in(&mut self.place, cx))) {
             Ok(polled) => polled.map(Finished::Handler),
             Err(panic) => Poll::Ready(Finished::Panicked(message(&*panic))),
-        }
+        };
+        polled.map(|finished| (finished, self.cost))
     }
 }
 
@@ -323,6 +359,11 @@ impl Permits {
             self.acquiring = None;
         }
     }
+}
+
+/// What a packet counts towards the limits in bytes.
+pub(super) fn cost(packet: &Packet) -> usize {
+    packet.content.len() + PACKET_COST
 }
 
 pub(super) fn message(panic: &(dyn Any + Send)) -> Arc<str> {

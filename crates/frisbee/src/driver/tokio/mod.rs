@@ -30,11 +30,11 @@ pub(crate) use self::{
     wire::Wire,
 };
 use self::{
-    handlers::{Calls, Entry, Finished, Handlers, Handling},
+    handlers::{Calls, Entry, Finished, Handlers, Handling, cost},
     inbox::Inbox,
 };
 use crate::{
-    CloseReason, Connection, Outcome, Packet, ProtocolError, Raw, Router, SendError, Stream,
+    CloseReason, Config, Connection, Outcome, Packet, ProtocolError, Raw, Router, SendError, Stream,
     connection::{Core, Shared},
     proto::{self, COPY_LEN_MAX, Event, HeaderFormat, Transmit},
     router::{Refusal, Refused},
@@ -49,6 +49,7 @@ pub(crate) async fn drive<R: Router>(wire: Wire, connection: Connection, router:
     let calls = Calls {
         take: |packet| router.take(packet, &connection),
         refuse: |refused| router.refuse(refused, &connection),
+        awaited: || router.awaited(&connection),
         in_place: |packet| router.route(packet, &connection),
         detached: |packet| {
             let (router, connection) = (router.clone(), connection.clone());
@@ -65,7 +66,7 @@ pub(crate) async fn drive<R: Router>(wire: Wire, connection: Connection, router:
         },
     };
     let shared = connection.shared();
-    let mut handlers = Handlers::new(&scope, connection.config().handlers_max, calls);
+    let mut handlers = Handlers::new(&scope, connection.config(), calls);
     let mut driver = Driver::new(wire, &connection);
     let reason = poll_fn(|cx| driver.poll(cx, &mut handlers)).await;
     shared.release_waiters();
@@ -124,7 +125,18 @@ struct Driver<'a> {
     shared: &'a Shared,
     /// Packets that no handler may start on yet.
     backlog: VecDeque<Packet>,
+    /// What they cost.
     backlog_len: usize,
+    /// How many at the front have memory of their own.
+    detached: usize,
+    /// Whether a packet was queued beyond all limits because nobody could be told of its refusal.
+    is_clogged: bool,
+    /// Whether a handler began or ended, or an answer came, since the last sleep.
+    has_progressed: bool,
+    /// Since when nothing of this happened although packets wait that the peer may wait for in turn.
+    stuck_since: Option<Instant>,
+    /// Whether nothing moved for too long, and no handler has ended since: nothing more is made to wait.
+    is_jammed: bool,
     /// What the peer's input ended with, due when the backlog is through.
     end: Option<End>,
     is_reading: bool,
@@ -173,6 +185,11 @@ impl<'a> Driver<'a> {
             shared,
             backlog: VecDeque::new(),
             backlog_len: 0,
+            detached: 0,
+            is_clogged: false,
+            has_progressed: false,
+            stuck_since: None,
+            is_jammed: false,
             end: None,
             is_reading: true,
             is_draining: false,
@@ -206,7 +223,7 @@ impl<'a> Driver<'a> {
             if round == 0 {
                 self.poll_timer(cx, now);
             }
-            if !is_busy && let Some(turn) = self.sleep(cx, handlers.len()) {
+            if !is_busy && let Some(turn) = self.sleep(cx, now, handlers) {
                 return turn;
             }
             // Sleep that did not come means that there is something to write, which only a busy round looks for.
@@ -255,7 +272,7 @@ impl<'a> Driver<'a> {
             while let Some(key) = core.proto.poll_overflowed() {
                 waiting.extend(core.take_waiting(key));
             }
-            let next = core.proto.poll_timeout().map_or_else(far_future, Instant::from_std);
+            let next = self.next_timeout(&core).unwrap_or_else(far_future);
             drop(core);
             waiting.into_iter().for_each(Waker::wake);
             // A timer must not fire again within the same turn.
@@ -269,27 +286,32 @@ impl<'a> Driver<'a> {
     fn release(&mut self) {
         self.batch.release();
         self.inbox.release();
-        for packet in &mut self.backlog {
+        for packet in self.backlog.iter_mut().skip(self.detached) {
             if packet.content.len() < COPY_LEN_MAX {
                 *packet = packet.clone().detached();
             }
         }
+        self.detached = self.backlog.len();
     }
 
     /// Starts handlers on packets that waited, as far as they may, and then ends what the peer ended.
     fn start_backlog(&mut self, cx: &mut Context<'_>, handlers: &mut impl Handling) -> bool {
         let mut is_busy = false;
-        while !self.backlog.is_empty() && self.takes_packets() && handlers.poll_free(cx).is_ready() {
-            if let Some(packet) = self.backlog.pop_front() {
-                self.backlog_len -= packet.content.len();
-                let finished = handlers.start(cx, packet);
-                self.shared.core().settle(finished);
-                is_busy = true;
-            }
+        while let Some(next) = self.backlog.front().map(cost)
+            && self.takes_packets()
+            && handlers.poll_free(cx, next).is_ready()
+            && let Some(packet) = self.backlog.pop_front()
+        {
+            self.backlog_len -= next;
+            self.detached = self.detached.saturating_sub(1);
+            let finished = handlers.start(cx, packet);
+            self.shared.core().settle(finished);
+            self.has_progressed = true;
+            is_busy = true;
         }
         let is_through = self.backlog.is_empty();
         match &self.end {
-            Some(End::Broken(error)) if is_through && handlers.poll_free(cx).is_ready() => {
+            Some(End::Broken(error)) if is_through && handlers.poll_free(cx, 0).is_ready() => {
                 self.shared.finish(CloseReason::Protocol(error.clone()));
             }
             // A stream that is still served has nothing more to hear.
@@ -309,9 +331,11 @@ impl<'a> Driver<'a> {
     fn settle_finished(&mut self, cx: &mut Context<'_>, handlers: &mut impl Handling) -> bool {
         let mut is_busy = false;
         while let Poll::Ready(finished) = handlers.poll_finished(cx) {
+            self.is_jammed &= !matches!(finished, Finished::Handler(_));
             self.shared.core().settle(Some(finished));
             is_busy = true;
         }
+        self.has_progressed |= is_busy;
         is_busy
     }
 
@@ -322,7 +346,7 @@ impl<'a> Driver<'a> {
         }
         // What was left undecoded for want of room goes first.
         let mut is_busy = !self.inbox.bytes.is_empty() && self.handle_input(cx, now, 0, handlers);
-        let Some(content_len) = self.may_read(now) else { return is_busy };
+        let Some(content_len) = self.may_read(now, handlers) else { return is_busy };
         match self
             .inbox
             .poll_read(cx, &mut self.wire, content_len, |bytes| self.shared.core().proto.announced_len(bytes))
@@ -352,11 +376,18 @@ impl<'a> Driver<'a> {
     }
 
     /// Reading pauses while there is no room for what it would bring. The length of the content under way if not.
-    fn may_read(&mut self, now: Instant) -> Option<usize> {
+    fn may_read(&mut self, now: Instant, handlers: &impl Handling) -> Option<usize> {
         let mut core = self.shared.core();
-        let may_read = self.has_room(&core) && core.proto.is_open();
+        let mut may_read = self.has_room(&core);
+        if !may_read {
+            drop(core);
+            may_read = self.reads_on(handlers);
+            core = self.shared.core();
+        }
+        may_read &= core.proto.is_open();
         if may_read != self.is_reading {
             self.is_reading = may_read;
+            core.is_paused = !may_read;
             core.proto.set_reading(now.into_std(), may_read);
         }
         may_read.then(|| core.proto.content_len())
@@ -364,9 +395,99 @@ impl<'a> Driver<'a> {
 
     /// Whether there is room for one more packet.
     fn has_room(&self, core: &Core) -> bool {
-        let config = core.proto.config();
-        let has_room = self.backlog.len() < config.backlog_max && self.backlog_len < config.backlog_len_max;
-        has_room && !core.proto.is_overrun() && !core.proto.is_stalled()
+        self.has_backlog_room(core.proto.config()) && !core.proto.is_overrun() && !core.proto.is_stalled()
+    }
+
+    fn has_backlog_room(&self, config: &Config) -> bool {
+        self.backlog.len() < config.backlog_max && self.backlog_len < config.backlog_len_max
+    }
+
+    /// Whether more is read although there is no room for it: what this side waits for may be behind it, and the handlers
+    /// that would make room may be the ones that wait.
+    fn reads_on(&mut self, handlers: &impl Handling) -> bool {
+        self.is_clogged &= self.is_over_limit(handlers);
+        let core = self.shared.core();
+        if self.is_clogged || core.proto.is_flooded() || core.proto.is_stalled() {
+            return false;
+        }
+        let awaits_stream = core.awaited_streams().next().is_some();
+        drop(core);
+        awaits_stream || self.awaited(handlers) > 0
+    }
+
+    /// How many packets this side waits for.
+    fn awaited(&self, handlers: &impl Handling) -> usize {
+        handlers.awaited().unwrap_or_else(|panicked| {
+            self.shared.core().settle(Some(panicked));
+            0
+        })
+    }
+
+    /// Whether packets that wait are as much as may be held while this side waits for answers.
+    fn is_over_limit(&self, handlers: &impl Handling) -> bool {
+        handlers.held_len() + self.backlog_len >= self.connection.config().handlers_len_max
+    }
+
+    fn queue(&mut self, packet: Packet) {
+        self.backlog_len += cost(&packet);
+        self.backlog.push_back(packet);
+    }
+
+    /// Refuses a packet that would wait for too long. One that nobody can be told of waits all the same.
+    fn refuse(&mut self, packet: Packet, handlers: &impl Handling) {
+        let Packet { id, operation, .. } = packet;
+        match handlers.refuse(Refused { id, operation, why: Refusal::Busy }) {
+            Finished::Refused(Outcome::Nothing) => {
+                self.queue(packet);
+                self.is_clogged = true;
+            }
+            finished => {
+                let mut core = self.shared.core();
+                core.proto.handle_refused();
+                core.settle(Some(finished));
+            }
+        }
+    }
+
+    /// Whether every handler may be one that waits for the peer.
+    fn all_wait(&self, handlers: &impl Handling) -> bool {
+        let awaited = self.awaited(handlers).saturating_add(self.shared.core().awaited_streams().count());
+        awaited >= handlers.len().max(1)
+    }
+
+    /// Whether one more packet may wait for its handler.
+    fn may_wait(&self, handlers: &impl Handling) -> bool {
+        let has_room = self.has_backlog_room(self.connection.config()) || !self.is_over_limit(handlers);
+        has_room && !(self.is_jammed && self.all_wait(handlers))
+    }
+
+    /// Refuses what waits, if the peer may wait for it in turn and nothing has moved for too long. Whether anything was.
+    fn refuse_stuck(&mut self, now: Instant, handlers: &impl Handling) -> bool {
+        let is_stuck = !self.backlog.is_empty() && self.all_wait(handlers);
+        if std::mem::take(&mut self.has_progressed) || !is_stuck {
+            self.stuck_since = is_stuck.then_some(now);
+            return false;
+        }
+        let since = *self.stuck_since.get_or_insert(now);
+        if now.duration_since(since) < self.connection.config().handlers_stall_max {
+            return false;
+        }
+        self.stuck_since = Some(now);
+        // The peer may have as much waiting: each of its handlers would wait for as long again.
+        self.is_jammed = true;
+        (self.backlog_len, self.detached) = (0, 0);
+        let stuck = std::mem::take(&mut self.backlog);
+        let before = stuck.len();
+        warn!(packets = before, "both sides wait for each other's handlers: what waits is refused");
+        stuck.into_iter().for_each(|packet| self.refuse(packet, handlers));
+        self.is_clogged &= self.is_over_limit(handlers);
+        self.backlog.len() < before
+    }
+
+    /// When this side wants to be woken at the latest.
+    fn next_timeout(&self, core: &Core) -> Option<Instant> {
+        let stuck = self.stuck_since.and_then(|since| since.checked_add(core.proto.config().handlers_stall_max));
+        core.proto.poll_timeout().map(Instant::from_std).into_iter().chain(stuck).min()
     }
 
     /// Decodes what was read, as far as there is room for it. Whether anything was.
@@ -383,7 +504,15 @@ impl<'a> Driver<'a> {
         if received > 0 {
             core.proto.handle_received(now.into_std(), received);
         }
-        while self.has_room(&core) {
+        loop {
+            if !self.has_room(&core) {
+                drop(core);
+                let reads_on = self.reads_on(handlers);
+                core = self.shared.core();
+                if !reads_on {
+                    break;
+                }
+            }
             match core.proto.handle_input(now.into_std(), &mut self.inbox.bytes) {
                 Ok(Some(Event::Packet(packet))) => {
                     let may_start = self.backlog.is_empty() && !core.proto.owes_replies();
@@ -391,18 +520,19 @@ impl<'a> Driver<'a> {
                     drop(core);
                     let mut finished = None;
                     match handlers.offer(packet) {
-                        Ok(None) => self.expected += 1,
+                        Ok(None) => {
+                            self.expected += 1;
+                            self.has_progressed = true;
+                        }
                         Ok(Some(Packet { id, operation, .. })) if is_draining => {
                             finished = Some(handlers.refuse(Refused { id, operation, why: Refusal::Draining }));
                             self.shared.core().proto.handle_refused();
                         }
-                        Ok(Some(packet)) if may_start && handlers.poll_free(cx).is_ready() => {
+                        Ok(Some(packet)) if may_start && handlers.poll_free(cx, cost(&packet)).is_ready() => {
                             finished = handlers.start(cx, packet);
                         }
-                        Ok(Some(packet)) => {
-                            self.backlog_len += packet.content.len();
-                            self.backlog.push_back(packet);
-                        }
+                        Ok(Some(packet)) if self.may_wait(handlers) => self.queue(packet),
+                        Ok(Some(packet)) => self.refuse(packet, handlers),
                         Err(panicked) => finished = Some(panicked),
                     }
                     core = self.shared.core();
@@ -494,9 +624,12 @@ impl<'a> Driver<'a> {
     }
 
     /// Ends the turn, unless something came up that no waker announces.
-    fn sleep(&mut self, cx: &mut Context<'_>, handlers: usize) -> Option<Poll<CloseReason>> {
+    fn sleep(&mut self, cx: &mut Context<'_>, now: Instant, handlers: &impl Handling) -> Option<Poll<CloseReason>> {
+        if (!self.backlog.is_empty() || self.stuck_since.is_some()) && self.refuse_stuck(now, handlers) {
+            return None;
+        }
         let mut core = self.shared.core();
-        core.handlers = handlers;
+        core.handlers = handlers.len();
         if let Some(failure) = self.write_failure.take() {
             let is_over = matches!(self.end, Some(End::Closed));
             core.proto.fail(if is_over { CloseReason::Peer } else { CloseReason::Io(Arc::new(failure)) });
@@ -507,11 +640,15 @@ impl<'a> Driver<'a> {
         // Nothing is written before the header is known, unless the connection ends.
         let may_write = core.proto.format().is_some() || core.proto.is_finishing();
         let can_write = core.proto.has_output() && !self.batch.has_remaining() && may_write;
-        if can_write || self.is_draining != core.proto.is_draining() {
+        // Whoever began to wait for the peer while reading was about to pause found nobody to wake, and the time may have
+        // made room.
+        let looks_again = std::mem::take(&mut core.has_begun_to_wait) || self.has_room(&core);
+        let reads_on = looks_again && !self.is_reading && self.end.is_none() && core.proto.is_open();
+        if can_write || reads_on || self.is_draining != core.proto.is_draining() {
             self.is_draining = core.proto.is_draining();
             return None;
         }
-        if let Some(next) = core.proto.poll_timeout().map(Instant::from_std)
+        if let Some(next) = self.next_timeout(&core)
             && next < self.sleep.deadline()
         {
             self.sleep.as_mut().reset(next);

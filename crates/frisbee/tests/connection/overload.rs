@@ -1,0 +1,293 @@
+//! What becomes of packets that no handler may start on, while this side waits for its peer and while it does not.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use bytes::Bytes;
+use frisbee::{Config, Connection, Dispatch, Operation, Outcome, Packet, Refused, Router};
+use tokio::{
+    sync::{Semaphore, mpsc},
+    time::{Instant, timeout},
+};
+
+use crate::support::{
+    MILLI, OPERATION, Peer, SECOND, Script, assert_elapsed, dispatches, frame, limited, only_connection, packet_bytes,
+    quiet, server, settled, stream_bytes, virtually,
+};
+
+/// Asks the peer in each handler, and replies with its answer.
+#[derive(Clone, Default)]
+struct Asking(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    awaited: AtomicUsize,
+    answered: Answered,
+    begun: AtomicUsize,
+}
+
+/// Answers that came.
+struct Answered(Semaphore);
+
+impl Default for Answered {
+    fn default() -> Self {
+        Self(Semaphore::new(0))
+    }
+}
+
+const QUESTION: Operation = Operation::new(30).expect("not reserved");
+
+impl Router for Asking {
+    fn take(&self, packet: Packet, _: &Connection) -> Option<Packet> {
+        if packet.operation != QUESTION {
+            return Some(packet);
+        }
+        self.0.awaited.fetch_sub(1, Ordering::Relaxed);
+        self.0.answered.0.add_permits(1);
+        None
+    }
+
+    async fn route(&self, packet: Packet, connection: &Connection) -> Outcome {
+        self.0.begun.fetch_add(1, Ordering::Relaxed);
+        self.0.awaited.fetch_add(1, Ordering::Relaxed);
+        connection.send(Packet::new(packet.id, QUESTION, "?")).await.unwrap();
+        self.0.answered.0.acquire().await.unwrap().forget();
+        Outcome::Reply(packet)
+    }
+
+    fn refuse(&self, refused: Refused, _: &Connection) -> Outcome {
+        if refused.id == UNKNOWN {
+            return Outcome::Nothing;
+        }
+        Outcome::Reply(Packet::new(refused.id, refused.operation, format!("{:?}", refused.why)))
+    }
+
+    fn awaited(&self, _: &Connection) -> usize {
+        self.0.awaited.load(Ordering::Relaxed)
+    }
+}
+
+/// The id of packets that this router refuses without a word.
+const UNKNOWN: u16 = 9999;
+
+fn answer() -> Vec<u8> {
+    frame(0, QUESTION.number(), b"!")
+}
+
+fn requests(count: u16) -> Vec<Vec<u8>> {
+    (1..=count).map(|id| packet_bytes(id, "hi")).collect()
+}
+
+#[test]
+fn an_answer_is_read_behind_any_number_of_packets_that_wait_for_it() {
+    for dispatch in dispatches() {
+        virtually(async {
+            let router = Asking::default();
+            let config = Config { handlers_max: 2, backlog_max: 3, backlog_len_max: 1000, ..quiet() };
+            let server = server(router.clone()).config(config).dispatch(dispatch).without_listener();
+            let mut peer = Peer::of(&server);
+            peer.say_all(requests(500)).await;
+            peer.say(answer().repeat(500)).await;
+            let heard = peer.hear_times(1000).await;
+            let replies = heard.iter().filter(|frame| frame.ends_with(": hi")).count();
+            assert_eq!(replies, 500, "{dispatch:?}");
+        });
+    }
+}
+
+#[test]
+fn reading_that_paused_goes_on_when_a_handler_begins_to_wait_for_the_peer() {
+    /// Calls the peer when it is told to.
+    struct Late(Asking, Arc<Semaphore>);
+    impl Router for Late {
+        fn take(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
+            self.0.take(packet, connection)
+        }
+
+        async fn route(&self, packet: Packet, connection: &Connection) -> Outcome {
+            self.1.acquire().await.unwrap().forget();
+            self.0.route(packet, connection).await
+        }
+
+        fn awaited(&self, connection: &Connection) -> usize {
+            self.0.awaited(connection)
+        }
+    }
+    for outbox_len_max in [1, 1000] {
+        virtually(async {
+            let go = Arc::new(Semaphore::new(0));
+            // The outbox is full with a packet that the peer does not read: the handler waits for room to call.
+            let config = Config { backlog_max: 3, outbox_len_max, write_stall_max: 60 * SECOND, ..quiet() };
+            let server = server(Late(Asking::default(), go.clone())).config(config).dispatch(Dispatch::Ordered);
+            let server = server.without_listener();
+            let mut peer = Peer::with_buffer(&server, 100);
+            peer.say(packet_bytes(0, "hi")).await;
+            let connection = only_connection(&server).await;
+            if outbox_len_max == 1 {
+                connection.send(crate::support::packet(1, "x".repeat(200))).await.unwrap();
+            }
+            let saying = tokio::spawn(async move {
+                peer.say(packet_bytes(1, "hi").repeat(100)).await;
+                peer
+            });
+            settled().await;
+            assert!(!saying.is_finished(), "reading pauses");
+            go.add_permits(1);
+            settled().await;
+            assert!(saying.is_finished(), "reading goes on");
+        });
+    }
+}
+
+#[test]
+fn packets_beyond_the_limit_are_refused_while_this_side_waits_and_wait_otherwise() {
+    virtually(async {
+        let router = Asking::default();
+        let config = Config { backlog_max: 1, handlers_len_max: 10 * 66, handlers_stall_max: 60 * SECOND, ..quiet() };
+        let server = server(router.clone()).config(config).dispatch(Dispatch::Ordered).without_listener();
+        let mut peer = Peer::of(&server);
+        peer.say_all(requests(15)).await;
+        assert_eq!(peer.hear().await, "packet 1: ?");
+        let refused: Vec<_> = (11..=15).map(|id| format!("packet {id}: Busy")).collect();
+        assert_eq!(peer.hear_times(5).await, refused, "one is under way and nine wait");
+        assert_eq!(server.metrics().counters.refused, 5);
+        peer.say(answer().repeat(10)).await;
+        assert_eq!(peer.hear_times(19).await.len(), 19);
+        settled().await;
+        assert_eq!(router.0.begun.load(Ordering::Relaxed), 10);
+    });
+}
+
+#[test]
+fn a_packet_that_nobody_can_be_told_of_is_not_lost() {
+    virtually(async {
+        let router = Asking::default();
+        let config = Config { backlog_max: 1, handlers_len_max: 5 * 66, ..quiet() };
+        let server = server(router.clone()).config(config).dispatch(Dispatch::Ordered).without_listener();
+        let mut peer = Peer::with_buffer(&server, 100);
+        let (said, saying) = (packet_bytes(UNKNOWN, "hi").repeat(100), Instant::now());
+        assert!(timeout(10 * SECOND, peer.say(&said)).await.is_err(), "reading pauses");
+        assert!(saying.elapsed() >= 10 * SECOND);
+        assert_eq!(peer.hear().await, format!("packet {UNKNOWN}: ?"));
+        assert_eq!(server.metrics().counters.refused, 0);
+        assert_eq!(only_connection(&server).await.metrics().handlers, 1);
+    });
+}
+
+#[test]
+fn packets_that_the_peer_may_wait_for_are_refused_when_nothing_moves() {
+    for dispatch in [Dispatch::InPlace, Dispatch::Ordered, Dispatch::Spawned, limited(1)] {
+        virtually(async {
+            let config = Config { handlers_max: 1, handlers_stall_max: 3 * SECOND, ..quiet() };
+            let server = server(Asking::default()).config(config).dispatch(dispatch).without_listener();
+            let mut peer = Peer::of(&server);
+            let since = Instant::now();
+            peer.say_all(requests(3)).await;
+            assert_eq!(peer.hear().await, "packet 1: ?");
+            assert_eq!(peer.hear_times(2).await, ["packet 2: Busy", "packet 3: Busy"], "{dispatch:?}");
+            assert_elapsed(since, 3 * SECOND);
+            peer.say(packet_bytes(4, "hi")).await;
+            assert_eq!(peer.heard().await, ["packet 4: Busy"], "at once, as long as nothing has changed");
+            peer.say(answer()).await;
+            assert_eq!(peer.hear().await, "packet 1: hi");
+            peer.say_all([packet_bytes(5, "hi"), packet_bytes(6, "hi")]).await;
+            assert_eq!(peer.heard().await, ["packet 5: ?"]);
+        });
+    }
+}
+
+#[test]
+fn packets_behind_handlers_that_wait_for_nobody_wait_as_long_as_it_takes() {
+    for dispatch in dispatches() {
+        virtually(async {
+            let script = Script::new();
+            let config = Config { handlers_max: 1, ..quiet() };
+            let server = server(script.clone()).config(config).dispatch(dispatch).without_listener();
+            let mut peer = Peer::of(&server);
+            peer.say_all((1..=3).map(|id| packet_bytes(id, "wait"))).await;
+            tokio::time::sleep(60 * SECOND).await;
+            script.gate.open(3);
+            assert_eq!(peer.hear_times(3).await.len(), 3);
+            assert_eq!(server.metrics().counters.refused, 0);
+        });
+    }
+}
+
+#[test]
+fn handlers_hold_no_more_bytes_than_they_may_and_a_single_content_always_passes() {
+    /// Holds each content until it may let go.
+    #[derive(Clone)]
+    struct Holder {
+        held: Arc<AtomicUsize>,
+        held_max: Arc<AtomicUsize>,
+        gate: Arc<Semaphore>,
+        done: mpsc::UnboundedSender<Bytes>,
+    }
+    impl Router for Holder {
+        async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
+            let len = packet.content.len();
+            let held = self.held.fetch_add(len, Ordering::Relaxed) + len;
+            self.held_max.fetch_max(held, Ordering::Relaxed);
+            self.gate.acquire().await.unwrap().forget();
+            self.held.fetch_sub(len, Ordering::Relaxed);
+            self.done.send(packet.content).unwrap();
+            Outcome::Nothing
+        }
+    }
+    const LEN: usize = 100_000;
+    for (dispatch, handlers_len_max, expected) in [
+        (Dispatch::InPlace, 5 * (LEN + 64), 5 * LEN),
+        (Dispatch::Spawned, 5 * (LEN + 64), 5 * LEN),
+        (limited(50), 5 * (LEN + 64) - 1, 4 * LEN),
+        (Dispatch::InPlace, 0, LEN),
+        (Dispatch::Ordered, 0, LEN),
+    ] {
+        virtually(async {
+            let (done, mut finished) = mpsc::unbounded_channel();
+            let gate = Arc::new(Semaphore::new(0));
+            let router = Holder { held: Arc::default(), held_max: Arc::default(), gate: gate.clone(), done };
+            let config = Config { handlers_len_max, backlog_len_max: 2 * LEN, ..quiet() };
+            let server = server(router.clone()).config(config).dispatch(dispatch).without_listener();
+            let mut peer = Peer::of(&server);
+            let frame = frame(1, OPERATION.number(), &vec![7; LEN]);
+            let hostile = tokio::spawn(async move {
+                peer.say(frame.repeat(40)).await;
+                peer
+            });
+            for _ in 0..40 {
+                settled().await;
+                gate.add_permits(1);
+                assert_eq!(finished.recv().await.unwrap().len(), LEN);
+            }
+            assert_eq!(router.held_max.load(Ordering::Relaxed), expected, "{dispatch:?}");
+            drop(hostile.await.unwrap());
+        });
+    }
+}
+
+#[test]
+fn a_peer_does_not_fill_the_memory_through_many_streams() {
+    virtually(async {
+        let script = Script::new();
+        let config = Config { streams_len_max: 1_000_000, stream_stall_max: 10 * MILLI, ..quiet() };
+        let server = server(script.clone()).config(config).without_listener();
+        let mut peer = Peer::of(&server);
+        // Each handler holds the first data, and nobody reads what comes then.
+        for id in 1..=200 {
+            peer.say(stream_bytes(id, "wait")).await;
+            peer.say(frame(id, 2, &vec![7; 100_000])).await;
+        }
+        tokio::time::sleep(SECOND).await;
+        let overflowed = script.log.take().iter().filter(|line| line.ends_with("Overflow")).count();
+        assert_eq!(overflowed, 0, "those handlers are at the gate");
+        assert_eq!(server.metrics().counters.streams_refused, 191);
+        script.gate.open(200);
+        settled().await;
+        let log = script.log.take();
+        assert_eq!(log.iter().filter(|line| line.ends_with("Overflow")).count(), 191);
+        let echoed = peer.heard().await.iter().filter(|frame| frame.ends_with(": 100000 bytes")).count();
+        assert_eq!(echoed, 9);
+    });
+}
