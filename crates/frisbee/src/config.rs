@@ -21,7 +21,7 @@ pub struct Config {
     /// before anything is reserved for it.
     pub content_len_max: u32,
     /// Bytes queued for writing at which senders wait. Default 1 MiB, exceeded by at most one packet. With as many bytes
-    /// of replies queued, handlers get no new packets until the peer reads some.
+    /// of replies queued, handlers get no new packets, and those that run in place do not go on, until the peer reads some.
     pub outbox_len_max: usize,
     /// Packets received while no handler may start, at which reading pauses. Default 1024. Their contents are bounded
     /// by [`Config::backlog_len_max`]. Reading does not pause while this side waits for answers of the peer, which come

@@ -268,6 +268,33 @@ fn handlers_hold_no_more_bytes_than_they_may_and_a_single_content_always_passes(
 }
 
 #[test]
+fn a_peer_that_reads_no_replies_has_few_of_them_made() {
+    /// Replies with much to little, when it may.
+    struct Amplifier(Arc<Semaphore>);
+    impl Router for Amplifier {
+        async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
+            self.0.acquire().await.unwrap().forget();
+            Outcome::Reply(Packet { content: vec![7; 100_000].into(), ..packet })
+        }
+    }
+    virtually(async {
+        let gate = Arc::new(Semaphore::new(0));
+        let config = Config { outbox_len_max: 250_000, ..quiet() };
+        let server = server(Amplifier(gate.clone())).config(config).without_listener();
+        let mut peer = Peer::with_buffer(&server, 1000);
+        peer.say_all(requests(80)).await;
+        settled().await;
+        gate.add_permits(80);
+        settled().await;
+        let metrics = only_connection(&server).await.metrics();
+        assert!((250_000..=350_000).contains(&metrics.outbox_len), "{metrics:?}");
+        assert_eq!(metrics.handlers, 77);
+        let expected: Vec<_> = (1..=80).map(|id| format!("packet {id}: 100000 bytes")).collect();
+        assert_eq!(peer.hear_times(80).await, expected);
+    });
+}
+
+#[test]
 fn a_peer_does_not_fill_the_memory_through_many_streams() {
     virtually(async {
         let script = Script::new();

@@ -135,6 +135,8 @@ struct Driver<'a> {
     has_progressed: bool,
     /// Since when nothing of this happened although packets wait that the peer may wait for in turn.
     stuck_since: Option<Instant>,
+    /// Whether as many bytes of replies were queued as may, so that handlers under way are left where they are.
+    holds_replies: bool,
     /// Whether nothing moved for too long, and no handler has ended since: nothing more is made to wait.
     is_jammed: bool,
     /// What the peer's input ended with, due when the backlog is through.
@@ -189,6 +191,7 @@ impl<'a> Driver<'a> {
             is_clogged: false,
             has_progressed: false,
             stuck_since: None,
+            holds_replies: false,
             is_jammed: false,
             end: None,
             is_reading: true,
@@ -330,9 +333,18 @@ impl<'a> Driver<'a> {
     /// Whether any handler came to its end.
     fn settle_finished(&mut self, cx: &mut Context<'_>, handlers: &mut impl Handling) -> bool {
         let mut is_busy = false;
-        while let Poll::Ready(finished) = handlers.poll_finished(cx) {
+        if self.holds_replies && self.shared.core().proto.owes_replies() {
+            return false;
+        }
+        self.holds_replies = false;
+        while !self.holds_replies
+            && let Poll::Ready(finished) = handlers.poll_finished(cx)
+        {
             self.is_jammed &= !matches!(finished, Finished::Handler(_));
-            self.shared.core().settle(Some(finished));
+            let mut core = self.shared.core();
+            core.settle(Some(finished));
+            // The others would only add to what the peer does not read. What is written makes room for them.
+            self.holds_replies = core.proto.owes_replies();
             is_busy = true;
         }
         self.has_progressed |= is_busy;
