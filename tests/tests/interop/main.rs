@@ -120,12 +120,13 @@ where
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
-/// Adds to the output of tests that fail why each connection ended that this side did not close.
+/// Adds to the output of tests that fail why connections ended that nobody closed.
 fn show_why_connections_end() {
+    const EXPECTED: [&str; 3] = ["closed by this side", "closed by the peer", "taken over"];
     static HEARD: Once = Once::new();
     HEARD.call_once(|| {
         hear_log(Level::DEBUG, |_, line| {
-            if line.contains("connection closed") && !line.contains("closed by this side") {
+            if line.contains("connection closed") && !EXPECTED.iter().any(|reason| line.contains(reason)) {
                 println!("{line}");
             }
         });
