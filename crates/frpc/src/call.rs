@@ -3,6 +3,7 @@
 use std::{
     future::Future,
     marker::PhantomData,
+    panic::AssertUnwindSafe,
     pin::Pin,
     task::{Context, Poll},
 };
@@ -10,6 +11,8 @@ use std::{
 use bytes::Bytes;
 use frisbee::Connection;
 use futures_core::Stream;
+use futures_util::StreamExt;
+use tracing::error;
 
 use crate::{
     Method, Request, Response, Status, Streaming,
@@ -134,6 +137,19 @@ fn answer<M: Message>(response: &Response<M>) -> Flow {
 
 pub(crate) fn contents<M: Message>(messages: Streaming<M>) -> Streaming<Bytes> {
     Streaming::new(Each::new(messages, |message| Ok(codec::encode(&message))))
+}
+
+/// The messages that a caller sends. If the stream of them panics, it ends with a status instead.
+pub(crate) fn requests<M: Message>(messages: Streaming<M>) -> Streaming<Bytes> {
+    let contents = Each::new(messages, |message| Ok(codec::encode(&message)));
+    Streaming::new(AssertUnwindSafe(contents).catch_unwind().map(|content| {
+        content.unwrap_or_else(|panic| {
+            let message = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
+            let message = message.unwrap_or("no message");
+            error!(message, "a request stream panicked");
+            Err(Status::internal(format!("the request stream panicked: {message}")))
+        })
+    }))
 }
 
 /// The message of a caller: it is the caller who sent what is none.

@@ -181,7 +181,7 @@ impl Channel {
     ) -> Result<Response<P>, Status> {
         let requests = requests.into_streaming_request();
         let (opening, whole) = self.deadlines(requests.timeout());
-        let contents = call::contents(requests.into_inner());
+        let contents = call::requests(requests.into_inner());
         let content = match &self.way {
             Way::InProcess(services) => services.one(method, Flow::Many(contents), whole).await?,
             Way::Wire(wire) => wire.open(opening).await?.client_streaming(method, contents, opening, whole).await?,
@@ -197,7 +197,7 @@ impl Channel {
     ) -> Result<Response<Streaming<P>>, Status> {
         let requests = requests.into_streaming_request();
         let (opening, whole) = self.deadlines(requests.timeout());
-        let contents = call::contents(requests.into_inner());
+        let contents = call::requests(requests.into_inner());
         let contents = match &self.way {
             Way::InProcess(services) => services.many(method, Flow::Many(contents), whole),
             Way::Wire(wire) => wire.open(opening).await?.bidirectional(method, contents, opening, whole).await?,

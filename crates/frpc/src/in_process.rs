@@ -4,12 +4,14 @@ use std::{
     future::{self, Future},
     pin::Pin,
     sync::Arc,
+    task::Poll,
 };
 
 use bytes::Bytes;
 use frisbee::Router;
-use futures_util::{TryStreamExt, stream};
-use tokio::task::JoinSet;
+use futures_core::Stream;
+use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
+use tokio::{sync::oneshot, task::JoinSet};
 
 use crate::{
     BoxService, Collision, Method, Services, Status, Streaming,
@@ -77,7 +79,16 @@ impl Local for Collision {
 
 impl dyn Local {
     pub(crate) async fn one(&self, method: &Method, input: Flow, deadline: Option<Deadline>) -> Result<Bytes, Status> {
-        match self.bounded(method, input, deadline).await? {
+        let (input, mut failure) = watched(input);
+        let answer = tokio::select! {
+            biased;
+            answer = self.bounded(method, input, deadline) => match failure.try_recv() {
+                Ok(status) => Err(status),
+                Err(_) => answer,
+            },
+            Ok(status) = &mut failure => Err(status),
+        };
+        match answer? {
             Flow::One(content) | Flow::Last(content, _) => Ok(content.into_bytes()),
             Flow::Many(_) => Err(Status::internal("the handler answered with a stream")),
         }
@@ -86,6 +97,7 @@ impl dyn Local {
     /// As over a wire, the handler is under way when this returns, and its refusal comes with the first message.
     pub(crate) fn many(self: &Arc<Self>, method: &Method, input: Flow, deadline: Option<Deadline>) -> Streaming<Bytes> {
         let (services, method) = (self.clone(), *method);
+        let (input, failure) = watched(input);
         let mut handler = JoinSet::new();
         handler.spawn(async move { services.bounded(&method, input, deadline).await });
         let answered = async move {
@@ -95,7 +107,7 @@ impl dyn Local {
                 Flow::One(_) | Flow::Last(..) => Err(Status::internal("the handler answered with one message")),
             }
         };
-        let contents = stream::once(answered).try_flatten();
+        let contents = until_failure(stream::once(answered).try_flatten(), failure);
         match deadline {
             None => Streaming::new(contents),
             Some(deadline) => Streaming::new(stream::try_unfold(Box::pin(contents), move |mut contents| async move {
@@ -111,4 +123,42 @@ impl dyn Local {
             None => self.call(method, input).await,
         }
     }
+}
+
+/// The requests of a call, and their failure if there will be one. As over a wire, it ends the call whatever the handler
+/// makes of it.
+fn watched(input: Flow) -> (Flow, oneshot::Receiver<Status>) {
+    let (sender, failure) = oneshot::channel();
+    let input = match input {
+        Flow::Many(contents) => {
+            let mut sender = Some(sender);
+            Flow::Many(Streaming::new(contents.inspect_err(move |status| {
+                if let Some(sender) = sender.take() {
+                    // A call that is over does not fail any more.
+                    let _ = sender.send(status.clone());
+                }
+            })))
+        }
+        input => input,
+    };
+    (input, failure)
+}
+
+fn until_failure(
+    contents: impl Stream<Item = Result<Bytes, Status>> + Send + 'static,
+    failure: oneshot::Receiver<Status>,
+) -> impl Stream<Item = Result<Bytes, Status>> + Send + 'static {
+    let mut contents = Some(Box::pin(contents));
+    let mut failure = failure.fuse();
+    stream::poll_fn(move |cx| {
+        let Some(answers) = &mut contents else { return Poll::Ready(None) };
+        let next = answers.poll_next_unpin(cx);
+        match failure.poll_unpin(cx) {
+            Poll::Ready(Ok(status)) => {
+                contents = None;
+                Poll::Ready(Some(Err(status)))
+            }
+            _ => next,
+        }
+    })
 }

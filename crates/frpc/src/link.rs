@@ -113,20 +113,8 @@ impl Link {
     ) -> Result<Streaming<Bytes>, Status> {
         let (sender, reader) = self.open(method, opening).await?;
         let requests = Arc::new(Requests { own_end: AtomicBool::new(false), failure: OnceLock::new() });
-        let pump = tokio::spawn({
-            let (sender, requests) = (sender.clone(), requests.clone());
-            async move {
-                match wire::send_all(&mut contents, &sender).await {
-                    Ok(()) => requests.own_end.store(true, Ordering::Relaxed),
-                    Err(Halted::Cut) => {}
-                    Err(Halted::Failed(status)) => {
-                        // There is one failure at most.
-                        let _ = requests.failure.set(status);
-                        sender.close();
-                    }
-                }
-            }
-        });
+        let pump = Pump { sender: sender.clone(), requests: requests.clone(), is_over: false };
+        let pump = tokio::spawn(async move { pump.run(&mut contents).await });
         let (incoming, pump) = (incoming(reader, whole), Some(pump.abort_handle()));
         Ok(Streaming::new(Answers { incoming, sender, requests, pump }))
     }
@@ -233,6 +221,38 @@ struct Answers {
     requests: Arc<Requests>,
     /// The task that sends the caller's stream.
     pump: Option<AbortHandle>,
+}
+
+/// Sends the stream of a caller. Dropped before it is over, as by a runtime that ends, it cuts the call off.
+struct Pump {
+    sender: StreamSender,
+    requests: Arc<Requests>,
+    is_over: bool,
+}
+
+impl Pump {
+    async fn run(mut self, contents: &mut Streaming<Bytes>) {
+        match wire::send_all(contents, &self.sender).await {
+            Ok(()) => self.requests.own_end.store(true, Ordering::Relaxed),
+            Err(Halted::Cut) => {}
+            Err(Halted::Failed(status)) => self.fail(status),
+        }
+        self.is_over = true;
+    }
+
+    fn fail(&self, status: Status) {
+        // The first failure counts.
+        let _ = self.requests.failure.set(status);
+        self.sender.close();
+    }
+}
+
+impl Drop for Pump {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.fail(Status::internal("the task that sent the requests is gone"));
+        }
+    }
 }
 
 /// What became of the stream that a caller sends.

@@ -6,6 +6,7 @@ mod answers;
 mod lockups;
 mod losses;
 mod matching;
+mod request_streams;
 mod serving;
 mod stream_wire;
 mod support;

@@ -1,0 +1,83 @@
+//! Streams of requests that do not end as they should: they panic, or their runtime is gone.
+
+use frpc::{Channel, Code, Status, Streaming};
+use futures_util::{StreamExt, stream};
+use tokio::{
+    io::duplex,
+    runtime,
+    time::{Instant, timeout},
+};
+
+use crate::support::{
+    Clerk, SECOND, assert_elapsed, desk, joined, next, only_connection, quietly,
+    schema::{Words, desk_client::DeskClient, desk_server::DeskServer},
+    serving, virtually, words,
+};
+
+/// Says so much and then panics.
+fn panicking(texts: usize) -> Streaming<Words> {
+    Streaming::new(stream::iter(0..).map(move |number| {
+        assert!(number < texts, "out of words");
+        Ok(words(number.to_string()))
+    }))
+}
+
+#[track_caller]
+fn assert_panicked(status: &Status) {
+    assert_eq!(status.code(), Code::Internal);
+    assert_eq!(status.message(), "the request stream panicked: out of words");
+}
+
+#[test]
+fn a_call_ends_when_its_request_stream_panics_and_the_server_is_told() {
+    virtually(async {
+        for texts in [0, 1, 100] {
+            let (clerk, server, desk) = desk().await;
+            let since = Instant::now();
+            assert_panicked(&joined(desk.chat(panicking(texts)).await).await.unwrap_err());
+            assert_panicked(&desk.gather(panicking(texts)).await.unwrap_err());
+            assert_elapsed(since, 0 * SECOND);
+            assert_eq!(only_connection(&server).await.metrics().streams, 0);
+            let log = clerk.log.take();
+            assert_eq!(
+                log.iter().filter(|line| line.starts_with("dropped")).count(),
+                log.iter().filter(|line| !line.starts_with("dropped")).count(),
+                "{log:?}"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_call_within_the_process_ends_when_its_request_stream_panics() {
+    virtually(async {
+        for texts in [0, 1, 100] {
+            let clerk = Clerk::default();
+            let desk = DeskClient::new(Channel::in_process(DeskServer::new(clerk.clone())));
+            assert_panicked(&joined(desk.chat(panicking(texts)).await).await.unwrap_err());
+            assert_panicked(&desk.gather(panicking(texts)).await.unwrap_err());
+        }
+    });
+}
+
+#[test]
+fn a_call_ends_with_the_runtime_that_sends_its_requests() {
+    let runtime = || runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (home, passing) = (runtime(), runtime());
+    let (server, desk) = home.block_on(async {
+        let server = serving(&Clerk::default());
+        let (ours, theirs) = duplex(1000);
+        server.attach(theirs);
+        (server, DeskClient::new(quietly().attach(ours).await.unwrap()))
+    });
+    let (sender, requests) = Streaming::channel(1);
+    let mut answers = passing.block_on(desk.chat(requests)).unwrap().into_inner();
+    home.block_on(async {
+        sender.send(words("hi")).await.unwrap();
+        assert_eq!(next(&mut answers).await, "re: hi");
+        passing.shutdown_background();
+        let ended = timeout(60 * SECOND, answers.message()).await.expect("the call ends");
+        assert_eq!(ended.unwrap_err().code(), Code::Internal);
+        drop(server);
+    });
+}
