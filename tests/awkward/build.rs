@@ -1,8 +1,8 @@
 //! Compiles proto files that are hard to turn into Rust; that the crate compiles is the test.
 
-use std::{env, path::PathBuf};
+use std::{env, fs, path::PathBuf};
 
-fn main() -> Result<(), frpc_build::Error> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out_dir = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
 
     frpc_build::configure().compile_protos(
@@ -45,5 +45,16 @@ fn main() -> Result<(), frpc_build::Error> {
 
     frpc_build::configure()
         .out_dir(out_dir.join("vectors"))
-        .compile_protos(&["../vectors/vectors.proto"], &["../vectors"])
+        .compile_protos(&["../vectors/vectors.proto"], &["../vectors"])?;
+
+    let dir = "proto/accepted";
+    println!("cargo:rerun-if-changed={dir}");
+    let protos = fs::read_dir(dir)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>()?;
+    frpc_build::configure().out_dir(out_dir.join("accepted")).compile_protos(&protos, &[dir])?;
+
+    frpc_build::configure()
+        .out_dir(out_dir.join("google"))
+        .compile_well_known_types(true)
+        .compile_protos(&["proto/google.proto"], &["proto"])?;
+    Ok(())
 }

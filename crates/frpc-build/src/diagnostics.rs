@@ -2,11 +2,13 @@
 //! in the output of cargo.
 
 use std::{
+    collections::HashMap,
     error, fmt, fs, io,
-    path::{Path, PathBuf},
+    path::{self, Path, PathBuf},
 };
 
 use miette::Diagnostic as _;
+use prost_types::{FileDescriptorProto, SourceCodeInfo, source_code_info::Location};
 
 /// Why no code was generated. Prints with the place in the proto file and its source line.
 pub struct Error(Box<Kind>);
@@ -94,8 +96,14 @@ struct Span {
     len: usize,
 }
 
+/// Where the declarations of a file stand, by their paths in the descriptor.
+pub(crate) struct Locations<'a> {
+    file: &'a str,
+    by_path: HashMap<&'a [i32], &'a Location>,
+}
+
 /// Where the text of proto files is.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
     includes: Vec<PathBuf>,
 }
@@ -122,8 +130,17 @@ impl Diagnostic {
 
     /// `part` is the error itself, or one that came with it.
     fn of_protox(part: &dyn miette::Diagnostic, error: &protox::Error, sources: &Sources) -> Self {
-        let message = part.to_string();
+        let mut message = part.to_string();
+        let mut help = part.help().map(|help| help.to_string());
         let mut marks = Vec::new();
+        // protox knows names in JSON only of proto3.
+        if message == "a field with JSON name '' is already defined" {
+            message = "two fields have the same name in JSON".to_owned();
+        }
+        if error.is_parse() && message.ends_with("found 'edition'") {
+            message = "editions are not supported yet".to_owned();
+            help = Some("write `syntax = \"proto3\";` instead, or \"proto2\"".to_owned());
+        }
         if let Some(file) = error.file() {
             let source = sources.text(file);
             let mark = |offset, len| Mark {
@@ -134,7 +151,9 @@ impl Diagnostic {
             marks.extend(
                 labels.map(|label| (mark(label.offset(), label.len()), label.label().unwrap_or_default().to_owned())),
             );
-            if marks.is_empty() && message.ends_with("end of file") {
+            if let Some((mark, text)) = sources.unlabelled(file, &message) {
+                marks = vec![(mark, text.to_owned())];
+            } else if marks.is_empty() && message.ends_with("end of file") {
                 let end = source.as_deref().map_or(0, |source| source.trim_end().len());
                 marks.push((mark(end, 1), String::new()));
             } else if marks.is_empty() && source.is_some() {
@@ -147,7 +166,7 @@ impl Diagnostic {
             let missing = diagnostic.message.split('\'').nth(1).unwrap_or_default().to_owned();
             diagnostic = diagnostic.note(sources.searched(Path::new(&missing)));
         }
-        match part.help() {
+        match help {
             Some(help) => diagnostic.help(help),
             None => diagnostic,
         }
@@ -197,13 +216,34 @@ impl Mark {
         };
         let marked = line[before.len()..].trim_end();
         let marked = marked.get(..span.len.min(marked.len())).unwrap_or(marked);
-        let carets = "^".repeat(marked.chars().count().max(1));
         let number = span.line + 1;
-        let indent = " ".repeat(expanded(before).chars().count());
         let head = format!("\n{margin}--> {}:{number}:{}", path.display(), before.chars().count() + 1);
-        let source = format!("\n{number:>width$} | {}", expanded(line), width = margin.len());
+        let before = expanded(before);
+        // Of a line that no screen has room for, what stands around the mark is enough.
+        let cut = before.chars().count().saturating_sub(LINE_LEN_MAX / 2);
+        let shown: String = expanded(line).chars().skip(cut).take(LINE_LEN_MAX).collect();
+        let indent = " ".repeat(before.chars().count() - cut);
+        let carets = "^".repeat(marked.chars().count().clamp(1, LINE_LEN_MAX - indent.len()));
+        let source = format!("\n{number:>width$} | {shown}", width = margin.len());
         let caret = format!("\n{margin} | {indent}{carets} {label}");
         format!("{head}\n{margin} |{source}{}", caret.trim_end())
+    }
+}
+
+impl<'a> Locations<'a> {
+    pub(crate) fn new(file: &'a FileDescriptorProto) -> Self {
+        let locations = file.source_code_info.iter().flat_map(|SourceCodeInfo { location }| location);
+        let by_path = locations.map(|location| (&location.path[..], location)).collect();
+        Self { file: file.name(), by_path }
+    }
+
+    pub(crate) fn mark(&self, path: &[i32]) -> Mark {
+        Mark::new(self.file, self.by_path.get(path).map_or(&[][..], |location| &location.span))
+    }
+
+    /// The comments in front of a declaration and behind it.
+    pub(crate) fn comments(&self, path: &[i32]) -> (&'a str, &'a str) {
+        self.by_path.get(path).map_or(("", ""), |location| (location.leading_comments(), location.trailing_comments()))
     }
 }
 
@@ -222,14 +262,62 @@ impl Sources {
         Self { includes: includes.iter().map(|include| include.as_ref().to_owned()).collect() }
     }
 
+    pub(crate) fn includes(&self) -> &[PathBuf] {
+        &self.includes
+    }
+
     /// Where a file lies that proto files know by its name in an include directory.
-    fn path(&self, file: &str) -> PathBuf {
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
         let mut paths = self.includes.iter().map(|include| include.join(file));
         paths.find(|path| path.is_file()).unwrap_or_else(|| PathBuf::from(file))
     }
 
+    /// The text of a file, with a sign in the place of what is no text, and without its byte order mark.
     fn text(&self, file: &str) -> Option<String> {
-        fs::read_to_string(self.path(file)).ok()
+        let bytes = fs::read(self.path(file)).ok()?;
+        Some(String::from_utf8_lossy(bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&bytes)).into_owned())
+    }
+
+    /// The text of a file that starts with a byte order mark, without it.
+    pub(crate) fn marked_text(&self, file: &str) -> Option<String> {
+        let bytes = fs::read(self.path(file)).ok()?;
+        String::from_utf8(bytes.strip_prefix(BYTE_ORDER_MARK)?.to_owned()).ok()
+    }
+
+    /// What is wrong with the path of a proto file, if there is no file.
+    pub(crate) fn missing(&self, proto: &Path) -> Option<String> {
+        let is_somewhere = proto.is_file() || self.includes.iter().any(|include| include.join(proto).is_file());
+        if is_somewhere {
+            return None;
+        }
+        if proto.is_dir() {
+            return Some(format!("'{}' is a directory, not a proto file", proto.display()));
+        }
+        let absolute = |path: &Path| path::absolute(Path::new(".").join(path));
+        let is_inside = |include: &PathBuf| match (absolute(proto), absolute(include)) {
+            (Ok(proto), Ok(include)) => proto.starts_with(include),
+            _ => false,
+        };
+        let is_meant = proto.is_absolute() || self.includes.iter().any(is_inside);
+        is_meant.then(|| format!("file '{}' does not exist", proto.display()))
+    }
+
+    /// The place of a mistake for which protox gives none.
+    fn unlabelled(&self, file: &str, message: &str) -> Option<(Mark, &'static str)> {
+        let mark = |file: &str, span| Mark { file: file.to_owned(), span: Some(span) };
+        if message.ends_with("is not valid utf-8") {
+            let bytes = fs::read(self.path(file)).ok()?;
+            let valid_len = std::str::from_utf8(&bytes).err()?.valid_up_to();
+            let source = self.text(file)?;
+            let sign_len = char::REPLACEMENT_CHARACTER.len_utf8();
+            return Some((mark(file, Span::of_bytes(&source, valid_len, sign_len)?), "this is no text"));
+        }
+        let mut cycle = message.strip_prefix("import cycle detected: ")?.rsplit(" -> ");
+        let (imported, importer) = (cycle.next()?, cycle.next()?);
+        let source = self.text(importer)?;
+        let statement = ['"', '\''].map(|quote| format!("{quote}{imported}{quote}"));
+        let at = statement.iter().find_map(|name| source.find(name))?;
+        Some((mark(importer, Span::of_bytes(&source, at, imported.len() + 2)?), "imported here"))
     }
 
     fn searched(&self, missing: &Path) -> String {
@@ -251,3 +339,6 @@ impl Sources {
 fn expanded(line: &str) -> String {
     line.replace('\t', "    ")
 }
+
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+const LINE_LEN_MAX: usize = 160;

@@ -36,20 +36,23 @@ impl Files {
             write(&dir.join(file), code.as_bytes())?;
         }
         let mut tree = format!("{HEAD}\n");
-        self.tree.print(0, &mut tree);
+        self.tree.print("", 0, &mut tree);
         write(&dir.join(tree_name), tree.as_bytes())
     }
 }
 
 impl Tree {
-    fn print(&self, depth: usize, text: &mut String) {
+    fn print(&self, own: &str, depth: usize, text: &mut String) {
         let indent = "    ".repeat(depth);
         if let Some(file) = &self.file {
             *text += &format!("{indent}include!(\"{file}\");\n");
         }
         for (module, tree) in &self.modules {
+            if module == own {
+                *text += &format!("{indent}#[allow(clippy::module_inception)]\n");
+            }
             *text += &format!("{indent}pub mod {module} {{\n");
-            tree.print(depth + 1, text);
+            tree.print(module, depth + 1, text);
             *text += &format!("{indent}}}\n");
         }
     }

@@ -25,11 +25,15 @@
 //! proto files ─protox─▶ descriptors ─▶ `Schema` (the order of the wire) ─▶ tokens ─▶ one file for each package.
 #![forbid(unsafe_code)]
 
+mod accessors;
+mod check;
+mod comments;
 mod conflicts;
 mod diagnostics;
 mod emit;
 mod files;
 mod naming;
+mod prost_input;
 mod schema;
 
 use std::{
@@ -42,15 +46,18 @@ pub use diagnostics::Error;
 pub use prost_build;
 use prost_build::Module;
 pub use prost_types;
-use prost_types::FileDescriptorSet;
-use protox::prost::Message as _;
+use prost_types::{EnumDescriptorProto, EnumValueDescriptorProto, FileDescriptorProto, FileDescriptorSet};
+use protox::{
+    file::{ChainFileResolver, File, FileResolver, GoogleFileResolver, IncludeFileResolver},
+    prost::Message as _,
+};
 
 use crate::{
-    diagnostics::Sources,
+    diagnostics::{Diagnostic, Locations, Sources},
     emit::Emitter,
     files::Files,
     naming::Names,
-    schema::{FIRST_OPERATION, Schema},
+    schema::{FIRST_OPERATION, PACKAGE_OF_FILE, Schema},
 };
 
 /// Compiles a proto file into `OUT_DIR`. What it imports is looked for beside it. [`configure`] has the options, and
@@ -231,13 +238,17 @@ impl Builder {
     /// Compiles proto files. Each of them and all their imports have to be in one of the include directories.
     pub fn compile_protos(self, protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> Result<(), Error> {
         let sources = Sources::new(includes);
-        let mut compiler = protox::Compiler::new(includes).map_err(|error| Error::protox(&error, &sources))?;
+        let mut compiler = protox::Compiler::with_file_resolver(Resolver::new(&sources));
         compiler.include_imports(true).include_source_info(true);
         for proto in protos {
+            if let Some(message) = sources.missing(proto.as_ref()) {
+                return Err(Error::other(message));
+            }
             compiler.open_file(proto).map_err(|error| Error::protox(&error, &sources))?;
         }
         if self.emits_rerun_if_changed {
-            compiler.files().filter_map(|file| file.path()).for_each(rerun_if_changed);
+            let paths = compiler.files().map(|file| sources.path(file.name()));
+            paths.filter(|path| path.is_file()).for_each(|path| rerun_if_changed(&path));
         }
         if let Some(path) = &self.file_descriptor_set_path {
             files::write(path, &compiler.encode_file_descriptor_set())?;
@@ -270,21 +281,32 @@ impl Builder {
             file.syntax = None;
         }
         let emitter = self.emitter()?;
+        let mistakes = check::find(&set);
+        if !mistakes.is_empty() {
+            return Err(Error::schema(&mistakes, sources));
+        }
+        self.check_include_file(&set).map_err(|diagnostic| Error::schema(&[diagnostic], sources))?;
         self.check_first_operations(&set)?;
         let schema =
             Schema::new(&set, &self.first_operations).map_err(|diagnostic| Error::schema(&[diagnostic], sources))?;
-        let conflicts = conflicts::find(&schema, &emitter);
+        self.config.format(false); // That is done once, with our code.
+        let conflicts = conflicts::find(&schema, &emitter, self.keeps_enum_prefix());
         if !conflicts.is_empty() {
             return Err(Error::schema(&conflicts, sources));
         }
 
-        self.config.format(false); // That is done once, with our code.
-        let modules = set.file.into_iter().map(|file| (Module::from_protobuf_package_name(file.package()), file));
+        let (input, comments) = prost_input::of(set, &schema);
+        let modules = input.into_iter().map(|file| (Module::from_protobuf_package_name(file.package()), file));
         let mut structs = self.config.generate(modules.collect()).map_err(Error::other)?;
         let mut files = Files::default();
         for package in &schema.packages {
             let structs = structs.remove(&Module::from_protobuf_package_name(&package.name)).unwrap_or_default();
-            let code = emitter.package(package, &structs);
+            let code = emitter.package(package, &comments.fill_in(&structs)).map_err(|error| {
+                let name = &package.name;
+                Error::other(format_args!(
+                    "the code for package '{name}' is no Rust ({error}): is there an attribute that is none?"
+                ))
+            })?;
             if !code.is_empty() || !emitter.is_elsewhere(&package.name) {
                 files.add(&package.name, &code);
             }
@@ -333,10 +355,57 @@ impl Builder {
         Ok(())
     }
 
+    /// A package cannot have the file in which the others are included.
+    fn check_include_file(&self, set: &FileDescriptorSet) -> Result<(), Diagnostic> {
+        let is_same = |file: &&FileDescriptorProto| Path::new(&naming::file(file.package())) == self.include_file;
+        let Some(file) = set.file.iter().find(is_same) else { return Ok(()) };
+        let name = self.include_file.display();
+        let message = format!("{name} is the file of this package and the one that includes all others");
+        let mark = Locations::new(file).mark(&[PACKAGE_OF_FILE]);
+        Err(Diagnostic::new(message, mark).help("choose another name for the latter with `include_file`"))
+    }
+
+    /// Whether `prost_config` was used to have enums keep their names in those of their values: prost does not say.
+    fn keeps_enum_prefix(&mut self) -> bool {
+        let value = EnumValueDescriptorProto { name: Some("PROBE_A".to_owned()), number: Some(0), options: None };
+        let probe = EnumDescriptorProto { name: Some("Probe".to_owned()), value: vec![value], ..Default::default() };
+        let file = FileDescriptorProto { name: Some(String::new()), enum_type: vec![probe], ..Default::default() };
+        let code = self.config.generate(vec![(Module::from_parts(["probe"]), file)]);
+        code.is_ok_and(|code| code.values().any(|code| code.contains("ProbeA")))
+    }
+
     fn target_dir(&self) -> Result<PathBuf, Error> {
         let from_cargo = || env::var_os("OUT_DIR").map(PathBuf::from);
         let missing = "there is no OUT_DIR, as outside of a build script: say where the files go with `out_dir`";
         self.out_dir.clone().or_else(from_cargo).ok_or_else(|| Error::other(missing))
+    }
+}
+
+/// Finds proto files as protox does, and reads those too that start with a byte order mark.
+struct Resolver {
+    resolver: ChainFileResolver,
+    sources: Sources,
+}
+
+impl Resolver {
+    fn new(sources: &Sources) -> Self {
+        let mut resolver = ChainFileResolver::new();
+        sources.includes().iter().for_each(|include| resolver.add(IncludeFileResolver::new(include.clone())));
+        resolver.add(GoogleFileResolver::new());
+        Self { resolver, sources: sources.clone() }
+    }
+}
+
+impl FileResolver for Resolver {
+    fn resolve_path(&self, path: &Path) -> Option<String> {
+        self.resolver.resolve_path(path)
+    }
+
+    fn open_file(&self, name: &str) -> Result<File, protox::Error> {
+        match self.sources.marked_text(name) {
+            Some(text) => File::from_source(name, &text),
+            None => self.resolver.open_file(name),
+        }
     }
 }
 

@@ -17,6 +17,13 @@ pub(crate) fn upper_camel(name: &str) -> String {
     usable(name.to_upper_camel_case())
 }
 
+/// The identifier of an enum's value, which prost cuts by the name of the enum.
+pub(crate) fn variant(of: &str, value: &str) -> String {
+    let (of, value) = (upper_camel(of), upper_camel(value));
+    let rest = value.strip_prefix(&of).filter(|rest| rest.starts_with(char::is_uppercase));
+    usable(rest.unwrap_or(&value).to_owned())
+}
+
 /// The identifier of a constant.
 pub(crate) fn shouty(name: &str) -> String {
     usable(name.to_shouty_snake_case())
@@ -84,6 +91,12 @@ impl Names {
         Some(modules.chain([upper_camel(own)]).collect::<Vec<_>>().join("::"))
     }
 
+    /// Whether a type is one of prost's that cannot be encoded.
+    pub(crate) fn lacks_codec(&self, name: &str) -> bool {
+        let path = self.external(name).unwrap_or_default();
+        path.strip_prefix("::frpc::prost_types::").is_some_and(|own| !ENCODED.contains(&own))
+    }
+
     /// The path to a type from a module so many levels below its package.
     pub(crate) fn path(&self, name: &str, package: &str, levels_below: usize) -> String {
         if let Some(path) = self.external(name) {
@@ -129,6 +142,9 @@ const KEYWORDS: &[&str] = &[
     "override", "priv", "pub", "ref", "return", "static", "struct", "trait", "true", "try", "type", "typeof", "unsafe",
     "unsized", "use", "virtual", "where", "while", "yield",
 ];
+
+/// The types of prost that frpc encodes; `codec/well_known.rs` is where.
+const ENCODED: &[&str] = &["Any", "Duration", "FieldMask", "ListValue", "NullValue", "Struct", "Timestamp", "Value"];
 
 const WELL_KNOWN: &[(&str, &str)] = &[
     (".google.protobuf", "::frpc::prost_types"),

@@ -1,16 +1,18 @@
 //! What the proto files say, in the order of the wire. Names are those of the files; Rust's come from
 //! [naming](crate::naming).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use prost_types::{
     DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet,
-    MethodDescriptorProto, ServiceDescriptorProto, SourceCodeInfo,
+    MethodDescriptorProto, ServiceDescriptorProto,
     field_descriptor_proto::{Label, Type as FieldType},
-    source_code_info::Location,
 };
 
-use crate::diagnostics::{Diagnostic, Mark};
+use crate::{
+    comments,
+    diagnostics::{Diagnostic, Locations, Mark},
+};
 
 /// The packages of all files, in the order of their first file.
 #[derive(Debug)]
@@ -43,6 +45,7 @@ pub(crate) struct Field {
     pub(crate) name: String,
     pub(crate) shape: Shape,
     pub(crate) is_deprecated: bool,
+    pub(crate) mark: Mark,
 }
 
 /// How often a field may occur, and what it holds.
@@ -91,6 +94,7 @@ pub(crate) struct Oneof {
     pub(crate) members: Vec<String>,
     /// Names of the types that are declared in the same message.
     pub(crate) siblings: Vec<String>,
+    pub(crate) mark: Mark,
 }
 
 #[derive(Debug)]
@@ -99,6 +103,8 @@ pub(crate) struct Enum {
     pub(crate) full_name: String,
     /// In the order of declaration, aliases included: the index is the value on the wire.
     pub(crate) numbers: Vec<i32>,
+    /// The names of these values, and where they stand.
+    pub(crate) values: Vec<(String, Mark)>,
     pub(crate) mark: Mark,
 }
 
@@ -107,7 +113,8 @@ pub(crate) struct Service {
     pub(crate) name: String,
     /// Starts with a dot and the package.
     pub(crate) full_name: String,
-    pub(crate) docs: Docs,
+    /// The comment as Markdown.
+    pub(crate) docs: Vec<String>,
     pub(crate) is_deprecated: bool,
     pub(crate) methods: Vec<Method>,
     pub(crate) mark: Mark,
@@ -121,7 +128,8 @@ pub(crate) struct Method {
     pub(crate) input: String,
     pub(crate) output: String,
     pub(crate) kind: MethodKind,
-    pub(crate) docs: Docs,
+    /// The comment as Markdown.
+    pub(crate) docs: Vec<String>,
     pub(crate) is_deprecated: bool,
     pub(crate) mark: Mark,
 }
@@ -132,13 +140,6 @@ pub(crate) enum MethodKind {
     ServerStreaming,
     ClientStreaming,
     Bidirectional,
-}
-
-/// Comments in front of a declaration and behind it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Docs {
-    pub(crate) leading: Vec<String>,
-    pub(crate) trailing: Vec<String>,
 }
 
 impl Schema {
@@ -182,18 +183,17 @@ struct FileReader<'a> {
     file: &'a FileDescriptorProto,
     /// A full name in front of another: a dot and the package, or nothing.
     prefix: String,
-    locations: HashMap<&'a [i32], &'a Location>,
+    locations: Locations<'a>,
     has_presence: bool,
     first_operation: u16,
 }
 
 impl<'a> FileReader<'a> {
     fn new(file: &'a FileDescriptorProto, first_operation: u16) -> Self {
-        let locations = file.source_code_info.iter().flat_map(|SourceCodeInfo { location }| location);
         Self {
             file,
             prefix: if file.package().is_empty() { String::new() } else { format!(".{}", file.package()) },
-            locations: locations.map(|location| (&location.path[..], location)).collect(),
+            locations: Locations::new(file),
             has_presence: file.syntax() != "proto3",
             first_operation,
         }
@@ -233,9 +233,10 @@ impl<'a> FileReader<'a> {
                 None => self.shape(field, &joined(path, &[FIELDS_OF_MESSAGE, index]))?,
             };
             let is_deprecated = field.options.as_ref().is_some_and(|options| options.deprecated());
-            fields.push(Field { name: field.name().to_owned(), shape, is_deprecated });
+            let mark = self.mark(&joined(path, &[FIELDS_OF_MESSAGE, index]));
+            fields.push(Field { name: field.name().to_owned(), shape, is_deprecated, mark });
         }
-        let oneofs = oneofs(declared, &mut fields);
+        let oneofs = self.oneofs(declared, &mut fields, path);
         fields.sort_by_key(|field| field.shape.group());
 
         package.messages.push(Message { full_name: full_name.clone(), fields, oneofs, mark: self.mark(path) });
@@ -246,6 +247,30 @@ impl<'a> FileReader<'a> {
             package.enums.push(self.enumeration(nested, &full_name, &joined(path, &[ENUMS_OF_MESSAGE, index])));
         }
         Ok(())
+    }
+
+    /// The oneofs that have members; what those of `optional` fields were counts no more.
+    fn oneofs(&self, declared: &DescriptorProto, fields: &mut [Field], path: &[i32]) -> Vec<Oneof> {
+        let siblings = declared.nested_type.iter().map(|nested| nested.name());
+        let siblings: Vec<_> = siblings.chain(declared.enum_type.iter().map(|nested| nested.name())).collect();
+        let mut oneofs = Vec::new();
+        for ((before, oneof), index) in declared.oneof_decl.iter().enumerate().zip(0..) {
+            let mut members = Vec::new();
+            for field in &mut *fields {
+                if let Shape::Member(of, _) = &mut field.shape
+                    && *of == before
+                {
+                    *of = oneofs.len();
+                    members.push(field.name.clone());
+                }
+            }
+            if !members.is_empty() {
+                let siblings = siblings.iter().map(|&name| name.to_owned()).collect();
+                let mark = self.mark(&joined(path, &[ONEOFS_OF_MESSAGE, index]));
+                oneofs.push(Oneof { name: oneof.name().to_owned(), members, siblings, mark });
+            }
+        }
+        oneofs
     }
 
     fn shape(&self, field: &FieldDescriptorProto, path: &[i32]) -> Result<Shape, Diagnostic> {
@@ -298,6 +323,10 @@ impl<'a> FileReader<'a> {
         Enum {
             full_name: format!("{parent}.{}", declared.name()),
             numbers: declared.value.iter().map(|value| value.number()).collect(),
+            values: (0..)
+                .zip(&declared.value)
+                .map(|(index, value)| (value.name().to_owned(), self.mark(&joined(path, &[VALUES_OF_ENUM, index]))))
+                .collect(),
             mark: self.mark(path),
         }
     }
@@ -355,14 +384,13 @@ impl<'a> FileReader<'a> {
         Diagnostic::new(message, self.mark(path)).note(note).help(help)
     }
 
-    fn docs(&self, path: &[i32]) -> Docs {
-        let Some(location) = self.locations.get(path) else { return Docs::default() };
-        let lines = |text: &str| text.lines().map(str::to_owned).collect();
-        Docs { leading: lines(location.leading_comments()), trailing: lines(location.trailing_comments()) }
+    fn docs(&self, path: &[i32]) -> Vec<String> {
+        let (leading, trailing) = self.locations.comments(path);
+        comments::rustdoc(leading, trailing)
     }
 
     fn mark(&self, path: &[i32]) -> Mark {
-        Mark::new(self.file.name(), self.locations.get(path).map_or(&[][..], |location| &location.span))
+        self.locations.mark(path)
     }
 }
 
@@ -371,34 +399,11 @@ fn is_type(field: &FieldDescriptorProto, message: &str, nested: &DescriptorProto
     field.type_name().strip_prefix(message).and_then(|rest| rest.strip_prefix('.')) == Some(nested.name())
 }
 
-/// The oneofs that have members; what those of `optional` fields were counts no more.
-fn oneofs(declared: &DescriptorProto, fields: &mut [Field]) -> Vec<Oneof> {
-    let siblings = declared.nested_type.iter().map(|nested| nested.name());
-    let siblings: Vec<_> = siblings.chain(declared.enum_type.iter().map(|nested| nested.name())).collect();
-    let mut oneofs = Vec::new();
-    for (before, oneof) in declared.oneof_decl.iter().enumerate() {
-        let mut members = Vec::new();
-        for field in &mut *fields {
-            if let Shape::Member(of, _) = &mut field.shape
-                && *of == before
-            {
-                *of = oneofs.len();
-                members.push(field.name.clone());
-            }
-        }
-        if !members.is_empty() {
-            let siblings = siblings.iter().map(|&name| name.to_owned()).collect();
-            oneofs.push(Oneof { name: oneof.name().to_owned(), members, siblings });
-        }
-    }
-    oneofs
-}
-
 fn index(number: i32) -> usize {
     usize::try_from(number).expect("indices of a descriptor were checked when it was read")
 }
 
-fn joined(path: &[i32], rest: &[i32]) -> Vec<i32> {
+pub(crate) fn joined(path: &[i32], rest: &[i32]) -> Vec<i32> {
     [path, rest].concat()
 }
 
@@ -406,13 +411,16 @@ fn joined(path: &[i32], rest: &[i32]) -> Vec<i32> {
 pub(crate) const FIRST_OPERATION: u16 = 10;
 
 // Field numbers of descriptor.proto, of which the paths of locations are made.
-const MESSAGES_OF_FILE: i32 = 4;
-const ENUMS_OF_FILE: i32 = 5;
-const SERVICES_OF_FILE: i32 = 6;
-const FIELDS_OF_MESSAGE: i32 = 2;
-const MESSAGES_OF_MESSAGE: i32 = 3;
-const ENUMS_OF_MESSAGE: i32 = 4;
-const METHODS_OF_SERVICE: i32 = 2;
+pub(crate) const PACKAGE_OF_FILE: i32 = 2;
+pub(crate) const MESSAGES_OF_FILE: i32 = 4;
+pub(crate) const ENUMS_OF_FILE: i32 = 5;
+pub(crate) const SERVICES_OF_FILE: i32 = 6;
+pub(crate) const FIELDS_OF_MESSAGE: i32 = 2;
+pub(crate) const MESSAGES_OF_MESSAGE: i32 = 3;
+pub(crate) const ENUMS_OF_MESSAGE: i32 = 4;
+pub(crate) const ONEOFS_OF_MESSAGE: i32 = 8;
+pub(crate) const VALUES_OF_ENUM: i32 = 2;
+pub(crate) const METHODS_OF_SERVICE: i32 = 2;
 
 #[cfg(test)]
 mod tests {

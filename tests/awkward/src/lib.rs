@@ -1,11 +1,5 @@
 //! Code generated from proto files that are hard to turn into Rust. That it compiles, without a warning, is the test.
-#![allow(
-    missing_docs,
-    clippy::large_enum_variant,
-    clippy::module_inception,
-    clippy::wrong_self_convention,
-    reason = "the proto files name things, nest them and leave out comments as nobody should"
-)]
+#![allow(missing_docs, reason = "the proto files leave out comments as nobody should")]
 
 frpc::include_protos!();
 
@@ -19,12 +13,25 @@ pub mod well_known {
     include!(concat!(env!("OUT_DIR"), "/well_known/_includes.rs"));
 }
 
+/// Schemas that others may have, each with what is hard about it. No warning is excused here.
+pub mod schemas {
+    #![deny(warnings)]
+    include!(concat!(env!("OUT_DIR"), "/accepted/_includes.rs"));
+}
+
+/// The types of `google.protobuf` that prost has and frpc does not send.
+pub mod google_protobuf {
+    #![deny(warnings)]
+    include!(concat!(env!("OUT_DIR"), "/google/_includes.rs"));
+}
+
 /// The messages of the wire vectors.
 pub mod vectors {
     include!(concat!(env!("OUT_DIR"), "/vectors/vectors.rs"));
 }
 
 /// The expected output that people review.
+#[allow(clippy::module_inception, reason = "the modules around the packages are called like them")]
 pub mod golden {
     pub mod echo {
         include!("../../../crates/frpc-build/tests/golden/echo/_includes.rs");

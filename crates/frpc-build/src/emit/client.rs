@@ -3,7 +3,7 @@
 use proc_macro2::TokenStream;
 use quote::quote;
 
-use super::{Emitter, allow_deprecated, call, constant, deprecated, doc, methods_module, tokens};
+use super::{Emitter, allow_conventions, allow_deprecated, call, constant, deprecated, doc, methods_module, tokens};
 use crate::{
     naming,
     schema::{Method, MethodKind, Service},
@@ -14,11 +14,13 @@ pub(super) fn module(service: &Service, package: &str, emitter: &Emitter) -> Tok
     let name = tokens(&naming::upper_camel(&format!("{}_client", service.name)));
     let about = doc(&format!("Calls `{}`.", &service.full_name[1..]));
     let docs = emitter.docs(&service.docs, &service.full_name, &format!("Calls `{}`.", &service.full_name[1..]));
-    let (allow, deprecated) = (allow_deprecated(service), deprecated(service.is_deprecated));
+    let (allow, conventions) = (allow_deprecated(service), allow_conventions(service));
+    let deprecated = deprecated(service.is_deprecated);
     let methods = service.methods.iter().map(|declared| method(declared, service, package, emitter));
     quote! {
         #about
         #allow
+        #conventions
         #[allow(dead_code)]
         pub mod #module {
             #docs

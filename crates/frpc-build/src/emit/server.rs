@@ -3,7 +3,7 @@
 use proc_macro2::TokenStream;
 use quote::quote;
 
-use super::{Emitter, allow_deprecated, call, constant, deprecated, doc, methods_module, tokens};
+use super::{Emitter, allow_conventions, allow_deprecated, call, constant, deprecated, doc, methods_module, tokens};
 use crate::{
     naming,
     schema::{Method, MethodKind, Service},
@@ -13,12 +13,13 @@ pub(super) fn module(service: &Service, package: &str, emitter: &Emitter) -> Tok
     let module = tokens(&naming::snake(&format!("{}_server", service.name)));
     let full_name = &service.full_name[1..];
     let about = doc(&format!("Serves `{full_name}`."));
-    let allow = allow_deprecated(service);
+    let (allow, conventions) = (allow_deprecated(service), allow_conventions(service));
     let declared = Declared { service, package, emitter };
     let (the_trait, server) = (declared.the_trait(), declared.server());
     quote! {
         #about
         #allow
+        #conventions
         #[allow(dead_code)]
         pub mod #module {
             #the_trait
@@ -83,7 +84,7 @@ impl Declared<'_> {
         let constants: Vec<_> = self.service.methods.iter().map(constant).collect();
         let calls = self.service.methods.iter().map(|method| {
             let (shape, name) = (call(method.kind), tokens(&naming::method(&method.name)));
-            quote! { call.#shape(|request| T::#name(&self.inner, request)).await }
+            quote! { call.#shape(|request| <T as #bound>::#name(&self.inner, request)).await }
         });
         let body = if constants.is_empty() {
             quote! { call.unknown() }

@@ -113,6 +113,43 @@ file 'shop.proto' is not in any include path
 }
 
 #[test]
+fn a_file_that_is_nowhere_is_named_once() {
+    let dir = new_dir();
+    let missing = |proto: &str, include: &str| {
+        let options = frpc_build::configure().out_dir(&dir);
+        options.compile_protos(&[dir.join(proto)], &[dir.join(include)]).unwrap_err().to_string()
+    };
+    let path = dir.join("proto/shop.proto");
+    assert_eq!(missing("proto/shop.proto", "proto"), format!("file '{}' does not exist", path.display()));
+    assert_eq!(missing("proto/shop.proto", "elsewhere"), format!("file '{}' does not exist", path.display()));
+    let relative = frpc_build::compile_protos("proto/shop.proto").unwrap_err();
+    assert_eq!(relative.to_string(), "file 'proto/shop.proto' does not exist");
+    let relative = frpc_build::compile_protos("shop.proto").unwrap_err();
+    assert_eq!(relative.to_string(), "file 'shop.proto' does not exist");
+    fs::create_dir(dir.join("proto")).unwrap();
+    assert!(missing("proto", "proto").ends_with("is a directory, not a proto file"));
+}
+
+#[test]
+fn an_attribute_has_to_be_rust() {
+    let text = error_with(
+        |options| options.type_attribute(".", "#[derive("),
+        &[("shop.proto", "syntax = \"proto3\";\npackage shop;\nmessage Order {}\n")],
+    );
+    assert!(text.starts_with("the code for package 'shop' is no Rust ("), "{text}");
+}
+
+#[test]
+fn values_that_keep_their_prefix_are_different() {
+    let dir = new_dir();
+    fs::write(dir.join("a.proto"), "syntax = \"proto3\";\nenum Kind {\n  KIND_A = 0;\n  A = 1;\n}\n").unwrap();
+    let options = frpc_build::configure().out_dir(&dir).prost_config(|config| {
+        config.retain_enum_prefix();
+    });
+    options.compile_protos(&[dir.join("a.proto")], &[&dir]).unwrap();
+}
+
+#[test]
 fn a_group_is_refused() {
     let text = error(&[("old.proto", "syntax = \"proto2\";\nmessage Old {\n  optional group Inner = 1 {\n  }\n}\n")]);
     assert_eq!(

@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+mod descriptors;
 mod errors;
 mod golden;
 mod options;
+mod refused;
 
 use std::{fs, path::PathBuf, thread};
 

@@ -3,6 +3,7 @@
 /// What is said.
 #[derive(Clone, PartialEq, Eq, Hash, ::frpc::prost::Message)]
 #[prost(prost_path = "::frpc::prost")]
+#[allow(dead_code)]
 pub struct Words {
     #[prost(string, tag = "1")]
     pub text: ::frpc::prost::alloc::string::String,
@@ -74,7 +75,7 @@ pub mod echo_methods {
 pub mod echo_server {
     /// Says things.
     ///
-    /// For tests, see [the guide](<https://example.com/guide>).
+    /// For tests, see [the guide](https://example.com/guide).
     pub trait Echo: ::core::marker::Send + ::core::marker::Sync + 'static {
         /// Says it back.
         fn say(
@@ -173,21 +174,28 @@ pub mod echo_server {
         ) -> ::frpc::generated::Answer {
             match call.operation() {
                 operation if operation == super::echo_methods::SAY.operation => {
-                    call.unary(|request| T::say(&self.inner, request)).await
+                    call.unary(|request| <T as Echo>::say(&self.inner, request)).await
                 }
                 operation if operation == super::echo_methods::REPEAT.operation => {
-                    call.server_streaming(|request| T::repeat(&self.inner, request))
+                    call.server_streaming(|request| <T as Echo>::repeat(
+                            &self.inner,
+                            request,
+                        ))
                         .await
                 }
                 operation if operation == super::echo_methods::COLLECT.operation => {
-                    call.client_streaming(|request| T::collect(&self.inner, request))
+                    call.client_streaming(|request| <T as Echo>::collect(
+                            &self.inner,
+                            request,
+                        ))
                         .await
                 }
                 operation if operation == super::echo_methods::CHAT.operation => {
-                    call.bidirectional(|request| T::chat(&self.inner, request)).await
+                    call.bidirectional(|request| <T as Echo>::chat(&self.inner, request))
+                        .await
                 }
                 operation if operation == super::echo_methods::SHOUT.operation => {
-                    call.unary(|request| T::shout(&self.inner, request)).await
+                    call.unary(|request| <T as Echo>::shout(&self.inner, request)).await
                 }
                 _ => call.unknown(),
             }
@@ -201,7 +209,7 @@ pub mod echo_server {
 pub mod echo_client {
     /// Says things.
     ///
-    /// For tests, see [the guide](<https://example.com/guide>).
+    /// For tests, see [the guide](https://example.com/guide).
     #[derive(Clone, Debug)]
     pub struct EchoClient {
         channel: ::frpc::Channel,
@@ -346,7 +354,7 @@ pub mod parrot_server {
         ) -> ::frpc::generated::Answer {
             match call.operation() {
                 operation if operation == super::parrot_methods::SAY.operation => {
-                    call.unary(|request| T::say(&self.inner, request)).await
+                    call.unary(|request| <T as Parrot>::say(&self.inner, request)).await
                 }
                 _ => call.unknown(),
             }

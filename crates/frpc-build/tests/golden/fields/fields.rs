@@ -2,11 +2,13 @@
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::frpc::prost::Message)]
 #[prost(prost_path = "::frpc::prost")]
+#[allow(dead_code)]
 pub struct Nothing {}
 
 /// Declared in this order, written in that of the wire.
 #[derive(Clone, PartialEq, ::frpc::prost::Message)]
 #[prost(prost_path = "::frpc::prost")]
+#[allow(dead_code)]
 pub struct Ordering {
     #[prost(message, optional, tag = "12")]
     pub first_message: ::core::option::Option<Leaf>,
@@ -31,6 +33,7 @@ pub struct Ordering {
 
 #[derive(Clone, PartialEq, ::frpc::prost::Message)]
 #[prost(prost_path = "::frpc::prost")]
+#[allow(dead_code)]
 pub struct Leaf {
     #[prost(string, tag = "1")]
     pub label: ::frpc::prost::alloc::string::String,
@@ -40,6 +43,7 @@ pub struct Leaf {
 
 #[derive(Clone, PartialEq, ::frpc::prost::Message)]
 #[prost(prost_path = "::frpc::prost")]
+#[allow(dead_code)]
 pub struct Choice {
     #[prost(sint64, optional, tag = "1")]
     pub before: ::core::option::Option<i64>,
@@ -54,6 +58,7 @@ pub struct Choice {
 }
 
 /// Nested message and enum types in `Choice`.
+#[allow(dead_code)]
 pub mod choice {
     #[derive(Clone, PartialEq, ::frpc::prost::Message)]
     #[prost(prost_path = "::frpc::prost")]
@@ -67,6 +72,7 @@ pub mod choice {
 
     #[derive(Clone, PartialEq, ::frpc::prost::Oneof)]
     #[prost(prost_path = "::frpc::prost")]
+    #[allow(clippy::large_enum_variant)]
     pub enum Value {
         #[prost(message, tag = "2")]
         Leaf(super::Leaf),
@@ -93,12 +99,14 @@ pub mod choice {
 )]
 #[prost(prost_path = "::frpc::prost")]
 #[repr(i32)]
+#[allow(dead_code)]
 pub enum Color {
     Unspecified = 0,
     Red = 10,
     Blue = -1,
 }
 
+#[allow(dead_code)]
 impl Color {
     /// String value of the enum field names used in the ProtoBuf definition.
     ///

@@ -3,6 +3,7 @@
 /// Has no package.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::frpc::prost::Message)]
 #[prost(prost_path = "::frpc::prost")]
+#[allow(dead_code)]
 pub struct Units {
     #[prost(uint32, tag = "1")]
     pub count: u32,

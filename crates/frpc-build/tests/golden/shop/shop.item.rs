@@ -2,6 +2,7 @@
 
 #[derive(Clone, PartialEq, Eq, Hash, ::frpc::prost::Message)]
 #[prost(prost_path = "::frpc::prost")]
+#[allow(dead_code)]
 pub struct Item {
     #[prost(string, tag = "1")]
     pub name: ::frpc::prost::alloc::string::String,
@@ -10,6 +11,8 @@ pub struct Item {
 }
 
 /// Nested message and enum types in `Item`.
+#[allow(clippy::module_inception)]
+#[allow(dead_code)]
 pub mod item {
     #[derive(
         Clone,

@@ -2,6 +2,7 @@
 
 #[derive(Clone, PartialEq, ::frpc::prost::Message)]
 #[prost(prost_path = "::frpc::prost")]
+#[allow(dead_code)]
 pub struct Order {
     #[prost(string, tag = "1")]
     pub id: ::frpc::prost::alloc::string::String,
@@ -131,10 +132,15 @@ pub mod orders_server {
         ) -> ::frpc::generated::Answer {
             match call.operation() {
                 operation if operation == super::orders_methods::PLACE.operation => {
-                    call.unary(|request| T::place(&self.inner, request)).await
+                    call.unary(|request| <T as Orders>::place(&self.inner, request))
+                        .await
                 }
                 operation if operation == super::orders_methods::PICK.operation => {
-                    call.server_streaming(|request| T::pick(&self.inner, request)).await
+                    call.server_streaming(|request| <T as Orders>::pick(
+                            &self.inner,
+                            request,
+                        ))
+                        .await
                 }
                 _ => call.unknown(),
             }

@@ -1,0 +1,37 @@
+//! The functions that prost's macro adds to a message for its fields.
+
+use std::collections::HashSet;
+
+use crate::{
+    naming,
+    schema::{Field, Message, Shape, Type},
+};
+
+/// Returns the fields that cannot have accessors, since one of theirs would have the name of another field's, or since
+/// prost's macro would make no identifier of it.
+pub(crate) fn taken(message: &Message) -> Vec<&Field> {
+    let getters: HashSet<_> =
+        message.fields.iter().filter(|field| has_getter(field)).map(|field| naming::snake(&field.name)).collect();
+    let is_taken = |field: &&Field| {
+        let name = naming::snake(&field.name);
+        let plain = name.trim_start_matches("r#");
+        match &field.shape {
+            Shape::Always(Type::Enum(_)) | Shape::Optional(Type::Enum(_)) => getters.contains(&format!("set_{plain}")),
+            Shape::List(Type::Enum(_)) => getters.contains(&format!("push_{plain}")),
+            Shape::Map(_, Type::Enum(_)) => {
+                name != plain || ["get_", "insert_"].iter().any(|verb| getters.contains(&format!("{verb}{plain}")))
+            }
+            _ => false,
+        }
+    };
+    message.fields.iter().filter(is_taken).collect()
+}
+
+/// Whether there is a function with the name of the field.
+fn has_getter(field: &Field) -> bool {
+    match &field.shape {
+        Shape::Always(of) | Shape::List(of) => matches!(of, Type::Enum(_)),
+        Shape::Optional(of) => !matches!(of, Type::Message(_)),
+        Shape::Member(..) | Shape::Map(..) => false,
+    }
+}

@@ -1,0 +1,398 @@
+//! Whether descriptors say what a proto file can say. A compiler of proto files makes no others, but whoever calls
+//! `compile_fds` may have them from anywhere, and their names become source text and paths of files.
+
+use std::collections::{HashMap, HashSet};
+
+use prost_types::{
+    DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet,
+    ServiceDescriptorProto,
+    field_descriptor_proto::{Label, Type},
+};
+
+use crate::{
+    diagnostics::{Diagnostic, Locations},
+    naming,
+    schema::{
+        ENUMS_OF_FILE, ENUMS_OF_MESSAGE, FIELDS_OF_MESSAGE, MESSAGES_OF_FILE, MESSAGES_OF_MESSAGE, METHODS_OF_SERVICE,
+        ONEOFS_OF_MESSAGE, PACKAGE_OF_FILE, SERVICES_OF_FILE, VALUES_OF_ENUM, joined,
+    },
+};
+
+/// Returns all that is wrong, or nothing.
+pub(crate) fn find(set: &FileDescriptorSet) -> Vec<Diagnostic> {
+    let mut found = Vec::new();
+    let mut files = HashSet::new();
+    for file in &set.file {
+        if !files.insert(file.name()) {
+            let message = format!("there are two files named '{}'", shown(file.name()));
+            found.push(Diagnostic::new(message, Locations::new(file).mark(&[])));
+        }
+    }
+    let types = Types::of(set);
+    let mut packages: HashMap<_, HashSet<_>> = HashMap::new();
+    for file in &set.file {
+        let names = packages.entry(file.package()).or_default();
+        Checker { file, locations: Locations::new(file), types: &types, found: &mut found }.file(names);
+    }
+    found
+}
+
+/// What a bytes default stands for, which is written with the escapes of C.
+pub(crate) fn unescaped(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = text.bytes().peekable();
+    let mut unescaped = Vec::new();
+    while let Some(byte) = bytes.next() {
+        if byte != b'\\' {
+            unescaped.push(byte);
+            continue;
+        }
+        unescaped.push(match bytes.next()? {
+            b'a' => 7,
+            b'b' => 8,
+            b'f' => 12,
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            b'v' => 11,
+            sign @ (b'\\' | b'?' | b'\'' | b'"') => sign,
+            b'x' | b'X' => {
+                let mut digits = String::new();
+                while digits.len() < 2
+                    && let Some(digit) = bytes.next_if(u8::is_ascii_hexdigit)
+                {
+                    digits.push(char::from(digit));
+                }
+                u8::from_str_radix(&digits, 16).ok()?
+            }
+            first @ b'0'..=b'7' => {
+                let mut number = u32::from(first - b'0');
+                for _ in 0..2 {
+                    let Some(digit) = bytes.next_if(|digit| matches!(digit, b'0'..=b'7')) else { break };
+                    number = number * 8 + u32::from(digit - b'0');
+                }
+                u8::try_from(number).ok()?
+            }
+            _ => return None,
+        });
+    }
+    Some(unescaped)
+}
+
+/// The types of all files by their full names.
+struct Types<'a>(HashMap<String, Declared<'a>>);
+
+#[derive(Clone, Copy)]
+enum Declared<'a> {
+    Message(&'a DescriptorProto),
+    Enum(&'a EnumDescriptorProto),
+}
+
+impl<'a> Types<'a> {
+    fn of(set: &'a FileDescriptorSet) -> Self {
+        let mut types = Self(HashMap::new());
+        for file in &set.file {
+            let prefix = prefix(file);
+            types.add(&prefix, &file.message_type, &file.enum_type, 0);
+        }
+        types
+    }
+
+    fn add(&mut self, parent: &str, messages: &'a [DescriptorProto], enums: &'a [EnumDescriptorProto], depth: usize) {
+        for declared in enums {
+            self.0.insert(format!("{parent}.{}", declared.name()), Declared::Enum(declared));
+        }
+        for declared in messages {
+            let name = format!("{parent}.{}", declared.name());
+            if depth < DEPTH_MAX {
+                self.add(&name, &declared.nested_type, &declared.enum_type, depth + 1);
+            }
+            self.0.insert(name, Declared::Message(declared));
+        }
+    }
+
+    /// Whether a message needs itself before it can be complete.
+    fn requires_itself(&self, name: &str) -> bool {
+        let mut seen = HashSet::new();
+        let mut next = vec![name];
+        while let Some(at) = next.pop() {
+            let Some(Declared::Message(message)) = self.0.get(at) else { continue };
+            let required = message.field.iter().filter(|field| field.label() == Label::Required);
+            for of in required.filter(|field| field.r#type() == Type::Message).map(|field| field.type_name()) {
+                if of == name {
+                    return true;
+                }
+                if seen.insert(of) {
+                    next.push(of);
+                }
+            }
+        }
+        false
+    }
+}
+
+struct Checker<'a, 'b> {
+    file: &'a FileDescriptorProto,
+    locations: Locations<'a>,
+    types: &'b Types<'a>,
+    found: &'b mut Vec<Diagnostic>,
+}
+
+impl<'a> Checker<'a, '_> {
+    /// `names` are those that other files declare in the same package.
+    fn file(&mut self, names: &mut HashSet<&'a str>) {
+        let file = self.file;
+        if !matches!(file.syntax(), "" | "proto2" | "proto3" | "editions") {
+            self.refuse(format!("syntax '{}' is not known", shown(file.syntax())), &[]);
+        }
+        if !file.package().is_empty() {
+            file.package().split('.').for_each(|part| self.name("part of a package", part, &[PACKAGE_OF_FILE]));
+            let file_len = naming::file(file.package()).len();
+            if file_len > FILE_NAME_LEN_MAX {
+                let message = format!(
+                    "the name of this package has {} characters, but its file can have a name of {} at most",
+                    file.package().len(),
+                    FILE_NAME_LEN_MAX - (file_len - file.package().len()),
+                );
+                self.refuse(message, &[PACKAGE_OF_FILE]);
+            }
+        }
+        let prefix = prefix(file);
+        for (index, message) in (0..).zip(&file.message_type) {
+            self.message(message, &prefix, &[MESSAGES_OF_FILE, index], names, 1);
+        }
+        for (index, declared) in (0..).zip(&file.enum_type) {
+            self.enumeration(declared, &prefix, &[ENUMS_OF_FILE, index], names);
+        }
+        for (index, service) in (0..).zip(&file.service) {
+            self.service(service, &[SERVICES_OF_FILE, index], names);
+        }
+    }
+
+    fn message(
+        &mut self,
+        declared: &'a DescriptorProto,
+        parent: &str,
+        path: &[i32],
+        siblings: &mut HashSet<&'a str>,
+        depth: usize,
+    ) {
+        if depth > DEPTH_MAX {
+            return self.refuse(format!("messages can be nested {DEPTH_MAX} levels deep at most"), path);
+        }
+        self.own_name("message", declared.name(), path, siblings);
+        let full_name = format!("{parent}.{}", declared.name());
+        if is_entry(declared) {
+            self.entry(declared, path, depth);
+        }
+        if self.types.requires_itself(&full_name) {
+            let message = format!("no {} can ever be complete, for it requires another one", shown(&full_name[1..]));
+            let help = "make a field on the way from the message to itself `optional`";
+            self.found.push(Diagnostic::new(message, self.locations.mark(path)).help(help));
+        }
+
+        let (mut names, mut numbers) = (HashSet::new(), HashSet::new());
+        for (index, field) in (0..).zip(&declared.field) {
+            let path = joined(path, &[FIELDS_OF_MESSAGE, index]);
+            self.own_name("field", field.name(), &path, &mut names);
+            if !(1..=NUMBER_MAX).contains(&field.number()) {
+                self.refuse(format!("{} is no number for a field", field.number()), &path);
+            } else if !numbers.insert(field.number()) {
+                self.refuse(format!("number {} is that of another field too", field.number()), &path);
+            }
+            if let Err(message) = self.field(field, &full_name, declared) {
+                self.refuse(message, &path);
+            }
+        }
+        for (index, oneof) in (0..).zip(&declared.oneof_decl) {
+            // Those of `optional` fields have names that nobody chose, and are not generated.
+            let mut fields = declared.field.iter().filter(|field| field.oneof_index == Some(index));
+            if !fields.all(|field| field.proto3_optional()) {
+                self.own_name("oneof", oneof.name(), &joined(path, &[ONEOFS_OF_MESSAGE, index]), &mut names);
+            }
+        }
+        let mut names = HashSet::new();
+        for (index, nested) in (0..).zip(&declared.nested_type) {
+            self.message(nested, &full_name, &joined(path, &[MESSAGES_OF_MESSAGE, index]), &mut names, depth + 1);
+        }
+        for (index, nested) in (0..).zip(&declared.enum_type) {
+            self.enumeration(nested, &full_name, &joined(path, &[ENUMS_OF_MESSAGE, index]), &mut names);
+        }
+    }
+
+    /// What a map is made of: prost takes it apart without a look.
+    fn entry(&mut self, declared: &DescriptorProto, path: &[i32], depth: usize) {
+        let is_single = |field: &FieldDescriptorProto| field.label() == Label::Optional && field.oneof_index.is_none();
+        let is_right = depth > 1
+            && declared.nested_type.is_empty()
+            && declared.enum_type.is_empty()
+            && matches!(&declared.field[..], [key, value]
+                if (key.name(), key.number()) == ("key", 1) && (value.name(), value.number()) == ("value", 2)
+                    && is_single(key) && is_single(value) && is_key(key.r#type()) && value.r#type() != Type::Group);
+        if !is_right {
+            self.refuse(format!("'{}' is said to be the entry of a map, but it is none", shown(declared.name())), path);
+        }
+    }
+
+    fn field(&self, field: &FieldDescriptorProto, message: &str, parent: &DescriptorProto) -> Result<(), String> {
+        let is_proto3 = self.file.syntax() == "proto3";
+        let of = field.r#type.and_then(|of| Type::try_from(of).ok());
+        let of = of.ok_or_else(|| format!("field '{}' is of no type", shown(field.name())))?;
+        let label = Label::try_from(field.label.unwrap_or(Label::Optional as i32));
+        let label = label.map_err(|_| format!("field '{}' has no label", shown(field.name())))?;
+        if is_proto3 && label == Label::Required {
+            return Err("no field of proto3 is required".to_owned());
+        }
+        if field.proto3_optional() && (label != Label::Optional || !is_proto3) {
+            return Err("only a single field of proto3 has this kind of `optional`".to_owned());
+        }
+        if let Some(oneof) = field.oneof_index {
+            if usize::try_from(oneof).ok().and_then(|oneof| parent.oneof_decl.get(oneof)).is_none() {
+                return Err(format!("oneof {oneof} is not declared"));
+            }
+            if label != Label::Optional {
+                return Err("a member of a oneof occurs once or not at all".to_owned());
+            }
+        }
+        match (of, self.types.0.get(field.type_name())) {
+            (Type::Message, Some(Declared::Message(entry))) if is_entry(entry) => {
+                let is_own = field.type_name().strip_prefix(message).and_then(|rest| rest.strip_prefix('.'))
+                    == Some(entry.name());
+                if !is_own || label != Label::Repeated {
+                    return Err(format!("{} is the entry of a map, and no type", shown(field.type_name())));
+                }
+            }
+            (Type::Message, Some(Declared::Message(_))) | (Type::Enum, Some(Declared::Enum(_))) => {}
+            (Type::Message | Type::Enum, found) => return Err(not_declared(field.type_name(), found.is_some())),
+            _ => {}
+        }
+        match &field.default_value {
+            Some(_) if is_proto3 || label == Label::Repeated || field.oneof_index.is_some() => {
+                Err("only a single field of proto2 has a default".to_owned())
+            }
+            Some(default) if !self.is_default(default, of, field.type_name()) => {
+                Err(format!("'{}' is no default for this field", shown(default)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn is_default(&self, default: &str, of: Type, type_name: &str) -> bool {
+        match of {
+            Type::Bool => matches!(default, "true" | "false"),
+            Type::Int32 | Type::Sint32 | Type::Sfixed32 => default.parse::<i32>().is_ok(),
+            Type::Int64 | Type::Sint64 | Type::Sfixed64 => default.parse::<i64>().is_ok(),
+            Type::Uint32 | Type::Fixed32 => default.parse::<u32>().is_ok(),
+            Type::Uint64 | Type::Fixed64 => default.parse::<u64>().is_ok(),
+            Type::Float | Type::Double => default.parse::<f64>().is_ok(),
+            Type::String => true,
+            Type::Bytes => unescaped(default).is_some(),
+            Type::Enum => match self.types.0.get(type_name) {
+                Some(Declared::Enum(declared)) => declared.value.iter().any(|value| value.name() == default),
+                _ => false,
+            },
+            Type::Message | Type::Group => false,
+        }
+    }
+
+    fn enumeration(
+        &mut self,
+        declared: &'a EnumDescriptorProto,
+        parent: &str,
+        path: &[i32],
+        siblings: &mut HashSet<&'a str>,
+    ) {
+        self.own_name("enum", declared.name(), path, siblings);
+        let full_name = format!("{parent}.{}", declared.name());
+        match &declared.value[..] {
+            [] => self.refuse(format!("enum {} has no values", shown(&full_name[1..])), path),
+            [first, ..] if first.number() != 0 && self.file.syntax() == "proto3" => {
+                self.refuse("the first value of an enum of proto3 has the number 0".to_owned(), path);
+            }
+            _ => {}
+        }
+        let mut names = HashSet::new();
+        for (index, value) in (0..).zip(&declared.value) {
+            self.own_name("value of an enum", value.name(), &joined(path, &[VALUES_OF_ENUM, index]), &mut names);
+        }
+    }
+
+    fn service(&mut self, declared: &'a ServiceDescriptorProto, path: &[i32], siblings: &mut HashSet<&'a str>) {
+        self.own_name("service", declared.name(), path, siblings);
+        let mut names = HashSet::new();
+        for (index, method) in (0..).zip(&declared.method) {
+            let path = joined(path, &[METHODS_OF_SERVICE, index]);
+            self.own_name("method", method.name(), &path, &mut names);
+            for of in [method.input_type(), method.output_type()] {
+                match self.types.0.get(of) {
+                    Some(Declared::Message(message)) if !is_entry(message) => {}
+                    found => self.refuse(not_declared(of, found.is_some()), &path),
+                }
+            }
+        }
+    }
+
+    /// A name that no sibling has.
+    fn own_name(&mut self, what: &str, name: &'a str, path: &[i32], siblings: &mut HashSet<&'a str>) {
+        self.name(what, name, path);
+        if !siblings.insert(name) {
+            self.refuse(format!("'{}' is declared twice", shown(name)), path);
+        }
+    }
+
+    fn name(&mut self, what: &str, name: &str, path: &[i32]) {
+        let is_first = |char: char| char.is_ascii_alphabetic() || char == '_';
+        let is_next = |char: char| char.is_ascii_alphanumeric() || char == '_';
+        if !name.starts_with(is_first) || !name.chars().all(is_next) {
+            let message = format!("'{}' is no name for a {what}", shown(name));
+            let help = "names are made of letters, digits and underscores, and do not start with a digit";
+            self.found.push(Diagnostic::new(message, self.locations.mark(path)).help(help));
+        } else if name.chars().all(|char| char == '_') {
+            let message = format!("a {what} named '{name}' has no name in Rust");
+            let help = "rename it: Rust's names are made of its letters and digits";
+            self.found.push(Diagnostic::new(message, self.locations.mark(path)).help(help));
+        } else if name.len() > NAME_LEN_MAX {
+            let len = name.len();
+            self.refuse(format!("the name of this {what} has {len} characters, but {NAME_LEN_MAX} at most"), path);
+        }
+    }
+
+    fn refuse(&mut self, message: String, path: &[i32]) {
+        self.found.push(Diagnostic::new(message, self.locations.mark(path)));
+    }
+}
+
+fn prefix(file: &FileDescriptorProto) -> String {
+    if file.package().is_empty() { String::new() } else { format!(".{}", file.package()) }
+}
+
+fn is_entry(declared: &DescriptorProto) -> bool {
+    declared.options.as_ref().is_some_and(|options| options.map_entry())
+}
+
+fn is_key(of: Type) -> bool {
+    !matches!(of, Type::Float | Type::Double | Type::Bytes | Type::Enum | Type::Message | Type::Group)
+}
+
+fn not_declared(name: &str, is_other: bool) -> String {
+    match is_other {
+        true => format!("'{}' is not a type that can stand here", shown(name)),
+        false => format!("type '{}' is in none of the files: those that are imported belong to the set", shown(name)),
+    }
+}
+
+/// A name that may hold anything, cut to a length that can be read.
+fn shown(name: &str) -> String {
+    let name = name.strip_prefix('.').unwrap_or(name);
+    let shown: String = name.escape_debug().take(SHOWN_LEN_MAX).collect();
+    if shown.len() < name.len() { shown + "…" } else { shown }
+}
+
+/// protoc and protox allow fewer; Rust's compiler is at ease with as many.
+const DEPTH_MAX: usize = 64;
+/// The highest number that the wire of protobuf has room for.
+const NUMBER_MAX: i32 = 536_870_911;
+/// In bytes: most file systems have room for five more, which rustdoc needs for the page that shows the file.
+const FILE_NAME_LEN_MAX: usize = 250;
+/// rustdoc writes files with the names of types, and something around them.
+const NAME_LEN_MAX: usize = 200;
+const SHOWN_LEN_MAX: usize = 200;

@@ -1,0 +1,195 @@
+//! Descriptors as prost is given them, so that it makes code of them that compiles.
+//!
+//! Comments are replaced by marks, for prost would keep what rustdoc stumbles over; [`Comments::fill_in`] puts ours in
+//! their place. Defaults get the one form that prost's macro reads. Fields whose accessors would have the names of other
+//! functions become numbers, which have no accessors.
+
+use std::collections::{HashMap, HashSet};
+
+use prost_types::{
+    DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet, SourceCodeInfo,
+    field_descriptor_proto::{Label, Type},
+    source_code_info::Location,
+};
+
+use crate::{
+    accessors, check, comments,
+    diagnostics::Locations,
+    schema::{
+        ENUMS_OF_FILE, ENUMS_OF_MESSAGE, FIELDS_OF_MESSAGE, MESSAGES_OF_FILE, MESSAGES_OF_MESSAGE, ONEOFS_OF_MESSAGE,
+        Schema, VALUES_OF_ENUM, joined,
+    },
+};
+
+/// The comments that were taken out of descriptors.
+#[derive(Debug, Default)]
+pub(crate) struct Comments(Vec<Vec<String>>);
+
+impl Comments {
+    /// Replaces the marks in prost's code by the comments that they stand for.
+    pub(crate) fn fill_in(&self, code: &str) -> String {
+        let mut filled = String::with_capacity(code.len());
+        for line in code.lines() {
+            match line.trim_start().strip_prefix(MARK).and_then(|number| self.0.get(number.parse::<usize>().ok()?)) {
+                Some(comment) => comment.iter().for_each(|text| filled += &format!("/// {text}\n")),
+                None => filled.extend([line, "\n"]),
+            }
+        }
+        filled
+    }
+}
+
+/// Returns the files for prost, and the comments that were in them.
+pub(crate) fn of(set: FileDescriptorSet, schema: &Schema) -> (Vec<FileDescriptorProto>, Comments) {
+    let mut enums = HashMap::new();
+    for file in &set.file {
+        add_enums(&mut enums, &prefix(file), &file.enum_type, &file.message_type);
+    }
+    let messages = schema.packages.iter().flat_map(|package| &package.messages);
+    let numbers = messages.flat_map(|message| {
+        accessors::taken(message).into_iter().map(|field| (message.full_name.clone(), field.name.clone()))
+    });
+    let mut rewriter = Rewriter { enums, numbers: numbers.collect(), comments: Comments::default() };
+    let files = set.file.iter().map(|file| rewriter.file(file)).collect();
+    (files, rewriter.comments)
+}
+
+struct Rewriter {
+    enums: HashMap<String, EnumDescriptorProto>,
+    /// The fields that become numbers, by the full names of their messages.
+    numbers: HashSet<(String, String)>,
+    comments: Comments,
+}
+
+impl Rewriter {
+    fn file(&mut self, original: &FileDescriptorProto) -> FileDescriptorProto {
+        let mut file = original.clone();
+        file.name.get_or_insert_default();
+        file.package = file.package.filter(|package| !package.is_empty());
+        file.syntax = file.syntax.filter(|syntax| syntax == "proto3");
+        let prefix = prefix(&file);
+        let mut marks = Marks { locations: Locations::new(original), marked: Vec::new() };
+        for (index, message) in (0..).zip(&mut file.message_type) {
+            self.message(message, &prefix, &[MESSAGES_OF_FILE, index], &mut marks);
+        }
+        for (index, declared) in (0..).zip(&file.enum_type) {
+            self.enumeration(declared, &[ENUMS_OF_FILE, index], &mut marks);
+        }
+        file.source_code_info = Some(SourceCodeInfo { location: marks.marked });
+        file
+    }
+
+    fn message(&mut self, declared: &mut DescriptorProto, parent: &str, path: &[i32], marks: &mut Marks) {
+        let full_name = format!("{parent}.{}", declared.name());
+        self.mark(path, marks, None);
+        for (index, field) in (0..).zip(&mut declared.field) {
+            let path = joined(path, &[FIELDS_OF_MESSAGE, index]);
+            self.default(field);
+            let mut note = None;
+            if self.numbers.contains(&(full_name.clone(), field.name().to_owned())) {
+                let entries = &mut declared.nested_type;
+                let entry =
+                    entries.iter_mut().find(|entry| field.type_name() == format!("{full_name}.{}", entry.name()));
+                note = Some(self.number(entry.and_then(|entry| entry.field.last_mut()).unwrap_or(field)));
+            }
+            self.mark(&path, marks, note);
+        }
+        for (index, _) in (0..).zip(&declared.oneof_decl) {
+            self.mark(&joined(path, &[ONEOFS_OF_MESSAGE, index]), marks, None);
+        }
+        for (index, nested) in (0..).zip(&mut declared.nested_type) {
+            self.message(nested, &full_name, &joined(path, &[MESSAGES_OF_MESSAGE, index]), marks);
+        }
+        for (index, nested) in (0..).zip(&declared.enum_type) {
+            self.enumeration(nested, &joined(path, &[ENUMS_OF_MESSAGE, index]), marks);
+        }
+    }
+
+    fn enumeration(&mut self, declared: &EnumDescriptorProto, path: &[i32], marks: &mut Marks) {
+        self.mark(path, marks, None);
+        for (index, _) in (0..).zip(&declared.value) {
+            self.mark(&joined(path, &[VALUES_OF_ENUM, index]), marks, None);
+        }
+    }
+
+    /// Puts a mark where the comment was. prost looks for a location of each declaration, with a comment or without.
+    fn mark(&mut self, path: &[i32], marks: &mut Marks, note: Option<String>) {
+        let (leading, trailing) = marks.locations.comments(path);
+        let mut comment = comments::rustdoc(leading, trailing);
+        if let Some(note) = note {
+            comment.extend((!comment.is_empty()).then(String::new));
+            comment.push(note);
+        }
+        let mut location = Location { path: path.to_owned(), ..Location::default() };
+        if !comment.is_empty() {
+            location.leading_comments = Some(format!("{}{}", &MARK[3..], self.comments.0.len()));
+            self.comments.0.push(comment);
+        }
+        marks.marked.push(location);
+    }
+
+    /// Makes a field or value of an enum's type a number, and returns what is to be said about it.
+    fn number(&self, field: &mut FieldDescriptorProto) -> String {
+        let name = field.type_name.take().unwrap_or_default();
+        field.set_type(Type::Int32);
+        if let Some(declared) = self.enums.get(&name) {
+            let default = declared.value.iter().find(|value| Some(value.name()) == field.default_value.as_deref());
+            let number = default.or(declared.value.first()).map_or(0, |value| value.number());
+            let has_default = number != 0 && field.label() != Label::Repeated;
+            field.default_value = has_default.then(|| number.to_string());
+        }
+        let name = name.trim_start_matches('.');
+        format!("The number of a value of `{name}`. There are no accessors, as other fields have their names.")
+    }
+
+    fn default(&self, field: &mut FieldDescriptorProto) {
+        let Some(default) = field.default_value.take() else { return };
+        field.default_value = Some(match field.r#type() {
+            Type::Float => float(&default, default.parse::<f32>().map(|number| format!("{number:?}"))),
+            Type::Double => float(&default, default.parse::<f64>().map(|number| format!("{number:?}"))),
+            Type::Bytes => {
+                let bytes = check::unescaped(&default).unwrap_or_default();
+                bytes.iter().map(|byte| format!("\\{byte:03o}")).collect()
+            }
+            Type::Enum => self.first_alias(field.type_name(), &default),
+            _ => default,
+        });
+    }
+
+    /// Of the values with one number, prost makes only the first.
+    fn first_alias(&self, name: &str, default: &str) -> String {
+        let values = self.enums.get(name).map_or(&[][..], |declared| &declared.value);
+        let number = values.iter().find(|value| value.name() == default).map(|value| value.number());
+        let first = values.iter().find(|value| Some(value.number()) == number);
+        first.map_or(default, |value| value.name()).to_owned()
+    }
+}
+
+/// The comments of a file, and the marks that take their places.
+struct Marks<'a> {
+    locations: Locations<'a>,
+    marked: Vec<Location>,
+}
+
+/// As prost's macro reads it: `inf`, `-inf`, `nan`, or a literal of Rust.
+fn float<E>(default: &str, parsed: Result<String, E>) -> String {
+    parsed.map_or(default.to_owned(), |number| number.replace("NaN", "nan"))
+}
+
+fn add_enums(
+    enums: &mut HashMap<String, EnumDescriptorProto>,
+    parent: &str,
+    declared: &[EnumDescriptorProto],
+    messages: &[DescriptorProto],
+) {
+    enums.extend(declared.iter().map(|declared| (format!("{parent}.{}", declared.name()), declared.clone())));
+    for message in messages {
+        add_enums(enums, &format!("{parent}.{}", message.name()), &message.enum_type, &message.nested_type);
+    }
+}
+
+fn prefix(file: &FileDescriptorProto) -> String {
+    if file.package().is_empty() { String::new() } else { format!(".{}", file.package()) }
+}
+
+const MARK: &str = "/// frpc-build comment ";

@@ -1,0 +1,9 @@
+//! The schemas as private modules of a program, where warnings fire that spare what a library exports.
+#![deny(warnings)]
+#![allow(missing_docs, unreachable_pub, reason = "no program that generates code can have these lints")]
+
+mod schemas {
+    include!(concat!(env!("OUT_DIR"), "/accepted/_includes.rs"));
+}
+
+fn main() {}
