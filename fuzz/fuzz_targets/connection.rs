@@ -139,6 +139,8 @@ struct Side {
     progress: u64,
     sent: Vec<Packet>,
     received: Vec<Packet>,
+    /// Packets that were too large for it.
+    discarded: Vec<(u16, usize)>,
     /// It did not hear everything its peer said, or something else besides.
     confused: bool,
     drained: bool,
@@ -178,6 +180,7 @@ impl Side {
             progress: 0,
             sent: Vec::new(),
             received: Vec::new(),
+            discarded: Vec::new(),
             confused: false,
             drained: false,
             closed: None,
@@ -297,6 +300,7 @@ impl Side {
                 self.streams[at].last_read = sequence;
             }
             Ok(_) => {}
+            Err(StreamEnd::TooLarge { announced, limit }) => assert!(announced > limit),
             Err(end) => assert_eq!(self.connection.stream_ended(self.streams[at].key), Some(end)),
         }
     }
@@ -371,6 +375,11 @@ impl Side {
                     self.received.push(packet);
                 }
             }
+            Event::TooLarge { id, announced, .. } => {
+                let config = self.connection.config();
+                assert!(config.content_len_max < announced && announced <= config.discard_len_max);
+                self.discarded.push((id, announced as usize));
+            }
             Event::StreamOpened(key) => self.streams.push(Stream::new(key)),
             Event::StreamReadable(key) => assert!(self.streams.iter().any(|stream| stream.key == key)),
         }
@@ -439,7 +448,14 @@ impl Side {
     /// Everything was written and delivered.
     fn check_end(&mut self, peer: &Self) {
         let peer_heard = !peer.confused && !peer.drained && peer.connection.is_open();
-        assert!(peer.confused || self.sent.starts_with(&peer.received), "packets keep their order");
+        let limit = peer.connection.config().content_len_max as usize;
+        let (fitting, too_large): (Vec<_>, Vec<_>) = self.sent.iter().partition(|packet| packet.content.len() <= limit);
+        let too_large: Vec<_> = too_large.into_iter().map(|packet| (packet.id, packet.content.len())).collect();
+        assert!(
+            peer.confused || fitting.iter().copied().take(peer.received.len()).eq(&peer.received),
+            "packets keep their order"
+        );
+        assert!(peer.confused || too_large.starts_with(&peer.discarded), "and so do those that are too large");
         if self.connection.closed().is_some_and(|reason| !matches!(reason, CloseReason::Local)) {
             return;
         }
@@ -447,7 +463,8 @@ impl Side {
         assert!(silent || (self.promised.is_empty() && self.written.is_empty()), "all that was sent is written");
         assert!(silent || (self.connection.queued_len() == 0 && !self.connection.has_output()));
         assert_eq!(self.connection.is_open(), self.connection.closed().is_none(), "finishing came to its end");
-        assert!(silent || !peer_heard || self.sent == peer.received, "all that was sent arrives");
+        let all_arrived = (fitting.len(), too_large.len()) == (peer.received.len(), peer.discarded.len());
+        assert!(silent || !peer_heard || all_arrived, "all that was sent arrives");
     }
 
     /// A content that shows its place in the order of sending.
@@ -473,6 +490,8 @@ impl Limits {
         Config {
             header,
             content_len_max: self.content_len_max.into(),
+            discard_len_max: u32::from(self.content_len_max) * u32::from(self.control_burst % 4),
+            discard_time_max: millis(self.write_stall_max),
             outbox_len_max: self.outbox_len_max.into(),
             streams_max: usize::from(self.streams_max % 8),
             stream_queue_len_max: self.stream_queue_len_max.into(),

@@ -25,7 +25,8 @@ fuzz_target!(|input: Input| {
 
 fn decode<'a>(input: &Input, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<Frame>, Option<ProtocolError>) {
     let format = [None, Some(HeaderFormat::Magic10), Some(HeaderFormat::Plain8)][usize::from(input.format % 3)];
-    let mut decoder = Decoder::new(format, input.content_len_max);
+    let skip_len_max = input.content_len_max.saturating_mul(u32::from(input.format / 3 % 4));
+    let mut decoder = Decoder::new(format, input.content_len_max).skipping(skip_len_max);
     let (mut inbox, mut frames, mut given, mut held) = (BytesMut::new(), Vec::new(), 0, 0);
     for piece in pieces {
         inbox.extend_from_slice(piece);
@@ -36,6 +37,10 @@ fn decode<'a>(input: &Input, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<Fra
                     let format = decoder.format().expect("a frame shows its format");
                     held += format.header_len() + frame.content.len();
                     assert!(frame.content.len() <= input.content_len_max as usize);
+                    assert!(
+                        frame.skipped <= input.content_len_max.max(skip_len_max)
+                            && frame.skipped as usize == decoder.skip_len()
+                    );
                     frames.push(frame);
                 }
                 Ok(None) => break,

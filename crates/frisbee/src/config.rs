@@ -17,9 +17,18 @@ pub struct Config {
     /// The header in front of every packet. `None`, the default: an accepting side finds out from the first bytes of
     /// each connection and sends nothing before them; a connecting side writes [`HeaderFormat::Magic10`].
     pub header: Option<HeaderFormat>,
-    /// The largest content accepted and sent, inclusive. Default 5 MiB. A peer that announces more is disconnected
-    /// before anything is reserved for it.
+    /// The largest content accepted and sent, inclusive. Default 5 MiB. What a peer sends beyond that is discarded, up to
+    /// [`Config::discard_len_max`].
     pub content_len_max: u32,
+    /// The largest content that is read past when it is larger than [`Config::content_len_max`], inclusive. Default
+    /// 64 MiB. Its bytes are discarded as they arrive and nothing is reserved for them; the router learns of the packet
+    /// and may answer it, and the connection goes on. A peer that announces more is disconnected at once, with
+    /// [`ProtocolError::ContentTooLarge`](crate::ProtocolError::ContentTooLarge). Zero disconnects it for every content
+    /// that is too large.
+    pub discard_len_max: u32,
+    /// How long a content may take to be discarded, while this side reads. Default 30 s; then the connection ends with
+    /// [`ProtocolError::ContentTooLarge`](crate::ProtocolError::ContentTooLarge).
+    pub discard_time_max: Duration,
     /// Bytes queued for writing at which senders wait. Default 1 MiB, exceeded by at most one packet. With as many bytes
     /// of replies queued, handlers get no new packets, and those that run in place do not go on, until the peer reads some.
     pub outbox_len_max: usize,
@@ -87,6 +96,8 @@ impl Default for Config {
         Self {
             header: None,
             content_len_max: 5 * 1024 * 1024,
+            discard_len_max: 64 * 1024 * 1024,
+            discard_time_max: Duration::from_secs(30),
             outbox_len_max: 1024 * 1024,
             backlog_max: 1024,
             backlog_len_max: 1024 * 1024,

@@ -57,7 +57,8 @@ pub enum ProtocolError {
         /// The two bytes in its place.
         found: u16,
     },
-    /// The peer announced more content than this side accepts.
+    /// The peer announced more content than this side accepts and
+    /// [discards](crate::Config::discard_len_max).
     ContentTooLarge {
         /// What it announced.
         announced: u32,
@@ -206,6 +207,13 @@ impl fmt::Display for StreamEnd {
             Self::Closed => "the stream was closed by this side",
             Self::ClosedByPeer => "the stream was closed by the peer",
             Self::Overflow => "the stream was closed because too much waited to be read for too long (stream_queue_len_max, stream_stall_max)",
+            Self::TooLarge { announced, limit } => {
+                return write!(
+                    f,
+                    "the peer sent {announced} bytes at once on the stream, this side accepts at most {limit} bytes \
+                     (content_len_max)"
+                );
+            }
             Self::ConnectionClosed => "the connection of the stream ended",
         })
     }

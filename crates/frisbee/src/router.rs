@@ -43,7 +43,8 @@ pub trait Router: Send + Sync + 'static {
     fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send;
 
     /// Says what becomes of a packet that is not handed to [`route`](Self::route), typically by an answer that tells the
-    /// peer to try elsewhere or later. The outcome is acted on as one of `route` is. Never called for a packet that
+    /// peer to try elsewhere or later. A packet that is [too large](Refusal::TooLarge) may also be the answer to something
+    /// that this side asked for. The outcome is acted on as one of `route` is. Never called for a packet that
     /// [`take`](Self::take) took, nor while the connection closes. It must not block.
     ///
     /// [`Outcome::Nothing`], which is what it returns unless implemented, lets a packet go that comes during a shutdown.
@@ -155,14 +156,24 @@ pub enum Refusal {
     Busy,
     /// The server shuts down.
     Draining,
+    /// The content of the packet is larger than this side accepts, and is discarded.
+    TooLarge {
+        /// Bytes of content.
+        announced: u32,
+        /// [`Config::content_len_max`](crate::Config::content_len_max).
+        limit: u32,
+    },
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Busy => "the peer is busy (its limits on handlers and waiting requests are reached)",
-            Self::Draining => "the peer is shutting down",
-        })
+        match self {
+            Self::Busy => f.write_str("the peer is busy (its limits on handlers and waiting requests are reached)"),
+            Self::Draining => f.write_str("the peer is shutting down"),
+            Self::TooLarge { announced, limit } => {
+                write!(f, "the server accepts at most {limit} bytes (content_len_max), the request has {announced}")
+            }
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use frisbee::{CloseReason, Packet};
+use frisbee::{CloseReason, Operation, Packet};
 use tokio::{
     sync::Notify,
     time::{Instant, timeout_at},
@@ -38,6 +38,11 @@ pub(crate) struct Calls {
 pub(crate) enum Unanswered {
     Closed(CloseReason),
     TimedOut,
+    /// The answer came, and was too large.
+    TooLarge {
+        announced: u32,
+        limit: u32,
+    },
 }
 
 /// Why a call may not begin on this connection.
@@ -109,8 +114,17 @@ impl Calls {
 
     /// Gives a packet to the call that it answers. Gives it back if it answers none that was ever made.
     pub(crate) fn complete(&self, packet: Packet) -> Option<Packet> {
+        self.answer(packet, None)
+    }
+
+    /// Ends the call whose answer did not come through. Returns whether a call of this operation was ever made.
+    pub(crate) fn fail(&self, id: u16, operation: Operation, why: Unanswered) -> bool {
+        self.answer(Packet::new(id, operation, Bytes::new()), Some(why)).is_none()
+    }
+
+    fn answer(&self, packet: Packet, failure: Option<Unanswered>) -> Option<Packet> {
         let mut table = self.table();
-        match table.complete(packet) {
+        match table.answer(packet, failure) {
             Ok(waker) => {
                 drop(table);
                 if let Some(waker) = waker {
@@ -209,7 +223,7 @@ impl Drop for Waiting<'_> {
 ///
 /// ```text
 ///   free ──insert()──▶ in use ──remove(), answered or never sent──▶ free, or resting
-///                        └─────remove(), sent and unanswered──────▶ owed ──complete()──▶ free, or resting
+///                        └─────remove(), sent and unanswered──────▶ owed ──answer()────▶ free, or resting
 /// ```
 ///
 /// A peer that answers twice does so soon after the first time, so an id whose answer came late rests until the counter
@@ -307,11 +321,12 @@ impl Table {
         }
     }
 
-    fn complete(&mut self, packet: Packet) -> Result<Option<Waker>, Packet> {
+    /// Ends the call that a packet answers, with its content or the failure in its place.
+    fn answer(&mut self, packet: Packet, failure: Option<Unanswered>) -> Result<Option<Waker>, Packet> {
         let operation = packet.operation.number();
         if let Some(call) = self.get(packet.id).filter(|call| call.operation == operation) {
             call.is_answered = true;
-            return Ok(call.end(Ok(packet.content)));
+            return Ok(call.end(failure.map_or(Ok(packet.content), Err)));
         }
         if !self.operations.contains(&operation) {
             return Err(packet);
@@ -461,7 +476,7 @@ mod tests {
         (0..times)
             .map(|_| {
                 let id = begin(table);
-                assert!(table.complete(answer(id)).is_ok());
+                assert!(table.answer(answer(id), None).is_ok());
                 table.remove(id, true);
                 id
             })
@@ -494,10 +509,10 @@ mod tests {
         assert!(!answered(&mut table, 1 << 17).contains(&given_up));
         let other = Packet { operation: Operation::new(ASK).unwrap(), ..answer(given_up) };
         let asked = table.insert(ASK, None).unwrap().unwrap();
-        assert!(table.complete(other).is_ok());
+        assert!(table.answer(other, None).is_ok());
         assert!(!answered(&mut table, 1 << 17).contains(&given_up), "that was no answer to it");
         table.remove(asked, true);
-        assert!(table.complete(answer(given_up)).is_ok());
+        assert!(table.answer(answer(given_up), None).is_ok());
         assert!(answered(&mut table, 1 << 17).contains(&given_up));
     }
 
@@ -520,9 +535,9 @@ mod tests {
         let refused = table.insert(SAY, None).unwrap_err();
         assert!(matches!(refused, CannotBegin::OutOfIds { owed } if owed == OWED_MAX + 1), "{refused:?}");
         let cx = Context::from_waker(Waker::noop());
-        assert!(table.complete(answer(waiting)).is_ok());
+        assert!(table.answer(answer(waiting), None).is_ok());
         assert!(matches!(table.poll(&cx, waiting), Poll::Ready(Ok(_))), "a call under way may still be answered");
-        assert!(table.complete(answer(given_up[0])).is_ok());
+        assert!(table.answer(answer(given_up[0]), None).is_ok());
         assert!(!given_up[1..].contains(&begin(&mut table)));
     }
 
@@ -539,12 +554,12 @@ mod tests {
         let mut table = Table::new(100);
         let id = begin(&mut table);
         let other = Packet { operation: Operation::new(ASK).unwrap(), ..answer(id) };
-        assert_eq!(table.complete(other.clone()).unwrap_err(), other, "it answers nothing that was asked");
-        assert!(table.complete(answer(id + 1)).is_ok(), "late answers are nobody's business");
+        assert_eq!(table.answer(other.clone(), None).unwrap_err(), other, "it answers nothing that was asked");
+        assert!(table.answer(answer(id + 1), None).is_ok(), "late answers are nobody's business");
         let cx = Context::from_waker(Waker::noop());
         assert!(table.poll(&cx, id).is_pending());
-        assert!(table.complete(answer(id)).unwrap().is_some());
-        assert!(table.complete(answer(id)).unwrap().is_none(), "a second answer is dropped");
+        assert!(table.answer(answer(id), None).unwrap().is_some());
+        assert!(table.answer(answer(id), None).unwrap().is_none(), "a second answer is dropped");
         assert!(matches!(table.poll(&cx, id), Poll::Ready(Ok(content)) if content == "answer"));
     }
 
@@ -622,7 +637,7 @@ mod tests {
                     self.said.remove(0);
                 }
                 self.said.push(packet.clone());
-                self.table.complete(packet).unwrap();
+                self.table.answer(packet, None).unwrap();
             }
         }
 
@@ -630,7 +645,7 @@ mod tests {
             if !self.said.is_empty() {
                 let index = self.below(self.said.len());
                 let packet = self.said[index].clone();
-                self.table.complete(packet).unwrap();
+                self.table.answer(packet, None).unwrap();
             }
         }
 

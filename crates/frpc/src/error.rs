@@ -49,6 +49,13 @@ pub enum CallError {
         /// How many answers may still come. More than half of the 65 536 ids.
         owed: usize,
     },
+    /// The answer is larger than this side accepts, and was discarded. The request was executed.
+    AnswerTooLarge {
+        /// Its length in bytes.
+        len: u32,
+        /// [`Config::content_len_max`](frisbee::Config::content_len_max) of this side.
+        limit: u32,
+    },
     /// A message is larger than the connection carries. It was not sent.
     MessageTooLarge {
         /// Its length in bytes.
@@ -61,7 +68,10 @@ pub enum CallError {
 impl CallError {
     /// Whether the call can be made again without any risk that it is executed twice.
     pub fn is_safe_to_repeat(&self) -> bool {
-        !matches!(self, Self::ConnectionLost { may_have_executed: true, .. } | Self::TimedOut { .. })
+        !matches!(
+            self,
+            Self::ConnectionLost { may_have_executed: true, .. } | Self::TimedOut { .. } | Self::AnswerTooLarge { .. }
+        )
     }
 }
 
@@ -87,6 +97,9 @@ impl fmt::Display for CallError {
                     f,
                     "{owed} calls on the connection were given up and may still be answered: it takes no new calls"
                 )
+            }
+            Self::AnswerTooLarge { len, limit } => {
+                write!(f, "the client accepts at most {limit} bytes (content_len_max), the answer has {len}")
             }
             Self::MessageTooLarge { len, limit } => {
                 write!(f, "the message has {len} bytes, the limit is {limit} (content_len_max)")

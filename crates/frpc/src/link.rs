@@ -84,6 +84,7 @@ impl Link {
         waiting.sent();
         waiting.answered().await.map_err(|unanswered| match unanswered {
             Unanswered::TimedOut => deadline.passed(),
+            Unanswered::TooLarge { announced, limit } => CallError::AnswerTooLarge { len: announced, limit }.into(),
             Unanswered::Closed(reason) => lost(reason, self.connection.may_have_left(sent)),
         })
     }

@@ -10,14 +10,14 @@ use std::{
 };
 
 use bytes::Bytes;
-use frisbee::{CloseReason, Connection, Outcome, Packet, Refusal, Refused, Router, Stream, StreamSender};
+use frisbee::{CloseReason, Connection, Outcome, Packet, Refusal, Refused, Router, Stream, StreamEnd, StreamSender};
 use futures_util::{FutureExt, StreamExt};
 use tracing::{debug, error};
 
 use crate::{
     CallError, Collision, Method, MethodKind, Status,
     call::{Answer, Call, Flow, Service},
-    calls::Calls,
+    calls::{Calls, Unanswered},
     codec::{Kind, Pieces},
     wire::{self, Halted, Incoming},
 };
@@ -172,24 +172,27 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         // What was peeked at is there.
         let _ = reader.read().await;
         let input = match method.kind {
-            MethodKind::Unary => None,
+            MethodKind::Unary => Err(Status::unimplemented("the method takes a packet, not a stream")),
             MethodKind::ServerStreaming => {
                 let request = reader.read().await;
                 // Whatever follows is discarded.
                 drop(reader);
                 match request {
-                    Ok(content) => Some(Flow::One(content.into())),
+                    Ok(content) => Ok(Flow::One(content.into())),
+                    Err(StreamEnd::TooLarge { announced, limit }) => {
+                        Err(CallError::Refused { why: Refusal::TooLarge { announced, limit } }.into())
+                    }
                     Err(end) => return debug!(%end, "a call ended before its request"),
                 }
             }
             MethodKind::ClientStreaming | MethodKind::Bidirectional => {
-                Some(Flow::Many(crate::Streaming::new(Incoming::to_the_end(reader))))
+                Ok(Flow::Many(crate::Streaming::new(Incoming::to_the_end(reader))))
             }
         };
         let answering = async {
             let answer = match input {
-                Some(input) => self.call(method, Call::new(method.operation, input, Some(connection.clone()))).await,
-                None => Err(Status::unimplemented("the method takes a packet, not a stream")),
+                Ok(input) => self.call(method, Call::new(method.operation, input, Some(connection.clone()))).await,
+                Err(status) => Err(status),
             };
             send_answer(method, answer, &sender, connection).await;
         };
@@ -224,6 +227,13 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
         let Refused { id, operation, why, .. } = refused;
         // Any other packet may be an answer, and two sides must not go on answering each other.
         if !self.serves(operation.number()) {
+            let side = Side::of(connection);
+            if let Refusal::TooLarge { announced, limit } = why
+                && let Some(calls) = side.as_ref().and_then(|side| side.calls.get())
+                && calls.fail(id, operation, Unanswered::TooLarge { announced, limit })
+            {
+                return Outcome::Nothing;
+            }
             return self.rest.refuse(refused, connection);
         }
         let content = failure(&CallError::Refused { why }.into(), connection.config().content_len_max);
@@ -391,6 +401,13 @@ impl Router for Unimplemented {
         Outcome::Reply(Packet { content, ..packet })
     }
 
+    fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {
+        let Refused { id, operation, why: Refusal::TooLarge { .. }, .. } = refused else { return Outcome::Nothing };
+        // If this answers an answer, it is a small error, which is not answered.
+        let content = failure(&no_method(operation.number()), connection.config().content_len_max);
+        Outcome::Reply(Packet { id, operation, content })
+    }
+
     async fn stream(&self, mut stream: Stream, _: &Connection) {
         let Ok(first) = stream.peek().await else { return };
         if let Some(operation) = wire::opened(&first) {
@@ -399,10 +416,14 @@ impl Router for Unimplemented {
     }
 }
 
-/// A status as the content of a packet, which has no room for more than `limit` bytes.
+/// A status as the content of a packet, with as much of its text as `limit` bytes have room for.
 fn failure(status: &Status, limit: u32) -> Bytes {
     let content = status.encode();
-    if content.len() <= limit as usize { content } else { wire::without_text(status).encode() }
+    if content.len() <= limit as usize {
+        return content;
+    }
+    let content = wire::without_text(status).encode();
+    if content.len() <= limit as usize { content } else { Status::new(status.code(), "").encode() }
 }
 
 fn no_method(operation: u16) -> Status {

@@ -211,9 +211,11 @@ impl From<Failure> for Status {
 
 /// The same status with its cause, if the peer refused the call. The wire has no other place for the cause than its text.
 fn refused(status: &Status) -> Option<Status> {
-    let refusals = [Refusal::Busy, Refusal::Draining].map(|why| Status::from(CallError::Refused { why }));
+    let mut numbers = status.message().split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok());
+    let too_large = numbers.next().zip(numbers.next()).map(|(limit, announced)| Refusal::TooLarge { announced, limit });
+    let refusals = [Refusal::Busy, Refusal::Draining].into_iter().chain(too_large);
     let is_same = |refusal: &Status| (refusal.code(), refusal.message()) == (status.code(), status.message());
-    refusals.into_iter().find(is_same)
+    refusals.map(|why| CallError::Refused { why }.into()).find(is_same)
 }
 
 /// The call did not come through.
@@ -222,6 +224,7 @@ impl From<CallError> for Status {
         let code = match error {
             CallError::ConnectionLost { .. } | CallError::Unreachable(_) => Code::Unavailable,
             CallError::Refused { why: Refusal::Draining } => Code::Unavailable,
+            CallError::Refused { why: Refusal::TooLarge { .. } } | CallError::AnswerTooLarge { .. } => Code::OutOfRange,
             CallError::NotSent { .. } | CallError::TimedOut { .. } => Code::DeadlineExceeded,
             CallError::Refused { .. }
             | CallError::TooManyCalls { .. }

@@ -26,7 +26,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use frisbee::{CloseReason, Connection, SendError, Stream, StreamEnd, StreamReader, StreamSender};
+use frisbee::{CloseReason, Connection, Refusal, SendError, Stream, StreamEnd, StreamReader, StreamSender};
 use futures_util::{FutureExt, StreamExt};
 use tokio::{
     runtime::Handle,
@@ -110,6 +110,7 @@ impl futures_core::Stream for Incoming {
             self.end();
             return Poll::Ready(Some(Err(status)));
         }
+        let serves = self.discards_on.is_some();
         let Some(reader) = &mut self.reader else { return Poll::Ready(None) };
         Poll::Ready(match ready!(reader.poll_read(cx)) {
             Ok(content) if is_end(&content) => {
@@ -118,7 +119,12 @@ impl futures_core::Stream for Incoming {
             }
             Ok(content) => Some(Ok(content)),
             Err(end) => {
-                let status = cut(end, reader.connection());
+                let status = match end {
+                    StreamEnd::TooLarge { announced, limit } if serves => {
+                        Status::out_of_range(Refusal::TooLarge { announced, limit }.to_string())
+                    }
+                    end => cut(end, reader.connection()),
+                };
                 self.end();
                 Some(Err(status))
             }
@@ -201,8 +207,10 @@ impl From<SendError> for Halted {
 pub(crate) async fn send_failure(status: &Status, sender: &StreamSender) {
     let send = async |content| sender.send_many(&mut VecDeque::from([content, END])).await;
     // If nobody hears it, nobody waits for it.
-    if let Err(SendError::ContentTooLarge { .. }) = send(failure(status)).await {
-        let _ = send(without_text(status).encode()).await;
+    if let Err(SendError::ContentTooLarge { .. }) = send(failure(status)).await
+        && let Err(SendError::ContentTooLarge { .. }) = send(without_text(status).encode()).await
+    {
+        let _ = send(Status::new(status.code(), "").encode()).await;
     }
 }
 
@@ -255,12 +263,13 @@ async fn discard(mut reader: StreamReader) {
 /// Why nothing more comes before the end marker did.
 pub(crate) fn cut(end: StreamEnd, connection: &Connection) -> Status {
     let status = match end {
-        StreamEnd::Closed | StreamEnd::ClosedByPeer => Status::cancelled(end.to_string()),
         StreamEnd::Overflow => Status::resource_exhausted(end.to_string()),
+        StreamEnd::TooLarge { announced, limit } => return CallError::AnswerTooLarge { len: announced, limit }.into(),
         StreamEnd::ConnectionClosed => {
             let reason = why_closed(connection);
             return CallError::ConnectionLost { reason, may_have_executed: true }.into();
         }
+        _ => Status::cancelled(end.to_string()),
     };
     status.with_source(Arc::new(end) as Arc<_>)
 }

@@ -95,8 +95,8 @@ async fn whoever_breaks_the_protocol_is_turned_away() {
         (&b"\x00\x07\x00\x14\x00\x00\x00\x00"[..], ProtocolError::BadMagic { found: 7 }),
         (b"READY\n", ProtocolError::BadMagic { found: 0x5245 }),
         (
-            b"\x00\x0f\x00\x07\x00\x14\x00\x50\x00\x01",
-            ProtocolError::ContentTooLarge { announced: 0x50_0001, limit: 0x50_0000 },
+            b"\x00\x0f\x00\x07\x00\x14\x04\x00\x00\x01",
+            ProtocolError::ContentTooLarge { announced: 0x400_0001, limit: 0x50_0000 },
         ),
         (b"\x00\x0f\x00\x00\x00\x00\x00\x00\x00\x01", ProtocolError::HeartbeatWithContent { announced: 1 }),
     ] {

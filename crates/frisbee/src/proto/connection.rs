@@ -16,7 +16,7 @@ use super::{
     outbox::{Cause, Outbox, Transmit},
     streams::{OpenError, Received, StreamEnd, StreamKey, Streams},
 };
-use crate::{CloseReason, Config, Packet, ProtocolError, SendError};
+use crate::{CloseReason, Config, Operation, Packet, ProtocolError, SendError};
 
 /// Which side of the connection this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +68,10 @@ pub struct Connection {
     written: u64,
     /// How many of the packets ever queued were handed out for writing.
     attempted: u64,
+    /// The content that is being discarded because it is too large, and when that has taken too long.
+    discarding: Option<Discarding>,
+    /// Since when this side does not read.
+    paused: Option<Instant>,
     /// When contents that wait in streams are copied out of the read buffers they pin.
     detach_due: Option<Instant>,
     /// How many packets of streams were sent for which the peer has not sent a close. Each may cause one.
@@ -90,11 +94,26 @@ enum State {
     Closed(CloseReason),
 }
 
+#[derive(Debug)]
+struct Discarding {
+    announced: u32,
+    due: Option<Instant>,
+}
+
 /// What input meant, for those above the protocol.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
     /// A packet for a handler.
     Packet(Packet),
+    /// A packet with a content larger than [`Config::content_len_max`], which is discarded as it arrives.
+    TooLarge {
+        /// The id of the packet.
+        id: u16,
+        /// What it asks for.
+        operation: Operation,
+        /// Bytes of content.
+        announced: u32,
+    },
     /// The peer opened a stream; its first data can be read.
     StreamOpened(StreamKey),
     /// The stream has something to read, or ended.
@@ -121,6 +140,9 @@ pub struct Counters {
     pub dropped: u64,
     /// Packets that no handler got because a limit was reached or the connection was draining.
     pub refused: u64,
+    /// Packets and data of streams discarded because they were larger than
+    /// [`Config::content_len_max`](crate::Config::content_len_max).
+    pub too_large: u64,
     /// Streams refused or closed because a limit was reached.
     pub streams_refused: u64,
 }
@@ -135,6 +157,7 @@ impl std::ops::AddAssign for Counters {
         self.batches_out += other.batches_out;
         self.dropped += other.dropped;
         self.refused += other.refused;
+        self.too_large += other.too_large;
         self.streams_refused += other.streams_refused;
     }
 }
@@ -148,7 +171,7 @@ impl Connection {
         };
         Self {
             state: State::Open,
-            decoder: Decoder::new(format, config.content_len_max),
+            decoder: Decoder::new(format, config.content_len_max).skipping(config.discard_len_max),
             outbox: Outbox::new(format),
             heartbeat: Heartbeat::new(now, config.ping_interval, config.silence_max),
             streams: Streams::new(stream_ids, &config),
@@ -157,6 +180,8 @@ impl Connection {
             stalled: None,
             written: 0,
             attempted: 0,
+            discarding: None,
+            paused: None,
             detach_due: None,
             closes_expected: 0,
             counters: Counters::default(),
@@ -182,7 +207,12 @@ impl Connection {
             if let (false, Some(format)) = (self.outbox.has_format(), self.decoder.format()) {
                 self.outbox.set_format(format);
             }
-            let Some(frame) = frame else { break };
+            let Some(frame) = frame else {
+                if self.decoder.skip_len() == 0 {
+                    self.discarding = None;
+                }
+                break;
+            };
             if let Some(event) = self.handle_frame(now, frame)? {
                 return Ok(Some(event));
             }
@@ -199,6 +229,13 @@ impl Connection {
     /// Reports that the driver stopped reading, or goes on: silence counts only while it reads.
     pub fn set_reading(&mut self, now: Instant, reading: bool) {
         self.heartbeat.set_reading(now, reading);
+        if !reading {
+            self.paused.get_or_insert(now);
+        } else if let Some(since) = self.paused.take()
+            && let Some(Discarding { due: Some(due), .. }) = &mut self.discarding
+        {
+            *due += now.saturating_duration_since(since);
+        }
     }
 
     /// Reports that `len` bytes of `batch` were written. A batch that is written whole ends a stall.
@@ -229,6 +266,12 @@ impl Connection {
             && now.saturating_duration_since(since) >= self.config.write_stall_max
         {
             return self.fail(CloseReason::WriteStalled { limit: self.config.write_stall_max });
+        }
+        if let Some(discarding) = &self.discarding
+            && self.discard_due().is_some_and(|due| due <= now)
+        {
+            let (announced, limit) = (discarding.announced, self.config.content_len_max);
+            return self.fail(CloseReason::Protocol(ProtocolError::ContentTooLarge { announced, limit }));
         }
         if self.detach_due.is_some_and(|due| due <= now) {
             self.detach_due = None;
@@ -269,7 +312,7 @@ impl Connection {
             State::Open | State::Draining => self.heartbeat.poll_timeout(),
             State::Finishing(_) | State::Closed(_) => None,
         };
-        [stall, beat, self.detach_due, self.streams.poll_timeout()].into_iter().flatten().min()
+        [stall, beat, self.discard_due(), self.detach_due, self.streams.poll_timeout()].into_iter().flatten().min()
     }
 
     /// The next stream that [`handle_timeout`](Self::handle_timeout) ended.
@@ -375,13 +418,19 @@ impl Connection {
         self.decoder.content_len()
     }
 
-    /// The length of the packet at the front of `bytes`, header included, if it is the next and its header is whole.
+    /// Bytes that follow of a content that is discarded.
+    pub fn discard_len(&self) -> usize {
+        self.decoder.skip_len()
+    }
+
+    /// The length of the packet at the front of `bytes`, header included, if it is the next, its header is whole and its
+    /// content is not to be discarded for its length.
     pub fn announced_len(&self, bytes: &[u8]) -> Option<usize> {
         self.decoder.announced_len(bytes)
     }
 
     /// Puts back into `inbox` what was taken off it for `packets`, which no handler got, and for one that is not
-    /// complete.
+    /// complete. What was [discarded](Self::discard_len) does not come back.
     pub fn undo_input(&mut self, packets: impl IntoIterator<Item = Packet>, inbox: &mut BytesMut) {
         self.decoder.undo(inbox);
         let Some(format) = self.decoder.format() else { return };
@@ -467,6 +516,7 @@ impl Connection {
         if !matches!(self.state, State::Closed(_)) {
             self.streams.end_all();
             self.detach_due = None;
+            self.discarding = None;
             self.outbox.clear();
             self.stalled = None;
             self.state = State::Closed(reason);
@@ -563,6 +613,10 @@ impl Connection {
 
     fn handle_frame(&mut self, now: Instant, frame: Frame) -> Result<Option<Event>, ProtocolError> {
         self.counters.packets_in += 1;
+        if frame.skipped > self.config.content_len_max {
+            return self.handle_too_large(now, &frame);
+        }
+        self.discarding = None;
         match frame.kind {
             Kind::Application(operation) => {
                 if !frame.content.is_empty() {
@@ -573,7 +627,8 @@ impl Connection {
             Kind::Stream if !frame.content.is_empty() => {
                 self.budget.earn();
                 self.detach_due.get_or_insert(now + DETACH_AFTER);
-                Ok(self.handle_stream_data(now, frame.id, frame.content))
+                let received = self.streams.handle_data(now, frame.id, frame.content);
+                Ok(self.handle_stream_received(frame.id, received))
             }
             Kind::Stream => {
                 match self.closes_expected.checked_sub(1) {
@@ -595,8 +650,24 @@ impl Connection {
         }
     }
 
-    fn handle_stream_data(&mut self, now: Instant, id: u16, content: Bytes) -> Option<Event> {
-        match self.streams.handle_data(now, id, content) {
+    /// Begins to discard a content. It costs the peer more than this side, and so nothing of its allowance; but it earns
+    /// nothing either.
+    fn handle_too_large(&mut self, now: Instant, frame: &Frame) -> Result<Option<Event>, ProtocolError> {
+        let (id, announced, limit) = (frame.id, frame.skipped, self.config.content_len_max);
+        self.discarding = Some(Discarding { announced, due: now.checked_add(self.config.discard_time_max) });
+        self.counters.too_large += 1;
+        match frame.kind {
+            Kind::Application(operation) => Ok(Some(Event::TooLarge { id, operation, announced })),
+            Kind::Stream => {
+                let received = self.streams.handle_too_large(id, StreamEnd::TooLarge { announced, limit });
+                Ok(self.handle_stream_received(id, received))
+            }
+            Kind::Ping | Kind::Pong | Kind::Reserved => self.spend(now).map(|()| None),
+        }
+    }
+
+    fn handle_stream_received(&mut self, id: u16, received: Received) -> Option<Event> {
+        match received {
             Received::Opened(key) => Some(Event::StreamOpened(key)),
             Received::Queued(key) => Some(Event::StreamReadable(key)),
             Received::Ignored => None,
@@ -630,6 +701,10 @@ impl Connection {
         if self.is_open() {
             self.outbox.push(Header::stream(id, 0), Bytes::new(), cause);
         }
+    }
+
+    fn discard_due(&self) -> Option<Instant> {
+        self.discarding.as_ref().filter(|_| self.is_open() && self.paused.is_none())?.due
     }
 
     fn spend(&mut self, now: Instant) -> Result<(), ProtocolError> {

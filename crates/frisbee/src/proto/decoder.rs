@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   First ──no foreign protocol──▶ Head
-//!   Head ──header, content to keep──▶ Content ──all of it──▶ Head   (a frame)
-//!     └───header of a reserved op ──▶ Skip    ──all of it──▶ Head
+//!   Head ──header, content to keep────────────────────▶ Content ──all of it──▶ Head   (a frame)
+//!     └───header of a reserved op, or of too much  ───▶ Skip    ──all of it──▶ Head
 //! ```
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -21,8 +21,11 @@ pub struct Frame {
     pub id: u16,
     /// What it is.
     pub kind: Kind,
-    /// Its content, a slice of the input. Empty for reserved operations, whose content is skipped.
+    /// Its content, a slice of the input. Empty if it is skipped.
     pub content: Bytes,
+    /// Bytes of content that are skipped as they arrive: those of a reserved operation, and those of a content that is too
+    /// large.
+    pub skipped: u32,
 }
 
 /// The incremental reader of frames.
@@ -30,6 +33,7 @@ pub struct Frame {
 pub struct Decoder {
     format: Option<HeaderFormat>,
     content_len_max: u32,
+    skip_len_max: u32,
     state: State,
 }
 
@@ -47,7 +51,12 @@ enum State {
 impl Decoder {
     /// A decoder at the start of a connection. Without a format, the first two bytes decide.
     pub fn new(format: Option<HeaderFormat>, content_len_max: u32) -> Self {
-        Self { format, content_len_max, state: State::First }
+        Self { format, content_len_max, skip_len_max: 0, state: State::First }
+    }
+
+    /// The same decoder, which skips contents above its limit up to this length instead of refusing their headers.
+    pub fn skipping(self, skip_len_max: u32) -> Self {
+        Self { skip_len_max, ..self }
     }
 
     /// The header layout, once it is known.
@@ -71,9 +80,10 @@ impl Decoder {
                 }
                 State::Head => {
                     let Some(header) = self.decode_header(inbox)? else { return Ok(None) };
-                    if header.kind() == Kind::Reserved {
+                    if header.kind() == Kind::Reserved || header.len > self.content_len_max {
                         self.state = State::Skip { left: header.len as usize };
-                        return Ok(Some(Frame { id: header.id, kind: Kind::Reserved, content: Bytes::new() }));
+                        let (id, kind) = (header.id, header.kind());
+                        return Ok(Some(Frame { id, kind, content: Bytes::new(), skipped: header.len }));
                     }
                     self.state = State::Content(header);
                 }
@@ -84,7 +94,7 @@ impl Decoder {
                     }
                     self.state = State::Head;
                     let content = if len == 0 { Bytes::new() } else { inbox.split_to(len).freeze() };
-                    return Ok(Some(Frame { id: header.id, kind: header.kind(), content }));
+                    return Ok(Some(Frame { id: header.id, kind: header.kind(), content, skipped: 0 }));
                 }
                 State::Skip { left } => {
                     let here = left.min(inbox.len());
@@ -107,11 +117,20 @@ impl Decoder {
         }
     }
 
-    /// The length of the packet at the front of `bytes`, header included, if it is the next and its header is whole.
+    /// Bytes of the content under way that are still to be skipped.
+    pub fn skip_len(&self) -> usize {
+        match self.state {
+            State::Skip { left } => left,
+            State::First | State::Head | State::Content(_) => 0,
+        }
+    }
+
+    /// The length of the packet at the front of `bytes`, header included, if it is the next, its header is whole and its
+    /// content is not to be skipped for its length.
     pub fn announced_len(&self, bytes: &[u8]) -> Option<usize> {
         let (State::First | State::Head, Some(format)) = (&self.state, self.format) else { return None };
         let header = Header::decode(format, bytes).ok()??;
-        Some(format.header_len() + header.len as usize)
+        (header.len <= self.content_len_max).then(|| format.header_len() + header.len as usize)
     }
 
     /// Puts back the header of a content under way: what the front of `inbox` looked like before it was read.
@@ -132,7 +151,7 @@ impl Decoder {
             (None, None) => return Ok(None),
         };
         let Some(header) = Header::decode(format, inbox)? else { return Ok(None) };
-        if header.len > self.content_len_max {
+        if header.len > self.content_len_max.max(self.skip_len_max) {
             return Err(ProtocolError::ContentTooLarge { announced: header.len, limit: self.content_len_max });
         }
         if header.len > 0 && matches!(header.kind(), Kind::Ping | Kind::Pong) {
@@ -183,6 +202,22 @@ mod tests {
         assert!(inbox.is_empty());
         inbox.extend_from_slice(&input("ccdd 000f 0002 0014 00000000"));
         assert_eq!(decoder.decode(&mut inbox).unwrap().unwrap().id, 2);
+    }
+
+    #[test]
+    fn content_above_the_limit_is_skipped_as_it_arrives_up_to_another_limit() {
+        let mut decoder = Decoder::new(None, 2).skipping(4);
+        let mut inbox = input("000f 0001 0014 00000004 aabb");
+        assert_eq!(decoder.announced_len(&inbox), None);
+        let frame = decoder.decode(&mut inbox).unwrap().unwrap();
+        assert_eq!((frame.id, frame.content.len(), frame.skipped), (1, 0, 4));
+        assert_eq!((decoder.content_len(), decoder.skip_len()), (0, 4));
+        assert_eq!(decoder.decode(&mut inbox), Ok(None));
+        assert_eq!((inbox.len(), decoder.skip_len()), (0, 2));
+        inbox.extend_from_slice(&input("ccdd 000f 0002 0014 00000002 eeff 000f 0003 0014 00000005"));
+        let frame = decoder.decode(&mut inbox).unwrap().unwrap();
+        assert_eq!((frame.id, frame.content.len(), frame.skipped), (2, 2, 0));
+        assert_eq!(decoder.decode(&mut inbox), Err(ProtocolError::ContentTooLarge { announced: 5, limit: 2 }));
     }
 
     #[test]

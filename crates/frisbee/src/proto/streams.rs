@@ -28,6 +28,7 @@ pub struct StreamKey(usize);
 
 /// Why a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum StreamEnd {
     /// This side closed it.
     Closed,
@@ -35,6 +36,14 @@ pub enum StreamEnd {
     ClosedByPeer,
     /// More waited to be read than may, for too long, so this side closed it.
     Overflow,
+    /// The peer sent data that is larger than this side accepts. It was discarded, and so is what the peer sends after it.
+    /// This side can still send, for a last word, until it lets go of the stream: the peer learns of the end then.
+    TooLarge {
+        /// Bytes of data that the peer announced.
+        announced: u32,
+        /// [`Config::content_len_max`](crate::Config::content_len_max).
+        limit: u32,
+    },
     /// The connection ended.
     ConnectionClosed,
 }
@@ -84,6 +93,8 @@ struct Entry {
     /// How many at the front of the queue have memory of their own.
     detached: usize,
     end: Option<StreamEnd>,
+    /// Why no more of what the peer sends is queued, though the stream is open.
+    input_end: Option<StreamEnd>,
     /// Since when more waits than may.
     stalls_since: Option<Instant>,
     /// Whether nobody will read what comes.
@@ -190,6 +201,7 @@ impl Streams {
             taken_len: 0,
             detached: 0,
             end: None,
+            input_end: None,
             stalls_since: None,
             is_ignored: false,
             defers_close: false,
@@ -211,7 +223,7 @@ impl Streams {
             }
         };
         let entry = &mut self.entries[key.0];
-        if entry.is_ignored {
+        if entry.is_ignored || entry.input_end.is_some() {
             return Received::Ignored;
         }
         let cost = content.len() + PACKET_COST;
@@ -229,6 +241,17 @@ impl Streams {
         if opened { Received::Opened(key) } else { Received::Queued(key) }
     }
 
+    /// Data of the peer whose content is discarded: it is the last that its stream hears.
+    pub(super) fn handle_too_large(&mut self, id: u16, end: StreamEnd) -> Received {
+        let Some(&key) = self.open.get(&id) else { return Received::Refused };
+        let entry = &mut self.entries[key];
+        if entry.is_ignored || entry.input_end.is_some() {
+            return Received::Ignored;
+        }
+        entry.input_end = Some(end);
+        Received::Queued(StreamKey(key))
+    }
+
     /// The close of the peer: the stream it ended, if there was one.
     pub(super) fn handle_close(&mut self, id: u16) -> Option<StreamKey> {
         self.unannounced.remove(&id);
@@ -242,7 +265,7 @@ impl Streams {
         let entry = &mut self.entries[key.0];
         // Whoever asks for more is done with the last.
         let done = mem::take(&mut entry.taken_len);
-        let next = match (entry.queue.pop_front(), entry.end) {
+        let next = match (entry.queue.pop_front(), entry.input_end.or(entry.end)) {
             (Some(content), _) => {
                 entry.taken_len = content.len() + PACKET_COST;
                 entry.queue_len -= entry.taken_len;
@@ -262,7 +285,7 @@ impl Streams {
     /// What [`read`](Self::read) would give.
     pub(super) fn peek(&self, key: StreamKey) -> Result<Option<Bytes>, StreamEnd> {
         let entry = &self.entries[key.0];
-        match (entry.queue.front(), entry.end) {
+        match (entry.queue.front(), entry.input_end.or(entry.end)) {
             (None, Some(end)) => Err(end),
             (next, _) => Ok(next.cloned()),
         }
@@ -573,6 +596,22 @@ mod tests {
         assert_eq!(streams.read(key), Ok(None));
         assert_eq!(streams.handle_close(7), Some(key));
         assert_eq!(streams.peek(key), Err(StreamEnd::ClosedByPeer));
+    }
+
+    #[test]
+    fn data_that_is_too_large_is_the_last_that_is_heard_and_keeps_the_stream_open() {
+        let mut streams = streams();
+        let end = StreamEnd::TooLarge { announced: 9, limit: 5 };
+        assert_eq!(streams.handle_too_large(7, end), Received::Refused, "it opens no stream");
+        let Received::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
+        assert_eq!(streams.handle_too_large(7, end), Received::Queued(key));
+        assert_eq!(data(&mut streams, 7, "b"), Received::Ignored);
+        assert_eq!(streams.handle_too_large(7, end), Received::Ignored);
+        assert_eq!(streams.ended(key), None);
+        assert_eq!(streams.handle_close(7), Some(key));
+        assert_eq!(streams.read(key), Ok(Some("a".into())));
+        assert_eq!((streams.peek(key), streams.read(key)), (Err(end), Err(end)));
+        assert_eq!(streams.ended(key), Some(StreamEnd::ClosedByPeer));
     }
 
     #[test]

@@ -134,9 +134,9 @@ fn a_wrong_magic_number() {
 
 #[test]
 fn too_much_content() {
-    let config = Config { content_len_max: 100, ..quiet() };
-    check("Protocol(ContentTooLarge { announced: 101, limit: 100 })", config, async |scene| {
-        scene.peer.say(head(2, 20, 101)).await;
+    let config = Config { content_len_max: 100, discard_len_max: 200, ..quiet() };
+    check("Protocol(ContentTooLarge { announced: 201, limit: 100 })", config, async |scene| {
+        scene.peer.say(head(2, 20, 201)).await;
     });
 }
 

@@ -455,6 +455,7 @@ fn all_who_watch_a_stream_learn_how_it_ended() {
                 StreamEnd::ClosedByPeer => peer.say(stream_bytes(1, "")).await,
                 StreamEnd::Overflow => peer.say_all((0..20).map(|_| stream_bytes(1, "data"))).await,
                 StreamEnd::ConnectionClosed => drop(peer),
+                other => panic!("{other:?} is not how a stream ends"),
             }
             for watcher in watching {
                 assert_eq!(timeout(SECOND, watcher).await.expect("it is woken").unwrap(), expected);

@@ -9,8 +9,8 @@ use tokio::{
 };
 
 use crate::support::{
-    Peer, SECOND, Script, client, head, limited, only_connection, packet, packet_bytes, ping, pong, quiet, server,
-    settled, stream_bytes, virtually,
+    Peer, SECOND, Script, assert_elapsed, client, head, limited, only_connection, packet, packet_bytes, ping, pong,
+    quiet, server, settled, stream_bytes, virtually,
 };
 
 /// Reads so many raw bytes as text.
@@ -157,6 +157,33 @@ fn a_large_packet_that_is_not_complete_comes_back_whole() {
         peer.say(&part).await;
         settled().await;
         assert_eq!(connection.takeover().await.unwrap().unread(), &part);
+    });
+}
+
+#[test]
+fn raw_bytes_begin_behind_a_packet_that_is_being_discarded() {
+    const LEN: u32 = 20_000;
+    let config = Config { content_len_max: 100, discard_time_max: SECOND, ..quiet() };
+    for before in [0, 1, 5_000, 19_999, 20_000] {
+        virtually(async {
+            let (connection, mut peer) = Peer::of_client(&client(()).config(config.clone())).await;
+            peer.say([head(1, 20, LEN), vec![b'x'; before]].concat()).await;
+            settled().await;
+            let taking = tokio::spawn(connection.takeover());
+            settled().await;
+            peer.say([&vec![b'x'; LEN as usize - before], &b"raw"[..]].concat()).await;
+            let mut raw = taking.await.unwrap().unwrap();
+            assert_eq!(read(&mut raw, 3).await, "raw");
+            check_raw(&mut raw, &mut peer).await;
+        });
+    }
+    virtually(async {
+        let (connection, mut peer) = Peer::of_client(&client(()).config(config)).await;
+        peer.say(head(1, 20, LEN)).await;
+        settled().await;
+        let since = Instant::now();
+        assert!(matches!(connection.takeover().await, Err(CloseReason::Io(_))));
+        assert_elapsed(since, SECOND);
     });
 }
 

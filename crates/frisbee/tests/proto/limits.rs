@@ -4,29 +4,177 @@ use std::time::Duration;
 
 use frisbee::{
     CloseReason, Config, ProtocolError, SendError,
-    proto::{OpenError, StreamEnd},
+    proto::{Event, OpenError, StreamEnd},
 };
 
-use crate::pair::{MILLI, Pair, SECOND, Side, frame, head, packet, packet_bytes, ping, quiet, stream, zeros};
+use crate::pair::{
+    MILLI, OPERATION, Pair, SECOND, Side, frame, head, packet, packet_bytes, ping, quiet, stream, zeros,
+};
 
 // content_len_max
 
 #[test]
-fn content_at_the_limit_is_received_and_one_byte_more_ends_the_connection_before_it_arrives() {
+fn content_at_the_limit_is_received_and_more_ends_the_connection_before_it_arrives_if_it_is_not_discarded() {
     for operation in [2, 3, 9, 10, 20, u16::MAX] {
-        for limit in [0, 1, 100] {
-            let config = || Config { content_len_max: limit, ..quiet() };
+        for (limit, discard_len_max) in [(0, 0), (1, 0), (1, 1), (100, 0), (100, 100), (100, 200)] {
+            let config = || Config { content_len_max: limit, discard_len_max, ..quiet() };
             let mut side = Side::server(config());
             side.hear(&frame(1, operation, &zeros(limit as usize)));
-            assert_eq!(side.state(), "open", "operation {operation}, limit {limit}");
+            assert_eq!((side.state().as_str(), side.counters().too_large), ("open", 0), "{operation}, {limit}");
 
             let mut side = Side::server(config());
-            side.hear(&head(1, operation, limit + 1));
-            let error = ProtocolError::ContentTooLarge { announced: limit + 1, limit };
+            let announced = limit.max(discard_len_max) + 1;
+            side.hear(&head(1, operation, announced));
+            let error = ProtocolError::ContentTooLarge { announced, limit };
             assert_eq!(side.state(), format!("closed: {}", CloseReason::Protocol(error)));
-            assert_eq!(side.inbox, head(1, operation, limit + 1), "the offending bytes stay");
+            assert_eq!(side.inbox, head(1, operation, announced), "the offending bytes stay");
         }
     }
+}
+
+// discard_len_max, discard_time_max
+
+/// Takes at most 100 bytes, and reads past 1000.
+fn discarding() -> Config {
+    Config { content_len_max: 100, discard_len_max: 1000, discard_time_max: 10 * SECOND, ..quiet() }
+}
+
+#[test]
+fn content_above_the_limit_is_reported_by_its_header_and_discarded_as_it_arrives() {
+    for announced in [101, 1000] {
+        let mut side = Side::server(discarding());
+        side.hear(&head(7, 20, announced));
+        assert_eq!(side.events(), [Event::TooLarge { id: 7, operation: OPERATION, announced }]);
+        for left in (0..announced as usize).rev() {
+            side.hear(b"x");
+            assert_eq!((side.inbox.len(), side.content_len(), side.discard_len()), (0, 0, left));
+        }
+        side.hear(&packet_bytes(8, "next"));
+        assert_eq!(side.events(), [Event::Packet(packet(8, "next"))]);
+        assert_eq!((side.state(), side.counters().too_large, side.counters().packets_in), ("open".into(), 1, 2));
+    }
+}
+
+#[test]
+fn what_is_discarded_may_be_cut_anywhere_and_harms_nothing_beside_it() {
+    let input = [
+        stream(5, "first"),
+        frame(1, 20, &zeros(101)),
+        packet_bytes(2, "between"),
+        frame(3, 20, &zeros(102)),
+        frame(9, 3, &zeros(103)),
+        frame(5, 2, &zeros(104)),
+        ping(),
+        frame(6, 2, &zeros(105)),
+        stream(5, "unheard"),
+        packet_bytes(4, "last"),
+    ]
+    .concat();
+    for piece in 1..=input.len() {
+        let mut side = Side::server(discarding());
+        for bytes in input.chunks(piece) {
+            side.hear(bytes);
+            assert!(side.inbox.len() < 120, "no more is kept than an unfinished packet");
+        }
+        let mut events = side.events();
+        let Event::StreamOpened(key) = events.remove(0) else { panic!("{events:?}") };
+        let expected = [
+            Event::TooLarge { id: 1, operation: OPERATION, announced: 101 },
+            Event::Packet(packet(2, "between")),
+            Event::TooLarge { id: 3, operation: OPERATION, announced: 102 },
+            Event::StreamReadable(key),
+            Event::Packet(packet(4, "last")),
+        ];
+        assert_eq!(events, expected, "pieces of {piece} bytes");
+        let end = StreamEnd::TooLarge { announced: 104, limit: 100 };
+        assert_eq!(side.read_all(key), (vec!["first".into()], Some(end)));
+        assert_eq!(side.stream_ended(key), None, "a last word can still be sent on it");
+        side.send_on(key, "last word".into()).unwrap();
+        side.release_stream(key);
+        assert_eq!(side.say(), ["PONG", "stream 6 closed", "stream 5: last word", "stream 5 closed"]);
+        assert_eq!((side.counters().too_large, side.counters().streams_refused), (5, 1));
+    }
+}
+
+#[test]
+fn data_that_is_too_large_for_a_stream_without_a_reader_is_dropped_as_any_other() {
+    let mut side = Side::server(discarding());
+    side.hear(&stream(5, "first"));
+    let key = side.opened();
+    side.ignore_stream(key);
+    side.hear(&[frame(5, 2, &zeros(101)), stream(5, "more")].concat());
+    assert_eq!((side.events(), side.read_from(key)), (vec![], Ok(None)));
+    side.hear(&stream(5, ""));
+    assert_eq!(side.stream_ended(key), Some(StreamEnd::ClosedByPeer));
+}
+
+#[test]
+fn discarding_takes_its_time_at_most_while_this_side_reads() {
+    let mut side = Side::server(discarding());
+    side.hear(&head(1, 20, 500));
+    side.advance(4 * SECOND);
+    side.hear(&zeros(499));
+    let now = side.now;
+    side.set_reading(now, false);
+    side.advance(100 * SECOND);
+    let now = side.now;
+    side.set_reading(now, true);
+    side.advance(6 * SECOND - MILLI);
+    assert_eq!(side.state(), "open");
+    side.advance(MILLI);
+    let error = ProtocolError::ContentTooLarge { announced: 500, limit: 100 };
+    assert_eq!(side.state(), format!("closed: {}", CloseReason::Protocol(error)));
+}
+
+#[test]
+fn every_discarded_content_has_its_own_time_and_other_contents_have_any() {
+    let mut side = Side::server(discarding());
+    for _ in 0..5 {
+        side.hear(&head(1, 20, 500));
+        side.advance(9 * SECOND);
+        side.hear(&zeros(500));
+    }
+    assert_eq!(side.poll_timeout(), None);
+    side.hear(&head(1, 20, 500));
+    side.hear(&[zeros(500).to_vec(), head(2, 20, 100)].concat());
+    assert_eq!(side.poll_timeout(), None);
+    side.advance(100 * SECOND);
+    assert_eq!(side.state(), "open");
+}
+
+#[test]
+fn what_is_discarded_is_a_sign_of_life_and_heartbeats_go_on() {
+    let config = Config { ping_interval: Some(SECOND), silence_max: Some(2 * SECOND), ..discarding() };
+    let mut side = Side::server(config);
+    side.hear(&head(1, 20, 500));
+    for _ in 0..9 {
+        side.advance(SECOND);
+        assert_eq!(side.say(), ["PING"]);
+        side.hear(b"x");
+    }
+    assert_eq!(side.state(), "open");
+}
+
+#[test]
+fn what_is_discarded_earns_no_allowance() {
+    let mut side = Side::server(Config { control_burst: 5, ..discarding() });
+    for _ in 0..5 {
+        side.hear(&[frame(1, 20, &zeros(101)), frame(5, 2, &zeros(101)), ping()].concat());
+    }
+    assert_eq!(side.state(), "open", "and costs none");
+    side.hear(&ping());
+    assert_eq!(side.state(), format!("closed: {}", CloseReason::Protocol(ProtocolError::ControlFlood { burst: 5 })));
+}
+
+#[test]
+fn a_peer_that_opens_streams_with_what_is_discarded_and_does_not_read_is_not_read_from() {
+    let mut side = Side::server(Config { outbox_len_max: 1000, ..discarding() });
+    side.room = 0;
+    for id in 0..100 {
+        assert!(!side.is_overrun());
+        side.hear(&frame(id, 2, &zeros(101)));
+    }
+    assert!(side.is_overrun(), "a hundred closes of ten bytes wait");
 }
 
 #[test]

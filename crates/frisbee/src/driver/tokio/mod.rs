@@ -15,7 +15,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use futures_util::FutureExt as _;
 use tokio::{
     io::{AsyncReadExt, AsyncWrite, AsyncWriteExt},
@@ -557,6 +557,13 @@ impl<'a> Driver<'a> {
                     core = self.shared.core();
                     core.settle(finished);
                 }
+                Ok(Some(Event::TooLarge { id, operation, announced })) => {
+                    let why = Refusal::TooLarge { announced, limit: core.proto.config().content_len_max };
+                    drop(core);
+                    let finished = handlers.refuse(Refused { id, operation, why });
+                    core = self.shared.core();
+                    core.settle(Some(finished));
+                }
                 // Usually nobody waits: whoever reads is behind.
                 Ok(Some(Event::StreamReadable(key))) if core.has_waiting(key) => {
                     let waiting = core.take_waiting(key);
@@ -710,14 +717,23 @@ impl<'a> Driver<'a> {
             let _ = self.wire.flush().await;
             self.wire.off_ring().await
         });
-        let (wire, more) = match flushed.await {
+        let (mut wire, more) = match flushed.await {
             Ok(Ok(flushed)) => flushed,
             Ok(Err(error)) => return Err(CloseReason::Io(Arc::new(error))),
             Err(_) => return Err(CloseReason::WriteStalled { limit }),
         };
-        let mut core = self.shared.core();
         let mut unread = self.inbox.into_bytes();
         unread.extend_from_slice(&more);
+        // The rest of a content that was being discarded belongs to a packet: what is raw begins behind it.
+        let left = self.shared.core().proto.discard_len();
+        let here = left.min(unread.len());
+        unread.advance(here);
+        let limit = self.connection.config().discard_time_max;
+        let discarding = timeout(limit, discard(&mut wire, left - here));
+        if let Err(error) = discarding.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+            return Err(CloseReason::Io(Arc::new(error)));
+        }
+        let mut core = self.shared.core();
         core.proto.undo_input(self.backlog.drain(..), &mut unread);
         let Some(taker) = core.taker.take() else { return Ok(()) };
         let format = core.proto.format().unwrap_or(HeaderFormat::Magic10);
@@ -777,6 +793,19 @@ async fn linger(wire: &mut Wire) -> io::Result<()> {
     wire.shutdown().await?;
     let mut discarded = BytesMut::with_capacity(LINGER_READ_LEN);
     while wire.read_buf(&mut discarded).await? > 0 {
+        discarded.clear();
+    }
+    Ok(())
+}
+
+/// Reads so many bytes, or up to the end.
+async fn discard(wire: &mut Wire, mut left: usize) -> io::Result<()> {
+    let mut discarded = BytesMut::with_capacity(LINGER_READ_LEN);
+    while left > 0 {
+        match wire.read_buf(&mut (&mut discarded).limit(left)).await? {
+            0 => break,
+            len => left -= len,
+        }
         discarded.clear();
     }
     Ok(())
