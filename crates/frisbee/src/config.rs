@@ -82,7 +82,8 @@ pub struct Config {
     pub ping_interval: Option<Duration>,
     /// How long a peer may be silent before it counts as dead. Default 5 s. `None` waits forever.
     pub silence_max: Option<Duration>,
-    /// How long a write may make no progress before the connection is given up. Default 5 s.
+    /// How long a write may make no progress before the connection is given up. Default 5 s. Handlers of what had arrived
+    /// before the socket failed may take as long.
     pub write_stall_max: Duration,
     /// How long a closing side waits for the peer to close as well, so that the last packets are not destroyed by a
     /// reset. Default 1 s.

@@ -146,7 +146,11 @@ struct Driver<'a> {
     is_draining: bool,
     needs_flush: bool,
     /// Set when the socket takes nothing more. What it still has to give is read first.
-    write_failure: Option<io::Error>,
+    write_failure: Option<Arc<io::Error>>,
+    /// Set when reading failed. What a stream like TLS had decrypted by then is read first.
+    read_failure: Option<io::Error>,
+    /// When a connection whose socket has failed ends, whatever is still under way.
+    give_up: Option<Instant>,
     sleep: Pin<Box<Sleep>>,
     is_timer_set: bool,
     /// Lent to the core while the driver sleeps.
@@ -173,6 +177,7 @@ enum Next {
 enum End {
     Closed,
     Broken(ProtocolError),
+    Failed(Arc<io::Error>),
 }
 
 impl<'a> Driver<'a> {
@@ -198,6 +203,8 @@ impl<'a> Driver<'a> {
             is_draining: false,
             needs_flush: false,
             write_failure: None,
+            read_failure: None,
+            give_up: None,
             sleep: Box::pin(sleep_until(first_timeout)),
             is_timer_set: false,
             waker: None,
@@ -271,6 +278,9 @@ impl<'a> Driver<'a> {
         while self.sleep.as_mut().poll(cx).is_ready() {
             let mut core = self.shared.core();
             core.proto.handle_timeout(now.into_std());
+            if self.give_up.take_if(|due| *due <= now).is_some() {
+                core.proto.fail(self.failure());
+            }
             let mut waiting = Vec::new();
             while let Some(key) = core.proto.poll_overflowed() {
                 waiting.extend(core.take_waiting(key));
@@ -319,6 +329,11 @@ impl<'a> Driver<'a> {
             }
             // A stream that is still served has nothing more to hear.
             Some(End::Closed) if is_through && handlers.len() == 0 => self.shared.finish(CloseReason::Peer),
+            Some(End::Failed(_)) if is_through && handlers.len() == 0 => {
+                // As long as the socket takes anything, the answers are attempted.
+                let end = if self.write_failure.is_none() { Shared::finish } else { Shared::fail };
+                end(self.shared, self.failure());
+            }
             _ => {}
         }
         is_busy
@@ -359,25 +374,32 @@ impl<'a> Driver<'a> {
         // What was left undecoded for want of room goes first.
         let mut is_busy = !self.inbox.bytes.is_empty() && self.handle_input(cx, now, 0, handlers);
         let Some(content_len) = self.may_read(now, handlers) else { return is_busy };
-        match self
+        let read = self
             .inbox
-            .poll_read(cx, &mut self.wire, content_len, |bytes| self.shared.core().proto.announced_len(bytes))
-        {
-            Poll::Ready(Ok(0)) => {
-                self.end = Some(End::Closed);
-                self.shared.core().proto.set_reading(now.into_std(), false);
-                is_busy = true;
-            }
-            Poll::Ready(Ok(len)) => {
+            .poll_read(cx, &mut self.wire, content_len, |bytes| self.shared.core().proto.announced_len(bytes));
+        match (read, &self.read_failure) {
+            (Poll::Ready(Ok(len @ 1..)), _) => {
                 self.handle_input(cx, now, len, handlers);
                 is_busy = true;
             }
-            Poll::Ready(Err(error)) => self.shared.fail(CloseReason::Io(Arc::new(error))),
+            (Poll::Ready(Err(error)), None) => {
+                self.read_failure = Some(error);
+                is_busy = true;
+            }
+            (_, Some(_)) => {
+                let failure = self.read_failure.take().map(Arc::new);
+                self.end_input(now, failure.map_or(End::Closed, End::Failed));
+                is_busy = true;
+            }
+            (Poll::Ready(Ok(_)), None) => {
+                self.end_input(now, End::Closed);
+                is_busy = true;
+            }
             // Everything that has arrived is answered, and nothing has arrived in part: whoever sent it is told.
-            Poll::Pending if self.is_draining && self.is_quiet() && handlers.is_idle() => {
+            (Poll::Pending, None) if self.is_draining && self.is_quiet() && handlers.is_idle() => {
                 self.shared.finish(CloseReason::Shutdown);
             }
-            Poll::Pending => {}
+            (Poll::Pending, None) => {}
         }
         is_busy
     }
@@ -385,6 +407,30 @@ impl<'a> Driver<'a> {
     /// Whether nothing of what was received is left to be dealt with.
     fn is_quiet(&self) -> bool {
         self.backlog.is_empty() && self.inbox.bytes.is_empty() && self.shared.core().proto.content_len() == 0
+    }
+
+    fn end_input(&mut self, now: Instant, end: End) {
+        if let End::Failed(_) = end {
+            self.begin_to_give_up(now);
+        }
+        self.end = Some(end);
+        self.shared.core().proto.set_reading(now.into_std(), false);
+    }
+
+    /// Bounds what follows a failure of the socket: handlers of what had arrived get their time, and no more than that.
+    fn begin_to_give_up(&mut self, now: Instant) {
+        if self.give_up.is_none() {
+            self.give_up = now.checked_add(self.connection.config().write_stall_max);
+        }
+    }
+
+    /// Says how the failure of the socket ends the connection.
+    fn failure(&self) -> CloseReason {
+        match (&self.end, &self.write_failure) {
+            (Some(End::Failed(error)), _) => CloseReason::Io(error.clone()),
+            (Some(End::Closed), _) | (_, None) => CloseReason::Peer,
+            (_, Some(error)) => CloseReason::Io(error.clone()),
+        }
     }
 
     /// Reading pauses while there is no room for what it would bring. The length of the content under way if not.
@@ -499,7 +545,7 @@ impl<'a> Driver<'a> {
     /// When this side wants to be woken at the latest.
     fn next_timeout(&self, core: &Core) -> Option<Instant> {
         let stuck = self.stuck_since.and_then(|since| since.checked_add(core.proto.config().handlers_stall_max));
-        core.proto.poll_timeout().map(Instant::from_std).into_iter().chain(stuck).min()
+        core.proto.poll_timeout().map(Instant::from_std).into_iter().chain(stuck).chain(self.give_up).min()
     }
 
     /// Decodes what was read, as far as there is room for it. Whether anything was.
@@ -610,10 +656,14 @@ impl<'a> Driver<'a> {
                 }
                 Poll::Ready(Err(error)) => {
                     self.batch = Transmit::default();
+                    let error = Arc::new(error);
                     if self.shared.core().proto.is_open() {
                         self.write_failure = Some(error);
+                        self.begin_to_give_up(now);
                     } else {
-                        self.shared.fail(CloseReason::Io(Arc::new(error)));
+                        let read_failure = self.end.as_ref().filter(|end| matches!(end, End::Failed(_)));
+                        let reason = read_failure.map_or(CloseReason::Io(error), |_| self.failure());
+                        self.shared.fail(reason);
                     }
                     return true;
                 }
@@ -649,9 +699,20 @@ impl<'a> Driver<'a> {
         }
         let mut core = self.shared.core();
         core.handlers = handlers.len();
-        if let Some(failure) = self.write_failure.take() {
-            let is_over = matches!(self.end, Some(End::Closed));
-            core.proto.fail(if is_over { CloseReason::Peer } else { CloseReason::Io(Arc::new(failure)) });
+        if let Some(failure) = &self.write_failure {
+            let is_open = core.proto.is_open();
+            match &self.end {
+                // What has arrived is read first, and waits for room.
+                None if is_open && !self.has_room(&core) => {}
+                None if is_open => {
+                    self.end = Some(End::Failed(failure.clone()));
+                    return None;
+                }
+                // Ends with the last handler.
+                Some(End::Failed(_)) if is_open => {}
+                Some(_) if is_open && !self.backlog.is_empty() => {}
+                _ => core.proto.fail(self.failure()),
+            }
         }
         if let Some(reason) = core.proto.closed() {
             return Some(Poll::Ready(reason.clone()));
