@@ -6,5 +6,8 @@ fn main() -> Result<(), frpc_build::Error> {
         .btree_map(".")
         .build_server(false)
         .build_client(false)
-        .compile_protos(&["../tests/vectors/vectors.proto"], &["../tests/vectors"])
+        .compile_protos(
+            &["../tests/vectors/vectors.proto", "../tests/awkward/proto/codec/hostile.proto"],
+            &["../tests/vectors", "../tests/awkward/proto"],
+        )
 }

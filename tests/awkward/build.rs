@@ -15,6 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "proto/names/prelude_services.proto",
             "proto/names/same.proto",
             "proto/names/shapes.proto",
+            "proto/codec/hostile.proto",
             "proto/no_package.proto",
             "proto/many/first.proto",
             "proto/many/nothing.proto",
@@ -33,7 +34,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .boxed(".names.shapes.Choices.all.f_empty")
         .extern_path(".many", "crate::many")
         .compile_protos(
-            &["proto/names/shapes.proto", "proto/names/many_fields.proto", "proto/many/first.proto"],
+            &[
+                "proto/names/shapes.proto",
+                "proto/names/many_fields.proto",
+                "proto/many/first.proto",
+                "proto/codec/hostile.proto",
+            ],
             &["proto"],
         )?;
 

@@ -161,6 +161,20 @@ impl Schema {
     }
 }
 
+impl Message {
+    /// The full names of the messages that it holds.
+    pub(crate) fn messages(&self) -> impl Iterator<Item = &str> {
+        self.fields.iter().filter_map(|field| match &field.shape {
+            Shape::Always(Type::Message(of))
+            | Shape::Optional(Type::Message(of))
+            | Shape::Member(_, Type::Message(of))
+            | Shape::List(Type::Message(of))
+            | Shape::Map(_, Type::Message(of)) => Some(of.as_str()),
+            _ => None,
+        })
+    }
+}
+
 impl Shape {
     /// Whether the field holds one message and not many.
     fn has_single_message(&self) -> bool {

@@ -1,5 +1,7 @@
 //! The codec of messages and enums. The code names each field and what it is; the bytes are the library's business.
 
+use std::collections::{HashMap, HashSet};
+
 use proc_macro2::TokenStream;
 use quote::quote;
 
@@ -12,37 +14,109 @@ use crate::{
 pub(super) fn enumeration(declared: &Enum, package: &Package, names: &Names) -> TokenStream {
     let path = tokens(&names.path(&declared.full_name, &package.name, 0));
     let numbers = declared.numbers.iter().map(|number| tokens(&number.to_string()));
+    let tables = Tables::new(&declared.numbers).map(|Tables { positions, unknown }| {
+        let positions = positions.iter().map(|(number, position)| tokens(&format!("({number}, {position})")));
+        let unknown = unknown.iter().map(|(position, number)| tokens(&format!("({position}, {number})")));
+        quote! {
+            const POSITIONS: &'static [(i32, u32)] = &[#(#positions),*];
+            const UNKNOWN: &'static [(u32, i32)] = &[#(#unknown),*];
+        }
+    });
     quote! {
         impl ::frpc::codec::Enumeration for #path {
             const NUMBERS: &'static [i32] = &[#(#numbers),*];
+            #tables
         }
     }
 }
 
-pub(super) fn message(declared: &Message, package: &Package, names: &Names) -> TokenStream {
+/// The tables of an enum whose numbers are not its positions; `frpc::codec::Enumeration` says what is in them.
+#[derive(Debug, PartialEq, Eq)]
+struct Tables {
+    positions: Vec<(i32, u32)>,
+    unknown: Vec<(u32, i32)>,
+}
+
+impl Tables {
+    fn new(numbers: &[i32]) -> Option<Self> {
+        let count = u32::try_from(numbers.len()).expect("no enum has so many values");
+        if (0..).zip(numbers).all(|(position, &number)| position == number) {
+            return None;
+        }
+        let mut firsts = HashMap::with_capacity(numbers.len());
+        for (position, &number) in (0_u32..).zip(numbers) {
+            firsts.entry(number).or_insert(position);
+        }
+        let mut positions: Vec<_> = firsts.iter().map(|(&number, &position)| (number, position)).collect();
+        let mut unknown = Vec::new();
+        for number in (0..count.cast_signed()).filter(|number| !firsts.contains_key(number)) {
+            let mut position = number.cast_unsigned();
+            // No two chains meet, so all of them together are as long as the enum.
+            let is_alias = loop {
+                let Some(&declared) = numbers.get(position as usize) else { break false };
+                if firsts[&declared] != position {
+                    break true;
+                }
+                position = declared.cast_unsigned();
+            };
+            if !is_alias {
+                positions.push((number, position));
+                unknown.push((position, number));
+            }
+        }
+        positions.sort_unstable();
+        unknown.sort_unstable();
+        Some(Self { positions, unknown })
+    }
+}
+
+/// The messages of a package that may hold messages of their own type, at any depth, and those that hold such messages.
+pub(super) fn recursive(package: &Package) -> HashSet<&str> {
+    let mut left: HashMap<&str, Vec<&str>> =
+        package.messages.iter().map(|message| (message.full_name.as_str(), message.messages().collect())).collect();
+    loop {
+        let finite: Vec<_> = left
+            .iter()
+            .filter(|(_, held)| !held.iter().any(|held| left.contains_key(held)))
+            .map(|(&name, _)| name)
+            .collect();
+        if finite.is_empty() {
+            return left.into_keys().collect();
+        }
+        finite.iter().for_each(|name| drop(left.remove(name)));
+    }
+}
+
+pub(super) fn message(declared: &Message, package: &Package, is_recursive: bool, names: &Names) -> TokenStream {
     let path = tokens(&names.path(&declared.full_name, &package.name, 0));
     let name = short_name(&declared.full_name, &package.name);
     let allow_deprecated =
         declared.fields.iter().any(|field| field.is_deprecated).then(|| quote! { #[allow(deprecated)] });
-    // A required field may be boxed or not; `into` fits both.
-    let has_into = declared.fields.iter().any(|field| matches!(field.shape, Shape::Always(Type::Message(_))));
-    let allow_into = has_into.then(|| quote! { #[allow(clippy::useless_conversion)] });
     let codec = Codec { message: declared, package, names };
     let (out, writes) = codec.writes();
     let (input, reads) = codec.reads();
+    // Inlined into each other, large messages make code that takes minutes to compile, and recursive ones eat the stack.
+    let is_small = declared.fields.len() <= SMALL_FIELDS_MAX && !is_recursive;
+    let inline = if is_small {
+        quote! { #[inline] }
+    } else {
+        quote! { #[inline(never)] }
+    };
     quote! {
         #allow_deprecated
-        #allow_into
         impl ::frpc::codec::Message for #path {
             const NAME: &'static str = #name;
 
+            #inline
             fn encode_fields<S: ::frpc::codec::Sink>(&self, #out: &mut ::frpc::codec::Writer<S>) {
                 #writes
             }
 
+            #inline
             fn decode_fields(
+                &mut self,
                 #input: &mut ::frpc::codec::Reader<'_>,
-            ) -> ::core::result::Result<Self, ::frpc::codec::DecodeError> {
+            ) -> ::core::result::Result<(), ::frpc::codec::DecodeError> {
                 #reads
             }
         }
@@ -69,9 +143,10 @@ impl Codec<'_> {
     fn write(&self, field: &Field) -> TokenStream {
         let name = tokens(&naming::snake(&field.name));
         let write = match &field.shape {
+            // It may be boxed or not; with its type at hand, a reference to either will do.
             Shape::Always(Type::Message(of)) => {
                 let of = self.path(of);
-                quote! { out.message_or_nil::<#of>(Some(&self.#name)) }
+                quote! { out.message::<#of>(&self.#name) }
             }
             Shape::Always(of @ (Type::String | Type::Bytes)) => self.write_value(of, quote! { &self.#name }),
             Shape::Always(of) => self.write_value(of, quote! { self.#name }),
@@ -151,75 +226,74 @@ impl Codec<'_> {
     fn reads(&self) -> (TokenStream, TokenStream) {
         let Message { fields, oneofs, .. } = self.message;
         if fields.is_empty() {
-            return (quote! { _ }, quote! { Ok(Self {}) });
+            return (quote! { _ }, quote! { Ok(()) });
         }
-        let reads = fields.iter().map(|field| self.read(field));
-        if oneofs.is_empty() {
-            let names = fields.iter().map(|field| tokens(&naming::snake(&field.name)));
-            return (quote! { input }, quote! { use ::frpc::codec::At as _; Ok(Self { #(#names: #reads),* }) });
-        }
-        let locals = fields.iter().map(|field| local(&field.name));
-        let plain = fields.iter().filter(|field| !matches!(field.shape, Shape::Member(..))).map(|field| {
-            let (name, local) = (naming::snake(&field.name), local(&field.name));
-            if name == local.to_string() {
-                local
-            } else {
-                let name = tokens(&name);
-                quote! { #name: #local }
-            }
+        let choices = oneofs.iter().map(|oneof| {
+            let (choice, name) = (local(&oneof.name), tokens(&naming::snake(&oneof.name)));
+            quote! { let mut #choice = ::frpc::codec::Choice::new(&mut self.#name); }
         });
-        let oneofs = oneofs.iter().map(|oneof| self.first_member(oneof));
-        let reads = quote! {
-            use ::frpc::codec::At as _;
-            #(let #locals = #reads;)*
-            Ok(Self { #(#plain,)* #(#oneofs),* })
-        };
-        (quote! { input }, reads)
+        let reads = fields.iter().map(|field| self.read(field));
+        (quote! { input }, quote! { use ::frpc::codec::At as _; #(#choices)* #(#reads)* Ok(()) })
     }
 
     fn read(&self, field: &Field) -> TokenStream {
+        let name = tokens(&naming::snake(&field.name));
+        let into = quote! { &mut self.#name };
         let read = match &field.shape {
             Shape::Always(Type::Message(of)) => {
-                let (of, name) = (self.path(of), &field.name);
-                return quote! { input.message_or_default::<#of>().at(#name)?.into() };
+                let of = self.path(of);
+                quote! { input.message_or_default::<#of>(#into) }
             }
-            Shape::Optional(Type::Message(of)) | Shape::Member(_, Type::Message(of)) => {
-                let (of, name) = (self.path(of), &field.name);
-                return quote! { input.message_or_nil::<#of, _>().at(#name)? };
+            Shape::Always(of) => {
+                let read = self.reader(of);
+                quote! { input.#read(#into) }
             }
-            Shape::Always(of) => self.read_value(of),
-            Shape::Optional(of) | Shape::Member(_, of) => {
-                let read = self.read_value(of);
-                quote! { input.optional(|input| #read) }
+            Shape::Optional(Type::Message(of)) => {
+                let of = self.path(of);
+                quote! { input.message_or_nil::<#of, _>(#into) }
+            }
+            Shape::Optional(of) => {
+                let read = self.read_by(of);
+                quote! { input.optional(#into, #read) }
+            }
+            Shape::Member(oneof, of) => {
+                let oneof = &self.message.oneofs[*oneof];
+                let (choice, variant) = (local(&oneof.name), self.variant(oneof, &field.name));
+                let place = oneof.members.iter().position(|member| *member == field.name);
+                let place = tokens(&place.expect("a member is one of its oneof's").to_string());
+                match of {
+                    Type::Message(of) => {
+                        let of = self.path(of);
+                        quote! { #choice.message::<#of, _>(#place, input, #variant) }
+                    }
+                    of => {
+                        let read = self.read_by(of);
+                        quote! { #choice.member(#place, input, #variant, #read) }
+                    }
+                }
             }
             Shape::List(of) => {
-                let (kind, read) = (kind(of), self.read_value(of));
-                quote! { input.list(#kind, |input| #read) }
+                let (kind, read) = (kind(of), self.read_by(of));
+                quote! { input.list(#kind, #into, #read) }
             }
             Shape::Map(key, value) => {
                 let kinds = [kind(key), kind(value)];
-                let (key, value) = (self.read_value(key), self.read_value(value));
-                quote! { input.map((#(#kinds),*), |input| #key, |input| #value) }
+                let (key, value) = (self.read_by(key), self.read_by(value));
+                quote! { input.map((#(#kinds),*), #into, #key, #value) }
             }
         };
         let name = &field.name;
-        quote! { #read.at(#name)? }
+        quote! { #read.at(#name)?; }
     }
 
-    fn read_value(&self, of: &Type) -> TokenStream {
-        let read = self.accessor(of, quote! { blob }, quote! { message_or_default });
-        quote! { input.#read() }
+    /// The function that reads a type.
+    fn read_by(&self, of: &Type) -> TokenStream {
+        let read = self.reader(of);
+        quote! { ::frpc::codec::Reader::#read }
     }
 
-    /// Which member is set is not on the wire: it is the first that is there.
-    fn first_member(&self, oneof: &Oneof) -> TokenStream {
-        let name = tokens(&naming::snake(&oneof.name));
-        let members = oneof.members.iter().map(|member| {
-            let (local, variant) = (local(member), self.variant(oneof, member));
-            quote! { #local.map(#variant) }
-        });
-        let first = members.reduce(|first, next| quote! { #first.or(#next) });
-        quote! { #name: #first }
+    fn reader(&self, of: &Type) -> TokenStream {
+        self.accessor(of, quote! { blob }, quote! { message_or_default })
     }
 
     /// The path to a oneof's variant.
@@ -235,7 +309,7 @@ impl Codec<'_> {
     }
 }
 
-/// The local variable for a field; not to be confused with the reader or writer.
+/// The local variable for a field or oneof; not to be confused with the reader or writer.
 fn local(field: &str) -> TokenStream {
     match naming::snake(field).as_str() {
         name @ ("input" | "out") => tokens(&format!("{name}_")),
@@ -262,4 +336,31 @@ fn kind(of: &Type) -> TokenStream {
 /// The name without its package: what errors say.
 fn short_name<'a>(full_name: &'a str, package: &str) -> &'a str {
     full_name.trim_start_matches('.').strip_prefix(package).unwrap_or(full_name).trim_start_matches('.')
+}
+
+/// How many fields a message has at most that may be inlined.
+const SMALL_FIELDS_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_are_positions_need_no_tables() {
+        assert_eq!(Tables::new(&[0, 1, 2]), None);
+    }
+
+    #[test]
+    fn tables_hold_where_a_chain_of_positions_ends() {
+        let sparse = Tables::new(&[0, 100, 10, -1]).expect("numbers are not positions");
+        let positions = [(-1, 3), (0, 0), (1, 100), (2, 10), (3, u32::MAX), (10, 2), (100, 1)];
+        assert_eq!(sparse.positions, positions);
+        assert_eq!(sparse.unknown, [(10, 2), (100, 1), (u32::MAX, 3)]);
+        let gap = Tables::new(&[0, 1, 2, 4, 5, 6]).expect("numbers are not positions");
+        assert_eq!(gap.unknown, [(6, 3)]);
+        assert_eq!(gap.positions, [(0, 0), (1, 1), (2, 2), (3, 6), (4, 3), (5, 4), (6, 5)]);
+        let aliased = Tables::new(&[0, 5, 5, 2]).expect("numbers are not positions");
+        assert_eq!(aliased.positions, [(0, 0), (1, 5), (2, 3), (5, 1)]);
+        assert_eq!(aliased.unknown, [(5, 1)]);
+    }
 }

@@ -33,8 +33,10 @@ impl Emitter {
         for declared in package.enums.iter().filter(|declared| is_here(&declared.full_name)) {
             items.extend(message::enumeration(declared, package, &self.names));
         }
+        let recursive = message::recursive(package);
         for declared in package.messages.iter().filter(|declared| is_here(&declared.full_name)) {
-            items.extend(message::message(declared, package, &self.names));
+            let is_recursive = recursive.contains(declared.full_name.as_str());
+            items.extend(message::message(declared, package, is_recursive, &self.names));
         }
         for declared in package.services.iter().filter(|declared| is_here(&declared.full_name)) {
             items.extend(self.service(declared, package));

@@ -55,14 +55,15 @@ pub enum DecodeErrorKind {
         /// Bytes that are left.
         left: usize,
     },
-    /// Lists and maps have so many absent messages that the default ones in their place would take too much memory.
-    TooManyAbsent {
-        /// How many bytes they may take: 1 MiB, and 16 times the input on top.
+    /// The message would take too much memory: see [`Reader::MEMORY_FACTOR`](super::Reader::MEMORY_FACTOR).
+    TooMuchMemory {
+        /// How many bytes it may take: 1 MiB, and 16 times the input on top.
         limit: usize,
     },
     /// Messages are nested too deep.
     TooDeep {
-        /// How deep they may be.
+        /// How deep they may be: [`Reader::DEPTH_MAX`](super::Reader::DEPTH_MAX), or less if the stack ends before; see
+        /// [`Reader::STACK_LEN_MAX`](super::Reader::STACK_LEN_MAX).
         limit: u32,
     },
 }
@@ -122,9 +123,10 @@ impl fmt::Display for DecodeErrorKind {
             Self::InvalidBool { found } => write!(f, "{found:#04x} is no bool"),
             Self::InvalidUtf8 => f.write_str("string is not UTF-8"),
             Self::TooLong { claimed, left } => write!(f, "claims a length of {claimed}, {left} bytes are left"),
-            Self::TooManyAbsent { limit } => {
-                write!(f, "default messages for the absent ones would take more than {limit} bytes")
-            }
+            Self::TooMuchMemory { limit } => write!(
+                f,
+                "would take more than {limit} bytes of memory, which is 1 MiB and 16 times the encoded length"
+            ),
             Self::TooDeep { limit } => write!(f, "messages are nested deeper than {limit}"),
         }
     }

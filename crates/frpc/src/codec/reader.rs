@@ -1,3 +1,10 @@
+use std::{
+    borrow::BorrowMut,
+    collections::{BTreeMap, HashMap, btree_map, hash_map},
+    hash::{BuildHasher, Hash},
+    ptr,
+};
+
 use bytes::Bytes;
 
 use super::{
@@ -8,13 +15,18 @@ use super::{
 type Result<T, E = DecodeError> = std::result::Result<T, E>;
 
 /// Reads values in the polyglot encoding. Trusts nothing: what is claimed is checked against what is there.
+///
+/// Values are read into the places where they stay, so that a message is moved neither in memory nor on the stack. Those
+/// places hold the default of their type before.
 #[derive(Debug)]
 pub struct Reader<'a> {
     content: &'a Bytes,
     rest: &'a [u8],
     depth: u32,
-    /// Memory that absent messages in lists and maps have taken. Each is one byte of input.
-    absent_len: usize,
+    /// The lowest address that the stack may reach, raised by what the messages around this one take in memory.
+    stack_end: usize,
+    /// How many bytes may still be allocated.
+    memory_left: usize,
     slots: Slots,
 }
 
@@ -22,15 +34,35 @@ impl<'a> Reader<'a> {
     /// How deep messages may be nested.
     pub const DEPTH_MAX: u32 = 100;
 
-    /// A reader at the start of a packet's content.
+    /// How many bytes of stack reading may take. The messages around the one being read count with their size in
+    /// memory: whoever clones or compares them needs about as much.
+    pub const STACK_LEN_MAX: usize = 512 << 10;
+
+    /// How many bytes a message may take in memory, whatever its encoded length.
+    pub const MEMORY_LEN_MIN: usize = 1 << 20;
+
+    /// How many bytes a message may take in memory for each byte of its encoding, on top of
+    /// [`MEMORY_LEN_MIN`](Self::MEMORY_LEN_MIN).
+    pub const MEMORY_FACTOR: usize = 16;
+
+    /// Returns a reader at the start of a packet's content.
     #[inline]
     pub fn new(content: &'a Bytes) -> Self {
-        Self::with_trailer(content, Slots::default())
+        Self {
+            content,
+            rest: content,
+            depth: 0,
+            stack_end: stack_address().saturating_sub(Self::STACK_LEN_MAX),
+            memory_left: memory_max(content.len()),
+            slots: Slots::default(),
+        }
     }
 
     #[inline]
     pub(super) fn with_trailer(content: &'a Bytes, slots: Slots) -> Self {
-        Self { content, rest: content, depth: 0, absent_len: 0, slots }
+        let mut input = Self::new(content);
+        input.memory_left = input.memory_left.saturating_sub(slots.len_in_memory());
+        Self { slots, ..input }
     }
 
     /// Reads a message at the root, where it may be absent or an error.
@@ -39,29 +71,35 @@ impl<'a> Reader<'a> {
         if self.rest.first() == Some(&(Kind::Error as u8)) {
             return self.failure().map(Content::Error).map_err(|error| error.in_message(M::NAME));
         }
-        match self.message_or_default() {
-            Ok(message) => Ok(Content::Message(message)),
+        let mut message = M::default();
+        let read = if self.skip_nil() { Ok(()) } else { self.outermost(&mut message) };
+        match read {
+            Ok(()) => Ok(Content::Message(message)),
             Err(error) => Err(error.in_message(M::NAME)),
         }
     }
 
-    /// What follows the message, if it is a trailer with something in it.
-    #[inline]
-    pub(super) fn trailer(&mut self) -> Option<Slots> {
-        if self.rest.is_empty() { None } else { Slots::read(self) }
+    /// Reads a message that has the whole stack and all the depth before it.
+    #[inline(always)] // As above.
+    fn outermost<M: Message>(&mut self, into: &mut M) -> Result<()> {
+        self.kind_then::<1>(Kind::U8)?;
+        self.depth = 1;
+        self.stack_end += size_of::<M>();
+        into.decode_fields(self)
     }
 
     /// Reads a bool.
     #[inline]
-    pub fn bool(&mut self) -> Result<bool> {
-        match self.kind_then::<1>(Kind::Bool)? {
-            [0] => Ok(false),
-            [1] => Ok(true),
-            [found] => Err(DecodeErrorKind::InvalidBool { found }.into()),
-        }
+    pub fn bool(&mut self, into: &mut bool) -> Result<()> {
+        *into = match self.kind_then::<1>(Kind::Bool)? {
+            [0] => false,
+            [1] => true,
+            [found] => return Err(DecodeErrorKind::InvalidBool { found }.into()),
+        };
+        Ok(())
     }
 
-    /// Reads a u16.
+    /// Reads a u16, which no field has.
     pub fn u16(&mut self) -> Result<u16> {
         let value = self.integer::<3>(Kind::U16)?;
         u16::try_from(value).map_err(|_| DecodeErrorKind::VarintTooLong { kind: Kind::U16 }.into())
@@ -69,133 +107,194 @@ impl<'a> Reader<'a> {
 
     /// Reads a u32.
     #[inline]
-    pub fn u32(&mut self) -> Result<u32> {
-        self.integer::<5>(Kind::U32).map(low_half)
+    pub fn u32(&mut self, into: &mut u32) -> Result<()> {
+        *into = low_half(self.integer::<5>(Kind::U32)?);
+        Ok(())
     }
 
     /// Reads a u64.
     #[inline]
-    pub fn u64(&mut self) -> Result<u64> {
-        self.integer::<10>(Kind::U64)
+    pub fn u64(&mut self, into: &mut u64) -> Result<()> {
+        *into = self.integer::<10>(Kind::U64)?;
+        Ok(())
     }
 
     /// Reads an i32.
     #[inline]
-    pub fn i32(&mut self) -> Result<i32> {
+    pub fn i32(&mut self, into: &mut i32) -> Result<()> {
         let zigzag = low_half(self.integer::<5>(Kind::I32)?);
-        Ok((zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed())
+        *into = (zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed();
+        Ok(())
     }
 
     /// Reads an i64.
     #[inline]
-    pub fn i64(&mut self) -> Result<i64> {
+    pub fn i64(&mut self, into: &mut i64) -> Result<()> {
         let zigzag = self.integer::<10>(Kind::I64)?;
-        Ok((zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed())
+        *into = (zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed();
+        Ok(())
     }
 
     /// Reads an f32.
     #[inline]
-    pub fn f32(&mut self) -> Result<f32> {
-        self.kind_then(Kind::F32).map(f32::from_be_bytes)
+    pub fn f32(&mut self, into: &mut f32) -> Result<()> {
+        *into = f32::from_be_bytes(self.kind_then(Kind::F32)?);
+        Ok(())
     }
 
     /// Reads an f64.
     #[inline]
-    pub fn f64(&mut self) -> Result<f64> {
-        self.kind_then(Kind::F64).map(f64::from_be_bytes)
+    pub fn f64(&mut self, into: &mut f64) -> Result<()> {
+        *into = f64::from_be_bytes(self.kind_then(Kind::F64)?);
+        Ok(())
     }
 
     /// Reads a string.
-    #[inline]
-    pub fn string(&mut self) -> Result<String> {
-        self.text().map(str::to_owned)
+    pub fn string(&mut self, into: &mut String) -> Result<()> {
+        let bytes = self.with_len(Kind::String)?;
+        let text = simdutf8::basic::from_utf8(bytes).map_err(|_| DecodeErrorKind::InvalidUtf8)?;
+        self.charge_allocation(text.len())?;
+        *into = text.to_owned();
+        Ok(())
     }
 
     /// Reads bytes: a `Vec<u8>` is a copy, `Bytes` are a slice of the packet's content.
     #[inline]
-    pub fn blob<T: Blob>(&mut self) -> Result<T> {
+    pub fn blob<T: Blob>(&mut self, into: &mut T) -> Result<()> {
         let bytes = self.with_len(Kind::Bytes)?;
-        Ok(T::from_content(bytes, self.content))
+        if T::IS_COPY {
+            self.charge_allocation(bytes.len())?;
+        }
+        *into = T::from_content(bytes, self.content);
+        Ok(())
     }
 
     /// Reads the number of an enum, from its position.
     #[inline]
-    pub fn enumeration<E: Enumeration>(&mut self) -> Result<i32> {
-        let position = self.u32()?;
-        match E::NUMBERS.get(position as usize) {
-            Some(&number) => Ok(number),
-            None => Ok(self.unknown_number::<E>(position)),
-        }
+    pub fn enumeration<E: Enumeration>(&mut self, into: &mut i32) -> Result<()> {
+        let position = low_half(self.integer::<5>(Kind::U32)?);
+        *into = match E::NUMBERS.get(position as usize) {
+            Some(&number) => number,
+            None => self.unknown_number::<E>(position),
+        };
+        Ok(())
     }
 
     /// Reads a message.
     #[inline(always)] // As above.
-    pub fn message<M: Message>(&mut self) -> Result<M> {
+    pub fn message<M: Message>(&mut self, into: &mut M) -> Result<()> {
         self.kind_then::<1>(Kind::U8)?;
-        if self.depth == Self::DEPTH_MAX {
-            return Err(DecodeErrorKind::TooDeep { limit: Self::DEPTH_MAX }.into());
+        if self.depth == Self::DEPTH_MAX || stack_address() < self.stack_end {
+            return Err(DecodeErrorKind::TooDeep { limit: self.depth }.into());
         }
         self.depth += 1;
-        let message = M::decode_fields(self);
+        self.stack_end += size_of::<M>();
+        into.decode_fields(self)?;
+        self.stack_end -= size_of::<M>();
         self.depth -= 1;
-        message
+        Ok(())
     }
 
     /// Reads a message, boxed or not, or nil in its place.
     #[inline]
-    pub fn message_or_nil<M: Message, B: From<M>>(&mut self) -> Result<Option<B>> {
-        if self.skip_nil() { Ok(None) } else { self.message::<M>().map(|message| Some(message.into())) }
-    }
-
-    /// Reads an element of a list or map; nil stands for a default message there.
-    #[inline]
-    pub fn message_or_default<M: Message>(&mut self) -> Result<M> {
-        if self.skip_nil() { self.absent() } else { self.message() }
-    }
-
-    /// Reads a field that may be unset: a proto3 `optional`, or a member of a oneof.
-    #[inline]
-    pub fn optional<T: Presence>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<Option<T>> {
-        let value = read(self)?;
-        if value.is_default() && self.slots.meet() != Some(Holds::Presence) {
-            return Ok(None);
+    pub fn message_or_nil<M: Message, B: Storage<M>>(&mut self, into: &mut Option<B>) -> Result<()> {
+        if self.skip_nil() {
+            return Ok(());
         }
-        Ok(Some(value))
+        self.charge_allocation(B::ALLOCATED_LEN)?;
+        let message = if size_of::<M>() <= SMALL_LEN_MAX { set_default(into) } else { set_large_default(into) };
+        self.message(message)
+    }
+
+    /// Reads an element of a list or map, or a required field; nil stands for a default message there.
+    #[inline]
+    pub fn message_or_default<M: Message>(&mut self, into: &mut M) -> Result<()> {
+        if self.skip_nil() { Ok(()) } else { self.message(into) }
+    }
+
+    /// Reads a field that may be unset: a proto3 `optional`.
+    #[inline]
+    pub fn optional<T: Presence>(
+        &mut self,
+        into: &mut Option<T>,
+        read: impl FnOnce(&mut Self, &mut T) -> Result<()>,
+    ) -> Result<()> {
+        let mut value = T::default();
+        read(self, &mut value)?;
+        if !value.is_default() || self.slots.meet() == Some(Holds::Presence) {
+            *into = Some(value);
+        }
+        Ok(())
     }
 
     /// Reads a list.
-    #[inline]
-    pub fn list<T>(&mut self, kind: Kind, mut read: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
+    pub fn list<T: Default>(
+        &mut self,
+        kind: Kind,
+        into: &mut Vec<T>,
+        mut read: impl FnMut(&mut Self, &mut T) -> Result<()>,
+    ) -> Result<()> {
         self.expect(Kind::Slice)?;
         self.expect_elements(kind)?;
         let count = self.count(ELEMENT_LEN_MIN)?;
-        let mut items = Vec::with_capacity(count.min(self.capacity_for::<T>()));
-        for index in 0..count {
-            items.push(read(self).map_err(|error| error.at_index(index))?);
+        self.charge_allocation(count.saturating_mul(size_of::<T>()))?;
+        into.reserve_exact(count);
+        into.resize_with(count, T::default);
+        for (index, item) in into.iter_mut().enumerate() {
+            read(self, item).map_err(|error| error.at_index(index))?;
         }
-        Ok(items)
+        Ok(())
     }
 
     /// Reads a map, or nil in its place.
-    #[inline]
-    pub fn map<K, V, C: Default + Extend<(K, V)>>(
+    pub fn map<K: Default, V, C: Entries<K, V>>(
         &mut self,
         kinds: (Kind, Kind),
-        mut read_key: impl FnMut(&mut Self) -> Result<K>,
-        mut read_value: impl FnMut(&mut Self) -> Result<V>,
-    ) -> Result<C> {
-        let mut entries = C::default();
+        into: &mut C,
+        mut read_key: impl FnMut(&mut Self, &mut K) -> Result<()>,
+        mut read_value: impl FnMut(&mut Self, &mut V) -> Result<()>,
+    ) -> Result<()> {
         if self.skip_nil() {
-            return Ok(entries);
+            return Ok(());
         }
         self.expect(Kind::Map)?;
         self.expect_elements(kinds.0)?;
         self.expect_elements(kinds.1)?;
-        for index in 0..self.count(ENTRY_LEN_MIN)? {
-            let entry = read_key(self).and_then(|key| Ok((key, read_value(self)?)));
-            entries.extend([entry.map_err(|error| error.at_index(index))?]);
+        let count = self.count(ENTRY_LEN_MIN)?;
+        self.charge_allocation(C::allocated_len(count))?;
+        into.reserve(count);
+        for index in 0..count {
+            let mut key = K::default();
+            let read = read_key(self, &mut key).and_then(|()| read_value(self, into.value_of(key)));
+            read.map_err(|error| error.at_index(index))?;
         }
-        Ok(entries)
+        Ok(())
+    }
+
+    /// Takes the memory of an allocation from what is left.
+    #[inline]
+    pub(super) fn charge_allocation(&mut self, len: usize) -> Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        match self.memory_left.checked_sub(len.saturating_add(ALLOCATION_LEN)) {
+            Some(left) => {
+                self.memory_left = left;
+                Ok(())
+            }
+            None => Err(DecodeErrorKind::TooMuchMemory { limit: memory_max(self.content.len()) }.into()),
+        }
+    }
+
+    /// Returns whether no bytes are left.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// Returns how many bytes are left.
+    pub(super) fn len(&self) -> usize {
+        self.rest.len()
     }
 
     #[inline]
@@ -247,17 +346,9 @@ impl<'a> Reader<'a> {
     #[cold]
     fn failure(&mut self) -> Result<Failure> {
         self.skip(1);
-        Ok(Failure { text: self.string()?, code: trailer::code(self.rest) })
-    }
-
-    /// A default message for a nil, while there are not too many.
-    fn absent<M: Message>(&mut self) -> Result<M> {
-        self.absent_len += size_of::<M>();
-        let limit = ABSENT_LEN_MIN + ABSENT_LEN_FACTOR * self.content.len();
-        if self.absent_len > limit {
-            return Err(DecodeErrorKind::TooManyAbsent { limit }.into());
-        }
-        Ok(M::default())
+        let mut text = String::new();
+        self.string(&mut text)?;
+        Ok(Failure { text, code: trailer::code(self.rest) })
     }
 
     #[inline]
@@ -304,11 +395,6 @@ impl<'a> Reader<'a> {
         Ok(*bytes)
     }
 
-    fn text(&mut self) -> Result<&'a str> {
-        let bytes = self.with_len(Kind::String)?;
-        simdutf8::basic::from_utf8(bytes).map_err(|_| DecodeErrorKind::InvalidUtf8.into())
-    }
-
     #[inline]
     fn with_len(&mut self, kind: Kind) -> Result<&'a [u8]> {
         self.expect(kind)?;
@@ -321,7 +407,7 @@ impl<'a> Reader<'a> {
     /// Reads a length or count, of things that take at least so many bytes each.
     #[inline]
     fn count(&mut self, len_min: usize) -> Result<usize> {
-        let claimed = self.u32()?;
+        let claimed = low_half(self.integer::<5>(Kind::U32)?);
         let left = self.rest.len();
         if claimed as usize > left / len_min {
             return Err(DecodeErrorKind::TooLong { claimed, left }.into());
@@ -329,17 +415,11 @@ impl<'a> Reader<'a> {
         Ok(claimed as usize)
     }
 
-    /// How many elements may be allocated for before they are read: as many bytes as are left.
-    #[inline]
-    fn capacity_for<T>(&self) -> usize {
-        self.rest.len() / size_of::<T>().max(1)
-    }
-
     #[cold]
     fn unknown_number<E: Enumeration>(&mut self, position: u32) -> i32 {
         match self.slots.meet() {
             Some(Holds::Number(number)) => number,
-            _ => enumeration::number_of_unknown(E::NUMBERS, position),
+            _ => enumeration::number_of_unknown::<E>(position),
         }
     }
 }
@@ -351,29 +431,196 @@ fn low_half(value: u64) -> u32 {
     u32::from_le_bytes([a, b, c, d])
 }
 
+/// A oneof that is being read. Which member is set is not on the wire: it is the first that is there, in the order of
+/// declaration.
+#[derive(Debug)]
+pub struct Choice<'a, T> {
+    into: &'a mut Option<T>,
+    /// Where the member that is set stands in the declaration.
+    place: usize,
+}
+
+impl<'a, T> Choice<'a, T> {
+    /// Returns a choice that is not made.
+    #[inline]
+    pub fn new(into: &'a mut Option<T>) -> Self {
+        Self { into, place: usize::MAX }
+    }
+
+    /// Reads the member that stands at `place` in the declaration.
+    #[inline]
+    pub fn member<'r, M: Presence>(
+        &mut self,
+        place: usize,
+        input: &mut Reader<'r>,
+        variant: impl FnOnce(M) -> T,
+        read: impl FnOnce(&mut Reader<'r>, &mut M) -> Result<()>,
+    ) -> Result<()> {
+        let mut member = None;
+        input.optional(&mut member, read)?;
+        self.set(place, member.map(variant));
+        Ok(())
+    }
+
+    /// Reads the message that stands at `place` in the declaration.
+    #[inline]
+    pub fn message<M: Message, B: Storage<M>>(
+        &mut self,
+        place: usize,
+        input: &mut Reader<'_>,
+        variant: impl FnOnce(B) -> T,
+    ) -> Result<()> {
+        let mut member = None;
+        input.message_or_nil::<M, B>(&mut member)?;
+        self.set(place, member.map(variant));
+        Ok(())
+    }
+
+    #[inline]
+    fn set(&mut self, place: usize, member: Option<T>) {
+        if member.is_some() && place < self.place {
+            *self.into = member;
+            self.place = place;
+        }
+    }
+}
+
 /// What a field of type `bytes` can be in Rust.
 pub trait Blob {
+    /// Whether the bytes are copied.
+    const IS_COPY: bool;
+
     /// Takes `bytes`, which are part of `content`.
     fn from_content(bytes: &[u8], content: &Bytes) -> Self;
 }
 
 impl Blob for Vec<u8> {
+    const IS_COPY: bool = true;
+
     fn from_content(bytes: &[u8], _: &Bytes) -> Self {
         bytes.to_vec()
     }
 }
 
 impl Blob for Bytes {
+    const IS_COPY: bool = false;
+
     #[inline]
     fn from_content(bytes: &[u8], content: &Bytes) -> Self {
         content.slice_ref(bytes)
     }
 }
 
+/// What a field can keep a message in: its own place, or a box.
+pub trait Storage<M>: From<M> + BorrowMut<M> {
+    /// How many bytes of the message are allocated.
+    const ALLOCATED_LEN: usize;
+}
+
+impl<M> Storage<M> for M {
+    const ALLOCATED_LEN: usize = 0;
+}
+
+impl<M> Storage<M> for Box<M> {
+    const ALLOCATED_LEN: usize = size_of::<M>();
+}
+
+/// What a map can be in Rust.
+pub trait Entries<K, V> {
+    /// Returns how many bytes a map with this many entries takes at most.
+    fn allocated_len(count: usize) -> usize;
+
+    /// Makes room for this many entries.
+    fn reserve(&mut self, count: usize);
+
+    /// Returns the place of a key's value, with a default in it.
+    fn value_of(&mut self, key: K) -> &mut V;
+}
+
+impl<K: Eq + Hash, V: Default, S: BuildHasher> Entries<K, V> for HashMap<K, V, S> {
+    /// Buckets are a power of two, of which an eighth is free. Each has a byte beside it.
+    fn allocated_len(count: usize) -> usize {
+        if count == 0 {
+            return 0;
+        }
+        let buckets = count.saturating_mul(8).div_ceil(7).checked_next_power_of_two().unwrap_or(usize::MAX);
+        buckets.saturating_mul(size_of::<(K, V)>() + 1).saturating_add(HASH_TABLE_LEN)
+    }
+
+    fn reserve(&mut self, count: usize) {
+        self.reserve(count);
+    }
+
+    fn value_of(&mut self, key: K) -> &mut V {
+        match self.entry(key) {
+            hash_map::Entry::Occupied(mut entry) => {
+                entry.insert(V::default());
+                entry.into_mut()
+            }
+            hash_map::Entry::Vacant(entry) => entry.insert(V::default()),
+        }
+    }
+}
+
+impl<K: Ord, V: Default> Entries<K, V> for BTreeMap<K, V> {
+    /// A node has room for 11 entries. All but the root have at least five, and those above the leaves six nodes below.
+    fn allocated_len(count: usize) -> usize {
+        if count == 0 {
+            return 0;
+        }
+        let leaves = ((count + 1) / 6).max(1);
+        let nodes_above = if leaves > 1 { 1 + leaves / 5 } else { 0 };
+        let leaf_len = 11 * (size_of::<K>() + size_of::<V>()) + TREE_NODE_LEN;
+        leaves.saturating_mul(leaf_len).saturating_add(nodes_above.saturating_mul(leaf_len + TREE_EDGES_LEN))
+    }
+
+    fn reserve(&mut self, _: usize) {}
+
+    fn value_of(&mut self, key: K) -> &mut V {
+        match self.entry(key) {
+            btree_map::Entry::Occupied(mut entry) => {
+                entry.insert(V::default());
+                entry.into_mut()
+            }
+            btree_map::Entry::Vacant(entry) => entry.insert(V::default()),
+        }
+    }
+}
+
+#[inline]
+fn set_default<M: Message, B: Storage<M>>(into: &mut Option<B>) -> &mut M {
+    into.insert(M::default().into()).borrow_mut()
+}
+
+/// Keeps the code that sets hundreds of fields, and the message on its way to a box, out of recursive functions.
+#[inline(never)]
+fn set_large_default<M: Message, B: Storage<M>>(into: &mut Option<B>) -> &mut M {
+    set_default(into)
+}
+
+/// The address that the stack has reached.
+#[inline(always)]
+fn stack_address() -> usize {
+    let here = 0_u8;
+    ptr::from_ref(&here).addr()
+}
+
+/// How many bytes may be allocated for a message.
+fn memory_max(content_len: usize) -> usize {
+    content_len.saturating_mul(Reader::MEMORY_FACTOR).saturating_add(Reader::MEMORY_LEN_MIN)
+}
+
 /// A nil.
 const ELEMENT_LEN_MIN: usize = 1;
 /// The shortest key, two bytes, and a nil.
 const ENTRY_LEN_MIN: usize = 3;
-/// What absent messages may take in any case, and for each byte of input on top.
-const ABSENT_LEN_MIN: usize = 1 << 20;
-const ABSENT_LEN_FACTOR: usize = 16;
+/// What an allocator adds to an allocation.
+const ALLOCATION_LEN: usize = 16;
+/// What a hash table has beside its buckets; a small one has more buckets than it needs.
+const HASH_TABLE_LEN: usize = 64;
+/// What a node of a tree has beside its entries, and what the allocator adds.
+const TREE_NODE_LEN: usize = 16 + ALLOCATION_LEN;
+/// What a node above the leaves has in addition.
+const TREE_EDGES_LEN: usize = 12 * size_of::<usize>();
+/// Messages of at most this size are set to their default wherever one is read.
+const SMALL_LEN_MAX: usize = 512;

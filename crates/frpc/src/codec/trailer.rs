@@ -90,9 +90,14 @@ impl Slots {
     #[inline]
     pub(super) fn count(&mut self, holds: Option<Holds>) {
         if let Some(holds) = holds {
-            self.kept.push(Kept { slot: self.next, holds });
+            self.keep(holds);
         }
         self.next += 1;
+    }
+
+    #[cold]
+    fn keep(&mut self, holds: Holds) {
+        self.kept.push(Kept { slot: self.next, holds });
     }
 
     /// Reading: counts a slot, and says what it holds beyond the bytes.
@@ -103,6 +108,11 @@ impl Slots {
         let kept = self.kept.get(self.met).filter(|kept| kept.slot == slot)?;
         self.met += 1;
         Some(kept.holds)
+    }
+
+    /// Returns how many bytes they take in memory.
+    pub(super) fn len_in_memory(&self) -> usize {
+        self.kept.capacity() * size_of::<Kept>()
     }
 
     /// Whether a trailer is needed.
@@ -124,14 +134,24 @@ impl Slots {
     }
 
     /// Reads what follows a message: `None` if it is no trailer.
-    pub(super) fn read(input: &mut Reader<'_>) -> Option<Self> {
+    pub(super) fn read(input: &mut Reader<'_>) -> Result<Option<Self>, DecodeError> {
+        let Some(count) = Self::read_count(input) else { return Ok(None) };
+        input.charge_allocation(count * size_of::<Kept>())?;
+        let mut kept = Vec::with_capacity(count);
+        for _ in 0..count {
+            match Self::read_one(input) {
+                Ok(one) => kept.push(one),
+                Err(_) => return Ok(None),
+            }
+        }
+        Ok(Some(Self { next: 0, kept, met: 0 }))
+    }
+
+    /// Reads how many slots follow, if they can.
+    fn read_count(input: &mut Reader<'_>) -> Option<usize> {
         input.skip_mark(MARK)?;
         let count = input.varint::<10>(Kind::U64).ok()?;
-        let mut kept = Vec::new();
-        for _ in 0..count {
-            kept.push(Self::read_one(input).ok()?);
-        }
-        Some(Self { next: 0, kept, met: 0 })
+        usize::try_from(count).ok().filter(|&count| count <= input.len() / KEPT_LEN_MIN)
     }
 
     fn read_one(input: &mut Reader<'_>) -> Result<Kept, DecodeError> {
@@ -148,5 +168,7 @@ impl Slots {
     }
 }
 
+/// Two varints.
+const KEPT_LEN_MIN: usize = 2;
 const MARK: [u8; 2] = [0x1f, 0x01];
 const CODE_MARK: [u8; 2] = [0x1f, 0x02];

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use prost_types::{Any, Duration, FieldMask, ListValue, NullValue, Struct, Timestamp, Value, value};
 
-use super::{At, DecodeError, Enumeration, Kind, Message, Reader, Sink, Writer};
+use super::{At, Choice, DecodeError, Enumeration, Kind, Message, Reader, Sink, Writer};
 
 macro_rules! wrapper {
     ($($type:ty, $name:literal: |$out:ident, $value:ident| $write:expr, $read:ident;)*) => {$(
@@ -16,8 +16,8 @@ macro_rules! wrapper {
                 $write;
             }
 
-            fn decode_fields(input: &mut Reader<'_>) -> Result<Self, DecodeError> {
-                input.$read().at("value")
+            fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<(), DecodeError> {
+                input.$read(self).at("value")
             }
         }
     )*};
@@ -42,7 +42,7 @@ impl Message for () {
 
     fn encode_fields<S: Sink>(&self, _: &mut Writer<S>) {}
 
-    fn decode_fields(_: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    fn decode_fields(&mut self, _: &mut Reader<'_>) -> Result<(), DecodeError> {
         Ok(())
     }
 }
@@ -57,10 +57,9 @@ macro_rules! seconds_and_nanos {
                 out.i32(self.nanos);
             }
 
-            fn decode_fields(input: &mut Reader<'_>) -> Result<Self, DecodeError> {
-                let seconds = input.i64().at("seconds")?;
-                let nanos = input.i32().at("nanos")?;
-                Ok(Self { seconds, nanos })
+            fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<(), DecodeError> {
+                input.i64(&mut self.seconds).at("seconds")?;
+                input.i32(&mut self.nanos).at("nanos")
             }
         }
     )*};
@@ -76,10 +75,9 @@ impl Message for Any {
         out.bytes(&self.value);
     }
 
-    fn decode_fields(input: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let type_url = input.string().at("type_url")?;
-        let value = input.blob().at("value")?;
-        Ok(Self { type_url, value })
+    fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<(), DecodeError> {
+        input.string(&mut self.type_url).at("type_url")?;
+        input.blob(&mut self.value).at("value")
     }
 }
 
@@ -90,9 +88,8 @@ impl Message for FieldMask {
         out.list(Kind::String, &self.paths, |out, item| out.string(item));
     }
 
-    fn decode_fields(input: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let paths = input.list(Kind::String, Reader::string).at("paths")?;
-        Ok(Self { paths })
+    fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<(), DecodeError> {
+        input.list(Kind::String, &mut self.paths, Reader::string).at("paths")
     }
 }
 
@@ -104,10 +101,9 @@ impl Message for Struct {
         out.map(kinds, self.fields.iter(), |out, key| out.string(key), |out, value| out.message(value));
     }
 
-    fn decode_fields(input: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<(), DecodeError> {
         let kinds = (Kind::String, Kind::Any);
-        let fields = input.map(kinds, Reader::string, Reader::message_or_default).at("fields")?;
-        Ok(Self { fields })
+        input.map(kinds, &mut self.fields, Reader::string, Reader::message_or_default).at("fields")
     }
 }
 
@@ -118,9 +114,8 @@ impl Message for ListValue {
         out.list(Kind::Any, &self.values, |out, item| out.message(item));
     }
 
-    fn decode_fields(input: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let values = input.list(Kind::Any, Reader::message_or_default).at("values")?;
-        Ok(Self { values })
+    fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<(), DecodeError> {
+        input.list(Kind::Any, &mut self.values, Reader::message_or_default).at("values")
     }
 }
 
@@ -149,21 +144,14 @@ impl Message for Value {
         out.message_or_nil::<prost_types::ListValue>(member!(ListValue));
     }
 
-    fn decode_fields(input: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        use value::Kind::{BoolValue, NumberValue, StringValue, StructValue};
-        let null_value = input.optional(Reader::enumeration::<NullValue>).at("null_value")?;
-        let number_value = input.optional(Reader::f64).at("number_value")?;
-        let string_value = input.optional(Reader::string).at("string_value")?;
-        let bool_value = input.optional(Reader::bool).at("bool_value")?;
-        let struct_value = input.message_or_nil::<Struct, _>().at("struct_value")?;
-        let list_value = input.message_or_nil::<ListValue, _>().at("list_value")?;
-        let kind = null_value
-            .map(value::Kind::NullValue)
-            .or(number_value.map(NumberValue))
-            .or(string_value.map(StringValue))
-            .or(bool_value.map(BoolValue))
-            .or(struct_value.map(StructValue))
-            .or(list_value.map(value::Kind::ListValue));
-        Ok(Self { kind })
+    fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<(), DecodeError> {
+        use value::Kind::{BoolValue, ListValue, NullValue, NumberValue, StringValue, StructValue};
+        let mut kind = Choice::new(&mut self.kind);
+        kind.member(0, input, NullValue, Reader::enumeration::<prost_types::NullValue>).at("null_value")?;
+        kind.member(1, input, NumberValue, Reader::f64).at("number_value")?;
+        kind.member(2, input, StringValue, Reader::string).at("string_value")?;
+        kind.member(3, input, BoolValue, Reader::bool).at("bool_value")?;
+        kind.message::<Struct, _>(4, input, StructValue).at("struct_value")?;
+        kind.message::<prost_types::ListValue, _>(5, input, ListValue).at("list_value")
     }
 }

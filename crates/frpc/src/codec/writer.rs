@@ -3,7 +3,8 @@ use std::borrow::Borrow;
 use bytes::Bytes;
 
 use super::{
-    Enumeration, Kind, Message, enumeration,
+    Enumeration, Kind, Message,
+    enumeration::{self, Position},
     trailer::{self, Holds, Presence, Slots},
 };
 
@@ -58,13 +59,6 @@ impl Writable for Bytes {
 }
 
 impl Sink for Vec<u8> {
-    #[inline]
-    fn put(&mut self, bytes: &[u8]) {
-        self.extend_from_slice(bytes);
-    }
-}
-
-impl Sink for &mut Vec<u8> {
     #[inline]
     fn put(&mut self, bytes: &[u8]) {
         self.extend_from_slice(bytes);
@@ -256,9 +250,9 @@ impl<S: Sink> Writer<S> {
     /// Writes the position of an enum's number.
     #[inline]
     pub fn enumeration<E: Enumeration>(&mut self, number: i32) {
-        match enumeration::position_of(E::NUMBERS, number) {
-            Some(position) => self.u32(position),
-            None => self.unknown_number::<E>(number),
+        match enumeration::position_of::<E>(number) {
+            Position::Known(position) => self.u32(position),
+            Position::Unknown(position, is_telling) => self.unknown_number(number, position, is_telling),
         }
     }
 
@@ -281,17 +275,12 @@ impl<S: Sink> Writer<S> {
     /// Writes a field that may be unset: a proto3 `optional`, or a member of a oneof.
     #[inline]
     pub fn optional<T: Presence>(&mut self, value: Option<&T>, write: impl FnOnce(&mut Self, &T)) {
+        let default = T::default();
+        write(self, value.unwrap_or(&default));
         match value {
-            Some(value) => {
-                write(self, value);
-                if value.is_default() {
-                    self.slots.count(Some(Holds::Presence));
-                }
-            }
-            None => {
-                write(self, &T::default());
-                self.slots.count(None);
-            }
+            Some(value) if value.is_default() => self.slots.count(Some(Holds::Presence)),
+            Some(_) => {}
+            None => self.slots.count(None),
         }
     }
 
@@ -371,8 +360,7 @@ impl<S: Sink> Writer<S> {
     }
 
     #[cold]
-    fn unknown_number<E: Enumeration>(&mut self, number: i32) {
-        let (position, is_telling) = enumeration::position_of_unknown(E::NUMBERS, number);
+    fn unknown_number(&mut self, number: i32, position: u32, is_telling: bool) {
         self.u32(position);
         self.slots.count((!is_telling).then_some(Holds::Number(number)));
     }

@@ -1,5 +1,6 @@
 //! The codec, through generated code: against the bytes of the Go implementation and against its own promises.
 
+mod enums;
 mod errors;
 mod json;
 mod lossless;
@@ -7,6 +8,7 @@ mod memory;
 mod polyglot;
 mod properties;
 mod slices;
+mod stack;
 mod vectors;
 mod well_known;
 

@@ -7,11 +7,13 @@ use std::{
 };
 
 use awkward::{
+    codec::hostile as hostile_plain,
     names::shapes::{Choices, Lists, choices::All},
+    other::codec::hostile as hostile_other,
     vectors::{Choice, MapValues, Repeated, Text, Tree, Wrapper},
 };
 use bytes::Bytes;
-use frpc::codec::{self, DecodeErrorKind, Message};
+use frpc::codec::{self, DecodeError, DecodeErrorKind, Message};
 
 use crate::{read, unhex};
 
@@ -43,35 +45,147 @@ fn check_claim<M: Message>(head: &str) {
     }
 }
 
-/// A count that the bytes could hold is believed for as many bytes as there are, and no more.
+/// A count that the bytes could hold is believed as far as its elements may take memory.
 #[test]
-fn a_count_without_its_elements_allocates_no_more_than_the_input() {
-    let head = unhex("0800050a0001030a808004");
-    let input = Bytes::from([&head[..], &vec![0xff; 64 << 10]].concat());
-    let peak = peak_of(|| read::<Tree>(&input).map(drop).expect_err("0xff is no message"));
-    assert!(peak <= input.len() + ERROR_LEN_MAX, "{} bytes of input, {peak} allocated", input.len());
+fn a_count_without_its_elements_allocates_no_more_than_is_allowed() {
+    for count in ["8004", "808004"] {
+        let head = unhex(&format!("0800050a0001030a{count}"));
+        let input = Bytes::from([&head[..], &vec![0xff; 64 << 10]].concat());
+        check_bound::<Tree>(&input).expect_err("0xff is no message");
+    }
 }
 
 /// Each is one byte of input and a whole message in memory.
 #[test]
 fn absent_messages_in_a_list_are_default_ones_up_to_a_limit() {
-    let limit = |input: &Bytes| (1 << 20) + 16 * input.len();
     for count in [1, 1_000, 10_000] {
-        let input = absent_children(count);
-        let peak = peak_of(|| read::<Tree>(&input).map(drop).expect("absent messages are default ones"));
-        assert!(peak <= 3 * limit(&input), "{count} absent messages, {peak} allocated");
+        assert!(check_bound::<Tree>(&absent_children(count)).is_ok(), "absent messages are default ones");
     }
     let input = absent_children(5 << 20);
-    let peak = peak_of(|| {
-        let error = read::<Tree>(&input).map(drop).expect_err("too many");
-        assert_eq!(*error.kind(), DecodeErrorKind::TooManyAbsent { limit: limit(&input) });
-    });
-    assert!(peak <= 3 * limit(&input), "{peak} allocated for {} bytes of input", input.len());
+    let error = check_bound::<Tree>(&input).expect_err("too many");
+    assert_eq!(*error.kind(), DecodeErrorKind::TooMuchMemory { limit: limit(input.len()) });
+    assert_eq!(error.path(), "Tree.children");
+    let text = format!(
+        "Tree.children: would take more than {} bytes of memory, which is 1 MiB and 16 times the encoded length",
+        limit(input.len())
+    );
+    assert_eq!(error.to_string(), text);
 }
 
 fn absent_children(count: usize) -> Bytes {
     let parts = [&unhex("0800050a0001030a")[..], &varint(count), &vec![0; count], &unhex("000205030a00")];
     Bytes::from(parts.concat())
+}
+
+/// Whatever is repeated in whatever message: what it takes is bounded by the input.
+#[test]
+fn hostile_messages_take_no_more_than_is_allowed() {
+    for len in [0, 1, 2, 3, 7, 8, 14, 15, 100, 1_000, 100_000] {
+        hostile::<hostile_plain::Wide, hostile_plain::Holder, hostile_plain::Rows, hostile_plain::Nest>(len);
+        hostile::<hostile_other::Wide, hostile_other::Holder, hostile_other::Rows, hostile_other::Nest>(len);
+    }
+}
+
+/// The layouts do not depend on the types that hold them.
+fn hostile<Wide: Message, Holder: Message, Rows: Message, Nest: Message>(len: usize) {
+    let nils =
+        |key: fn(usize) -> Vec<u8>| (0..len).flat_map(|index| [key(index), vec![0]].concat()).collect::<Vec<_>>();
+    let list = |items: &[u8]| [&[1, 3, 0x0a][..], &varint(len), items].concat();
+    let map = |kind: u8, entries: &[u8]| [&[2, kind, 3, 0x0a][..], &varint(len), entries].concat();
+    let holder = |many: &[u8], holders: &[u8]| [&unhex("0800")[..], many, holders].concat();
+    let (no_list, no_map) = (unhex("01030a00"), unhex("00"));
+
+    // Absent large messages, in a list and in maps with keys of their own and with always the same.
+    let absent = list(&vec![0; len]);
+    attack::<Holder>(&holder(&absent, &no_map).into());
+    attack::<Holder>(&holder(&no_list, &map(0x0c, &nils(int_key))).into());
+    attack::<Holder>(&holder(&no_list, &map(0x0c, &nils(|_| int_key(7)))).into());
+
+    // Small messages that hold lists and maps of absent ones, and those that hold nothing.
+    let small_list = holder(&unhex("01030a020000"), &no_map);
+    let entries: Vec<u8> = (0..len).flat_map(|index| [int_key(index), small_list.clone()].concat()).collect();
+    attack::<Holder>(&holder(&no_list, &map(0x0c, &entries)).into());
+    let small_map = holder(&no_list, &unhex("020c030a010c0000"));
+    let entries: Vec<u8> = (0..len).flat_map(|index| [int_key(index), small_map.clone()].concat()).collect();
+    attack::<Holder>(&holder(&no_list, &map(0x0c, &entries)).into());
+
+    // Lists of lists: empty ones, those of absent messages, blobs and flags.
+    let row = |cells: &str, blobs: &str, flags: &str| unhex(&format!("0800{cells}{blobs}{flags}"));
+    for row in [
+        row("01030a00", "01040a00", "01070a00"),
+        row("01030a020000", "01040a00", "01070a00"),
+        row("01030a00", "01040a02040a00040a00", "01070a00"),
+        row("01030a00", "01040a02040a0161040a0162", "01070a0207000701"),
+        unhex("00"),
+    ] {
+        let rows = [&unhex("0800")[..], &list(&row.repeat(len)), &unhex("0000")].concat();
+        attack::<Rows>(&rows.into());
+        let entries: Vec<u8> = (0..len).flat_map(|index| [int_key(index), row.to_vec()].concat()).collect();
+        attack::<Rows>(
+            &[&unhex("0800 01030a00".replace(' ', "").as_str())[..], &map(0x0c, &entries), &[0]].concat().into(),
+        );
+    }
+    let entries: Vec<u8> = (0..len).flat_map(|index| [text_key(index), unhex("040a0178").to_vec()].concat()).collect();
+    let blobs = [&unhex("080001030a0000")[..], &[2, 5, 4, 0x0a], &varint(len), &entries].concat();
+    attack::<Rows>(&blobs.into());
+
+    // Boxed messages, and as many levels of them as there may be.
+    let nest = [unhex("080001030a00").repeat(1 + len.min(99)), vec![0]].concat();
+    attack::<Nest>(&nest.into());
+    let pair = unhex("080001030a00080001030a0000");
+    let nests = [&unhex("0800")[..], &list(&pair.repeat(len)), &[0]].concat();
+    attack::<Nest>(&nests.into());
+
+    // Large messages that are there, one behind the other.
+    let wide = codec::encode(&Wide::default());
+    let wides = list(&wide.repeat(len.min(1_000)));
+    attack::<Holder>(&holder(&wides, &no_map).into());
+}
+
+/// Reads a message that nobody sends but that is one. It may be refused for what it takes, and for nothing else.
+fn attack<M: Message>(input: &Bytes) {
+    if let Err(error) = check_bound::<M>(input) {
+        assert!(matches!(error.kind(), DecodeErrorKind::TooMuchMemory { .. }), "{error}");
+    }
+}
+
+fn int_key(index: usize) -> Vec<u8> {
+    [vec![0x0c], varint(2 * index)].concat()
+}
+
+fn text_key(index: usize) -> Vec<u8> {
+    let text = index.to_string();
+    [&[5, 0x0a][..], &varint(text.len()), text.as_bytes()].concat()
+}
+
+/// Reads a message, and what it held at once is no more than is allowed.
+fn check_bound<M: Message>(input: &Bytes) -> Result<(), DecodeError> {
+    let mut result = Ok(());
+    let peak = peak_of(|| result = codec::decode::<M>(input).map(drop));
+    let allowed = limit(input.len()) + ERROR_LEN_MAX;
+    assert!(peak <= allowed, "{}: {} bytes of input, {peak} allocated, {result:?}", M::NAME, input.len());
+    result
+}
+
+fn limit(len: usize) -> usize {
+    (1 << 20) + 16 * len
+}
+
+/// What a peer would send is far from the limit, even where a message holds little: lists, texts, maps of messages.
+#[test]
+fn honest_messages_are_not_refused() {
+    let cells = (0..100_000).map(|x| hostile_plain::Cell { x, y: String::new() }).collect();
+    let row = hostile_plain::rows::Row { cells, blobs: vec![vec![1]; 100_000], flags: vec![true; 100_000] };
+    let rows = hostile_plain::Rows {
+        rows: vec![row.clone(), row],
+        by_number: (0..50_000).map(|key| (key, Default::default())).collect(),
+        blobs: (0..50_000).map(|key| (key.to_string(), vec![0; 3])).collect(),
+    };
+    assert_eq!(read(&codec::encode(&rows)).as_ref(), Ok(&rows));
+    let wide = hostile_plain::Wide { many: vec![hostile_plain::Wide::default(); 2_000], ..Default::default() };
+    assert_eq!(read(&codec::encode(&wide)).as_ref(), Ok(&wide));
+    let texts = Repeated { r_string: vec!["a".into(); 200_000], ..Repeated::default() };
+    assert_eq!(read(&codec::encode(&texts)).as_ref(), Ok(&texts));
 }
 
 /// The bytes that take the most memory and are not nil: short texts, empty messages inside of each other, keys of a map.
@@ -101,10 +215,12 @@ fn a_trailer_takes_its_size_in_memory() {
         single: None,
     };
     let bytes = codec::encode(&choice);
-    let long = [&bytes[..bytes.len() - 3], &varint(30_000), &[0; 60_000]].concat();
-    let input = Bytes::from(long);
-    let peak = peak_of(|| read::<Choices>(&input).map(drop).expect("slots that do not come up are ignored"));
-    assert!(peak <= 16 * input.len(), "{} bytes of input, {peak} allocated", input.len());
+    for count in [30_000, 3_000_000] {
+        let long = [&bytes[..bytes.len() - 3], &varint(count), &vec![0; 2 * count]].concat();
+        assert!(check_bound::<Choices>(&long.into()).is_ok(), "slots that do not come up are ignored");
+    }
+    let claim = [&bytes[..bytes.len() - 3], &varint(3_000_000), &[0; 3_000_000]].concat();
+    assert!(check_bound::<Choices>(&claim.into()).is_ok(), "what cannot be a trailer is ignored");
 }
 
 fn check_ratio<M: Message>(message: &M, times: usize) {

@@ -89,29 +89,43 @@ fn bytes_are_read_as_the_vectors_say() {
 fn read(kind: &str, bytes: &Bytes) -> Option<Result<String, DecodeError>> {
     let mut input = Reader::new(bytes);
     Some(match kind {
-        "bool" => input.bool().map(|value| value.to_string()),
-        "u32" => input.u32().map(|value| value.to_string()),
-        "u64" => input.u64().map(|value| value.to_string()),
-        "i32" => input.i32().map(|value| value.to_string()),
-        "i64" => input.i64().map(|value| value.to_string()),
-        "f32" => input.f32().map(|value| format!("bits:{:08x}", value.to_bits())),
-        "f64" => input.f64().map(|value| format!("bits:{:016x}", value.to_bits())),
-        "string" => input.string().map(|value| format!("hex:{}", hex(value.as_bytes()))),
-        "bytes" => input.blob().map(|value: Vec<u8>| hex(&value)),
+        "bool" => one(&mut input, Reader::bool).map(|value| value.to_string()),
+        "u32" => one(&mut input, Reader::u32).map(|value| value.to_string()),
+        "u64" => one(&mut input, Reader::u64).map(|value| value.to_string()),
+        "i32" => one(&mut input, Reader::i32).map(|value| value.to_string()),
+        "i64" => one(&mut input, Reader::i64).map(|value| value.to_string()),
+        "f32" => one(&mut input, Reader::f32).map(|value| format!("bits:{:08x}", value.to_bits())),
+        "f64" => one(&mut input, Reader::f64).map(|value| format!("bits:{:016x}", value.to_bits())),
+        "string" => one(&mut input, Reader::string).map(|value| format!("hex:{}", hex(value.as_bytes()))),
+        "bytes" => one(&mut input, Reader::blob).map(|value: Vec<u8>| hex(&value)),
         "error" => match input.root::<()>() {
             Ok(Content::Error(failure)) => Ok(failure.text),
             Ok(Content::Message(())) => Err(wrong_kind()), // A nil or a message.
             Err(error) => Err(error),
         },
-        "slice_header:u32" => input.list(Kind::U32, Reader::u32).map(|list| list.len().to_string()),
-        "map_header:string:any" => input
-            .map((Kind::String, Kind::Any), Reader::string, Reader::message_or_default)
-            .and_then(|map: HashMap<String, ()>| match bytes.first() {
-                Some(0) => Err(wrong_kind()), // An unset map.
-                _ => Ok(map.len().to_string()),
-            }),
+        "slice_header:u32" => one(&mut input, |input, list| input.list(Kind::U32, list, Reader::u32))
+            .map(|list: Vec<u32>| list.len().to_string()),
+        "map_header:string:any" => {
+            let kinds = (Kind::String, Kind::Any);
+            one(&mut input, |input, map| input.map(kinds, map, Reader::string, Reader::message_or_default)).and_then(
+                |map: HashMap<String, ()>| match bytes.first() {
+                    Some(0) => Err(wrong_kind()), // An unset map.
+                    _ => Ok(map.len().to_string()),
+                },
+            )
+        }
         _ => return None,
     })
+}
+
+/// Reads one value.
+fn one<'a, T: Default>(
+    input: &mut Reader<'a>,
+    read: impl FnOnce(&mut Reader<'a>, &mut T) -> Result<(), DecodeError>,
+) -> Result<T, DecodeError> {
+    let mut value = T::default();
+    read(input, &mut value)?;
+    Ok(value)
 }
 
 fn wrong_kind() -> DecodeError {

@@ -12,17 +12,19 @@ pub struct Words {
 impl ::frpc::codec::Message for Words {
     const NAME: &'static str = "Words";
 
+    #[inline]
     fn encode_fields<S: ::frpc::codec::Sink>(&self, out: &mut ::frpc::codec::Writer<S>) {
         out.string(&self.text);
     }
 
+    #[inline]
     fn decode_fields(
+        &mut self,
         input: &mut ::frpc::codec::Reader<'_>,
-    ) -> ::core::result::Result<Self, ::frpc::codec::DecodeError> {
+    ) -> ::core::result::Result<(), ::frpc::codec::DecodeError> {
         use ::frpc::codec::At as _;
-        Ok(Self {
-            text: input.string().at("text")?,
-        })
+        input.string(&mut self.text).at("text")?;
+        Ok(())
     }
 }
 

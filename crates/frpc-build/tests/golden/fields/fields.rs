@@ -133,23 +133,36 @@ impl Color {
 
 impl ::frpc::codec::Enumeration for Color {
     const NUMBERS: &'static [i32] = &[0, 10, -1];
+    const POSITIONS: &'static [(i32, u32)] = &[
+        (-1, 2),
+        (0, 0),
+        (1, 10),
+        (2, 4294967295),
+        (10, 1),
+    ];
+
+    const UNKNOWN: &'static [(u32, i32)] = &[(10, 1), (4294967295, 2)];
 }
 
 impl ::frpc::codec::Message for Nothing {
     const NAME: &'static str = "Nothing";
 
+    #[inline]
     fn encode_fields<S: ::frpc::codec::Sink>(&self, _: &mut ::frpc::codec::Writer<S>) {}
 
+    #[inline]
     fn decode_fields(
+        &mut self,
         _: &mut ::frpc::codec::Reader<'_>,
-    ) -> ::core::result::Result<Self, ::frpc::codec::DecodeError> {
-        Ok(Self {})
+    ) -> ::core::result::Result<(), ::frpc::codec::DecodeError> {
+        Ok(())
     }
 }
 
 impl ::frpc::codec::Message for Ordering {
     const NAME: &'static str = "Ordering";
 
+    #[inline(never)]
     fn encode_fields<S: ::frpc::codec::Sink>(&self, out: &mut ::frpc::codec::Writer<S>) {
         out.string(&self.first_scalar);
         out.enumeration::<Color>(self.second_scalar);
@@ -175,55 +188,68 @@ impl ::frpc::codec::Message for Ordering {
         );
     }
 
+    #[inline(never)]
     fn decode_fields(
+        &mut self,
         input: &mut ::frpc::codec::Reader<'_>,
-    ) -> ::core::result::Result<Self, ::frpc::codec::DecodeError> {
+    ) -> ::core::result::Result<(), ::frpc::codec::DecodeError> {
         use ::frpc::codec::At as _;
-        Ok(Self {
-            first_scalar: input.string().at("first_scalar")?,
-            second_scalar: input.enumeration::<Color>().at("second_scalar")?,
-            third_scalar: input.blob().at("third_scalar")?,
-            first_list: input
-                .list(::frpc::codec::Kind::I32, |input| input.i32())
-                .at("first_list")?,
-            second_list: input
-                .list(::frpc::codec::Kind::Any, |input| input.message_or_default())
-                .at("second_list")?,
-            first_message: input.message_or_nil::<Leaf, _>().at("first_message")?,
-            first_map: input
-                .map(
-                    (::frpc::codec::Kind::String, ::frpc::codec::Kind::I32),
-                    |input| input.string(),
-                    |input| input.i32(),
-                )
-                .at("first_map")?,
-            second_map: input
-                .map(
-                    (::frpc::codec::Kind::I32, ::frpc::codec::Kind::Any),
-                    |input| input.i32(),
-                    |input| input.message_or_default(),
-                )
-                .at("second_map")?,
-        })
+        input.string(&mut self.first_scalar).at("first_scalar")?;
+        input.enumeration::<Color>(&mut self.second_scalar).at("second_scalar")?;
+        input.blob(&mut self.third_scalar).at("third_scalar")?;
+        input
+            .list(
+                ::frpc::codec::Kind::I32,
+                &mut self.first_list,
+                ::frpc::codec::Reader::i32,
+            )
+            .at("first_list")?;
+        input
+            .list(
+                ::frpc::codec::Kind::Any,
+                &mut self.second_list,
+                ::frpc::codec::Reader::message_or_default,
+            )
+            .at("second_list")?;
+        input.message_or_nil::<Leaf, _>(&mut self.first_message).at("first_message")?;
+        input
+            .map(
+                (::frpc::codec::Kind::String, ::frpc::codec::Kind::I32),
+                &mut self.first_map,
+                ::frpc::codec::Reader::string,
+                ::frpc::codec::Reader::i32,
+            )
+            .at("first_map")?;
+        input
+            .map(
+                (::frpc::codec::Kind::I32, ::frpc::codec::Kind::Any),
+                &mut self.second_map,
+                ::frpc::codec::Reader::i32,
+                ::frpc::codec::Reader::message_or_default,
+            )
+            .at("second_map")?;
+        Ok(())
     }
 }
 
 impl ::frpc::codec::Message for Leaf {
     const NAME: &'static str = "Leaf";
 
+    #[inline(never)]
     fn encode_fields<S: ::frpc::codec::Sink>(&self, out: &mut ::frpc::codec::Writer<S>) {
         out.string(&self.label);
         out.message_or_nil::<Leaf>(self.child.as_ref());
     }
 
+    #[inline(never)]
     fn decode_fields(
+        &mut self,
         input: &mut ::frpc::codec::Reader<'_>,
-    ) -> ::core::result::Result<Self, ::frpc::codec::DecodeError> {
+    ) -> ::core::result::Result<(), ::frpc::codec::DecodeError> {
         use ::frpc::codec::At as _;
-        Ok(Self {
-            label: input.string().at("label")?,
-            child: input.message_or_nil::<Leaf, _>().at("child")?,
-        })
+        input.string(&mut self.label).at("label")?;
+        input.message_or_nil::<Leaf, _>(&mut self.child).at("child")?;
+        Ok(())
     }
 }
 
@@ -231,6 +257,7 @@ impl ::frpc::codec::Message for Leaf {
 impl ::frpc::codec::Message for Choice {
     const NAME: &'static str = "Choice";
 
+    #[inline(never)]
     fn encode_fields<S: ::frpc::codec::Sink>(&self, out: &mut ::frpc::codec::Writer<S>) {
         out.optional(self.before.as_ref(), |out, value| out.i64(*value));
         let text = match &self.value {
@@ -261,41 +288,54 @@ impl ::frpc::codec::Message for Choice {
         out.message_or_nil::<Leaf>(leaf);
     }
 
+    #[inline(never)]
     fn decode_fields(
+        &mut self,
         input: &mut ::frpc::codec::Reader<'_>,
-    ) -> ::core::result::Result<Self, ::frpc::codec::DecodeError> {
+    ) -> ::core::result::Result<(), ::frpc::codec::DecodeError> {
         use ::frpc::codec::At as _;
-        let before = input.optional(|input| input.i64()).at("before")?;
-        let text = input.optional(|input| input.string()).at("text")?;
-        let color = input.optional(|input| input.enumeration::<Color>()).at("color")?;
-        let old = input.optional(|input| input.bool()).at("old")?;
-        let favourite = input
-            .optional(|input| input.enumeration::<Color>())
+        let mut value = ::frpc::codec::Choice::new(&mut self.value);
+        input.optional(&mut self.before, ::frpc::codec::Reader::i64).at("before")?;
+        value
+            .member(1, input, choice::Value::Text, ::frpc::codec::Reader::string)
+            .at("text")?;
+        value
+            .member(
+                2,
+                input,
+                choice::Value::Color,
+                ::frpc::codec::Reader::enumeration::<Color>,
+            )
+            .at("color")?;
+        value
+            .member(3, input, choice::Value::Old, ::frpc::codec::Reader::bool)
+            .at("old")?;
+        input
+            .optional(&mut self.favourite, ::frpc::codec::Reader::enumeration::<Color>)
             .at("favourite")?;
-        let after = input
-            .list(::frpc::codec::Kind::Bytes, |input| input.blob())
+        input
+            .list(
+                ::frpc::codec::Kind::Bytes,
+                &mut self.after,
+                ::frpc::codec::Reader::blob,
+            )
             .at("after")?;
-        let inner = input
-            .list(::frpc::codec::Kind::Any, |input| input.message_or_default())
+        input
+            .list(
+                ::frpc::codec::Kind::Any,
+                &mut self.inner,
+                ::frpc::codec::Reader::message_or_default,
+            )
             .at("inner")?;
-        let leaf = input.message_or_nil::<Leaf, _>().at("leaf")?;
-        Ok(Self {
-            before,
-            favourite,
-            after,
-            inner,
-            value: leaf
-                .map(choice::Value::Leaf)
-                .or(text.map(choice::Value::Text))
-                .or(color.map(choice::Value::Color))
-                .or(old.map(choice::Value::Old)),
-        })
+        value.message::<Leaf, _>(0, input, choice::Value::Leaf).at("leaf")?;
+        Ok(())
     }
 }
 
 impl ::frpc::codec::Message for choice::Inner {
     const NAME: &'static str = "Choice.Inner";
 
+    #[inline]
     fn encode_fields<S: ::frpc::codec::Sink>(&self, out: &mut ::frpc::codec::Writer<S>) {
         out.map(
             (::frpc::codec::Kind::String, ::frpc::codec::Kind::U32),
@@ -305,18 +345,20 @@ impl ::frpc::codec::Message for choice::Inner {
         );
     }
 
+    #[inline]
     fn decode_fields(
+        &mut self,
         input: &mut ::frpc::codec::Reader<'_>,
-    ) -> ::core::result::Result<Self, ::frpc::codec::DecodeError> {
+    ) -> ::core::result::Result<(), ::frpc::codec::DecodeError> {
         use ::frpc::codec::At as _;
-        Ok(Self {
-            colors: input
-                .map(
-                    (::frpc::codec::Kind::String, ::frpc::codec::Kind::U32),
-                    |input| input.string(),
-                    |input| input.enumeration::<Color>(),
-                )
-                .at("colors")?,
-        })
+        input
+            .map(
+                (::frpc::codec::Kind::String, ::frpc::codec::Kind::U32),
+                &mut self.colors,
+                ::frpc::codec::Reader::string,
+                ::frpc::codec::Reader::enumeration::<Color>,
+            )
+            .at("colors")?;
+        Ok(())
     }
 }

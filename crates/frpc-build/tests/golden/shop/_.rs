@@ -12,16 +12,18 @@ pub struct Units {
 impl ::frpc::codec::Message for Units {
     const NAME: &'static str = "Units";
 
+    #[inline]
     fn encode_fields<S: ::frpc::codec::Sink>(&self, out: &mut ::frpc::codec::Writer<S>) {
         out.u32(self.count);
     }
 
+    #[inline]
     fn decode_fields(
+        &mut self,
         input: &mut ::frpc::codec::Reader<'_>,
-    ) -> ::core::result::Result<Self, ::frpc::codec::DecodeError> {
+    ) -> ::core::result::Result<(), ::frpc::codec::DecodeError> {
         use ::frpc::codec::At as _;
-        Ok(Self {
-            count: input.u32().at("count")?,
-        })
+        input.u32(&mut self.count).at("count")?;
+        Ok(())
     }
 }

@@ -62,18 +62,20 @@ impl ::frpc::codec::Enumeration for item::Size {
 impl ::frpc::codec::Message for Item {
     const NAME: &'static str = "Item";
 
+    #[inline]
     fn encode_fields<S: ::frpc::codec::Sink>(&self, out: &mut ::frpc::codec::Writer<S>) {
         out.string(&self.name);
         out.enumeration::<item::Size>(self.size);
     }
 
+    #[inline]
     fn decode_fields(
+        &mut self,
         input: &mut ::frpc::codec::Reader<'_>,
-    ) -> ::core::result::Result<Self, ::frpc::codec::DecodeError> {
+    ) -> ::core::result::Result<(), ::frpc::codec::DecodeError> {
         use ::frpc::codec::At as _;
-        Ok(Self {
-            name: input.string().at("name")?,
-            size: input.enumeration::<item::Size>().at("size")?,
-        })
+        input.string(&mut self.name).at("name")?;
+        input.enumeration::<item::Size>(&mut self.size).at("size")?;
+        Ok(())
     }
 }

@@ -21,6 +21,7 @@ pub struct Order {
 impl ::frpc::codec::Message for Order {
     const NAME: &'static str = "Order";
 
+    #[inline]
     fn encode_fields<S: ::frpc::codec::Sink>(&self, out: &mut ::frpc::codec::Writer<S>) {
         out.string(&self.id);
         out.enumeration::<super::super::item::item::Size>(self.size);
@@ -30,24 +31,31 @@ impl ::frpc::codec::Message for Order {
         out.message_or_nil::<super::super::super::Units>(self.units.as_ref());
     }
 
+    #[inline]
     fn decode_fields(
+        &mut self,
         input: &mut ::frpc::codec::Reader<'_>,
-    ) -> ::core::result::Result<Self, ::frpc::codec::DecodeError> {
+    ) -> ::core::result::Result<(), ::frpc::codec::DecodeError> {
         use ::frpc::codec::At as _;
-        Ok(Self {
-            id: input.string().at("id")?,
-            size: input.enumeration::<super::super::item::item::Size>().at("size")?,
-            items: input
-                .list(::frpc::codec::Kind::Any, |input| input.message_or_default())
-                .at("items")?,
-            placed_at: input
-                .message_or_nil::<::frpc::prost_types::Timestamp, _>()
-                .at("placed_at")?,
-            note: input
-                .message_or_nil::<::frpc::prost::alloc::string::String, _>()
-                .at("note")?,
-            units: input.message_or_nil::<super::super::super::Units, _>().at("units")?,
-        })
+        input.string(&mut self.id).at("id")?;
+        input.enumeration::<super::super::item::item::Size>(&mut self.size).at("size")?;
+        input
+            .list(
+                ::frpc::codec::Kind::Any,
+                &mut self.items,
+                ::frpc::codec::Reader::message_or_default,
+            )
+            .at("items")?;
+        input
+            .message_or_nil::<::frpc::prost_types::Timestamp, _>(&mut self.placed_at)
+            .at("placed_at")?;
+        input
+            .message_or_nil::<::frpc::prost::alloc::string::String, _>(&mut self.note)
+            .at("note")?;
+        input
+            .message_or_nil::<super::super::super::Units, _>(&mut self.units)
+            .at("units")?;
+        Ok(())
     }
 }
 
