@@ -98,10 +98,9 @@ impl Kernel {
     /// Has the kernel do nothing, to see whether it would do anything: it may allow to make a ring and not to use it.
     pub(super) fn probe(&mut self) -> io::Result<()> {
         self.request(Nop::new().build(), 0, Op::Other);
-        self.uring.submit_and_wait(1)?;
-        self.in_flight += 1;
+        self.enter_and_wait(1, ANSWER_MAX)?;
         while self.next().is_some() {}
-        if self.in_flight == 0 { Ok(()) } else { Err(io::Error::other("the kernel does not answer")) }
+        if self.owed() == 0 { Ok(()) } else { Err(io::Error::other("the kernel does not answer")) }
     }
 
     /// Returns what becomes readable when the kernel has done something, or has something to do on this thread.
@@ -151,7 +150,7 @@ impl Kernel {
         self.cancel(key, &[Op::Receive, Op::Readable, Op::Writable, Op::Send]);
     }
 
-    /// By name, which the kernel looks up; for a descriptor it would search everything.
+    /// Cancels requests by their names, which the kernel looks up. For a descriptor it would search everything.
     fn cancel(&mut self, key: usize, ops: &[Op]) {
         for op in ops {
             let cancel = AsyncCancel2::new(CancelBuilder::user_data(name(key, *op)));
@@ -285,7 +284,7 @@ impl Kernel {
         Some(Completion { key, done })
     }
 
-    fn unfinished(&mut self) -> usize {
+    fn owed(&mut self) -> usize {
         self.in_flight + self.queue_len() as usize
     }
 
@@ -296,17 +295,17 @@ impl Kernel {
         if self.in_flight > 0 {
             self.request(AsyncCancel2::new(CancelBuilder::any().all()).build(), 0, Op::Other);
         }
-        let mut deadline = Instant::now() + FAREWELL_MAX;
+        let mut deadline = Instant::now() + ANSWER_MAX;
         while self.in_flight > 0 {
-            let before = self.unfinished();
-            match self.enter_and_wait(1, FAREWELL_MAX) {
+            let before = self.owed();
+            match self.enter_and_wait(1, ANSWER_MAX) {
                 Err(error) if !is_passing(&error) => return Err(error),
                 Err(_) => thread::sleep(FAREWELL_PAUSE),
                 Ok(()) => {}
             }
             while self.next().is_some() {}
-            if self.unfinished() < before {
-                deadline = Instant::now() + FAREWELL_MAX;
+            if self.owed() < before {
+                deadline = Instant::now() + ANSWER_MAX;
             } else if Instant::now() > deadline {
                 return Err(io::ErrorKind::TimedOut.into());
             }
@@ -387,8 +386,8 @@ fn parse(name: u64) -> (usize, Op) {
 const REQUESTS: u32 = 1024;
 /// Completions that the kernel keeps room for. It holds on to those beyond.
 const COMPLETIONS: u32 = 8192;
-/// How long the kernel may take to finish one more thing that it has under way when the ring ends.
-const FAREWELL_MAX: Duration = Duration::from_secs(1);
+/// How long the kernel may take to do one more thing when a ring is probed or ends.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
 const FAREWELL_PAUSE: Duration = Duration::from_millis(1);
 /// `IORING_ENTER_GETEVENTS`, which the crate keeps to itself.
 const ENTER_GETEVENTS: u32 = 1;
