@@ -544,7 +544,7 @@ impl<K: Eq + Hash, V: Default, S: BuildHasher> Entries<K, V> for HashMap<K, V, S
             return 0;
         }
         let buckets = count.saturating_mul(8).div_ceil(7).checked_next_power_of_two().unwrap_or(usize::MAX);
-        buckets.saturating_mul(size_of::<(K, V)>() + 1).saturating_add(HASH_TABLE_LEN)
+        buckets.max(BUCKETS_MIN).saturating_mul(size_of::<(K, V)>() + 1).saturating_add(HASH_TABLE_LEN)
     }
 
     fn reserve(&mut self, count: usize) {
@@ -616,7 +616,9 @@ const ELEMENT_LEN_MIN: usize = 1;
 const ENTRY_LEN_MIN: usize = 3;
 /// What an allocator adds to an allocation.
 const ALLOCATION_LEN: usize = 16;
-/// What a hash table has beside its buckets; a small one has more buckets than it needs.
+/// How many buckets a hash table has at least, if it has any.
+const BUCKETS_MIN: usize = 4;
+/// What a hash table has beside its buckets. One of tiny entries has some more of them.
 const HASH_TABLE_LEN: usize = 64;
 /// What a node of a tree has beside its entries, and what the allocator adds.
 const TREE_NODE_LEN: usize = 16 + ALLOCATION_LEN;

@@ -80,7 +80,7 @@ fn absent_children(count: usize) -> Bytes {
 /// Whatever is repeated in whatever message: what it takes is bounded by the input.
 #[test]
 fn hostile_messages_take_no_more_than_is_allowed() {
-    for len in [0, 1, 2, 3, 7, 8, 14, 15, 100, 1_000, 100_000] {
+    for len in [0, 1, 2, 3, 7, 8, 14, 15, 100, 1_000, 30_000] {
         hostile::<hostile_plain::Wide, hostile_plain::Holder, hostile_plain::Rows, hostile_plain::Nest>(len);
         hostile::<hostile_other::Wide, hostile_other::Holder, hostile_other::Rows, hostile_other::Nest>(len);
     }
@@ -215,11 +215,11 @@ fn a_trailer_takes_its_size_in_memory() {
         single: None,
     };
     let bytes = codec::encode(&choice);
-    for count in [30_000, 3_000_000] {
+    for count in [30_000, 1_000_000] {
         let long = [&bytes[..bytes.len() - 3], &varint(count), &vec![0; 2 * count]].concat();
         assert!(check_bound::<Choices>(&long.into()).is_ok(), "slots that do not come up are ignored");
     }
-    let claim = [&bytes[..bytes.len() - 3], &varint(3_000_000), &[0; 3_000_000]].concat();
+    let claim = [&bytes[..bytes.len() - 3], &varint(1_000_000), &[0; 1_000_000]].concat();
     assert!(check_bound::<Choices>(&claim.into()).is_ok(), "what cannot be a trailer is ignored");
 }
 
