@@ -213,6 +213,7 @@ mod tests {
     #[test]
     fn the_longest_durations_are_fine() {
         let forever = Config {
+            handlers_stall_max: Duration::MAX,
             stream_stall_max: Duration::MAX,
             ping_interval: Some(Duration::MAX - Duration::from_nanos(1)),
             silence_max: Some(Duration::MAX),

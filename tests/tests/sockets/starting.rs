@@ -392,6 +392,7 @@ fn the_longest_durations_are_as_good_as_none() {
             let forever = Config {
                 ping_interval: Some(Duration::MAX / 2),
                 silence_max: Some(Duration::MAX),
+                handlers_stall_max: Duration::MAX,
                 stream_stall_max: Duration::MAX,
                 write_stall_max: Duration::MAX,
                 linger_max: Duration::MAX,
