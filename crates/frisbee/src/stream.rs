@@ -102,13 +102,13 @@ impl Stream {
         self.sender.close();
     }
 
-    /// Has the close of this stream wait, whether [`close`](Self::close) or the drop of the last half causes it. On this
-    /// side the stream ends at once. The peer hears of it ahead of the next data sent on any stream of the connection,
-    /// and not at all if it closes the stream itself before.
+    /// Defers the close of this stream, whether [`close`](Self::close) or the drop of the last half causes it. On this
+    /// side the stream ends at once. The peer is told ahead of the next data sent on any stream of the connection, and not
+    /// at all if it closes the stream itself before.
     ///
-    /// For protocols whose data says when a stream is through. A peer that has got all it waits for may be closing the
-    /// connection, and frisbee-go locks up if anything about a stream arrives during that. What comes ahead of data that
-    /// it waits for cannot.
+    /// Use it in protocols whose data says when a stream is through. A peer that has received all it waits for may be
+    /// closing the connection, and frisbee-go locks up if a packet of a stream arrives during that. A close that comes
+    /// ahead of data that the peer waits for does no harm.
     pub fn defer_close(&self) {
         let held = &self.sender.held;
         held.connection.shared().core().proto.defer_stream_close(held.key);

@@ -5,8 +5,8 @@
 //! ```
 //! A stream in which too much waits stalls the connection until half of it is read, or ends when that takes too long.
 //! An ended stream gives its id back at once. What it had queued stays readable until its holder lets go of it.
-//! A stream whose close is deferred ends here without a word. The peer hears of it ahead of the next data of any stream,
-//! unless it uses the id again by then: its own packet would be behind the close, and end what it had just opened.
+//! A stream whose close is deferred ends here without a packet. The peer is told ahead of the next data of any stream. If it
+//! uses the id again before, it is not told, because the close would end the stream that it has just opened.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
