@@ -703,7 +703,7 @@ impl<'a> Driver<'a> {
             let is_open = core.proto.is_open();
             match &self.end {
                 // What has arrived is read first, and waits for room.
-                None if is_open && !self.has_room(&core) => {}
+                None if is_open && !self.is_reading => {}
                 None if is_open => {
                     self.end = Some(End::Failed(failure.clone()));
                     return None;
