@@ -142,6 +142,12 @@ impl<R: Router> Client<R> {
     /// Connects to an address, such as `"tcp://localhost:7000"` or `"unix:/run/app.sock"`. The connection is served by
     /// the threads of the [engine](Self::engine), and closes when the handle and its clones are dropped.
     ///
+    /// Each attempt that fails is logged at INFO, with the error and the pause that follows. There is no other attempt
+    /// where it would end the same: where settings or the address are no good, TLS fails, the peer speaks something else,
+    /// the system forbids it (such as a Unix socket without permission), or the name does not exist. Whatever may pass is
+    /// tried again: a server that refuses, resets or does not answer, a resolver that fails for now, and a Unix socket
+    /// whose file is not there, because its server may be about to start.
+    ///
     /// # Errors
     ///
     /// [Settings](Self::check) under which no connection could work and a router that [refuses](Router::check) are found
@@ -174,7 +180,7 @@ impl<R: Router> Client<R> {
                 Ok(Err(error)) => error,
                 Err(_) => io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {limit:?}")),
             };
-            if attempts >= attempts_max || is_final(&source) {
+            if attempts >= attempts_max || is_final(&address, &source) {
                 info!(%address, attempt = attempts, error = %source, "cannot connect");
                 return Err(ConnectError { address, attempts, source });
             }
@@ -281,9 +287,17 @@ impl<R> fmt::Debug for Client<R> {
     }
 }
 
-/// Whether another attempt would end the same: an address or certificate that is no good.
-fn is_final(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::Unsupported)
+/// Whether another attempt would end the same.
+fn is_final(address: &Address, error: &io::Error) -> bool {
+    match error.kind() {
+        io::ErrorKind::InvalidInput
+        | io::ErrorKind::InvalidData
+        | io::ErrorKind::Unsupported
+        | io::ErrorKind::PermissionDenied => true,
+        // A name that does not exist. The file of a Unix socket comes with its server.
+        io::ErrorKind::NotFound => matches!(address, Address::Host { .. }),
+        _ => false,
+    }
 }
 
 /// Why a peer that was reached is of no use.
@@ -353,6 +367,16 @@ pub struct ConnectError {
 }
 
 impl ConnectError {
+    /// How often it was tried.
+    pub fn attempts(&self) -> usize {
+        self.attempts
+    }
+
+    /// Whether another attempt would end the same, so that there was none; see [`Client::connect`].
+    pub fn is_final(&self) -> bool {
+        is_final(&self.address, &self.source)
+    }
+
     /// What kind of error the last attempt ended with.
     pub fn kind(&self) -> io::ErrorKind {
         self.source.kind()

@@ -382,6 +382,11 @@ impl Core {
         if self.is_paused { self.driver.take() } else { None }
     }
 
+    pub(crate) fn send_on(&mut self, key: StreamKey, content: Bytes) -> Result<Sent, SendError> {
+        self.proto.send_on(key, content)?;
+        Ok(Sent(self.proto.progress().0))
+    }
+
     /// Whether anybody may wait for what happened to a stream.
     pub(crate) fn has_waiting(&self, key: StreamKey) -> bool {
         !self.readers.is_empty() || self.proto.stream_ended(key).is_some()

@@ -105,8 +105,13 @@ impl std::error::Error for ProtocolError {}
 pub enum CloseReason {
     /// This side closed it, by its handle or by the outcome of a handler.
     Local,
-    /// The peer closed it, or its half of it.
+    /// The peer closed it, or its half of it, behind a whole packet. A server that shuts down does so once everything that
+    /// it received is answered, so with nothing under way this is a peer that left in good order, and with requests under
+    /// way one that did not. A process that is killed while nothing is under way leaves the same trace: the wire has no
+    /// word for a good end.
     Peer,
+    /// What the peer sent ended in the middle of a packet: it crashed, or was cut off.
+    Truncated,
     /// The server it belonged to shut down.
     Shutdown,
     /// The bytes were taken over from frisbee on this side.
@@ -141,6 +146,7 @@ impl fmt::Display for CloseReason {
         match self {
             Self::Local => f.write_str("closed by this side"),
             Self::Peer => f.write_str("closed by the peer"),
+            Self::Truncated => f.write_str("the peer ended in the middle of a packet: it crashed, or was cut off"),
             Self::Shutdown => f.write_str("the server shut down"),
             Self::TakenOver => f.write_str("taken over as a raw connection"),
             Self::Silent { limit } => write!(f, "nothing received for {limit:?} (silence_max)"),

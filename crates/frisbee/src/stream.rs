@@ -14,7 +14,7 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    Connection, SendError,
+    Connection, SendError, Sent,
     connection::Core,
     proto::{self, StreamEnd, StreamKey},
 };
@@ -128,6 +128,11 @@ impl Stream {
 }
 
 impl StreamSender {
+    /// The connection it is a part of.
+    pub fn connection(&self) -> &Connection {
+        &self.held.connection
+    }
+
     /// The id on the wire.
     pub fn id(&self) -> u16 {
         self.held.id
@@ -135,9 +140,18 @@ impl StreamSender {
 
     /// As [`Stream::send`].
     pub async fn send(&self, content: impl Into<Bytes>) -> Result<(), SendError> {
+        self.send_tracked(content).await.map(drop)
+    }
+
+    /// As [`Stream::send`], and tells which packet it was; see [`Connection::may_have_left`].
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has sent the data whole or not at all.
+    pub async fn send_tracked(&self, content: impl Into<Bytes>) -> Result<Sent, SendError> {
         let mut content = Some(content.into());
         let held = &self.held;
-        let push = |core: &mut Core| core.proto.send_on(held.key, content.take().expect("data is pushed once"));
+        let push = |core: &mut Core| core.send_on(held.key, content.take().expect("data is pushed once"));
         held.connection.when_not_full(push).await
     }
 

@@ -10,7 +10,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use frisbee::{Backoff, Config, Connection, Dispatch, Engine, InvalidSetting, Raw, Router, SocketOptions, ToAddress};
+use frisbee::{
+    Backoff, CloseReason, Config, Connection, Dispatch, Engine, InvalidSetting, Raw, Router, SocketOptions, ToAddress,
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::watch,
@@ -235,12 +237,15 @@ enum Attempt {
     Second,
 }
 
-/// Whether nothing was sent, and may be on another connection.
+/// Whether nothing was sent, and may be on another connection: not to a peer that speaks something else.
 fn needs_another_connection(status: &Status) -> bool {
-    matches!(
-        status.call_error(),
-        Some(CallError::ConnectionLost { may_have_executed: false, .. } | CallError::OutOfIds { .. })
-    )
+    match status.call_error() {
+        Some(CallError::ConnectionLost { reason, may_have_executed: false }) => {
+            !matches!(reason, CloseReason::Protocol(_))
+        }
+        Some(CallError::OutOfIds { .. }) => true,
+        _ => false,
+    }
 }
 
 impl fmt::Debug for Channel {

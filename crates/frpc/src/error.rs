@@ -11,7 +11,9 @@ use crate::Method;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The connection ended before the answer came.
+    /// The connection ended before the answer came. A server that shuts down in good order answers what it received
+    /// before it closes the connection, so a request that may have been executed was not lost to that: the server
+    /// crashed, was cut off, or went without waiting for it.
     ConnectionLost {
         /// Why it ended.
         reason: CloseReason,

@@ -14,8 +14,8 @@ use std::{
 
 use bytes::Bytes;
 use frisbee::{
-    CloseReason, Connection, OpenError, Operation, Outcome, Packet, Refused, Router, SendError, Stream, StreamEnd,
-    StreamReader, StreamSender,
+    CloseReason, Connection, OpenError, Operation, Outcome, Packet, ProtocolError, Refused, Router, SendError, Sent,
+    Stream, StreamEnd, StreamReader, StreamSender,
 };
 use futures_util::StreamExt;
 use tokio::{
@@ -85,7 +85,7 @@ impl Link {
         waiting.answered().await.map_err(|unanswered| match unanswered {
             Unanswered::TimedOut => deadline.passed(),
             Unanswered::TooLarge { announced, limit } => CallError::AnswerTooLarge { len: announced, limit }.into(),
-            Unanswered::Closed(reason) => lost(reason, self.connection.may_have_left(sent)),
+            Unanswered::Closed(reason) => lost_after(reason, &self.connection, sent),
         })
     }
 
@@ -97,11 +97,12 @@ impl Link {
         opening: Deadline,
         whole: Option<Deadline>,
     ) -> Result<Streaming<Bytes>, Status> {
-        let (sender, reader) = self.open(method, opening).await?;
-        opening.bound_unsent(async { sender.send(content).await.map_err(|error| self.unsent(error)) }).await?;
+        let (sender, reader, _) = self.open(method, opening).await?;
+        let sending = async { sender.send_tracked(content).await.map_err(|error| self.unsent(error)) };
+        let sent = opening.bound_unsent(sending).await?;
         let requests = Requests { own_end: AtomicBool::new(true), failure: OnceLock::new() };
         let (incoming, requests) = (incoming(reader, whole), Arc::new(requests));
-        Ok(Streaming::new(Answers { incoming, sender, requests, pump: None }))
+        Ok(Streaming::new(Answers { incoming, sender, sent, requests, pump: None }))
     }
 
     /// A call with a stream each way.
@@ -112,12 +113,12 @@ impl Link {
         opening: Deadline,
         whole: Option<Deadline>,
     ) -> Result<Streaming<Bytes>, Status> {
-        let (sender, reader) = self.open(method, opening).await?;
+        let (sender, reader, sent) = self.open(method, opening).await?;
         let requests = Arc::new(Requests { own_end: AtomicBool::new(false), failure: OnceLock::new() });
         let pump = Pump { sender: sender.clone(), requests: requests.clone(), is_over: false };
         let pump = tokio::spawn(async move { pump.run(&mut contents).await });
         let (incoming, pump) = (incoming(reader, whole), Some(pump.abort_handle()));
-        Ok(Streaming::new(Answers { incoming, sender, requests, pump }))
+        Ok(Streaming::new(Answers { incoming, sender, sent, requests, pump }))
     }
 
     /// A call that sends a stream. Without a deadline for the whole call, the answer has its time from the end of the
@@ -129,7 +130,7 @@ impl Link {
         opening: Deadline,
         whole: Option<Deadline>,
     ) -> Result<Bytes, Status> {
-        let (sender, reader) = self.open(method, opening).await?;
+        let (sender, reader, sent) = self.open(method, opening).await?;
         let mut incoming = incoming(reader, whole);
         let (answer, own_end) = tokio::select! {
             biased;
@@ -142,7 +143,8 @@ impl Link {
                 (deadline.bound(async { Ok(incoming.next().await) }).await?, true)
             }
         };
-        let answer = answer.unwrap_or_else(|| Err(Status::internal("the call ended without an answer")))?;
+        let answer = answer.unwrap_or_else(|| Err(Status::internal("the call ended without an answer")));
+        let answer = answer.map_err(|status| without_doubt(status, &self.connection, sent))?;
         // The end follows the answer directly. What else could happen to the stream now changes nothing.
         let _ = Deadline::after(opening.limit).bound(async { Ok(incoming.next().await) }).await;
         if !own_end {
@@ -174,7 +176,7 @@ impl Link {
         }
     }
 
-    async fn open(&self, method: &Method, deadline: Deadline) -> Result<(StreamSender, StreamReader), Status> {
+    async fn open(&self, method: &Method, deadline: Deadline) -> Result<(StreamSender, StreamReader, Sent), Status> {
         let operation = self.operation(method)?;
         let stream = self.connection.open_stream().map_err(|error| match error {
             OpenError::ConnectionClosed => self.unsent(SendError::Closed),
@@ -182,8 +184,9 @@ impl Link {
         })?;
         let (sender, reader) = stream.split();
         let open = wire::open(operation.number());
-        deadline.bound_unsent(async { sender.send(open).await.map_err(|error| self.unsent(error)) }).await?;
-        Ok((sender, reader))
+        let sending = async { sender.send_tracked(open).await.map_err(|error| self.unsent(error)) };
+        let sent = deadline.bound_unsent(sending).await?;
+        Ok((sender, reader, sent))
     }
 
     /// Why nothing was sent.
@@ -207,6 +210,23 @@ fn lost(reason: CloseReason, may_have_executed: bool) -> Status {
     CallError::ConnectionLost { reason, may_have_executed }.into()
 }
 
+/// Why there is no answer to what was sent.
+fn lost_after(reason: CloseReason, connection: &Connection, sent: Sent) -> Status {
+    // Who never said a word of frisbee has no handlers.
+    let is_foreign =
+        matches!(reason, CloseReason::Protocol(ProtocolError::BadMagic { .. } | ProtocolError::Foreign(_)));
+    let never_spoke = is_foreign && connection.metrics().counters.packets_in == 0;
+    lost(reason, connection.may_have_left(sent) && !never_spoke)
+}
+
+/// The status of a stream that ended without an answer, without doubt about what was not sent.
+fn without_doubt(status: Status, connection: &Connection, sent: Sent) -> Status {
+    match status.call_error() {
+        Some(CallError::ConnectionLost { reason, .. }) => lost_after(reason.clone(), connection, sent),
+        _ => status,
+    }
+}
+
 fn incoming(reader: StreamReader, whole: Option<Deadline>) -> Incoming {
     let incoming = Incoming::new(reader);
     match whole.and_then(|deadline| Some((deadline.at?, deadline))) {
@@ -219,6 +239,8 @@ fn incoming(reader: StreamReader, whole: Option<Deadline>) -> Incoming {
 struct Answers {
     incoming: Incoming,
     sender: StreamSender,
+    /// The packet without which there is no call.
+    sent: Sent,
     requests: Arc<Requests>,
     /// The task that sends the caller's stream.
     pump: Option<AbortHandle>,
@@ -282,7 +304,8 @@ impl futures_core::Stream for Answers {
                 self.requests.own_end.store(true, Ordering::Relaxed);
                 self.sender.close();
                 let failure = self.requests.failure.get().cloned();
-                Poll::Ready(Some(Err(failure.unwrap_or(status))))
+                let status = failure.unwrap_or_else(|| without_doubt(status, self.sender.connection(), self.sent));
+                Poll::Ready(Some(Err(status)))
             }
             polled => polled,
         }

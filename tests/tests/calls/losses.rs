@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use frpc::{
-    Address, CallError, Channel, ChannelBuilder, Code, Config, ConnectError, Connection, Operation, Outcome, Packet,
-    Router, Server, Status, Streaming, Table,
+    Address, CallError, Channel, ChannelBuilder, CloseReason, Code, Config, ConnectError, Connection, Operation,
+    Outcome, Packet, Router, Server, Status, Streaming, Table,
 };
 use tokio::{
     io::duplex,
@@ -78,6 +78,83 @@ fn a_call_that_waits_for_room_in_the_outbox_was_not_executed() {
         drop(peer);
         assert!(may_have_executed(&stuck.await.unwrap().unwrap_err()));
         assert!(!may_have_executed(&waiting.await.unwrap().unwrap_err()));
+    });
+}
+
+#[test]
+fn calls_with_streams_that_waited_in_the_outbox_were_not_executed() {
+    virtually(async {
+        for kind in 1..4 {
+            let (theirs, peer) = Peer::with_buffer(64);
+            let desk = DeskClient::new(quietly().attach(theirs).await.unwrap());
+            let stuck = asking(&desk, &"x".repeat(1000));
+            settled().await;
+            let waiting = tokio::spawn({
+                let desk = desk.clone();
+                async move { of_kind(&desk, kind, "hi").await }
+            });
+            settled().await;
+            drop(peer);
+            assert!(may_have_executed(&stuck.await.unwrap().unwrap_err()));
+            assert!(!may_have_executed(&waiting.await.unwrap().unwrap_err()), "kind {kind}");
+        }
+    });
+}
+
+#[test]
+fn a_peer_that_speaks_something_else_has_executed_nothing() {
+    virtually(async {
+        for kind in 0..4 {
+            for answer in ["HTTP/1.1 400 Bad Request\r\n\r\n", "220 mail.example.org ESMTP\r\n"] {
+                let (desk, mut peer) = Peer::of_channel(quietly()).await;
+                let call = tokio::spawn(async move { of_kind(&desk, kind, "hi").await });
+                peer.heard().await;
+                peer.say(answer).await;
+                let status = call.await.unwrap().unwrap_err();
+                assert!(!may_have_executed(&status), "{status}");
+            }
+        }
+        // One that has spoken frisbee before may have.
+        let (desk, mut peer) = Peer::of_channel(quietly()).await;
+        let calls = [asking(&desk, "a"), asking(&desk, "b")];
+        peer.heard().await;
+        peer.say(packet(1, SAY, said("A"))).await;
+        peer.say("220 mail.example.org ESMTP\r\n").await;
+        let [first, second] = calls;
+        assert_eq!(first.await.unwrap().unwrap(), "A");
+        assert!(may_have_executed(&second.await.unwrap().unwrap_err()));
+    });
+}
+
+#[test]
+fn a_drain_and_a_crash_have_different_reasons() {
+    virtually(async {
+        let (clerk, server, desk) = desk().await;
+        let under_way = asking(&desk, "wait");
+        settled().await;
+        let draining = tokio::spawn(async move { server.shutdown(100 * SECOND).await });
+        settled().await;
+        let late = ask(&desk, "late").await.unwrap_err();
+        assert!(matches!(late.call_error(), Some(CallError::Refused { .. })), "{late}");
+        clerk.gate.open(1);
+        assert_eq!(under_way.await.unwrap().unwrap(), "wait", "a drain loses no call");
+        let connection = desk.channel().connection().unwrap();
+        assert!(matches!(connection.closed().await, CloseReason::Peer));
+        draining.await.unwrap();
+        let after = ask(&desk, "after").await.unwrap_err();
+        assert!(!may_have_executed(&after));
+        assert!(after.message().contains("closed by the peer"), "{after}");
+
+        let (desk, mut peer) = Peer::of_channel(quietly()).await;
+        let call = asking(&desk, "hi");
+        peer.heard().await;
+        let answer = packet(1, SAY, said("hi"));
+        peer.say(&answer[..answer.len() - 1]).await;
+        drop(peer);
+        let status = call.await.unwrap().unwrap_err();
+        assert!(may_have_executed(&status));
+        let Some(CallError::ConnectionLost { reason, .. }) = status.call_error() else { panic!("{status}") };
+        assert!(matches!(reason, CloseReason::Truncated), "{reason:?}");
     });
 }
 

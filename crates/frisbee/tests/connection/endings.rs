@@ -354,6 +354,23 @@ fn connections_past_the_limit_are_closed_at_once() {
     });
 }
 
+#[test]
+fn an_end_in_the_middle_of_a_packet_is_no_good_end() {
+    virtually(async {
+        let whole = packet_bytes(1, "hello");
+        for len in 0..=2 * whole.len() {
+            let (connection, mut peer) = Peer::of_client(&client(())).await;
+            peer.say(&[&whole[..], &whole[..]].concat()[..len]).await;
+            drop(peer);
+            match connection.closed().await {
+                CloseReason::Peer => assert_eq!(len % whole.len(), 0),
+                CloseReason::Truncated => assert_ne!(len % whole.len(), 0),
+                reason => panic!("{reason:?} after {len} bytes"),
+            }
+        }
+    });
+}
+
 // Connecting
 
 #[test]
@@ -384,6 +401,23 @@ fn a_client_gives_up_after_so_many_attempts() {
             let text = error.to_string();
             assert!(text.contains(&format!("mem:nobody-there (attempts: {})", attempts.max(1))), "{text}");
         }
+    });
+}
+
+#[test]
+fn what_another_attempt_cannot_heal_is_tried_once() {
+    virtually(async {
+        for (address, attempts) in [
+            ("no-such-host.invalid:80", 1),
+            ("unix:/no/such/file.sock", 2),
+            ("unix:/dev/null/file.sock", 2),
+            ("mem:nobody-there", 2),
+        ] {
+            let error = client(()).attempts(2).connect(address).await.unwrap_err();
+            assert_eq!((error.attempts(), error.is_final()), (attempts, attempts == 1), "{error}");
+        }
+        let error = client(()).connect(format!("unix:/{}", "x".repeat(1000))).await.unwrap_err();
+        assert!(error.is_final() && error.attempts() == 1, "{error}");
     });
 }
 

@@ -175,7 +175,7 @@ enum Next {
 
 /// How a peer's input ends.
 enum End {
-    Closed,
+    Closed(CloseReason),
     Broken(ProtocolError),
     Failed(Arc<io::Error>),
 }
@@ -328,7 +328,7 @@ impl<'a> Driver<'a> {
                 self.shared.finish(CloseReason::Protocol(error.clone()));
             }
             // A stream that is still served has nothing more to hear.
-            Some(End::Closed) if is_through && handlers.len() == 0 => self.shared.finish(CloseReason::Peer),
+            Some(End::Closed(reason)) if is_through && handlers.len() == 0 => self.shared.finish(reason.clone()),
             Some(End::Failed(_)) if is_through && handlers.len() == 0 => {
                 // As long as the socket takes anything, the answers are attempted.
                 let end = if self.write_failure.is_none() { Shared::finish } else { Shared::fail };
@@ -388,11 +388,11 @@ impl<'a> Driver<'a> {
             }
             (_, Some(_)) => {
                 let failure = self.read_failure.take().map(Arc::new);
-                self.end_input(now, failure.map_or(End::Closed, End::Failed));
+                self.end_input(now, failure.map_or_else(|| self.peer_end(), End::Failed));
                 is_busy = true;
             }
             (Poll::Ready(Ok(_)), None) => {
-                self.end_input(now, End::Closed);
+                self.end_input(now, self.peer_end());
                 is_busy = true;
             }
             // Everything that has arrived is answered, and nothing has arrived in part: whoever sent it is told.
@@ -407,6 +407,12 @@ impl<'a> Driver<'a> {
     /// Whether nothing of what was received is left to be dealt with.
     fn is_quiet(&self) -> bool {
         self.backlog.is_empty() && self.inbox.bytes.is_empty() && self.shared.core().proto.content_len() == 0
+    }
+
+    /// How the input ends when the socket has nothing more. Whole packets were decoded before it was read again.
+    fn peer_end(&self) -> End {
+        let is_between_packets = self.inbox.bytes.is_empty() && self.shared.core().proto.content_len() == 0;
+        End::Closed(if is_between_packets { CloseReason::Peer } else { CloseReason::Truncated })
     }
 
     fn end_input(&mut self, now: Instant, end: End) {
@@ -428,7 +434,8 @@ impl<'a> Driver<'a> {
     fn failure(&self) -> CloseReason {
         match (&self.end, &self.write_failure) {
             (Some(End::Failed(error)), _) => CloseReason::Io(error.clone()),
-            (Some(End::Closed), _) | (_, None) => CloseReason::Peer,
+            (Some(End::Closed(reason)), _) => reason.clone(),
+            (_, None) => CloseReason::Peer,
             (_, Some(error)) => CloseReason::Io(error.clone()),
         }
     }
@@ -763,7 +770,7 @@ impl<'a> Driver<'a> {
         let config = self.connection.config();
         // TLS may still hold some of it. A failure says that the peer does not want it.
         let _ = timeout(config.write_stall_max, self.wire.flush()).await;
-        if !matches!(reason, CloseReason::Peer) {
+        if !matches!(reason, CloseReason::Peer | CloseReason::Truncated) {
             let _ = timeout(config.linger_max, linger(&mut self.wire)).await;
         } else if self.wire.needs_flush() {
             // Closing the socket says nothing to TLS: without its own end, the peer takes the stream for cut off.
