@@ -136,39 +136,51 @@ impl Codec<'_> {
         if self.message.fields.is_empty() {
             return (quote! { _ }, quote! {});
         }
-        let writes = self.message.fields.iter().map(|field| self.write(field));
-        (quote! { out }, quote! { #(#writes)* })
+        if self.message.fields.len() <= INLINE_SINK_FIELDS_MAX {
+            let writes = self.message.fields.iter().map(|field| self.write(field, &quote! { self }));
+            return (quote! { out }, quote! { #(#writes)* });
+        }
+        let path = self.path(&self.message.full_name);
+        let writes = self.message.fields.iter().map(|field| self.write(field, &quote! { message }));
+        let once = quote! {
+            fn encode(message: &#path, out: &mut ::frpc::codec::Writer<&mut dyn ::frpc::codec::Sink>) {
+                #(#writes)*
+            }
+
+            out.with_any_sink(|out| encode(self, out));
+        };
+        (quote! { out }, once)
     }
 
-    fn write(&self, field: &Field) -> TokenStream {
+    fn write(&self, field: &Field, message: &TokenStream) -> TokenStream {
         let name = tokens(&naming::snake(&field.name));
         let write = match &field.shape {
             // It may be boxed or not; with its type at hand, a reference to either will do.
             Shape::Always(Type::Message(of)) => {
                 let of = self.path(of);
-                quote! { out.message::<#of>(&self.#name) }
+                quote! { out.message::<#of>(&#message.#name) }
             }
-            Shape::Always(of @ (Type::String | Type::Bytes)) => self.write_value(of, quote! { &self.#name }),
-            Shape::Always(of) => self.write_value(of, quote! { self.#name }),
-            Shape::Optional(of) => self.write_optional(of, quote! { self.#name.as_ref() }),
+            Shape::Always(of @ (Type::String | Type::Bytes)) => self.write_value(of, quote! { &#message.#name }),
+            Shape::Always(of) => self.write_value(of, quote! { #message.#name }),
+            Shape::Optional(of) => self.write_optional(of, quote! { #message.#name.as_ref() }),
             Shape::Member(oneof, of) => {
                 let oneof = &self.message.oneofs[*oneof];
                 let (value, variant) = (tokens(&naming::snake(&oneof.name)), self.variant(oneof, &field.name));
                 let member = local(&field.name);
                 let write = self.write_optional(of, member.clone());
                 quote! {
-                    let #member = match &self.#value { Some(#variant(value)) => Some(value), _ => None };
+                    let #member = match &#message.#value { Some(#variant(value)) => Some(value), _ => None };
                     #write
                 }
             }
             Shape::List(of) => {
                 let (kind, write) = (kind(of), self.write_by(of, quote! { item }));
-                quote! { out.list(#kind, &self.#name, #write) }
+                quote! { out.list(#kind, &#message.#name, #write) }
             }
             Shape::Map(key, value) => {
                 let kinds = [kind(key), kind(value)];
                 let (key, value) = (self.write_by(key, quote! { key }), self.write_by(value, quote! { value }));
-                quote! { out.map((#(#kinds),*), self.#name.iter(), #key, #value) }
+                quote! { out.map((#(#kinds),*), #message.#name.iter(), #key, #value) }
             }
         };
         quote! { #write; }
@@ -312,7 +324,7 @@ impl Codec<'_> {
 /// The local variable for a field or oneof; not to be confused with the reader or writer.
 fn local(field: &str) -> TokenStream {
     match naming::snake(field).as_str() {
-        name @ ("input" | "out") => tokens(&format!("{name}_")),
+        name @ ("input" | "out" | "message") => tokens(&format!("{name}_")),
         name => tokens(name),
     }
 }
@@ -337,6 +349,9 @@ fn kind(of: &Type) -> TokenStream {
 fn short_name<'a>(full_name: &'a str, package: &str) -> &'a str {
     full_name.trim_start_matches('.').strip_prefix(package).unwrap_or(full_name).trim_start_matches('.')
 }
+
+/// How many fields a message has at most that is encoded by code of its own for each kind of sink.
+const INLINE_SINK_FIELDS_MAX: usize = 64;
 
 /// How many fields a message has at most that may be inlined.
 const SMALL_FIELDS_MAX: usize = 16;

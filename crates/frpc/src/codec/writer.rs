@@ -1,4 +1,4 @@
-use std::borrow::Borrow;
+use std::{borrow::Borrow, mem};
 
 use bytes::Bytes;
 
@@ -17,6 +17,23 @@ pub trait Sink {
     #[inline]
     fn put_shared(&mut self, bytes: &Bytes) {
         self.put(bytes);
+    }
+
+    /// Returns itself as any sink.
+    fn any(&mut self) -> &mut dyn Sink;
+}
+
+impl Sink for &mut dyn Sink {
+    fn put(&mut self, bytes: &[u8]) {
+        (**self).put(bytes);
+    }
+
+    fn put_shared(&mut self, bytes: &Bytes) {
+        (**self).put_shared(bytes);
+    }
+
+    fn any(&mut self) -> &mut dyn Sink {
+        *self
     }
 }
 
@@ -63,6 +80,10 @@ impl Sink for Vec<u8> {
     fn put(&mut self, bytes: &[u8]) {
         self.extend_from_slice(bytes);
     }
+
+    fn any(&mut self) -> &mut dyn Sink {
+        self
+    }
 }
 
 /// Counts bytes instead of keeping them.
@@ -101,6 +122,10 @@ impl Sink for Counter {
         if bytes.len() >= SHARED_LEN_MIN {
             self.shared_len += bytes.len();
         }
+    }
+
+    fn any(&mut self) -> &mut dyn Sink {
+        self
     }
 }
 
@@ -144,6 +169,10 @@ impl Sink for Cutter {
             self.put(bytes);
         }
     }
+
+    fn any(&mut self) -> &mut dyn Sink {
+        self
+    }
 }
 
 /// Writes values in the polyglot encoding.
@@ -173,6 +202,14 @@ impl<S: Sink> Writer<S> {
     #[inline]
     pub fn finish(self) -> S {
         self.sink
+    }
+
+    /// Writes with a writer for any sink. Code for messages of very many fields exists once this way, not once for each
+    /// kind of sink.
+    pub fn with_any_sink(&mut self, write: impl FnOnce(&mut Writer<&mut dyn Sink>)) {
+        let mut out = Writer { sink: self.sink.any(), slots: mem::take(&mut self.slots) };
+        write(&mut out);
+        self.slots = out.slots;
     }
 
     /// Writes the error alternative of a message.
@@ -355,7 +392,7 @@ impl<S: Sink> Writer<S> {
 
     #[cold]
     fn trailer(&mut self) {
-        let slots = std::mem::take(&mut self.slots);
+        let slots = mem::take(&mut self.slots);
         slots.write(self);
     }
 
