@@ -207,6 +207,25 @@ impl fmt::Display for SendError {
 
 impl std::error::Error for SendError {}
 
+impl fmt::Display for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TlsClient => {
+                "the client began a TLS handshake, and this server has no TLS: configure it here, or connect without it"
+            }
+            Self::TlsServer => "the server expects TLS: configure TLS on the client",
+            Self::Http1Client => "this looks like an HTTP/1 request: call this port with a frisbee or fRPC client",
+            Self::Http1Server => "this looks like an HTTP/1 server: it does not speak frisbee",
+            Self::Http2Client => {
+                "this looks like HTTP/2, perhaps gRPC: call this port with a frisbee or fRPC client, or serve gRPC on another"
+            }
+            Self::Http2Server => {
+                "this looks like an HTTP/2 server, perhaps of gRPC: it does not speak frisbee, call it with a client for gRPC"
+            }
+        })
+    }
+}
+
 impl fmt::Display for StreamEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -1,7 +1,5 @@
 //! Recognizes other protocols by the first bytes of a connection, so that an error can say what the peer speaks.
 
-use std::fmt;
-
 use super::HeaderFormat;
 
 /// A protocol that is not frisbee, spoken by a peer that came to the wrong port or was called by the wrong client.
@@ -32,7 +30,7 @@ impl Foreign {
             [0x15, 3, 0..=4, 0, 2, ..] => Some(Self::TlsServer),
             _ if first.starts_with(b"PRI ") => Some(Self::Http2Client),
             _ if first.starts_with(b"HTTP") => Some(Self::Http1Server),
-            _ if METHODS.iter().any(|method| first.starts_with(method)) => Some(Self::Http1Client),
+            _ if REQUESTS.iter().any(|begin| first.starts_with(begin)) => Some(Self::Http1Client),
             [a, b, ..] if format == Some(HeaderFormat::Magic10) => Self::guess([*a, *b]),
             _ => None,
         }
@@ -46,32 +44,13 @@ impl Foreign {
             [0, 0] => Some(Self::Http2Server),
             b"PR" => Some(Self::Http2Client),
             b"HT" => Some(Self::Http1Server),
-            _ if METHODS.iter().any(|method| method.starts_with(&first)) => Some(Self::Http1Client),
+            _ if REQUESTS.iter().any(|begin| begin.starts_with(&first)) => Some(Self::Http1Client),
             _ => None,
         }
     }
 }
 
-impl fmt::Display for Foreign {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::TlsClient => {
-                "the client began a TLS handshake, and this server has no TLS: configure it here, or connect without it"
-            }
-            Self::TlsServer => "the server expects TLS: configure TLS on the client",
-            Self::Http1Client => "this looks like an HTTP/1 request: call this port with a frisbee or fRPC client",
-            Self::Http1Server => "this looks like an HTTP/1 server: it does not speak frisbee",
-            Self::Http2Client => {
-                "this looks like HTTP/2, perhaps gRPC: call this port with a frisbee or fRPC client, or serve gRPC on another"
-            }
-            Self::Http2Server => {
-                "this looks like an HTTP/2 server, perhaps of gRPC: it does not speak frisbee, call it with a client for gRPC"
-            }
-        })
-    }
-}
-
-const METHODS: [&[u8]; 9] = [b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC"];
+const REQUESTS: [&[u8]; 9] = [b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC"];
 
 #[cfg(test)]
 mod tests {

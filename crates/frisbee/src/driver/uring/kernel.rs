@@ -300,7 +300,7 @@ impl Kernel {
             let before = self.owed();
             match self.enter_and_wait(1, ANSWER_MAX) {
                 Err(error) if !is_passing(&error) => return Err(error),
-                Err(_) => thread::sleep(FAREWELL_PAUSE),
+                Err(_) => thread::yield_now(),
                 Ok(()) => {}
             }
             while self.next().is_some() {}
@@ -388,7 +388,6 @@ const REQUESTS: u32 = 1024;
 const COMPLETIONS: u32 = 8192;
 /// How long the kernel may take to do one more thing when a ring is probed or ends.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
-const FAREWELL_PAUSE: Duration = Duration::from_millis(1);
 /// `IORING_ENTER_GETEVENTS`, which the crate keeps to itself.
 const ENTER_GETEVENTS: u32 = 1;
 
