@@ -11,6 +11,8 @@ mod field;
 pub mod process;
 mod recorder;
 mod report;
+#[cfg_attr(not(unix), path = "system_elsewhere.rs")]
+mod system;
 mod window;
 
 pub use args::{Args, ServerArgs, parse_addr};

@@ -4,18 +4,11 @@ use std::io;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rustix::param::clock_ticks_per_second;
-use rustix::process::{Resource, getrlimit, setrlimit};
-use rustix::time::{ClockId, clock_gettime};
-
-use crate::Window;
-
-/// Lets this process open as many files as it may.
-pub fn raise_open_files_limit() -> io::Result<()> {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    Ok(setrlimit(Resource::Nofile, limit)?)
-}
+pub use crate::system::raise_open_files_limit;
+use crate::{
+    Window,
+    system::{cpu_time as own_cpu_time, ticks_per_second},
+};
 
 /// What a process has had of the CPU.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,7 +39,7 @@ pub fn cpu_time(pid: u32) -> io::Result<Duration> {
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
     let ticks = fields.skip(UTIME_AFTER_COMMAND).take(2).map(str::parse::<u64>).sum::<Result<u64, _>>();
     let ticks = ticks.map_err(io::Error::other)?;
-    Ok(Duration::from_secs(ticks) / u32::try_from(clock_ticks_per_second()).map_err(io::Error::other)?)
+    Ok(Duration::from_secs(ticks) / u32::try_from(ticks_per_second()).map_err(io::Error::other)?)
 }
 
 /// Context switches of any process so far, of the threads that it has now.
@@ -68,11 +61,6 @@ pub fn memory_kib(pid: u32, field: &str) -> io::Result<u64> {
     value
         .and_then(|kib| kib.trim().parse().ok())
         .ok_or_else(|| io::Error::other(format!("no {field} in /proc/{pid}/status")))
-}
-
-fn own_cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::try_from(time).expect("CPU time is never negative")
 }
 
 fn sleep_until(instant: Instant) {

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
+use crate::system::monotonic_time;
 
 /// The span of time whose calls are counted.
 #[derive(Clone, Copy, Debug)]
@@ -15,9 +15,7 @@ impl Window {
     /// Lasts for `seconds` once `warmup` has passed from now on.
     pub fn after(warmup: Duration, seconds: Duration) -> Self {
         let start = Instant::now() + warmup;
-        let now = clock_gettime(ClockId::Monotonic);
-        let now = Duration::try_from(now).expect("the monotonic clock is never negative");
-        Self { start, end: start + seconds, start_ns: nanoseconds(now + warmup) }
+        Self { start, end: start + seconds, start_ns: nanoseconds(monotonic_time() + warmup) }
     }
 
     /// When warm-up ends.

@@ -37,6 +37,8 @@ fn serve_per_core(mut addr: SocketAddr, sleep: Duration) -> io::Result<()> {
     let mut listeners = Vec::new();
     for _ in 0..thread::available_parallelism()?.get() {
         let socket = new_socket(addr)?;
+        // Elsewhere the second listener fails, and says so.
+        #[cfg(unix)]
         socket.set_reuse_port(true)?;
         let listener = listen(socket, addr)?;
         addr = listener.local_addr()?;

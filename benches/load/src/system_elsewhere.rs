@@ -1,0 +1,24 @@
+//! Stands in for `system.rs` where the system is not Unix: calls are counted and timed, the CPU is not.
+
+use std::{
+    io,
+    time::{Duration, SystemTime},
+};
+
+/// Does nothing: there is no such limit.
+pub fn raise_open_files_limit() -> io::Result<()> {
+    Ok(())
+}
+
+pub(crate) fn cpu_time() -> Duration {
+    Duration::ZERO
+}
+
+/// Returns the time of day, which all processes of the machine share.
+pub(crate) fn monotonic_time() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
+
+pub(crate) fn ticks_per_second() -> u64 {
+    100
+}
