@@ -141,9 +141,21 @@ impl Calls {
         self.table().is_out_of_ids()
     }
 
-    /// Ends every call, and every one that is still to come.
-    pub(crate) fn close(&self, reason: &CloseReason) {
+    /// Puts the calls on another connection, and returns its number. One of several attempts to connect may be given up
+    /// after its connection has opened: the end of that one must not end calls on the next, whichever comes first.
+    pub(crate) fn open(&self) -> u64 {
         let mut table = self.table();
+        table.closed = None;
+        table.connection += 1;
+        table.connection
+    }
+
+    /// Ends every call, and every one that is still to come, if they are on the connection with this number.
+    pub(crate) fn close(&self, connection: u64, reason: &CloseReason) {
+        let mut table = self.table();
+        if table.connection != connection {
+            return;
+        }
         table.closed = Some(reason.clone());
         let wakers = table.end_all(reason);
         drop(table);
@@ -246,6 +258,8 @@ struct Table {
     operations: Vec<u16>,
     /// When the calls are looked through for those that are due.
     wake_at: Option<Instant>,
+    /// The number of the connection that the calls are on.
+    connection: u64,
     closed: Option<CloseReason>,
 }
 
@@ -278,6 +292,7 @@ impl Table {
             was_out_of_ids: false,
             operations: Vec::new(),
             wake_at: None,
+            connection: 0,
             closed: None,
         }
     }

@@ -55,7 +55,7 @@ impl Link {
         let calls = side.calls.get_or_init(Arc::default);
         // If it closed just now, its router may have found no calls to close.
         if let Some(reason) = connection.closing_reason() {
-            calls.close(&reason);
+            calls.close(side.number, &reason);
         }
         Some(Self::new(connection.clone(), calls.clone(), WhenFull::default(), side.serves.clone()))
     }

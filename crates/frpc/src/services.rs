@@ -106,7 +106,8 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
 
     /// Attaches what frpc keeps with a connection, before the router behind the services hears of it and may make calls.
     pub(crate) fn open(&self, connection: &Connection, calls: OnceLock<Arc<Calls>>) {
-        connection.set_state(Side { serves: self.operations.clone(), calls });
+        let number = calls.get().map_or(0, |calls| calls.open());
+        connection.set_state(Side { serves: self.operations.clone(), calls, number });
         self.rest.opened(connection);
     }
 
@@ -278,8 +279,10 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
     }
 
     fn closed(&self, connection: &Connection, reason: &CloseReason) {
-        if let Some(calls) = Side::of(connection).as_ref().and_then(|side| side.calls.get()) {
-            calls.close(reason);
+        if let Some(side) = Side::of(connection)
+            && let Some(calls) = side.calls.get()
+        {
+            calls.close(side.number, reason);
         }
         self.rest.closed(connection, reason);
     }
@@ -378,6 +381,8 @@ pub(crate) struct Side {
     pub(crate) serves: Operations,
     /// The calls made from this side, once there are any.
     pub(crate) calls: OnceLock<Arc<Calls>>,
+    /// The number of the connection for its calls.
+    pub(crate) number: u64,
 }
 
 impl Side {

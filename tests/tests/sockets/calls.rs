@@ -1,6 +1,6 @@
 //! Calls over every kind of address and engine, and what of them only real sockets show.
 
-use std::sync::Arc;
+use std::{future::pending, sync::Arc};
 
 use frpc::{Channel, Code, Engine, Request, Response, Server, Status, Streaming};
 use tests::interop::{
@@ -13,7 +13,7 @@ use tests::interop::{
         second_server::{Second, SecondServer},
     },
 };
-use tokio::io::duplex;
+use tokio::{io::duplex, net::TcpListener};
 
 use crate::{
     certificates::{Identity, localhost},
@@ -73,6 +73,25 @@ conversations! {
     uring_unix_abstract: UnixAbstract, false, Uring;
     uring_mem: Mem, false, Uring;
     per_core_mem: Mem, false, PerCore;
+}
+
+#[test]
+fn an_attempt_to_connect_that_fails_takes_nothing_from_the_next() {
+    really(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let server = Server::builder().add_service(SecondServer::new(Service)).without_listener().unwrap();
+        tokio::spawn(async move {
+            for _ in 0..3 {
+                drop(listener.accept().await.unwrap());
+            }
+            server.attach(listener.accept().await.unwrap().0);
+            pending::<()>().await;
+        });
+        let channel = Channel::builder().connect_timeout(10 * SECOND).connect(addr).await.unwrap();
+        let second = SecondClient::new(channel);
+        assert_eq!(second.greet(text("you")).await.unwrap().into_inner(), text("hello you"));
+    });
 }
 
 async fn serve(setting: Setting, address: frpc::Address) -> Server {
