@@ -351,7 +351,7 @@ fn eventfd() -> io::Result<OwnedFd> {
 }
 
 /// Returns what the kernel reports: a number, or the negative of an error's.
-fn result(code: i32) -> io::Result<usize> {
+pub(super) fn result(code: i32) -> io::Result<usize> {
     usize::try_from(code).map_err(|_| io::Error::from_raw_os_error(-code))
 }
 
@@ -383,7 +383,7 @@ fn parse(name: u64) -> (usize, Op) {
 }
 
 /// Requests that are collected before the kernel has to be entered.
-const REQUESTS: u32 = 1024;
+pub(super) const REQUESTS: u32 = 1024;
 /// Completions that the kernel keeps room for. It holds on to those beyond.
 const COMPLETIONS: u32 = 8192;
 /// How long the kernel may take to do one more thing when a ring is probed or ends.

@@ -1,5 +1,7 @@
 //! Sockets whose reading and writing goes through a ring of io_uring, one for each thread.
 
+mod access;
+mod borrowed;
 mod buffers;
 mod kernel;
 mod ring;
@@ -22,7 +24,7 @@ use tokio::{
     runtime::Builder,
 };
 
-use self::{kernel::Kernel, ring::Ring};
+use self::{access::Access, borrowed::Borrowed, kernel::Kernel, ring::Ring};
 use super::Wire;
 
 /// Asks the kernel whether sockets can go on rings here, until it has given a final answer.
@@ -38,9 +40,15 @@ pub(crate) fn is_here() -> bool {
 /// Runs on a runtime of this thread alone, with a ring.
 pub(crate) fn block_on<F: Future<Output = io::Result<()>>>(begin: impl FnOnce() -> F) -> io::Result<()> {
     let way = way()?;
+    if is_chosen("tokio-uring") {
+        return Borrowed::runtime()?.block_on(async {
+            ring::install(Access::Borrowed(Borrowed::default()))?;
+            begin().await
+        });
+    }
     let runtime = Builder::new_current_thread().enable_all().on_thread_park(ring::linger).build()?;
     runtime.block_on(async {
-        ring::install(Kernel::new(way)?)?;
+        ring::install(Access::Own(Kernel::new(way)?))?;
         begin().await
     })
 }
@@ -77,18 +85,23 @@ fn is_final(error: &io::Error) -> bool {
 
 fn find_way() -> io::Result<Way> {
     let probe = |way| Kernel::new(way)?.probe();
-    let native = match env::var_os(CHOICE) {
-        Some(choice) if choice == "portable" => Err(io::Error::from_raw_os_error(libc::EINVAL)),
-        _ => probe(Way::Native),
-    };
-    match native {
-        // The kernel does not know all of it.
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => probe(Way::Portable).map(|()| Way::Portable),
-        native => native.map(|()| Way::Native),
+    // tokio-uring wants of the kernel what the portable way does.
+    if !is_chosen("portable") && !is_chosen("tokio-uring") {
+        match probe(Way::Native) {
+            // The kernel does not know all of it.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+            native => return native.map(|()| Way::Native),
+        }
     }
+    probe(Way::Portable).map(|()| Way::Portable)
 }
 
-/// The environment variable that has a newer kernel treated as an older one, with the value `portable`.
+fn is_chosen(choice: &str) -> bool {
+    env::var_os(CHOICE).is_some_and(|chosen| chosen == choice)
+}
+
+/// The environment variable that has a newer kernel treated as an older one, with the value `portable`, or has the ring of
+/// tokio-uring used, with its name.
 const CHOICE: &str = "FRISBEE_URING";
 
 /// A connected socket on the ring of its thread. It works on that thread only.

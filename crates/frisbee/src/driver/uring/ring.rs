@@ -26,8 +26,9 @@ use tokio::{
 use tracing::error;
 
 use super::{
+    access::Access,
     buffers::Filled,
-    kernel::{Completion, Done, Kernel, is_passing},
+    kernel::{Completion, Done, is_passing},
 };
 use crate::RingError;
 
@@ -42,7 +43,7 @@ pub(super) struct Ring {
     /// Tells this ring from those of other threads and of earlier runtimes.
     id: u64,
     /// Comes before the sockets: it is dropped first, and lets go of them.
-    kernel: Kernel,
+    kernel: Access,
     slots: Slab<Slot>,
     /// Sockets that have something to tell the kernel.
     dirty: Vec<usize>,
@@ -306,7 +307,8 @@ impl Ring {
         }
         let mut unread = BytesMut::with_capacity(slot.received_len);
         slot.received.iter().for_each(|received| unread.extend_from_slice(received));
-        let fd = Rc::into_inner(slot.fd).expect("only `direct` had a share of it");
+        // A cancellation on a ring that is borrowed may still hold it.
+        let fd = Rc::try_unwrap(slot.fd).or_else(|fd| fd.try_clone())?;
         Poll::Ready(Ok((fd, unread.freeze())))
     }
 
@@ -319,7 +321,7 @@ impl Ring {
         let slot = &mut self.slots[key];
         debug_assert!(matches!(slot.receiving, Receiving::On | Receiving::Waiting), "there is something to stop");
         slot.receiving = Receiving::Stopping;
-        self.kernel.stop_receiving(key);
+        self.kernel.stop_receiving(key, &slot.fd);
         self.mark(key);
     }
 
@@ -343,7 +345,7 @@ impl Ring {
     }
 
     /// Tells the kernel what the sockets want, and hears what it has done. Leaves in `woken` who waited for that, and
-    /// behind them the task that tends the ring if there is more to do. `is_told` is for [`Kernel::enter`].
+    /// behind them the task that tends the ring if there is more to do. `is_told` is for [`Access::enter`].
     fn tend(&mut self, is_told: bool, woken: &mut Vec<Waker>) {
         let mut dirty = mem::take(&mut self.dirty);
         for key in dirty.drain(..) {
@@ -352,11 +354,15 @@ impl Ring {
         self.dirty = dirty;
         let entered = self.kernel.enter(is_told);
         self.hear(entered, woken);
+        if self.kernel.is_borrowed() {
+            // Nobody lingers, which ends a turn otherwise.
+            self.end_turn();
+        }
     }
 
     /// Hears what the kernel has done, now that it was entered.
     fn hear(&mut self, entered: io::Result<()>, woken: &mut Vec<Waker>) {
-        while let Some(completion) = self.kernel.next() {
+        while let Some(completion) = self.kernel.next(self.tender.as_ref()) {
             self.received += usize::from(matches!(completion.done, Done::Received { .. } | Done::Readable));
             self.complete(completion, woken);
         }
@@ -415,7 +421,7 @@ impl Ring {
             if slot.is_idle() {
                 self.slots.remove(key);
             } else {
-                self.kernel.stop(key);
+                self.kernel.stop(key, &slot.fd);
             }
             return;
         }
@@ -531,9 +537,9 @@ impl Slot {
 }
 
 /// Gives the thread of the current runtime a ring. It has to be a runtime of this thread alone.
-pub(super) fn install(kernel: Kernel) -> io::Result<()> {
+pub(super) fn install(kernel: Access) -> io::Result<()> {
     static IDS: AtomicU64 = AtomicU64::new(0);
-    let signal = register(kernel.signal()?)?;
+    let signal = kernel.signal()?.map(register).transpose()?;
     let id = IDS.fetch_add(1, Ordering::Relaxed);
     let ring = Ring {
         id,
@@ -577,7 +583,7 @@ pub(super) fn failure(ring: u64) -> Option<io::Error> {
 struct Tender {
     ring: u64,
     /// Readable when the kernel has done something of which nobody else tells.
-    signal: AsyncFd<OwnedFd>,
+    signal: Option<AsyncFd<OwnedFd>>,
     /// Ends when the kernel may be asked again for what it refused.
     pause: Option<Pin<Box<Sleep>>>,
     woken: Vec<Waker>,
@@ -594,7 +600,9 @@ impl Tender {
             self.pause = None;
         }
         let mut is_told = false;
-        while let Poll::Ready(Ok(mut ready)) = self.signal.poll_read_ready(cx) {
+        while let Some(signal) = &self.signal
+            && let Poll::Ready(Ok(mut ready)) = signal.poll_read_ready(cx)
+        {
             // Before the kernel is entered: a signal from then on is one for the next time.
             ready.clear_ready();
             is_told = true;
