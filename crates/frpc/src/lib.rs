@@ -63,6 +63,9 @@
 #![forbid(unsafe_code)]
 
 pub mod codec;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 #[doc(hidden)]
 pub mod generated;
 

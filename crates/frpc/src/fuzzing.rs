@@ -1,0 +1,63 @@
+//! Doors for fuzz targets, built with `--cfg fuzzing` only.
+
+use bytes::Bytes;
+use frisbee::{CloseReason, Operation, Packet};
+use futures_util::FutureExt;
+
+use crate::calls::{Calls, Unanswered, Waiting};
+
+/// The waiting calls of a connection.
+#[derive(Debug)]
+pub struct CallTable(Calls);
+
+/// One call that waits.
+pub struct PendingCall<'a>(Waiting<'a>);
+
+impl CallTable {
+    /// A table for so many calls at once.
+    pub fn new(calls_max: usize) -> Self {
+        Self(Calls::new(calls_max))
+    }
+
+    /// Begins a call: `None` if there are too many, an error if the connection takes none.
+    pub fn begin(&self, operation: Operation) -> Result<Option<PendingCall<'_>>, ()> {
+        self.0.try_begin(operation.number(), None).map(|begun| begun.map(PendingCall)).map_err(drop)
+    }
+
+    /// Gives a packet to the call that it answers, or back.
+    pub fn complete(&self, packet: Packet) -> Option<Packet> {
+        self.0.complete(packet)
+    }
+
+    /// Ends the call whose answer was too large.
+    pub fn fail(&self, id: u16, operation: Operation) -> bool {
+        self.0.fail(id, operation, Unanswered::TooLarge { announced: 2, limit: 1 })
+    }
+
+    /// Whether so many answers are owed that no call begins.
+    pub fn is_out_of_ids(&self) -> bool {
+        self.0.is_out_of_ids()
+    }
+
+    /// Ends every call.
+    pub fn close(&self) {
+        self.0.close(&CloseReason::Local);
+    }
+}
+
+impl PendingCall<'_> {
+    /// The id of its packet.
+    pub fn id(&self) -> u16 {
+        self.0.id
+    }
+
+    /// Notes that its packet was sent.
+    pub fn sent(&mut self) {
+        self.0.sent();
+    }
+
+    /// Returns what it came to, once.
+    pub fn answer(&mut self) -> Option<Result<Bytes, ()>> {
+        self.0.answered().now_or_never().map(|answer| answer.map_err(drop))
+    }
+}

@@ -1,0 +1,202 @@
+//! Any sequence of calls, answers and ends on the table of waiting calls: what comes out is what a slow model says.
+#![no_main]
+
+use std::collections::HashMap;
+
+use arbitrary::Arbitrary;
+use frisbee::{Operation, Packet};
+use frpc::fuzzing::{CallTable, PendingCall};
+use libfuzzer_sys::fuzz_target;
+
+#[derive(Arbitrary, Debug)]
+struct Input {
+    calls_max: u8,
+    steps: Vec<Step>,
+}
+
+#[derive(Arbitrary, Debug)]
+enum Step {
+    Begin {
+        operation: u8,
+    },
+    Send {
+        call: u8,
+    },
+    Drop {
+        call: u8,
+    },
+    Look {
+        call: u8,
+    },
+    /// An answer to an id that was used, so far from the last one.
+    Answer {
+        back: u8,
+        operation: u8,
+        is_too_large: bool,
+    },
+    /// So many calls that are answered at once.
+    Pass {
+        count: u16,
+    },
+    /// So many calls that are given up.
+    GiveUp {
+        count: u16,
+    },
+    Close,
+}
+
+/// One call as the model knows it.
+struct Call<'a> {
+    pending: PendingCall<'a>,
+    operation: Operation,
+    is_sent: bool,
+    /// The first answer that came, `None` if it was too large.
+    answer: Option<Option<u32>>,
+}
+
+#[derive(Default)]
+struct Model<'a> {
+    calls: Vec<Call<'a>>,
+    /// Ids whose answers may still come, with the operations.
+    owed: HashMap<u16, Operation>,
+    operations: Vec<Operation>,
+    /// Every id so far, in the order of use.
+    ids: Vec<u16>,
+    is_closed: bool,
+    answers: u32,
+}
+
+fuzz_target!(|input: Input| {
+    let limit = usize::from(input.calls_max).max(1);
+    let table = CallTable::new(limit);
+    let mut model = Model::default();
+    for step in input.steps.iter().take(STEPS_MAX) {
+        model.take(&table, limit, step);
+    }
+});
+
+impl<'a> Model<'a> {
+    fn take(&mut self, table: &'a CallTable, limit: usize, step: &Step) {
+        match *step {
+            Step::Begin { operation } => drop(self.begin(table, limit, of(operation))),
+            Step::Send { call } => {
+                if let Some(index) = self.index(call) {
+                    self.calls[index].pending.sent();
+                    self.calls[index].is_sent = true;
+                }
+            }
+            Step::Drop { call } => {
+                if let Some(index) = self.index(call) {
+                    self.forget(index);
+                }
+            }
+            Step::Look { call } => {
+                if let Some(index) = self.index(call) {
+                    self.look(index);
+                }
+            }
+            Step::Answer { back, operation, is_too_large } => {
+                let Some(&id) = self.ids.iter().rev().nth(back.into()) else { return };
+                self.answer(table, id, of(operation), is_too_large);
+            }
+            Step::Pass { count } => {
+                for _ in 0..count % MANY_MAX {
+                    let Some(index) = self.begin(table, limit, of(0)) else { return };
+                    self.calls[index].pending.sent();
+                    self.calls[index].is_sent = true;
+                    self.answer(table, self.calls[index].pending.id(), of(0), false);
+                    self.look(index);
+                }
+            }
+            Step::GiveUp { count } => {
+                for _ in 0..count % MANY_MAX {
+                    let Some(index) = self.begin(table, limit, of(0)) else { return };
+                    self.calls[index].pending.sent();
+                    self.calls[index].is_sent = true;
+                    self.forget(index);
+                }
+            }
+            Step::Close => {
+                self.is_closed = true;
+                table.close();
+            }
+        }
+        assert_eq!(table.is_out_of_ids(), self.owed.len() > OWED_MAX);
+    }
+
+    fn begin(&mut self, table: &'a CallTable, limit: usize, operation: Operation) -> Option<usize> {
+        let begun = table.begin(operation);
+        let Ok(begun) = begun else {
+            assert!(self.is_closed || self.owed.len() > OWED_MAX, "a call begins unless it cannot");
+            return None;
+        };
+        assert!(!self.is_closed && self.owed.len() <= OWED_MAX);
+        let Some(pending) = begun else {
+            assert_eq!(self.calls.len(), limit, "a call begins as long as there is room");
+            return None;
+        };
+        assert!(self.calls.len() < limit);
+        let id = pending.id();
+        assert!(self.calls.iter().all(|call| call.pending.id() != id), "no two calls have one id");
+        assert!(!self.owed.contains_key(&id), "an id is not used while its answer may come");
+        if !self.operations.contains(&operation) {
+            self.operations.push(operation);
+        }
+        self.ids.push(id);
+        self.calls.push(Call { pending, operation, is_sent: false, answer: None });
+        Some(self.calls.len() - 1)
+    }
+
+    fn answer(&mut self, table: &CallTable, id: u16, operation: Operation, is_too_large: bool) {
+        self.answers += 1;
+        let number = self.answers;
+        let is_known = if is_too_large {
+            table.fail(id, operation)
+        } else {
+            table.complete(Packet::new(id, operation, number.to_be_bytes().to_vec())).is_none()
+        };
+        assert_eq!(is_known, self.operations.contains(&operation), "other packets come back");
+        let waiting = self.calls.iter_mut().find(|call| (call.pending.id(), call.operation) == (id, operation));
+        if let Some(call) = waiting {
+            if !self.is_closed {
+                call.answer.get_or_insert((!is_too_large).then_some(number));
+            }
+        } else if self.owed.get(&id) == Some(&operation) {
+            self.owed.remove(&id);
+        }
+    }
+
+    /// What a call has come to. One that is over is gone then.
+    fn look(&mut self, index: usize) {
+        let call = &mut self.calls[index];
+        match (call.pending.answer(), call.answer) {
+            (None, None) => return assert!(!self.is_closed, "the end of the connection ends every call"),
+            (Some(Ok(content)), Some(Some(number))) => assert_eq!(content, number.to_be_bytes()[..], "its own answer"),
+            (Some(Err(())), Some(None)) => {}
+            (Some(Err(())), None) => assert!(self.is_closed),
+            (found, expected) => panic!("{found:?} instead of {expected:?}"),
+        }
+        self.forget(index);
+    }
+
+    fn forget(&mut self, index: usize) {
+        let call = self.calls.swap_remove(index);
+        if call.is_sent && call.answer.is_none() && !self.is_closed {
+            self.owed.insert(call.pending.id(), call.operation);
+        }
+    }
+
+    fn index(&self, call: u8) -> Option<usize> {
+        usize::from(call).checked_rem(self.calls.len())
+    }
+}
+
+fn of(operation: u8) -> Operation {
+    Operation::new(10 + u16::from(operation % 3)).expect("not reserved")
+}
+
+/// As many ids may be owed.
+const OWED_MAX: usize = 1 << 15;
+/// Enough for the counter of ids to come around a few times, and little enough for no input to take long.
+const STEPS_MAX: usize = 64;
+const MANY_MAX: u16 = 8192;
