@@ -7,8 +7,10 @@ use frpc::codec::{self, DecodeErrorKind, Message, Reader};
 
 use crate::read;
 
-/// Every way from a message of two hundred fields to the next.
-const WAYS: [(&str, fn(Wide) -> Wide); 7] = [
+/// A name, and what puts a message of two hundred fields into another.
+type Way = (&'static str, fn(Wide) -> Wide);
+
+const WAYS: [Way; 7] = [
     ("a box", |wide| Wide { one: Some(Box::new(wide)), ..Wide::default() }),
     ("a list", |wide| Wide { many: vec![wide], ..Wide::default() }),
     ("a map", |wide| Wide { by_name: [(String::new(), wide)].into(), ..Wide::default() }),
