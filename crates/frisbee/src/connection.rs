@@ -58,6 +58,17 @@ impl Connection {
         .await
     }
 
+    /// Sends what [`send_pieces`](Self::send_pieces) does unless the outbox is full. Then `packet` keeps what it holds, and
+    /// loses it otherwise.
+    #[doc(hidden)]
+    pub fn try_send_pieces(&self, packet: &mut Option<(Packet, Vec<Bytes>)>) -> Result<Sent, SendError> {
+        self.shared.try_push(|core| {
+            let (packet, rest) = packet.take().expect("there is a packet to send");
+            core.proto.send_pieces(packet, rest)?;
+            Ok(Sent(core.proto.progress().0))
+        })
+    }
+
     /// Sends a packet unless the outbox is full.
     pub fn try_send(&self, packet: Packet) -> Result<Sent, SendError> {
         self.shared.try_push(|core| core.send(packet))

@@ -151,7 +151,8 @@ impl Channel {
         let content =
             match self.exchange(method, codec::encode_pieces(request.get_ref()), deadline, Attempt::First).await {
                 Err(status) if needs_another_connection(&status) => {
-                    self.exchange(method, codec::encode_pieces(request.get_ref()), deadline, Attempt::Second).await?
+                    let content = codec::encode_pieces(request.get_ref());
+                    Box::pin(self.exchange(method, content, deadline, Attempt::Second)).await?
                 }
                 answered => answered?,
             };

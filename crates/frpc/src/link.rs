@@ -78,15 +78,30 @@ impl Link {
             _ => Box::pin(self.begin(operation, deadline)).await?,
         };
         let Pieces { first, rest } = content;
-        let packet = Packet { id: waiting.id, operation, content: first };
-        let sending = async { self.connection.send_pieces(packet, rest).await.map_err(|error| self.unsent(error)) };
-        let sent = deadline.bound_unsent(sending).await?;
+        let mut packet = Some((Packet { id: waiting.id, operation, content: first }, rest));
+        // Most packets are taken at once. What it takes to wait is kept out of the futures of calls, which are moved around.
+        let sent = match self.connection.try_send_pieces(&mut packet) {
+            Ok(sent) => sent,
+            Err(error) => Box::pin(self.send_later(packet, error, deadline)).await?,
+        };
         waiting.sent();
         waiting.answered().await.map_err(|unanswered| match unanswered {
             Unanswered::TimedOut => deadline.passed(),
             Unanswered::TooLarge { announced, limit } => CallError::AnswerTooLarge { len: announced, limit }.into(),
             Unanswered::Closed(reason) => lost_after(reason, &self.connection, sent),
         })
+    }
+
+    /// Sends what the outbox had no room for as soon as it has, or says why it never will.
+    async fn send_later(
+        &self,
+        packet: Option<(Packet, Vec<Bytes>)>,
+        error: SendError,
+        deadline: Deadline,
+    ) -> Result<Sent, Status> {
+        let Some((packet, rest)) = packet else { return Err(self.unsent(error)) };
+        let sending = async { self.connection.send_pieces(packet, rest).await.map_err(|error| self.unsent(error)) };
+        deadline.bound_unsent(sending).await
     }
 
     /// A call that a stream answers.
