@@ -8,7 +8,10 @@ use crate::calls::{Calls, Unanswered, Waiting};
 
 /// The waiting calls of a connection.
 #[derive(Debug)]
-pub struct CallTable(Calls);
+pub struct CallTable {
+    calls: Calls,
+    connection: u64,
+}
 
 /// One call that waits.
 pub struct PendingCall<'a>(Waiting<'a>);
@@ -16,32 +19,33 @@ pub struct PendingCall<'a>(Waiting<'a>);
 impl CallTable {
     /// A table for so many calls at once.
     pub fn new(calls_max: usize) -> Self {
-        Self(Calls::new(calls_max))
+        let calls = Calls::new(calls_max);
+        Self { connection: calls.open(), calls }
     }
 
     /// Begins a call: `None` if there are too many, an error if the connection takes none.
     pub fn begin(&self, operation: Operation) -> Result<Option<PendingCall<'_>>, ()> {
-        self.0.try_begin(operation.number(), None).map(|begun| begun.map(PendingCall)).map_err(drop)
+        self.calls.try_begin(operation.number(), None).map(|begun| begun.map(PendingCall)).map_err(drop)
     }
 
     /// Gives a packet to the call that it answers, or back.
     pub fn complete(&self, packet: Packet) -> Option<Packet> {
-        self.0.complete(packet)
+        self.calls.complete(packet)
     }
 
     /// Ends the call whose answer was too large.
     pub fn fail(&self, id: u16, operation: Operation) -> bool {
-        self.0.fail(id, operation, Unanswered::TooLarge { announced: 2, limit: 1 })
+        self.calls.fail(id, operation, Unanswered::TooLarge { announced: 2, limit: 1 })
     }
 
     /// Whether so many answers are owed that no call begins.
     pub fn is_out_of_ids(&self) -> bool {
-        self.0.is_out_of_ids()
+        self.calls.is_out_of_ids()
     }
 
     /// Ends every call.
     pub fn close(&self) {
-        self.0.close(&CloseReason::Local);
+        self.calls.close(self.connection, &CloseReason::Local);
     }
 }
 
