@@ -481,9 +481,9 @@ struct ListenerPlace(Mutex<Option<Listener>>);
 
 impl ListenerPlace {
     fn close(&self) {
-        // The lock is never held across a wait, so whoever accepts just now is done at once.
-        let listener = lock(&self.0).take();
-        drop(listener);
+        // The lock is never held across a wait, so whoever accepts just now is done at once. The listener is closed under
+        // the lock: another thread that closes it too must not return before it is closed.
+        *lock(&self.0) = None;
     }
 }
 

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "only the kernel can refuse a system call")]
 
 use std::{
+    cell::Cell,
     env, fs,
     io::{ErrorKind, Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
@@ -147,24 +148,31 @@ fn a_ring_that_is_refused_later_on_ends_its_connections_and_new_ones_do_without(
             let server = server.bind("127.0.0.1:0").await.unwrap();
             let mut users = Vec::new();
             for _ in 0..32 {
-                let (router, mut inbox) = Inbox::new();
-                let connection = Client::new(router).connect(server.local_addr()).await.unwrap();
-                users.push(tokio::spawn(async move {
-                    // Until the thread is busy enough for its ring.
-                    for id in 1.. {
-                        let operation = if id % 50 == 0 { REFUSE } else { ECHO };
-                        if connection.send(packet(id, operation, "")).await.is_err() || inbox.next().await.is_none() {
-                            break;
-                        }
-                    }
-                }));
+                let (router, inbox) = Inbox::new();
+                users.push((Client::new(router).connect(server.local_addr()).await.unwrap(), inbox));
             }
-            for user in users {
-                user.await.unwrap();
-                let reason = reasons.recv().await.unwrap();
-                let CloseReason::Io(error) = &reason else { panic!("{reason}") };
-                let error = error.get_ref().unwrap().downcast_ref::<RingError>().unwrap();
-                assert_eq!(error.kind(), kind, "{error}");
+            // All at once, until the thread of each is busy enough for its ring.
+            for id in (1..=u16::MAX).cycle() {
+                let operation = if id % 50 == 0 { REFUSE } else { ECHO };
+                for (connection, _) in &users {
+                    // Its end shows below.
+                    let _ = connection.send(packet(id, operation, "")).await;
+                }
+                let mut left = Vec::new();
+                for (connection, mut inbox) in users {
+                    if inbox.next().await.is_some() {
+                        left.push((connection, inbox));
+                        continue;
+                    }
+                    let reason = reasons.recv().await.unwrap();
+                    let CloseReason::Io(error) = &reason else { panic!("{reason}") };
+                    let error = error.get_ref().unwrap().downcast_ref::<RingError>().unwrap();
+                    assert_eq!(error.kind(), kind, "{error}");
+                }
+                users = left;
+                if users.is_empty() {
+                    break;
+                }
             }
             check_serving(&server).await;
         });
@@ -179,7 +187,8 @@ struct Refuser {
 
 impl Router for Refuser {
     async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
-        if packet.operation == REFUSE {
+        // Once is enough for a thread, and the kernel allows a thread only so many filters.
+        if packet.operation == REFUSE && !IS_REFUSED.replace(true) {
             refuse(&[libc::SYS_io_uring_enter], self.refusal);
         }
         Outcome::Reply(packet)
@@ -192,6 +201,10 @@ impl Router for Refuser {
 }
 
 const REFUSE: Operation = BYE;
+
+thread_local! {
+    static IS_REFUSED: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Runs a test in a process of its own.
 fn alone(name: &str, test: impl FnOnce()) {

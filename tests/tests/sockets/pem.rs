@@ -2,7 +2,7 @@
 
 use std::{env, fs, path::PathBuf};
 
-use frisbee::{Client, ClientTls, Pem, Server, ServerTls, TlsError};
+use frisbee::{Client, ClientTls, Connection, Pem, Server, ServerTls, TlsError};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, CertifiedKey, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     generate_simple_self_signed,
@@ -63,10 +63,11 @@ impl Drop for TempFile {
     }
 }
 
-async fn check_answered(server: &Server, client: Client<crate::place::Forward>, mut inbox: Inbox) {
+async fn check_answered(server: &Server, client: Client<crate::place::Forward>, mut inbox: Inbox) -> Connection {
     let connection = client.connect(server.local_addr()).await.unwrap();
     connection.send(packet(1, ECHO, "hi")).await.unwrap();
     assert_eq!(inbox.next().await, Some(packet(1, ECHO, "hi")));
+    connection
 }
 
 #[test]
@@ -123,8 +124,9 @@ fn each_side_can_ask_the_other_for_a_certificate() {
         let known = ClientTls::with_roots(pem(&authority)).unwrap();
         let known = known.identity(pem(&client.certificate), pem(&client.key)).unwrap();
         let (router, inbox) = Inbox::new();
-        check_answered(&server, Client::new(router).tls(known), inbox).await;
+        let connection = check_answered(&server, Client::new(router).tls(known), inbox).await;
         assert_eq!(server.connections()[0].peer_certificates().unwrap().len(), 1);
+        drop(connection);
 
         let stranger = self_signed();
         let unknown = ClientTls::with_roots(pem(&authority)).unwrap();
