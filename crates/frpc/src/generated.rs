@@ -2,5 +2,5 @@
 
 pub use crate::{
     Method, MethodKind,
-    call::{Answer, Call, Service},
+    service::service::{Answer, Call, Service},
 };

@@ -70,31 +70,23 @@ pub mod fuzzing;
 pub mod generated;
 
 mod call;
-mod calls;
 mod channel;
 mod error;
-mod in_process;
-mod link;
-mod metadata;
-mod method;
-mod request;
 mod server;
-mod services;
-mod status;
-mod stream;
-mod take_over;
+mod service;
 mod wire;
 
 pub use channel::{Channel, ChannelBuilder, WhenFull};
 pub use error::{CallError, Collision, ConnectError, ServeError};
-pub use in_process::InProcess;
-pub use metadata::{Extensions, Metadata};
-pub use method::{Method, MethodKind};
-pub use request::{IntoRequest, IntoStreaming, IntoStreamingRequest, Request, Response};
+pub use wire::local::InProcess;
+
+pub use call::metadata::{Extensions, Metadata};
+pub use call::method::{Method, MethodKind};
+pub use call::request::{IntoRequest, IntoStreaming, IntoStreamingRequest, Request, Response};
+pub use call::status::{Code, Status};
+pub use call::streaming::{StreamSender, Streaming};
 pub use server::{Server, ServerBuilder};
-pub use services::{BoxService, Services, Unimplemented};
-pub use status::{Code, Status};
-pub use stream::{StreamSender, Streaming};
+pub use service::services::{BoxService, Services, Unimplemented};
 
 pub use frisbee::{
     self, Address, CloseReason, Config, Connection, Dispatch, Engine, InvalidSetting, ListenOn, ListenTarget,

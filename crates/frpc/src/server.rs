@@ -7,8 +7,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
     BoxService, ServeError, Services,
-    call::Service,
-    services::{ServiceSet, Unimplemented},
+    service::service::Service,
+    service::services::{ServiceSet, Unimplemented},
 };
 
 /// A server that is running. Dropping it frees its address and cuts every connection; [`shutdown`](Self::shutdown) ends it

@@ -25,10 +25,10 @@ use tokio::{
 
 use crate::{
     CallError, Method, Services, Status, Streaming, WhenFull,
-    calls::{Calls, CannotBegin, Unanswered, Waiting},
     codec::Pieces,
-    services::{Operations, ServiceSet, Side},
-    wire::{self, END, Halted, Incoming},
+    service::services::{Operations, ServiceSet, Side},
+    wire::frisbee::pending::{Calls, CannotBegin, Unanswered, Waiting},
+    wire::frisbee::stream_framing::{self, END, Halted, Incoming},
 };
 
 /// One connection that calls go over.
@@ -150,7 +150,7 @@ impl Link {
         let (answer, own_end) = tokio::select! {
             biased;
             answer = incoming.next() => (answer, false),
-            sent = wire::send_all(&mut contents, &sender) => {
+            sent = stream_framing::send_all(&mut contents, &sender) => {
                 if let Err(Halted::Failed(status)) = sent {
                     return Err(status);
                 }
@@ -198,7 +198,7 @@ impl Link {
             error => Status::resource_exhausted(error.to_string()),
         })?;
         let (sender, reader) = stream.split();
-        let open = wire::open(operation.number());
+        let open = stream_framing::open(operation.number());
         let sending = async { sender.send_tracked(open).await.map_err(|error| self.unsent(error)) };
         let sent = deadline.bound_unsent(sending).await?;
         Ok((sender, reader, sent))
@@ -208,8 +208,10 @@ impl Link {
     fn unsent(&self, error: SendError) -> Status {
         match error {
             SendError::ContentTooLarge { len, limit } => CallError::MessageTooLarge { len, limit }.into(),
-            SendError::StreamEnded(end) if end != StreamEnd::ConnectionClosed => wire::cut(end, &self.connection),
-            _ => lost(wire::why_closed(&self.connection), false),
+            SendError::StreamEnded(end) if end != StreamEnd::ConnectionClosed => {
+                stream_framing::cut(end, &self.connection)
+            }
+            _ => lost(stream_framing::why_closed(&self.connection), false),
         }
     }
 }
@@ -270,7 +272,7 @@ struct Pump {
 
 impl Pump {
     async fn run(mut self, contents: &mut Streaming<Bytes>) {
-        match wire::send_all(contents, &self.sender).await {
+        match stream_framing::send_all(contents, &self.sender).await {
             Ok(()) => self.requests.own_end.store(true, Ordering::Relaxed),
             Err(Halted::Cut) => {}
             Err(Halted::Failed(status)) => self.fail(status),

@@ -15,9 +15,9 @@ use tokio::{sync::oneshot, task::JoinSet};
 
 use crate::{
     BoxService, Collision, Method, Services, Status, Streaming,
-    call::{Flow, Service},
-    link::Deadline,
-    services::ServiceSet,
+    service::service::{Flow, Service},
+    service::services::ServiceSet,
+    wire::frisbee::client::Deadline,
 };
 
 /// What can be called [in this process](crate::Channel::in_process): a service, a [`BoxService`], or [`Services`].

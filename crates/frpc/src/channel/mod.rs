@@ -23,12 +23,12 @@ use tokio::{
 use crate::{
     BoxService, CallError, ConnectError, IntoRequest, IntoStreamingRequest, Method, Response, Services, Status,
     Streaming,
-    call::{self, Flow, Service},
-    calls::{CALLS_MAX, Calls},
     codec::{self, Message, Pieces},
-    in_process::{InProcess, Local},
-    link::{Calling, Deadline, Link},
-    services::ServiceSet,
+    service::service::{self, Flow, Service},
+    service::services::ServiceSet,
+    wire::frisbee::client::{Calling, Deadline, Link},
+    wire::frisbee::pending::{CALLS_MAX, Calls},
+    wire::local::{InProcess, Local},
 };
 
 /// A way to a server, shared by any number of clients. Cheap to clone.
@@ -156,7 +156,7 @@ impl Channel {
                 }
                 answered => answered?,
             };
-        call::open(&content).map(Response::new)
+        service::open(&content).map(Response::new)
     }
 
     /// Makes a server-streaming call. Returns once the request is sent: a status of the handler comes with the first
@@ -173,7 +173,7 @@ impl Channel {
             Way::InProcess(services) => services.many(method, Flow::One(content.into()), whole),
             Way::Wire(wire) => wire.open(opening).await?.server_streaming(method, content, opening, whole).await?,
         };
-        Ok(Response::new(call::opened(contents)))
+        Ok(Response::new(service::opened(contents)))
     }
 
     /// Makes a client-streaming call.
@@ -184,12 +184,12 @@ impl Channel {
     ) -> Result<Response<P>, Status> {
         let requests = requests.into_streaming_request();
         let (opening, whole) = self.deadlines(requests.timeout());
-        let contents = call::requests(requests.into_inner());
+        let contents = service::requests(requests.into_inner());
         let content = match &self.way {
             Way::InProcess(services) => services.one(method, Flow::Many(contents), whole).await?,
             Way::Wire(wire) => wire.open(opening).await?.client_streaming(method, contents, opening, whole).await?,
         };
-        call::open(&content).map(Response::new)
+        service::open(&content).map(Response::new)
     }
 
     /// Makes a bidirectional call. Returns at once: a status of the handler comes with the first message.
@@ -200,12 +200,12 @@ impl Channel {
     ) -> Result<Response<Streaming<P>>, Status> {
         let requests = requests.into_streaming_request();
         let (opening, whole) = self.deadlines(requests.timeout());
-        let contents = call::requests(requests.into_inner());
+        let contents = service::requests(requests.into_inner());
         let contents = match &self.way {
             Way::InProcess(services) => services.many(method, Flow::Many(contents), whole),
             Way::Wire(wire) => wire.open(opening).await?.bidirectional(method, contents, opening, whole).await?,
         };
-        Ok(Response::new(call::opened(contents)))
+        Ok(Response::new(service::opened(contents)))
     }
 
     async fn exchange(

@@ -16,10 +16,10 @@ use tracing::{debug, error};
 
 use crate::{
     CallError, Collision, Method, MethodKind, Status,
-    call::{Answer, Call, Flow, Service},
-    calls::{Calls, Unanswered},
     codec::{Kind, Pieces},
-    wire::{self, Halted, Incoming},
+    service::service::{Answer, Call, Flow, Service},
+    wire::frisbee::pending::{Calls, Unanswered},
+    wire::frisbee::stream_framing::{self, Halted, Incoming},
 };
 
 /// Services, and a router for whatever is no call to one of them. A router itself, so it serves any frisbee connection.
@@ -249,22 +249,22 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
 
     async fn refuse_stream(&self, mut stream: Stream, connection: &Connection) {
         let Ok(first) = stream.peek().await else { return };
-        match wire::opened(&first).and_then(|operation| self.services.find(operation)) {
-            Some(_) => wire::refuse(stream, &CallError::Refused { why: Refusal::Draining }.into()).await,
-            None if wire::is_end(&first) => stream.defer_close(),
+        match stream_framing::opened(&first).and_then(|operation| self.services.find(operation)) {
+            Some(_) => stream_framing::refuse(stream, &CallError::Refused { why: Refusal::Draining }.into()).await,
+            None if stream_framing::is_end(&first) => stream.defer_close(),
             None => self.rest.refuse_stream(stream, connection).await,
         }
     }
 
     async fn stream(&self, mut stream: Stream, connection: &Connection) {
         let Ok(first) = stream.peek().await else { return };
-        match wire::opened(&first).and_then(|operation| self.services.find(operation)) {
+        match stream_framing::opened(&first).and_then(|operation| self.services.find(operation)) {
             Some(method) => {
                 stream.defer_close();
                 self.serve_stream(method, stream, connection).await;
             }
             // The second end marker of a call that is over.
-            None if wire::is_end(&first) => stream.defer_close(),
+            None if stream_framing::is_end(&first) => stream.defer_close(),
             None => self.rest.stream(stream, connection).await,
         }
     }
@@ -415,8 +415,8 @@ impl Router for Unimplemented {
 
     async fn stream(&self, mut stream: Stream, _: &Connection) {
         let Ok(first) = stream.peek().await else { return };
-        if let Some(operation) = wire::opened(&first) {
-            wire::refuse(stream, &no_method(operation)).await;
+        if let Some(operation) = stream_framing::opened(&first) {
+            stream_framing::refuse(stream, &no_method(operation)).await;
         }
     }
 }
@@ -427,7 +427,7 @@ fn failure(status: &Status, limit: u32) -> Bytes {
     if content.len() <= limit as usize {
         return content;
     }
-    let content = wire::without_text(status).encode();
+    let content = stream_framing::without_text(status).encode();
     if content.len() <= limit as usize { content } else { Status::new(status.code(), "").encode() }
 }
 
@@ -450,11 +450,11 @@ async fn send_answer(method: &Method, answer: Result<Flow, Status>, sender: &Str
             Flow::One(content) | Flow::Last(content, _) => crate::Streaming::from_iter([content.into_bytes()]),
             Flow::Many(contents) => contents,
         };
-        wire::send_all(&mut contents, sender).await
+        stream_framing::send_all(&mut contents, sender).await
     });
     let sent = sending.catch_unwind().await.unwrap_or_else(|_| Err(panicked(method).into()));
     if let Err(Halted::Failed(status)) = sent {
-        wire::send_failure(&status, sender).await;
+        stream_framing::send_failure(&status, sender).await;
         if status.closes_connection() {
             connection.close();
         }

@@ -17,7 +17,7 @@ use tracing::error;
 use crate::{
     Method, Request, Response, Status, Streaming,
     codec::{self, Content, Message, Pieces},
-    take_over::TakeOver,
+    wire::frisbee::take_over::TakeOver,
 };
 
 /// A service that calls can be made to. Implemented by generated code.

@@ -1,0 +1,6 @@
+//! Calls as frisbee packets and streams, as frpc-go puts them on the wire.
+
+pub(crate) mod client;
+pub(crate) mod pending;
+pub(crate) mod stream_framing;
+pub(crate) mod take_over;

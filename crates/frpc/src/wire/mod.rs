@@ -1,0 +1,4 @@
+//! The transports that calls go over.
+
+pub(crate) mod frisbee;
+pub(crate) mod local;
