@@ -66,7 +66,7 @@ fn the_sources_are_really_read() {
     assert!(count(is_proto) >= 6, "{} files of the protocol core", count(is_proto));
     assert!(count(is_library) > count(is_proto));
     let functions = offences(is_proto, |text| misplaced(&code(text), &["fn "]));
-    assert!(functions.iter().any(|place| place.starts_with("crates/frisbee/src/proto/connection.rs:")));
+    assert!(functions.iter().any(|place| place.starts_with("crates/frisbee/src/proto/connection/mod.rs:")));
 }
 
 fn is_proto(path: &str) -> bool {

@@ -52,6 +52,13 @@ impl Address {
     }
 }
 
+impl Address {
+    /// Returns the error of an address that this system has no sockets for.
+    pub(crate) fn unsupported(&self) -> io::Error {
+        io::Error::new(io::ErrorKind::Unsupported, format!("{self} is not available on this system"))
+    }
+}
+
 impl From<SocketAddr> for Address {
     fn from(addr: SocketAddr) -> Self {
         Self::Tcp(addr)

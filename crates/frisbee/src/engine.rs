@@ -6,7 +6,7 @@ use std::{
     io,
     str::FromStr,
     sync::{
-        Arc, Mutex, PoisonError,
+        Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
         mpsc,
     },
@@ -16,7 +16,7 @@ use std::{
 use tokio::runtime::{Builder, Handle};
 use tracing::info;
 
-use crate::driver::uring;
+use crate::net::uring;
 
 /// Which threads serve connections, and how they talk to the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -106,44 +106,6 @@ impl Engine {
                 Err(error)
             }
         }
-    }
-}
-
-/// Why a connection ended on io_uring: the kernel refused to go on with the ring of its thread. The source of the error
-/// in [`CloseReason::Io`](crate::CloseReason::Io).
-///
-/// All connections of that ring end so. New ones on the same thread are served by epoll.
-#[derive(Clone, Debug)]
-pub struct RingError(Arc<io::Error>);
-
-impl RingError {
-    #[cfg_attr(
-        not(all(feature = "uring", target_os = "linux")),
-        expect(dead_code, reason = "without rings nothing fails")
-    )]
-    pub(crate) fn new(error: io::Error) -> Self {
-        Self(Arc::new(error))
-    }
-
-    /// Returns what kind of error the kernel refused with.
-    pub fn kind(&self) -> io::ErrorKind {
-        self.0.kind()
-    }
-}
-
-impl fmt::Display for RingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the kernel refused to go on with the io_uring of this thread, connect again to do without: {}",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for RingError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.0)
     }
 }
 

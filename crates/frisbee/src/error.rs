@@ -2,8 +2,6 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use crate::proto::{Foreign, OpenError, StreamEnd};
-
 /// A setting under which nothing could be served: caught before anything listens or connects.
 ///
 /// As an [`io::Error`](std::io::Error) it is of kind [`InvalidInput`](std::io::ErrorKind::InvalidInput).
@@ -207,6 +205,24 @@ impl fmt::Display for SendError {
 
 impl std::error::Error for SendError {}
 
+/// A protocol that is not frisbee, spoken by a peer that came to the wrong port or was called by the wrong client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Foreign {
+    /// A client began a TLS handshake.
+    TlsClient,
+    /// A server that expects TLS refused what is not TLS.
+    TlsServer,
+    /// An HTTP/1 request.
+    Http1Client,
+    /// An HTTP/1 response.
+    Http1Server,
+    /// The preface of an HTTP/2 client, such as one of gRPC.
+    Http2Client,
+    /// The first frame of an HTTP/2 server, such as one of gRPC.
+    Http2Server,
+}
+
 impl fmt::Display for Foreign {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -224,6 +240,28 @@ impl fmt::Display for Foreign {
             }
         })
     }
+}
+
+/// Why a stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StreamEnd {
+    /// This side closed it.
+    Closed,
+    /// The peer closed it.
+    ClosedByPeer,
+    /// More waited to be read than may, for too long, so this side closed it.
+    Overflow,
+    /// The peer sent data that is larger than this side accepts. It was discarded, and so is what the peer sends after it.
+    /// This side can still send, for a last word, until it lets go of the stream: the peer learns of the end then.
+    TooLarge {
+        /// Bytes of data that the peer announced.
+        announced: u32,
+        /// [`Config::content_len_max`](crate::Config::content_len_max).
+        limit: u32,
+    },
+    /// The connection ended.
+    ConnectionClosed,
 }
 
 impl fmt::Display for StreamEnd {
@@ -245,6 +283,20 @@ impl fmt::Display for StreamEnd {
 }
 
 impl std::error::Error for StreamEnd {}
+
+/// Why a stream could not be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenError {
+    /// This connection has as many streams as its configuration allows.
+    TooManyStreams {
+        /// [`Config::streams_max`](crate::Config::streams_max).
+        limit: usize,
+    },
+    /// A stream with the wanted id is open.
+    IdInUse,
+    /// The connection takes nothing more to send.
+    ConnectionClosed,
+}
 
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

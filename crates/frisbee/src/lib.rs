@@ -61,49 +61,50 @@ pub mod proto;
 #[cfg(feature = "tokio")]
 mod address;
 #[cfg(feature = "tokio")]
+mod backoff;
+#[cfg(feature = "tokio")]
 mod client;
 #[cfg(feature = "tokio")]
 mod connection;
-#[cfg(feature = "tokio")]
-mod credentials;
 #[cfg(feature = "tokio")]
 mod driver;
 #[cfg(feature = "tokio")]
 mod engine;
 #[cfg(feature = "tokio")]
-mod listen;
+mod net;
 #[cfg(feature = "tls")]
 mod pem;
 #[cfg(feature = "tokio")]
-mod raw;
-#[cfg(feature = "tokio")]
 mod router;
-#[cfg(feature = "tokio")]
-mod secure;
 #[cfg(feature = "tokio")]
 mod server;
 #[cfg(feature = "tokio")]
+mod shared;
+#[cfg(feature = "tokio")]
 mod stream;
+#[cfg(feature = "tokio")]
+mod table;
 #[cfg(feature = "tls")]
 mod tls;
 
 pub use config::Config;
-pub use error::{CloseReason, InvalidSetting, ProtocolError, SendError};
+pub use error::{CloseReason, InvalidSetting, OpenError, ProtocolError, SendError, StreamEnd};
 pub use packet::{Operation, Packet};
-pub use proto::{HeaderFormat, OpenError, StreamEnd};
+pub use proto::HeaderFormat;
 
 #[cfg(feature = "tokio")]
 pub use self::{
     address::{Address, ToAddress},
-    client::{Backoff, Client, ConnectError},
-    connection::{Connection, ConnectionMetrics, Sent},
-    credentials::PeerCredentials,
-    engine::{Engine, RingError},
-    listen::{ListenOn, ListenTarget},
-    raw::Raw,
-    router::{Dispatch, Outcome, Refusal, Refused, Router, Table},
-    server::{Server, ServerBuilder, ServerMetrics, SocketOptions},
+    backoff::Backoff,
+    client::{Client, ConnectError},
+    connection::{Connection, ConnectionMetrics},
+    engine::Engine,
+    net::{ListenOn, ListenTarget, PeerCredentials, Raw, RingError, SocketOptions},
+    router::{Dispatch, Outcome, Refusal, Refused, Router},
+    server::{Server, ServerBuilder, ServerMetrics},
+    shared::Sent,
     stream::{Stream, StreamReader, StreamSender},
+    table::Table,
 };
 
 #[cfg(feature = "tls")]

@@ -15,9 +15,45 @@ use bytes::Bytes;
 
 use crate::{
     Connection, SendError, Sent,
-    connection::Core,
-    proto::{self, StreamEnd, StreamKey},
+    proto::{self, OpenError, StreamEnd, StreamKey},
+    shared::Core,
 };
+
+impl Connection {
+    /// Opens a stream with an id that is free. The peer learns of it by the first data sent.
+    pub fn open_stream(&self) -> Result<Stream, OpenError> {
+        let key = self.shared().core().proto.open_stream()?;
+        Ok(Stream::new(self.clone(), key))
+    }
+
+    /// Opens the stream with this id, for protocols that agree on ids in advance.
+    pub fn open_stream_with_id(&self, id: u16) -> Result<Stream, OpenError> {
+        let key = self.shared().core().proto.open_stream_with_id(id)?;
+        Ok(Stream::new(self.clone(), key))
+    }
+
+    /// The next stream that the peer opened, or `None` once the connection is closed. Needs
+    /// [`Config::accept_backlog`] and a router that does not serve streams itself.
+    pub async fn accept_stream(&self) -> Option<Stream> {
+        let key = self
+            .shared()
+            .wait_for(&self.shared().changed, |core| match core.unaccepted.pop_front() {
+                Some(key) => Some(Some(key)),
+                None if core.proto.is_open() => None,
+                None => Some(None),
+            })
+            .await?;
+        Some(Stream::new(self.clone(), key))
+    }
+
+    /// Queues a stream for [`accept_stream`](Self::accept_stream), or closes it.
+    pub(crate) fn offer_stream(&self, stream: Stream) {
+        if self.shared().core().unaccepted.len() < self.shared().config.accept_backlog {
+            self.shared().core().unaccepted.push_back(stream.into_key());
+            self.shared().changed.notify_waiters();
+        }
+    }
+}
 
 /// One stream of a connection. Dropping it closes both directions.
 ///
@@ -152,7 +188,7 @@ impl StreamSender {
         let mut content = Some(content.into());
         let held = &self.held;
         let push = |core: &mut Core| core.send_on(held.key, content.take().expect("data is pushed once"));
-        held.connection.when_not_full(push).await
+        held.connection.shared().when_not_full(push).await
     }
 
     /// Sends several data, which takes less than sending one after the other. What is left in `contents` after an error
@@ -174,7 +210,7 @@ impl StreamSender {
                 }
                 Ok(())
             };
-            connection.when_not_full(push).await?;
+            connection.shared().when_not_full(push).await?;
         }
         Ok(())
     }

@@ -11,10 +11,8 @@ use tokio_rustls::{
 };
 
 use crate::{
-    Address, Client, Connection, Router, TlsName,
-    driver::Wire,
-    secure::{Identity, Secure},
-    server::ServerBuilder,
+    Address, Client, Connection, Router, ServerBuilder, TlsName,
+    net::{Identity, Secure, Wire},
 };
 
 impl<R: Router> ServerBuilder<R> {

@@ -8,11 +8,8 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use super::{
-    foreign::Foreign,
-    header::{Header, HeaderFormat, Kind},
-};
-use crate::ProtocolError;
+use super::header::{Header, HeaderFormat, Kind};
+use crate::error::{Foreign, ProtocolError};
 
 /// One packet as it stood on the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]

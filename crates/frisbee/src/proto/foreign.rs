@@ -1,24 +1,7 @@
 //! Recognizes other protocols by the first bytes of a connection, so that an error can say what the peer speaks.
 
-use super::HeaderFormat;
-
-/// A protocol that is not frisbee, spoken by a peer that came to the wrong port or was called by the wrong client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Foreign {
-    /// A client began a TLS handshake.
-    TlsClient,
-    /// A server that expects TLS refused what is not TLS.
-    TlsServer,
-    /// An HTTP/1 request.
-    Http1Client,
-    /// An HTTP/1 response.
-    Http1Server,
-    /// The preface of an HTTP/2 client, such as one of gRPC.
-    Http2Client,
-    /// The first frame of an HTTP/2 server, such as one of gRPC.
-    Http2Server,
-}
+use super::header::HeaderFormat;
+use crate::error::Foreign;
 
 impl Foreign {
     /// Recognizes a protocol by the first bytes that came, which no known frisbee peer begins with. Where a magic number

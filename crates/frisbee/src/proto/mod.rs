@@ -8,16 +8,24 @@
 
 mod budget;
 mod connection;
+mod counters;
 mod decoder;
 mod foreign;
 mod header;
 mod heartbeat;
+mod id_hasher;
 mod outbox;
+mod share;
 mod streams;
+mod transmit;
 
-pub use connection::{Connection, Counters, Event, FORCED_LEN_MAX, Role};
-pub use decoder::{Decoder, Frame};
-pub use foreign::Foreign;
-pub use header::{Header, HeaderFormat, Heartbeats, Kind};
-pub use outbox::{COPY_LEN_MAX, Transmit};
-pub use streams::{OpenError, PACKET_COST, StreamEnd, StreamKey};
+pub use self::{
+    connection::{Connection, Event, FORCED_LEN_MAX, Role},
+    counters::Counters,
+    decoder::{Decoder, Frame},
+    header::{Header, HeaderFormat, Heartbeats, Kind},
+    outbox::COPY_LEN_MAX,
+    streams::{PACKET_COST, StreamKey},
+    transmit::Transmit,
+};
+pub use crate::error::{Foreign, OpenError, StreamEnd};

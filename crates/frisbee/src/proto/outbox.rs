@@ -1,10 +1,14 @@
 //! Frames on their way out. Small ones gather in one buffer, large contents stay the `Bytes` they are.
 
-use std::{collections::VecDeque, io::IoSlice, iter, mem, ops::Range};
+use std::{collections::VecDeque, iter, mem};
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use super::header::{Header, HeaderFormat};
+use super::{
+    header::{Header, HeaderFormat},
+    share::Share,
+    transmit::{Part, Transmit},
+};
 
 /// Contents below this length are copied into the batch; from this length on they never are.
 pub const COPY_LEN_MAX: usize = 4 * 1024;
@@ -40,53 +44,6 @@ pub(super) enum Cause {
     Reply,
     /// The peer broke a limit, and no handler had a say.
     Forced,
-}
-
-/// How much of what is queued has one cause: runs of such frames among the bytes of all frames ever queued.
-#[derive(Debug, Default)]
-struct Share {
-    runs: VecDeque<Range<u64>>,
-    /// Bytes in the runs.
-    len: usize,
-    queued: u64,
-    written: u64,
-}
-
-impl Share {
-    fn handle_queued(&mut self, len: usize, belongs: bool) {
-        let start = self.queued;
-        self.queued += len as u64;
-        if !belongs {
-            return;
-        }
-        self.len += len;
-        match self.runs.back_mut() {
-            Some(run) if run.end == start => run.end = self.queued,
-            _ => self.runs.push_back(start..self.queued),
-        }
-    }
-
-    fn handle_written(&mut self, len: usize) {
-        self.written += len as u64;
-        while let Some(run) = self.runs.front_mut()
-            && run.start < self.written
-        {
-            let written = run.end.min(self.written) - run.start;
-            run.start += written;
-            self.len -= usize::try_from(written).expect("no more is written at once than fits the memory");
-            if run.is_empty() {
-                self.runs.pop_front();
-            }
-        }
-    }
-}
-
-/// The pieces of a content always follow directly on the flat part that ends with its header.
-#[derive(Debug)]
-enum Part {
-    /// With this part and the content behind it written, so many of the packets ever queued are.
-    Flat(BytesMut, u64),
-    Content(Bytes),
 }
 
 impl Outbox {
@@ -258,94 +215,14 @@ impl Outbox {
     }
 }
 
-/// A batch of whole frames that is being written. [`Buf`] says what is left of it.
-#[derive(Debug, Default)]
-pub struct Transmit {
-    parts: VecDeque<Part>,
-    /// How much of the first part is written.
-    offset: usize,
-    len: usize,
-    packets: u64,
-    /// A written buffer, kept so that the next batch need not allocate.
-    spare: BytesMut,
-}
-
-impl Transmit {
-    /// With this batch written, so many of the packets ever queued are.
-    pub(super) fn packets(&self) -> u64 {
-        self.packets
-    }
-
-    /// Gives back memory that a quiet connection does not need.
-    pub fn release(&mut self) {
-        if self.spare.capacity() > QUIET_LEN_MAX {
-            self.spare = BytesMut::new();
-        }
-    }
-
-    fn push(&mut self, part: Part) {
-        self.len += part.bytes().len();
-        if let Part::Flat(_, packets) = part {
-            self.packets = packets;
-        }
-        self.parts.push_back(part);
-    }
-}
-
-impl Buf for Transmit {
-    fn remaining(&self) -> usize {
-        self.len
-    }
-
-    fn chunk(&self) -> &[u8] {
-        self.parts.front().map_or(&[], |part| &part.bytes()[self.offset..])
-    }
-
-    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
-        let mut offset = self.offset;
-        let mut filled = 0;
-        for (slice, part) in slices.iter_mut().zip(&self.parts) {
-            *slice = IoSlice::new(&part.bytes()[mem::take(&mut offset)..]);
-            filled += 1;
-        }
-        filled
-    }
-
-    fn advance(&mut self, count: usize) {
-        self.len -= count;
-        self.offset += count;
-        while let Some(first) = self.parts.front()
-            && first.bytes().len() <= self.offset
-        {
-            self.offset -= first.bytes().len();
-            if let Some(Part::Flat(mut buf, _)) = self.parts.pop_front()
-                && buf.capacity() > self.spare.capacity()
-            {
-                buf.clear();
-                self.spare = buf;
-            }
-        }
-    }
-}
-
-impl Part {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Flat(bytes, _) => bytes,
-            Self::Content(bytes) => bytes,
-        }
-    }
-}
-
 /// Enough for one write to be worth its system call, and little enough for a PONG to come through between two.
 const BATCH_LEN_MAX: usize = 256 * 1024;
 /// A gathering buffer is closed at this length instead of growing.
 const FLAT_LEN_MAX: usize = 64 * 1024;
-/// A quiet connection keeps a write buffer up to this size.
-const QUIET_LEN_MAX: usize = 1024;
-
 #[cfg(test)]
 mod tests {
+    use std::io::IoSlice;
+
     use super::*;
 
     fn header(id: u16, content: &Bytes) -> Header {

@@ -10,7 +10,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
-    hash::{BuildHasherDefault, Hasher},
+    hash::BuildHasherDefault,
     mem,
     ops::RangeInclusive,
     time::{Duration, Instant},
@@ -19,48 +19,15 @@ use std::{
 use bytes::Bytes;
 use slab::Slab;
 
-use super::outbox::COPY_LEN_MAX;
-use crate::Config;
+use super::{id_hasher::IdHasher, outbox::COPY_LEN_MAX};
+use crate::{
+    Config,
+    error::{OpenError, StreamEnd},
+};
 
 /// Names one stream of a connection for as long as somebody holds it, however often its id is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamKey(usize);
-
-/// Why a stream ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StreamEnd {
-    /// This side closed it.
-    Closed,
-    /// The peer closed it.
-    ClosedByPeer,
-    /// More waited to be read than may, for too long, so this side closed it.
-    Overflow,
-    /// The peer sent data that is larger than this side accepts. It was discarded, and so is what the peer sends after it.
-    /// This side can still send, for a last word, until it lets go of the stream: the peer learns of the end then.
-    TooLarge {
-        /// Bytes of data that the peer announced.
-        announced: u32,
-        /// [`Config::content_len_max`](crate::Config::content_len_max).
-        limit: u32,
-    },
-    /// The connection ended.
-    ConnectionClosed,
-}
-
-/// Why a stream could not be opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OpenError {
-    /// This connection has as many streams as its configuration allows.
-    TooManyStreams {
-        /// [`Config::streams_max`](crate::Config::streams_max).
-        limit: usize,
-    },
-    /// A stream with the wanted id is open.
-    IdInUse,
-    /// The connection takes nothing more to send.
-    ConnectionClosed,
-}
 
 #[derive(Debug)]
 pub(super) struct Streams {
@@ -398,24 +365,6 @@ impl Entry {
     fn clear(&mut self) {
         self.queue = VecDeque::new();
         (self.queue_len, self.detached) = (0, 0);
-    }
-}
-
-/// Spreads ids over a table. There are few enough of them that nobody can choose many that collide.
-#[derive(Debug, Default)]
-struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u16((*byte).into()));
-    }
-
-    fn write_u16(&mut self, id: u16) {
-        self.0 = (self.0 ^ u64::from(id)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
     }
 }
 

@@ -1,0 +1,121 @@
+//! The end of a connection: how the socket is parted with.
+
+use std::{io, sync::Arc};
+
+use bytes::{Buf as _, BufMut as _, BytesMut};
+use futures_util::FutureExt as _;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    time::{Instant, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{Driver, End};
+use crate::{CloseReason, Raw, net::Wire, proto::HeaderFormat};
+
+impl Driver<'_> {
+    /// Bounds what follows a failure of the socket: handlers of what had arrived get their time, and no more than that.
+    pub(super) fn begin_to_give_up(&mut self, now: Instant) {
+        if self.give_up.is_none() {
+            self.give_up = now.checked_add(self.connection.config().write_stall_max);
+        }
+    }
+
+    /// Says how the failure of the socket ends the connection.
+    pub(super) fn failure(&self) -> CloseReason {
+        match (&self.end, &self.write_failure) {
+            (Some(End::Failed(error)), _) => CloseReason::Io(error.clone()),
+            (Some(End::Closed(reason)), _) => reason.clone(),
+            (_, None) => CloseReason::Peer,
+            (_, Some(error)) => CloseReason::Io(error.clone()),
+        }
+    }
+
+    /// Parts with the socket in the way the reason asks for. Returns the reason that it came to.
+    pub(super) async fn leave(mut self, reason: CloseReason, kill: &CancellationToken) -> CloseReason {
+        let has_parted = match &reason {
+            CloseReason::TakenOver => return self.hand_over().await.err().unwrap_or(reason),
+            CloseReason::Silent { .. } | CloseReason::WriteStalled { .. } | CloseReason::Io(_) => false,
+            // However it ends: the connection is over.
+            _ => kill.run_until_cancelled(self.part(&reason)).await.is_some(),
+        };
+        if !has_parted && self.wire.needs_flush() {
+            // Nobody waits for such an end, but TLS may say that it is one if the socket takes that at once.
+            let _ = self.wire.shutdown().now_or_never();
+        }
+        reason
+    }
+
+    /// Has everything that was written arrive, and the end of it.
+    async fn part(&mut self, reason: &CloseReason) {
+        let config = self.connection.config();
+        // TLS may still hold some of it. A failure says that the peer does not want it.
+        let _ = timeout(config.write_stall_max, self.wire.flush()).await;
+        if !matches!(reason, CloseReason::Peer | CloseReason::Truncated) {
+            let _ = timeout(config.linger_max, linger(&mut self.wire)).await;
+        } else if self.wire.needs_flush() {
+            // Closing the socket says nothing to TLS: without its own end, the peer takes the stream for cut off.
+            let _ = timeout(config.write_stall_max, self.wire.shutdown()).await;
+        }
+    }
+
+    async fn hand_over(mut self) -> Result<(), CloseReason> {
+        let limit = self.shared.core().proto.config().write_stall_max;
+        let flushed = timeout(limit, async {
+            // A failure shows up again as soon as the new owner uses the stream.
+            let _ = self.wire.flush().await;
+            self.wire.off_ring().await
+        });
+        let (mut wire, more) = match flushed.await {
+            Ok(Ok(flushed)) => flushed,
+            Ok(Err(error)) => return Err(CloseReason::Io(Arc::new(error))),
+            Err(_) => return Err(CloseReason::WriteStalled { limit }),
+        };
+        let mut unread = self.inbox.into_bytes();
+        unread.extend_from_slice(&more);
+        // The rest of a content that was being discarded belongs to a packet: what is raw begins behind it.
+        let left = self.shared.core().proto.discard_len();
+        let here = left.min(unread.len());
+        unread.advance(here);
+        let limit = self.connection.config().discard_time_max;
+        let discarding = timeout(limit, discard(&mut wire, left - here));
+        if let Err(error) = discarding.await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+            return Err(CloseReason::Io(Arc::new(error)));
+        }
+        let mut core = self.shared.core();
+        core.proto.undo_input(self.backlog.drain(..), &mut unread);
+        let Some(taker) = core.taker.take() else { return Ok(()) };
+        let format = core.proto.format().unwrap_or(HeaderFormat::Magic10);
+        drop(core);
+        let (local, peer) = self.shared.addresses();
+        // A taker that went away has given up the connection.
+        let _ = taker.send(Raw::new(wire, unread.freeze(), format, local.clone(), peer.clone()));
+        Ok(())
+    }
+}
+
+/// Closes the writing half and waits for the peer to do the same. Closing a socket with unread input would reset it,
+/// and the reset could overtake the last packets.
+async fn linger(wire: &mut Wire) -> io::Result<()> {
+    wire.shutdown().await?;
+    let mut discarded = BytesMut::with_capacity(LINGER_READ_LEN);
+    while wire.read_buf(&mut discarded).await? > 0 {
+        discarded.clear();
+    }
+    Ok(())
+}
+
+/// Reads so many bytes, or up to the end.
+async fn discard(wire: &mut Wire, mut left: usize) -> io::Result<()> {
+    let mut discarded = BytesMut::with_capacity(LINGER_READ_LEN);
+    while left > 0 {
+        match wire.read_buf(&mut (&mut discarded).limit(left)).await? {
+            0 => break,
+            len => left -= len,
+        }
+        discarded.clear();
+    }
+    Ok(())
+}
+
+const LINGER_READ_LEN: usize = 4 * 1024;

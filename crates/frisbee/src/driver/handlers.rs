@@ -1,0 +1,311 @@
+//! The handlers of one connection that are under way, in the mode its dispatch asks for.
+
+use std::{
+    any::Any,
+    future::{Future, poll_fn},
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use futures_util::stream::{FuturesUnordered, Stream as _};
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::{permits::Permits, scope::Scope};
+use crate::{Config, Dispatch, Outcome, Packet, Stream, proto::PACKET_COST, router::Refused};
+
+/// How a handler ended.
+pub(super) enum Finished {
+    Handler(Outcome),
+    /// No handler got the packet.
+    Refused(Outcome),
+    Stream,
+    Panicked(Arc<str>),
+}
+
+/// The handlers of a connection, whatever the type of their futures.
+pub(super) trait Handling {
+    /// Handlers of packets that are under way.
+    fn len(&self) -> usize;
+
+    /// Whether nothing is under way, handlers of streams included.
+    fn is_idle(&self) -> bool;
+
+    /// Bytes of the packets that handlers are under way with.
+    fn held_len(&self) -> usize;
+
+    /// Whether a handler may start on a packet of this [cost]. If not, the task is woken when one may.
+    fn poll_free(&mut self, cx: &mut Context<'_>, cost: usize) -> Poll<()>;
+
+    /// How many packets of the peer the router waits for.
+    fn awaited(&self) -> Result<usize, Finished>;
+
+    /// Offers a packet to the router, which gives it back if it needs a handler.
+    fn offer(&self, packet: Packet) -> Result<Option<Packet>, Finished>;
+
+    /// Has the router answer a packet that no handler gets.
+    fn refuse(&self, refused: Refused) -> Finished;
+
+    /// Starts a handler, in place or as a task. `None` if it has to wait.
+    fn start(&mut self, cx: &mut Context<'_>, packet: Packet) -> Option<Finished>;
+
+    /// Starts the handler of a stream, or what turns it away. One that is done at once never becomes a task.
+    fn start_stream(&mut self, cx: &mut Context<'_>, stream: Stream, entry: Entry) -> Option<Finished>;
+
+    /// The next handler that ended.
+    fn poll_finished(&mut self, cx: &mut Context<'_>) -> Poll<Finished>;
+}
+
+/// Whether a stream gets a handler.
+#[derive(Clone, Copy)]
+pub(super) enum Entry {
+    Served,
+    Refused,
+}
+
+/// The ways into a router: at once, a future for this task, one for a task of its own, and one for a stream.
+pub(super) struct Calls<T, X, A, P, D, S> {
+    pub(super) take: T,
+    pub(super) refuse: X,
+    pub(super) awaited: A,
+    pub(super) in_place: P,
+    pub(super) detached: D,
+    pub(super) stream: S,
+}
+
+pub(super) struct Handlers<F, T, X, A, P, D, S> {
+    calls: Calls<T, X, A, P, D, S>,
+    dispatch: Dispatch,
+    limit: usize,
+    len_max: usize,
+    held_len: usize,
+    /// Where the next handler is polled in place. Its allocation goes to the handler if that has to wait.
+    place: Option<Pin<Box<Option<F>>>>,
+    waiting: FuturesUnordered<InPlace<F>>,
+    tasks: JoinSet<Task>,
+    handler_tasks: usize,
+    permits: Permits,
+}
+
+enum Task {
+    /// With the cost of its packet.
+    Handler(Outcome, usize),
+    Stream,
+}
+
+impl<F, T, X, A, P, D, S> Handlers<F, T, X, A, P, D, S>
+where
+    F: Future<Output = Outcome>,
+    P: Fn(Packet) -> F,
+{
+    pub(super) fn new(scope: &Scope, config: &Config, calls: Calls<T, X, A, P, D, S>) -> Self {
+        Self {
+            calls,
+            dispatch: scope.dispatch,
+            limit: config.handlers_max,
+            len_max: config.handlers_len_max,
+            held_len: 0,
+            place: None,
+            waiting: FuturesUnordered::new(),
+            tasks: JoinSet::new(),
+            handler_tasks: 0,
+            permits: Permits { all: scope.permits.clone(), held: Vec::new(), acquiring: None },
+        }
+    }
+
+    /// Drops the handlers that are not tasks of their own.
+    pub(super) fn drop_waiting(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// Gives back the permits of handlers that will not start any more.
+    pub(super) fn give_back_permits(&mut self) {
+        self.permits.acquiring = None;
+        self.permits.keep(self.waiting.len());
+    }
+
+    fn start_in_place(&mut self, cx: &mut Context<'_>, packet: Packet) -> Option<Finished> {
+        let mut place = self.place.take().unwrap_or_else(|| Box::pin(None));
+        let cost = cost(&packet);
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            place.set(Some((self.calls.in_place)(packet)));
+            poll_in(&mut place, cx)
+        }));
+        match polled {
+            Ok(Poll::Ready(outcome)) => {
+                place.set(None);
+                self.place = Some(place);
+                Some(Finished::Handler(outcome))
+            }
+            Ok(Poll::Pending) => {
+                self.held_len += cost;
+                self.waiting.push(InPlace { place, cost });
+                None
+            }
+            Err(panic) => Some(Finished::Panicked(message(&*panic))),
+        }
+    }
+
+    fn finished_task(&mut self, result: Result<Task, JoinError>) -> Finished {
+        match result {
+            Ok(Task::Handler(outcome, cost)) => {
+                self.handler_tasks -= 1;
+                self.held_len -= cost;
+                Finished::Handler(outcome)
+            }
+            Ok(Task::Stream) => Finished::Stream,
+            Err(error) => Finished::Panicked(match error.try_into_panic() {
+                Ok(panic) => message(&*panic),
+                Err(error) => error.to_string().into(),
+            }),
+        }
+    }
+}
+
+impl<F, T, X, A, P, D, S, DF, SF> Handling for Handlers<F, T, X, A, P, D, S>
+where
+    T: Fn(Packet) -> Option<Packet>,
+    X: Fn(Refused) -> Outcome,
+    A: Fn() -> usize,
+    F: Future<Output = Outcome>,
+    P: Fn(Packet) -> F,
+    D: Fn(Packet) -> DF,
+    DF: Future<Output = Outcome> + Send + 'static,
+    S: Fn(Stream, Entry) -> SF,
+    SF: Future<Output = ()> + Send + 'static,
+{
+    fn len(&self) -> usize {
+        self.waiting.len() + self.handler_tasks
+    }
+
+    fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.tasks.is_empty()
+    }
+
+    fn held_len(&self) -> usize {
+        self.held_len
+    }
+
+    fn awaited(&self) -> Result<usize, Finished> {
+        catch_unwind(AssertUnwindSafe(|| (self.calls.awaited)())).map_err(|panic| Finished::Panicked(message(&*panic)))
+    }
+
+    fn poll_free(&mut self, cx: &mut Context<'_>, cost: usize) -> Poll<()> {
+        // The end of one of this connection's own handlers wakes the task.
+        if self.held_len > 0 && self.held_len + cost > self.len_max {
+            return Poll::Pending;
+        }
+        let (limit, permits) = match self.dispatch {
+            Dispatch::Ordered => (1, self.len()),
+            Dispatch::InPlace => (self.limit, self.len()),
+            Dispatch::Spawned | Dispatch::Limited(_) => (self.limit, 1),
+        };
+        if self.len() < limit { self.permits.poll_hold(cx, permits) } else { Poll::Pending }
+    }
+
+    fn offer(&self, packet: Packet) -> Result<Option<Packet>, Finished> {
+        let taken = catch_unwind(AssertUnwindSafe(|| (self.calls.take)(packet)));
+        taken.map_err(|panic| Finished::Panicked(message(&*panic)))
+    }
+
+    fn refuse(&self, refused: Refused) -> Finished {
+        let outcome = catch_unwind(AssertUnwindSafe(|| (self.calls.refuse)(refused)));
+        outcome.map_or_else(|panic| Finished::Panicked(message(&*panic)), Finished::Refused)
+    }
+
+    fn start(&mut self, cx: &mut Context<'_>, packet: Packet) -> Option<Finished> {
+        match self.dispatch {
+            Dispatch::InPlace | Dispatch::Ordered => self.start_in_place(cx, packet),
+            Dispatch::Spawned | Dispatch::Limited(_) => {
+                let cost = cost(&packet);
+                let (handler, permit) = ((self.calls.detached)(packet), self.permits.held.pop());
+                self.handler_tasks += 1;
+                self.held_len += cost;
+                self.tasks.spawn(async move {
+                    let outcome = handler.await;
+                    drop(permit);
+                    Task::Handler(outcome, cost)
+                });
+                None
+            }
+        }
+    }
+
+    fn start_stream(&mut self, cx: &mut Context<'_>, stream: Stream, entry: Entry) -> Option<Finished> {
+        let mut handler = Box::pin((self.calls.stream)(stream, entry));
+        match catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(cx))) {
+            Ok(Poll::Ready(())) => {}
+            Ok(Poll::Pending) => {
+                self.tasks.spawn(async move {
+                    handler.await;
+                    Task::Stream
+                });
+            }
+            Err(panic) => return Some(Finished::Panicked(message(&*panic))),
+        }
+        None
+    }
+
+    fn poll_finished(&mut self, cx: &mut Context<'_>) -> Poll<Finished> {
+        if !self.waiting.is_empty()
+            && let Poll::Ready(Some((finished, cost))) = Pin::new(&mut self.waiting).poll_next(cx)
+        {
+            self.held_len -= cost;
+            self.permits.keep(self.waiting.len());
+            return Poll::Ready(finished);
+        }
+        if !self.tasks.is_empty()
+            && let Some(result) = ready!(self.tasks.poll_join_next(cx))
+        {
+            return Poll::Ready(self.finished_task(result));
+        }
+        Poll::Pending
+    }
+}
+
+/// Lets everything under way come to its end, which nobody hears of any more.
+pub(super) async fn finish(mut handlers: impl Handling, kill: &CancellationToken) {
+    let rest = poll_fn(|cx| {
+        while !handlers.is_idle() {
+            // A handler that panics now has nobody left to disturb.
+            let _ = ready!(handlers.poll_finished(cx));
+        }
+        Poll::Ready(())
+    });
+    kill.run_until_cancelled(rest).await;
+}
+
+/// A handler that was polled in place and has to wait.
+struct InPlace<F> {
+    place: Pin<Box<Option<F>>>,
+    /// The cost of its packet.
+    cost: usize,
+}
+
+impl<F: Future<Output = Outcome>> Future for InPlace<F> {
+    type Output = (Finished, usize);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let polled = match catch_unwind(AssertUnwindSafe(|| poll_in(&mut self.place, cx))) {
+            Ok(polled) => polled.map(Finished::Handler),
+            Err(panic) => Poll::Ready(Finished::Panicked(message(&*panic))),
+        };
+        polled.map(|finished| (finished, self.cost))
+    }
+}
+
+fn poll_in<F: Future<Output = Outcome>>(place: &mut Pin<Box<Option<F>>>, cx: &mut Context<'_>) -> Poll<Outcome> {
+    place.as_mut().as_pin_mut().expect("a handler stays in its place until it is done").poll(cx)
+}
+
+/// What a packet counts towards the limits in bytes.
+pub(super) fn cost(packet: &Packet) -> usize {
+    packet.content.len() + PACKET_COST
+}
+
+pub(super) fn message(panic: &(dyn Any + Send)) -> Arc<str> {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message").into()
+}

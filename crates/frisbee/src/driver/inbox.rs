@@ -1,0 +1,334 @@
+//! Where received bytes go, so that contents can be slices of it and idle connections hold none of it.
+//!
+//! Small packets are read into a chunk. A connection that waits for input holds no chunk: it hands it on to the next
+//! connection of its thread. A content that does not fit a chunk gets a buffer of its own, which grows as its bytes
+//! arrive and holds nothing else; so a slice that somebody keeps pins one chunk or itself.
+
+use std::{
+    cell::Cell,
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::{BufMut, BytesMut};
+use tokio_util::io::poll_read_buf;
+
+use crate::{net::Wire, proto::HeaderFormat};
+
+/// The bytes of one connection that were read and not consumed.
+#[derive(Default)]
+pub(super) struct Inbox {
+    pub(super) bytes: BytesMut,
+    /// Whether `bytes` is the buffer of one large content.
+    is_large: bool,
+    /// The last buffer of a large content, kept because the next may be as large.
+    large: BytesMut,
+    large_is_idle: bool,
+    /// The length of the last packet with a large content, if nothing came since. The next may be as long: it is read
+    /// at once into the buffer of the last, if nobody holds that any more.
+    expected_len: usize,
+    /// What was read behind a packet into its large buffer, to be copied out of it piece by piece.
+    surplus: BytesMut,
+}
+
+impl Inbox {
+    /// Reads once. `content_len` is the length of the content whose first part is here, if there is one.
+    /// `announced_len` tells the length of the packet at the front of some bytes, if it can be told.
+    pub(super) fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        wire: &mut Wire,
+        content_len: usize,
+        announced_len: impl FnOnce(&[u8]) -> Option<usize>,
+    ) -> Poll<io::Result<usize>> {
+        if self.prepare_for_another_large(content_len) {
+            let room = self.expected_len + OVERREAD_LEN;
+            let read = poll_read_buf(Pin::new(wire), cx, &mut (&mut self.bytes).limit(room));
+            self.sort_out_large(announced_len(&self.bytes));
+            if self.is_large || self.surplus.is_empty() {
+                return read.map_ok(|len| len - self.surplus.len());
+            }
+        }
+        let expected_len = self.expected_len;
+        let room = if content_len > CHUNK_LEN { self.large_room(content_len) } else { self.chunk_room(content_len) };
+        if !self.surplus.is_empty() {
+            let len = room.min(self.surplus.len());
+            self.bytes.extend_from_slice(&self.surplus.split_to(len));
+            if self.surplus.is_empty() {
+                self.surplus = BytesMut::new();
+            }
+            return Poll::Ready(Ok(len));
+        }
+        let read = poll_read_buf(Pin::new(wire), cx, &mut (&mut self.bytes).limit(room));
+        if read.is_pending() {
+            // By the next attempt, the last large buffer may be free.
+            self.expected_len = expected_len;
+            self.pass_on();
+        }
+        read
+    }
+
+    /// Everything that was read and not consumed.
+    pub(super) fn into_bytes(mut self) -> BytesMut {
+        self.bytes.extend_from_slice(&self.surplus);
+        self.bytes
+    }
+
+    /// Lets go of a large buffer that was not used since this was called last.
+    pub(super) fn release(&mut self) {
+        if self.large_is_idle {
+            self.large = BytesMut::new();
+        }
+        self.large_is_idle = true;
+    }
+
+    /// Between packets, after a large one: makes its buffer ready for one that is as long.
+    fn prepare_for_another_large(&mut self, content_len: usize) -> bool {
+        if self.expected_len == 0 || content_len > 0 || !self.surplus.is_empty() {
+            return false;
+        }
+        self.leave_large();
+        if !self.bytes.is_empty() || !self.large.try_reclaim(self.expected_len + OVERREAD_LEN) {
+            return false;
+        }
+        self.bytes = std::mem::take(&mut self.large);
+        true
+    }
+
+    /// Keeps one large packet in the large buffer, and nothing else: what is behind it, or is no large packet, goes.
+    fn sort_out_large(&mut self, announced_len: Option<usize>) {
+        let keeps_len = announced_len.filter(|len| *len > CHUNK_LEN).unwrap_or(0);
+        if keeps_len < self.bytes.len() {
+            self.surplus = self.bytes.split_off(keeps_len);
+        }
+        if keeps_len > 0 {
+            self.expected_len = keeps_len;
+            self.is_large = true;
+            self.large_is_idle = false;
+        } else {
+            self.large = std::mem::take(&mut self.bytes);
+        }
+    }
+
+    fn leave_large(&mut self) {
+        if self.is_large {
+            let rest = BytesMut::from(&self.bytes[..]);
+            self.large = std::mem::replace(&mut self.bytes, rest);
+            self.large.clear();
+            self.is_large = false;
+        }
+    }
+
+    fn chunk_room(&mut self, content_len: usize) -> usize {
+        self.leave_large();
+        let missing = content_len.saturating_sub(self.bytes.len());
+        let wanted = missing.max(READ_LEN_MIN.min(CHUNK_LEN - self.bytes.len().min(CHUNK_LEN)));
+        if self.bytes.capacity() - self.bytes.len() < wanted && !self.bytes.try_reclaim(wanted) {
+            let spare = SPARE.take().and_then(|mut chunk| chunk.try_reclaim(CHUNK_LEN).then_some(chunk));
+            let mut chunk = spare.unwrap_or_else(|| BytesMut::with_capacity(CHUNK_LEN));
+            chunk.extend_from_slice(&self.bytes);
+            chunk.reserve(wanted);
+            self.bytes = chunk;
+        }
+        if std::mem::take(&mut self.expected_len) > 0 {
+            return missing.max(HEADER_READ_LEN);
+        }
+        self.bytes.capacity() - self.bytes.len()
+    }
+
+    fn large_room(&mut self, content_len: usize) -> usize {
+        self.large_is_idle = false;
+        self.expected_len = HEADER_LEN_MAX + content_len;
+        let here = self.bytes.len();
+        if !self.is_large {
+            let mut large = std::mem::take(&mut self.large);
+            if !large.try_reclaim(content_len + OVERREAD_LEN) {
+                large = BytesMut::with_capacity(content_len.min(GROW_LEN_MIN) + OVERREAD_LEN);
+            }
+            large.extend_from_slice(&self.bytes);
+            self.bytes.clear();
+            self.pass_on();
+            self.bytes = large;
+            self.is_large = true;
+        }
+        let missing = content_len - here;
+        if self.bytes.capacity() == here {
+            // Never more than a few times what has really arrived.
+            // There is room for a header as well, so that the next packet of this length fits.
+            self.bytes.reserve(missing.min((3 * here).max(GROW_LEN_MIN)) + HEADER_LEN_MAX + OVERREAD_LEN);
+        }
+        (missing + OVERREAD_LEN).min(self.bytes.capacity() - here)
+    }
+
+    /// Leaves the chunk to the next connection of this thread, keeping only what is left in it.
+    fn pass_on(&mut self) {
+        if self.is_large || self.bytes.len() > KEEP_LEN_MAX || self.bytes.capacity() == 0 {
+            return;
+        }
+        let rest = BytesMut::from(&self.bytes[..]);
+        let mut chunk = std::mem::replace(&mut self.bytes, rest);
+        chunk.clear();
+        // Whoever holds a slice of it now, such as a caller who is about to be woken, may have let go by the next read.
+        SPARE.set(Some(chunk));
+    }
+}
+
+thread_local! {
+    static SPARE: Cell<Option<BytesMut>> = const { Cell::new(None) };
+}
+
+/// Small enough to be pinned by one packet, large enough for hundreds.
+const CHUNK_LEN: usize = 16 * 1024;
+/// A read is not worth its system call with less room.
+const READ_LEN_MIN: usize = 4 * 1024;
+/// The first step of a buffer that grows.
+const GROW_LEN_MIN: usize = 64 * 1024;
+/// A rest of a packet up to this length is copied out of its chunk while the connection waits for more.
+const KEEP_LEN_MAX: usize = 1024;
+/// A read that leaves room tells the runtime that the socket is empty, which saves asking. Too little for a packet with
+/// content, which would then pin the large buffer.
+const OVERREAD_LEN: usize = 8;
+/// Room for a header and some small packets.
+const HEADER_READ_LEN: usize = 512;
+const HEADER_LEN_MAX: usize = HeaderFormat::Magic10.header_len();
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, task::Waker, time::Instant};
+
+    use bytes::Bytes;
+    use futures_util::FutureExt as _;
+    use tokio::io::{AsyncWriteExt as _, DuplexStream, duplex};
+
+    use super::*;
+    use crate::{
+        Config, Packet,
+        proto::{Connection, Event, Role},
+    };
+
+    /// A connection that reads, and its peer.
+    struct Reader {
+        peer: DuplexStream,
+        wire: Wire,
+        inbox: Inbox,
+        core: Connection,
+    }
+
+    impl Reader {
+        fn new() -> Self {
+            let (peer, ours) = duplex(1 << 20);
+            let core = Connection::new(Role::Server, Arc::new(Config::default()), Instant::now());
+            Self { peer, wire: Wire::Mem(ours), inbox: Inbox::default(), core }
+        }
+
+        fn say(&mut self, bytes: &[u8]) {
+            self.peer.write_all(bytes).now_or_never().expect("there is room").unwrap();
+        }
+
+        /// Reads as long as something is there. Returns the contents that came.
+        fn hear(&mut self) -> Vec<Bytes> {
+            let (mut contents, mut cx) = (Vec::new(), Context::from_waker(Waker::noop()));
+            let (inbox, core, now) = (&mut self.inbox, &mut self.core, Instant::now());
+            while let Poll::Ready(read) =
+                inbox.poll_read(&mut cx, &mut self.wire, core.content_len(), |bytes| core.announced_len(bytes))
+            {
+                core.handle_received(now, read.unwrap());
+                while let Some(event) = core.handle_input(now, &mut inbox.bytes).unwrap() {
+                    let Event::Packet(Packet { content, .. }) = event else { panic!("only packets are said") };
+                    contents.push(content);
+                }
+            }
+            contents
+        }
+    }
+
+    /// A packet whose content says which it is.
+    fn packet(number: usize, len: usize) -> Vec<u8> {
+        let mut packet = vec![0, 0x0f, 0, 1, 0, 20];
+        packet.extend(u32::try_from(len).unwrap().to_be_bytes());
+        packet.extend(content(number, len));
+        packet
+    }
+
+    fn content(number: usize, len: usize) -> Vec<u8> {
+        vec![number.to_le_bytes()[0]; len]
+    }
+
+    /// Around everything that an inbox distinguishes.
+    const LENS: [usize; 11] = [0, 1, 300, 1014, 16_374, 16_375, 16_385, 20_000, 20_000, 70_000, 20_000];
+
+    #[test]
+    fn contents_stay_as_they_came_whatever_is_read_after_them() {
+        // Held for ever, for the next packet or two, or not at all.
+        for held_max in [usize::MAX, 2, 0] {
+            let (mut reader, mut held) = (Reader::new(), Vec::new());
+            for (number, len) in LENS.into_iter().cycle().take(2 * LENS.len()).enumerate() {
+                reader.say(&packet(number, len));
+                let contents = reader.hear();
+                assert!(contents.len() == 1 && contents[0] == content(number, len), "{len} bytes");
+                held.extend(contents.into_iter().map(|bytes| (number, len, bytes)));
+                held.drain(..held.len().saturating_sub(held_max));
+            }
+            assert!(held.iter().all(|(number, len, bytes)| *bytes == content(*number, *len)));
+        }
+    }
+
+    #[test]
+    fn packets_may_come_in_pieces_and_many_at_once() {
+        let packets: Vec<_> = LENS.into_iter().enumerate().map(|(number, len)| packet(number, len)).collect();
+        let said = packets.concat();
+        for piece_len in [3001, 16_400, said.len()] {
+            let (mut reader, mut heard) = (Reader::new(), Vec::new());
+            for piece in said.chunks(piece_len) {
+                reader.say(piece);
+                heard.extend(reader.hear());
+            }
+            let contents = LENS.into_iter().enumerate().map(|(number, len)| content(number, len));
+            assert!(heard.into_iter().eq(contents), "in pieces of {piece_len}");
+        }
+    }
+
+    #[test]
+    fn connections_of_a_thread_share_a_chunk_and_no_bytes() {
+        let mut readers = [Reader::new(), Reader::new(), Reader::new()];
+        let mut held = Vec::new();
+        for number in 0..30 {
+            let reader = &mut readers[number % 3];
+            let (whole, next) = (packet(number, 700), packet(number, 50));
+            // What is left of a packet is copied out of the chunk that goes to the next connection.
+            reader.say(&[&whole[..], &next[..30]].concat());
+            held.extend(reader.hear().into_iter().map(|bytes| (number, 700, bytes)));
+            reader.say(&next[30..]);
+            held.extend(reader.hear().into_iter().map(|bytes| (number, 50, bytes)));
+            if number % 5 == 0 {
+                held.drain(..held.len() / 2);
+            }
+            assert!(held.iter().all(|(number, len, bytes)| *bytes == content(*number, *len)));
+        }
+    }
+
+    #[test]
+    fn nothing_is_lost_when_the_bytes_are_taken_back() {
+        let mut reader = Reader::new();
+        let said = [packet(1, 20_000), packet(2, 20_000), packet(3, 300)].concat();
+        reader.say(&said);
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut taken = 0;
+        while taken < 20_010 {
+            let (inbox, core) = (&mut reader.inbox, &mut reader.core);
+            let announced_len = |bytes: &[u8]| core.announced_len(bytes);
+            let Poll::Ready(Ok(_)) = inbox.poll_read(&mut cx, &mut reader.wire, core.content_len(), announced_len)
+            else {
+                panic!("more is there")
+            };
+            let before = inbox.bytes.len();
+            while core.handle_input(Instant::now(), &mut inbox.bytes).unwrap().is_some() {}
+            taken += before - inbox.bytes.len();
+        }
+        let (bytes, mut rest) = (reader.inbox.into_bytes(), BytesMut::new());
+        let mut wire = Pin::new(&mut reader.wire);
+        while let Poll::Ready(Ok(_)) = poll_read_buf(wire.as_mut(), &mut cx, &mut rest) {}
+        assert!([&bytes[..], &rest].concat() == said[taken..]);
+    }
+}

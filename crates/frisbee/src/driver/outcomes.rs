@@ -1,0 +1,49 @@
+//! What the end of a handler asks for.
+
+use bytes::Bytes;
+use tracing::{error, warn};
+
+use super::handlers::Finished;
+use crate::{CloseReason, Outcome, Packet, SendError, proto, shared::Core};
+
+impl Core {
+    /// Does what the end of a handler asks for.
+    pub(super) fn settle(&mut self, finished: Option<Finished>) {
+        match finished {
+            None | Some(Finished::Handler(Outcome::Nothing) | Finished::Stream) => {}
+            Some(Finished::Handler(outcome)) => self.apply(outcome, proto::Connection::reply_pieces),
+            Some(Finished::Refused(outcome)) => self.apply(outcome, proto::Connection::refuse),
+            Some(Finished::Panicked(message)) => {
+                error!(%message, "a handler panicked");
+                self.proto.finish(CloseReason::HandlerPanicked(message));
+            }
+        }
+    }
+
+    fn apply(
+        &mut self,
+        outcome: Outcome,
+        reply: impl Fn(&mut proto::Connection, Packet, Vec<Bytes>) -> Result<(), SendError>,
+    ) {
+        let (packet, rest, closes) = match outcome {
+            Outcome::Nothing => return,
+            Outcome::Close => return self.proto.finish(CloseReason::Local),
+            Outcome::Reply(packet) => (packet, Vec::new(), false),
+            Outcome::ReplyPieces(packet, rest) => (packet, rest, false),
+            Outcome::ReplyAndClose(packet) => (packet, Vec::new(), true),
+        };
+        let replied = reply(&mut self.proto, packet, rest);
+        self.check_reply(replied);
+        if closes {
+            self.proto.finish(CloseReason::Local);
+        }
+    }
+
+    fn check_reply(&mut self, replied: Result<(), SendError>) {
+        // Nobody can be told of a reply that comes too late.
+        if let Err(SendError::ContentTooLarge { len, limit }) = replied {
+            warn!(len, limit, "a reply is larger than the connection carries");
+            self.proto.finish(CloseReason::ReplyTooLarge { len, limit });
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Addresses of names.
+
+use std::{io, net::SocketAddr};
+
+use tokio::net::lookup_host;
+
+use crate::Address;
+
+pub(super) async fn resolve(address: &Address) -> io::Result<Vec<SocketAddr>> {
+    match address {
+        // RFC 6761 keeps this domain free of names, whatever a resolver says.
+        Address::Host { name, .. } if name.trim_end_matches('.').ends_with(".invalid") => {
+            Err(io::Error::new(io::ErrorKind::NotFound, "names in the domain `invalid` do not exist"))
+        }
+        Address::Host { name, port } => match lookup_host((name.as_str(), *port)).await {
+            Ok(addrs) => Ok(addrs.collect()),
+            Err(error) if is_unknown(&error) => Err(io::Error::new(io::ErrorKind::NotFound, error)),
+            Err(error) => Err(error),
+        },
+        _ => Ok(address.socket_addr().into_iter().collect()),
+    }
+}
+
+/// Whether a resolver knows that there is no such name, as opposed to a failure that may pass. The standard library keeps
+/// only the words of `gai_strerror`: these are those of glibc, musl and macOS. Windows has a code.
+fn is_unknown(error: &io::Error) -> bool {
+    const WORDS: [&str; 5] = [
+        "Name or service not known",
+        "No address associated with hostname",
+        "Name does not resolve",
+        "Name has no usable address",
+        "nodename nor servname provided, or not known",
+    ];
+    const WSAHOST_NOT_FOUND: i32 = 11001;
+    let text = error.to_string();
+    error.raw_os_error() == Some(WSAHOST_NOT_FOUND) || WORDS.iter().any(|words| text.contains(words))
+}

@@ -1,0 +1,30 @@
+//! Sockets of every kind: the only rooms that touch one.
+
+mod credentials;
+mod listener;
+#[cfg(not(all(feature = "uring", target_os = "linux")))]
+pub(crate) mod no_uring;
+mod on_ring;
+mod options;
+mod raw;
+mod ring_error;
+mod secure;
+mod target;
+#[cfg(all(feature = "uring", target_os = "linux"))]
+pub(crate) mod uring;
+mod wire;
+
+#[cfg(not(all(feature = "uring", target_os = "linux")))]
+pub(crate) use self::no_uring as uring;
+pub use self::{
+    credentials::PeerCredentials,
+    options::SocketOptions,
+    raw::Raw,
+    ring_error::RingError,
+    target::{ListenOn, ListenTarget},
+};
+pub(crate) use self::{
+    listener::{Bound, Listener, connect},
+    secure::{Identity, Secure},
+    wire::Wire,
+};

@@ -1,0 +1,23 @@
+//! What stands in for io_uring where there is none.
+
+use std::{future::Future, io};
+
+pub(crate) fn probe() -> io::Result<()> {
+    Err(no_uring())
+}
+
+fn no_uring() -> io::Error {
+    let why = match cfg!(target_os = "linux") {
+        true => "frisbee was built without its feature uring",
+        false => "io_uring is part of Linux only",
+    };
+    io::Error::new(io::ErrorKind::Unsupported, why)
+}
+
+pub(crate) fn is_here() -> bool {
+    false
+}
+
+pub(crate) fn block_on<F: Future<Output = io::Result<()>>>(_: impl FnOnce() -> F) -> io::Result<()> {
+    Err(no_uring())
+}

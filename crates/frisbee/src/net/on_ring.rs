@@ -1,0 +1,52 @@
+//! How a socket comes onto the ring of its thread, and off it.
+
+use std::io;
+#[cfg(all(feature = "uring", target_os = "linux"))]
+use std::os::fd::OwnedFd;
+
+use bytes::Bytes;
+#[cfg(all(feature = "uring", target_os = "linux"))]
+use tokio::net::{TcpStream, UnixStream};
+
+#[cfg(all(feature = "uring", target_os = "linux"))]
+use super::uring::{self, Kind, Socket};
+use super::wire::Wire;
+
+#[cfg(all(feature = "uring", target_os = "linux"))]
+impl Wire {
+    /// Moves a socket onto the ring of this thread, if it has one.
+    pub(crate) fn onto_ring(self) -> io::Result<Self> {
+        if !uring::is_here() {
+            return Ok(self);
+        }
+        let (fd, kind): (OwnedFd, _) = match self {
+            Self::Tcp(socket) => (socket.into_std()?.into(), Kind::Tcp),
+            Self::Unix(socket) => (socket.into_std()?.into(), Kind::Unix),
+            other => return Ok(other),
+        };
+        Socket::new(fd, kind).map(Self::Ring)
+    }
+
+    /// Takes a socket off its ring: returns a wire that works on any thread, and what was received and not read.
+    pub(crate) async fn off_ring(self) -> io::Result<(Self, Bytes)> {
+        let Self::Ring(socket) = self else { return Ok((self, Bytes::new())) };
+        let kind = socket.kind();
+        let (fd, unread) = socket.into_fd().await?;
+        let wire = match kind {
+            Kind::Tcp => Self::Tcp(TcpStream::from_std(fd.into())?),
+            Kind::Unix => Self::Unix(UnixStream::from_std(fd.into())?),
+        };
+        Ok((wire, unread))
+    }
+}
+
+#[cfg(not(all(feature = "uring", target_os = "linux")))]
+impl Wire {
+    pub(crate) fn onto_ring(self) -> io::Result<Self> {
+        Ok(self)
+    }
+
+    pub(crate) async fn off_ring(self) -> io::Result<(Self, Bytes)> {
+        Ok((self, Bytes::new()))
+    }
+}

@@ -1,0 +1,144 @@
+//! What is left of a connection when frisbee is taken off it: a byte stream.
+
+use std::{
+    fmt, io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::{net::TcpStream, runtime::Handle};
+use tokio_util::io::poll_read_buf;
+
+use super::wire::Wire;
+use crate::{
+    Address,
+    proto::{HeaderFormat, Heartbeats},
+};
+
+/// The byte stream below a connection, with whatever had been read from it and not consumed.
+///
+/// Reading yields the unconsumed bytes first. Obtained by [`Connection::takeover`](crate::Connection::takeover).
+pub struct Raw {
+    wire: Wire,
+    unread: Bytes,
+    format: HeaderFormat,
+    /// Whether heartbeats at the front of what is read are dropped.
+    skipping: bool,
+    local: Address,
+    peer: Address,
+}
+
+impl Raw {
+    pub(crate) fn new(wire: Wire, unread: Bytes, format: HeaderFormat, local: Address, peer: Address) -> Self {
+        Self { wire, unread, format, skipping: false, local, peer }
+    }
+
+    /// Has the runtime of whoever awaits it serve it instead of `former`, which may end before.
+    pub(crate) fn onto_current_runtime(self, former: &Handle) -> io::Result<Self> {
+        match Handle::try_current() {
+            Ok(current) if current.id() != former.id() => Ok(Self { wire: self.wire.onto_current_runtime()?, ..self }),
+            _ => Ok(self),
+        }
+    }
+
+    /// Drops the PINGs and PONGs that the peer sent before it left packet mode as well, as long as nothing else has
+    /// been read. The raw protocol must then not start like one: a first byte other than zero is safe.
+    pub fn skip_heartbeats(&mut self) {
+        self.skipping = true;
+    }
+
+    /// The bytes that had been read and not consumed.
+    pub fn unread(&self) -> &Bytes {
+        &self.unread
+    }
+
+    /// This side's address.
+    pub fn local_addr(&self) -> &Address {
+        &self.local
+    }
+
+    /// The peer's address.
+    pub fn peer_addr(&self) -> &Address {
+        &self.peer
+    }
+
+    /// The socket itself and the bytes that had been read from it, if it is plain TCP. Heartbeats are not skipped.
+    #[allow(clippy::result_large_err, reason = "the error is the connection, unharmed")]
+    pub fn into_tcp(self) -> Result<(TcpStream, Bytes), Self> {
+        match self.wire {
+            Wire::Tcp(socket) => Ok((socket, self.unread)),
+            wire => Err(Self { wire, ..self }),
+        }
+    }
+
+    /// Reads until it is known where the heartbeats end.
+    fn poll_skip(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.skipping {
+            match Heartbeats::measure(self.format, &self.unread) {
+                Heartbeats::Before { len } => {
+                    self.unread.advance(len);
+                    self.skipping = false;
+                }
+                Heartbeats::Undecided { len } => {
+                    self.unread.advance(len);
+                    let mut more = BytesMut::with_capacity(SKIP_READ_LEN);
+                    more.extend_from_slice(&self.unread);
+                    if ready!(poll_read_buf(Pin::new(&mut self.wire), cx, &mut more))? == 0 {
+                        self.skipping = false;
+                    }
+                    self.unread = more.freeze();
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncRead for Raw {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_skip(cx))?;
+        if self.unread.is_empty() {
+            return Pin::new(&mut self.wire).poll_read(cx, buf);
+        }
+        let len = self.unread.len().min(buf.remaining());
+        buf.put_slice(&self.unread.split_to(len));
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Raw {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.wire).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.wire).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.wire.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.wire).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.wire).poll_shutdown(cx)
+    }
+}
+
+impl fmt::Debug for Raw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Raw").field("peer", &self.peer).field("unread", &self.unread.len()).finish_non_exhaustive()
+    }
+}
+
+/// Room for some heartbeats and the beginning of what follows.
+const SKIP_READ_LEN: usize = 4 * 1024;

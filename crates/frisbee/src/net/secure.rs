@@ -1,0 +1,28 @@
+//! The place where TLS, or nothing, comes between a socket and frisbee.
+
+use std::{any::Any, future::Future, io, pin::Pin, sync::Arc};
+
+use super::wire::Wire;
+use crate::Address;
+
+/// Who the peer proved to be; kept as state of the connection.
+pub(crate) type Identity = Option<Arc<dyn Any + Send + Sync>>;
+
+type Handshake = Pin<Box<dyn Future<Output = io::Result<(Wire, Identity)>> + Send>>;
+
+type Begin = dyn Fn(Wire, &Address) -> Handshake + Send + Sync;
+
+/// How to secure a fresh connection with the peer at an address.
+#[derive(Clone)]
+pub(crate) struct Secure(Arc<Begin>);
+
+impl Secure {
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "without TLS nobody makes one"))]
+    pub(crate) fn new(handshake: impl Fn(Wire, &Address) -> Handshake + Send + Sync + 'static) -> Self {
+        Self(Arc::new(handshake))
+    }
+
+    pub(crate) fn handshake(&self, wire: Wire, peer: &Address) -> Handshake {
+        self.0(wire, peer)
+    }
+}

@@ -1,0 +1,445 @@
+//! The way to the kernel: requests go into a ring, and what was done comes out of it.
+#![expect(unsafe_code, reason = "the kernel works on memory while this process goes on")]
+
+use std::{
+    collections::VecDeque,
+    io,
+    mem::{self, ManuallyDrop},
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    rc::Rc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use io_uring::{
+    IoUring, cqueue,
+    opcode::{AsyncCancel2, Nop, PollAdd, RecvMulti, Send},
+    squeue::Entry,
+    types::{CancelBuilder, Fd, SubmitArgs, Timespec},
+};
+use tracing::warn;
+
+use super::{
+    buffers::{Buffers, GROUP},
+    request::{Completion, Done, Op, is_passing, name, parse, result},
+    way::Way,
+};
+
+/// A ring of io_uring. Belongs to the thread that made it.
+///
+/// No memory but its own is ever in the hands of the kernel, and what is leaves them before it is freed.
+pub(super) struct Kernel {
+    uring: IoUring,
+    /// Where the kernel receives, if it reads by itself. Freed by `drop` only, when the kernel uses it no more.
+    buffers: ManuallyDrop<Option<Rc<Buffers>>>,
+    /// What the kernel sends from, for each socket. Freed as `buffers` are.
+    sends: ManuallyDrop<Vec<Vec<u8>>>,
+    /// Becomes readable when the kernel has done something, or has something to do on this thread.
+    signal: OwnedFd,
+    /// Requests for which there was no room in the ring.
+    waiting: VecDeque<Entry>,
+    /// Requests that the kernel has taken and that have not come to their end.
+    in_flight: usize,
+    /// Whether there was more to do for the kernel when it was entered last.
+    has_left_work: bool,
+}
+
+impl Kernel {
+    /// Makes a ring, which wants to be [probed](Self::probe) once.
+    pub(super) fn new(way: Way) -> io::Result<Self> {
+        let uring = match way {
+            Way::Native => {
+                let mut builder = IoUring::builder();
+                builder.setup_single_issuer().setup_defer_taskrun();
+                build(&mut builder)?
+            }
+            Way::Portable => build(IoUring::builder().setup_coop_taskrun())?,
+        };
+        let (buffers, signal) = match way {
+            Way::Native => {
+                let (buffers, signal) = (Buffers::new(), eventfd()?);
+                buffers.register(&uring)?;
+                uring.submitter().register_eventfd(signal.as_raw_fd())?;
+                (Some(buffers), signal)
+            }
+            // SAFETY: the ring has its descriptor open.
+            Way::Portable => (None, unsafe { BorrowedFd::borrow_raw(uring.as_raw_fd()) }.try_clone_to_owned()?),
+        };
+        Ok(Self {
+            uring,
+            buffers: ManuallyDrop::new(buffers),
+            sends: ManuallyDrop::default(),
+            signal,
+            waiting: VecDeque::new(),
+            in_flight: 0,
+            has_left_work: false,
+        })
+    }
+
+    /// Has the kernel do nothing, to see whether it would do anything: it may allow to make a ring and not to use it.
+    pub(super) fn probe(&mut self) -> io::Result<()> {
+        self.request(Nop::new().build(), 0, Op::Other);
+        self.enter_and_wait(1, ANSWER_MAX)?;
+        while self.next().is_some() {}
+        if self.owed() == 0 { Ok(()) } else { Err(io::Error::other("the kernel does not answer")) }
+    }
+
+    /// Returns what becomes readable when the kernel has done something, or has something to do on this thread.
+    pub(super) fn signal(&self) -> io::Result<OwnedFd> {
+        self.signal.try_clone()
+    }
+
+    /// Tells whether the kernel reads by itself.
+    pub(super) fn receives(&self) -> bool {
+        self.buffers.is_some()
+    }
+
+    /// Reads until told to stop, if the kernel [reads by itself](Self::receives).
+    pub(super) fn receive(&mut self, key: usize, fd: &OwnedFd) {
+        debug_assert!(self.receives(), "there are buffers to receive into");
+        self.request(RecvMulti::new(Fd(fd.as_raw_fd()), GROUP).build(), key, Op::Receive);
+    }
+
+    /// Sends all of it. The socket must have nothing else to send under way.
+    pub(super) fn send(&mut self, key: usize, fd: &OwnedFd, bytes: Vec<u8>) {
+        let len = u32::try_from(bytes.len()).expect("a send is bounded");
+        let flags = libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
+        let send = Send::new(Fd(fd.as_raw_fd()), bytes.as_ptr(), len).flags(flags).build();
+        if self.sends.len() <= key {
+            self.sends.resize_with(key + 1, Vec::new);
+        }
+        let last = mem::replace(&mut self.sends[key], bytes);
+        assert!(last.capacity() == 0, "the kernel may still be sending what this would free");
+        self.request(send, key, Op::Send);
+    }
+
+    pub(super) fn wait_readable(&mut self, key: usize, fd: &OwnedFd) {
+        self.request(PollAdd::new(Fd(fd.as_raw_fd()), libc::POLLIN as u32).build(), key, Op::Readable);
+    }
+
+    pub(super) fn wait_writable(&mut self, key: usize, fd: &OwnedFd) {
+        self.request(PollAdd::new(Fd(fd.as_raw_fd()), libc::POLLOUT as u32).build(), key, Op::Writable);
+    }
+
+    /// Stops reading, or waiting for something to read.
+    pub(super) fn stop_receiving(&mut self, key: usize) {
+        self.cancel(key, &[Op::Receive, Op::Readable]);
+    }
+
+    /// Stops everything that is under way on a socket.
+    pub(super) fn stop(&mut self, key: usize) {
+        self.cancel(key, &[Op::Receive, Op::Readable, Op::Writable, Op::Send]);
+    }
+
+    /// Cancels requests by their names, which the kernel looks up. For a descriptor it would search everything.
+    fn cancel(&mut self, key: usize, ops: &[Op]) {
+        for op in ops {
+            let cancel = AsyncCancel2::new(CancelBuilder::user_data(name(key, *op)));
+            self.request(cancel.build(), key, Op::Other);
+        }
+    }
+
+    /// Queues a request for the next time that the kernel is entered. Never enters the kernel: one that refuses to be
+    /// entered could not make room.
+    fn request(&mut self, request: Entry, key: usize, op: Op) {
+        let request = request.user_data(name(key, op));
+        // Requests keep their order.
+        if !self.waiting.is_empty() || !self.push(&request) {
+            self.waiting.push_back(request);
+        }
+    }
+
+    fn push(&mut self, request: &Entry) -> bool {
+        // SAFETY: the ring of sockets keeps a descriptor open until the last request for it has come to its end. What
+        // a send points to is in `sends`, where `send` replaces nothing that is in use, `next` takes out what was
+        // sent, and `drop` frees the rest when nothing is in flight. Other requests point to no memory.
+        unsafe { self.uring.submission().push(request) }.is_ok()
+    }
+
+    /// Hands over requests, and lets the kernel do what is due, if there is any of that. `is_told` says that the
+    /// [signal](Self::signal) was there.
+    ///
+    /// # Errors
+    ///
+    /// Nothing is lost. If the error [is passing](is_passing), the kernel may be entered again later.
+    pub(super) fn enter(&mut self, is_told: bool) -> io::Result<()> {
+        let requests = self.fill_queue();
+        if !self.needs_entering(is_told) {
+            return Ok(());
+        }
+        // SAFETY: there is no argument that would have to be valid.
+        let entered = unsafe { self.uring.submitter().enter::<libc::sigset_t>(requests, 0, ENTER_GETEVENTS, None) };
+        self.settle(requests, entered)
+    }
+
+    /// Hands over requests, and waits for as many completions for a while.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`enter`](Self::enter).
+    pub(super) fn enter_and_wait(&mut self, completions: usize, limit: Duration) -> io::Result<()> {
+        let requests = self.fill_queue();
+        let limit = Timespec::from(limit);
+        let entered = self.uring.submitter().submit_with_args(completions, &SubmitArgs::new().timespec(&limit));
+        self.settle(requests, entered)
+    }
+
+    /// Returns how many requests there are to hand over.
+    fn fill_queue(&mut self) -> u32 {
+        while let Some(request) = self.waiting.pop_front() {
+            if !self.push(&request) {
+                self.waiting.push_front(request);
+                break;
+            }
+        }
+        self.queue_len()
+    }
+
+    fn queue_len(&mut self) -> u32 {
+        u32::try_from(self.uring.submission().len()).expect("the queue is bounded")
+    }
+
+    fn needs_entering(&mut self, is_told: bool) -> bool {
+        let may_look = mem::take(&mut self.has_left_work) || is_told;
+        let queue = self.uring.submission();
+        // Work that came since the kernel was entered last is signalled, now or soon: more of it may share the system
+        // call by then.
+        !queue.is_empty() || queue.cq_overflow() || (queue.taskrun() && may_look)
+    }
+
+    /// Tells whether the kernel has to be entered again though no signal may come.
+    pub(super) fn is_unfinished(&mut self) -> bool {
+        let queue = self.uring.submission();
+        let is_due = !queue.is_empty() || queue.cq_overflow();
+        drop(queue);
+        is_due || !self.waiting.is_empty() || self.has_left_work
+    }
+
+    /// Counts what the kernel has taken of so many requests.
+    fn settle(&mut self, requests: u32, entered: io::Result<usize>) -> io::Result<()> {
+        let taken = requests - self.queue_len();
+        self.in_flight += taken as usize;
+        // Since Linux 6.13, the kernel does not do all that is due on this thread at once. It sets the flag for what it
+        // leaves, but gives no signal.
+        self.has_left_work = self.uring.submission().taskrun();
+        match entered {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::ETIME)) => Ok(()),
+            Err(error) => Err(error),
+            Ok(_) if taken == 0 && requests > 0 => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    /// Takes the next thing that was done.
+    pub(super) fn next(&mut self) -> Option<Completion> {
+        loop {
+            let entry = self.uring.completion().next()?;
+            if !cqueue::more(entry.flags()) {
+                debug_assert!(self.in_flight > 0, "every request ends once");
+                self.in_flight -= 1;
+            }
+            if let Some(completion) = self.completion(&entry) {
+                return Some(completion);
+            }
+        }
+    }
+
+    fn completion(&mut self, entry: &cqueue::Entry) -> Option<Completion> {
+        let (key, op) = parse(entry.user_data());
+        let result = result(entry.result());
+        let done = match op {
+            Op::Receive => {
+                let buffers = self.buffers.as_ref().expect("only a kernel that has buffers is asked to receive");
+                let filled = cqueue::buffer_select(entry.flags());
+                let result = result.map(|len| filled.map(|id| buffers.take(id, len)));
+                Done::Received { result, goes_on: cqueue::more(entry.flags()) }
+            }
+            Op::Send => {
+                debug_assert!(!cqueue::more(entry.flags()), "a send ends with its first completion");
+                Done::Sent { bytes: mem::take(&mut self.sends[key]), result }
+            }
+            Op::Readable => Done::Readable,
+            Op::Writable => Done::Writable,
+            Op::Other => return None,
+        };
+        Some(Completion { key, done })
+    }
+
+    fn owed(&mut self) -> usize {
+        self.in_flight + self.queue_len() as usize
+    }
+
+    /// Has the kernel give up everything that is in flight, and waits until it has.
+    fn cancel_all(&mut self) -> io::Result<()> {
+        // The kernel never heard of these.
+        self.waiting.clear();
+        if self.in_flight > 0 {
+            self.request(AsyncCancel2::new(CancelBuilder::any().all()).build(), 0, Op::Other);
+        }
+        let mut deadline = Instant::now() + ANSWER_MAX;
+        while self.in_flight > 0 {
+            let before = self.owed();
+            match self.enter_and_wait(1, ANSWER_MAX) {
+                Err(error) if !is_passing(&error) => return Err(error),
+                Err(_) => thread::yield_now(),
+                Ok(()) => {}
+            }
+            while self.next().is_some() {}
+            if self.owed() < before {
+                deadline = Instant::now() + ANSWER_MAX;
+            } else if Instant::now() > deadline {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        let cancelled = self.cancel_all();
+        if self.in_flight > 0 {
+            // Freed memory could be somebody else's by the time that the kernel reads or writes it. So it is lost.
+            warn!(error = ?cancelled.err(), requests = self.in_flight, "the kernel keeps the memory of a ring that ends");
+            return;
+        }
+        // SAFETY: neither is used again, and nothing in flight means that the kernel uses neither. Requests that it has
+        // not taken go down with the ring.
+        unsafe {
+            ManuallyDrop::drop(&mut self.sends);
+            ManuallyDrop::drop(&mut self.buffers);
+        }
+    }
+}
+
+fn build(builder: &mut io_uring::Builder) -> io::Result<IoUring> {
+    builder.setup_taskrun_flag().setup_submit_all().setup_cqsize(COMPLETIONS).build(REQUESTS)
+}
+
+fn eventfd() -> io::Result<OwnedFd> {
+    // SAFETY: nobody else has the new descriptor.
+    unsafe {
+        match libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) {
+            -1 => Err(io::Error::last_os_error()),
+            fd => Ok(OwnedFd::from_raw_fd(fd)),
+        }
+    }
+}
+
+/// Requests that are collected before the kernel has to be entered.
+pub(super) const REQUESTS: u32 = 1024;
+/// Completions that the kernel keeps room for. It holds on to those beyond.
+const COMPLETIONS: u32 = 8192;
+/// How long the kernel may take to do one more thing when a ring is probed or ends.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
+/// `IORING_ENTER_GETEVENTS`, which the crate keeps to itself.
+const ENTER_GETEVENTS: u32 = 1;
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        env,
+        io::{Read, Write},
+        os::unix::net::UnixStream,
+    };
+
+    use super::*;
+
+    /// A ring, unless there is none to be had here.
+    fn kernel(way: Way) -> Option<Kernel> {
+        let made = Kernel::new(way).and_then(|mut kernel| kernel.probe().map(|()| kernel));
+        let told = |reason: &io::Error| {
+            assert!(env::var_os("CI").is_none(), "io_uring has to be tested in CI: {reason}");
+            println!("skipped: {reason}");
+        };
+        made.inspect_err(told).ok()
+    }
+
+    fn pair() -> (OwnedFd, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (ours.into(), theirs)
+    }
+
+    /// Takes completions for as long as there is more to do. `is_told` as for [`Kernel::enter`].
+    fn hear(kernel: &mut Kernel, mut is_told: bool) -> Vec<Completion> {
+        let mut heard = Vec::new();
+        loop {
+            kernel.enter(mem::take(&mut is_told)).unwrap();
+            heard.extend(std::iter::from_fn(|| kernel.next()));
+            if !kernel.is_unfinished() {
+                return heard;
+            }
+        }
+    }
+
+    #[test]
+    fn a_ring_that_ends_takes_back_what_the_kernel_has() {
+        for mut kernel in [Way::Native, Way::Portable].into_iter().filter_map(kernel) {
+            let (ours, mut theirs) = pair();
+            let more_than_fits = vec![7; 4 << 20];
+            kernel.send(0, &ours, more_than_fits);
+            kernel.wait_readable(1, &ours);
+            if kernel.receives() {
+                kernel.receive(2, &ours);
+            }
+            assert!(hear(&mut kernel, false).is_empty());
+            assert_eq!(kernel.in_flight, if kernel.receives() { 3 } else { 2 });
+            drop((kernel, ours));
+            // The end is there at once, because the kernel has let go of the socket.
+            theirs.set_nonblocking(true).unwrap();
+            let mut heard = Vec::new();
+            theirs.read_to_end(&mut heard).unwrap();
+            assert!(!heard.is_empty() && heard.len() < 4 << 20 && heard.iter().all(|byte| *byte == 7));
+        }
+    }
+
+    #[test]
+    fn many_requests_in_flight_are_taken_back_too() {
+        for mut kernel in [Way::Native, Way::Portable].into_iter().filter_map(kernel) {
+            let (ours, mut theirs) = pair();
+            (0..4 * REQUESTS as usize).for_each(|key| kernel.wait_readable(key, &ours));
+            assert!(hear(&mut kernel, false).is_empty());
+            assert_eq!(kernel.in_flight, 4 * REQUESTS as usize);
+            drop((kernel, ours));
+            theirs.set_nonblocking(true).unwrap();
+            assert_eq!(theirs.read(&mut [0]).unwrap(), 0);
+        }
+    }
+
+    #[test]
+    fn requests_beyond_the_room_in_the_ring_wait_for_their_turn() {
+        for mut kernel in [Way::Native, Way::Portable].into_iter().filter_map(kernel) {
+            let ((ours, _theirs), count) = (pair(), 3 * REQUESTS as usize + 1);
+            (0..count).for_each(|key| kernel.wait_writable(key, &ours));
+            assert_eq!(kernel.waiting.len(), count - REQUESTS as usize);
+            let mut keys: Vec<_> = hear(&mut kernel, false).iter().map(|completion| completion.key).collect();
+            keys.sort_unstable();
+            assert!(keys.into_iter().eq(0..count));
+            assert_eq!(kernel.in_flight, 0);
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_leaves_undone_is_found_even_if_nothing_was_completed() {
+        let Some(mut kernel) = kernel(Way::Native) else { return };
+        let mut pairs: Vec<_> = (0..60).map(|_| pair()).collect();
+        for (key, (ours, _)) in pairs.iter().enumerate() {
+            kernel.receive(key, ours);
+        }
+        assert!(hear(&mut kernel, false).is_empty());
+        for (_, theirs) in &mut pairs {
+            theirs.write_all(b"!").unwrap();
+        }
+        // Whoever reads past the ring leaves work that comes to nothing.
+        for (ours, _) in &pairs[..40] {
+            let mut past = UnixStream::from(ours.try_clone().unwrap());
+            past.read_exact(&mut [0]).unwrap();
+        }
+        let heard = hear(&mut kernel, true);
+        assert_eq!(heard.len(), 20);
+        for Completion { key, done } in heard {
+            let Done::Received { result: Ok(Some(filled)), goes_on: true } = done else { panic!("it was received") };
+            assert!(key >= 40 && *filled == *b"!");
+        }
+    }
+}

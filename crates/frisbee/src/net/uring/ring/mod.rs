@@ -1,0 +1,307 @@
+//! The ring of a thread: what its sockets ask of the kernel goes there in one system call, with what the kernel did.
+
+mod turn;
+
+use std::{
+    cell::RefCell,
+    collections::VecDeque,
+    io::{self, IoSlice},
+    mem,
+    os::fd::OwnedFd,
+    rc::Rc,
+    sync::atomic::{AtomicU64, Ordering},
+    task::{Context, Poll, Waker, ready},
+};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use slab::Slab;
+use socket2::SockRef;
+use tokio::{io::ReadBuf, time::Instant};
+
+pub(super) use self::turn::Tended;
+use super::{
+    access::Access,
+    slot::{Receiving, Slot, receive_now, send_now},
+};
+
+thread_local! {
+    static RING: RefCell<Option<Ring>> = const { RefCell::new(None) };
+}
+
+/// The sockets of one thread and their way to the kernel.
+pub(super) struct Ring {
+    /// Tells this ring from those of other threads and of earlier runtimes.
+    id: u64,
+    /// Comes before the sockets: it is dropped first, and lets go of them.
+    kernel: Access,
+    slots: Slab<Slot>,
+    /// Sockets that have something to tell the kernel.
+    dirty: Vec<usize>,
+    /// How often something was received since the thread was idle last.
+    received: usize,
+    /// The same on average over some turns, times their number.
+    crowd: usize,
+    /// How many times the thread goes without waiting on the ring.
+    lingers_to_skip: u32,
+    lingers_skipped: u32,
+    /// Since when the kernel refuses what it may do later.
+    refused_since: Option<Instant>,
+    failure: Option<io::Error>,
+    /// Wakes the task that tends the ring.
+    tender: Option<Waker>,
+    /// Buffers of sends that are through.
+    spare: Vec<Vec<u8>>,
+}
+
+impl Ring {
+    /// Runs `visit` on the ring of this thread, if it has one.
+    pub(super) fn here<T>(visit: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        // While a thread ends, its ring may be gone before the last socket.
+        RING.try_with(|ring| ring.borrow_mut().as_mut().map(visit)).ok().flatten()
+    }
+
+    /// Gives this thread a ring. Returns its id.
+    pub(super) fn put_here(kernel: Access) -> u64 {
+        static IDS: AtomicU64 = AtomicU64::new(0);
+        let id = IDS.fetch_add(1, Ordering::Relaxed);
+        RING.set(Some(Self {
+            id,
+            kernel,
+            slots: Slab::new(),
+            dirty: Vec::new(),
+            received: 0,
+            crowd: 0,
+            lingers_to_skip: 0,
+            lingers_skipped: 0,
+            refused_since: None,
+            failure: None,
+            tender: None,
+            spare: Vec::new(),
+        }));
+        id
+    }
+
+    /// Takes the ring with this id away from its thread, and wakes the tasks that wait on it: they find that there is no
+    /// ring any more.
+    pub(super) fn remove_from_here(id: u64) {
+        let ring = RING.try_with(|ring| ring.borrow_mut().take_if(|ring| ring.id == id));
+        if let Ok(Some(mut ring)) = ring {
+            let slots = ring.slots.iter_mut();
+            let waiting: Vec<Waker> =
+                slots.flat_map(|(_, slot)| [slot.reader.take(), slot.writer.take()]).flatten().collect();
+            drop(ring);
+            waiting.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Takes a connected socket in blocking mode.
+    pub(super) fn insert(&mut self, fd: OwnedFd) -> usize {
+        self.slots.insert(Slot::new(fd))
+    }
+
+    /// The socket closes when the kernel has let go of it. What it has not taken yet is not sent. Returns who waited,
+    /// to be dropped when the ring is not in use.
+    pub(super) fn drop(&mut self, key: usize) -> impl Sized + use<> {
+        let slot = &mut self.slots[key];
+        slot.is_dropped = true;
+        slot.queued = Vec::new();
+        slot.received = VecDeque::new();
+        let waited = (slot.reader.take(), slot.writer.take(), slot.direct.take());
+        self.mark(key);
+        waited
+    }
+
+    pub(super) fn poll_read(
+        &mut self,
+        key: usize,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let is_quiet = self.is_quiet();
+        let slot = &mut self.slots[key];
+        if !slot.received.is_empty() {
+            self.read_received(key, buf);
+            return Poll::Ready(Ok(()));
+        }
+        if let Some(end) = slot.end.take() {
+            slot.end = Some(Ok(()));
+            return Poll::Ready(end);
+        }
+        let is_large = buf.remaining() >= LARGE_LEN;
+        match slot.receiving {
+            Receiving::Off if self.kernel.receives() && (is_large || is_quiet) => {
+                let received = slot.poll_direct(cx, buf);
+                self.received += usize::from(received.is_ready());
+                return received;
+            }
+            Receiving::Off if self.kernel.receives() => {
+                slot.direct = None;
+                slot.receiving = Receiving::Wanted;
+                self.mark(key);
+            }
+            Receiving::Off => {
+                if !mem::take(&mut slot.is_drained)
+                    && let Poll::Ready(received) = receive_now(&slot.fd, buf)
+                {
+                    slot.is_drained = buf.remaining() > 0;
+                    return Poll::Ready(received);
+                }
+                slot.receiving = Receiving::Waiting;
+                self.kernel.wait_readable(key, &slot.fd);
+                self.mark(key);
+            }
+            Receiving::On if is_large => self.stop_receiving(key),
+            Receiving::Wanted | Receiving::On | Receiving::Stopping | Receiving::Waiting => {}
+        }
+        wait(&mut self.slots[key].reader, cx);
+        Poll::Pending
+    }
+
+    fn read_received(&mut self, key: usize, buf: &mut ReadBuf<'_>) {
+        let slot = &mut self.slots[key];
+        while let Some(first) = slot.received.front_mut()
+            && buf.remaining() > 0
+        {
+            let len = first.len().min(buf.remaining());
+            buf.put_slice(&first[..len]);
+            slot.received_len -= len;
+            if len == first.len() {
+                slot.received.pop_front();
+            } else {
+                first.advance(len);
+            }
+        }
+    }
+
+    pub(super) fn poll_write(
+        &mut self,
+        key: usize,
+        cx: &Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let (len, is_quiet): (usize, _) = (slices.iter().map(|slice| slice.len()).sum(), self.is_quiet());
+        let slot = &mut self.slots[key];
+        if let Some(failure) = slot.failure.take() {
+            return Poll::Ready(Err(failure));
+        }
+        let is_large = len > SEND_LEN_MAX;
+        if (is_large || is_quiet) && slot.queued.is_empty() && !slot.is_sending && !slot.is_waiting_writable {
+            if let Poll::Ready(sent) = send_now(&slot.fd, slices) {
+                return Poll::Ready(sent);
+            }
+            if is_large {
+                slot.is_waiting_writable = true;
+                self.kernel.wait_writable(key, &slot.fd);
+                self.mark(key);
+            }
+        }
+        let slot = &mut self.slots[key];
+        if is_large || slot.queued.len() + len > SEND_LEN_MAX {
+            wait(&mut slot.writer, cx);
+            return Poll::Pending;
+        }
+        if slot.queued.capacity() == 0 {
+            slot.queued = self.spare.pop().unwrap_or_default();
+        }
+        slices.iter().for_each(|slice| slot.queued.put_slice(slice));
+        self.mark(key);
+        Poll::Ready(Ok(len))
+    }
+
+    /// Waits until the kernel has everything that was written.
+    pub(super) fn poll_flush(&mut self, key: usize, cx: &Context<'_>) -> Poll<io::Result<()>> {
+        let slot = &mut self.slots[key];
+        if let Some(failure) = slot.failure.take() {
+            return Poll::Ready(Err(failure));
+        }
+        if slot.queued.is_empty() && !slot.is_sending {
+            return Poll::Ready(Ok(()));
+        }
+        wait(&mut slot.writer, cx);
+        Poll::Pending
+    }
+
+    pub(super) fn poll_shutdown(&mut self, key: usize, cx: &Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_flush(key, cx))?;
+        Poll::Ready(SockRef::from(&self.slots[key].fd).shutdown(std::net::Shutdown::Write))
+    }
+
+    /// Takes a socket back from the ring, with what was received and not read.
+    pub(super) fn poll_remove(&mut self, key: usize, cx: &Context<'_>) -> Poll<io::Result<(OwnedFd, Bytes)>> {
+        let slot = &mut self.slots[key];
+        match slot.receiving {
+            // Reading stops last, so that what is in the way of writing is heard of.
+            _ if slot.is_sending || !slot.queued.is_empty() => {}
+            Receiving::Wanted => slot.receiving = Receiving::Off,
+            Receiving::On | Receiving::Waiting => self.stop_receiving(key),
+            Receiving::Off | Receiving::Stopping => {}
+        }
+        let slot = &mut self.slots[key];
+        if !slot.is_idle() || !slot.queued.is_empty() || slot.receiving == Receiving::Wanted {
+            wait(&mut slot.reader, cx);
+            wait(&mut slot.writer, cx);
+            return Poll::Pending;
+        }
+        slot.direct = None;
+        self.unmark(key);
+        let slot = self.slots.remove(key);
+        debug_assert!(slot.is_idle(), "the kernel has let go of it");
+        if let Some(failure) = slot.failure.or(slot.end.and_then(Result::err)) {
+            return Poll::Ready(Err(failure));
+        }
+        let mut unread = BytesMut::with_capacity(slot.received_len);
+        slot.received.iter().for_each(|received| unread.extend_from_slice(received));
+        // A cancellation on a ring that is borrowed may still hold it.
+        let fd = Rc::try_unwrap(slot.fd).or_else(|fd| fd.try_clone())?;
+        Poll::Ready(Ok((fd, unread.freeze())))
+    }
+
+    /// Whether so little is going on that a system call has nothing to share: then the ring would only be in the way.
+    fn is_quiet(&self) -> bool {
+        self.crowd + self.received < 2 * CROWD_MEMORY
+    }
+
+    fn stop_receiving(&mut self, key: usize) {
+        let slot = &mut self.slots[key];
+        debug_assert!(matches!(slot.receiving, Receiving::On | Receiving::Waiting), "there is something to stop");
+        slot.receiving = Receiving::Stopping;
+        self.kernel.stop_receiving(key, &slot.fd);
+        self.mark(key);
+    }
+
+    /// Has the ring tended when the tasks that are ready now have run.
+    fn mark(&mut self, key: usize) {
+        if mem::replace(&mut self.slots[key].is_dirty, true) {
+            return;
+        }
+        self.dirty.push(key);
+        if self.dirty.len() == 1
+            && let Some(tender) = &self.tender
+        {
+            tender.wake_by_ref();
+        }
+    }
+
+    fn unmark(&mut self, key: usize) {
+        if self.slots[key].is_dirty {
+            self.dirty.retain(|dirty| *dirty != key);
+        }
+    }
+}
+
+fn wait(waiting: &mut Option<Waker>, cx: &Context<'_>) {
+    if waiting.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
+        *waiting = Some(cx.waker().clone());
+    }
+}
+
+/// Reads into a buffer of this size go past the ring.
+const LARGE_LEN: usize = 32 * 1024;
+/// More than this at once goes past the ring.
+const SEND_LEN_MAX: usize = 16 * 1024;
+/// How many turns tell whether a thread is busy.
+const CROWD_MEMORY: usize = 4;

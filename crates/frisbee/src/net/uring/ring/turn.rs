@@ -1,0 +1,214 @@
+//! One turn of a ring: what the sockets want goes to the kernel, and what it did comes back.
+
+use std::{
+    io, mem,
+    task::{Context, Waker},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::{CROWD_MEMORY, Ring, SEND_LEN_MAX};
+use crate::net::uring::{
+    buffers::Filled,
+    request::{Completion, Done, is_passing},
+    slot::{Received, Receiving},
+};
+
+/// How a turn of the ring went.
+pub(in crate::net::uring) enum Tended {
+    Done,
+    /// The kernel may be asked again later.
+    Refused,
+    Failed(io::Error),
+}
+
+impl Ring {
+    /// Tells the kernel what the sockets want, and hears what it has done. Leaves in `woken` who waited for that, and
+    /// behind them the task that tends the ring if there is more to do. `is_told` is for
+    /// [`Access::enter`](crate::net::uring::access::Access::enter).
+    pub(in crate::net::uring) fn tend(&mut self, cx: &Context<'_>, is_told: bool, woken: &mut Vec<Waker>) -> Tended {
+        if self.tender.as_ref().is_none_or(|tender| !tender.will_wake(cx.waker())) {
+            self.tender = Some(cx.waker().clone());
+        }
+        if self.failure.is_none() {
+            let mut dirty = mem::take(&mut self.dirty);
+            for key in dirty.drain(..) {
+                self.settle(key);
+            }
+            self.dirty = dirty;
+            let entered = self.kernel.enter(is_told);
+            self.hear(entered, woken);
+            if self.kernel.is_borrowed() {
+                // Nobody lingers, which ends a turn otherwise.
+                self.end_turn();
+            }
+        }
+        match self.failure.take() {
+            Some(failure) => Tended::Failed(failure),
+            None if self.refused_since.is_some() => Tended::Refused,
+            None => Tended::Done,
+        }
+    }
+
+    /// Hears what the kernel has done, now that it was entered.
+    fn hear(&mut self, entered: io::Result<()>, woken: &mut Vec<Waker>) {
+        while let Some(completion) = self.kernel.next(self.tender.as_ref()) {
+            self.received += usize::from(matches!(completion.done, Done::Received { .. } | Done::Readable));
+            self.complete(completion, woken);
+        }
+        match entered {
+            Ok(()) => {
+                self.refused_since = None;
+                // Behind all others: what they want is handed over on the way.
+                if self.kernel.is_unfinished() {
+                    woken.extend(self.tender.clone());
+                }
+            }
+            Err(error) => {
+                let since = *self.refused_since.get_or_insert_with(Instant::now);
+                if !is_passing(&error) || since.elapsed() > REFUSED_MAX {
+                    self.failure = Some(error);
+                }
+                // It ends with the ring, or waits before it tries again.
+                woken.extend(self.tender.clone());
+            }
+        }
+    }
+
+    /// How often something was received since this was called last.
+    fn end_turn(&mut self) -> usize {
+        let received = mem::take(&mut self.received);
+        self.crowd = self.crowd - self.crowd / CROWD_MEMORY + received;
+        received
+    }
+
+    /// Waits on the ring for a while, if that is likely to end with several sockets that received something, for half as
+    /// many as did since the thread was idle last: one wake-up serves them all. Nothing else wakes the thread meanwhile,
+    /// so a wait in vain puts off the next.
+    pub(in crate::net::uring) fn linger(&mut self, woken: &mut Vec<Waker>) {
+        let crowd = self.end_turn() / 2;
+        if crowd < 2 || self.failure.is_some() {
+            return;
+        }
+        if self.lingers_skipped < self.lingers_to_skip {
+            self.lingers_skipped += 1;
+            return;
+        }
+        let entered = self.kernel.enter_and_wait(crowd, LINGER_MAX);
+        self.hear(entered, woken);
+        self.lingers_skipped = 0;
+        self.lingers_to_skip = match self.received {
+            0 => (2 * self.lingers_to_skip + 1).min(LINGERS_SKIPPED_MAX),
+            _ => 0,
+        };
+    }
+
+    /// Asks the kernel for what a socket needs now.
+    fn settle(&mut self, key: usize) {
+        let slot = &mut self.slots[key];
+        slot.is_dirty = false;
+        if slot.is_dropped {
+            if slot.is_idle() {
+                self.slots.remove(key);
+            } else {
+                self.kernel.stop(key, &slot.fd);
+            }
+            return;
+        }
+        if slot.receiving == Receiving::Wanted {
+            slot.receiving = Receiving::On;
+            self.kernel.receive(key, &slot.fd);
+        }
+        if !slot.is_sending && !slot.queued.is_empty() {
+            slot.is_sending = true;
+            self.kernel.send(key, &slot.fd, mem::take(&mut slot.queued));
+        }
+    }
+
+    fn complete(&mut self, completion: Completion, woken: &mut Vec<Waker>) {
+        let key = completion.key;
+        let slot = &mut self.slots[key];
+        match completion.done {
+            Done::Received { result, goes_on } => {
+                if !goes_on {
+                    slot.receiving = Receiving::Off;
+                }
+                match result {
+                    Ok(Some(filled)) if !filled.is_empty() => self.keep_received(key, filled),
+                    Ok(_) => slot.end = Some(Ok(())),
+                    // Stopped, or out of buffers: reading goes on when somebody reads.
+                    Err(error) if matches!(error.raw_os_error(), Some(libc::ECANCELED | libc::ENOBUFS)) => {}
+                    Err(error) => slot.end = Some(Err(error)),
+                }
+                woken.extend(self.slots[key].reader.take());
+            }
+            Done::Sent { mut bytes, result } => {
+                slot.is_sending = false;
+                match result {
+                    Ok(len) if len < bytes.len() => {
+                        // Cut short by a signal: the rest goes first.
+                        bytes.drain(..len);
+                        bytes.append(&mut slot.queued);
+                        slot.queued = bytes;
+                    }
+                    Ok(_) if self.spare.len() < SPARE_MAX && bytes.capacity() <= SEND_LEN_MAX => {
+                        bytes.clear();
+                        self.spare.push(bytes);
+                    }
+                    Ok(_) => {}
+                    Err(error) => {
+                        slot.queued = Vec::new();
+                        slot.failure = Some(error);
+                    }
+                }
+                woken.extend(slot.writer.take());
+                if !slot.queued.is_empty() {
+                    self.mark(key);
+                }
+            }
+            Done::Readable => {
+                slot.receiving = Receiving::Off;
+                woken.extend(slot.reader.take());
+            }
+            Done::Writable => {
+                slot.is_waiting_writable = false;
+                woken.extend(slot.writer.take());
+            }
+        }
+        let slot = &self.slots[key];
+        if slot.is_dropped && slot.is_idle() {
+            self.unmark(key);
+            self.slots.remove(key);
+        }
+    }
+
+    fn keep_received(&mut self, key: usize, filled: Filled) {
+        let slot = &mut self.slots[key];
+        slot.received_len += filled.len();
+        if slot.is_dropped {
+            return;
+        }
+        if !filled.is_scarce() && slot.received.len() < FILLED_MAX {
+            slot.received.push_back(Received::Filled(filled));
+        } else if let Some(Received::Copied(copied)) = slot.received.back_mut() {
+            copied.extend_from_slice(&filled);
+        } else {
+            slot.received.push_back(Received::Copied((*filled).into()));
+        }
+        if slot.received_len > RECEIVED_LEN_MAX && slot.receiving == Receiving::On {
+            self.stop_receiving(key);
+        }
+    }
+}
+
+/// What is received for a socket before somebody has to read.
+const RECEIVED_LEN_MAX: usize = 64 * 1024;
+/// Buffers that may wait for one socket to be read.
+const FILLED_MAX: usize = 8;
+const SPARE_MAX: usize = 64;
+/// How long a busy thread waits for more.
+const LINGER_MAX: Duration = Duration::from_micros(50);
+const LINGERS_SKIPPED_MAX: u32 = 255;
+/// For how long the kernel may refuse what it could do later. Its ring has failed then.
+const REFUSED_MAX: Duration = Duration::from_secs(1);

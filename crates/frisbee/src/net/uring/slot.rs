@@ -1,0 +1,157 @@
+//! What a ring knows of a socket, and the system calls that go past the ring.
+#![expect(unsafe_code, reason = "descriptors and buffers that are not yet initialised")]
+
+use std::{
+    collections::VecDeque,
+    io::{self, IoSlice},
+    ops::Deref,
+    os::fd::{AsRawFd, OwnedFd},
+    rc::Rc,
+    task::{Context, Poll, Waker, ready},
+};
+
+use bytes::{Buf, BytesMut};
+use socket2::SockRef;
+use tokio::io::{Interest, ReadBuf, unix::AsyncFd};
+
+use super::buffers::Filled;
+
+/// What a ring knows of a socket.
+pub(super) struct Slot {
+    pub(super) fd: Rc<OwnedFd>,
+    pub(super) receiving: Receiving,
+    pub(super) received: VecDeque<Received>,
+    pub(super) received_len: usize,
+    /// How the peer's input ended.
+    pub(super) end: Option<io::Result<()>>,
+    pub(super) reader: Option<Waker>,
+    /// Tells when there is something to read past the ring, if the kernel could read by itself.
+    pub(super) direct: Option<AsyncFd<Rc<OwnedFd>>>,
+    /// The same where it could not: whether the last read left nothing behind.
+    pub(super) is_drained: bool,
+    /// Written, and not yet given to the kernel.
+    pub(super) queued: Vec<u8>,
+    pub(super) is_sending: bool,
+    pub(super) failure: Option<io::Error>,
+    pub(super) is_waiting_writable: bool,
+    pub(super) writer: Option<Waker>,
+    pub(super) is_dirty: bool,
+    pub(super) is_dropped: bool,
+}
+
+/// Whether the kernel reads by itself.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Receiving {
+    Off,
+    Wanted,
+    On,
+    /// On until the kernel says that it stopped.
+    Stopping,
+    /// Only waiting for something to be there.
+    Waiting,
+}
+
+pub(super) enum Received {
+    Filled(Filled),
+    Copied(BytesMut),
+}
+
+impl Received {
+    pub(super) fn advance(&mut self, len: usize) {
+        match self {
+            Self::Filled(filled) => filled.advance(len),
+            Self::Copied(copied) => copied.advance(len),
+        }
+    }
+}
+
+impl Deref for Received {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Filled(filled) => filled,
+            Self::Copied(copied) => copied,
+        }
+    }
+}
+
+impl Slot {
+    /// A connected socket in blocking mode.
+    pub(super) fn new(fd: OwnedFd) -> Self {
+        Self {
+            fd: Rc::new(fd),
+            receiving: Receiving::Off,
+            received: VecDeque::new(),
+            received_len: 0,
+            end: None,
+            reader: None,
+            direct: None,
+            is_drained: false,
+            queued: Vec::new(),
+            is_sending: false,
+            failure: None,
+            is_waiting_writable: false,
+            writer: None,
+            is_dirty: false,
+            is_dropped: false,
+        }
+    }
+
+    /// Reads past the ring.
+    pub(super) fn poll_direct(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let direct = match &mut self.direct {
+            Some(direct) => direct,
+            none => none.insert(register(self.fd.clone())?),
+        };
+        loop {
+            let mut ready = ready!(direct.poll_read_ready(cx))?;
+            let received = receive_now(&self.fd, buf);
+            if received.is_pending() || buf.remaining() > 0 {
+                ready.clear_ready();
+            }
+            if received.is_ready() {
+                return received;
+            }
+        }
+    }
+
+    /// Whether the kernel has nothing under way for it.
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(self.receiving, Receiving::Off | Receiving::Wanted) && !self.is_sending && !self.is_waiting_writable
+    }
+}
+
+pub(super) fn register<T: AsRawFd>(fd: T) -> io::Result<AsyncFd<T>> {
+    // SAFETY: `T` is an owned descriptor or a share of one, and the `AsyncFd` has it until it is not registered any more.
+    unsafe { Ok(AsyncFd::register_with_interest(fd, Interest::READABLE)?) }
+}
+
+/// Sends without waiting.
+pub(super) fn send_now(fd: &OwnedFd, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    let (socket, flags) = (SockRef::from(fd), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+    let sent = match slices {
+        [slice] => socket.send_with_flags(slice, flags),
+        slices => socket.send_vectored_with_flags(slices, flags),
+    };
+    match sent {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
+        sent => Poll::Ready(sent),
+    }
+}
+
+/// Reads without waiting, which is better than the ring for what would have to be copied once more.
+pub(super) fn receive_now(fd: &OwnedFd, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    // SAFETY: `recv` only writes, so that what is initialised stays so, and says how much it wrote.
+    let room = unsafe { buf.unfilled_mut() };
+    match SockRef::from(fd).recv_with_flags(room, libc::MSG_DONTWAIT) {
+        Ok(len) => {
+            // SAFETY: the kernel has written as many bytes as it reports, and into `room`.
+            unsafe { buf.assume_init(len) };
+            buf.advance(len);
+            Poll::Ready(Ok(()))
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
+        Err(error) => Poll::Ready(Err(error)),
+    }
+}

@@ -1,0 +1,100 @@
+//! A socket on a ring, for tokio.
+
+use std::{
+    io::{self, IoSlice},
+    os::fd::OwnedFd,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::{ring::Ring, task};
+
+/// A connected socket on the ring of its thread. It works on that thread only.
+pub(crate) struct Socket {
+    ring: u64,
+    key: usize,
+    kind: Kind,
+}
+
+/// What a socket is for tokio.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    Tcp,
+    Unix,
+}
+
+impl Socket {
+    /// Puts a connected socket on the ring of this thread, which has one.
+    pub(crate) fn new(fd: OwnedFd, kind: Kind) -> io::Result<Self> {
+        // The kernel waits by itself; it would not if the socket forbade it.
+        SockRef::from(&fd).set_nonblocking(false)?;
+        let placed = Ring::here(|ring| Self { ring: ring.id(), key: ring.insert(fd), kind });
+        placed.ok_or_else(no_ring)
+    }
+
+    /// Takes the socket off the ring, with what was received and not read.
+    pub(crate) async fn into_fd(self) -> io::Result<(OwnedFd, Bytes)> {
+        let removed = std::future::poll_fn(|cx| self.with(|ring, key| ring.poll_remove(key, cx))).await;
+        std::mem::forget(self);
+        let (fd, unread) = removed?;
+        SockRef::from(&fd).set_nonblocking(true)?;
+        Ok((fd, unread))
+    }
+
+    /// Tells what it was before it was put on the ring.
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn with<T>(&self, visit: impl FnOnce(&mut Ring, usize) -> Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        let visited = Ring::here(|ring| (ring.id() == self.ring).then(|| visit(ring, self.key)));
+        visited.flatten().unwrap_or_else(|| Poll::Ready(Err(task::failure(self.ring).unwrap_or_else(no_ring))))
+    }
+}
+
+fn no_ring() -> io::Error {
+    io::Error::other("the connection is used away from the ring of its thread")
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let waited = Ring::here(|ring| (ring.id() == self.ring).then(|| ring.drop(self.key)));
+        drop(waited);
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.with(|ring, key| ring.poll_read(key, cx, buf))
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(buf)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.with(|ring, key| ring.poll_write(key, cx, slices))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.with(|ring, key| ring.poll_flush(key, cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.with(|ring, key| ring.poll_shutdown(key, cx))
+    }
+}

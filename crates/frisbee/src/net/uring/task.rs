@@ -1,0 +1,106 @@
+//! The task that brings the ring of its thread to the kernel, again and again.
+
+use std::{
+    cell::RefCell,
+    future::{Future, poll_fn},
+    io,
+    os::fd::OwnedFd,
+    pin::Pin,
+    task::{Context, Poll, Waker, ready},
+    time::Duration,
+};
+
+use tokio::{
+    io::unix::AsyncFd,
+    time::{Sleep, sleep},
+};
+use tracing::error;
+
+use super::{
+    access::Access,
+    ring::{Ring, Tended},
+    slot::register,
+};
+use crate::net::ring_error::RingError;
+
+thread_local! {
+    /// The ring that failed on this thread, and why. There is not more than one: nothing installs a second.
+    static FAILED: RefCell<Option<(u64, RingError)>> = const { RefCell::new(None) };
+}
+
+/// Gives the thread of the current runtime a ring. It has to be a runtime of this thread alone.
+pub(super) fn install(kernel: Access) -> io::Result<()> {
+    let signal = kernel.signal()?.map(register).transpose()?;
+    let id = Ring::put_here(kernel);
+    tokio::spawn(Tender { ring: id, signal, pause: None, woken: Vec::new() }.run());
+    Ok(())
+}
+
+/// Waits on the ring of this thread, before its runtime waits for everything.
+pub(crate) fn linger() {
+    let mut woken = Vec::new();
+    Ring::here(|ring| ring.linger(&mut woken));
+    woken.into_iter().for_each(Waker::wake);
+}
+
+/// Returns what the ring failed with, if it did and was one of this thread.
+pub(super) fn failure(ring: u64) -> Option<io::Error> {
+    let failed = FAILED.try_with(|failed| failed.borrow().clone());
+    let (_, error) = failed.ok().flatten().filter(|(id, _)| *id == ring)?;
+    Some(io::Error::new(error.kind(), error))
+}
+
+/// Tends the ring of its thread for as long as the runtime lives.
+struct Tender {
+    ring: u64,
+    /// Readable when the kernel has done something of which nobody else tells.
+    signal: Option<AsyncFd<OwnedFd>>,
+    /// Ends when the kernel may be asked again for what it refused.
+    pause: Option<Pin<Box<Sleep>>>,
+    woken: Vec<Waker>,
+}
+
+impl Tender {
+    async fn run(mut self) {
+        poll_fn(|cx| self.poll(cx)).await;
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(pause) = &mut self.pause {
+            ready!(pause.as_mut().poll(cx));
+            self.pause = None;
+        }
+        let mut is_told = false;
+        while let Some(signal) = &self.signal
+            && let Poll::Ready(Ok(mut ready)) = signal.poll_read_ready(cx)
+        {
+            // Before the kernel is entered: a signal from then on is one for the next time.
+            ready.clear_ready();
+            is_told = true;
+        }
+        let tended = Ring::here(|ring| ring.tend(cx, is_told, &mut self.woken));
+        self.woken.drain(..).for_each(Waker::wake);
+        match tended {
+            Some(Tended::Failed(failure)) => {
+                let error = RingError::new(failure);
+                error!(%error, "a ring failed, and its connections with it");
+                FAILED.set(Some((self.ring, error)));
+                Poll::Ready(())
+            }
+            Some(Tended::Refused) => {
+                self.pause = Some(Box::pin(sleep(REFUSED_PAUSE)));
+                // The wake-up of before is still to come, and has the pause polled.
+                Poll::Pending
+            }
+            Some(Tended::Done) | None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Tender {
+    fn drop(&mut self) {
+        Ring::remove_from_here(self.ring);
+    }
+}
+
+const REFUSED_PAUSE: Duration = Duration::from_millis(1);

@@ -1,0 +1,107 @@
+//! The byte stream below a connection, of whichever kind.
+
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf},
+    net::TcpStream,
+};
+
+use super::credentials::PeerCredentials;
+#[cfg(all(feature = "uring", target_os = "linux"))]
+use super::uring;
+
+/// What a user's stream, or one wrapped in TLS, has to be able to do.
+pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Io for T {}
+
+pub(crate) enum Wire {
+    Tcp(TcpStream),
+    #[cfg(unix)]
+    Unix(tokio::net::UnixStream),
+    #[cfg(all(feature = "uring", target_os = "linux"))]
+    Ring(uring::Socket),
+    Mem(DuplexStream),
+    Other(Box<dyn Io>),
+}
+
+/// Calls the same method on whichever stream it is.
+macro_rules! on_stream {
+    ($wire:expr, $stream:ident => $call:expr) => {
+        match $wire {
+            Wire::Tcp($stream) => $call,
+            #[cfg(unix)]
+            Wire::Unix($stream) => $call,
+            #[cfg(all(feature = "uring", target_os = "linux"))]
+            Wire::Ring($stream) => $call,
+            Wire::Mem($stream) => $call,
+            Wire::Other($stream) => $call,
+        }
+    };
+}
+
+impl Wire {
+    /// Has the current runtime serve a socket. Other streams stay where they are.
+    pub(crate) fn onto_current_runtime(self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Tcp(socket) => Self::Tcp(TcpStream::from_std(socket.into_std()?)?),
+            #[cfg(unix)]
+            Self::Unix(socket) => Self::Unix(tokio::net::UnixStream::from_std(socket.into_std()?)?),
+            other => other,
+        })
+    }
+
+    /// Returns the process at the other end, of a Unix socket that is not on a ring.
+    pub(crate) fn peer_credentials(&self) -> Option<PeerCredentials> {
+        match self {
+            #[cfg(unix)]
+            Self::Unix(socket) => {
+                let peer = socket.peer_cred().ok()?;
+                Some(PeerCredentials { uid: peer.uid(), gid: peer.gid(), pid: peer.pid() })
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether what was written may still be in this process.
+    pub(crate) fn needs_flush(&self) -> bool {
+        matches!(self, Self::Other(_))
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        on_stream!(self.get_mut(), stream => Pin::new(stream).poll_read(cx, buf))
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        on_stream!(self.get_mut(), stream => Pin::new(stream).poll_write(cx, buf))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        on_stream!(self.get_mut(), stream => Pin::new(stream).poll_write_vectored(cx, slices))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        on_stream!(self, stream => stream.is_write_vectored())
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        on_stream!(self.get_mut(), stream => Pin::new(stream).poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        on_stream!(self.get_mut(), stream => Pin::new(stream).poll_shutdown(cx))
+    }
+}

@@ -1,0 +1,182 @@
+//! What arrives: frames, and what each of them means.
+
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+
+use super::{Connection, Discarding, Event, State};
+use crate::{
+    Packet, ProtocolError,
+    error::StreamEnd,
+    proto::{
+        decoder::Frame,
+        header::{Header, Kind},
+        outbox::Cause,
+        streams::Received,
+    },
+};
+
+impl Connection {
+    /// Reports that the socket brought `len` bytes.
+    pub fn handle_received(&mut self, now: Instant, len: usize) {
+        self.heartbeat.handle_received(now);
+        self.counters.bytes_in += len as u64;
+        self.counters.batches_in += 1;
+    }
+
+    /// Takes whole frames off the front of `inbox` until one is an event: `None` if more bytes are needed, or if a stream
+    /// [stalls](Self::is_stalled). A header
+    /// that breaks a rule stays in `inbox`. After an error the connection goes on until [`fail`](Self::fail) ends it.
+    pub fn handle_input(&mut self, now: Instant, inbox: &mut BytesMut) -> Result<Option<Event>, ProtocolError> {
+        while matches!(self.state, State::Open | State::Draining) && !self.is_stalled() {
+            let frame = self.decoder.decode(inbox)?;
+            if let (false, Some(format)) = (self.outbox.has_format(), self.decoder.format()) {
+                self.outbox.set_format(format);
+            }
+            let Some(frame) = frame else {
+                if self.decoder.skip_len() == 0 {
+                    self.discarding = None;
+                }
+                break;
+            };
+            if let Some(event) = self.handle_frame(now, frame)? {
+                return Ok(Some(event));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reports that no handler gets a packet, because there are too many or the connection is
+    /// [draining](Self::is_draining).
+    pub fn handle_refused(&mut self) {
+        self.counters.refused += 1;
+    }
+
+    /// Reports that the driver stopped reading, or goes on: silence counts only while it reads.
+    pub fn set_reading(&mut self, now: Instant, reading: bool) {
+        self.heartbeat.set_reading(now, reading);
+        if !reading {
+            self.paused.get_or_insert(now);
+        } else if let Some(since) = self.paused.take()
+            && let Some(Discarding { due: Some(due), .. }) = &mut self.discarding
+        {
+            *due += now.saturating_duration_since(since);
+        }
+    }
+
+    /// Puts back into `inbox` what was taken off it for `packets`, which no handler got, and for one that is not
+    /// complete. What was [discarded](Self::discard_len) does not come back.
+    pub fn undo_input(&mut self, packets: impl IntoIterator<Item = Packet>, inbox: &mut BytesMut) {
+        self.decoder.undo(inbox);
+        let Some(format) = self.decoder.format() else { return };
+        let mut front = BytesMut::new();
+        for Packet { id, operation, content } in packets {
+            let len = u32::try_from(content.len()).expect("a received content is within its u32 limit");
+            Header { id, operation: operation.number(), len }.encode(format, &mut front);
+            front.extend_from_slice(&content);
+        }
+        if !front.is_empty() {
+            front.extend_from_slice(inbox);
+            *inbox = front;
+        }
+    }
+
+    /// The length of the content under way, of which the inbox holds the first part. Zero between packets.
+    pub fn content_len(&self) -> usize {
+        self.decoder.content_len()
+    }
+
+    /// Bytes that follow of a content that is discarded.
+    pub fn discard_len(&self) -> usize {
+        self.decoder.skip_len()
+    }
+
+    /// The length of the packet at the front of `bytes`, header included, if it is the next, its header is whole and its
+    /// content is not to be discarded for its length.
+    pub fn announced_len(&self, bytes: &[u8]) -> Option<usize> {
+        self.decoder.announced_len(bytes)
+    }
+
+    fn handle_frame(&mut self, now: Instant, frame: Frame) -> Result<Option<Event>, ProtocolError> {
+        self.counters.packets_in += 1;
+        if frame.skipped > self.config.content_len_max {
+            return self.handle_too_large(now, &frame);
+        }
+        self.discarding = None;
+        match frame.kind {
+            Kind::Application(operation) => {
+                if !frame.content.is_empty() {
+                    self.budget.earn();
+                }
+                Ok(Some(Event::Packet(Packet { id: frame.id, operation, content: frame.content })))
+            }
+            Kind::Stream if !frame.content.is_empty() => {
+                self.budget.earn();
+                self.detach_due.get_or_insert(now + DETACH_AFTER);
+                let received = self.streams.handle_data(now, frame.id, frame.content);
+                Ok(self.handle_stream_received(frame.id, received))
+            }
+            Kind::Stream => {
+                match self.closes_expected.checked_sub(1) {
+                    Some(left) => self.closes_expected = left,
+                    None => self.spend(now)?,
+                }
+                Ok(self.streams.handle_close(frame.id).map(Event::StreamReadable))
+            }
+            Kind::Ping => {
+                self.spend(now)?;
+                self.outbox.push_pong();
+                Ok(None)
+            }
+            Kind::Pong => self.spend(now).map(|()| None),
+            Kind::Reserved => {
+                self.counters.dropped += 1;
+                self.spend(now).map(|()| None)
+            }
+        }
+    }
+
+    /// Begins to discard a content. It costs the peer more than this side, and so nothing of its allowance; but it earns
+    /// nothing either.
+    fn handle_too_large(&mut self, now: Instant, frame: &Frame) -> Result<Option<Event>, ProtocolError> {
+        let (id, announced, limit) = (frame.id, frame.skipped, self.config.content_len_max);
+        self.discarding = Some(Discarding { announced, due: now.checked_add(self.config.discard_time_max) });
+        self.counters.too_large += 1;
+        match frame.kind {
+            Kind::Application(operation) => Ok(Some(Event::TooLarge { id, operation, announced })),
+            Kind::Stream => {
+                let received = self.streams.handle_too_large(id, StreamEnd::TooLarge { announced, limit });
+                Ok(self.handle_stream_received(id, received))
+            }
+            Kind::Ping | Kind::Pong | Kind::Reserved => self.spend(now).map(|()| None),
+        }
+    }
+
+    fn handle_stream_received(&mut self, id: u16, received: Received) -> Option<Event> {
+        match received {
+            Received::Opened(key) => Some(Event::StreamOpened(key)),
+            Received::Queued(key) => Some(Event::StreamReadable(key)),
+            Received::Ignored => None,
+            Received::Refused => {
+                self.counters.streams_refused += 1;
+                self.push_stream_close(id, Cause::Forced);
+                None
+            }
+        }
+    }
+
+    fn spend(&mut self, now: Instant) -> Result<(), ProtocolError> {
+        if self.budget.spend(now) {
+            Ok(())
+        } else {
+            Err(ProtocolError::ControlFlood { burst: self.config.control_burst })
+        }
+    }
+
+    pub(super) fn discard_due(&self) -> Option<Instant> {
+        self.discarding.as_ref().filter(|_| self.is_open() && self.paused.is_none())?.due
+    }
+}
+
+/// How long a small content may pin the read buffer it is a slice of while nobody reads it.
+const DETACH_AFTER: Duration = Duration::from_millis(500);

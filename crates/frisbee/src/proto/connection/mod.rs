@@ -1,0 +1,377 @@
+//! One side of a connection: what to make of input, what to write, when to give up.
+
+mod input;
+mod sending;
+
+use std::{ops::RangeInclusive, sync::Arc, time::Instant};
+
+use super::{
+    budget::Budget,
+    counters::Counters,
+    decoder::Decoder,
+    header::HeaderFormat,
+    heartbeat::{Beat, Heartbeat},
+    outbox::{Cause, Outbox},
+    streams::{StreamKey, Streams},
+    transmit::Transmit,
+};
+use crate::{CloseReason, Config, Operation, Packet, ProtocolError};
+
+/// Which side of the connection this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The side that connected.
+    Client,
+    /// The side that accepted.
+    Server,
+}
+
+/// One side of a frisbee connection: bytes and time go in, events and bytes come out.
+///
+/// After any `handle_*` and any wish of the user, call [`poll_transmit`](Self::poll_transmit) until it has nothing more
+/// and write what it gave; then wait for input, for the user, or for [`poll_timeout`](Self::poll_timeout).
+///
+/// ```
+/// use std::{sync::Arc, time::Instant};
+///
+/// use bytes::{Buf, BytesMut};
+/// use frisbee::{Config, Operation, Packet, proto::{Connection, Event, Role, Transmit}};
+///
+/// let (now, config) = (Instant::now(), Arc::new(Config::default()));
+/// let mut client = Connection::new(Role::Client, config.clone(), now);
+/// let mut server = Connection::new(Role::Server, config, now);
+/// let packet = Packet::new(7, Operation::new(20).unwrap(), "hello");
+/// client.send(packet.clone())?;
+///
+/// let (mut wire, mut batch) = (BytesMut::new(), Transmit::default());
+/// while client.poll_transmit(now, &mut batch) {
+///     wire.extend_from_slice(batch.chunk());
+///     client.handle_written(now, batch.chunk().len(), &mut batch);
+/// }
+/// assert_eq!(server.handle_input(now, &mut wire)?, Some(Event::Packet(packet)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Connection {
+    config: Arc<Config>,
+    state: State,
+    decoder: Decoder,
+    outbox: Outbox,
+    heartbeat: Heartbeat,
+    streams: Streams,
+    /// Streams that ended because they stalled, to be told of.
+    overflowed: Vec<StreamKey>,
+    budget: Budget,
+    /// Since when a batch has been handed out without any of it being written.
+    stalled: Option<Instant>,
+    written: u64,
+    /// How many of the packets ever queued were handed out for writing.
+    attempted: u64,
+    /// The content that is being discarded because it is too large, and when that has taken too long.
+    discarding: Option<Discarding>,
+    /// Since when this side does not read.
+    paused: Option<Instant>,
+    /// When contents that wait in streams are copied out of the read buffers they pin.
+    detach_due: Option<Instant>,
+    /// How many packets of streams were sent for which the peer has not sent a close. Each may cause one.
+    closes_expected: u64,
+    counters: Counters,
+}
+
+/// ```text
+///   Open ──drain()──▶ Draining ──finish()──▶ Finishing ──all written──▶ Closed
+///     ├──────────────finish()──────────────────▲                         ▲
+///     └──any──fail()─────────────────────────────────────────────────────┘
+/// ```
+#[derive(Debug)]
+enum State {
+    Open,
+    /// Handlers under way may still send; the peer gets no new handler.
+    Draining,
+    /// What was sent is being written, nothing is read or taken for sending.
+    Finishing(CloseReason),
+    Closed(CloseReason),
+}
+
+#[derive(Debug)]
+struct Discarding {
+    announced: u32,
+    due: Option<Instant>,
+}
+
+/// What input meant, for those above the protocol.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A packet for a handler.
+    Packet(Packet),
+    /// A packet with a content larger than [`Config::content_len_max`], which is discarded as it arrives.
+    TooLarge {
+        /// The id of the packet.
+        id: u16,
+        /// What it asks for.
+        operation: Operation,
+        /// Bytes of content.
+        announced: u32,
+    },
+    /// The peer opened a stream; its first data can be read.
+    StreamOpened(StreamKey),
+    /// The stream has something to read, or ended.
+    StreamReadable(StreamKey),
+}
+
+impl Connection {
+    /// A connection that was just established.
+    pub fn new(role: Role, config: Arc<Config>, now: Instant) -> Self {
+        let (format, stream_ids) = match role {
+            Role::Client => (Some(config.header.unwrap_or(HeaderFormat::Magic10)), STREAMS_OF_CLIENT),
+            Role::Server => (config.header, STREAMS_OF_SERVER),
+        };
+        Self {
+            state: State::Open,
+            decoder: Decoder::new(format, config.content_len_max).skipping(config.discard_len_max),
+            outbox: Outbox::new(format),
+            heartbeat: Heartbeat::new(now, config.ping_interval, config.silence_max),
+            streams: Streams::new(stream_ids, &config),
+            overflowed: Vec::new(),
+            budget: Budget::new(now, config.control_burst),
+            stalled: None,
+            written: 0,
+            attempted: 0,
+            discarding: None,
+            paused: None,
+            detach_due: None,
+            closes_expected: 0,
+            counters: Counters::default(),
+            config,
+        }
+    }
+
+    // What happened.
+
+    /// Reports that `len` bytes of `batch` were written. A batch that is written whole ends a stall.
+    pub fn handle_written(&mut self, now: Instant, len: usize, batch: &mut Transmit) {
+        use bytes::Buf as _;
+        batch.advance(len);
+        if self.closed().is_some() {
+            return;
+        }
+        self.outbox.handle_written(len);
+        self.counters.bytes_out += len as u64;
+        if batch.has_remaining() {
+            self.stalled = Some(now);
+            return;
+        }
+        self.stalled = None;
+        self.written = self.written.max(batch.packets());
+        if let State::Finishing(reason) = &self.state
+            && self.outbox.is_empty()
+        {
+            self.state = State::Closed(reason.clone());
+        }
+    }
+
+    /// Reports the time, when [`poll_timeout`](Self::poll_timeout) asked for it or earlier.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if let Some(since) = self.stalled
+            && now.saturating_duration_since(since) >= self.config.write_stall_max
+        {
+            return self.fail(CloseReason::WriteStalled { limit: self.config.write_stall_max });
+        }
+        if let Some(discarding) = &self.discarding
+            && self.discard_due().is_some_and(|due| due <= now)
+        {
+            let (announced, limit) = (discarding.announced, self.config.content_len_max);
+            return self.fail(CloseReason::Protocol(ProtocolError::ContentTooLarge { announced, limit }));
+        }
+        if self.detach_due.is_some_and(|due| due <= now) {
+            self.detach_due = None;
+            self.streams.detach();
+        }
+        while let Some(key) = self.streams.end_stalled(now) {
+            self.counters.streams_refused += 1;
+            self.push_stream_close(self.streams.id(key), Cause::Forced);
+            self.overflowed.push(key);
+        }
+        if !self.is_open() {
+            return;
+        }
+        match self.heartbeat.handle_timeout(now) {
+            Beat::Rest => {}
+            Beat::Silent(limit) => self.fail(CloseReason::Silent { limit }),
+            Beat::Ping => self.outbox.push_ping(),
+        }
+    }
+
+    // What to do next.
+
+    /// Moves the next batch of bytes to write into `batch`, which must be empty. `false` if there is nothing.
+    pub fn poll_transmit(&mut self, now: Instant, batch: &mut Transmit) -> bool {
+        let due = self.outbox.poll_transmit(batch);
+        if due {
+            self.stalled = Some(now);
+            self.attempted = self.attempted.max(batch.packets());
+            self.counters.batches_out += 1;
+        }
+        due
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) wants to be called at the latest.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let stall = self.stalled.and_then(|since| since.checked_add(self.config.write_stall_max));
+        let beat = match self.state {
+            State::Open | State::Draining => self.heartbeat.poll_timeout(),
+            State::Finishing(_) | State::Closed(_) => None,
+        };
+        [stall, beat, self.discard_due(), self.detach_due, self.streams.poll_timeout()].into_iter().flatten().min()
+    }
+
+    /// The next stream that [`handle_timeout`](Self::handle_timeout) ended.
+    pub fn poll_overflowed(&mut self) -> Option<StreamKey> {
+        self.overflowed.pop()
+    }
+
+    /// Why the connection is closed, once it is.
+    pub fn closed(&self) -> Option<&CloseReason> {
+        match &self.state {
+            State::Closed(reason) => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// Why the connection is closed or on its way there, once [`finish`](Self::finish) or [`fail`](Self::fail) was called.
+    pub fn finishing(&self) -> Option<&CloseReason> {
+        match &self.state {
+            State::Open | State::Draining => None,
+            State::Finishing(reason) | State::Closed(reason) => Some(reason),
+        }
+    }
+
+    /// Whether packets are taken for sending.
+    pub fn is_open(&self) -> bool {
+        matches!(self.state, State::Open | State::Draining)
+    }
+
+    /// Whether [`finish`](Self::finish) or [`fail`](Self::fail) was called: input is not looked at any more.
+    pub fn is_finishing(&self) -> bool {
+        !self.is_open()
+    }
+
+    /// Whether [`drain`](Self::drain) was called and nothing since.
+    pub fn is_draining(&self) -> bool {
+        matches!(self.state, State::Draining)
+    }
+
+    /// Whether as much is queued for writing as the configuration allows.
+    pub fn is_full(&self) -> bool {
+        self.outbox.len() >= self.config.outbox_len_max
+    }
+
+    /// Whether as many bytes of replies are queued as the configuration allows: handlers are not to make more.
+    pub fn owes_replies(&self) -> bool {
+        self.outbox.replies_len() >= self.config.outbox_len_max
+    }
+
+    /// Whether as much is queued that input alone causes (PONGs, answers to refused packets, closes of refused streams) as
+    /// the configuration allows. Who reads on then lets a peer that does not read fill the memory.
+    pub fn is_overrun(&self) -> bool {
+        self.outbox.forced_len() >= self.config.outbox_len_max
+    }
+
+    /// Whether so much is queued that input alone causes that no input is taken even where this side waits for answers:
+    /// as much as [`is_overrun`](Self::is_overrun) says, or [`FORCED_LEN_MAX`] if that is more.
+    pub fn is_flooded(&self) -> bool {
+        self.outbox.forced_len() >= self.config.outbox_len_max.max(FORCED_LEN_MAX)
+    }
+
+    /// Whether more waits in a stream than may: no input is taken until some of it is read, or its time is up.
+    pub fn is_stalled(&self) -> bool {
+        self.streams.stall()
+    }
+
+    /// Whether there is anything to write.
+    pub fn has_output(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    /// Whether any byte has come.
+    pub fn has_received(&self) -> bool {
+        self.counters.bytes_in > 0
+    }
+
+    /// Bytes queued for writing.
+    pub fn queued_len(&self) -> usize {
+        self.outbox.len()
+    }
+
+    /// How many packets were taken for sending so far, and how many of them the socket has taken.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.outbox.packets(), self.written)
+    }
+
+    /// How many of the packets taken for sending were handed out for writing: the peer may have got them.
+    pub fn attempted(&self) -> u64 {
+        self.attempted
+    }
+
+    /// The configuration the connection runs with.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The header layout, once it is known.
+    pub fn format(&self) -> Option<HeaderFormat> {
+        self.decoder.format()
+    }
+
+    /// What went through so far.
+    pub fn counters(&self) -> Counters {
+        Counters { packets_out: self.outbox.packets(), ..self.counters }
+    }
+
+    // The user's wishes.
+
+    /// Queues a PING, which every peer answers, ahead of everything else.
+    pub fn ping(&mut self) {
+        if self.is_open() {
+            self.outbox.push_ping();
+        }
+    }
+
+    /// Begins to shut down: packets and new streams of the peer still come, but are to reach no handler. Sending goes on.
+    pub fn drain(&mut self) {
+        if matches!(self.state, State::Open) {
+            self.state = State::Draining;
+        }
+    }
+
+    /// Stops reading and sending, and closes once everything sent is written.
+    pub fn finish(&mut self, reason: CloseReason) {
+        if !self.is_open() {
+            return;
+        }
+        self.streams.end_all();
+        self.outbox.drop_ping();
+        // A peer that never said anything did not show its format, and is still owed what was sent to it.
+        self.outbox.set_format(self.decoder.format().unwrap_or(HeaderFormat::Magic10));
+        self.state = if self.outbox.is_empty() { State::Closed(reason) } else { State::Finishing(reason) };
+    }
+
+    /// Closes at once. What is queued is lost. Once closed, the reason stays.
+    pub fn fail(&mut self, reason: CloseReason) {
+        if !matches!(self.state, State::Closed(_)) {
+            self.streams.end_all();
+            self.detach_due = None;
+            self.discarding = None;
+            self.outbox.clear();
+            self.stalled = None;
+            self.state = State::Closed(reason);
+        }
+    }
+}
+
+/// Bytes that a peer may cause to be queued without reading them while this side waits for its answers. Enough to refuse
+/// a call for each id of the wire; a peer that reads none of that is stuck itself.
+pub const FORCED_LEN_MAX: usize = 8 * 1024 * 1024;
+/// Both sides choose from one space of ids, so each stays in its own half: a stream that both opened would be one.
+const STREAMS_OF_CLIENT: RangeInclusive<u16> = 1..=0x7fff;
+const STREAMS_OF_SERVER: RangeInclusive<u16> = 0x8000..=0xffff;

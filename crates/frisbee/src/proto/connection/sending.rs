@@ -1,0 +1,167 @@
+//! What this side sends: packets, and the streams of both sides.
+
+use bytes::Bytes;
+
+use super::Connection;
+use crate::{
+    Packet, SendError,
+    error::{OpenError, StreamEnd},
+    proto::{header::Header, outbox::Cause, streams::StreamKey},
+};
+
+impl Connection {
+    /// Queues a packet, full or not: who can wait asks [`is_full`](Self::is_full) first.
+    pub fn send(&mut self, packet: Packet) -> Result<(), SendError> {
+        self.push(packet, Cause::Wish)
+    }
+
+    /// As [`send`](Self::send), for what a handler replies.
+    pub fn reply(&mut self, packet: Packet) -> Result<(), SendError> {
+        self.push(packet, Cause::Reply)
+    }
+
+    /// As [`send`](Self::send), with a content that goes on in `rest`.
+    pub fn send_pieces(&mut self, packet: Packet, rest: Vec<Bytes>) -> Result<(), SendError> {
+        self.push_pieces(packet, rest, Cause::Wish)
+    }
+
+    /// As [`reply`](Self::reply), with a content that goes on in `rest`.
+    pub fn reply_pieces(&mut self, packet: Packet, rest: Vec<Bytes>) -> Result<(), SendError> {
+        self.push_pieces(packet, rest, Cause::Reply)
+    }
+
+    /// As [`reply_pieces`](Self::reply_pieces), to a packet that no handler got: counts towards
+    /// [`is_overrun`](Self::is_overrun).
+    pub fn refuse(&mut self, packet: Packet, rest: Vec<Bytes>) -> Result<(), SendError> {
+        self.push_pieces(packet, rest, Cause::Forced)
+    }
+
+    /// Drops what is queued, for a peer that will not see it.
+    pub fn discard_output(&mut self) {
+        self.outbox.clear();
+        self.stalled = None;
+    }
+
+    /// Opens a stream with an id of this side's choice. The peer learns of it by the first data.
+    pub fn open_stream(&mut self) -> Result<StreamKey, OpenError> {
+        if !self.is_open() {
+            return Err(OpenError::ConnectionClosed);
+        }
+        self.streams.open_next()
+    }
+
+    /// Opens the stream with this id.
+    pub fn open_stream_with_id(&mut self, id: u16) -> Result<StreamKey, OpenError> {
+        if !self.is_open() {
+            return Err(OpenError::ConnectionClosed);
+        }
+        self.streams.open(id)
+    }
+
+    /// Queues data of a stream, full or not.
+    pub fn send_on(&mut self, key: StreamKey, content: Bytes) -> Result<(), SendError> {
+        if let Some(end) = self.streams.ended(key) {
+            return Err(SendError::StreamEnded(end));
+        }
+        let len = self.sendable_len(content.len())?;
+        if len == 0 {
+            return Err(SendError::EmptyStreamData);
+        }
+        for id in self.streams.take_unannounced() {
+            self.push_stream_close(id, Cause::Wish);
+        }
+        self.outbox.push(Header::stream(self.streams.id(key), len), content, Cause::Wish);
+        self.closes_expected += 1;
+        Ok(())
+    }
+
+    /// The next data of a stream, `Ok(None)` if none has come, or why no more will.
+    pub fn read_from(&mut self, key: StreamKey) -> Result<Option<Bytes>, StreamEnd> {
+        self.streams.read(key)
+    }
+
+    /// What [`read_from`](Self::read_from) would give next, which stays where it is.
+    pub fn peek_at(&self, key: StreamKey) -> Result<Option<Bytes>, StreamEnd> {
+        self.streams.peek(key)
+    }
+
+    /// Drops what waits in a stream and what will come on it, for one whose reader is gone.
+    pub fn ignore_stream(&mut self, key: StreamKey) {
+        self.streams.ignore(key);
+    }
+
+    /// Whether this side opened the stream.
+    pub fn is_own_stream(&self, key: StreamKey) -> bool {
+        self.streams.is_own(key)
+    }
+
+    /// The id of a stream on the wire.
+    pub fn stream_id(&self, key: StreamKey) -> u16 {
+        self.streams.id(key)
+    }
+
+    /// Why the stream ended, if it did.
+    pub fn stream_ended(&self, key: StreamKey) -> Option<StreamEnd> {
+        self.streams.ended(key)
+    }
+
+    /// How many streams exist, ended ones that are still held included.
+    pub fn streams_len(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Closes both directions of a stream and tells the peer, once.
+    pub fn close_stream(&mut self, key: StreamKey) {
+        if self.streams.close(key) {
+            self.push_stream_close(self.streams.id(key), Cause::Wish);
+        }
+    }
+
+    /// Defers the close of a stream: once this side has closed it, the peer is told ahead of the next data sent on any
+    /// stream, and not at all if it closes the stream itself or uses its id again before. Beyond
+    /// [`Config::streams_max`] such streams, it is told at once.
+    pub fn defer_stream_close(&mut self, key: StreamKey) {
+        self.streams.defer_close(key);
+    }
+
+    /// Closes a stream if it is open and forgets it. The key must not be used again.
+    pub fn release_stream(&mut self, key: StreamKey) {
+        self.close_stream(key);
+        self.streams.remove(key);
+    }
+
+    fn push(&mut self, packet: Packet, cause: Cause) -> Result<(), SendError> {
+        let len = self.sendable_len(packet.content.len())?;
+        let header = Header { id: packet.id, operation: packet.operation.number(), len };
+        self.outbox.push(header, packet.content, cause);
+        Ok(())
+    }
+
+    fn push_pieces(&mut self, packet: Packet, rest: Vec<Bytes>, cause: Cause) -> Result<(), SendError> {
+        if rest.is_empty() {
+            return self.push(packet, cause);
+        }
+        let rest_len: usize = rest.iter().map(Bytes::len).sum();
+        let len = self.sendable_len(packet.content.len() + rest_len)?;
+        let header = Header { id: packet.id, operation: packet.operation.number(), len };
+        self.outbox.push_pieces(header, packet.content, rest, cause);
+        Ok(())
+    }
+
+    pub(super) fn push_stream_close(&mut self, id: u16, cause: Cause) {
+        if self.is_open() {
+            self.outbox.push(Header::stream(id, 0), Bytes::new(), cause);
+        }
+    }
+
+    fn sendable_len(&self, len: usize) -> Result<u32, SendError> {
+        if !self.is_open() {
+            return Err(SendError::Closed);
+        }
+        let limit = self.config.content_len_max;
+        match u32::try_from(len) {
+            Ok(len) if len <= limit => Ok(len),
+            _ => Err(SendError::ContentTooLarge { len, limit }),
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What went through a connection.
+
+/// What went through a connection so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Packets received, of every kind.
+    pub packets_in: u64,
+    /// Packets taken for sending, heartbeats not counted.
+    pub packets_out: u64,
+    /// Bytes received.
+    pub bytes_in: u64,
+    /// Bytes written.
+    pub bytes_out: u64,
+    /// Reads that brought something.
+    pub batches_in: u64,
+    /// Batches handed to the socket.
+    pub batches_out: u64,
+    /// Packets dropped because their operation is reserved.
+    pub dropped: u64,
+    /// Packets that no handler got because a limit was reached or the connection was draining.
+    pub refused: u64,
+    /// Packets and data of streams discarded because they were larger than
+    /// [`Config::content_len_max`](crate::Config::content_len_max).
+    pub too_large: u64,
+    /// Streams refused or closed because a limit was reached.
+    pub streams_refused: u64,
+}
+
+impl std::ops::AddAssign for Counters {
+    fn add_assign(&mut self, other: Self) {
+        self.packets_in += other.packets_in;
+        self.packets_out += other.packets_out;
+        self.bytes_in += other.bytes_in;
+        self.bytes_out += other.bytes_out;
+        self.batches_in += other.batches_in;
+        self.batches_out += other.batches_out;
+        self.dropped += other.dropped;
+        self.refused += other.refused;
+        self.too_large += other.too_large;
+        self.streams_refused += other.streams_refused;
+    }
+}

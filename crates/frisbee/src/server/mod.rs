@@ -1,0 +1,157 @@
+//! Accepting connections and giving each to a router, until told to stop.
+
+mod accept;
+mod builder;
+mod serve;
+mod shared;
+mod slot;
+mod starting;
+
+use std::{
+    fmt,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::timeout,
+};
+
+pub use self::builder::ServerBuilder;
+use self::shared::{KILL_GRACE, ServerShared};
+use crate::{Address, Connection, Engine, net::Wire, proto::Counters};
+
+/// A server that is running. Dropping it frees its address and cuts every connection; [`shutdown`](Self::shutdown) ends it
+/// gently.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use frisbee::{Client, Operation, Packet, Server, Table};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// const ECHO: Operation = Operation::new(20).unwrap();
+/// let router = Table::new().on(ECHO, async |packet: Packet| packet);
+/// let server = Server::builder(router).bind("tcp://127.0.0.1:0").await?;
+///
+/// let client = Client::new(()).connect(server.local_addr()).await?;
+/// client.send(Packet::new(1, ECHO, "hello")).await?;
+/// server.shutdown(Duration::from_secs(5)).await;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Server {
+    shared: Arc<ServerShared>,
+    /// At least one.
+    local: Vec<Address>,
+}
+
+impl Server {
+    /// Returns the address it listens on, with the port that was really bound: the first of several.
+    pub fn local_addr(&self) -> &Address {
+        &self.local[0]
+    }
+
+    /// Returns all addresses it listens on, in the order given to [`bind`](ServerBuilder::bind).
+    pub fn local_addrs(&self) -> &[Address] {
+        &self.local
+    }
+
+    /// Which threads serve it: what [`Engine::Auto`] came to, if that was asked for.
+    pub fn engine(&self) -> Engine {
+        self.shared.engine
+    }
+
+    /// Serves a stream of the user's own, on the current tokio runtime. TLS comes on top if it is configured.
+    pub fn attach(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
+        self.attach_from(stream, Address::Unnamed);
+    }
+
+    /// Serves a stream of the user's own as [`attach`](Self::attach) does, and takes this for the address of the peer: what
+    /// an accept, a proxy or a tunnel told.
+    pub fn attach_from(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, peer: impl Into<Address>) {
+        self.shared.clone().admit(Wire::Other(Box::new(stream)), self.local_addr().clone(), peer.into());
+    }
+
+    /// The connections that are open.
+    pub fn connections(&self) -> Vec<Connection> {
+        self.shared.slots.connections()
+    }
+
+    /// What the server did so far and is doing now.
+    pub fn metrics(&self) -> ServerMetrics {
+        let shared = &self.shared;
+        let (connections, past, open) = shared.slots.snapshot();
+        let mut metrics = ServerMetrics {
+            connections,
+            accepted: shared.accepted.load(Ordering::Relaxed),
+            refused: shared.refused.load(Ordering::Relaxed),
+            handshakes_failed: shared.handshakes_failed.load(Ordering::Relaxed),
+            counters: past,
+            outbox_len: 0,
+            handlers: 0,
+        };
+        for connection in open {
+            let one = connection.metrics();
+            metrics.counters += one.counters;
+            metrics.outbox_len += one.outbox_len;
+            metrics.handlers += one.handlers;
+        }
+        metrics
+    }
+
+    /// Stops accepting, lets the handlers under way finish and their replies arrive, then closes. What is left after
+    /// `limit` is cut; [`Duration::MAX`] waits as long as it takes. Returns how many connections that were.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, so is the server, and every connection is cut.
+    pub async fn shutdown(self, limit: Duration) -> usize {
+        let shared = &self.shared;
+        shared.stop_accepting();
+        for connection in self.connections() {
+            connection.shared().drain();
+        }
+        // Whether it was enough shows below.
+        let _ = timeout(limit, shared.slots.wait_until_empty()).await;
+        let left = shared.slots.len();
+        shared.kill();
+        // Only a handler that blocks its thread can still be there after this.
+        let _ = timeout(KILL_GRACE, shared.slots.wait_until_empty()).await;
+        left
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shared.kill();
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("local", &self.local_addr()).finish_non_exhaustive()
+    }
+}
+
+/// A snapshot of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerMetrics {
+    /// Connections open now, handshakes included.
+    pub connections: usize,
+    /// Connections accepted so far.
+    pub accepted: u64,
+    /// Connections closed at once because there were too many.
+    pub refused: u64,
+    /// TLS handshakes that failed or took too long.
+    pub handshakes_failed: u64,
+    /// What went through all connections, past and present.
+    pub counters: Counters,
+    /// Bytes that wait to be written.
+    pub outbox_len: usize,
+    /// Handlers under way that were not ready at once.
+    pub handlers: usize,
+}

@@ -1,0 +1,129 @@
+//! What the acceptors, the connections and the handle of one server have in common.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::{
+    accept::{Accepting, ListenerPlace, is_about_one_connection, lock},
+    slot::{ConnectionSlot, Slots},
+};
+use crate::{
+    Address, CloseReason, Config, Engine,
+    driver::Scope,
+    net::{Listener, Wire},
+};
+
+/// What the acceptors, the connections and the handle of one server have in common.
+pub(super) struct ServerShared {
+    pub(super) config: Arc<Config>,
+    pub(super) engine: Engine,
+    pub(super) connections_max: usize,
+    pub(super) scope: Scope,
+    pub(super) draining: CancellationToken,
+    /// The place of each listener. Whoever empties it closes the listener at once, wherever its task is.
+    listeners: Mutex<Vec<Arc<ListenerPlace>>>,
+    pub(super) slots: Arc<Slots>,
+    pub(super) accepted: AtomicU64,
+    pub(super) refused: AtomicU64,
+    pub(super) handshakes_failed: AtomicU64,
+    /// Spawns the task of one connection; the only part that knows the router's type.
+    pub(super) start: Start,
+}
+
+type Start = Box<dyn Fn(Arc<ServerShared>, ConnectionSlot, Wire, Address, Address) + Send + Sync>;
+
+impl ServerShared {
+    /// What a server has in common before it serves: `start` is called for each connection.
+    pub(super) fn new(
+        config: Config,
+        engine: Engine,
+        connections_max: usize,
+        scope: Scope,
+        start: impl Fn(Arc<Self>, ConnectionSlot, Wire, Address, Address) + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            config: Arc::new(config),
+            engine,
+            connections_max,
+            scope,
+            draining: CancellationToken::new(),
+            listeners: Mutex::default(),
+            slots: Arc::default(),
+            accepted: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            handshakes_failed: AtomicU64::new(0),
+            start: Box::new(start),
+        }
+    }
+
+    /// Accepts until the server shuts down.
+    pub(super) fn begin_accepting(self: &Arc<Self>, listener: Listener) -> impl Future<Output = ()> + Send + use<> {
+        let place = Arc::new(ListenerPlace(Mutex::new(Some(listener))));
+        lock(&self.listeners).push(place.clone());
+        self.clone().accept(Accepting(place))
+    }
+
+    async fn accept(self: Arc<Self>, accepting: Accepting) {
+        let mut pause = ACCEPT_PAUSE_MIN;
+        while let Some(Some(accepted)) = self.draining.run_until_cancelled(accepting.accept()).await {
+            match accepted {
+                Ok((wire, local, peer)) => {
+                    pause = ACCEPT_PAUSE_MIN;
+                    self.clone().admit(wire, local, peer);
+                }
+                Err(error) if is_about_one_connection(&error) => {
+                    debug!(%error, "a connection was gone before it was accepted")
+                }
+                Err(error) => {
+                    warn!(%error, ?pause, "cannot accept, trying again after a pause");
+                    self.draining.run_until_cancelled(sleep(pause)).await;
+                    pause = (pause * 2).min(ACCEPT_PAUSE_MAX);
+                }
+            }
+        }
+    }
+
+    /// Closes the listeners before it returns.
+    pub(super) fn stop_accepting(&self) {
+        self.draining.cancel();
+        for place in std::mem::take(&mut *lock(&self.listeners)) {
+            place.close();
+        }
+    }
+
+    pub(super) fn admit(self: Arc<Self>, wire: Wire, local: Address, peer: Address) {
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+        // Looked up under the lock of the slots: a shutdown that begins later finds the slot.
+        let may_accept = || !self.draining.is_cancelled();
+        let Some(slot) = self.slots.reserve(self.connections_max, may_accept) else {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            debug!(%peer, limit = self.connections_max, "connection refused");
+            return;
+        };
+        let start = &self.start;
+        start(self.clone(), slot, wire, local, peer);
+    }
+
+    /// Ends every connection at once, and the threads of the server with them.
+    pub(super) fn kill(&self) {
+        self.stop_accepting();
+        self.scope.kill.cancel();
+        for connection in self.slots.connections() {
+            connection.shared().fail(CloseReason::Shutdown);
+        }
+    }
+}
+
+const ACCEPT_PAUSE_MIN: Duration = Duration::from_millis(5);
+const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// How long connections may take to end when they are killed.
+pub(super) const KILL_GRACE: Duration = Duration::from_millis(100);

@@ -1,0 +1,58 @@
+//! The threads of a server that starts.
+
+use std::{io, sync::Arc, thread::JoinHandle};
+
+use tokio::{runtime::Handle, time::timeout};
+
+use super::shared::{KILL_GRACE, ServerShared};
+use crate::Engine;
+
+/// The threads of a server that is about to serve. Unless that succeeds, they have ended when this is dropped.
+pub(super) struct Starting {
+    shared: Arc<ServerShared>,
+    /// Where to listen.
+    pub(super) runtimes: Vec<Handle>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Starting {
+    pub(super) fn new(shared: &Arc<ServerShared>, threads: usize) -> io::Result<Self> {
+        let mut starting = Self { shared: shared.clone(), runtimes: Vec::new(), threads: Vec::new() };
+        if shared.engine == Engine::Tokio {
+            starting.runtimes.push(Handle::current());
+            return Ok(starting);
+        }
+        for core in 0..threads {
+            let on_thread = shared.clone();
+            let started = shared.engine.start(core, async move {
+                on_thread.scope.kill.cancelled().await;
+                // The connections of this thread have been told; this lets them hear it.
+                let _ = timeout(KILL_GRACE, on_thread.slots.wait_until_empty()).await;
+            });
+            let (runtime, thread) = started.map_err(|error| {
+                let engine = shared.engine;
+                io::Error::new(error.kind(), format!("cannot start the threads of the engine {engine}: {error}"))
+            })?;
+            starting.runtimes.push(runtime);
+            starting.threads.push(thread);
+        }
+        Ok(starting)
+    }
+
+    pub(super) fn succeed(mut self) {
+        self.threads.clear();
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        if self.threads.is_empty() {
+            return;
+        }
+        self.shared.scope.kill.cancel();
+        for thread in self.threads.drain(..) {
+            // There is nothing for it to do, so it ends at once. A panic of it was reported already.
+            let _ = thread.join();
+        }
+    }
+}

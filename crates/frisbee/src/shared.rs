@@ -1,0 +1,332 @@
+//! What the handles and the driver of one connection have in common.
+
+use std::{
+    any::Any,
+    collections::{HashMap, VecDeque},
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker, ready},
+    time::{Duration, Instant},
+};
+
+use bytes::{Buf as _, Bytes};
+use tokio::{
+    runtime::Handle,
+    sync::{Notify, oneshot},
+    task::coop,
+    time::timeout,
+};
+
+use crate::{
+    Address, CloseReason, Config, Packet, Raw, SendError,
+    net::Identity,
+    proto::{self, StreamEnd, StreamKey, Transmit},
+};
+
+/// Which of the packets sent on a connection this is; see [`Connection::may_have_left`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Sent(pub(crate) u64);
+
+/// What the handles and the driver of one connection have in common.
+pub(crate) struct Shared {
+    core: Mutex<Core>,
+    /// Something was written.
+    pub(crate) progress: Notify,
+    /// The connection ended, a stream can be accepted, or the peer's first bytes came.
+    pub(crate) changed: Notify,
+    pub(crate) config: Arc<Config>,
+    pub(crate) runtime: Handle,
+    pub(crate) local: Address,
+    pub(crate) peer: Address,
+}
+
+pub(crate) struct Core {
+    pub(crate) proto: proto::Connection,
+    /// The driver's waker, while it sleeps.
+    pub(crate) driver: Option<Waker>,
+    /// Who waits for a stream to have something to read.
+    pub(crate) readers: HashMap<StreamKey, Waker>,
+    /// Who waits for a stream to end.
+    pub(crate) watchers: HashMap<StreamKey, Vec<Waker>>,
+    pub(crate) taker: Option<oneshot::Sender<Raw>>,
+    pub(crate) handlers: usize,
+    /// Whether somebody waits for something to be written.
+    pub(crate) progress_is_awaited: bool,
+    /// Whether the driver has stopped reading.
+    pub(crate) is_paused: bool,
+    /// Whether a task began to wait for the peer in a way that the driver cannot see since it looked last: reading may have
+    /// to go on.
+    pub(crate) has_begun_to_wait: bool,
+    pub(crate) unaccepted: VecDeque<StreamKey>,
+    pub(crate) states: Vec<Arc<dyn Any + Send + Sync>>,
+    pub(crate) ended: Option<CloseReason>,
+}
+
+impl Core {
+    pub(crate) fn send(&mut self, packet: Packet) -> Result<Sent, SendError> {
+        self.proto.send(packet)?;
+        Ok(Sent(self.proto.progress().0))
+    }
+
+    pub(crate) fn state<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
+        self.states.iter().find_map(|state| state.clone().downcast().ok())
+    }
+
+    /// The streams of this side on which somebody waits for the peer.
+    pub(crate) fn awaited_streams(&self) -> impl Iterator<Item = StreamKey> {
+        self.readers.keys().copied().filter(|key| self.proto.is_own_stream(*key))
+    }
+
+    /// Notes that a task waits for the peer. The driver's waker if it has to hear of it.
+    fn begin_to_wait(&mut self) -> Option<Waker> {
+        self.has_begun_to_wait = true;
+        if self.is_paused { self.driver.take() } else { None }
+    }
+
+    pub(crate) fn send_on(&mut self, key: StreamKey, content: Bytes) -> Result<Sent, SendError> {
+        self.proto.send_on(key, content)?;
+        Ok(Sent(self.proto.progress().0))
+    }
+
+    /// Whether anybody may wait for what happened to a stream.
+    pub(crate) fn has_waiting(&self, key: StreamKey) -> bool {
+        !self.readers.is_empty() || self.proto.stream_ended(key).is_some()
+    }
+
+    /// Those who wait for what happened to a stream, to be woken when the core is unlocked: a waker may use the
+    /// connection at once.
+    pub(crate) fn take_waiting(&mut self, key: StreamKey) -> impl Iterator<Item = Waker> + use<> {
+        let reader = self.readers.remove(&key);
+        let watchers = self.proto.stream_ended(key).and_then(|_| self.watchers.remove(&key));
+        reader.into_iter().chain(watchers.into_iter().flatten())
+    }
+
+    /// Closes a stream that nobody holds any more. Gives back the wakers it had, to be dropped when the core is unlocked:
+    /// one may be the last to keep a task that holds another stream.
+    pub(crate) fn forget_stream(&mut self, key: StreamKey) -> impl Sized + use<> {
+        let wakers = (self.readers.remove(&key), self.watchers.remove(&key));
+        self.proto.release_stream(key);
+        wakers
+    }
+}
+
+impl Shared {
+    /// For a connection that the current runtime serves.
+    pub(crate) fn new(
+        proto: proto::Connection,
+        config: Arc<Config>,
+        local: Address,
+        peer: Address,
+        identity: Identity,
+    ) -> Self {
+        let core = Core {
+            proto,
+            driver: None,
+            readers: HashMap::new(),
+            watchers: HashMap::new(),
+            taker: None,
+            handlers: 0,
+            progress_is_awaited: false,
+            is_paused: false,
+            has_begun_to_wait: false,
+            unaccepted: VecDeque::new(),
+            states: identity.into_iter().collect(),
+            ended: None,
+        };
+        Self {
+            core: Mutex::new(core),
+            progress: Notify::new(),
+            changed: Notify::new(),
+            config,
+            runtime: Handle::current(),
+            local,
+            peer,
+        }
+    }
+
+    pub(crate) fn addresses(&self) -> (&Address, &Address) {
+        (&self.local, &self.peer)
+    }
+
+    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
+        // Nothing that runs under the lock leaves the core half changed.
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the core and has the driver look at it.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Core) -> T) -> T {
+        let mut core = self.core();
+        let result = change(&mut core);
+        let driver = core.driver.take();
+        drop(core);
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+        result
+    }
+
+    pub(crate) fn drain(&self) {
+        self.change(|core| core.proto.drain());
+    }
+
+    pub(crate) fn finish(&self, reason: CloseReason) {
+        self.change(|core| core.proto.finish(reason));
+    }
+
+    pub(crate) fn fail(&self, reason: CloseReason) {
+        self.change(|core| core.proto.fail(reason));
+    }
+
+    /// Reports what was written of a batch, and takes the next when it is through.
+    pub(crate) fn handle_written(&self, now: Instant, len: usize, batch: &mut Transmit) {
+        let mut core = self.core();
+        core.proto.handle_written(now, len, batch);
+        if batch.has_remaining() {
+            return;
+        }
+        core.proto.poll_transmit(now, batch);
+        let is_awaited = std::mem::take(&mut core.progress_is_awaited);
+        drop(core);
+        if is_awaited {
+            self.progress.notify_waiters();
+        }
+    }
+
+    /// Wakes those who wait for the peer's first bytes, among others.
+    pub(crate) fn tell_changed(&self) {
+        self.changed.notify_waiters();
+    }
+
+    /// Sends a PING and waits until the peer has shown that it speaks frisbee, or that it does not. A peer that says
+    /// nothing within the limit is believed: it may just be slow.
+    pub(crate) async fn recognize_peer(&self, limit: Duration) -> Result<(), CloseReason> {
+        self.change(|core| core.proto.ping());
+        let look = |core: &mut Core| match core.proto.finishing() {
+            Some(reason) => Some(Err(reason.clone())),
+            None => core.proto.has_received().then_some(Ok(())),
+        };
+        timeout(limit, self.wait_for(&self.changed, look)).await.unwrap_or(Ok(()))
+    }
+
+    /// The protocol is over: whoever waits for packets, space or streams learns of it.
+    pub(crate) fn release_waiters(&self) {
+        let mut core = self.core();
+        let (readers, watchers) = (std::mem::take(&mut core.readers), std::mem::take(&mut core.watchers));
+        drop(core);
+        readers.into_values().chain(watchers.into_values().flatten()).for_each(Waker::wake);
+        self.progress.notify_waiters();
+        self.changed.notify_waiters();
+    }
+
+    /// The connection is gone, and this is why.
+    pub(crate) fn end(&self, reason: CloseReason) {
+        let mut core = self.core();
+        core.ended = Some(reason);
+        let taker = core.taker.take();
+        core.unaccepted.clear();
+        drop(core);
+        // Wakes whoever waits for the takeover.
+        drop(taker);
+        self.release_waiters();
+    }
+
+    pub(crate) fn try_push<T>(&self, push: impl FnOnce(&mut Core) -> Result<T, SendError>) -> Result<T, SendError> {
+        let mut core = self.core();
+        if core.proto.is_open() && core.proto.is_full() {
+            core.progress_is_awaited = true;
+            // It may be a call, whose answer this side waits for from now on.
+            let driver = core.begin_to_wait();
+            drop(core);
+            driver.into_iter().for_each(Waker::wake);
+            return Err(SendError::Full);
+        }
+        let pushed = push(&mut core)?;
+        let driver = core.driver.take();
+        drop(core);
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+        Ok(pushed)
+    }
+
+    /// Looks at the core whenever `notify` says that it changed, until `look` has an answer.
+    pub(crate) async fn wait_for<T>(&self, notify: &Notify, mut look: impl FnMut(&mut Core) -> Option<T>) -> T {
+        loop {
+            let mut changed = pin!(notify.notified());
+            changed.as_mut().enable();
+            if let Some(answer) = look(&mut self.core()) {
+                return answer;
+            }
+            changed.await;
+        }
+    }
+
+    /// What `read` finds in a stream, or a wake-up when it may find something.
+    pub(crate) fn poll_read_from(
+        &self,
+        cx: &mut Context<'_>,
+        key: StreamKey,
+        read: impl FnOnce(&mut proto::Connection, StreamKey) -> Result<Option<Bytes>, StreamEnd>,
+    ) -> Poll<Result<Bytes, StreamEnd>> {
+        // A task that only reads would otherwise keep its thread to itself for as long as there is something to read.
+        let budget = ready!(coop::poll_proceed(cx));
+        let mut core = self.core();
+        let was_stalled = core.proto.is_stalled();
+        let found = read(&mut core.proto, key).transpose();
+        // Somebody who asks for more holds less.
+        let mut driver = if was_stalled && !core.proto.is_stalled() { core.driver.take() } else { None };
+        let mut former = None;
+        if found.is_none() {
+            former = core.readers.insert(key, cx.waker().clone());
+            driver = driver.or_else(|| core.begin_to_wait());
+        }
+        drop(core);
+        // Not before: it may be the last to keep a task that holds another stream.
+        drop(former);
+        driver.into_iter().for_each(Waker::wake);
+        match found {
+            Some(found) => {
+                budget.made_progress();
+                Poll::Ready(found)
+            }
+            None => Poll::Pending,
+        }
+    }
+
+    /// Why a stream ended, or a wake-up when it does.
+    pub(crate) fn poll_stream_ended(&self, cx: &Context<'_>, key: StreamKey) -> Poll<StreamEnd> {
+        let mut core = self.core();
+        if let Some(end) = core.proto.stream_ended(key) {
+            return Poll::Ready(end);
+        }
+        let watchers = core.watchers.entry(key).or_default();
+        if !watchers.iter().any(|watcher| watcher.will_wake(cx.waker())) {
+            watchers.push(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    pub(crate) async fn when_not_full<T>(
+        &self,
+        mut push: impl FnMut(&mut Core) -> Result<T, SendError>,
+    ) -> Result<T, SendError> {
+        // A task that only sends would otherwise keep its thread to itself for as long as the outbox has room.
+        coop::consume_budget().await;
+        match self.try_push(&mut push) {
+            Err(SendError::Full) => {}
+            done => return done,
+        }
+        // Boxed, so that only who has to wait holds the memory for it.
+        Box::pin(async {
+            loop {
+                let mut space = pin!(self.progress.notified());
+                space.as_mut().enable();
+                match self.try_push(&mut push) {
+                    Err(SendError::Full) => space.await,
+                    done => return done,
+                }
+            }
+        })
+        .await
+    }
+}

@@ -1,0 +1,166 @@
+//! A router of handlers, one for each operation.
+
+use std::{error::Error, fmt, future::Future};
+
+use futures_util::future::Either;
+
+use crate::{
+    CloseReason, Connection, Operation, Packet, Stream,
+    router::{Outcome, Refused, Router},
+};
+
+/// A table of handlers over another router, which gets whatever the table has no handler for.
+///
+/// The table is a type, so calling a handler costs no allocation and no dynamic call. A later handler for the same
+/// operation replaces an earlier one.
+///
+/// ```
+/// use frisbee::{Operation, Packet, Table};
+///
+/// const ECHO: Operation = Operation::new(20).unwrap();
+/// const NOTE: Operation = Operation::new(21).unwrap();
+///
+/// let router = Table::new()
+///     .on(ECHO, async |packet: Packet| packet)
+///     .on_with_connection(NOTE, |packet, connection| async move {
+///         println!("{} says {:?}", connection.peer_addr(), packet.content);
+///     });
+/// # let _ = router;
+/// ```
+#[derive(Clone, Copy)]
+pub struct Table<H, R> {
+    operation: Option<Operation>,
+    handler: H,
+    rest: R,
+}
+
+impl Table<Never, ()> {
+    /// An empty table: what it does not handle is dropped.
+    #[allow(clippy::new_without_default, reason = "a default table would have an arbitrary type")]
+    pub fn new() -> Self {
+        Self::over(())
+    }
+}
+
+impl<R: Router> Table<Never, R> {
+    /// An empty table in front of `rest`.
+    pub fn over(rest: R) -> Self {
+        Self { operation: None, handler: Never, rest }
+    }
+}
+
+impl<H, R> Table<H, R>
+where
+    Self: Router,
+{
+    /// Adds a handler for an operation.
+    pub fn on<F, Fut>(self, operation: Operation, handler: F) -> Table<Alone<F>, Self>
+    where
+        F: Fn(Packet) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output: Into<Outcome>> + Send,
+    {
+        Table { operation: Some(operation), handler: Alone(handler), rest: self }
+    }
+
+    /// Adds a handler that is given the connection as well.
+    pub fn on_with_connection<F, Fut>(self, operation: Operation, handler: F) -> Table<WithConnection<F>, Self>
+    where
+        F: Fn(Packet, Connection) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output: Into<Outcome>> + Send,
+    {
+        Table { operation: Some(operation), handler: WithConnection(handler), rest: self }
+    }
+}
+
+impl<H: Handler, R: Router> Router for Table<H, R> {
+    fn take(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
+        self.rest.take(packet, connection)
+    }
+
+    fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send {
+        if self.operation == Some(packet.operation) {
+            Either::Left(self.handler.handle(packet, connection))
+        } else {
+            Either::Right(self.rest.route(packet, connection))
+        }
+    }
+
+    fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {
+        if self.operation == Some(refused.operation) { Outcome::Nothing } else { self.rest.refuse(refused, connection) }
+    }
+
+    fn stream(&self, stream: Stream, connection: &Connection) -> impl Future<Output = ()> + Send {
+        self.rest.stream(stream, connection)
+    }
+
+    fn refuse_stream(&self, stream: Stream, connection: &Connection) -> impl Future<Output = ()> + Send {
+        self.rest.refuse_stream(stream, connection)
+    }
+
+    fn check(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
+        self.rest.check()
+    }
+
+    fn opened(&self, connection: &Connection) {
+        self.rest.opened(connection);
+    }
+
+    fn closed(&self, connection: &Connection, reason: &CloseReason) {
+        self.rest.closed(connection, reason);
+    }
+}
+
+impl<H, R: fmt::Debug> fmt::Debug for Table<H, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table").field("operation", &self.operation).field("rest", &self.rest).finish_non_exhaustive()
+    }
+}
+
+mod sealed {
+    use super::{Connection, Future, Outcome, Packet};
+
+    /// One entry of a table.
+    pub trait Handler: Send + Sync + 'static {
+        fn handle(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send;
+    }
+}
+
+use sealed::Handler;
+
+/// The entry of an empty table.
+#[derive(Clone, Copy, Debug)]
+pub struct Never;
+
+/// An entry that takes the packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Alone<F>(F);
+
+/// An entry that takes the packet and its connection.
+#[derive(Clone, Copy, Debug)]
+pub struct WithConnection<F>(F);
+
+impl Handler for Never {
+    async fn handle(&self, _: Packet, _: &Connection) -> Outcome {
+        Outcome::Nothing
+    }
+}
+
+impl<F, Fut> Handler for Alone<F>
+where
+    F: Fn(Packet) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output: Into<Outcome>> + Send,
+{
+    async fn handle(&self, packet: Packet, _: &Connection) -> Outcome {
+        (self.0)(packet).await.into()
+    }
+}
+
+impl<F, Fut> Handler for WithConnection<F>
+where
+    F: Fn(Packet, Connection) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output: Into<Outcome>> + Send,
+{
+    async fn handle(&self, packet: Packet, connection: &Connection) -> Outcome {
+        (self.0)(packet, connection.clone()).await.into()
+    }
+}
