@@ -2,10 +2,9 @@
 
 use std::collections::HashSet;
 
-use crate::{
-    naming,
-    schema::{Field, Message, Shape, Type},
-};
+use frpc_schema::{Field, Message, Shape, Type};
+
+use crate::naming;
 
 /// Returns the fields that cannot have accessors, since one of theirs would have the name of another field's, or since
 /// prost's macro would make no identifier of it.

@@ -4,9 +4,11 @@
 //! become links, and `<`, `[` and lone backquotes are escaped. Lists keep their shape, with the indentation that
 //! Markdown asks for.
 
+use frpc_schema::Comment;
+
 /// Returns the lines of the documentation: what stands in front of a declaration, then what stands behind it.
-pub(crate) fn rustdoc(leading: &str, trailing: &str) -> Vec<String> {
-    let (mut lines, behind) = (block(leading), block(trailing));
+pub(crate) fn rustdoc(comment: &Comment) -> Vec<String> {
+    let (mut lines, behind) = (block(&comment.leading), block(&comment.trailing));
     if !lines.is_empty() && !behind.is_empty() {
         lines.push(String::new());
     }
@@ -357,6 +359,11 @@ mod tests {
 
     #[test]
     fn comments_in_front_and_behind_are_two_paragraphs() {
+        let rustdoc = |leading: &str, trailing: &str| {
+            let mut comment = Comment::default();
+            (comment.leading, comment.trailing) = (leading.to_owned(), trailing.to_owned());
+            super::rustdoc(&comment)
+        };
         assert_eq!(rustdoc(" a\n", " b\n"), ["a", "", "b"]);
         assert_eq!(rustdoc("", " b\n"), ["b"]);
         assert!(rustdoc(" \n", "").is_empty());

@@ -1,36 +1,76 @@
-//! Declarations that are two in the proto files and one in Rust.
+//! Declarations that have no name in Rust, or the same as another one.
 
 use std::collections::{HashMap, HashSet};
 
+use frpc_schema::{Diagnostic, Enum, Message, Schema, Service, Shape, Type, location::Place};
+
 use crate::{
     accessors,
-    diagnostics::{Diagnostic, Mark},
     emit::Emitter,
     naming::{self, Names},
-    schema::{Enum, Message, Schema, Service, Shape, Type},
 };
 
-/// All pairs of declarations that would become the same type, module or function.
+/// Returns the declarations that have no name in Rust, and the packages that have no file.
+pub(crate) fn unnamed(schema: &Schema) -> Vec<Diagnostic> {
+    let mut unnamed = Vec::new();
+    let mut name = |kind: &str, name: &str, place: &Place| {
+        if name.chars().all(|char| char == '_') {
+            let message = format!("a {kind} named '{name}' has no name in Rust");
+            let help = "rename it: Rust's names are made of its letters and digits";
+            unnamed.push(Diagnostic::new(message).at(place.clone()).help(help));
+        }
+    };
+    for package in &schema.packages {
+        let parts = package.name.split('.').filter(|_| !package.name.is_empty());
+        parts.for_each(|part| name("part of a package", part, &package.place));
+        for message in &package.messages {
+            name("message", own(&message.full_name), &message.place);
+            message.fields.iter().for_each(|field| name("field", &field.name, &field.place));
+            message.oneofs.iter().for_each(|oneof| name("oneof", &oneof.name, &oneof.place));
+        }
+        for declared in &package.enums {
+            name("enum", own(&declared.full_name), &declared.place);
+            declared.values.iter().for_each(|value| name("value of an enum", &value.name, &value.place));
+        }
+        for service in &package.services {
+            name("service", &service.name, &service.place);
+            service.methods.iter().for_each(|method| name("method", &method.name, &method.place));
+        }
+    }
+    for package in &schema.packages {
+        let (len, file_len) = (package.name.len(), naming::file(&package.name).len());
+        if file_len > FILE_NAME_LEN_MAX {
+            let len_max = FILE_NAME_LEN_MAX - (file_len - len);
+            let message = format!(
+                "the name of this package has {len} characters, but its file can have a name of {len_max} at most"
+            );
+            unnamed.push(Diagnostic::new(message).at(package.place.clone()));
+        }
+    }
+    unnamed
+}
+
+/// Returns all pairs of declarations that would become the same type, module or function.
 ///
 /// `keeps_prefix` says that the values of enums keep the enum's name in front of theirs.
 pub(crate) fn find(schema: &Schema, emitter: &Emitter, keeps_prefix: bool) -> Vec<Diagnostic> {
     let mut taken = Taken::default();
     for package in &schema.packages {
-        let messages = package.messages.iter().map(|message| (&message.full_name, &message.mark));
-        let enums = package.enums.iter().map(|declared| (&declared.full_name, &declared.mark));
+        let messages = package.messages.iter().map(|message| (&message.full_name, &message.place));
+        let enums = package.enums.iter().map(|declared| (&declared.full_name, &declared.place));
         let is_here = |(name, _): &(&String, _)| emitter.names.external(name).is_none();
-        for (name, mark) in messages.chain(enums).filter(is_here) {
-            taken.add_modules(parent(name), mark);
-            taken.add(&emitter.names.path(name, "", 0), name, mark);
+        for (name, place) in messages.chain(enums).filter(is_here) {
+            taken.add_modules(parent(name), place);
+            taken.add(&emitter.names.path(name, "", 0), name, place);
         }
-        for message in package.messages.iter().filter(|message| is_here(&(&message.full_name, &message.mark))) {
+        for message in package.messages.iter().filter(|message| is_here(&(&message.full_name, &message.place))) {
             taken.add_fields(message);
             taken.add_oneofs(message, emitter);
         }
-        for declared in package.enums.iter().filter(|declared| is_here(&(&declared.full_name, &declared.mark))) {
+        for declared in package.enums.iter().filter(|declared| is_here(&(&declared.full_name, &declared.place))) {
             taken.add_values(declared, keeps_prefix);
         }
-        for service in package.services.iter().filter(|service| is_here(&(&service.full_name, &service.mark))) {
+        for service in package.services.iter().filter(|service| is_here(&(&service.full_name, &service.place))) {
             taken.add_service(service, emitter);
         }
     }
@@ -42,36 +82,33 @@ pub(crate) fn find(schema: &Schema, emitter: &Emitter, keeps_prefix: bool) -> Ve
 fn unsupported(schema: &Schema, names: &Names) -> Vec<Diagnostic> {
     let messages = || schema.packages.iter().flat_map(|package| &package.messages);
     let messages = || messages().filter(|message| names.external(&message.full_name).is_none());
-    let fields = messages().flat_map(|message| &message.fields).filter_map(|field| match &field.shape {
-        Shape::Always(of) | Shape::Optional(of) | Shape::Member(_, of) | Shape::List(of) | Shape::Map(_, of) => {
-            match of {
-                Type::Enum(name) | Type::Message(name) => Some((name, &field.mark)),
-                _ => None,
-            }
-        }
+    let fields = messages().flat_map(|message| &message.fields).filter_map(|field| match field.shape.element() {
+        Type::Enum(name) | Type::Message(name) => Some((name, &field.place)),
+        _ => None,
     });
     let services = schema.packages.iter().flat_map(|package| &package.services);
     let services = services.filter(|service| names.external(&service.full_name).is_none());
     let methods = services.flat_map(|service| &service.methods);
-    let methods = methods.flat_map(|method| [(&method.input, &method.mark), (&method.output, &method.mark)]);
+    let methods = methods.flat_map(|method| [(&method.input, &method.place), (&method.output, &method.place)]);
     let mut found: Vec<_> = fields
         .chain(methods)
         .filter(|(name, _)| names.lacks_codec(name))
-        .map(|(name, mark)| {
-            let message = format!("frpc cannot send the {} that comes with prost", shown(name));
-            Diagnostic::new(message, mark.clone())
+        .map(|(name, place)| {
+            let message = format!("frpc cannot send the {name} that comes with prost");
+            Diagnostic::new(message)
+                .at(place.clone())
                 .help("generate it like all other types, with `compile_well_known_types(true)`")
         })
         .collect();
 
     let enums = schema.packages.iter().flat_map(|package| &package.enums);
-    let enums: HashMap<_, _> = enums.map(|declared| (&declared.full_name, &declared.numbers)).collect();
+    let enums: HashMap<_, _> = enums.map(|declared| (&declared.full_name, &declared.values)).collect();
     for field in messages().flat_map(accessors::taken) {
         if let Shape::Map(_, Type::Enum(of)) = &field.shape
-            && enums.get(of).is_some_and(|numbers| numbers.first() != Some(&0))
+            && enums.get(of).is_some_and(|values| values.first().is_some_and(|first| first.number != 0))
         {
             let message = format!("prost cannot name the accessors of map '{}'", field.name);
-            found.push(Diagnostic::new(message, field.mark.clone()).help("rename the field"));
+            found.push(Diagnostic::new(message).at(field.place.clone()).help("rename the field"));
         }
     }
     found
@@ -80,54 +117,55 @@ fn unsupported(schema: &Schema, names: &Names) -> Vec<Diagnostic> {
 /// Rust paths, and what they stand for.
 #[derive(Default)]
 struct Taken<'a> {
-    owners: HashMap<String, (String, &'a Mark)>,
+    owners: HashMap<String, (String, &'a Place)>,
     reported: HashSet<(String, String)>,
     conflicts: Vec<Diagnostic>,
 }
 
 impl<'a> Taken<'a> {
-    fn add(&mut self, path: &str, owner: &str, mark: &'a Mark) {
-        let (first, first_mark) = self.owners.entry(path.to_owned()).or_insert_with(|| (owner.to_owned(), mark));
+    fn add(&mut self, path: &str, owner: &str, place: &'a Place) {
+        let (first, first_place) = self.owners.entry(path.to_owned()).or_insert_with(|| (owner.to_owned(), place));
         if first == owner || !self.reported.insert((first.clone(), owner.to_owned())) {
             return;
         }
-        let message = format!("{} and {} are both {path} in Rust", shown(first), shown(owner));
-        let diagnostic = Diagnostic::new(message, mark.clone()).and((*first_mark).clone(), "the other is here");
+        let message = format!("{first} and {owner} are both {path} in Rust");
+        let diagnostic =
+            Diagnostic::new(message).at(place.clone()).labelled((*first_place).clone(), "the other is here");
         self.conflicts.push(diagnostic.help("rename one of them"));
     }
 
     /// The modules down to what is declared in this package or message.
-    fn add_modules(&mut self, name: &str, mark: &'a Mark) {
+    fn add_modules(&mut self, name: &str, place: &'a Place) {
         let ends = name.match_indices('.').map(|(dot, _)| dot).chain([name.len()]);
         for owner in ends.map(|end| &name[..end]).filter(|owner| !owner.is_empty()) {
-            self.add(&naming::modules(owner).join("::"), owner, mark);
+            self.add(&naming::modules(owner).join("::"), owner, place);
         }
     }
 
     fn add_fields(&mut self, message: &'a Message) {
         let owner = |name: &str| format!("{}.{name}", message.full_name);
-        let path = |name: &str| format!("{}::{}", shown(&message.full_name), naming::snake(name));
+        let path = |name: &str| format!("{}::{}", message.full_name, naming::snake(name));
         for field in message.fields.iter().filter(|field| !matches!(field.shape, Shape::Member(..))) {
-            self.add(&path(&field.name), &owner(&field.name), &field.mark);
+            self.add(&path(&field.name), &owner(&field.name), &field.place);
         }
         for oneof in &message.oneofs {
-            self.add(&path(&oneof.name), &owner(&oneof.name), &oneof.mark);
+            self.add(&path(&oneof.name), &owner(&oneof.name), &oneof.place);
         }
     }
 
     /// The types of oneofs, and their variants.
     fn add_oneofs(&mut self, message: &'a Message, emitter: &Emitter) {
         for (index, oneof) in message.oneofs.iter().enumerate() {
-            self.add_modules(&message.full_name, &message.mark);
+            self.add_modules(&message.full_name, &message.place);
             let owner = format!("{}.{}", message.full_name, oneof.name);
-            let own = naming::oneof_type(&oneof.name, oneof.siblings.iter().map(String::as_str));
+            let own = naming::oneof_type(&oneof.name, message.nested.iter().map(String::as_str));
             let modules = emitter.names.path(&format!("{}.x", message.full_name), "", 0);
             let path = format!("{}{own}", modules.strip_suffix('X').unwrap_or(&modules));
-            self.add(&path, &owner, &oneof.mark);
+            self.add(&path, &owner, &oneof.place);
             for field in &message.fields {
                 if matches!(field.shape, Shape::Member(of, _) if of == index) {
                     let variant = format!("{path}::{}", naming::upper_camel(&field.name));
-                    self.add(&variant, &format!("{}.{}", message.full_name, field.name), &field.mark);
+                    self.add(&variant, &format!("{}.{}", message.full_name, field.name), &field.place);
                 }
             }
         }
@@ -136,36 +174,41 @@ impl<'a> Taken<'a> {
     /// The variants of an enum. Of values with the same number only the first is one.
     fn add_values(&mut self, declared: &'a Enum, keeps_prefix: bool) {
         let mut numbers = HashSet::new();
-        let own = declared.full_name.rsplit('.').next().unwrap_or_default();
-        for (number, (value, mark)) in declared.numbers.iter().zip(&declared.values) {
-            if numbers.insert(number) {
-                let variant = if keeps_prefix { naming::upper_camel(value) } else { naming::variant(own, value) };
-                let path = format!("{}::{variant}", shown(&declared.full_name));
-                self.add(&path, &format!("{}.{value}", declared.full_name), mark);
+        let own = own(&declared.full_name);
+        for value in &declared.values {
+            if numbers.insert(value.number) {
+                let name = &value.name;
+                let variant = if keeps_prefix { naming::upper_camel(name) } else { naming::variant(own, name) };
+                let path = format!("{}::{variant}", declared.full_name);
+                self.add(&path, &format!("{}.{name}", declared.full_name), &value.place);
             }
         }
     }
 
     fn add_service(&mut self, service: &'a Service, emitter: &Emitter) {
         let package = parent(&service.full_name);
-        self.add_modules(package, &service.mark);
+        self.add_modules(package, &service.place);
         let (server, client) = (emitter.has_server, emitter.has_client);
         let modules = [("server", server), ("client", client), ("methods", server || client)];
         for (module, _) in modules.iter().filter(|(_, is_built)| *is_built) {
             let path = naming::modules(&format!("{package}.{}_{module}", service.name)).join("::");
-            self.add(&path, &service.full_name, &service.mark);
+            self.add(&path, &service.full_name, &service.place);
         }
         for method in &service.methods {
             let owner = format!("{}.{}", service.full_name, method.name);
-            self.add(&format!("{}::{}", shown(&service.full_name), naming::method(&method.name)), &owner, &method.mark);
+            self.add(&format!("{}::{}", service.full_name, naming::method(&method.name)), &owner, &method.place);
         }
     }
+}
+
+/// Returns the name without what it is declared in.
+fn own(full_name: &str) -> &str {
+    full_name.rsplit('.').next().unwrap_or(full_name)
 }
 
 fn parent(full_name: &str) -> &str {
     full_name.rsplit_once('.').map_or("", |(parent, _)| parent)
 }
 
-fn shown(full_name: &str) -> &str {
-    full_name.trim_start_matches('.')
-}
+/// In bytes: most file systems have room for five more, which rustdoc needs for the page that shows the file.
+const FILE_NAME_LEN_MAX: usize = 250;

@@ -1,6 +1,6 @@
 //! What names of a proto file become in Rust: the same identifiers and paths as prost-build makes.
 //!
-//! Full proto names start with a dot (`.shop.Order.Item`). A package is a module, a message with nested types or oneofs
+//! Full proto names have no leading dot (`shop.Order.Item`), but those that users write in options do. A package is a module, a message with nested types or oneofs
 //! is a type and a module, and every path that we generate starts at the module of its package.
 
 use std::{collections::HashMap, iter};
@@ -70,9 +70,9 @@ impl Names {
         }
     }
 
-    /// A type or all types of a package live at a Rust path.
+    /// Adds the Rust path of a type or package, whose name starts with a dot.
     pub(crate) fn add(&mut self, name: &str, path: &str) {
-        self.externs.insert(name.to_owned(), path.to_owned());
+        self.externs.insert(name.trim_start_matches('.').to_owned(), path.to_owned());
     }
 
     /// Where a type lives, if it lives elsewhere. The longest name that was given decides.
@@ -82,7 +82,7 @@ impl Names {
         }
         let parents = name.rmatch_indices('.').map(|(dot, _)| name.split_at(dot));
         let (path, rest) = parents.filter_map(|(parent, rest)| Some((self.externs.get(parent)?, rest))).next()?;
-        let (modules, own) = rest.rsplit_once('.').expect("the rest was cut in front of a dot");
+        let (modules, own) = rest.rsplit_once('.').expect("the rest starts with a dot");
         let segments = path.split("::").chain(modules.split('.').filter(|module| !module.is_empty()));
         let modules = segments.enumerate().map(|(index, segment)| match (index, segment) {
             (0, "crate") => segment.to_owned(),
@@ -102,7 +102,7 @@ impl Names {
         if let Some(path) = self.external(name) {
             return path;
         }
-        let (parents, own) = name.rsplit_once('.').expect("full names start with a dot");
+        let (parents, own) = name.rsplit_once('.').unwrap_or(("", name));
         let mut here = package.split('.').filter(|part| !part.is_empty()).peekable();
         let mut there = parents.split('.').filter(|part| !part.is_empty()).peekable();
         while here.peek().is_some() && here.peek() == there.peek() {
@@ -204,24 +204,24 @@ mod tests {
         let names = Names::new();
         let table = [
             // package, type, path
-            ("shop", ".shop.Order", "Order"),
-            ("shop", ".shop.Order.Item", "order::Item"),
-            ("shop", ".shop.HTTPOrder.itemKind", "http_order::ItemKind"),
-            ("shop.order", ".shop.item.Item", "super::item::Item"),
-            ("shop.order.v1", ".shop.order.v2.Order", "super::v2::Order"),
-            ("shop.order", ".shop.Order", "super::Order"),
-            ("shop", ".shop.order.Order", "order::Order"),
-            ("shop.order", ".Root", "super::super::Root"),
-            ("", ".Root", "Root"),
-            ("", ".shop.Order", "shop::Order"),
-            ("a.type", ".b.self.match.Box", "super::super::b::self_::r#match::Box"),
-            ("a", ".a.S", "self::S"),
+            ("shop", "shop.Order", "Order"),
+            ("shop", "shop.Order.Item", "order::Item"),
+            ("shop", "shop.HTTPOrder.itemKind", "http_order::ItemKind"),
+            ("shop.order", "shop.item.Item", "super::item::Item"),
+            ("shop.order.v1", "shop.order.v2.Order", "super::v2::Order"),
+            ("shop.order", "shop.Order", "super::Order"),
+            ("shop", "shop.order.Order", "order::Order"),
+            ("shop.order", "Root", "super::super::Root"),
+            ("", "Root", "Root"),
+            ("", "shop.Order", "shop::Order"),
+            ("a.type", "b.self.match.Box", "super::super::b::self_::r#match::Box"),
+            ("a", "a.S", "self::S"),
         ];
         for (package, name, path) in table {
             assert_eq!(names.path(name, package, 0), path, "{name} from {package}");
         }
-        assert_eq!(names.path(".shop.item.Item", "shop.order", 1), "super::super::item::Item");
-        assert_eq!(names.path(".shop.Order", "shop", 1), "super::Order");
+        assert_eq!(names.path("shop.item.Item", "shop.order", 1), "super::super::item::Item");
+        assert_eq!(names.path("shop.Order", "shop", 1), "super::Order");
     }
 
     #[test]
@@ -232,20 +232,20 @@ mod tests {
         names.add(".shop.item", "crate::items");
         names.add(".shop.item.Special", "crate::Other");
         let table = [
-            (".google.protobuf.Timestamp", "::frpc::prost_types::Timestamp"),
-            (".google.protobuf.FieldDescriptorProto.Type", "::frpc::prost_types::field_descriptor_proto::Type"),
-            (".google.protobuf.Empty", "()"),
-            (".google.protobuf.BytesValue", "::frpc::prost::alloc::vec::Vec<u8>"),
-            (".shop.Order", "::shop_protos::Order"),
-            (".shop.order.v1.Order.Item", "::shop_protos::order::v1::order::Item"),
-            (".shop.item.Item", "crate::items::Item"),
-            (".shop.item.Special", "crate::Other"),
+            ("google.protobuf.Timestamp", "::frpc::prost_types::Timestamp"),
+            ("google.protobuf.FieldDescriptorProto.Type", "::frpc::prost_types::field_descriptor_proto::Type"),
+            ("google.protobuf.Empty", "()"),
+            ("google.protobuf.BytesValue", "::frpc::prost::alloc::vec::Vec<u8>"),
+            ("shop.Order", "::shop_protos::Order"),
+            ("shop.order.v1.Order.Item", "::shop_protos::order::v1::order::Item"),
+            ("shop.item.Item", "crate::items::Item"),
+            ("shop.item.Special", "crate::Other"),
         ];
         for (name, path) in table {
             assert_eq!(names.external(name).as_deref(), Some(path));
             assert_eq!(names.path(name, "elsewhere", 1), path);
         }
-        assert_eq!(names.external(".shopping.Order"), None);
+        assert_eq!(names.external("shopping.Order"), None);
     }
 
     #[test]

@@ -6,20 +6,21 @@
 
 use std::collections::{HashMap, HashSet};
 
+use frpc_schema::{
+    Schema,
+    location::{
+        ENUMS_OF_FILE, ENUMS_OF_MESSAGE, FIELDS_OF_MESSAGE, Locations, MESSAGES_OF_FILE, MESSAGES_OF_MESSAGE,
+        ONEOFS_OF_MESSAGE, VALUES_OF_ENUM, joined,
+    },
+    unescaped,
+};
 use prost_types::{
     DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet, SourceCodeInfo,
     field_descriptor_proto::{Label, Type},
     source_code_info::Location,
 };
 
-use crate::{
-    accessors, check, comments,
-    diagnostics::Locations,
-    schema::{
-        ENUMS_OF_FILE, ENUMS_OF_MESSAGE, FIELDS_OF_MESSAGE, MESSAGES_OF_FILE, MESSAGES_OF_MESSAGE, ONEOFS_OF_MESSAGE,
-        Schema, VALUES_OF_ENUM, joined,
-    },
-};
+use crate::{accessors, comments};
 
 /// The comments that were taken out of descriptors.
 #[derive(Debug, Default)]
@@ -47,7 +48,7 @@ pub(crate) fn of(set: FileDescriptorSet, schema: &Schema) -> (Vec<FileDescriptor
     }
     let messages = schema.packages.iter().flat_map(|package| &package.messages);
     let numbers = messages.flat_map(|message| {
-        accessors::taken(message).into_iter().map(|field| (message.full_name.clone(), field.name.clone()))
+        accessors::taken(message).into_iter().map(|field| (format!(".{}", message.full_name), field.name.clone()))
     });
     let mut rewriter = Rewriter { enums, numbers: numbers.collect(), comments: Comments::default() };
     let files = set.file.iter().map(|file| rewriter.file(file)).collect();
@@ -56,7 +57,7 @@ pub(crate) fn of(set: FileDescriptorSet, schema: &Schema) -> (Vec<FileDescriptor
 
 struct Rewriter {
     enums: HashMap<String, EnumDescriptorProto>,
-    /// The fields that become numbers, by the full names of their messages.
+    /// The fields that become numbers, by the full names of their messages, which start with a dot here.
     numbers: HashSet<(String, String)>,
     comments: Comments,
 }
@@ -114,8 +115,7 @@ impl Rewriter {
 
     /// Puts a mark where the comment was. prost looks for a location of each declaration, with a comment or without.
     fn mark(&mut self, path: &[i32], marks: &mut Marks, note: Option<String>) {
-        let (leading, trailing) = marks.locations.comments(path);
-        let mut comment = comments::rustdoc(leading, trailing);
+        let mut comment = comments::rustdoc(&marks.locations.comment(path));
         if let Some(note) = note {
             comment.extend((!comment.is_empty()).then(String::new));
             comment.push(note);
@@ -148,7 +148,7 @@ impl Rewriter {
             Type::Float => float(&default, default.parse::<f32>().map(|number| format!("{number:?}"))),
             Type::Double => float(&default, default.parse::<f64>().map(|number| format!("{number:?}"))),
             Type::Bytes => {
-                let bytes = check::unescaped(&default).unwrap_or_default();
+                let bytes = unescaped(&default).unwrap_or_default();
                 bytes.iter().map(|byte| format!("\\{byte:03o}")).collect()
             }
             Type::Enum => self.first_alias(field.type_name(), &default),

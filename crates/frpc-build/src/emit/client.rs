@@ -1,19 +1,17 @@
 //! The module of a service's calling side: one type with a function for each method.
 
+use frpc_schema::{Method, MethodKind, Service};
 use proc_macro2::TokenStream;
 use quote::quote;
 
 use super::{Emitter, allow_conventions, allow_deprecated, call, constant, deprecated, doc, methods_module, tokens};
-use crate::{
-    naming,
-    schema::{Method, MethodKind, Service},
-};
+use crate::naming;
 
 pub(super) fn module(service: &Service, package: &str, emitter: &Emitter) -> TokenStream {
     let module = tokens(&naming::snake(&format!("{}_client", service.name)));
     let name = tokens(&naming::upper_camel(&format!("{}_client", service.name)));
-    let about = doc(&format!("Calls `{}`.", &service.full_name[1..]));
-    let docs = emitter.docs(&service.docs, &service.full_name, &format!("Calls `{}`.", &service.full_name[1..]));
+    let about = doc(&format!("Calls `{}`.", &service.full_name));
+    let docs = emitter.docs(&service.comment, &service.full_name, &format!("Calls `{}`.", &service.full_name));
     let (allow, conventions) = (allow_deprecated(service), allow_conventions(service));
     let deprecated = deprecated(service.is_deprecated);
     let methods = service.methods.iter().map(|declared| method(declared, service, package, emitter));

@@ -2,19 +2,17 @@
 
 use std::collections::{HashMap, HashSet};
 
+use frpc_schema::{Enum, Field, Message, Oneof, Package, PositionTables, Shape, Type};
 use proc_macro2::TokenStream;
 use quote::quote;
 
 use super::tokens;
-use crate::{
-    naming::{self, Names},
-    schema::{Enum, Field, Message, Oneof, Package, Shape, Type},
-};
+use crate::naming::{self, Names};
 
 pub(super) fn enumeration(declared: &Enum, package: &Package, names: &Names) -> TokenStream {
     let path = tokens(&names.path(&declared.full_name, &package.name, 0));
-    let numbers = declared.numbers.iter().map(|number| tokens(&number.to_string()));
-    let tables = Tables::new(&declared.numbers).map(|Tables { positions, unknown }| {
+    let numbers = declared.values.iter().map(|value| tokens(&value.number.to_string()));
+    let tables = PositionTables::of(declared).map(|PositionTables { positions, unknown, .. }| {
         let positions = positions.iter().map(|(number, position)| tokens(&format!("({number}, {position})")));
         let unknown = unknown.iter().map(|(position, number)| tokens(&format!("({position}, {number})")));
         quote! {
@@ -27,46 +25,6 @@ pub(super) fn enumeration(declared: &Enum, package: &Package, names: &Names) -> 
             const NUMBERS: &'static [i32] = &[#(#numbers),*];
             #tables
         }
-    }
-}
-
-/// The tables of an enum whose numbers are not its positions; `frpc::codec::Enumeration` says what is in them.
-#[derive(Debug, PartialEq, Eq)]
-struct Tables {
-    positions: Vec<(i32, u32)>,
-    unknown: Vec<(u32, i32)>,
-}
-
-impl Tables {
-    fn new(numbers: &[i32]) -> Option<Self> {
-        let count = u32::try_from(numbers.len()).expect("no enum has so many values");
-        if (0..).zip(numbers).all(|(position, &number)| position == number) {
-            return None;
-        }
-        let mut firsts = HashMap::with_capacity(numbers.len());
-        for (position, &number) in (0_u32..).zip(numbers) {
-            firsts.entry(number).or_insert(position);
-        }
-        let mut positions: Vec<_> = firsts.iter().map(|(&number, &position)| (number, position)).collect();
-        let mut unknown = Vec::new();
-        for number in (0..count.cast_signed()).filter(|number| !firsts.contains_key(number)) {
-            let mut position = number.cast_unsigned();
-            // No two chains meet, so all of them together are as long as the enum.
-            let is_alias = loop {
-                let Some(&declared) = numbers.get(position as usize) else { break false };
-                if firsts[&declared] != position {
-                    break true;
-                }
-                position = declared.cast_unsigned();
-            };
-            if !is_alias {
-                positions.push((number, position));
-                unknown.push((position, number));
-            }
-        }
-        positions.sort_unstable();
-        unknown.sort_unstable();
-        Some(Self { positions, unknown })
     }
 }
 
@@ -312,7 +270,7 @@ impl Codec<'_> {
     fn variant(&self, oneof: &Oneof, member: &str) -> TokenStream {
         let module = self.names.path(&format!("{}.x", self.message.full_name), &self.package.name, 0);
         let module = module.strip_suffix("X").expect("the path ends with the name it was asked for");
-        let of = naming::oneof_type(&oneof.name, oneof.siblings.iter().map(String::as_str));
+        let of = naming::oneof_type(&oneof.name, self.message.nested.iter().map(String::as_str));
         tokens(&format!("{module}{of}::{}", naming::upper_camel(member)))
     }
 
@@ -347,7 +305,7 @@ fn kind(of: &Type) -> TokenStream {
 
 /// The name without its package: what errors say.
 fn short_name<'a>(full_name: &'a str, package: &str) -> &'a str {
-    full_name.trim_start_matches('.').strip_prefix(package).unwrap_or(full_name).trim_start_matches('.')
+    full_name.strip_prefix(package).unwrap_or(full_name).trim_start_matches('.')
 }
 
 /// How many fields a message has at most that is encoded by code of its own for each kind of sink.
@@ -355,27 +313,3 @@ const INLINE_SINK_FIELDS_MAX: usize = 64;
 
 /// How many fields a message has at most that may be inlined.
 const SMALL_FIELDS_MAX: usize = 16;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_that_are_positions_need_no_tables() {
-        assert_eq!(Tables::new(&[0, 1, 2]), None);
-    }
-
-    #[test]
-    fn tables_hold_where_a_chain_of_positions_ends() {
-        let sparse = Tables::new(&[0, 100, 10, -1]).expect("numbers are not positions");
-        let positions = [(-1, 3), (0, 0), (1, 100), (2, 10), (3, u32::MAX), (10, 2), (100, 1)];
-        assert_eq!(sparse.positions, positions);
-        assert_eq!(sparse.unknown, [(10, 2), (100, 1), (u32::MAX, 3)]);
-        let gap = Tables::new(&[0, 1, 2, 4, 5, 6]).expect("numbers are not positions");
-        assert_eq!(gap.unknown, [(6, 3)]);
-        assert_eq!(gap.positions, [(0, 0), (1, 1), (2, 2), (3, 6), (4, 3), (5, 4), (6, 5)]);
-        let aliased = Tables::new(&[0, 5, 5, 2]).expect("numbers are not positions");
-        assert_eq!(aliased.positions, [(0, 0), (1, 5), (2, 3), (5, 1)]);
-        assert_eq!(aliased.unknown, [(5, 1)]);
-    }
-}

@@ -1,17 +1,15 @@
 //! The module of a service's serving side: the trait to implement, and the type that serves it.
 
+use frpc_schema::{Method, MethodKind, Service};
 use proc_macro2::TokenStream;
 use quote::quote;
 
 use super::{Emitter, allow_conventions, allow_deprecated, call, constant, deprecated, doc, methods_module, tokens};
-use crate::{
-    naming,
-    schema::{Method, MethodKind, Service},
-};
+use crate::naming;
 
 pub(super) fn module(service: &Service, package: &str, emitter: &Emitter) -> TokenStream {
     let module = tokens(&naming::snake(&format!("{}_server", service.name)));
-    let full_name = &service.full_name[1..];
+    let full_name = &service.full_name;
     let about = doc(&format!("Serves `{full_name}`."));
     let (allow, conventions) = (allow_deprecated(service), allow_conventions(service));
     let declared = Declared { service, package, emitter };
@@ -38,8 +36,8 @@ struct Declared<'a> {
 impl Declared<'_> {
     fn the_trait(&self) -> TokenStream {
         let (service, name) = (self.service, self.trait_name());
-        let instead = format!("The methods of `{}`.", &service.full_name[1..]);
-        let docs = self.emitter.docs(&service.docs, &service.full_name, &instead);
+        let instead = format!("The methods of `{}`.", &service.full_name);
+        let docs = self.emitter.docs(&service.comment, &service.full_name, &instead);
         let deprecated = deprecated(service.is_deprecated);
         let methods = service.methods.iter().map(|method| self.method(method));
         quote! {
@@ -79,7 +77,7 @@ impl Declared<'_> {
         let trait_name = self.trait_name();
         let about = doc(&format!("Serves a type that implements [`{trait_name}`]."));
         let bound = tokens(&naming::unhidden(trait_name.to_string()));
-        let full_name = &self.service.full_name[1..];
+        let full_name = &self.service.full_name;
         let methods = tokens(&methods_module(self.service));
         let constants: Vec<_> = self.service.methods.iter().map(constant).collect();
         let calls = self.service.methods.iter().map(|method| {

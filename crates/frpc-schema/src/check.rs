@@ -1,5 +1,5 @@
-//! Whether descriptors say what a proto file can say. A compiler of proto files makes no others, but whoever calls
-//! `compile_fds` may have them from anywhere, and their names become source text and paths of files.
+//! Refuses descriptors that say what no proto file can say. A compiler of proto files makes no others, but descriptors
+//! may come from anywhere, and their names become source text and paths of files.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,22 +10,21 @@ use prost_types::{
 };
 
 use crate::{
-    diagnostics::{Diagnostic, Locations},
-    naming,
-    schema::{
-        ENUMS_OF_FILE, ENUMS_OF_MESSAGE, FIELDS_OF_MESSAGE, MESSAGES_OF_FILE, MESSAGES_OF_MESSAGE, METHODS_OF_SERVICE,
-        ONEOFS_OF_MESSAGE, PACKAGE_OF_FILE, SERVICES_OF_FILE, VALUES_OF_ENUM, joined,
+    diagnostic::Diagnostic,
+    location::{
+        ENUMS_OF_FILE, ENUMS_OF_MESSAGE, FIELDS_OF_MESSAGE, Locations, MESSAGES_OF_FILE, MESSAGES_OF_MESSAGE,
+        METHODS_OF_SERVICE, ONEOFS_OF_MESSAGE, PACKAGE_OF_FILE, SERVICES_OF_FILE, VALUES_OF_ENUM, joined,
     },
 };
 
-/// Returns all that is wrong, or nothing.
+/// Returns all mistakes.
 pub(crate) fn find(set: &FileDescriptorSet) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     let mut files = HashSet::new();
     for file in &set.file {
         if !files.insert(file.name()) {
             let message = format!("there are two files named '{}'", shown(file.name()));
-            found.push(Diagnostic::new(message, Locations::new(file).mark(&[])));
+            found.push(Diagnostic::new(message).at(Locations::new(file).place(&[])));
         }
     }
     let types = Types::of(set);
@@ -37,8 +36,8 @@ pub(crate) fn find(set: &FileDescriptorSet) -> Vec<Diagnostic> {
     found
 }
 
-/// What a bytes default stands for, which is written with the escapes of C.
-pub(crate) fn unescaped(text: &str) -> Option<Vec<u8>> {
+/// Returns the bytes that the default of a `bytes` field stands for. Descriptors write it with the escapes of C.
+pub fn unescaped(text: &str) -> Option<Vec<u8>> {
     let mut bytes = text.bytes().peekable();
     let mut unescaped = Vec::new();
     while let Some(byte) = bytes.next() {
@@ -146,15 +145,6 @@ impl<'a> Checker<'a, '_> {
         }
         if !file.package().is_empty() {
             file.package().split('.').for_each(|part| self.name("part of a package", part, &[PACKAGE_OF_FILE]));
-            let file_len = naming::file(file.package()).len();
-            if file_len > FILE_NAME_LEN_MAX {
-                let message = format!(
-                    "the name of this package has {} characters, but its file can have a name of {} at most",
-                    file.package().len(),
-                    FILE_NAME_LEN_MAX - (file_len - file.package().len()),
-                );
-                self.refuse(message, &[PACKAGE_OF_FILE]);
-            }
         }
         let prefix = prefix(file);
         for (index, message) in (0..).zip(&file.message_type) {
@@ -187,7 +177,7 @@ impl<'a> Checker<'a, '_> {
         if self.types.requires_itself(&full_name) {
             let message = format!("no {} can ever be complete, for it requires another one", shown(&full_name[1..]));
             let help = "make a field on the way from the message to itself `optional`";
-            self.found.push(Diagnostic::new(message, self.locations.mark(path)).help(help));
+            self.found.push(Diagnostic::new(message).at(self.locations.place(path)).help(help));
         }
 
         let (mut names, mut numbers) = (HashSet::new(), HashSet::new());
@@ -345,11 +335,7 @@ impl<'a> Checker<'a, '_> {
         if !name.starts_with(is_first) || !name.chars().all(is_next) {
             let message = format!("'{}' is no name for a {what}", shown(name));
             let help = "names are made of letters, digits and underscores, and do not start with a digit";
-            self.found.push(Diagnostic::new(message, self.locations.mark(path)).help(help));
-        } else if name.chars().all(|char| char == '_') {
-            let message = format!("a {what} named '{name}' has no name in Rust");
-            let help = "rename it: Rust's names are made of its letters and digits";
-            self.found.push(Diagnostic::new(message, self.locations.mark(path)).help(help));
+            self.found.push(Diagnostic::new(message).at(self.locations.place(path)).help(help));
         } else if name.len() > NAME_LEN_MAX {
             let len = name.len();
             self.refuse(format!("the name of this {what} has {len} characters, but {NAME_LEN_MAX} at most"), path);
@@ -357,7 +343,7 @@ impl<'a> Checker<'a, '_> {
     }
 
     fn refuse(&mut self, message: String, path: &[i32]) {
-        self.found.push(Diagnostic::new(message, self.locations.mark(path)));
+        self.found.push(Diagnostic::new(message).at(self.locations.place(path)));
     }
 }
 
@@ -365,7 +351,8 @@ fn prefix(file: &FileDescriptorProto) -> String {
     if file.package().is_empty() { String::new() } else { format!(".{}", file.package()) }
 }
 
-fn is_entry(declared: &DescriptorProto) -> bool {
+/// Returns whether a message is the entry of a map.
+pub(crate) fn is_entry(declared: &DescriptorProto) -> bool {
     declared.options.as_ref().is_some_and(|options| options.map_entry())
 }
 
@@ -387,12 +374,10 @@ fn shown(name: &str) -> String {
     if shown.len() < name.len() { shown + "…" } else { shown }
 }
 
-/// protoc and protox allow fewer; Rust's compiler is at ease with as many.
+/// protoc and protox allow fewer; compilers of generated code are at ease with as many.
 const DEPTH_MAX: usize = 64;
 /// The highest number that the wire of protobuf has room for.
 const NUMBER_MAX: i32 = 536_870_911;
-/// In bytes: most file systems have room for five more, which rustdoc needs for the page that shows the file.
-const FILE_NAME_LEN_MAX: usize = 250;
-/// rustdoc writes files with the names of types, and something around them.
+/// Tools such as rustdoc write files with the names of types and some characters more, and file systems allow 255.
 const NAME_LEN_MAX: usize = 200;
 const SHOWN_LEN_MAX: usize = 200;

@@ -1,0 +1,76 @@
+//! The text of proto files.
+
+use std::{
+    fs,
+    path::{self, Path, PathBuf},
+};
+
+/// The directories in which proto files are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sources {
+    includes: Vec<PathBuf>,
+}
+
+impl Sources {
+    pub(crate) fn new(includes: &[impl AsRef<Path>]) -> Self {
+        Self { includes: includes.iter().map(|include| include.as_ref().to_owned()).collect() }
+    }
+
+    pub(crate) fn includes(&self) -> &[PathBuf] {
+        &self.includes
+    }
+
+    /// Returns the path of a file that proto files know by its name in an include directory.
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
+        let mut paths = self.includes.iter().map(|include| include.join(file));
+        paths.find(|path| path.is_file()).unwrap_or_else(|| PathBuf::from(file))
+    }
+
+    /// Returns the text of a file, with a replacement character for each byte that is no text, and without its byte
+    /// order mark.
+    pub(crate) fn text(&self, file: &str) -> Option<String> {
+        let bytes = fs::read(self.path(file)).ok()?;
+        Some(String::from_utf8_lossy(bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&bytes)).into_owned())
+    }
+
+    /// Returns the text of a file that starts with a byte order mark, without the mark.
+    pub(crate) fn marked_text(&self, file: &str) -> Option<String> {
+        let bytes = fs::read(self.path(file)).ok()?;
+        String::from_utf8(bytes.strip_prefix(BYTE_ORDER_MARK)?.to_owned()).ok()
+    }
+
+    /// Returns what is wrong with the path of a proto file, if there is no file.
+    pub(crate) fn missing(&self, proto: &Path) -> Option<String> {
+        let is_somewhere = proto.is_file() || self.includes.iter().any(|include| include.join(proto).is_file());
+        if is_somewhere {
+            return None;
+        }
+        if proto.is_dir() {
+            return Some(format!("'{}' is a directory, not a proto file", proto.display()));
+        }
+        let absolute = |path: &Path| path::absolute(Path::new(".").join(path));
+        let is_inside = |include: &PathBuf| match (absolute(proto), absolute(include)) {
+            (Ok(proto), Ok(include)) => proto.starts_with(include),
+            _ => false,
+        };
+        let is_meant = proto.is_absolute() || self.includes.iter().any(is_inside);
+        is_meant.then(|| format!("file '{}' does not exist", proto.display()))
+    }
+
+    /// Returns a note on the directories in which a file was not found.
+    pub(crate) fn searched(&self, missing: &Path) -> String {
+        let joined = |paths: Vec<PathBuf>| {
+            let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+            paths.join(", ")
+        };
+        if missing.is_file() {
+            return format!("include directories are {}", joined(self.includes.clone()));
+        }
+        match self.includes.is_empty() {
+            true => "there are no include directories".to_owned(),
+            false => format!("looked for {}", joined(self.includes.iter().map(|dir| dir.join(missing)).collect())),
+        }
+    }
+}
+
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";

@@ -1,0 +1,39 @@
+//! Turns protobuf descriptors into the schema that frpc speaks: the fields of each message in the order of the wire, the
+//! positions of enum values, and the operation, path and kind of each method.
+//!
+//! Descriptors come from a compiler of proto files, such as protox or `protoc --include_imports -o`. [`Schema::read`]
+//! checks them first: it accepts nothing that a proto file could not have said, so names in a [`Schema`] are identifiers
+//! and types exist. Names are those of the proto files; full names have no leading dot (`shop.Order.Item`).
+//!
+//! ```
+//! use frpc_schema::{Options, Schema};
+//!
+//! fn print_methods(descriptors: &prost_types::FileDescriptorSet) -> Result<(), frpc_schema::Error> {
+//!     let schema = Schema::read(descriptors, &Options::default())?;
+//!     for service in schema.packages.iter().flat_map(|package| &package.services) {
+//!         for method in &service.methods {
+//!             println!("{} is operation {}", method.path, method.operation);
+//!         }
+//!     }
+//!     Ok(())
+//! }
+//! ```
+#![forbid(unsafe_code)]
+
+mod check;
+mod diagnostic;
+pub mod location;
+mod model;
+mod operations;
+mod order;
+mod positions;
+mod read;
+
+pub use check::unescaped;
+pub use diagnostic::{Diagnostic, Error, Label};
+pub use model::{
+    Comment, Enum, EnumValue, Field, Message, Method, MethodKind, Oneof, Package, Schema, Service, Shape, Type,
+};
+pub use operations::{FIRST_OPERATION, Options};
+pub use positions::PositionTables;
+pub use prost_types;

@@ -1,0 +1,225 @@
+//! What proto files declare. Full names have no leading dot.
+
+use prost_types::method_options::IdempotencyLevel;
+
+use crate::location::Place;
+
+/// The packages of all files, in the order of their first file.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Schema {
+    /// The packages.
+    pub packages: Vec<Package>,
+}
+
+/// What the files of one package declare, in the order of the files.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Package {
+    /// The name, such as `shop.order.v1`; empty for files without one.
+    pub name: String,
+    /// The messages, each before those nested in it.
+    pub messages: Vec<Message>,
+    /// The enums, nested ones included.
+    pub enums: Vec<Enum>,
+    /// The services.
+    pub services: Vec<Service>,
+    /// The place of the name in the first file.
+    pub place: Place,
+}
+
+/// A message, nested or not. The entries of maps are no messages here.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Message {
+    /// The name with the package and the messages around it.
+    pub full_name: String,
+    /// The fields, in the order of the wire.
+    pub fields: Vec<Field>,
+    /// The oneofs that have members. Those that stand for proto3 `optional` are left out.
+    pub oneofs: Vec<Oneof>,
+    /// The names of the messages and enums that are declared in this one, the entries of its maps among them.
+    pub nested: Vec<String>,
+    /// The place of the declaration.
+    pub place: Place,
+}
+
+/// A field of a message, or a member of one of its oneofs.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Field {
+    /// The name.
+    pub name: String,
+    /// The number in protobuf's own encoding. The wire of frpc has none.
+    pub number: i32,
+    /// How often the field may occur, and what it holds.
+    pub shape: Shape,
+    /// Whether the field is deprecated.
+    pub is_deprecated: bool,
+    /// The place of the declaration.
+    pub place: Place,
+}
+
+/// How often a field may occur, and what it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Exactly once. A field of proto3 without a label is one, unless it holds a message.
+    Always(Type),
+    /// At most once.
+    Optional(Type),
+    /// At most once, and then no other member of this oneof, an index into [`Message::oneofs`].
+    Member(usize, Type),
+    /// Any number of times.
+    List(Type),
+    /// Any number of times, with keys.
+    Map(Type, Type),
+}
+
+/// The type of a value, as the wire tells them apart: `int32`, `sint32` and `sfixed32` are one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Type {
+    /// `bool`.
+    Bool,
+    /// 32 bits with a sign.
+    I32,
+    /// 64 bits with a sign.
+    I64,
+    /// 32 bits without a sign.
+    U32,
+    /// 64 bits without a sign.
+    U64,
+    /// `float`.
+    F32,
+    /// `double`.
+    F64,
+    /// `string`.
+    String,
+    /// `bytes`.
+    Bytes,
+    /// An enum, by its full name.
+    Enum(String),
+    /// A message, by its full name.
+    Message(String),
+}
+
+/// A oneof of a message.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Oneof {
+    /// The name.
+    pub name: String,
+    /// The names of the members, in the order of declaration.
+    pub members: Vec<String>,
+    /// The place of the declaration.
+    pub place: Place,
+}
+
+/// An enum, nested or not.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Enum {
+    /// The name with the package and the messages around it.
+    pub full_name: String,
+    /// The values in the order of declaration, aliases included. The wire names a value by its position here.
+    pub values: Vec<EnumValue>,
+    /// The place of the declaration.
+    pub place: Place,
+}
+
+/// A value of an enum.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct EnumValue {
+    /// The name.
+    pub name: String,
+    /// The number, which several values share if they are aliases.
+    pub number: i32,
+    /// The place of the declaration.
+    pub place: Place,
+}
+
+/// A service.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Service {
+    /// The name without the package.
+    pub name: String,
+    /// The name with the package.
+    pub full_name: String,
+    /// The methods, in the order of declaration.
+    pub methods: Vec<Method>,
+    /// Whether the service is deprecated.
+    pub is_deprecated: bool,
+    /// The comment.
+    pub comment: Comment,
+    /// The place of the declaration.
+    pub place: Place,
+}
+
+/// A method of a service.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Method {
+    /// The name.
+    pub name: String,
+    /// The name behind that of its service, as in `shop.Orders/Place`. gRPC puts a slash in front.
+    pub path: String,
+    /// The number in the packets of frisbee.
+    pub operation: u16,
+    /// Which sides send a stream of messages.
+    pub kind: MethodKind,
+    /// The full name of the message that callers send.
+    pub input: String,
+    /// The full name of the message that they receive.
+    pub output: String,
+    /// Whether calls may be repeated, or answered from a cache.
+    pub idempotency: IdempotencyLevel,
+    /// Whether the method is deprecated.
+    pub is_deprecated: bool,
+    /// The comment.
+    pub comment: Comment,
+    /// The place of the declaration.
+    pub place: Place,
+}
+
+/// Which sides of a call send a stream of messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MethodKind {
+    /// One message each way.
+    Unary,
+    /// One request, a stream of responses.
+    ServerStreaming,
+    /// A stream of requests, one response.
+    ClientStreaming,
+    /// A stream of messages each way.
+    Bidirectional,
+}
+
+/// The comment of a declaration, as the proto file has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Comment {
+    /// The lines in front of the declaration.
+    pub leading: String,
+    /// The lines behind it.
+    pub trailing: String,
+}
+
+impl Message {
+    /// Returns the full names of the messages that this one holds.
+    pub fn messages(&self) -> impl Iterator<Item = &str> {
+        self.fields.iter().filter_map(|field| match field.shape.element() {
+            Type::Message(of) => Some(of.as_str()),
+            _ => None,
+        })
+    }
+}
+
+impl Shape {
+    /// Returns the type of a single value: that of an item for a list, that of a value for a map.
+    pub fn element(&self) -> &Type {
+        match self {
+            Self::Always(of) | Self::Optional(of) | Self::Member(_, of) | Self::List(of) | Self::Map(_, of) => of,
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The operations of methods: the numbers by which frisbee packets name them.
+//!
+//! Each file counts by itself, over all methods of all its services in the order of declaration, from
+//! [`FIRST_OPERATION`] or from the number in [`Options`].
+
+use std::{collections::BTreeMap, ops::RangeInclusive};
+
+use prost_types::{FileDescriptorProto, FileDescriptorSet};
+
+use crate::{diagnostic::Diagnostic, location::Place};
+
+/// The lowest operation of a method. Those below belong to frisbee.
+pub const FIRST_OPERATION: u16 = 10;
+
+/// Settings that change a schema. Both sides of a connection need the same.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Options {
+    /// The operations of the first methods of files, by the names of the files. Default: [`FIRST_OPERATION`] for each.
+    pub first_operations: BTreeMap<String, u16>,
+}
+
+impl Options {
+    /// Returns the mistakes in the options themselves.
+    pub(crate) fn mistakes(&self, set: &FileDescriptorSet) -> Vec<Diagnostic> {
+        let files: Vec<_> = set.file.iter().map(FileDescriptorProto::name).collect();
+        let mistake = |(file, &number): (&String, &u16)| {
+            if number < FIRST_OPERATION {
+                Some(format!(
+                    "first operation {number} for '{file}' is below {FIRST_OPERATION}, where numbers belong to frisbee"
+                ))
+            } else if !files.contains(&file.as_str()) {
+                Some(format!(
+                    "first operation {number} is for '{file}', which is not among the files compiled: {}",
+                    files.join(", ")
+                ))
+            } else {
+                None
+            }
+        };
+        self.first_operations.iter().filter_map(mistake).map(Diagnostic::new).collect()
+    }
+}
+
+/// The operations of one file.
+pub(crate) struct Operations<'a> {
+    file: &'a FileDescriptorProto,
+    first: u16,
+    left: RangeInclusive<u16>,
+}
+
+impl<'a> Operations<'a> {
+    pub(crate) fn new(file: &'a FileDescriptorProto, options: &Options) -> Self {
+        let first = options.first_operations.get(file.name()).copied().unwrap_or(FIRST_OPERATION);
+        Self { file, first, left: first..=u16::MAX }
+    }
+
+    /// Returns the operation of the next method, which is declared at `place`.
+    pub(crate) fn next(&mut self, place: &Place) -> Result<u16, Diagnostic> {
+        self.left.next().ok_or_else(|| self.too_many(place.clone()))
+    }
+
+    fn too_many(&self, place: Place) -> Diagnostic {
+        let methods: usize = self.file.service.iter().map(|service| service.method.len()).sum();
+        let first = self.first;
+        let methods_max = usize::from(u16::MAX - first) + 1;
+        let help = match first {
+            FIRST_OPERATION => "move some of the services to another file",
+            _ => "give the file a lower first operation",
+        };
+        Diagnostic::new(format!("this file cannot have {methods} methods, but {methods_max} at most"))
+            .at(place)
+            .note(format_args!(
+                "on the wire a method is a 16-bit number, counted from {first} over all services of its file"
+            ))
+            .help(help)
+    }
+}

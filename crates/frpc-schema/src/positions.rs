@@ -1,0 +1,84 @@
+//! Enum values on the wire: positions, where Rust has numbers.
+//!
+//! The wire names a value by its position in the declaration. A peer may hold numbers that no value has here, and send
+//! positions that no value has. They stand for each other, one to one: a position for the same number; or, if a value
+//! has that number, for that value's position taken as a number, and so on. No two of these chains meet.
+
+use std::collections::HashMap;
+
+use crate::model::Enum;
+
+/// The tables between numbers and positions of an enum whose numbers are not its positions. They hold the ends of all
+/// chains, so that nobody has to follow one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PositionTables {
+    /// Numbers and their positions, numbers ascending: each declared number with its first position, and each number
+    /// below the count of values that is not declared with the position beyond them that stands for it. A number for
+    /// which an alias leaves no position is not there.
+    pub positions: Vec<(i32, u32)>,
+    /// Positions beyond those of the values, ascending, that stand for another number than themselves.
+    pub unknown: Vec<(u32, i32)>,
+}
+
+impl PositionTables {
+    /// Returns the tables of an enum, or `None` if each value's number is its position.
+    pub fn of(declared: &Enum) -> Option<Self> {
+        Self::of_numbers(&declared.values.iter().map(|value| value.number).collect::<Vec<_>>())
+    }
+
+    fn of_numbers(numbers: &[i32]) -> Option<Self> {
+        let count = u32::try_from(numbers.len()).expect("a descriptor has less than 4 GiB");
+        if (0..).zip(numbers).all(|(position, &number)| position == number) {
+            return None;
+        }
+        let mut firsts = HashMap::with_capacity(numbers.len());
+        for (position, &number) in (0_u32..).zip(numbers) {
+            firsts.entry(number).or_insert(position);
+        }
+        let mut positions: Vec<_> = firsts.iter().map(|(&number, &position)| (number, position)).collect();
+        let mut unknown = Vec::new();
+        for number in (0..count.cast_signed()).filter(|number| !firsts.contains_key(number)) {
+            let mut position = number.cast_unsigned();
+            // No two chains meet, so following all of them takes no more steps than there are values.
+            let is_alias = loop {
+                let Some(&declared) = numbers.get(position as usize) else { break false };
+                if firsts[&declared] != position {
+                    break true;
+                }
+                position = declared.cast_unsigned();
+            };
+            if !is_alias {
+                positions.push((number, position));
+                unknown.push((position, number));
+            }
+        }
+        positions.sort_unstable();
+        unknown.sort_unstable();
+        Some(Self { positions, unknown })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_are_positions_need_no_tables() {
+        assert_eq!(PositionTables::of_numbers(&[0, 1, 2]), None);
+    }
+
+    #[test]
+    fn tables_hold_where_a_chain_of_positions_ends() {
+        let sparse = PositionTables::of_numbers(&[0, 100, 10, -1]).expect("numbers are not positions");
+        let positions = [(-1, 3), (0, 0), (1, 100), (2, 10), (3, u32::MAX), (10, 2), (100, 1)];
+        assert_eq!(sparse.positions, positions);
+        assert_eq!(sparse.unknown, [(10, 2), (100, 1), (u32::MAX, 3)]);
+        let gap = PositionTables::of_numbers(&[0, 1, 2, 4, 5, 6]).expect("numbers are not positions");
+        assert_eq!(gap.unknown, [(6, 3)]);
+        assert_eq!(gap.positions, [(0, 0), (1, 1), (2, 2), (3, 6), (4, 3), (5, 4), (6, 5)]);
+        let aliased = PositionTables::of_numbers(&[0, 5, 5, 2]).expect("numbers are not positions");
+        assert_eq!(aliased.positions, [(0, 0), (1, 5), (2, 3), (5, 1)]);
+        assert_eq!(aliased.unknown, [(5, 1)]);
+    }
+}

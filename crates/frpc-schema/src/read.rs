@@ -1,0 +1,416 @@
+//! Reads descriptors into a schema.
+
+use prost_types::{
+    DescriptorProto, EnumDescriptorProto, EnumValueDescriptorProto, FieldDescriptorProto, FileDescriptorProto,
+    FileDescriptorSet, MethodDescriptorProto, ServiceDescriptorProto,
+    field_descriptor_proto::{Label, Type as FieldType},
+};
+
+use crate::{
+    check,
+    diagnostic::{Diagnostic, Error},
+    location::{
+        ENUMS_OF_FILE, ENUMS_OF_MESSAGE, FIELDS_OF_MESSAGE, Locations, MESSAGES_OF_FILE, MESSAGES_OF_MESSAGE,
+        METHODS_OF_SERVICE, ONEOFS_OF_MESSAGE, PACKAGE_OF_FILE, Place, SERVICES_OF_FILE, VALUES_OF_ENUM, joined,
+    },
+    model::{Enum, EnumValue, Field, Message, Method, MethodKind, Oneof, Package, Schema, Service, Shape, Type},
+    operations::{Operations, Options},
+    order,
+};
+
+impl Schema {
+    /// Reads what the files of a set declare. The set has to hold everything that its files import.
+    ///
+    /// Files of an edition are read as proto2: a field that occurs at most once may be unset.
+    pub fn read(set: &FileDescriptorSet, options: &Options) -> Result<Self, Error> {
+        let mut mistakes = check::find(set);
+        mistakes.extend(options.mistakes(set));
+        if !mistakes.is_empty() {
+            return Err(Error { diagnostics: mistakes });
+        }
+        let mut schema = Self::default();
+        for file in &set.file {
+            FileReader::new(file).read_into(&mut schema, Operations::new(file, options))?;
+        }
+        Ok(schema)
+    }
+
+    /// Returns the package of this name, which is added if there is none yet.
+    fn package(&mut self, name: &str, place: Place) -> &mut Package {
+        let index = self.packages.iter().position(|package| package.name == name).unwrap_or_else(|| {
+            let (messages, enums, services) = Default::default();
+            self.packages.push(Package { name: name.to_owned(), messages, enums, services, place });
+            self.packages.len() - 1
+        });
+        &mut self.packages[index]
+    }
+}
+
+/// Reads one file, which was checked.
+struct FileReader<'a> {
+    file: &'a FileDescriptorProto,
+    locations: Locations<'a>,
+    has_presence: bool,
+}
+
+impl<'a> FileReader<'a> {
+    fn new(file: &'a FileDescriptorProto) -> Self {
+        Self { file, locations: Locations::new(file), has_presence: file.syntax() != "proto3" }
+    }
+
+    fn read_into(&self, schema: &mut Schema, mut operations: Operations) -> Result<(), Diagnostic> {
+        let name = self.file.package();
+        let package = schema.package(name, self.place(&[PACKAGE_OF_FILE]));
+        for (index, message) in (0..).zip(&self.file.message_type) {
+            self.message(message, name, &[MESSAGES_OF_FILE, index], package)?;
+        }
+        for (index, declared) in (0..).zip(&self.file.enum_type) {
+            package.enums.push(self.enumeration(declared, name, &[ENUMS_OF_FILE, index]));
+        }
+        for (index, service) in (0..).zip(&self.file.service) {
+            package.services.push(self.service(service, &[SERVICES_OF_FILE, index], &mut operations)?);
+        }
+        Ok(())
+    }
+
+    fn message(
+        &self,
+        declared: &DescriptorProto,
+        parent: &str,
+        path: &[i32],
+        package: &mut Package,
+    ) -> Result<(), Diagnostic> {
+        let full_name = within(parent, declared.name());
+        let (entries, nested): (Vec<_>, Vec<_>) =
+            (0..).zip(&declared.nested_type).partition(|(_, nested)| check::is_entry(nested));
+
+        let mut fields = Vec::with_capacity(declared.field.len());
+        for (index, field) in (0..).zip(&declared.field) {
+            let path = joined(path, &[FIELDS_OF_MESSAGE, index]);
+            // A checked field that has the type of an entry has that of an entry in its own message.
+            let entry = entries
+                .iter()
+                .map(|(_, entry)| *entry)
+                .find(|entry| field.type_name().strip_prefix('.') == Some(within(&full_name, entry.name()).as_str()));
+            let shape = match entry {
+                Some(entry) => self.map(entry, &path)?,
+                None => self.shape(field, &path)?,
+            };
+            fields.push(Field {
+                name: field.name().to_owned(),
+                number: field.number(),
+                shape,
+                is_deprecated: field.options.as_ref().is_some_and(|options| options.deprecated()),
+                place: self.place(&path),
+            });
+        }
+        let oneofs = self.oneofs(declared, &mut fields, path);
+        order::sort(&mut fields);
+
+        let names = declared.nested_type.iter().map(|nested| nested.name());
+        let names = names.chain(declared.enum_type.iter().map(|nested| nested.name())).map(str::to_owned).collect();
+        let place = self.place(path);
+        package.messages.push(Message { full_name: full_name.clone(), fields, oneofs, nested: names, place });
+        for (index, nested) in nested {
+            self.message(nested, &full_name, &joined(path, &[MESSAGES_OF_MESSAGE, index]), package)?;
+        }
+        for (index, nested) in (0..).zip(&declared.enum_type) {
+            package.enums.push(self.enumeration(nested, &full_name, &joined(path, &[ENUMS_OF_MESSAGE, index])));
+        }
+        Ok(())
+    }
+
+    /// Returns the oneofs that have members, and lets these count them without those of `optional` fields.
+    fn oneofs(&self, declared: &DescriptorProto, fields: &mut [Field], path: &[i32]) -> Vec<Oneof> {
+        let mut oneofs = Vec::new();
+        for ((before, oneof), index) in declared.oneof_decl.iter().enumerate().zip(0..) {
+            let mut members = Vec::new();
+            for field in &mut *fields {
+                if let Shape::Member(of, _) = &mut field.shape
+                    && *of == before
+                {
+                    *of = oneofs.len();
+                    members.push(field.name.clone());
+                }
+            }
+            if !members.is_empty() {
+                let place = self.place(&joined(path, &[ONEOFS_OF_MESSAGE, index]));
+                oneofs.push(Oneof { name: oneof.name().to_owned(), members, place });
+            }
+        }
+        oneofs
+    }
+
+    fn shape(&self, field: &FieldDescriptorProto, path: &[i32]) -> Result<Shape, Diagnostic> {
+        let of = self.type_of(field, path)?;
+        Ok(match (field.label(), field.oneof_index) {
+            (Label::Repeated, _) => Shape::List(of),
+            (Label::Required, _) => Shape::Always(of),
+            (Label::Optional, Some(oneof)) if !field.proto3_optional() => Shape::Member(index(oneof), of),
+            (Label::Optional, _) => match of {
+                Type::Message(_) => Shape::Optional(of),
+                _ if self.has_presence || field.proto3_optional() => Shape::Optional(of),
+                _ => Shape::Always(of),
+            },
+        })
+    }
+
+    fn map(&self, entry: &DescriptorProto, path: &[i32]) -> Result<Shape, Diagnostic> {
+        let [key, value] = &entry.field[..] else { unreachable!("a checked entry is a key and a value") };
+        Ok(Shape::Map(self.type_of(key, path)?, self.type_of(value, path)?))
+    }
+
+    fn type_of(&self, field: &FieldDescriptorProto, path: &[i32]) -> Result<Type, Diagnostic> {
+        Ok(match field.r#type() {
+            FieldType::Bool => Type::Bool,
+            FieldType::Int32 | FieldType::Sint32 | FieldType::Sfixed32 => Type::I32,
+            FieldType::Int64 | FieldType::Sint64 | FieldType::Sfixed64 => Type::I64,
+            FieldType::Uint32 | FieldType::Fixed32 => Type::U32,
+            FieldType::Uint64 | FieldType::Fixed64 => Type::U64,
+            FieldType::Float => Type::F32,
+            FieldType::Double => Type::F64,
+            FieldType::String => Type::String,
+            FieldType::Bytes => Type::Bytes,
+            FieldType::Enum => Type::Enum(undotted(field.type_name())),
+            FieldType::Message => Type::Message(undotted(field.type_name())),
+            FieldType::Group => {
+                let message = format!("field '{}' is a group, which has no place on the wire", field.name());
+                let help = "declare a message and a field of its type instead";
+                return Err(Diagnostic::new(message).at(self.place(path)).help(help));
+            }
+        })
+    }
+
+    fn enumeration(&self, declared: &EnumDescriptorProto, parent: &str, path: &[i32]) -> Enum {
+        let value = |(index, value): (i32, &EnumValueDescriptorProto)| EnumValue {
+            name: value.name().to_owned(),
+            number: value.number(),
+            place: self.place(&joined(path, &[VALUES_OF_ENUM, index])),
+        };
+        Enum {
+            full_name: within(parent, declared.name()),
+            values: (0..).zip(&declared.value).map(value).collect(),
+            place: self.place(path),
+        }
+    }
+
+    fn service(
+        &self,
+        declared: &ServiceDescriptorProto,
+        path: &[i32],
+        operations: &mut Operations,
+    ) -> Result<Service, Diagnostic> {
+        let full_name = within(self.file.package(), declared.name());
+        let methods = (0..).zip(&declared.method).map(|(index, method)| {
+            let path = joined(path, &[METHODS_OF_SERVICE, index]);
+            let operation = operations.next(&self.place(&path))?;
+            Ok(self.method(method, &full_name, operation, &path))
+        });
+        Ok(Service {
+            name: declared.name().to_owned(),
+            methods: methods.collect::<Result<_, _>>()?,
+            full_name,
+            is_deprecated: declared.options.as_ref().is_some_and(|options| options.deprecated()),
+            comment: self.locations.comment(path),
+            place: self.place(path),
+        })
+    }
+
+    fn method(&self, declared: &MethodDescriptorProto, service: &str, operation: u16, path: &[i32]) -> Method {
+        let options = declared.options.as_ref();
+        Method {
+            name: declared.name().to_owned(),
+            path: format!("{service}/{}", declared.name()),
+            operation,
+            kind: match (declared.client_streaming(), declared.server_streaming()) {
+                (false, false) => MethodKind::Unary,
+                (false, true) => MethodKind::ServerStreaming,
+                (true, false) => MethodKind::ClientStreaming,
+                (true, true) => MethodKind::Bidirectional,
+            },
+            input: undotted(declared.input_type()),
+            output: undotted(declared.output_type()),
+            idempotency: options.map(|options| options.idempotency_level()).unwrap_or_default(),
+            is_deprecated: options.is_some_and(|options| options.deprecated()),
+            comment: self.locations.comment(path),
+            place: self.place(path),
+        }
+    }
+
+    fn place(&self, path: &[i32]) -> Place {
+        self.locations.place(path)
+    }
+}
+
+/// Returns the full name of a declaration in a package or message, or in none.
+fn within(parent: &str, name: &str) -> String {
+    if parent.is_empty() { name.to_owned() } else { format!("{parent}.{name}") }
+}
+
+/// Returns a full name without the dot that it starts with in descriptors.
+fn undotted(name: &str) -> String {
+    name.strip_prefix('.').unwrap_or(name).to_owned()
+}
+
+fn index(number: i32) -> usize {
+    usize::try_from(number).expect("the indices of a checked descriptor are no less than zero")
+}
+
+#[cfg(test)]
+mod tests {
+    use prost_types::{MethodOptions, method_options::IdempotencyLevel};
+
+    use super::*;
+
+    #[test]
+    fn fields_are_in_three_groups_each_in_the_order_of_declaration() {
+        let schema = vectors();
+        let names = |message: &str| {
+            let fields = &find(&schema, message).fields;
+            fields.iter().map(|field| field.name.as_str()).collect::<Vec<_>>()
+        };
+        let scalars = ["first_scalar", "second_scalar", "third_scalar", "fourth_scalar", "fifth_scalar"];
+        let lists = ["first_list", "second_list", "third_list"];
+        let others = ["first_message", "first_map", "second_message", "second_map"];
+        assert_eq!(names("Ordering"), [&scalars[..], &lists[..], &others[..]].concat());
+        assert_eq!(names("Choice"), ["before", "number", "text", "blob", "color", "after", "leaf"]);
+        assert_eq!(names("Empty"), [""; 0]);
+    }
+
+    #[test]
+    fn the_members_of_a_oneof_stay_in_the_order_of_declaration() {
+        let schema = vectors();
+        let [oneof] = &find(&schema, "Choice").oneofs[..] else { panic!("there is one oneof") };
+        assert_eq!(
+            (oneof.name.as_str(), &oneof.members[..]),
+            ("value", &["number", "text", "leaf", "blob", "color"].map(str::to_owned)[..])
+        );
+    }
+
+    #[test]
+    fn fields_have_the_kinds_of_the_wire() {
+        let schema = vectors();
+        let shapes = |message: &str| {
+            let fields = &find(&schema, message).fields;
+            fields.iter().map(|field| field.shape.clone()).collect::<Vec<_>>()
+        };
+        use Type::{Bool, Bytes, F32, F64, I32, I64, String, U32, U64};
+        let scalars = [F64, F32, I32, I64, U32, U64, I32, I64, U32, U64, I32, I64, Bool, String];
+        let singular = scalars.iter().cloned().chain([Bytes]).map(Shape::Always);
+        assert_eq!(shapes("Scalars"), singular.collect::<Vec<_>>());
+        let leaf = Type::Message("vectors.Leaf".to_owned());
+        let repeated = scalars.iter().cloned().chain([leaf]).map(Shape::List);
+        assert_eq!(shapes("Repeated"), repeated.collect::<Vec<_>>());
+        let keys = [I32, I64, U32, U64, I32, I64, U32, U64, I32, I64, Bool, String];
+        assert_eq!(shapes("MapKeys"), keys.map(|key| Shape::Map(key, String)));
+    }
+
+    #[test]
+    fn enums_are_numbered_by_their_position_aliases_included() {
+        let schema = vectors();
+        let numbers = |name: &str| {
+            let enums = &schema.packages[0].enums;
+            let declared = enums.iter().find(|declared| declared.full_name == format!("vectors.{name}")).unwrap();
+            declared.values.iter().map(|value| value.number).collect::<Vec<_>>()
+        };
+        assert_eq!(numbers("Color"), [0, 1, 2, 3]);
+        assert_eq!(numbers("Sparse"), [0, 100, 10, -1, i32::MAX]);
+        assert_eq!(numbers("Aliased"), [0, 1, 1, 2]);
+        assert_eq!(numbers("Enums.Level"), [0, 7]);
+    }
+
+    #[test]
+    fn operations_count_all_methods_of_all_services_of_a_file() {
+        let schema = vectors();
+        let methods = schema.packages[0].services.iter().flat_map(|service| {
+            service
+                .methods
+                .iter()
+                .map(|method| (service.name.as_str(), method.name.as_str(), method.operation, method.kind))
+        });
+        use MethodKind::{Bidirectional, ClientStreaming, ServerStreaming, Unary};
+        let expected = [
+            ("Alpha", "Echo", 10, Unary),
+            ("Alpha", "Fail", 11, Unary),
+            ("Alpha", "Count", 12, ServerStreaming),
+            ("Alpha", "Sum", 13, ClientStreaming),
+            ("Alpha", "Chat", 14, Bidirectional),
+            ("Beta", "Nothing", 15, Unary),
+            ("Beta", "Mirror", 16, Unary),
+            ("Beta", "Watch", 17, ServerStreaming),
+            ("Beta", "Hangup", 18, Unary),
+        ];
+        assert_eq!(methods.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_method_is_found_by_its_path_and_says_how_it_may_be_called() {
+        let mut set = compiled();
+        let options = MethodOptions {
+            idempotency_level: Some(IdempotencyLevel::NoSideEffects as i32),
+            deprecated: Some(true),
+            ..MethodOptions::default()
+        };
+        set.file[0].service[0].method[0].options = Some(options);
+        let schema = Schema::read(&set, &Options::default()).unwrap();
+        let [echo, fail, ..] = &schema.packages[0].services[0].methods[..] else { panic!("there are more methods") };
+        assert_eq!(echo.path, "vectors.Alpha/Echo");
+        assert_eq!((echo.idempotency, echo.is_deprecated), (IdempotencyLevel::NoSideEffects, true));
+        assert_eq!((fail.idempotency, fail.is_deprecated), (IdempotencyLevel::IdempotencyUnknown, false));
+        assert!(schema.packages[0].messages.iter().any(|message| message.full_name == echo.input));
+    }
+
+    #[test]
+    fn fields_keep_their_numbers() {
+        let schema = vectors();
+        let numbers: Vec<_> = find(&schema, "Choice").fields.iter().map(|field| (&*field.name, field.number)).collect();
+        let declared = compiled().file[0].message_type.iter().find(|declared| declared.name() == "Choice").cloned();
+        for field in declared.unwrap().field {
+            assert!(numbers.contains(&(field.name(), field.number())), "{field:?}");
+        }
+    }
+
+    #[test]
+    fn operations_count_from_the_number_of_their_file() {
+        let mut options = Options::default();
+        options.first_operations.insert("vectors.proto".to_owned(), 200);
+        let schema = Schema::read(&compiled(), &options).unwrap();
+        let services = &schema.packages[0].services;
+        assert_eq!((services[0].methods[0].operation, services[1].methods[0].operation), (200, 205));
+    }
+
+    #[test]
+    fn mistakes_print_with_their_places() {
+        let mut options = Options::default();
+        options.first_operations.insert("vectors.proto".to_owned(), 9);
+        let mut set = compiled();
+        let message = set.file[0].message_type.iter_mut().find(|message| !message.field.is_empty());
+        message.unwrap().field[0].number = Some(0);
+        set.file[0].service[0].method[0].name = Some("a b".to_owned());
+        let text = Schema::read(&set, &options).unwrap_err().to_string();
+        let expected = "\
+0 is no number for a field
+--> vectors.proto:42:3
+
+'a b' is no name for a method
+--> vectors.proto:207:3
+ = help: names are made of letters, digits and underscores, and do not start with a digit
+
+first operation 9 for 'vectors.proto' is below 10, where numbers belong to frisbee";
+        assert_eq!(text, expected);
+    }
+
+    fn vectors() -> Schema {
+        Schema::read(&compiled(), &Options::default()).unwrap()
+    }
+
+    fn compiled() -> FileDescriptorSet {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/vectors");
+        protox::compile(["vectors.proto"], [dir]).unwrap()
+    }
+
+    fn find<'a>(schema: &'a Schema, name: &str) -> &'a Message {
+        let mut messages = schema.packages.iter().flat_map(|package| &package.messages);
+        messages.find(|message| message.full_name == format!("vectors.{name}")).unwrap()
+    }
+}
