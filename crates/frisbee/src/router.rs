@@ -33,7 +33,7 @@ pub trait Router: Send + Sync + 'static {
     /// Takes a packet that needs no handler, such as the answer to something that this side asked for, or gives it back to
     /// be routed. Called as soon as the packet is there: ahead of packets that wait for a handler, whatever the limits on
     /// handlers, and while the server shuts down. It must not block.
-    fn take(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
+    fn intercept(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
         let _ = connection;
         Some(packet)
     }
@@ -44,7 +44,7 @@ pub trait Router: Send + Sync + 'static {
     /// Says what becomes of a packet that is not handed to [`route`](Self::route), typically by an answer that tells the
     /// peer to try elsewhere or later. A packet that is [too large](Refusal::TooLarge) may also be the answer to something
     /// that this side asked for. The outcome is acted on as one of `route` is. Never called for a packet that
-    /// [`take`](Self::take) took, nor while the connection closes. It must not block.
+    /// [`intercept`](Self::intercept) took, nor while the connection closes. It must not block.
     ///
     /// [`Outcome::Nothing`], which is what it returns unless implemented, lets a packet go that comes during a shutdown.
     /// One that is refused as [`Refusal::Busy`] then waits for its handler after all, and reading with it: a packet that
@@ -54,7 +54,7 @@ pub trait Router: Send + Sync + 'static {
         Outcome::Nothing
     }
 
-    /// Returns how many packets of the peer this side waits for that [`take`](Self::take) will take, such as the answers
+    /// Returns how many packets of the peer this side waits for that [`intercept`](Self::intercept) will take, such as the answers
     /// to calls under way. As long as there are any, packets that no handler may start on do not keep frisbee from
     /// reading what is behind them; those beyond the limits are [refused](Self::refuse). Called where such packets wait.
     /// It must not block.
@@ -201,8 +201,8 @@ impl Router for () {
 }
 
 impl<R: Router> Router for Arc<R> {
-    fn take(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
-        (**self).take(packet, connection)
+    fn intercept(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
+        (**self).intercept(packet, connection)
     }
 
     fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send {

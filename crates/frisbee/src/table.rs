@@ -31,7 +31,7 @@ use crate::{
 pub struct Table<H, R> {
     operation: Option<Operation>,
     handler: H,
-    rest: R,
+    fallback: R,
 }
 
 impl Table<Never, ()> {
@@ -43,9 +43,9 @@ impl Table<Never, ()> {
 }
 
 impl<R: Router> Table<Never, R> {
-    /// An empty table in front of `rest`.
-    pub fn over(rest: R) -> Self {
-        Self { operation: None, handler: Never, rest }
+    /// An empty table in front of `fallback`.
+    pub fn over(fallback: R) -> Self {
+        Self { operation: None, handler: Never, fallback }
     }
 }
 
@@ -59,7 +59,7 @@ where
         F: Fn(Packet) -> Fut + Send + Sync + 'static,
         Fut: Future<Output: Into<Outcome>> + Send,
     {
-        Table { operation: Some(operation), handler: Alone(handler), rest: self }
+        Table { operation: Some(operation), handler: Alone(handler), fallback: self }
     }
 
     /// Adds a handler that is given the connection as well.
@@ -68,51 +68,58 @@ where
         F: Fn(Packet, Connection) -> Fut + Send + Sync + 'static,
         Fut: Future<Output: Into<Outcome>> + Send,
     {
-        Table { operation: Some(operation), handler: WithConnection(handler), rest: self }
+        Table { operation: Some(operation), handler: WithConnection(handler), fallback: self }
     }
 }
 
 impl<H: Handler, R: Router> Router for Table<H, R> {
-    fn take(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
-        self.rest.take(packet, connection)
+    fn intercept(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
+        self.fallback.intercept(packet, connection)
     }
 
     fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send {
         if self.operation == Some(packet.operation) {
             Either::Left(self.handler.handle(packet, connection))
         } else {
-            Either::Right(self.rest.route(packet, connection))
+            Either::Right(self.fallback.route(packet, connection))
         }
     }
 
     fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {
-        if self.operation == Some(refused.operation) { Outcome::Nothing } else { self.rest.refuse(refused, connection) }
+        if self.operation == Some(refused.operation) {
+            Outcome::Nothing
+        } else {
+            self.fallback.refuse(refused, connection)
+        }
     }
 
     fn stream(&self, stream: Stream, connection: &Connection) -> impl Future<Output = ()> + Send {
-        self.rest.stream(stream, connection)
+        self.fallback.stream(stream, connection)
     }
 
     fn refuse_stream(&self, stream: Stream, connection: &Connection) -> impl Future<Output = ()> + Send {
-        self.rest.refuse_stream(stream, connection)
+        self.fallback.refuse_stream(stream, connection)
     }
 
     fn check(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
-        self.rest.check()
+        self.fallback.check()
     }
 
     fn opened(&self, connection: &Connection) {
-        self.rest.opened(connection);
+        self.fallback.opened(connection);
     }
 
     fn closed(&self, connection: &Connection, reason: &CloseReason) {
-        self.rest.closed(connection, reason);
+        self.fallback.closed(connection, reason);
     }
 }
 
 impl<H, R: fmt::Debug> fmt::Debug for Table<H, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Table").field("operation", &self.operation).field("rest", &self.rest).finish_non_exhaustive()
+        f.debug_struct("Table")
+            .field("operation", &self.operation)
+            .field("fallback", &self.fallback)
+            .finish_non_exhaustive()
     }
 }
 

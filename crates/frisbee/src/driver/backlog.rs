@@ -27,7 +27,7 @@ impl Driver<'_> {
             self.backlog_len -= next;
             self.detached = self.detached.saturating_sub(1);
             let finished = handlers.start(cx, packet);
-            self.shared.core().settle(finished);
+            self.shared.core().apply(finished);
             self.has_progressed = true;
             is_busy = true;
         }
@@ -70,7 +70,7 @@ impl Driver<'_> {
             finished => {
                 let mut core = self.shared.core();
                 core.proto.handle_refused();
-                core.settle(Some(finished));
+                core.apply(Some(finished));
             }
         }
     }
@@ -101,7 +101,7 @@ impl Driver<'_> {
     /// How many packets this side waits for.
     pub(super) fn awaited(&self, handlers: &impl Handling) -> usize {
         handlers.awaited().unwrap_or_else(|panicked| {
-            self.shared.core().settle(Some(panicked));
+            self.shared.core().apply(Some(panicked));
             0
         })
     }

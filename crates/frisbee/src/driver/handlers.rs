@@ -66,8 +66,8 @@ pub(super) enum Entry {
 }
 
 /// The ways into a router: at once, a future for this task, one for a task of its own, and one for a stream.
-pub(super) struct Calls<T, X, A, P, D, S> {
-    pub(super) take: T,
+pub(super) struct Entrances<T, X, A, P, D, S> {
+    pub(super) intercept: T,
     pub(super) refuse: X,
     pub(super) awaited: A,
     pub(super) in_place: P,
@@ -76,7 +76,7 @@ pub(super) struct Calls<T, X, A, P, D, S> {
 }
 
 pub(super) struct Handlers<F, T, X, A, P, D, S> {
-    calls: Calls<T, X, A, P, D, S>,
+    entrances: Entrances<T, X, A, P, D, S>,
     dispatch: Dispatch,
     limit: usize,
     len_max: usize,
@@ -100,9 +100,9 @@ where
     F: Future<Output = Outcome>,
     P: Fn(Packet) -> F,
 {
-    pub(super) fn new(scope: &Scope, config: &Config, calls: Calls<T, X, A, P, D, S>) -> Self {
+    pub(super) fn new(scope: &Scope, config: &Config, entrances: Entrances<T, X, A, P, D, S>) -> Self {
         Self {
-            calls,
+            entrances,
             dispatch: scope.dispatch,
             limit: config.handlers_max,
             len_max: config.handlers_len_max,
@@ -130,7 +130,7 @@ where
         let mut place = self.place.take().unwrap_or_else(|| Box::pin(None));
         let cost = cost(&packet);
         let polled = catch_unwind(AssertUnwindSafe(|| {
-            place.set(Some((self.calls.in_place)(packet)));
+            place.set(Some((self.entrances.in_place)(packet)));
             poll_in(&mut place, cx)
         }));
         match polled {
@@ -189,7 +189,8 @@ where
     }
 
     fn awaited(&self) -> Result<usize, Finished> {
-        catch_unwind(AssertUnwindSafe(|| (self.calls.awaited)())).map_err(|panic| Finished::Panicked(message(&*panic)))
+        catch_unwind(AssertUnwindSafe(|| (self.entrances.awaited)()))
+            .map_err(|panic| Finished::Panicked(message(&*panic)))
     }
 
     fn poll_free(&mut self, cx: &mut Context<'_>, cost: usize) -> Poll<()> {
@@ -206,12 +207,12 @@ where
     }
 
     fn offer(&self, packet: Packet) -> Result<Option<Packet>, Finished> {
-        let taken = catch_unwind(AssertUnwindSafe(|| (self.calls.take)(packet)));
-        taken.map_err(|panic| Finished::Panicked(message(&*panic)))
+        let intercepted = catch_unwind(AssertUnwindSafe(|| (self.entrances.intercept)(packet)));
+        intercepted.map_err(|panic| Finished::Panicked(message(&*panic)))
     }
 
     fn refuse(&self, refused: Refused) -> Finished {
-        let outcome = catch_unwind(AssertUnwindSafe(|| (self.calls.refuse)(refused)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| (self.entrances.refuse)(refused)));
         outcome.map_or_else(|panic| Finished::Panicked(message(&*panic)), Finished::Refused)
     }
 
@@ -220,7 +221,7 @@ where
             Dispatch::InPlace | Dispatch::Ordered => self.start_in_place(cx, packet),
             Dispatch::Spawned | Dispatch::Limited(_) => {
                 let cost = cost(&packet);
-                let (handler, permit) = ((self.calls.detached)(packet), self.permits.held.pop());
+                let (handler, permit) = ((self.entrances.detached)(packet), self.permits.held.pop());
                 self.handler_tasks += 1;
                 self.held_len += cost;
                 self.tasks.spawn(async move {
@@ -234,7 +235,7 @@ where
     }
 
     fn start_stream(&mut self, cx: &mut Context<'_>, stream: Stream, entry: Entry) -> Option<Finished> {
-        let mut handler = Box::pin((self.calls.stream)(stream, entry));
+        let mut handler = Box::pin((self.entrances.stream)(stream, entry));
         match catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(cx))) {
             Ok(Poll::Ready(())) => {}
             Ok(Poll::Pending) => {

@@ -105,21 +105,21 @@ impl Driver<'_> {
                         Err(panicked) => finished = Some(panicked),
                     }
                     core = self.shared.core();
-                    core.settle(finished);
+                    core.apply(finished);
                 }
                 Ok(Some(Event::StreamOpened(key))) => {
                     let entry = if core.proto.is_draining() { Entry::Refused } else { Entry::Served };
                     drop(core);
                     let finished = handlers.start_stream(cx, Stream::new(self.connection.clone(), key), entry);
                     core = self.shared.core();
-                    core.settle(finished);
+                    core.apply(finished);
                 }
                 Ok(Some(Event::TooLarge { id, operation, announced })) => {
                     let why = Refusal::TooLarge { announced, limit: core.proto.config().content_len_max };
                     drop(core);
                     let finished = handlers.refuse(Refused { id, operation, why });
                     core = self.shared.core();
-                    core.settle(Some(finished));
+                    core.apply(Some(finished));
                 }
                 // Usually nobody waits: whoever reads is behind.
                 Ok(Some(Event::StreamReadable(key))) if core.has_waiting(key) => {

@@ -27,7 +27,7 @@ use tracing::{debug, error};
 
 pub(crate) use self::scope::Scope;
 use self::{
-    handlers::{Calls, Entry, Handlers, Handling as _},
+    handlers::{Entrances, Entry, Handlers, Handling as _},
     inbox::Inbox,
 };
 use crate::{CloseReason, Connection, Packet, ProtocolError, Router, net::Wire, proto::Transmit, shared::Shared};
@@ -38,8 +38,8 @@ pub(crate) async fn drive<R: Router>(wire: Wire, connection: Connection, router:
     call_hook(&connection, || router.opened(&connection));
     let mut ending = Ending { connection: &connection, router: &*router, is_told: false };
 
-    let calls = Calls {
-        take: |packet| router.take(packet, &connection),
+    let entrances = Entrances {
+        intercept: |packet| router.intercept(packet, &connection),
         refuse: |refused| router.refuse(refused, &connection),
         awaited: || router.awaited(&connection),
         in_place: |packet| router.route(packet, &connection),
@@ -58,7 +58,7 @@ pub(crate) async fn drive<R: Router>(wire: Wire, connection: Connection, router:
         },
     };
     let shared = connection.shared();
-    let mut handlers = Handlers::new(&scope, connection.config(), calls);
+    let mut handlers = Handlers::new(&scope, connection.config(), entrances);
     let mut driver = Driver::new(wire, &connection);
     let reason = poll_fn(|cx| driver.poll(cx, &mut handlers)).await;
     shared.release_waiters();
@@ -150,7 +150,7 @@ struct Driver<'a> {
     /// How many packets had been queued when the driver went to sleep.
     packets_before: u64,
     /// How many packets came from handles and finished handlers during the last sleep in which any did.
-    crowd: u64,
+    last_burst: u64,
     /// How many packets are likely to follow: whoever took one will ask again.
     expected: u64,
     deferrals: u32,
@@ -194,7 +194,7 @@ impl<'a> Driver<'a> {
             is_timer_set: false,
             waker: None,
             packets_before: 0,
-            crowd: 0,
+            last_burst: 0,
             expected: 0,
             deferrals: 0,
             deferred: 0,

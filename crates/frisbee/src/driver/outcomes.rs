@@ -8,11 +8,11 @@ use crate::{CloseReason, Outcome, Packet, SendError, proto, shared::Core};
 
 impl Core {
     /// Does what the end of a handler asks for.
-    pub(super) fn settle(&mut self, finished: Option<Finished>) {
+    pub(super) fn apply(&mut self, finished: Option<Finished>) {
         match finished {
             None | Some(Finished::Handler(Outcome::Nothing) | Finished::Stream) => {}
-            Some(Finished::Handler(outcome)) => self.apply(outcome, proto::Connection::reply_pieces),
-            Some(Finished::Refused(outcome)) => self.apply(outcome, proto::Connection::refuse),
+            Some(Finished::Handler(outcome)) => self.apply_outcome(outcome, proto::Connection::reply_pieces),
+            Some(Finished::Refused(outcome)) => self.apply_outcome(outcome, proto::Connection::refuse),
             Some(Finished::Panicked(message)) => {
                 error!(%message, "a handler panicked");
                 self.proto.finish(CloseReason::HandlerPanicked(message));
@@ -20,7 +20,7 @@ impl Core {
         }
     }
 
-    fn apply(
+    fn apply_outcome(
         &mut self,
         outcome: Outcome,
         reply: impl Fn(&mut proto::Connection, Packet, Vec<Bytes>) -> Result<(), SendError>,

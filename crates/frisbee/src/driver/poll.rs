@@ -24,7 +24,7 @@ enum Next {
 impl Driver<'_> {
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, handlers: &mut impl Handling) -> Poll<CloseReason> {
         let now = Instant::now();
-        let mut is_busy = self.settle_finished(cx, handlers);
+        let mut is_busy = self.reap_finished(cx, handlers);
         if self.wake_up(cx) == Next::Defer {
             return Poll::Pending;
         }
@@ -43,7 +43,7 @@ impl Driver<'_> {
                 return turn;
             }
             // Sleep that did not come means that there is something to write, which only a busy round looks for.
-            is_busy = self.settle_finished(cx, handlers) || !is_busy;
+            is_busy = self.reap_finished(cx, handlers) || !is_busy;
         }
         // Enough for one turn: the other connections of this thread come first.
         cx.waker().wake_by_ref();
@@ -62,7 +62,7 @@ impl Driver<'_> {
             return Next::GoOn;
         }
         let may_defer = match self.deferrals {
-            0 => sent < self.expected.max(self.crowd),
+            0 => sent < self.expected.max(self.last_burst),
             count => count < DEFERRALS_MAX && sent < self.expected && sent > self.deferred,
         };
         if may_defer {
@@ -71,7 +71,7 @@ impl Driver<'_> {
             cx.waker().wake_by_ref();
             return Next::Defer;
         }
-        self.crowd = sent;
+        self.last_burst = sent;
         self.expected = self.expected.saturating_sub(sent) / 2;
         self.deferrals = 0;
         Next::GoOn
@@ -114,7 +114,7 @@ impl Driver<'_> {
     }
 
     /// Whether any handler came to its end.
-    fn settle_finished(&mut self, cx: &mut Context<'_>, handlers: &mut impl Handling) -> bool {
+    fn reap_finished(&mut self, cx: &mut Context<'_>, handlers: &mut impl Handling) -> bool {
         let mut is_busy = false;
         if self.holds_replies && self.shared.core().proto.owes_replies() {
             return false;
@@ -125,7 +125,7 @@ impl Driver<'_> {
         {
             self.is_jammed &= !matches!(finished, Finished::Handler(_));
             let mut core = self.shared.core();
-            core.settle(Some(finished));
+            core.apply(Some(finished));
             // The others would only add to what the peer does not read. What is written makes room for them.
             self.holds_replies = core.proto.owes_replies();
             is_busy = true;

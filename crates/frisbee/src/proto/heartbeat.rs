@@ -15,7 +15,7 @@ pub(super) struct Heartbeat {
 /// What a tick asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Beat {
-    Rest,
+    Idle,
     Ping,
     /// Nothing was received for this long.
     Silent(Duration),
@@ -56,7 +56,7 @@ impl Heartbeat {
             self.next_ping = on_time.or_else(|| now.checked_add(interval));
             return Beat::Ping;
         }
-        Beat::Rest
+        Beat::Idle
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
@@ -76,7 +76,7 @@ mod tests {
         let start = Instant::now();
         let mut heartbeat = Heartbeat::new(start, Some(SECOND), None);
         assert_eq!(heartbeat.poll_timeout(), Some(start + SECOND));
-        assert_eq!(heartbeat.handle_timeout(start), Beat::Rest);
+        assert_eq!(heartbeat.handle_timeout(start), Beat::Idle);
         assert_eq!(heartbeat.handle_timeout(start + SECOND * 3 / 2), Beat::Ping);
         assert_eq!(heartbeat.poll_timeout(), Some(start + SECOND * 2));
         assert_eq!(heartbeat.handle_timeout(start + SECOND * 9), Beat::Ping);
@@ -88,11 +88,11 @@ mod tests {
         let start = Instant::now();
         let mut heartbeat = Heartbeat::new(start, None, Some(SECOND));
         heartbeat.handle_received(start + SECOND / 2);
-        assert_eq!(heartbeat.handle_timeout(start + SECOND), Beat::Rest);
+        assert_eq!(heartbeat.handle_timeout(start + SECOND), Beat::Idle);
         assert_eq!(heartbeat.handle_timeout(start + SECOND * 3 / 2), Beat::Silent(SECOND));
         heartbeat.set_reading(start + SECOND, false);
         assert_eq!(heartbeat.poll_timeout(), None);
-        assert_eq!(heartbeat.handle_timeout(start + SECOND * 9), Beat::Rest);
+        assert_eq!(heartbeat.handle_timeout(start + SECOND * 9), Beat::Idle);
         heartbeat.set_reading(start + SECOND * 9, true);
         assert_eq!(heartbeat.poll_timeout(), Some(start + SECOND * 10));
     }

@@ -20,7 +20,7 @@ mod streams;
 mod transmit;
 
 pub use self::{
-    connection::{Connection, Event, FORCED_LEN_MAX, Role},
+    connection::{Connection, Event, PEER_INDUCED_LEN_MAX, Role},
     counters::Counters,
     decoder::{Decoder, Frame},
     header::{Header, HeaderFormat, Heartbeats, Kind},

@@ -32,18 +32,18 @@ pub(super) struct Outbox {
     /// Those of them that are heartbeats handed out, which go ahead of frames.
     heartbeats_len: usize,
     replies: Share,
-    forced: Share,
+    peer_induced: Share,
 }
 
 /// Why a frame is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
     /// This side wants to.
-    Wish,
+    Local,
     /// A handler replied to the peer.
     Reply,
     /// The peer broke a limit, and no handler had a say.
-    Forced,
+    PeerInduced,
 }
 
 impl Outbox {
@@ -60,7 +60,7 @@ impl Outbox {
             len: 0,
             heartbeats_len: 0,
             replies: Share::default(),
-            forced: Share::default(),
+            peer_induced: Share::default(),
         }
     }
 
@@ -72,7 +72,7 @@ impl Outbox {
         if self.format.replace(format).is_none() {
             for (header, content) in mem::take(&mut self.held) {
                 self.len -= HeaderFormat::Magic10.header_len() + content.len();
-                self.encode(format, header, content, Cause::Wish);
+                self.encode(format, header, content, Cause::Local);
             }
         }
     }
@@ -141,8 +141,8 @@ impl Outbox {
     }
 
     /// Those of them that the peer caused without a handler.
-    pub(super) fn forced_len(&self) -> usize {
-        self.forced.len + self.pongs as usize * self.format.map_or(0, HeaderFormat::header_len)
+    pub(super) fn peer_induced_len(&self) -> usize {
+        self.peer_induced.len + self.pongs as usize * self.format.map_or(0, HeaderFormat::header_len)
     }
 
     pub(super) fn handle_written(&mut self, len: usize) {
@@ -150,7 +150,7 @@ impl Outbox {
         let heartbeats = len.min(self.heartbeats_len);
         self.heartbeats_len -= heartbeats;
         self.replies.handle_written(len - heartbeats);
-        self.forced.handle_written(len - heartbeats);
+        self.peer_induced.handle_written(len - heartbeats);
     }
 
     /// Moves the next batch into `batch`, heartbeats first. `false` if there is nothing to write.
@@ -207,7 +207,7 @@ impl Outbox {
         self.encoded += 1;
         self.len += len;
         self.replies.handle_queued(len, cause == Cause::Reply);
-        self.forced.handle_queued(len, cause == Cause::Forced);
+        self.peer_induced.handle_queued(len, cause == Cause::PeerInduced);
     }
 
     fn close_tail(&mut self) {
@@ -230,7 +230,7 @@ mod tests {
     }
 
     fn push(outbox: &mut Outbox, id: u16, content: &Bytes) {
-        outbox.push(header(id, content), content.clone(), Cause::Wish);
+        outbox.push(header(id, content), content.clone(), Cause::Local);
     }
 
     fn drain(outbox: &mut Outbox) -> Vec<u8> {
@@ -300,18 +300,18 @@ mod tests {
     fn what_the_peer_caused_is_told_apart_from_what_this_side_wants_to_send() {
         let mut outbox = Outbox::new(Some(HeaderFormat::Plain8));
         let content = Bytes::from_static(&[0; 92]);
-        for cause in [Cause::Reply, Cause::Reply, Cause::Wish, Cause::Forced] {
+        for cause in [Cause::Reply, Cause::Reply, Cause::Local, Cause::PeerInduced] {
             outbox.push(header(1, &content), content.clone(), cause);
         }
         outbox.push_pong();
-        assert_eq!((outbox.len(), outbox.replies_len(), outbox.forced_len()), (408, 200, 108));
+        assert_eq!((outbox.len(), outbox.replies_len(), outbox.peer_induced_len()), (408, 200, 108));
         let mut batch = Transmit::default();
         assert!(outbox.poll_transmit(&mut batch));
         let steps = [(8, 200, 100), (150, 50, 100), (100, 0, 100), (50, 0, 100), (99, 0, 1), (1, 0, 0)];
-        for (written, replies, forced) in steps {
+        for (written, replies, induced) in steps {
             batch.advance(written);
             outbox.handle_written(written);
-            assert_eq!((outbox.replies_len(), outbox.forced_len()), (replies, forced));
+            assert_eq!((outbox.replies_len(), outbox.peer_induced_len()), (replies, induced));
         }
     }
 

@@ -40,7 +40,7 @@ impl Default for Answered {
 const QUESTION: Operation = Operation::new(30).expect("not reserved");
 
 impl Router for Asking {
-    fn take(&self, packet: Packet, _: &Connection) -> Option<Packet> {
+    fn intercept(&self, packet: Packet, _: &Connection) -> Option<Packet> {
         if packet.operation != QUESTION {
             return Some(packet);
         }
@@ -102,8 +102,8 @@ fn reading_that_paused_goes_on_when_a_handler_begins_to_wait_for_the_peer() {
     /// Calls the peer when it is told to.
     struct Late(Asking, Arc<Semaphore>);
     impl Router for Late {
-        fn take(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
-            self.0.take(packet, connection)
+        fn intercept(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
+            self.0.intercept(packet, connection)
         }
 
         async fn route(&self, packet: Packet, connection: &Connection) -> Outcome {

@@ -113,7 +113,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
 
     /// Offers a packet that is neither a request nor an answer to the router behind the services.
     pub(crate) fn take_no_answer(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
-        self.rest.take(packet, connection)
+        self.rest.intercept(packet, connection)
     }
 
     async fn call(&self, method: &Method, call: Call) -> Result<Flow, Status> {
@@ -206,7 +206,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
 }
 
 impl<S: ServiceSet, R: Router> Router for Services<S, R> {
-    fn take(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
+    fn intercept(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
         if self.serves(packet.operation.number()) {
             return Some(packet);
         }

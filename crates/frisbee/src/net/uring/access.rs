@@ -105,11 +105,11 @@ impl Access {
         }
     }
 
-    /// Takes the next thing that was done. A runtime wakes the task that tends the ring when there is one.
-    pub(super) fn next(&mut self, tender: Option<&Waker>) -> Option<Completion> {
+    /// Takes the next thing that was done. A runtime wakes the task that runs the ring when there is one.
+    pub(super) fn next(&mut self, task: Option<&Waker>) -> Option<Completion> {
         match self {
             Self::Own(kernel) => kernel.next(),
-            Self::Borrowed(ring) => ring.poll_next(&mut Context::from_waker(tender.unwrap_or(Waker::noop()))),
+            Self::Borrowed(ring) => ring.poll_next(&mut Context::from_waker(task.unwrap_or(Waker::noop()))),
         }
     }
 }

@@ -56,7 +56,7 @@ impl Buffers {
     }
 
     /// Takes over what the kernel reports as filled.
-    pub(super) fn take(self: &Rc<Self>, id: u16, len: usize) -> Filled {
+    pub(super) fn claim(self: &Rc<Self>, id: u16, len: usize) -> Filled {
         assert!(id < COUNT && len <= BUFFER_LEN as usize, "the kernel fills the buffers it was given");
         assert!(!self.is_filled[usize::from(id)].replace(true), "the kernel fills a buffer once each time it gets it");
         self.free.update(|free| free - 1);
@@ -107,7 +107,7 @@ impl Deref for Filled {
 
     fn deref(&self) -> &[u8] {
         debug_assert!(self.range.end <= BUFFER_LEN as usize && self.range.start <= self.range.end, "within the buffer");
-        // SAFETY: the kernel leaves a buffer alone from reporting it until `drop` gives it back. `take` has checked that
+        // SAFETY: the kernel leaves a buffer alone from reporting it until `drop` gives it back. `claim` has checked that
         // the buffer is there and the range within it, and `advance` that it stays there. All of it was zeroed once.
         unsafe {
             let start = self.buffers.memory.add(usize::from(self.id) * BUFFER_LEN as usize + self.range.start);
@@ -192,7 +192,7 @@ mod tests {
                 entry.bid()
             };
             self.head = self.head.wrapping_add(1);
-            Some(self.buffers.take(id, bytes.len()))
+            Some(self.buffers.claim(id, bytes.len()))
         }
     }
 

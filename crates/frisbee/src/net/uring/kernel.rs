@@ -169,7 +169,7 @@ impl Kernel {
         }
         // SAFETY: there is no argument that would have to be valid.
         let entered = unsafe { self.uring.submitter().enter::<libc::sigset_t>(requests, 0, ENTER_GETEVENTS, None) };
-        self.settle(requests, entered)
+        self.count_taken(requests, entered)
     }
 
     /// Hands over requests, and waits for as many completions for a while.
@@ -181,7 +181,7 @@ impl Kernel {
         let requests = self.fill_queue();
         let limit = Timespec::from(limit);
         let entered = self.uring.submitter().submit_with_args(completions, &SubmitArgs::new().timespec(&limit));
-        self.settle(requests, entered)
+        self.count_taken(requests, entered)
     }
 
     /// Returns how many requests there are to hand over.
@@ -216,7 +216,7 @@ impl Kernel {
     }
 
     /// Counts what the kernel has taken of so many requests.
-    fn settle(&mut self, requests: u32, entered: io::Result<usize>) -> io::Result<()> {
+    fn count_taken(&mut self, requests: u32, entered: io::Result<usize>) -> io::Result<()> {
         let taken = requests - self.queue_len();
         self.in_flight += taken as usize;
         // Since Linux 6.13, the kernel does not do all that is due on this thread at once. It sets the flag for what it
@@ -251,7 +251,7 @@ impl Kernel {
             Op::Receive => {
                 let buffers = self.buffers.as_ref().expect("only a kernel that has buffers is asked to receive");
                 let filled = cqueue::buffer_select(entry.flags());
-                let result = result.map(|len| filled.map(|id| buffers.take(id, len)));
+                let result = result.map(|len| filled.map(|id| buffers.claim(id, len)));
                 Done::Received { result, goes_on: cqueue::more(entry.flags()) }
             }
             Op::Send => {
@@ -361,7 +361,7 @@ mod tests {
     }
 
     /// Takes completions for as long as there is more to do. `is_told` as for [`Kernel::enter`].
-    fn hear(kernel: &mut Kernel, mut is_told: bool) -> Vec<Completion> {
+    fn reap_all(kernel: &mut Kernel, mut is_told: bool) -> Vec<Completion> {
         let mut heard = Vec::new();
         loop {
             kernel.enter(mem::take(&mut is_told)).unwrap();
@@ -382,7 +382,7 @@ mod tests {
             if kernel.receives() {
                 kernel.receive(2, &ours);
             }
-            assert!(hear(&mut kernel, false).is_empty());
+            assert!(reap_all(&mut kernel, false).is_empty());
             assert_eq!(kernel.in_flight, if kernel.receives() { 3 } else { 2 });
             drop((kernel, ours));
             // The end is there at once, because the kernel has let go of the socket.
@@ -398,7 +398,7 @@ mod tests {
         for mut kernel in [Way::Native, Way::Portable].into_iter().filter_map(kernel) {
             let (ours, mut theirs) = pair();
             (0..4 * REQUESTS as usize).for_each(|key| kernel.wait_readable(key, &ours));
-            assert!(hear(&mut kernel, false).is_empty());
+            assert!(reap_all(&mut kernel, false).is_empty());
             assert_eq!(kernel.in_flight, 4 * REQUESTS as usize);
             drop((kernel, ours));
             theirs.set_nonblocking(true).unwrap();
@@ -412,7 +412,7 @@ mod tests {
             let ((ours, _theirs), count) = (pair(), 3 * REQUESTS as usize + 1);
             (0..count).for_each(|key| kernel.wait_writable(key, &ours));
             assert_eq!(kernel.waiting.len(), count - REQUESTS as usize);
-            let mut keys: Vec<_> = hear(&mut kernel, false).iter().map(|completion| completion.key).collect();
+            let mut keys: Vec<_> = reap_all(&mut kernel, false).iter().map(|completion| completion.key).collect();
             keys.sort_unstable();
             assert!(keys.into_iter().eq(0..count));
             assert_eq!(kernel.in_flight, 0);
@@ -426,7 +426,7 @@ mod tests {
         for (key, (ours, _)) in pairs.iter().enumerate() {
             kernel.receive(key, ours);
         }
-        assert!(hear(&mut kernel, false).is_empty());
+        assert!(reap_all(&mut kernel, false).is_empty());
         for (_, theirs) in &mut pairs {
             theirs.write_all(b"!").unwrap();
         }
@@ -435,7 +435,7 @@ mod tests {
             let mut past = UnixStream::from(ours.try_clone().unwrap());
             past.read_exact(&mut [0]).unwrap();
         }
-        let heard = hear(&mut kernel, true);
+        let heard = reap_all(&mut kernel, true);
         assert_eq!(heard.len(), 20);
         for Completion { key, done } in heard {
             let Done::Received { result: Ok(Some(filled)), goes_on: true } = done else { panic!("it was received") };

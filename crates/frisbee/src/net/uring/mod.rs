@@ -37,7 +37,7 @@ pub(crate) fn block_on<F: Future<Output = io::Result<()>>>(begin: impl FnOnce() 
             begin().await
         });
     }
-    let runtime = Builder::new_current_thread().enable_all().on_thread_park(task::linger).build()?;
+    let runtime = Builder::new_current_thread().enable_all().on_thread_park(task::spin_wait).build()?;
     runtime.block_on(async {
         task::install(Access::Own(Kernel::new(way)?))?;
         begin().await

@@ -18,7 +18,7 @@ use tracing::error;
 
 use super::{
     access::Access,
-    ring::{Ring, Tended},
+    ring::{Ring, RingState},
     slot::register,
 };
 use crate::net::ring_error::RingError;
@@ -32,14 +32,14 @@ thread_local! {
 pub(super) fn install(kernel: Access) -> io::Result<()> {
     let signal = kernel.signal()?.map(register).transpose()?;
     let id = Ring::put_here(kernel);
-    tokio::spawn(Tender { ring: id, signal, pause: None, woken: Vec::new() }.run());
+    tokio::spawn(RingTask { ring: id, signal, pause: None, woken: Vec::new() }.run());
     Ok(())
 }
 
 /// Waits on the ring of this thread, before its runtime waits for everything.
-pub(crate) fn linger() {
+pub(crate) fn spin_wait() {
     let mut woken = Vec::new();
-    Ring::here(|ring| ring.linger(&mut woken));
+    Ring::here(|ring| ring.spin_wait(&mut woken));
     woken.into_iter().for_each(Waker::wake);
 }
 
@@ -50,8 +50,8 @@ pub(super) fn failure(ring: u64) -> Option<io::Error> {
     Some(io::Error::new(error.kind(), error))
 }
 
-/// Tends the ring of its thread for as long as the runtime lives.
-struct Tender {
+/// Runs the ring of its thread for as long as the runtime lives.
+struct RingTask {
     ring: u64,
     /// Readable when the kernel has done something of which nobody else tells.
     signal: Option<AsyncFd<OwnedFd>>,
@@ -60,7 +60,7 @@ struct Tender {
     woken: Vec<Waker>,
 }
 
-impl Tender {
+impl RingTask {
     async fn run(mut self) {
         poll_fn(|cx| self.poll(cx)).await;
     }
@@ -78,26 +78,26 @@ impl Tender {
             ready.clear_ready();
             is_told = true;
         }
-        let tended = Ring::here(|ring| ring.tend(cx, is_told, &mut self.woken));
+        let state = Ring::here(|ring| ring.run_once(cx, is_told, &mut self.woken));
         self.woken.drain(..).for_each(Waker::wake);
-        match tended {
-            Some(Tended::Failed(failure)) => {
+        match state {
+            Some(RingState::Failed(failure)) => {
                 let error = RingError::new(failure);
                 error!(%error, "a ring failed, and its connections with it");
                 FAILED.set(Some((self.ring, error)));
                 Poll::Ready(())
             }
-            Some(Tended::Refused) => {
+            Some(RingState::Refused) => {
                 self.pause = Some(Box::pin(sleep(REFUSED_PAUSE)));
                 // The wake-up of before is still to come, and has the pause polled.
                 Poll::Pending
             }
-            Some(Tended::Done) | None => Poll::Pending,
+            Some(RingState::Running) | None => Poll::Pending,
         }
     }
 }
 
-impl Drop for Tender {
+impl Drop for RingTask {
     fn drop(&mut self) {
         Ring::remove_from_here(self.ring);
     }

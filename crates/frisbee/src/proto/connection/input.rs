@@ -159,7 +159,7 @@ impl Connection {
             Received::Ignored => None,
             Received::Refused => {
                 self.counters.streams_refused += 1;
-                self.push_stream_close(id, Cause::Forced);
+                self.push_stream_close(id, Cause::PeerInduced);
                 None
             }
         }

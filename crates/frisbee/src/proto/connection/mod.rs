@@ -189,14 +189,14 @@ impl Connection {
         }
         while let Some(key) = self.streams.end_stalled(now) {
             self.counters.streams_refused += 1;
-            self.push_stream_close(self.streams.id(key), Cause::Forced);
+            self.push_stream_close(self.streams.id(key), Cause::PeerInduced);
             self.overflowed.push(key);
         }
         if !self.is_open() {
             return;
         }
         match self.heartbeat.handle_timeout(now) {
-            Beat::Rest => {}
+            Beat::Idle => {}
             Beat::Silent(limit) => self.fail(CloseReason::Silent { limit }),
             Beat::Ping => self.outbox.push_ping(),
         }
@@ -274,13 +274,13 @@ impl Connection {
     /// Whether as much is queued that input alone causes (PONGs, answers to refused packets, closes of refused streams) as
     /// the configuration allows. Who reads on then lets a peer that does not read fill the memory.
     pub fn is_overrun(&self) -> bool {
-        self.outbox.forced_len() >= self.config.outbox_len_max
+        self.outbox.peer_induced_len() >= self.config.outbox_len_max
     }
 
     /// Whether so much is queued that input alone causes that no input is taken even where this side waits for answers:
-    /// as much as [`is_overrun`](Self::is_overrun) says, or [`FORCED_LEN_MAX`] if that is more.
+    /// as much as [`is_overrun`](Self::is_overrun) says, or [`PEER_INDUCED_LEN_MAX`] if that is more.
     pub fn is_flooded(&self) -> bool {
-        self.outbox.forced_len() >= self.config.outbox_len_max.max(FORCED_LEN_MAX)
+        self.outbox.peer_induced_len() >= self.config.outbox_len_max.max(PEER_INDUCED_LEN_MAX)
     }
 
     /// Whether more waits in a stream than may: no input is taken until some of it is read, or its time is up.
@@ -371,7 +371,7 @@ impl Connection {
 
 /// Bytes that a peer may cause to be queued without reading them while this side waits for its answers. Enough to refuse
 /// a call for each id of the wire; a peer that reads none of that is stuck itself.
-pub const FORCED_LEN_MAX: usize = 8 * 1024 * 1024;
+pub const PEER_INDUCED_LEN_MAX: usize = 8 * 1024 * 1024;
 /// Both sides choose from one space of ids, so each stays in its own half: a stream that both opened would be one.
 const STREAMS_OF_CLIENT: RangeInclusive<u16> = 1..=0x7fff;
 const STREAMS_OF_SERVER: RangeInclusive<u16> = 0x8000..=0xffff;

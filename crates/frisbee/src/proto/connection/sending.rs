@@ -12,7 +12,7 @@ use crate::{
 impl Connection {
     /// Queues a packet, full or not: who can wait asks [`is_full`](Self::is_full) first.
     pub fn send(&mut self, packet: Packet) -> Result<(), SendError> {
-        self.push(packet, Cause::Wish)
+        self.push(packet, Cause::Local)
     }
 
     /// As [`send`](Self::send), for what a handler replies.
@@ -22,7 +22,7 @@ impl Connection {
 
     /// As [`send`](Self::send), with a content that goes on in `rest`.
     pub fn send_pieces(&mut self, packet: Packet, rest: Vec<Bytes>) -> Result<(), SendError> {
-        self.push_pieces(packet, rest, Cause::Wish)
+        self.push_pieces(packet, rest, Cause::Local)
     }
 
     /// As [`reply`](Self::reply), with a content that goes on in `rest`.
@@ -33,7 +33,7 @@ impl Connection {
     /// As [`reply_pieces`](Self::reply_pieces), to a packet that no handler got: counts towards
     /// [`is_overrun`](Self::is_overrun).
     pub fn refuse(&mut self, packet: Packet, rest: Vec<Bytes>) -> Result<(), SendError> {
-        self.push_pieces(packet, rest, Cause::Forced)
+        self.push_pieces(packet, rest, Cause::PeerInduced)
     }
 
     /// Drops what is queued, for a peer that will not see it.
@@ -68,9 +68,9 @@ impl Connection {
             return Err(SendError::EmptyStreamData);
         }
         for id in self.streams.take_unannounced() {
-            self.push_stream_close(id, Cause::Wish);
+            self.push_stream_close(id, Cause::Local);
         }
-        self.outbox.push(Header::stream(self.streams.id(key), len), content, Cause::Wish);
+        self.outbox.push(Header::stream(self.streams.id(key), len), content, Cause::Local);
         self.closes_expected += 1;
         Ok(())
     }
@@ -113,7 +113,7 @@ impl Connection {
     /// Closes both directions of a stream and tells the peer, once.
     pub fn close_stream(&mut self, key: StreamKey) {
         if self.streams.close(key) {
-            self.push_stream_close(self.streams.id(key), Cause::Wish);
+            self.push_stream_close(self.streams.id(key), Cause::Local);
         }
     }
 

@@ -388,7 +388,7 @@ pub(crate) struct Calling<S, R> {
 }
 
 impl<S: ServiceSet, R: Router> Router for Calling<S, R> {
-    fn take(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
+    fn intercept(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
         if self.services.serves(packet.operation.number()) {
             return Some(packet);
         }

@@ -18,7 +18,7 @@ use slab::Slab;
 use socket2::SockRef;
 use tokio::{io::ReadBuf, time::Instant};
 
-pub(super) use self::turn::Tended;
+pub(super) use self::turn::RingState;
 use super::{
     access::Access,
     slot::{Receiving, Slot, receive_now, send_now},
@@ -40,15 +40,15 @@ pub(super) struct Ring {
     /// How often something was received since the thread was idle last.
     received: usize,
     /// The same on average over some turns, times their number.
-    crowd: usize,
+    recent_receives: usize,
     /// How many times the thread goes without waiting on the ring.
-    lingers_to_skip: u32,
-    lingers_skipped: u32,
+    spins_to_skip: u32,
+    spins_skipped: u32,
     /// Since when the kernel refuses what it may do later.
     refused_since: Option<Instant>,
     failure: Option<io::Error>,
-    /// Wakes the task that tends the ring.
-    tender: Option<Waker>,
+    /// Wakes the task that runs the ring.
+    task: Option<Waker>,
     /// Buffers of sends that are through.
     spare: Vec<Vec<u8>>,
 }
@@ -70,12 +70,12 @@ impl Ring {
             slots: Slab::new(),
             dirty: Vec::new(),
             received: 0,
-            crowd: 0,
-            lingers_to_skip: 0,
-            lingers_skipped: 0,
+            recent_receives: 0,
+            spins_to_skip: 0,
+            spins_skipped: 0,
             refused_since: None,
             failure: None,
-            tender: None,
+            task: None,
             spare: Vec::new(),
         }));
         id
@@ -262,7 +262,7 @@ impl Ring {
 
     /// Whether so little is going on that a system call has nothing to share: then the ring would only be in the way.
     fn is_quiet(&self) -> bool {
-        self.crowd + self.received < 2 * CROWD_MEMORY
+        self.recent_receives + self.received < 2 * RECENT_TURNS
     }
 
     fn stop_receiving(&mut self, key: usize) {
@@ -273,16 +273,16 @@ impl Ring {
         self.mark(key);
     }
 
-    /// Has the ring tended when the tasks that are ready now have run.
+    /// Has the ring run when the tasks that are ready now have run.
     fn mark(&mut self, key: usize) {
         if mem::replace(&mut self.slots[key].is_dirty, true) {
             return;
         }
         self.dirty.push(key);
         if self.dirty.len() == 1
-            && let Some(tender) = &self.tender
+            && let Some(task) = &self.task
         {
-            tender.wake_by_ref();
+            task.wake_by_ref();
         }
     }
 
@@ -304,4 +304,4 @@ const LARGE_LEN: usize = 32 * 1024;
 /// More than this at once goes past the ring.
 const SEND_LEN_MAX: usize = 16 * 1024;
 /// How many turns tell whether a thread is busy.
-const CROWD_MEMORY: usize = 4;
+const RECENT_TURNS: usize = 4;

@@ -8,7 +8,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{CROWD_MEMORY, Ring, SEND_LEN_MAX};
+use super::{RECENT_TURNS, Ring, SEND_LEN_MAX};
 use crate::net::uring::{
     buffers::Filled,
     request::{Completion, Done, is_passing},
@@ -16,8 +16,8 @@ use crate::net::uring::{
 };
 
 /// How a turn of the ring went.
-pub(in crate::net::uring) enum Tended {
-    Done,
+pub(in crate::net::uring) enum RingState {
+    Running,
     /// The kernel may be asked again later.
     Refused,
     Failed(io::Error),
@@ -25,35 +25,40 @@ pub(in crate::net::uring) enum Tended {
 
 impl Ring {
     /// Tells the kernel what the sockets want, and hears what it has done. Leaves in `woken` who waited for that, and
-    /// behind them the task that tends the ring if there is more to do. `is_told` is for
+    /// behind them the task that runs the ring if there is more to do. `is_told` is for
     /// [`Access::enter`](crate::net::uring::access::Access::enter).
-    pub(in crate::net::uring) fn tend(&mut self, cx: &Context<'_>, is_told: bool, woken: &mut Vec<Waker>) -> Tended {
-        if self.tender.as_ref().is_none_or(|tender| !tender.will_wake(cx.waker())) {
-            self.tender = Some(cx.waker().clone());
+    pub(in crate::net::uring) fn run_once(
+        &mut self,
+        cx: &Context<'_>,
+        is_told: bool,
+        woken: &mut Vec<Waker>,
+    ) -> RingState {
+        if self.task.as_ref().is_none_or(|task| !task.will_wake(cx.waker())) {
+            self.task = Some(cx.waker().clone());
         }
         if self.failure.is_none() {
             let mut dirty = mem::take(&mut self.dirty);
             for key in dirty.drain(..) {
-                self.settle(key);
+                self.submit(key);
             }
             self.dirty = dirty;
             let entered = self.kernel.enter(is_told);
-            self.hear(entered, woken);
+            self.reap(entered, woken);
             if self.kernel.is_borrowed() {
-                // Nobody lingers, which ends a turn otherwise.
+                // Nobody spins, which ends a turn otherwise.
                 self.end_turn();
             }
         }
         match self.failure.take() {
-            Some(failure) => Tended::Failed(failure),
-            None if self.refused_since.is_some() => Tended::Refused,
-            None => Tended::Done,
+            Some(failure) => RingState::Failed(failure),
+            None if self.refused_since.is_some() => RingState::Refused,
+            None => RingState::Running,
         }
     }
 
     /// Hears what the kernel has done, now that it was entered.
-    fn hear(&mut self, entered: io::Result<()>, woken: &mut Vec<Waker>) {
-        while let Some(completion) = self.kernel.next(self.tender.as_ref()) {
+    fn reap(&mut self, entered: io::Result<()>, woken: &mut Vec<Waker>) {
+        while let Some(completion) = self.kernel.next(self.task.as_ref()) {
             self.received += usize::from(matches!(completion.done, Done::Received { .. } | Done::Readable));
             self.complete(completion, woken);
         }
@@ -62,7 +67,7 @@ impl Ring {
                 self.refused_since = None;
                 // Behind all others: what they want is handed over on the way.
                 if self.kernel.is_unfinished() {
-                    woken.extend(self.tender.clone());
+                    woken.extend(self.task.clone());
                 }
             }
             Err(error) => {
@@ -71,7 +76,7 @@ impl Ring {
                     self.failure = Some(error);
                 }
                 // It ends with the ring, or waits before it tries again.
-                woken.extend(self.tender.clone());
+                woken.extend(self.task.clone());
             }
         }
     }
@@ -79,33 +84,33 @@ impl Ring {
     /// How often something was received since this was called last.
     fn end_turn(&mut self) -> usize {
         let received = mem::take(&mut self.received);
-        self.crowd = self.crowd - self.crowd / CROWD_MEMORY + received;
+        self.recent_receives = self.recent_receives - self.recent_receives / RECENT_TURNS + received;
         received
     }
 
     /// Waits on the ring for a while, if that is likely to end with several sockets that received something, for half as
     /// many as did since the thread was idle last: one wake-up serves them all. Nothing else wakes the thread meanwhile,
     /// so a wait in vain puts off the next.
-    pub(in crate::net::uring) fn linger(&mut self, woken: &mut Vec<Waker>) {
-        let crowd = self.end_turn() / 2;
-        if crowd < 2 || self.failure.is_some() {
+    pub(in crate::net::uring) fn spin_wait(&mut self, woken: &mut Vec<Waker>) {
+        let wanted = self.end_turn() / 2;
+        if wanted < 2 || self.failure.is_some() {
             return;
         }
-        if self.lingers_skipped < self.lingers_to_skip {
-            self.lingers_skipped += 1;
+        if self.spins_skipped < self.spins_to_skip {
+            self.spins_skipped += 1;
             return;
         }
-        let entered = self.kernel.enter_and_wait(crowd, LINGER_MAX);
-        self.hear(entered, woken);
-        self.lingers_skipped = 0;
-        self.lingers_to_skip = match self.received {
-            0 => (2 * self.lingers_to_skip + 1).min(LINGERS_SKIPPED_MAX),
+        let entered = self.kernel.enter_and_wait(wanted, SPIN_MAX);
+        self.reap(entered, woken);
+        self.spins_skipped = 0;
+        self.spins_to_skip = match self.received {
+            0 => (2 * self.spins_to_skip + 1).min(SPINS_SKIPPED_MAX),
             _ => 0,
         };
     }
 
     /// Asks the kernel for what a socket needs now.
-    fn settle(&mut self, key: usize) {
+    fn submit(&mut self, key: usize) {
         let slot = &mut self.slots[key];
         slot.is_dirty = false;
         if slot.is_dropped {
@@ -208,7 +213,7 @@ const RECEIVED_LEN_MAX: usize = 64 * 1024;
 const FILLED_MAX: usize = 8;
 const SPARE_MAX: usize = 64;
 /// How long a busy thread waits for more.
-const LINGER_MAX: Duration = Duration::from_micros(50);
-const LINGERS_SKIPPED_MAX: u32 = 255;
+const SPIN_MAX: Duration = Duration::from_micros(50);
+const SPINS_SKIPPED_MAX: u32 = 255;
 /// For how long the kernel may refuse what it could do later. Its ring has failed then.
 const REFUSED_MAX: Duration = Duration::from_secs(1);
