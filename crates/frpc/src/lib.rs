@@ -80,7 +80,8 @@ pub use channel::{Channel, ChannelBuilder, WhenFull};
 pub use error::{CallError, Collision, ConnectError, ServeError};
 pub use wire::local::InProcess;
 
-pub use call::metadata::{Extensions, Metadata};
+pub use call::extensions::Extensions;
+pub use call::metadata::Metadata;
 pub use call::method::{Method, MethodKind};
 pub use call::request::{IntoRequest, IntoStreaming, IntoStreamingRequest, Request, Response};
 pub use call::status::{Code, Status};

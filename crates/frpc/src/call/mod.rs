@@ -1,5 +1,6 @@
 //! What a call is on any wire.
 
+pub(crate) mod extensions;
 pub(crate) mod metadata;
 pub(crate) mod method;
 pub(crate) mod request;

@@ -4,7 +4,7 @@ use frisbee::{Address, Connection};
 use futures_core::Stream;
 use futures_util::StreamExt;
 
-use crate::{Channel, Extensions, Metadata, Status, Streaming, call::metadata::Extras, codec};
+use crate::{Channel, Extensions, Metadata, Status, Streaming, call::extensions::Extras, codec};
 
 /// What a call sends: a message, or a stream of them, and what goes with it.
 ///
