@@ -81,7 +81,7 @@ pub use error::{CallError, Collision, ConnectError, ServeError};
 pub use wire::local::InProcess;
 
 pub use call::extensions::Extensions;
-pub use call::metadata::Metadata;
+pub use call::metadata::{InvalidMetadata, Metadata, MetadataValue};
 pub use call::method::{Method, MethodKind};
 pub use call::request::{IntoRequest, IntoStreaming, IntoStreamingRequest, Request, Response};
 pub use call::status::{Code, Status};

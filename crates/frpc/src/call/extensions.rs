@@ -1,4 +1,4 @@
-//! Values for code on this side, and the part of a message that is rarely there.
+//! Values for other code on the same side, and the rarely filled part of a call's head.
 
 use std::{
     any::{Any, TypeId},
@@ -9,7 +9,7 @@ use std::{
 use crate::Metadata;
 
 /// Values of any types that code on this side attaches to a request or response for other code on this side, one for
-/// each type.
+/// each type. No wire carries them.
 #[derive(Clone, Default)]
 pub struct Extensions {
     values: Vec<Arc<dyn Any + Send + Sync>>,
@@ -20,7 +20,7 @@ impl Extensions {
         Self { values: Vec::new() }
     }
 
-    /// The value of this type.
+    /// Returns the value of this type.
     pub fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.values.iter().find_map(|value| value.downcast_ref())
     }
@@ -38,7 +38,7 @@ impl fmt::Debug for Extensions {
     }
 }
 
-/// What most messages have nothing of.
+/// The parts of a call's head that most calls leave empty. One pointer wide, and allocated by the first that is set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Extras(Option<Box<Inner>>);
 
@@ -46,6 +46,7 @@ pub(crate) struct Extras(Option<Box<Inner>>);
 struct Inner {
     metadata: Metadata,
     extensions: Extensions,
+    trailers: Metadata,
 }
 
 impl Extras {
@@ -54,7 +55,7 @@ impl Extras {
     }
 
     pub(crate) fn metadata_mut(&mut self) -> &mut Metadata {
-        &mut self.0.get_or_insert_default().metadata
+        &mut self.get_mut().metadata
     }
 
     pub(crate) fn extensions(&self) -> &Extensions {
@@ -62,12 +63,27 @@ impl Extras {
     }
 
     pub(crate) fn extensions_mut(&mut self) -> &mut Extensions {
-        &mut self.0.get_or_insert_default().extensions
+        &mut self.get_mut().extensions
+    }
+
+    #[cfg_attr(not(test), expect(dead_code, reason = "responses get trailers next"))]
+    pub(crate) fn trailers(&self) -> &Metadata {
+        &self.get().trailers
+    }
+
+    #[cfg_attr(not(test), expect(dead_code, reason = "responses get trailers next"))]
+    pub(crate) fn trailers_mut(&mut self) -> &mut Metadata {
+        &mut self.get_mut().trailers
     }
 
     fn get(&self) -> &Inner {
-        static NONE: Inner = Inner { metadata: Metadata::new(), extensions: Extensions::new() };
-        self.0.as_deref().unwrap_or(&NONE)
+        static EMPTY: Inner =
+            Inner { metadata: Metadata::new(), extensions: Extensions::new(), trailers: Metadata::new() };
+        self.0.as_deref().unwrap_or(&EMPTY)
+    }
+
+    fn get_mut(&mut self) -> &mut Inner {
+        self.0.get_or_insert_default()
     }
 }
 
@@ -83,5 +99,24 @@ mod tests {
         extensions.insert(2_u8);
         assert_eq!((extensions.get::<u8>(), extensions.get::<&str>()), (Some(&2), Some(&"one")));
         assert_eq!(extensions.get::<u16>(), None);
+    }
+
+    #[test]
+    fn extras_are_one_pointer_wide_and_read_as_empty_without_an_allocation() {
+        assert_eq!(size_of::<Extras>(), size_of::<usize>());
+        let extras = Extras::default();
+        assert!(extras.metadata().is_empty() && extras.trailers().is_empty());
+        assert_eq!(extras.extensions().get::<u8>(), None);
+        assert!(extras.0.is_none());
+    }
+
+    #[test]
+    fn the_parts_of_extras_are_apart_from_each_other() {
+        let mut extras = Extras::default();
+        extras.metadata_mut().insert("a", "head").unwrap();
+        extras.trailers_mut().insert("a", "tail").unwrap();
+        extras.extensions_mut().insert(1_u8);
+        assert_eq!((extras.metadata().get("a"), extras.trailers().get("a")), (Some("head"), Some("tail")));
+        assert_eq!(extras.extensions().get::<u8>(), Some(&1));
     }
 }
