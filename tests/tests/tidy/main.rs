@@ -1,4 +1,7 @@
-//! Reads the sources for words that are out of place.
+//! Reads the sources for words and imports that are out of place.
+
+mod floors;
+mod imports;
 
 use std::{fs, path::Path, process::Command};
 

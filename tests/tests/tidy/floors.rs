@@ -1,0 +1,163 @@
+//! The floors of each crate: a module names things of its own floor and of those below, and no modules name each other in a
+//! circle.
+
+use crate::{
+    ROOT,
+    imports::{Edge, Modules, circles},
+};
+
+/// The floors of a crate, the lowest first. A name stands for the module and for all within it. `lib.rs` only hands on.
+struct House {
+    krate: &'static str,
+    floors: &'static [&'static [&'static str]],
+}
+
+const HOUSES: &[House] = &[House {
+    krate: "frisbee",
+    floors: &[
+        &["address", "backoff", "config", "error", "packet", "proto"],
+        &["engine", "net", "pem"],
+        &["connection", "shared", "stream"],
+        &["router", "table"],
+        &["driver"],
+        &["client", "server", "tls"],
+    ],
+}];
+
+#[test]
+fn imports_go_down() {
+    let mut offences = Vec::new();
+    for house in HOUSES {
+        let modules = read(house.krate);
+        let edges = modules.edges();
+        println!("{}: {} modules, {} edges", house.krate, modules.files().count(), edges.len());
+        edges.iter().for_each(|edge| println!("  {}", house.describe(edge)));
+        offences.extend(house.offences(&modules, &edges));
+    }
+    assert!(offences.is_empty(), "the floors are not kept:\n{}", offences.join("\n"));
+}
+
+#[test]
+fn the_floors_are_really_read() {
+    let edges = read("frisbee").edges();
+    let has = |from: &str, to: &str| edges.iter().any(|edge| edge.from == from && edge.to == to);
+    assert!(has("stream", "connection"), "through lib.rs");
+    assert!(has("client", "driver::scope"), "through mod.rs");
+    assert!(has("proto::connection::input", "proto::connection"), "through super");
+    assert!(edges.len() > 100);
+}
+
+/// Reads the sources of one of our crates.
+fn read(krate: &str) -> Modules {
+    let src = format!("crates/{krate}/src/");
+    let sources = crate::sources();
+    let files: Vec<(&str, String)> = sources
+        .iter()
+        .filter_map(|path| Some((path, path.strip_prefix(&src)?)))
+        .filter(|(_, name)| name.ends_with(".rs"))
+        .filter_map(|(path, name)| Some((name, std::fs::read_to_string(format!("{ROOT}/{path}")).ok()?)))
+        .collect();
+    let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (*name, &**text)).collect();
+    Modules::read(&files)
+}
+
+impl House {
+    fn floor(&self, module: &str) -> Option<usize> {
+        let is_within =
+            |name: &&str| module.strip_prefix(*name).is_some_and(|more| more.is_empty() || more.starts_with("::"));
+        // The most exact name counts.
+        let names =
+            self.floors.iter().enumerate().flat_map(|(floor, names)| names.iter().map(move |name| (floor, name)));
+        names.filter(|(_, name)| is_within(name)).max_by_key(|(_, name)| name.len()).map(|(floor, _)| floor)
+    }
+
+    fn describe(&self, edge: &Edge) -> String {
+        let floor = |module: &str| self.floor(module).map_or("?".to_owned(), |floor| floor.to_string());
+        let Edge { from, to, file, line, path } = edge;
+        let (from_floor, to_floor) = (floor(from), floor(to));
+        format!("{from_floor} {} -> {to_floor} {}  {file}:{line} {path}", name(from), name(to))
+    }
+
+    fn offences(&self, modules: &Modules, edges: &[Edge]) -> Vec<String> {
+        let mut offences = Vec::new();
+        // The root has no floor as long as nobody needs one for it.
+        let is_involved = |module: &str| edges.iter().any(|edge| edge.from == module || edge.to == module);
+        for module in modules.files().filter(|module| !module.is_empty() || is_involved(module)) {
+            if self.floor(module).is_none() {
+                offences.push(format!("{}: {} has no floor", self.krate, name(module)));
+            }
+        }
+        for listed in self.floors.iter().flat_map(|names| names.iter()) {
+            if !modules.files().any(|module| module == *listed) {
+                offences.push(format!("{}: {listed} has a floor and does not exist", self.krate));
+            }
+        }
+        for edge in edges.iter().filter(|edge| self.floor(&edge.from) < self.floor(&edge.to)) {
+            offences.push(format!("{}: goes up: {}", self.krate, self.describe(edge)));
+        }
+        for circle in circles(edges) {
+            let steps: Vec<_> = circle.iter().map(|edge| format!("    {}", self.describe(edge))).collect();
+            offences.push(format!("{}: a circle:\n{}", self.krate, steps.join("\n")));
+        }
+        offences
+    }
+}
+
+fn name(module: &str) -> &str {
+    if module.is_empty() { "lib.rs" } else { module }
+}
+
+const MADE_UP: House = House { krate: "made-up", floors: &[&["cellar"], &["ground", "cellar::stairs"]] };
+
+fn offences_of(files: &[(&str, &str)]) -> Vec<String> {
+    let modules = Modules::read(files);
+    MADE_UP.offences(&modules, &modules.edges())
+}
+
+#[test]
+fn a_house_in_order_has_no_offences() {
+    let files = [
+        ("lib.rs", "pub use cellar::Coal;"),
+        ("cellar/mod.rs", "pub struct Coal;"),
+        ("cellar/stairs.rs", "use super::Coal;"),
+        ("ground.rs", "use crate::{Coal, cellar};"),
+    ];
+    assert_eq!(offences_of(&files), Vec::<String>::new());
+}
+
+#[test]
+fn an_edge_up_is_named_with_file_and_line() {
+    let files = [
+        ("lib.rs", "pub use ground::Stove;"),
+        ("cellar/mod.rs", "pub struct Coal;\n\nuse crate::Stove;"),
+        ("cellar/stairs.rs", ""),
+        ("ground.rs", "pub struct Stove;"),
+    ];
+    assert_eq!(offences_of(&files), ["made-up: goes up: 0 cellar -> 1 ground  cellar/mod.rs:3 crate::Stove"]);
+}
+
+#[test]
+fn a_circle_within_a_floor_is_an_offence() {
+    let files = [
+        ("lib.rs", ""),
+        ("cellar/mod.rs", ""),
+        ("cellar/stairs.rs", "fn up() { crate::ground::walk() }"),
+        ("ground.rs", "pub fn walk() {}\nfn down() { crate::cellar::stairs::up() }"),
+    ];
+    let expected = "made-up: a circle:\n    1 cellar::stairs -> 1 ground  cellar/stairs.rs:1 crate::ground::walk\n    1 ground -> 1 \
+                    cellar::stairs  ground.rs:2 crate::cellar::stairs::up";
+    assert_eq!(offences_of(&files), [expected]);
+}
+
+#[test]
+fn a_module_without_a_floor_is_an_offence_and_so_is_a_floor_without_its_module() {
+    let files =
+        [("lib.rs", "pub struct Roof;"), ("cellar/mod.rs", ""), ("ground.rs", "use crate::Roof;"), ("shed.rs", "")];
+    let expected = [
+        "made-up: lib.rs has no floor",
+        "made-up: shed has no floor",
+        "made-up: cellar::stairs has a floor and does not exist",
+        "made-up: goes up: 1 ground -> ? lib.rs  ground.rs:1 crate::Roof",
+    ];
+    assert_eq!(offences_of(&files)[..3], expected[..3]);
+}
