@@ -1,12 +1,10 @@
 use std::{error::Error, fmt, io, sync::Arc};
 
 use bytes::Bytes;
-use frisbee::Refusal;
 
 use crate::{
-    CallError, Metadata,
-    codec::{self, DecodeError, Failure},
-    error::NOT_EXECUTED,
+    Metadata,
+    codec::{self, DecodeError},
 };
 
 /// How a call ended if not with a response: one of gRPC's codes, a message, and what caused it. One pointer wide.
@@ -140,11 +138,6 @@ impl Status {
         self
     }
 
-    /// What went wrong on the way, if the status was made on this side because the call did not come through.
-    pub fn call_error(&self) -> Option<&CallError> {
-        self.0.source.as_deref()?.downcast_ref()
-    }
-
     pub(crate) fn closes_connection(&self) -> bool {
         self.0.closes
     }
@@ -197,41 +190,6 @@ impl Code {
             16 => Self::Unauthenticated,
             _ => Self::Unknown,
         }
-    }
-}
-
-/// The answer of a peer. A failure is never [`Code::Ok`], whatever the peer says.
-impl From<Failure> for Status {
-    fn from(failure: Failure) -> Self {
-        let code = failure.code.map_or(Code::Unknown, Code::from_number);
-        let status = Self::new(if code == Code::Ok { Code::Unknown } else { code }, failure.text);
-        if status.message().ends_with(NOT_EXECUTED) { refused(&status).unwrap_or(status) } else { status }
-    }
-}
-
-/// The same status with its cause, if the peer refused the call. The wire has no other place for the cause than its text.
-fn refused(status: &Status) -> Option<Status> {
-    let mut numbers = status.message().split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok());
-    let too_large = numbers.next().zip(numbers.next()).map(|(limit, announced)| Refusal::TooLarge { announced, limit });
-    let refusals = [Refusal::Busy, Refusal::Draining].into_iter().chain(too_large);
-    let is_same = |refusal: &Status| (refusal.code(), refusal.message()) == (status.code(), status.message());
-    refusals.map(|why| CallError::Refused { why }.into()).find(is_same)
-}
-
-/// The call did not come through.
-impl From<CallError> for Status {
-    fn from(error: CallError) -> Self {
-        let code = match error {
-            CallError::ConnectionLost { .. } | CallError::Unreachable(_) => Code::Unavailable,
-            CallError::Refused { why: Refusal::Draining } => Code::Unavailable,
-            CallError::Refused { why: Refusal::TooLarge { .. } } | CallError::AnswerTooLarge { .. } => Code::OutOfRange,
-            CallError::NotSent { .. } | CallError::TimedOut { .. } => Code::DeadlineExceeded,
-            CallError::Refused { .. }
-            | CallError::TooManyCalls { .. }
-            | CallError::OutOfIds { .. }
-            | CallError::MessageTooLarge { .. } => Code::ResourceExhausted,
-        };
-        Self::new(code, error.to_string()).with_source(Arc::new(error) as Arc<dyn Error + Send + Sync>)
     }
 }
 
