@@ -121,22 +121,23 @@ impl std::error::Error for CallError {
 }
 
 impl Status {
-    /// What went wrong on the way, if the status was made on this side because the call did not come through.
+    /// Returns what went wrong on the way, if the status was made on this side because the call did not come through.
     pub fn call_error(&self) -> Option<&CallError> {
         std::error::Error::source(self)?.downcast_ref()
     }
 }
 
-/// The answer of a peer. A failure is never [`Code::Ok`], whatever the peer says.
+/// Reads the answer of a peer. A failure is never [`Code::Ok`], whatever the peer says.
 impl From<Failure> for Status {
     fn from(failure: Failure) -> Self {
-        let code = failure.code.map_or(Code::Unknown, Code::from_number);
+        let code = failure.code.map_or(Code::Unknown, |code| Code::from_number(code.into()));
         let status = Self::new(if code == Code::Ok { Code::Unknown } else { code }, failure.text);
         if status.message().ends_with(NOT_EXECUTED) { refused(&status).unwrap_or(status) } else { status }
     }
 }
 
-/// The same status with its cause, if the peer refused the call. The wire has no other place for the cause than its text.
+/// Returns the same status with its cause, if the peer refused the call. The wire has no other place for the cause than
+/// its text.
 fn refused(status: &Status) -> Option<Status> {
     let mut numbers = status.message().split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok());
     let too_large = numbers.next().zip(numbers.next()).map(|(limit, announced)| Refusal::TooLarge { announced, limit });
@@ -145,7 +146,7 @@ fn refused(status: &Status) -> Option<Status> {
     refusals.map(|why| CallError::Refused { why }.into()).find(is_same)
 }
 
-/// The call did not come through.
+/// Makes the status of a call that did not come through, with the error as its source.
 impl From<CallError> for Status {
     fn from(error: CallError) -> Self {
         let code = match error {

@@ -1,13 +1,17 @@
+//! How a call fails on any wire.
+
 use std::{error::Error, fmt, io, sync::Arc};
 
 use bytes::Bytes;
+use prost::{Message, Name};
+use prost_types::Any;
 
 use crate::{
     Metadata,
     codec::{self, DecodeError},
 };
 
-/// How a call ended if not with a response: one of gRPC's codes, a message, and what caused it. One pointer wide.
+/// The failure of a call: one of gRPC's codes, a message, details for programs, and what caused it. One pointer wide.
 ///
 /// ```
 /// use frpc::{Code, Status};
@@ -74,7 +78,7 @@ pub enum Code {
 
 macro_rules! constructors {
     ($($name:ident $code:ident)*) => {$(
-        #[doc = concat!("A status with [`Code::", stringify!($code), "`].")]
+        #[doc = concat!("Returns a status with [`Code::", stringify!($code), "`].")]
         pub fn $name(message: impl Into<String>) -> Self {
             Self::new(Code::$code, message)
         }
@@ -82,57 +86,98 @@ macro_rules! constructors {
 }
 
 impl Status {
-    /// A status with this code and message.
+    /// Returns a status with this code and message.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner {
-            code,
-            message: message.into(),
-            source: None,
-            details: Bytes::new(),
-            metadata: Metadata::default(),
-            closes: false,
-        }))
+        Self::with_details_and_metadata(code, message, Bytes::new(), Metadata::new())
     }
 
-    /// The same status with what caused it, which stays on this side of the wire.
+    /// Returns a status with details for programs. gRPC expects an encoded `google.rpc.Status`, which
+    /// [`with_error_details`](Self::with_error_details) makes.
+    pub fn with_details(code: Code, message: impl Into<String>, details: impl Into<Bytes>) -> Self {
+        Self::with_details_and_metadata(code, message, details, Metadata::new())
+    }
+
+    /// Returns a status with metadata.
+    pub fn with_metadata(code: Code, message: impl Into<String>, metadata: Metadata) -> Self {
+        Self::with_details_and_metadata(code, message, Bytes::new(), metadata)
+    }
+
+    /// Returns a status with details for programs and metadata.
+    pub fn with_details_and_metadata(
+        code: Code,
+        message: impl Into<String>,
+        details: impl Into<Bytes>,
+        metadata: Metadata,
+    ) -> Self {
+        let (message, details) = (message.into(), details.into());
+        Self(Box::new(Inner { code, message, source: None, details, metadata, closes: false }))
+    }
+
+    /// Returns a status with messages as details, in the form of gRPC's richer error model: the
+    /// [`details`](Self::details) are a `google.rpc.Status` with the same code and message, so that peers of any
+    /// language can read them. Without messages there are no details.
+    ///
+    /// ```
+    /// use frpc::{Code, Status, prost_types::{Any, Duration}};
+    ///
+    /// let retry_in = Duration { seconds: 3, nanos: 0 };
+    /// let status = Status::with_error_details(Code::Unavailable, "overloaded", [Any::from_msg(&retry_in)?]);
+    /// assert_eq!(status.error_detail(), Some(retry_in));
+    /// # Ok::<(), frpc::prost::EncodeError>(())
+    /// ```
+    pub fn with_error_details(code: Code, message: impl Into<String>, details: impl IntoIterator<Item = Any>) -> Self {
+        let mut status = Self::new(code, message);
+        let details: Vec<Any> = details.into_iter().collect();
+        if !details.is_empty() {
+            let message = status.0.message.clone();
+            status.0.details = RpcStatus { code: code.into(), message, details }.encode_to_vec().into();
+        }
+        status
+    }
+
+    /// Adds what caused the status, which stays on this side of the wire.
     pub fn with_source(mut self, source: impl Into<Arc<dyn Error + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
         self
     }
 
-    /// What kind of failure it is.
+    /// Returns the kind of failure.
     pub fn code(&self) -> Code {
         self.0.code
     }
 
-    /// What happened, for people.
+    /// Returns what happened, for people.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// The same status with details for programs, typically an encoded message. The wire of today does not carry them.
-    pub fn with_details(mut self, details: impl Into<Bytes>) -> Self {
-        self.0.details = details.into();
-        self
-    }
-
-    /// Details for programs.
+    /// Returns the details for programs, in bytes. Empty if there are none.
     pub fn details(&self) -> &[u8] {
         &self.0.details
     }
 
-    /// Names and values beside the status; see [`Metadata`] for how far they get.
+    /// Returns the messages among the details. Empty if the details are not the bytes of a `google.rpc.Status`.
+    pub fn error_details(&self) -> Vec<Any> {
+        RpcStatus::decode(&*self.0.details).map_or_else(|_| Vec::new(), |status| status.details)
+    }
+
+    /// Returns the first message of this type among the details.
+    pub fn error_detail<M: Message + Name + Default>(&self) -> Option<M> {
+        self.error_details().iter().find_map(|detail| detail.to_msg().ok())
+    }
+
+    /// Returns the names and values beside the status; see [`Metadata`] for how far they get.
     pub fn metadata(&self) -> &Metadata {
         &self.0.metadata
     }
 
-    /// The metadata, to be changed.
+    /// Returns the metadata, to be changed.
     pub fn metadata_mut(&mut self) -> &mut Metadata {
         &mut self.0.metadata
     }
 
-    /// The same status as the last answer on its connection: a handler that returns it has the connection closed once
-    /// the answer has arrived.
+    /// Makes this the last answer on its connection: if a handler returns the status, the connection closes once it has
+    /// been sent.
     pub fn closing_connection(mut self) -> Self {
         self.0.closes = true;
         self
@@ -142,9 +187,9 @@ impl Status {
         self.0.closes
     }
 
-    /// The status as content, in place of a message.
+    /// Encodes the status as content, in place of a message.
     pub(crate) fn encode(&self) -> Bytes {
-        let code = (self.0.code != Code::Unknown).then_some(self.0.code as u8);
+        let code = (self.0.code != Code::Unknown).then_some(self.0.code.into());
         codec::encode_error(&self.0.message, code)
     }
 
@@ -169,8 +214,8 @@ impl Status {
 }
 
 impl Code {
-    /// The code with this number, or [`Code::Unknown`].
-    pub fn from_number(number: u8) -> Self {
+    /// Returns the code with this number, or [`Code::Unknown`].
+    pub const fn from_number(number: i32) -> Self {
         match number {
             0 => Self::Ok,
             1 => Self::Cancelled,
@@ -191,9 +236,69 @@ impl Code {
             _ => Self::Unknown,
         }
     }
+
+    /// Returns the meaning of the code in a few words, for messages to people.
+    pub const fn description(self) -> &'static str {
+        match self {
+            Self::Ok => "the call succeeded",
+            Self::Cancelled => "the call was cancelled",
+            Self::Unknown => "unknown error",
+            Self::InvalidArgument => "the request is invalid",
+            Self::DeadlineExceeded => "the call took longer than it may",
+            Self::NotFound => "not found",
+            Self::AlreadyExists => "already exists",
+            Self::PermissionDenied => "the caller lacks the permission for this",
+            Self::ResourceExhausted => "a resource is exhausted",
+            Self::FailedPrecondition => "the system is not in the state that the request needs",
+            Self::Aborted => "a concurrent change aborted the call",
+            Self::OutOfRange => "out of range",
+            Self::Unimplemented => "the method is not implemented",
+            Self::Internal => "internal error",
+            Self::Unavailable => "the service is unavailable",
+            Self::DataLoss => "data is lost or broken",
+            Self::Unauthenticated => "the caller is not authenticated",
+        }
+    }
 }
 
-/// An error of the system, for handlers that do I/O.
+/// Writes the [description](Code::description).
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.description().fmt(f)
+    }
+}
+
+/// As [`Code::from_number`].
+impl From<i32> for Code {
+    fn from(number: i32) -> Self {
+        Self::from_number(number)
+    }
+}
+
+impl From<Code> for i32 {
+    fn from(code: Code) -> Self {
+        code as Self
+    }
+}
+
+impl From<Code> for u8 {
+    fn from(code: Code) -> Self {
+        code as Self
+    }
+}
+
+/// `google.rpc.Status`, the form that gRPC gives to the details of a status.
+#[derive(Clone, PartialEq, Message)]
+struct RpcStatus {
+    #[prost(int32, tag = "1")]
+    code: i32,
+    #[prost(string, tag = "2")]
+    message: String,
+    #[prost(message, repeated, tag = "3")]
+    details: Vec<Any>,
+}
+
+/// Makes a status of an error of the system, for handlers that do I/O.
 impl From<io::Error> for Status {
     fn from(error: io::Error) -> Self {
         let code = match error.kind() {
@@ -214,7 +319,7 @@ impl From<io::Error> for Status {
     }
 }
 
-/// The peer sent what is not the message of the schema.
+/// Gives [`Code::Internal`]: the peer sent what is not the message of the schema.
 impl From<DecodeError> for Status {
     fn from(error: DecodeError) -> Self {
         Self::internal(error.to_string()).with_source(Arc::new(error) as Arc<dyn Error + Send + Sync>)
@@ -241,5 +346,115 @@ impl fmt::Display for Status {
 impl Error for Status {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.0.source.as_deref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use prost_types::{Duration, Timestamp};
+
+    use super::*;
+
+    /// A detail as the crates of `google.rpc` types declare it.
+    #[derive(Clone, PartialEq, Message)]
+    struct RetryInfo {
+        #[prost(message, optional, tag = "1")]
+        retry_delay: Option<Duration>,
+    }
+
+    impl Name for RetryInfo {
+        const NAME: &'static str = "RetryInfo";
+        const PACKAGE: &'static str = "google.rpc";
+    }
+
+    const SECONDS_3: Duration = Duration { seconds: 3, nanos: 0 };
+
+    #[test]
+    fn error_details_are_a_status_of_google_rpc_byte_for_byte() {
+        let details = [Any::from_msg(&SECONDS_3).unwrap(), Any { type_url: "a/b".to_owned(), value: vec![0xff] }];
+        let status = Status::with_error_details(Code::NotFound, "no such order", details.clone());
+
+        let mut expected = vec![0x08, 5];
+        expected.extend([0x12, 13]);
+        expected.extend(b"no such order");
+        expected.extend([0x1a, 2 + 44 + 4]);
+        expected.extend([0x0a, 44]);
+        expected.extend(b"type.googleapis.com/google.protobuf.Duration");
+        expected.extend([0x12, 2, 0x08, 3]);
+        expected.extend([0x1a, 8, 0x0a, 3]);
+        expected.extend(b"a/b");
+        expected.extend([0x12, 1, 0xff]);
+        assert_eq!(status.details(), expected);
+        assert_eq!(status.error_details(), details);
+        assert_eq!((status.code(), status.message()), (Code::NotFound, "no such order"));
+    }
+
+    #[test]
+    fn the_details_of_a_foreign_peer_are_found_by_their_type() {
+        let mut bytes = vec![0x1a, 2 + 40 + 6];
+        bytes.extend([0x0a, 40]);
+        bytes.extend(b"type.googleapis.com/google.rpc.RetryInfo");
+        bytes.extend([0x12, 4, 0x0a, 2, 0x08, 3]);
+        // A field of a later version.
+        bytes.extend([0x20, 1]);
+        let status = Status::with_details(Code::Unavailable, "", bytes);
+        assert_eq!(status.error_detail(), Some(RetryInfo { retry_delay: Some(SECONDS_3) }));
+        assert_eq!(status.error_detail::<Duration>(), None);
+    }
+
+    #[test]
+    fn the_first_detail_of_a_type_is_found_behind_those_of_others() {
+        let any = |seconds| Any::from_msg(&Duration { seconds, nanos: 0 }).unwrap();
+        let broken = Any { value: vec![0xff], ..any(0) };
+        let details = [Any::from_msg(&Timestamp::default()).unwrap(), broken, any(1), any(2)];
+        let status = Status::with_error_details(Code::Aborted, "", details);
+        assert_eq!(status.error_detail(), Some(Duration { seconds: 1, nanos: 0 }));
+        assert_eq!(status.error_detail(), Some(Timestamp::default()));
+    }
+
+    #[test]
+    fn a_status_without_typed_details_has_no_bytes_of_them() {
+        assert!(Status::with_error_details(Code::Aborted, "text", []).details().is_empty());
+        assert_eq!(Status::aborted("text").error_details(), []);
+    }
+
+    #[test]
+    fn details_and_metadata_stand_where_they_were_put() {
+        let mut metadata = Metadata::new();
+        metadata.insert("a", "1").unwrap();
+        let parts = |status: &Status| (status.code(), status.message().to_owned(), status.details().to_vec());
+        let status = Status::with_details(Code::Aborted, "text", vec![1]);
+        assert_eq!((parts(&status), status.metadata().len()), ((Code::Aborted, "text".to_owned(), vec![1]), 0));
+        let status = Status::with_metadata(Code::Aborted, "text", metadata.clone());
+        assert_eq!((parts(&status), status.metadata()), ((Code::Aborted, "text".to_owned(), vec![]), &metadata));
+        let status = Status::with_details_and_metadata(Code::Aborted, "text", vec![2], metadata.clone());
+        assert_eq!((parts(&status), status.metadata()), ((Code::Aborted, "text".to_owned(), vec![2]), &metadata));
+    }
+
+    #[test]
+    fn codes_keep_their_numbers_and_others_are_unknown() {
+        for number in 0..=16_u8 {
+            let code = Code::from(i32::from(number));
+            assert_eq!((u8::from(code), i32::from(code)), (number, number.into()));
+            assert_eq!(code.to_string(), code.description());
+        }
+        for number in [-1, 17, 256, 256 + 5, i32::MAX, i32::MIN] {
+            assert_eq!(Code::from_number(number), Code::Unknown);
+        }
+    }
+
+    #[test]
+    fn a_status_is_one_pointer_wide() {
+        assert_eq!(size_of::<Status>(), size_of::<usize>());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_details_that_can_be_looked_at(bytes: Vec<u8>) {
+            let status = Status::with_details(Code::Unknown, "", bytes.clone());
+            prop_assert_eq!(status.details(), &bytes);
+            let _ = (status.error_details(), status.error_detail::<Duration>());
+        }
     }
 }
