@@ -2,13 +2,14 @@ use std::{
     fmt,
     future::poll_fn,
     pin::Pin,
+    sync::{Arc, OnceLock},
     task::{Context, Poll},
 };
 
 use futures_core::Stream;
 use tokio::sync::mpsc;
 
-use crate::Status;
+use crate::{Metadata, Status};
 
 /// A stream of messages, as methods take and return them on either side. Made from any stream or iterator, or fed by a
 /// [`StreamSender`].
@@ -25,37 +26,114 @@ use crate::Status;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// [Trailers](Self::trailers) are metadata that follow the last message. [`Metadata`] says how far they get.
 pub struct Streaming<T> {
-    messages: Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>,
+    messages: Messages<T>,
+    trailers: Option<TrailersSlot>,
+    /// Set at the end, behind which many streams must not be polled.
+    is_over: bool,
 }
 
+/// Where the messages come from.
+enum Messages<T> {
+    Boxed(Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>),
+    /// Not boxed, so that the slot for the trailers is no additional allocation.
+    Channel(mpsc::Receiver<Result<T, Status>>),
+}
+
+/// The place of a stream's trailers. Whoever ends the stream fills it before, and nobody reads it earlier.
+pub(crate) type TrailersSlot = Arc<OnceLock<Metadata>>;
+
 impl<T> Streaming<T> {
-    /// The messages of a stream. An error ends it.
+    /// Makes a stream of the messages of another. An error ends it.
     pub fn new(messages: impl Stream<Item = Result<T, Status>> + Send + 'static) -> Self {
-        Self { messages: Box::pin(messages) }
+        Self::of(Messages::Boxed(Box::pin(messages)))
     }
 
-    /// A stream of what its sender is given. Sending waits while so many messages have not been taken.
+    fn of(messages: Messages<T>) -> Self {
+        Self { messages, trailers: None, is_over: false }
+    }
+
+    /// Makes a stream of what its sender is given. Sending waits while `capacity` messages have not been taken.
     pub fn channel(capacity: usize) -> (StreamSender<T>, Self)
     where
         T: Send + 'static,
     {
         let (sender, receiver) = mpsc::channel(capacity);
-        (StreamSender { sender }, Self::new(Received(receiver)))
+        let trailers = TrailersSlot::default();
+        let messages = Self::of(Messages::Channel(receiver)).with_trailers_slot(Some(trailers.clone()));
+        (StreamSender { sender, trailers }, messages)
     }
 
-    /// The next message, or `None` at the end.
+    /// Puts trailers behind the last message, in place of those that the stream had.
+    pub fn with_trailers(self, trailers: Metadata) -> Self {
+        self.with_trailers_slot(Some(Arc::new(trailers.into())))
+    }
+
+    /// Returns the next message, or `None` at the end.
     ///
     /// # Cancel safety
     ///
     /// A dropped call has taken nothing.
     pub async fn message(&mut self) -> Result<Option<T>, Status> {
-        poll_fn(|cx| self.messages.as_mut().poll_next(cx)).await.transpose()
+        poll_fn(|cx| self.poll(cx)).await.transpose()
+    }
+
+    /// Reads on to the end and returns the trailers, or `None` if the stream has none. Discards the messages that have
+    /// not been read. Can be called again, and returns the same trailers.
+    ///
+    /// # Errors
+    ///
+    /// Returns the status with which the stream ends, if it does not end well. What a handler sends besides is in the
+    /// [metadata](Status::metadata) of the status.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call may have discarded messages, as the whole call would have. The next call reads on and returns the
+    /// trailers.
+    pub async fn trailers(&mut self) -> Result<Option<Metadata>, Status> {
+        while self.message().await?.is_some() {}
+        Ok(self.trailers.as_ref().and_then(|slot| slot.get()).cloned())
+    }
+
+    /// Returns the place of the trailers, for a stream that wraps this one or for who sends its end. It is empty until
+    /// the end.
+    pub(crate) fn trailers_slot(&self) -> Option<TrailersSlot> {
+        self.trailers.clone()
+    }
+
+    /// Takes the trailers from this place at the end.
+    pub(crate) fn with_trailers_slot(self, trailers: Option<TrailersSlot>) -> Self {
+        Self { trailers, ..self }
+    }
+
+    /// Changes each message. A message that cannot be changed becomes an error. The trailers stay.
+    #[cfg_attr(not(test), expect(dead_code, reason = "services map messages with it next"))]
+    pub(crate) fn map_messages<U, F>(self, change: F) -> Streaming<U>
+    where
+        T: Send + 'static,
+        F: Fn(T) -> Result<U, Status> + Send + 'static,
+    {
+        let trailers = self.trailers_slot();
+        Streaming::new(MapMessages { messages: self, change }).with_trailers_slot(trailers)
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<T, Status>>> {
+        if self.is_over {
+            return Poll::Ready(None);
+        }
+        let next = match &mut self.messages {
+            Messages::Boxed(messages) => messages.as_mut().poll_next(cx),
+            Messages::Channel(receiver) => receiver.poll_recv(cx),
+        };
+        self.is_over = matches!(next, Poll::Ready(None));
+        next
     }
 }
 
 impl<T: Send + 'static> FromIterator<T> for Streaming<T> {
-    /// A stream of what the iterator has, all of it there already.
+    /// Makes a stream of what the iterator has, all of it there already.
     fn from_iter<I: IntoIterator<Item = T>>(messages: I) -> Self {
         let messages: Vec<T> = messages.into_iter().collect();
         Self::new(Ready(messages.into_iter()))
@@ -66,7 +144,7 @@ impl<T> Stream for Streaming<T> {
     type Item = Result<T, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.messages.as_mut().poll_next(cx)
+        self.poll(cx)
     }
 }
 
@@ -80,29 +158,35 @@ impl<T> fmt::Debug for Streaming<T> {
 #[derive(Clone, Debug)]
 pub struct StreamSender<T> {
     sender: mpsc::Sender<Result<T, Status>>,
+    trailers: TrailersSlot,
 }
 
 impl<T> StreamSender<T> {
     /// Sends a message, waiting for room. Fails when nobody reads any more.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has not sent the message, which is lost, and has lost its place among those that wait.
     pub async fn send(&self, message: T) -> Result<(), Status> {
         let sent = self.sender.send(Ok(message)).await;
         sent.map_err(|_| Status::cancelled("nobody reads this stream any more"))
     }
 
-    /// Ends the stream with a status.
+    /// Ends the stream with trailers, once the other senders are gone. If several senders finish, the trailers of the
+    /// first count.
+    pub fn finish(self, trailers: Metadata) {
+        // Filled before this sender is dropped, without which the reader sees no end.
+        let _ = self.trailers.set(trailers);
+    }
+
+    /// Ends the stream with a status, waiting for room.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has dropped the sender, and has not sent the status: to the reader, the stream ends well.
     pub async fn fail(self, status: Status) {
         // Who does not read any more does not miss the status.
         let _ = self.sender.send(Err(status)).await;
-    }
-}
-
-struct Received<T>(mpsc::Receiver<Result<T, Status>>);
-
-impl<T> Stream for Received<T> {
-    type Item = Result<T, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.0.poll_recv(cx)
     }
 }
 
@@ -115,5 +199,136 @@ impl<T> Stream for Ready<T> {
 
     fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         Poll::Ready(self.0.next().map(Ok))
+    }
+}
+
+/// A stream with each message changed.
+struct MapMessages<A, F> {
+    messages: Streaming<A>,
+    change: F,
+}
+
+impl<A, F> Unpin for MapMessages<A, F> {}
+
+impl<A, B, F: Fn(A) -> Result<B, Status>> Stream for MapMessages<A, F> {
+    type Item = Result<B, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let next = self.messages.poll(cx);
+        next.map(|message| message.map(|message| message.and_then(&self.change)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::{FutureExt, StreamExt, stream};
+
+    use super::*;
+
+    fn trailers(value: &'static str) -> Metadata {
+        let mut trailers = Metadata::new();
+        trailers.insert("served-by", value).unwrap();
+        trailers
+    }
+
+    #[tokio::test]
+    async fn trailers_come_behind_the_messages() {
+        let (sender, mut numbers) = Streaming::channel(2);
+        sender.send(1).await.unwrap();
+        sender.send(2).await.unwrap();
+        sender.finish(trailers("a"));
+        assert_eq!(numbers.message().await.unwrap(), Some(1));
+        assert_eq!(numbers.message().await.unwrap(), Some(2));
+        assert_eq!(numbers.message().await.unwrap(), None);
+        assert_eq!(numbers.trailers().await.unwrap(), Some(trailers("a")));
+        assert_eq!(numbers.trailers().await.unwrap(), Some(trailers("a")), "they are there for all who ask");
+    }
+
+    #[tokio::test]
+    async fn trailers_discard_the_messages_that_nobody_read() {
+        let mut numbers = Streaming::from_iter([1, 2, 3]).with_trailers(trailers("a"));
+        assert_eq!(numbers.message().await.unwrap(), Some(1));
+        assert_eq!(numbers.trailers().await.unwrap(), Some(trailers("a")));
+        assert_eq!(numbers.message().await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn a_stream_without_trailers_has_none() {
+        assert_eq!(Streaming::from_iter([1]).trailers().await.unwrap(), None);
+        let (sender, mut numbers) = Streaming::<u8>::channel(1);
+        drop(sender);
+        assert_eq!(numbers.trailers().await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn trailers_of_a_stream_that_fails_are_its_status() {
+        let (sender, mut numbers) = Streaming::channel(2);
+        sender.send(1).await.unwrap();
+        sender.clone().finish(trailers("a"));
+        sender.fail(Status::aborted("no more")).await;
+        assert_eq!(numbers.trailers().await.unwrap_err().message(), "no more");
+    }
+
+    #[tokio::test]
+    async fn trailers_wait_for_the_last_sender_and_are_those_of_the_first_that_finished() {
+        let (sender, mut numbers) = Streaming::channel(1);
+        sender.clone().finish(trailers("a"));
+        assert_eq!(numbers.trailers().now_or_never().map(Result::ok), None, "there is a sender left");
+        sender.send(1).await.unwrap();
+        assert_eq!(numbers.message().await.unwrap(), Some(1), "a dropped wait for trailers loses nothing");
+        sender.finish(trailers("b"));
+        assert_eq!(numbers.trailers().await.unwrap(), Some(trailers("a")));
+    }
+
+    #[tokio::test]
+    async fn known_trailers_replace_those_of_the_sender() {
+        let (sender, numbers) = Streaming::<u8>::channel(1);
+        sender.finish(trailers("a"));
+        assert_eq!(numbers.with_trailers(trailers("b")).trailers().await.unwrap(), Some(trailers("b")));
+    }
+
+    #[tokio::test]
+    async fn a_stream_is_not_polled_behind_its_end() {
+        let mut rest = vec![2, 1];
+        let mut is_over = false;
+        let mut numbers = Streaming::new(stream::poll_fn(move |_| {
+            assert!(!is_over, "polled behind the end");
+            let next = rest.pop();
+            is_over = next.is_none();
+            Poll::Ready(next.map(Ok))
+        }));
+        assert_eq!(numbers.by_ref().filter_map(async |next| next.ok()).collect::<Vec<u8>>().await, [1, 2]);
+        assert_eq!(numbers.message().await.unwrap(), None);
+        assert_eq!(numbers.trailers().await.unwrap(), None);
+        assert!(numbers.next().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn changed_messages_keep_the_trailers() {
+        let (sender, numbers) = Streaming::channel(1);
+        let mut texts = numbers.map_messages(|number: u8| Ok(number.to_string()));
+        sender.send(7).await.unwrap();
+        sender.finish(trailers("a"));
+        assert_eq!(texts.message().await.unwrap().as_deref(), Some("7"));
+        assert_eq!(texts.trailers().await.unwrap(), Some(trailers("a")));
+
+        let mut known = Streaming::from_iter([7]).with_trailers(trailers("b")).map_messages(|number: u8| Ok(number));
+        assert_eq!(known.trailers().await.unwrap(), Some(trailers("b")));
+    }
+
+    #[tokio::test]
+    async fn a_message_that_cannot_be_changed_is_an_error() {
+        let numbers = Streaming::from_iter(["1", "one"]).with_trailers(trailers("a"));
+        let mut parsed = numbers.map_messages(|text| text.parse().map_err(|_| Status::invalid_argument(text)));
+        assert_eq!(parsed.message().await.unwrap(), Some(1_u8));
+        assert_eq!(parsed.trailers().await.unwrap_err().message(), "one");
+    }
+
+    #[tokio::test]
+    async fn who_sends_learns_that_nobody_reads() {
+        let (sender, numbers) = Streaming::channel(1);
+        drop(numbers);
+        assert_eq!(sender.send(1).await.unwrap_err().code(), crate::Code::Cancelled);
+        sender.finish(trailers("a"));
     }
 }
