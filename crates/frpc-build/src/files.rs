@@ -1,13 +1,13 @@
-//! The files that are written: one for each package, and one that includes them as a tree of modules.
+//! The files that are written: code and descriptors of each package, and one that includes all code as a tree of modules.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use crate::{Error, naming};
+use crate::{error::Error, naming};
 
-/// Generated code by file.
+/// The contents of generated files by their names.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
-    code: BTreeMap<String, String>,
+    contents: BTreeMap<String, Vec<u8>>,
     tree: Tree,
 }
 
@@ -19,10 +19,20 @@ struct Tree {
 }
 
 impl Files {
-    /// The file of a package.
-    pub(crate) fn add(&mut self, package: &str, code: &str) {
-        let file = naming::file(package);
-        self.code.insert(file.clone(), format!("{HEAD}\n{code}"));
+    /// Adds the code of a package, and its descriptors as prost encodes them.
+    pub(crate) fn add(&mut self, package: &str, code: &str, descriptors: Vec<u8>) {
+        let (file, set) = (naming::file(package), naming::descriptors_file(package));
+        let code = format!(
+            "{HEAD}
+/// The descriptors of this package's files and of everything that they import, as server reflection needs them: an
+/// encoded `google.protobuf.FileDescriptorSet`.
+#[allow(dead_code)]
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(\"{set}\");
+
+{code}"
+        );
+        self.contents.insert(file.clone(), code.into_bytes());
+        self.contents.insert(set, descriptors);
         let mut tree = &mut self.tree;
         for module in naming::modules(package) {
             tree = tree.modules.entry(module).or_default();
@@ -32,8 +42,8 @@ impl Files {
 
     /// Writes what has changed.
     pub(crate) fn write_to(&self, dir: &Path, tree_name: &Path) -> Result<(), Error> {
-        for (file, code) in &self.code {
-            write(&dir.join(file), code.as_bytes())?;
+        for (file, content) in &self.contents {
+            write(&dir.join(file), content)?;
         }
         let mut tree = format!("{HEAD}\n");
         self.tree.print("", 0, &mut tree);

@@ -17,12 +17,14 @@
 //! ```
 //!
 //! Messages are structs of prost, so the same types work with tonic. Beside them stand the encoding that frpc speaks
-//! and, for `service Echo`, the modules `echo_server`, `echo_client` and `echo_methods`.
+//! and, for `service Echo`, the modules `echo_server`, `echo_client` and `echo_methods`. `FILE_DESCRIPTOR_SET` holds the
+//! descriptors of the package and of what it imports, as server reflection needs them.
 //!
 //! A method has the same name in the trait and in the client: its own in snake case. The functions that every client has
 //! (`new`, `connect`, `channel`, `into_raw`) keep theirs, so for `rpc Connect` both sides say `connect_`.
 //!
-//! proto files ─protox─▶ descriptors ─▶ `Schema` (the order of the wire) ─▶ tokens ─▶ one file for each package.
+//! proto files ─protox─▶ descriptors ─▶ `Schema` (the order of the wire) ─▶ tokens ─▶ one file for each package, and its
+//! descriptors in another.
 #![forbid(unsafe_code)]
 
 mod accessors;
@@ -43,7 +45,7 @@ use std::{
 };
 
 pub use error::Error;
-use frpc_schema::{Diagnostic, Options, Package, Schema};
+use frpc_schema::{Diagnostic, Options, Package, Schema, descriptors_of};
 pub use prost_build;
 use prost_build::Module;
 pub use prost_types;
@@ -285,9 +287,10 @@ impl Builder {
             return Err(Error::schema(&conflicts, sources));
         }
 
-        let (input, comments) = prost_input::of(set, &schema);
+        let (input, comments) = prost_input::of(&set, &schema);
         let modules = input.into_iter().map(|file| (Module::from_protobuf_package_name(file.package()), file));
         let mut structs = self.config.generate(modules.collect()).map_err(Error::other)?;
+        let dir = self.target_dir()?;
         let mut files = Files::default();
         for package in &schema.packages {
             let structs = structs.remove(&Module::from_protobuf_package_name(&package.name)).unwrap_or_default();
@@ -298,10 +301,11 @@ impl Builder {
                 ))
             })?;
             if !code.is_empty() || !emitter.is_elsewhere(&package.name) {
-                files.add(&package.name, &code);
+                self.check_descriptor_set_path(&dir.join(naming::descriptors_file(&package.name)), &package.name)?;
+                files.add(&package.name, &code, descriptors_of(&package.name, &set).encode_to_vec());
             }
         }
-        files.write_to(&self.target_dir()?, &self.include_file)
+        files.write_to(&dir, &self.include_file)
     }
 
     fn emitter(&mut self) -> Result<Emitter, Error> {
@@ -337,6 +341,17 @@ impl Builder {
         Err(Diagnostic::new(message)
             .at(package.place.clone())
             .help("choose another name for the latter with `include_file`"))
+    }
+
+    /// The descriptors of all files cannot have the file of a package's.
+    fn check_descriptor_set_path(&self, own: &Path, package: &str) -> Result<(), Error> {
+        if self.file_descriptor_set_path.as_deref() != Some(own) {
+            return Ok(());
+        }
+        let own = own.display();
+        Err(Error::other(format_args!(
+            "{own} holds the descriptors of package '{package}': choose another file_descriptor_set_path"
+        )))
     }
 
     /// Whether `prost_config` was used to have enums keep their names in those of their values: prost does not say.

@@ -51,6 +51,11 @@ pub(crate) fn file(package: &str) -> String {
     if package.is_empty() { "_.rs".to_owned() } else { format!("{package}.rs") }
 }
 
+/// The file of a package's descriptors.
+pub(crate) fn descriptors_file(package: &str) -> String {
+    if package.is_empty() { "_.binpb".to_owned() } else { format!("{package}.binpb") }
+}
+
 /// Types that live elsewhere, and the way to all others.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {

@@ -41,7 +41,7 @@ impl Comments {
 }
 
 /// Returns the files for prost, and the comments that were in them.
-pub(crate) fn of(set: FileDescriptorSet, schema: &Schema) -> (Vec<FileDescriptorProto>, Comments) {
+pub(crate) fn of(set: &FileDescriptorSet, schema: &Schema) -> (Vec<FileDescriptorProto>, Comments) {
     let mut enums = HashMap::new();
     for file in &set.file {
         add_enums(&mut enums, &prefix(file), &file.enum_type, &file.message_type);

@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod descriptors;
 mod diagnostic;
 pub mod location;
 mod model;
@@ -30,6 +31,7 @@ mod positions;
 mod read;
 
 pub use check::unescaped;
+pub use descriptors::descriptors_of;
 pub use diagnostic::{Diagnostic, Error, Label};
 pub use model::{
     Comment, Enum, EnumValue, Field, Message, Method, MethodKind, Oneof, Package, Schema, Service, Shape, Type,

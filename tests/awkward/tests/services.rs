@@ -8,7 +8,7 @@ use awkward::golden::echo::echo::{
     echo_server::{Echo, EchoServer},
     parrot_client::ParrotClient,
 };
-use frpc::{Channel, Code, Request, Response, Status, Streaming};
+use frpc::{Channel, Code, Request, Response, Status, Streaming, prost::Message as _, prost_types::FileDescriptorSet};
 
 struct Service;
 
@@ -106,4 +106,37 @@ async fn a_method_of_another_service_is_unimplemented() {
 #[test]
 fn a_status_is_one_pointer_wide() {
     assert_eq!(size_of::<Result<(), Status>>(), size_of::<usize>());
+}
+
+#[test]
+fn the_services_of_a_package_are_in_its_descriptors() {
+    let services = |set: &[u8]| {
+        let set = FileDescriptorSet::decode(set).unwrap();
+        let services = set.file.iter().flat_map(|file| {
+            file.service.iter().map(move |service| {
+                let methods: Vec<_> = service.method.iter().map(|method| method.name()).collect();
+                format!("{}.{}: {}", file.package(), service.name(), methods.join(" "))
+            })
+        });
+        services.collect::<Vec<_>>()
+    };
+    use awkward::golden::{echo, shop};
+    let echo_services = ["echo.Echo: Say Repeat Collect Chat Shout", "echo.Parrot: Say"];
+    assert_eq!(services(echo::echo::FILE_DESCRIPTOR_SET), echo_services);
+    assert_eq!(services(shop::shop::order::v1::FILE_DESCRIPTOR_SET), ["shop.order.v1.Orders: Place Pick"]);
+    assert_eq!(services(shop::shop::item::FILE_DESCRIPTOR_SET), [""; 0]);
+
+    let files = |set: &[u8]| {
+        let set = FileDescriptorSet::decode(set).unwrap();
+        set.file.iter().map(|file| file.name().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(files(shop::FILE_DESCRIPTOR_SET), ["units.proto"]);
+    assert_eq!(files(shop::shop::item::FILE_DESCRIPTOR_SET), ["shop/item.proto"]);
+    let orders = files(shop::shop::order::v1::FILE_DESCRIPTOR_SET);
+    assert!(
+        ["units.proto", "shop/item.proto", "google/protobuf/empty.proto", "shop/order.proto"]
+            .iter()
+            .all(|file| orders.iter().any(|found| found == file)),
+        "{orders:?}"
+    );
 }

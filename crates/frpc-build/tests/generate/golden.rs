@@ -30,12 +30,12 @@ fn check(name: &str, protos: &[&str]) {
     let protos: Vec<_> = protos.iter().map(|proto| golden.join(proto)).collect();
     frpc_build::configure().out_dir(&fresh).compile_protos(&protos, &[&golden]).unwrap();
 
-    let (expected, found) = (code(&golden), code(&fresh));
+    let (expected, found) = (generated(&golden), generated(&fresh));
     for path in expected.keys().filter(|path| !found.contains_key(*path)) {
         fs::remove_file(golden.join(path)).unwrap();
     }
-    for (path, text) in &found {
-        fs::write(golden.join(path), text).unwrap();
+    for (path, content) in &found {
+        fs::write(golden.join(path), content).unwrap();
     }
     let mut drifted: Vec<_> = found.keys().chain(expected.keys()).collect();
     drifted.retain(|path| expected.get(*path) != found.get(*path));
@@ -47,9 +47,10 @@ fn check(name: &str, protos: &[&str]) {
     );
 }
 
-/// The Rust files of a directory.
-fn code(dir: &Path) -> BTreeMap<PathBuf, String> {
+/// The generated files of a directory.
+fn generated(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let paths = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-    let paths = paths.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
-    paths.map(|path| (path.file_name().unwrap().into(), fs::read_to_string(&path).unwrap())).collect()
+    let paths =
+        paths.filter(|path| path.extension().is_some_and(|extension| extension == "rs" || extension == "binpb"));
+    paths.map(|path| (path.file_name().unwrap().into(), fs::read(&path).unwrap())).collect()
 }

@@ -6,6 +6,7 @@ use std::{
 };
 
 use frpc_build::{Builder, prost_types::FileDescriptorSet};
+use protox::prost::Message as _;
 
 use crate::new_dir;
 
@@ -77,7 +78,7 @@ fn what_is_elsewhere_is_not_generated() {
     let dir = dir();
     options(&dir).extern_path(".shop", "::shop").compile_protos(&[dir.join("shop.proto")], &[&dir]).unwrap();
     let tree = fs::read_to_string(dir.join("_includes.rs")).unwrap();
-    assert!(!dir.join("shop.rs").exists() && !tree.contains("shop"));
+    assert!(!dir.join("shop.rs").exists() && !dir.join("shop.binpb").exists() && !tree.contains("shop"));
 }
 
 #[test]
@@ -89,6 +90,47 @@ fn a_descriptor_set_gives_the_same_code() {
     fs::remove_file(dir.join("shop.rs")).unwrap();
     options(&dir).compile_descriptor_set(&path).unwrap();
     assert_eq!(fs::read_to_string(dir.join("shop.rs")).unwrap(), from_proto);
+}
+
+#[test]
+fn each_package_has_its_descriptors_and_those_it_imports() {
+    let dir = dir();
+    fs::write(dir.join("bank.proto"), BANK.replace("message Sum {}", "import \"shop.proto\"; message Sum {}")).unwrap();
+    let set_path = dir.join("all");
+    let options = || options(&dir).file_descriptor_set_path(&set_path);
+    let sets = || {
+        ["shop", "bank"].map(|package| {
+            let code = fs::read_to_string(dir.join(format!("{package}.rs"))).unwrap();
+            assert!(
+                code.contains(&format!("FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(\"{package}.binpb\");")),
+                "{code}"
+            );
+            let set = FileDescriptorSet::decode(&fs::read(dir.join(format!("{package}.binpb"))).unwrap()[..]).unwrap();
+            assert!(set.file.iter().all(|file| file.source_code_info.is_none()));
+            set.file.iter().map(|file| file.name().to_owned()).collect::<Vec<_>>()
+        })
+    };
+    let remove = || ["shop.binpb", "bank.binpb"].iter().for_each(|file| fs::remove_file(dir.join(file)).unwrap());
+    let expected = [vec!["shop.proto"], vec!["shop.proto", "bank.proto"]];
+    options().compile_protos(&[dir.join("bank.proto")], &[&dir]).unwrap();
+    assert_eq!(sets(), expected);
+    let set = FileDescriptorSet::decode(&fs::read(&set_path).unwrap()[..]).unwrap();
+    remove();
+    options().compile_fds(set).unwrap();
+    assert_eq!(sets(), expected);
+    remove();
+    options().compile_descriptor_set(&set_path).unwrap();
+    assert_eq!(sets(), expected);
+}
+
+#[test]
+fn the_descriptors_of_all_files_have_a_file_of_their_own() {
+    let dir = dir();
+    let options = options(&dir).file_descriptor_set_path(dir.join("shop.binpb"));
+    let text = options.compile_protos(&[dir.join("shop.proto")], &[&dir]).unwrap_err().to_string();
+    assert!(
+        text.ends_with("shop.binpb holds the descriptors of package 'shop': choose another file_descriptor_set_path")
+    );
 }
 
 #[test]
@@ -106,7 +148,9 @@ fn files_that_would_not_change_are_not_written() {
     let dir = dir();
     let compile = || options(&dir).compile_protos(&[dir.join("shop.proto")], &[&dir]).unwrap();
     compile();
-    let modified = || ["shop.rs", "_includes.rs"].map(|file| fs::metadata(dir.join(file)).unwrap().modified().unwrap());
+    let modified = || {
+        ["shop.rs", "shop.binpb", "_includes.rs"].map(|file| fs::metadata(dir.join(file)).unwrap().modified().unwrap())
+    };
     let before = modified();
     compile();
     assert_eq!(modified(), before);

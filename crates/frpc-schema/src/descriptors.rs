@@ -1,0 +1,71 @@
+//! Descriptors by package.
+
+use std::collections::{HashMap, HashSet};
+
+use prost_types::{FileDescriptorProto, FileDescriptorSet};
+
+/// Returns the files of a package and everything that they import, in the order of the set and without source
+/// information: what server reflection answers from.
+pub fn descriptors_of(package: &str, set: &FileDescriptorSet) -> FileDescriptorSet {
+    let by_name: HashMap<_, _> = set.file.iter().map(|file| (file.name(), file)).collect();
+    let mut left: Vec<_> = set.file.iter().filter(|file| file.package() == package).map(|file| file.name()).collect();
+    let mut wanted = HashSet::new();
+    while let Some(name) = left.pop() {
+        if wanted.insert(name) {
+            left.extend(by_name.get(name).iter().flat_map(|file| &file.dependency).map(String::as_str));
+        }
+    }
+    let files = set.file.iter().filter(|file| wanted.contains(file.name()));
+    let files = files.map(|file| FileDescriptorProto { source_code_info: None, ..file.clone() });
+    FileDescriptorSet { file: files.collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_comes_with_all_that_it_imports() {
+        let set = FileDescriptorSet {
+            file: vec![
+                file("base.proto", "base", &[]),
+                file("other.proto", "other", &["base.proto"]),
+                file("item.proto", "shop", &["base.proto"]),
+                file("order.proto", "order", &["item.proto", "missing.proto"]),
+                file("late.proto", "shop", &[]),
+            ],
+        };
+        let names = |package| {
+            let files = descriptors_of(package, &set).file;
+            files.into_iter().map(|file| file.name.unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(names("base"), ["base.proto"]);
+        assert_eq!(names("shop"), ["base.proto", "item.proto", "late.proto"]);
+        assert_eq!(names("order"), ["base.proto", "item.proto", "order.proto"]);
+        assert_eq!(names("nothing"), [""; 0]);
+    }
+
+    #[test]
+    fn files_that_import_each_other_come_once() {
+        let set =
+            FileDescriptorSet { file: vec![file("a.proto", "a", &["b.proto"]), file("b.proto", "b", &["a.proto"])] };
+        assert_eq!(descriptors_of("a", &set).file.len(), 2);
+    }
+
+    #[test]
+    fn comments_stay_behind() {
+        let mut set = FileDescriptorSet { file: vec![file("a.proto", "a", &[])] };
+        let expected = set.clone();
+        set.file[0].source_code_info = Some(Default::default());
+        assert_eq!(descriptors_of("a", &set), expected);
+    }
+
+    fn file(name: &str, package: &str, imports: &[&str]) -> FileDescriptorProto {
+        FileDescriptorProto {
+            name: Some(name.to_owned()),
+            package: Some(package.to_owned()),
+            dependency: imports.iter().map(|&import| import.to_owned()).collect(),
+            ..FileDescriptorProto::default()
+        }
+    }
+}
