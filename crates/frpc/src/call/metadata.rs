@@ -1,10 +1,8 @@
 //! Names and values that travel beside the messages of a call.
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{borrow::Cow, fmt};
 
 use bytes::Bytes;
-
-use crate::Status;
 
 /// Names and values beside the messages of a call, such as credentials and the ids of traces. A name can have several
 /// values, which keep their order.
@@ -409,22 +407,11 @@ impl fmt::Display for InvalidMetadata {
 
 impl std::error::Error for InvalidMetadata {}
 
-/// Gives [`Code::Internal`](crate::Code::Internal), as grpc-go does: the code that sets metadata is at fault. A handler
-/// that passes the error on with `?` must not tell its caller that the request was wrong.
-impl From<InvalidMetadata> for Status {
-    fn from(error: InvalidMetadata) -> Self {
-        Self::internal(error.to_string()).with_source(Arc::new(error) as Arc<_>)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::error::Error;
-
     use proptest::{collection::vec, prelude::*, sample::select};
 
     use super::*;
-    use crate::Code;
 
     #[test]
     fn a_name_has_several_values_in_the_order_they_were_appended() {
@@ -572,13 +559,9 @@ mod tests {
     }
 
     #[test]
-    fn an_error_becomes_an_internal_status_that_says_no_value() {
-        let mut metadata = Metadata::new();
-        let refused = metadata.insert("authorization", "Bearer hush\n").unwrap_err();
+    fn an_error_does_not_show_the_value() {
+        let refused = Metadata::new().insert("authorization", "Bearer hush\n").unwrap_err();
         assert!(!format!("{refused} {refused:?}").contains("hush"));
-        let status = Status::from(refused.clone());
-        assert_eq!((status.code(), status.message()), (Code::Internal, &*refused.to_string()));
-        assert_eq!(status.source().and_then(|source| source.downcast_ref()), Some(&refused));
     }
 
     /// The simplest thing that could be right: names with the lists of their values.

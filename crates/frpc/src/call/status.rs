@@ -7,7 +7,7 @@ use prost::{Message, Name};
 use prost_types::Any;
 
 use crate::{
-    Metadata,
+    InvalidMetadata, Metadata,
     codec::{self, DecodeError},
 };
 
@@ -326,6 +326,14 @@ impl From<DecodeError> for Status {
     }
 }
 
+/// Gives [`Code::Internal`], as grpc-go does: the code that sets metadata is at fault. A handler
+/// that passes the error on with `?` must not tell its caller that the request was wrong.
+impl From<InvalidMetadata> for Status {
+    fn from(error: InvalidMetadata) -> Self {
+        Self::internal(error.to_string()).with_source(Arc::new(error) as Arc<_>)
+    }
+}
+
 impl fmt::Debug for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Inner { code, message, source, .. } = &*self.0;
@@ -430,6 +438,14 @@ mod tests {
         assert_eq!((parts(&status), status.metadata()), ((Code::Aborted, "text".to_owned(), vec![]), &metadata));
         let status = Status::with_details_and_metadata(Code::Aborted, "text", vec![2], metadata.clone());
         assert_eq!((parts(&status), status.metadata()), ((Code::Aborted, "text".to_owned(), vec![2]), &metadata));
+    }
+
+    #[test]
+    fn invalid_metadata_is_the_fault_of_the_side_that_set_it() {
+        let refused = Metadata::new().insert("te", "trailers").unwrap_err();
+        let status = Status::from(refused.clone());
+        assert_eq!((status.code(), status.message()), (Code::Internal, &*refused.to_string()));
+        assert_eq!(status.source().and_then(|source| source.downcast_ref()), Some(&refused));
     }
 
     #[test]
