@@ -1,4 +1,4 @@
-//! How a call fails on any wire.
+//! The status of a failed call, on any wire.
 
 use std::{error::Error, fmt, io, sync::Arc};
 
@@ -141,7 +141,7 @@ impl Status {
         self
     }
 
-    /// Returns the kind of failure.
+    /// Returns the kind of the failure.
     pub fn code(&self) -> Code {
         self.0.code
     }

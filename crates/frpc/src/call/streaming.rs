@@ -35,14 +35,14 @@ pub struct Streaming<T> {
     is_over: bool,
 }
 
-/// Where the messages come from.
+/// The source of the messages.
 enum Messages<T> {
     Boxed(Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>),
     /// Not boxed, so that the slot for the trailers is no additional allocation.
     Channel(mpsc::Receiver<Result<T, Status>>),
 }
 
-/// The place of a stream's trailers. Whoever ends the stream fills it before, and nobody reads it earlier.
+/// The place of a stream's trailers. The side that ends the stream fills it first, and readers look at it behind the end.
 pub(crate) type TrailersSlot = Arc<OnceLock<Metadata>>;
 
 impl<T> Streaming<T> {
@@ -85,7 +85,7 @@ impl<T> Streaming<T> {
     ///
     /// # Errors
     ///
-    /// Returns the status with which the stream ends, if it does not end well. What a handler sends besides is in the
+    /// Returns the status with which the stream ends, if it does not end well. Trailers of such a stream are the
     /// [metadata](Status::metadata) of the status.
     ///
     /// # Cancel safety
@@ -97,8 +97,8 @@ impl<T> Streaming<T> {
         Ok(self.trailers.as_ref().and_then(|slot| slot.get()).cloned())
     }
 
-    /// Returns the place of the trailers, for a stream that wraps this one or for who sends its end. It is empty until
-    /// the end.
+    /// Returns the place of the trailers, for a stream that wraps this one and for the wire that sends its end. It may be
+    /// empty until the end.
     pub(crate) fn trailers_slot(&self) -> Option<TrailersSlot> {
         self.trailers.clone()
     }
@@ -185,7 +185,7 @@ impl<T> StreamSender<T> {
     ///
     /// A dropped call has dropped the sender, and has not sent the status: to the reader, the stream ends well.
     pub async fn fail(self, status: Status) {
-        // Who does not read any more does not miss the status.
+        // A reader that is gone does not miss the status.
         let _ = self.sender.send(Err(status)).await;
     }
 }
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_sends_learns_that_nobody_reads() {
+    async fn sending_fails_once_nobody_reads() {
         let (sender, numbers) = Streaming::channel(1);
         drop(numbers);
         assert_eq!(sender.send(1).await.unwrap_err().code(), crate::Code::Cancelled);
