@@ -7,9 +7,8 @@ use arbitrary::Arbitrary;
 use bytes::{Bytes, BytesMut};
 use frisbee::proto::{Decoder, Header, HeaderFormat, Kind};
 use frpc::{
-    Channel, Code, Config, Method, MethodKind, Request, Response, Server, Status, Streaming,
+    Answer, Call, Channel, Code, Config, Method, Request, Response, Server, Service, Status, Streaming,
     codec::{self, Content},
-    generated::{Answer, Call, Service},
 };
 use libfuzzer_sys::fuzz_target;
 use tokio::{
@@ -126,8 +125,8 @@ impl Service for Echo {
     const NAME: &'static str = "Echo";
     const METHODS: &'static [Method] = &METHODS;
 
-    async fn call(&self, call: Call) -> Answer {
-        match call.operation() {
+    async fn call(&self, _: usize, call: Call) -> Result<Answer, Status> {
+        match call.method().operation {
             SAY => call.unary(async |request: Request<Text>| Ok(Response::new(request.into_inner()))).await,
             COUNT => call.server_streaming(count).await,
             GATHER => call.client_streaming(gather).await,
@@ -153,19 +152,15 @@ async fn chat(request: Request<Streaming<Text>>) -> Result<Response<Streaming<Te
     Ok(request.into_inner().into())
 }
 
-const fn method(name: &'static str, operation: u16, kind: MethodKind) -> Method {
-    Method { service: "Echo", name, operation, kind }
-}
-
 const SAY: u16 = 10;
 const COUNT: u16 = 11;
 const GATHER: u16 = 12;
 const CHAT: u16 = 13;
 const METHODS: [Method; 4] = [
-    method("Say", SAY, MethodKind::Unary),
-    method("Count", COUNT, MethodKind::ServerStreaming),
-    method("Gather", GATHER, MethodKind::ClientStreaming),
-    method("Chat", CHAT, MethodKind::Bidirectional),
+    Method::unary("Echo", "Say", SAY),
+    Method::server_streaming("Echo", "Count", COUNT),
+    Method::client_streaming("Echo", "Gather", GATHER),
+    Method::bidirectional("Echo", "Chat", CHAT),
 ];
 const STREAM: u16 = 2;
 const END: [u8; 7] = [6, 5, 10, 3, b'E', b'O', b'F'];

@@ -1,6 +1,7 @@
 //! The handle that everybody holds: sending, streams, state, closing and takeover.
 
 use std::{
+    any::Any,
     any::TypeId,
     fmt,
     future::Future,
@@ -231,6 +232,18 @@ impl Connection {
     pub(crate) fn owning(shared: Arc<Shared>) -> Self {
         let guard = Arc::new(CloseOnDrop(shared.clone()));
         Self { shared, _keep_open: Some(guard) }
+    }
+
+    /// Returns the connection as a value of no type, without an allocation, for a carrier that must not know of connections.
+    #[doc(hidden)]
+    pub fn into_any(self) -> Arc<dyn Any + Send + Sync> {
+        self.shared
+    }
+
+    /// Returns the connection that [`into_any`](Self::into_any) made a value of. Does not keep it open.
+    #[doc(hidden)]
+    pub fn from_any(connection: &Arc<dyn Any + Send + Sync>) -> Option<Self> {
+        connection.clone().downcast().ok().map(Self::new)
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

@@ -4,7 +4,14 @@ use std::{fmt, io, sync::Arc, time::Duration};
 
 use frisbee::{CloseReason, InvalidSetting, Refusal};
 
-use crate::{Code, Method, Status, codec::Failure};
+use crate::{
+    call::{
+        deadline::Deadline,
+        status::{Code, Status},
+    },
+    codec::{CodecError, Failure},
+    service::table::Collision,
+};
 
 /// Why a call got no answer: what [`Status::call_error`] says about a status that was made
 /// on the calling side.
@@ -58,6 +65,12 @@ pub enum CallError {
         /// [`Config::content_len_max`](frisbee::Config::content_len_max) of this side.
         limit: u32,
     },
+    /// The call has metadata, and the peer speaks plain fRPC, which carries none. Nothing was sent. Remove the metadata, or
+    /// accept its loss with [`ChannelBuilder::lost_metadata`](crate::ChannelBuilder::lost_metadata).
+    MetadataNotCarried {
+        /// The first of the names.
+        name: String,
+    },
     /// A message is larger than the connection carries. It was not sent.
     MessageTooLarge {
         /// Its length in bytes.
@@ -102,6 +115,13 @@ impl fmt::Display for CallError {
             }
             Self::AnswerTooLarge { len, limit } => {
                 write!(f, "the client accepts at most {limit} bytes (content_len_max), the answer has {len}")
+            }
+            Self::MetadataNotCarried { name } => {
+                write!(
+                    f,
+                    "the peer speaks plain fRPC, which carries no metadata ({name}): remove it, or accept its loss \
+                     (lost_metadata)"
+                )
             }
             Self::MessageTooLarge { len, limit } => {
                 write!(f, "the message has {len} bytes, the limit is {limit} (content_len_max)")
@@ -154,6 +174,7 @@ impl From<CallError> for Status {
             CallError::Refused { why: Refusal::Draining } => Code::Unavailable,
             CallError::Refused { why: Refusal::TooLarge { .. } } | CallError::AnswerTooLarge { .. } => Code::OutOfRange,
             CallError::NotSent { .. } | CallError::TimedOut { .. } => Code::DeadlineExceeded,
+            CallError::MetadataNotCarried { .. } => Code::FailedPrecondition,
             CallError::Refused { .. }
             | CallError::TooManyCalls { .. }
             | CallError::OutOfIds { .. }
@@ -162,39 +183,6 @@ impl From<CallError> for Status {
         Self::new(code, error.to_string()).with_source(Arc::new(error) as Arc<_>)
     }
 }
-
-/// Two methods of one side have the same operation, so nothing on the wire tells them apart.
-///
-/// Methods are numbered through each proto file, from 10 on. Give the file of one of them a range of its own, in the build
-/// scripts of both sides: `frpc_build::configure().first_operation("orders.proto", 1000)`.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Collision {
-    /// One of them.
-    pub first: Method,
-    /// The other.
-    pub second: Method,
-}
-
-impl fmt::Display for Collision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { first, second } = self;
-        write!(
-            f,
-            "{}/{} and {}/{} are both operation {}: move the methods of one proto file with \
-             frpc_build's `first_operation` on both sides",
-            first.service, first.name, second.service, second.name, first.operation
-        )
-    }
-}
-
-/// As [`Display`](fmt::Display), because this is what a `main` that returns the error prints.
-impl fmt::Debug for Collision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Collision({self})")
-    }
-}
-
-impl std::error::Error for Collision {}
 
 /// Why a server did not start.
 #[derive(Debug)]
@@ -255,3 +243,33 @@ one_of!(ConnectError {
     Address(io::Error),
     Connect(frisbee::ConnectError)
 });
+
+impl Deadline {
+    /// Lets the wait for an answer take no longer.
+    pub(crate) async fn bound<T>(self, future: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+        self.bound_with(future, Self::passed).await
+    }
+
+    /// Lets what comes before the request is sent take no longer.
+    pub(crate) async fn bound_unsent<T>(self, future: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+        self.bound_with(future, |Self { limit, .. }| CallError::NotSent { limit }.into()).await
+    }
+
+    pub(crate) fn passed(self) -> Status {
+        CallError::TimedOut { limit: self.limit }.into()
+    }
+}
+
+/// A message that could not be written or read: a bug on either side, or different schemas.
+impl From<CodecError> for Status {
+    fn from(error: CodecError) -> Self {
+        match error {
+            CodecError::Failure(failure) => failure.into(),
+            CodecError::Polyglot(error) => error.into(),
+            error => {
+                let source: Arc<dyn std::error::Error + Send + Sync> = Arc::new(error);
+                Self::internal(source.to_string()).with_source(source)
+            }
+        }
+    }
+}

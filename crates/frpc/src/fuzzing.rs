@@ -4,22 +4,22 @@ use bytes::Bytes;
 use frisbee::{CloseReason, Operation, Packet};
 use futures_util::FutureExt;
 
-use crate::calls::{Calls, Unanswered, Waiting};
+use crate::wire::frisbee::pending::{self, PendingCalls, Unanswered};
 
 /// The waiting calls of a connection.
 #[derive(Debug)]
 pub struct CallTable {
-    calls: Calls,
+    calls: PendingCalls,
     connection: u64,
 }
 
 /// One call that waits.
-pub struct PendingCall<'a>(Waiting<'a>);
+pub struct PendingCall<'a>(pending::PendingCall<'a>);
 
 impl CallTable {
     /// A table for so many calls at once.
     pub fn new(calls_max: usize) -> Self {
-        let calls = Calls::new(calls_max);
+        let calls = PendingCalls::new(calls_max);
         Self { connection: calls.open(), calls }
     }
 

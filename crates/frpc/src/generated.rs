@@ -1,6 +1,10 @@
 //! What generated code uses. Not for use by hand.
 
 pub use crate::{
-    Method, MethodKind,
-    service::service::{Answer, Call, Service},
+    call::{
+        exchange::{Answer, Call},
+        method::{Method, MethodKind},
+        status::Status,
+    },
+    service::handle::Service,
 };

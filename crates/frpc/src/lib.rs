@@ -76,18 +76,27 @@ mod server;
 mod service;
 mod wire;
 
-pub use channel::{Channel, ChannelBuilder, WhenFull};
-pub use error::{CallError, Collision, ConnectError, ServeError};
-pub use wire::local::InProcess;
-
+pub use call::exchange::{Answer, Body, Call};
 pub use call::extensions::Extensions;
+pub use call::head::Head;
 pub use call::metadata::{InvalidMetadata, Metadata, MetadataValue};
 pub use call::method::{Method, MethodKind};
 pub use call::request::{IntoRequest, IntoStreaming, IntoStreamingRequest, Request, Response};
 pub use call::status::{Code, Status};
 pub use call::streaming::{StreamSender, Streaming};
+pub use channel::{Channel, builder::ChannelBuilder};
+pub use error::{CallError, ConnectError, ServeError};
 pub use server::{Server, ServerBuilder};
-pub use service::services::{BoxService, Services, Unimplemented};
+pub use service::boxed::BoxService;
+pub use service::endpoint::{Endpoint, Found, IntoEndpoint};
+pub use service::handle::Service;
+pub use service::layer::{Interceptor, Layer, Layered, Next, interceptor};
+pub use service::layers;
+pub use service::services::{Services, Unimplemented};
+pub use service::table::Collision;
+pub use wire::caller::Caller;
+pub use wire::frisbee::client::WhenFull;
+pub use wire::frisbee::reconnect::LostMetadata;
 
 pub use frisbee::{
     self, Address, CloseReason, Config, Connection, Dispatch, Engine, InvalidSetting, ListenOn, ListenTarget,

@@ -6,21 +6,26 @@ use frisbee::{Address, Config, Connection, Dispatch, Engine, ListenOn, Router, S
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
-    BoxService, ServeError, Services,
-    service::service::Service,
-    service::services::{ServiceSet, Unimplemented},
+    error::ServeError,
+    service::{
+        boxed::BoxService,
+        handle::Service,
+        layer::Layer,
+        services::{Services, Unimplemented},
+        set::ServiceSet,
+    },
 };
 
 /// A server that is running. Dropping it frees its address and cuts every connection; [`shutdown`](Self::shutdown) ends it
 /// gently.
 ///
 /// ```
-/// # use frpc::generated::{Answer, Call, Method, Service};
+/// # use frpc::generated::{Answer, Call, Method, Service, Status};
 /// # struct Echo;
 /// # impl Service for Echo {
 /// #     const NAME: &'static str = "Echo";
 /// #     const METHODS: &'static [Method] = &[];
-/// #     async fn call(&self, call: Call) -> Answer { call.unknown() }
+/// #     async fn call(&self, _: usize, call: Call) -> Result<Answer, Status> { call.unknown() }
 /// # }
 /// use std::time::Duration;
 ///
@@ -124,6 +129,11 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
     ) -> ServerBuilder<(S, Vec<BoxService>), R> {
         let Self { services: before, transport, drain_max } = self;
         ServerBuilder { services: before.add_services(services), transport, drain_max }
+    }
+
+    /// Puts a layer around all services, those that are still to be added as well, behind the layers that are there.
+    pub fn layer(self, layer: impl Layer) -> Self {
+        Self { services: self.services.layer(layer), ..self }
     }
 
     /// Gives packets and streams that are no calls to this router: [`Services::over`].

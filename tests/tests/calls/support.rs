@@ -118,7 +118,7 @@ impl Clerk {
         let under = self.begins(format!("say {text}"));
         let answer = match text.split_once(' ') {
             Some(("back", errand)) => Errand(request.channel()?).run(errand).await?,
-            _ if text == "peer" => request.peer_addr().map_or("nobody".into(), ToString::to_string),
+            _ if text == "peer" => request.peer_addr().map_or("nobody".into(), |addr| addr.to_string()),
             _ if text == "visit" => {
                 let connection = request.connection().expect("it came on one");
                 let visits = connection.state_or_insert_with(|| AtomicUsize::new(0));

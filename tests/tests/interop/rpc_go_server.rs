@@ -10,9 +10,7 @@ use std::{
 };
 
 use frisbee::HeaderFormat;
-use frpc::{
-    CallError, Channel, Code, Config, Connection, Engine, Method, MethodKind, Request, Status, StreamSender, Streaming,
-};
+use frpc::{CallError, Channel, Code, Config, Connection, Engine, Method, Request, Status, StreamSender, Streaming};
 use tests::{
     GoPeers, GoServer,
     interop::schema::{
@@ -364,7 +362,7 @@ async fn streams_given_up_disturb_nobody(go: Arc<Go>) {
 }
 
 async fn a_call_without_an_answer_times_out(go: Arc<Go>) {
-    const NOWHERE: Method = Method { service: "interop.Nowhere", name: "Call", operation: 99, kind: MethodKind::Unary };
+    const NOWHERE: Method = Method::unary("interop.Nowhere", "Call", 99);
     let peer = go.dial().await;
     let channel = &peer.channel;
     assert_timed_out(channel.unary::<Text, Text>(&NOWHERE, hasty(text("a"))).await);

@@ -64,6 +64,8 @@ pub(super) fn message(declared: &Message, package: &Package, is_recursive: bool,
         #allow_deprecated
         impl ::frpc::codec::Message for #path {
             const NAME: &'static str = #name;
+            const FORMATS: ::core::option::Option<&'static ::frpc::codec::Formats<Self>> =
+                ::core::option::Option::Some(&::frpc::codec::Formats::prost());
 
             #inline
             fn encode_fields<S: ::frpc::codec::Sink>(&self, #out: &mut ::frpc::codec::Writer<S>) {

@@ -97,16 +97,12 @@ fn methods(service: &Service) -> TokenStream {
     let about = doc(&format!("The methods of `{service_name}` on the wire."));
     let constants = service.methods.iter().map(|method| {
         let (constant, name) = (constant(method), &method.name);
-        let (operation, kind) = (tokens(&method.operation.to_string()), tokens(&format!("{:?}", method.kind)));
+        let (operation, kind) = (tokens(&method.operation.to_string()), call(method.kind));
         let about = doc(&format!("`{name}`"));
         quote! {
             #about
-            pub const #constant: ::frpc::generated::Method = ::frpc::generated::Method {
-                service: #service_name,
-                name: #name,
-                operation: #operation,
-                kind: ::frpc::generated::MethodKind::#kind,
-            };
+            pub const #constant: ::frpc::generated::Method =
+                ::frpc::generated::Method::#kind(#service_name, #name, #operation);
         }
     });
     quote! {

@@ -1,7 +1,7 @@
 //! The module of a service's serving side: the trait to implement, and the type that serves it.
 
 use frpc_schema::{Method, MethodKind, Service};
-use proc_macro2::TokenStream;
+use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 
 use super::{Emitter, allow_conventions, allow_deprecated, call, constant, deprecated, doc, methods_module, tokens};
@@ -84,15 +84,17 @@ impl Declared<'_> {
             let (shape, name) = (call(method.kind), tokens(&naming::method(&method.name)));
             quote! { call.#shape(|request| <T as #bound>::#name(&self.inner, request)).await }
         });
-        let body = if constants.is_empty() {
-            quote! { call.unknown() }
+        let indexes = (0..constants.len()).map(Literal::usize_unsuffixed);
+        let (method, body) = if constants.is_empty() {
+            (quote! { _ }, quote! { call.unknown() })
         } else {
-            quote! {
-                match call.operation() {
-                    #(operation if operation == super::#methods::#constants.operation => #calls,)*
+            let body = quote! {
+                match method {
+                    #(#indexes => #calls,)*
                     _ => call.unknown(),
                 }
-            }
+            };
+            (quote! { method }, body)
         };
         quote! {
             #about
@@ -123,7 +125,11 @@ impl Declared<'_> {
                 const NAME: &'static str = #full_name;
                 const METHODS: &'static [::frpc::generated::Method] = &[#(super::#methods::#constants),*];
 
-                async fn call(&self, call: ::frpc::generated::Call) -> ::frpc::generated::Answer {
+                async fn call(
+                    &self,
+                    #method: usize,
+                    call: ::frpc::generated::Call,
+                ) -> ::core::result::Result<::frpc::generated::Answer, ::frpc::Status> {
                     #body
                 }
             }

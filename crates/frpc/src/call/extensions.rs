@@ -66,14 +66,18 @@ impl Extras {
         &mut self.get_mut().extensions
     }
 
-    #[cfg_attr(not(test), expect(dead_code, reason = "responses get trailers next"))]
     pub(crate) fn trailers(&self) -> &Metadata {
         &self.get().trailers
     }
 
-    #[cfg_attr(not(test), expect(dead_code, reason = "responses get trailers next"))]
     pub(crate) fn trailers_mut(&mut self) -> &mut Metadata {
         &mut self.get_mut().trailers
+    }
+
+    pub(crate) fn clear_extensions(&mut self) {
+        if let Some(inner) = &mut self.0 {
+            inner.extensions = Extensions::default();
+        }
     }
 
     fn get(&self) -> &Inner {

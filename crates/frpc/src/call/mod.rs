@@ -1,6 +1,9 @@
-//! What a call is on any wire.
+//! A call as it is on any wire: what is called, what goes with it, its messages as bytes, and how it is answered.
 
+pub(crate) mod deadline;
+pub(crate) mod exchange;
 pub(crate) mod extensions;
+pub(crate) mod head;
 pub(crate) mod metadata;
 pub(crate) mod method;
 pub(crate) mod request;

@@ -1,10 +1,17 @@
-use std::time::Duration;
+//! What callers and handlers hold: a message, or a stream of them, and what goes with it.
 
-use frisbee::{Address, Connection};
+use std::time::{Duration, Instant};
+
 use futures_core::Stream;
 use futures_util::StreamExt;
 
-use crate::{Channel, Extensions, Metadata, Status, Streaming, call::extensions::Extras, codec};
+use super::{
+    extensions::{Extensions, Extras},
+    head::Head,
+    metadata::Metadata,
+    streaming::Streaming,
+};
+use crate::codec;
 
 /// What a call sends: a message, or a stream of them, and what goes with it.
 ///
@@ -13,12 +20,10 @@ use crate::{Channel, Extensions, Metadata, Status, Streaming, call::extensions::
 #[derive(Clone, Debug)]
 pub struct Request<T> {
     message: T,
-    extras: Extras,
-    timeout: Option<Duration>,
-    connection: Option<Connection>,
+    head: Head,
 }
 
-/// What a call brings back: a message, or a stream of them.
+/// What a call brings back: a message, or a stream of them, and what goes with it.
 #[derive(Clone, Debug)]
 pub struct Response<T> {
     message: T,
@@ -26,51 +31,51 @@ pub struct Response<T> {
 }
 
 macro_rules! envelope {
-    ($name:ident { $($field:ident: $default:expr),* }) => {
+    ($name:ident { $beside:ident: $type:ty }) => {
         impl<T> $name<T> {
             /// Wraps a message.
             pub fn new(message: T) -> Self {
-                Self { message, extras: Extras::default(), $($field: $default),* }
+                Self { message, $beside: <$type>::default() }
             }
 
-            /// The message.
+            /// Returns the message.
             pub fn get_ref(&self) -> &T {
                 &self.message
             }
 
-            /// The message, to be changed.
+            /// Returns the message, to be changed.
             pub fn get_mut(&mut self) -> &mut T {
                 &mut self.message
             }
 
-            /// The message alone.
+            /// Returns the message alone.
             pub fn into_inner(self) -> T {
                 self.message
             }
 
-            /// The same with another message.
+            /// Returns the same with another message.
             pub fn map<U>(self, change: impl FnOnce(T) -> U) -> $name<U> {
-                $name { message: change(self.message), extras: self.extras, $($field: self.$field),* }
+                $name { message: change(self.message), $beside: self.$beside }
             }
 
-            /// Names and values for the other side; see [`Metadata`] for how far they get.
+            /// Returns the names and values for the other side; see [`Metadata`] for how far they get.
             pub fn metadata(&self) -> &Metadata {
-                self.extras.metadata()
+                self.$beside.metadata()
             }
 
-            /// The metadata, to be changed.
+            /// Returns the metadata, to be changed.
             pub fn metadata_mut(&mut self) -> &mut Metadata {
-                self.extras.metadata_mut()
+                self.$beside.metadata_mut()
             }
 
-            /// Values for other code on this side.
+            /// Returns the values for other code on this side.
             pub fn extensions(&self) -> &Extensions {
-                self.extras.extensions()
+                self.$beside.extensions()
             }
 
-            /// The extensions, to be changed.
+            /// Returns the extensions, to be changed.
             pub fn extensions_mut(&mut self) -> &mut Extensions {
-                self.extras.extensions_mut()
+                self.$beside.extensions_mut()
             }
         }
 
@@ -82,49 +87,57 @@ macro_rules! envelope {
     };
 }
 
-envelope!(Request { timeout: None, connection: None });
-envelope!(Response {});
+envelope!(Request { head: Head });
+envelope!(Response { extras: Extras });
 
 impl<T> Request<T> {
-    pub(crate) fn received(message: T, connection: Option<Connection>) -> Self {
-        Self { connection, ..Self::new(message) }
+    pub(crate) fn from_parts(head: Head, message: T) -> Self {
+        Self { message, head }
+    }
+
+    pub(crate) fn into_parts(self) -> (Head, T) {
+        (self.head, self.message)
+    }
+
+    /// Returns what goes with the message.
+    pub fn head(&self) -> &Head {
+        &self.head
     }
 
     /// Ends the call when it takes longer than this, streams included, instead of after the timeout of the channel.
     pub fn set_timeout(&mut self, timeout: Duration) {
-        self.timeout = Some(timeout);
+        self.head.set_timeout(timeout);
     }
 
-    /// How long the call may take, if the request says so itself. The wire of today does not carry it.
+    /// Returns how long the call may take, if its caller said so: in a handler, what is left of it. Plain fRPC does not carry
+    /// it.
     pub fn timeout(&self) -> Option<Duration> {
-        self.timeout
+        self.head.timeout()
     }
 
-    /// The connection that a received request came on, for packets and streams of the handler's own. `None` for a
-    /// request that was not received, or came from within the process.
-    pub fn connection(&self) -> Option<&Connection> {
-        self.connection.as_ref()
+    /// Returns when the caller of a received request gives up, if the wire says so.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.head.deadline()
+    }
+}
+
+impl<T> Response<T> {
+    pub(crate) fn from_parts(extras: Extras, message: T) -> Self {
+        Self { message, extras }
     }
 
-    /// The address that a received request came from.
-    pub fn peer_addr(&self) -> Option<&Address> {
-        self.connection.as_ref().map(Connection::peer_addr)
+    pub(crate) fn into_parts(self) -> (Extras, T) {
+        (self.extras, self.message)
     }
 
-    /// The certificate chain that the peer proved to own, its own certificate first.
-    #[cfg(feature = "tls")]
-    pub fn peer_certificates(
-        &self,
-    ) -> Option<std::sync::Arc<Vec<frisbee::rustls::pki_types::CertificateDer<'static>>>> {
-        self.connection.as_ref()?.peer_certificates()
+    /// Returns the names and values behind the messages. Those of a stream come with [its end](Streaming::trailers).
+    pub fn trailers(&self) -> &Metadata {
+        self.extras.trailers()
     }
 
-    /// A channel to the services that the peer offers on the same connection.
-    pub fn channel(&self) -> Result<Channel, Status> {
-        match &self.connection {
-            Some(connection) => Channel::over(connection),
-            None => Err(Status::failed_precondition("the request came on no connection")),
-        }
+    /// Returns the trailers, to be changed.
+    pub fn trailers_mut(&mut self) -> &mut Metadata {
+        self.extras.trailers_mut()
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 use futures_core::Stream;
 use tokio::sync::mpsc;
 
-use crate::{Metadata, Status};
+use super::{metadata::Metadata, status::Status};
 
 /// A stream of messages, as methods take and return them on either side. Made from any stream or iterator, or fed by a
 /// [`StreamSender`].
@@ -30,7 +30,8 @@ use crate::{Metadata, Status};
 /// [Trailers](Self::trailers) are metadata that follow the last message. [`Metadata`] says how far they get.
 pub struct Streaming<T> {
     messages: Messages<T>,
-    trailers: Option<TrailersSlot>,
+    metadata: Option<MetadataSlot>,
+    trailers: Option<MetadataSlot>,
     /// Set at the end, behind which many streams must not be polled.
     is_over: bool,
 }
@@ -42,8 +43,8 @@ enum Messages<T> {
     Channel(mpsc::Receiver<Result<T, Status>>),
 }
 
-/// The place of a stream's trailers. The side that ends the stream fills it first, and readers look at it behind the end.
-pub(crate) type TrailersSlot = Arc<OnceLock<Metadata>>;
+/// The place of metadata in front of a stream, filled before its first message, or behind it, filled before its end.
+pub(crate) type MetadataSlot = Arc<OnceLock<Metadata>>;
 
 impl<T> Streaming<T> {
     /// Makes a stream of the messages of another. An error ends it.
@@ -52,7 +53,7 @@ impl<T> Streaming<T> {
     }
 
     fn of(messages: Messages<T>) -> Self {
-        Self { messages, trailers: None, is_over: false }
+        Self { messages, metadata: None, trailers: None, is_over: false }
     }
 
     /// Makes a stream of what its sender is given. Sending waits while `capacity` messages have not been taken.
@@ -61,7 +62,7 @@ impl<T> Streaming<T> {
         T: Send + 'static,
     {
         let (sender, receiver) = mpsc::channel(capacity);
-        let trailers = TrailersSlot::default();
+        let trailers = MetadataSlot::default();
         let messages = Self::of(Messages::Channel(receiver)).with_trailers_slot(Some(trailers.clone()));
         (StreamSender { sender, trailers }, messages)
     }
@@ -97,26 +98,36 @@ impl<T> Streaming<T> {
         Ok(self.trailers.as_ref().and_then(|slot| slot.get()).cloned())
     }
 
+    /// Returns the metadata that the service sent in front of the messages, if any, once the first of them or the end has
+    /// arrived.
+    pub fn metadata(&self) -> Option<&Metadata> {
+        self.metadata.as_ref()?.get()
+    }
+
+    /// Takes the metadata in front of the messages from this place.
+    pub(crate) fn with_metadata_slot(self, metadata: Option<MetadataSlot>) -> Self {
+        Self { metadata, ..self }
+    }
+
     /// Returns the place of the trailers, for a stream that wraps this one and for the wire that sends its end. It may be
     /// empty until the end.
-    pub(crate) fn trailers_slot(&self) -> Option<TrailersSlot> {
+    pub(crate) fn trailers_slot(&self) -> Option<MetadataSlot> {
         self.trailers.clone()
     }
 
     /// Takes the trailers from this place at the end.
-    pub(crate) fn with_trailers_slot(self, trailers: Option<TrailersSlot>) -> Self {
+    pub(crate) fn with_trailers_slot(self, trailers: Option<MetadataSlot>) -> Self {
         Self { trailers, ..self }
     }
 
     /// Changes each message. A message that cannot be changed becomes an error. The trailers stay.
-    #[cfg_attr(not(test), expect(dead_code, reason = "services map messages with it next"))]
     pub(crate) fn map_messages<U, F>(self, change: F) -> Streaming<U>
     where
         T: Send + 'static,
         F: Fn(T) -> Result<U, Status> + Send + 'static,
     {
-        let trailers = self.trailers_slot();
-        Streaming::new(MapMessages { messages: self, change }).with_trailers_slot(trailers)
+        let (metadata, trailers) = (self.metadata.clone(), self.trailers_slot());
+        Streaming::new(MapMessages { messages: self, change }).with_metadata_slot(metadata).with_trailers_slot(trailers)
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<T, Status>>> {
@@ -158,7 +169,7 @@ impl<T> fmt::Debug for Streaming<T> {
 #[derive(Clone, Debug)]
 pub struct StreamSender<T> {
     sender: mpsc::Sender<Result<T, Status>>,
-    trailers: TrailersSlot,
+    trailers: MetadataSlot,
 }
 
 impl<T> StreamSender<T> {

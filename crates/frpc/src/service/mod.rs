@@ -1,5 +1,10 @@
-//! Methods by path or operation, called with bytes.
+//! Services as every transport sees them: methods by path or operation, called with bytes.
 
-#[allow(clippy::module_inception)]
-pub(crate) mod service;
+pub(crate) mod boxed;
+pub(crate) mod endpoint;
+pub(crate) mod handle;
+pub(crate) mod layer;
+pub mod layers;
 pub(crate) mod services;
+pub(crate) mod set;
+pub(crate) mod table;

@@ -1,4 +1,5 @@
 //! The transports that calls go over.
 
+pub(crate) mod caller;
 pub(crate) mod frisbee;
 pub(crate) mod local;

@@ -16,6 +16,9 @@ pub struct Words {
 
 impl ::frpc::codec::Message for Words {
     const NAME: &'static str = "Words";
+    const FORMATS: ::core::option::Option<&'static ::frpc::codec::Formats<Self>> = ::core::option::Option::Some(
+        &::frpc::codec::Formats::prost(),
+    );
 
     #[inline]
     fn encode_fields<S: ::frpc::codec::Sink>(&self, out: &mut ::frpc::codec::Writer<S>) {
@@ -36,44 +39,39 @@ impl ::frpc::codec::Message for Words {
 /// The methods of `echo.Echo` on the wire.
 pub mod echo_methods {
     /// `Say`
-    pub const SAY: ::frpc::generated::Method = ::frpc::generated::Method {
-        service: "echo.Echo",
-        name: "Say",
-        operation: 10,
-        kind: ::frpc::generated::MethodKind::Unary,
-    };
+    pub const SAY: ::frpc::generated::Method = ::frpc::generated::Method::unary(
+        "echo.Echo",
+        "Say",
+        10,
+    );
 
     /// `Repeat`
-    pub const REPEAT: ::frpc::generated::Method = ::frpc::generated::Method {
-        service: "echo.Echo",
-        name: "Repeat",
-        operation: 11,
-        kind: ::frpc::generated::MethodKind::ServerStreaming,
-    };
+    pub const REPEAT: ::frpc::generated::Method = ::frpc::generated::Method::server_streaming(
+        "echo.Echo",
+        "Repeat",
+        11,
+    );
 
     /// `Collect`
-    pub const COLLECT: ::frpc::generated::Method = ::frpc::generated::Method {
-        service: "echo.Echo",
-        name: "Collect",
-        operation: 12,
-        kind: ::frpc::generated::MethodKind::ClientStreaming,
-    };
+    pub const COLLECT: ::frpc::generated::Method = ::frpc::generated::Method::client_streaming(
+        "echo.Echo",
+        "Collect",
+        12,
+    );
 
     /// `Chat`
-    pub const CHAT: ::frpc::generated::Method = ::frpc::generated::Method {
-        service: "echo.Echo",
-        name: "Chat",
-        operation: 13,
-        kind: ::frpc::generated::MethodKind::Bidirectional,
-    };
+    pub const CHAT: ::frpc::generated::Method = ::frpc::generated::Method::bidirectional(
+        "echo.Echo",
+        "Chat",
+        13,
+    );
 
     /// `Shout`
-    pub const SHOUT: ::frpc::generated::Method = ::frpc::generated::Method {
-        service: "echo.Echo",
-        name: "Shout",
-        operation: 14,
-        kind: ::frpc::generated::MethodKind::Unary,
-    };
+    pub const SHOUT: ::frpc::generated::Method = ::frpc::generated::Method::unary(
+        "echo.Echo",
+        "Shout",
+        14,
+    );
 }
 
 /// Serves `echo.Echo`.
@@ -177,33 +175,30 @@ pub mod echo_server {
 
         async fn call(
             &self,
+            method: usize,
             call: ::frpc::generated::Call,
-        ) -> ::frpc::generated::Answer {
-            match call.operation() {
-                operation if operation == super::echo_methods::SAY.operation => {
-                    call.unary(|request| <T as Echo>::say(&self.inner, request)).await
-                }
-                operation if operation == super::echo_methods::REPEAT.operation => {
+        ) -> ::core::result::Result<::frpc::generated::Answer, ::frpc::Status> {
+            match method {
+                0 => call.unary(|request| <T as Echo>::say(&self.inner, request)).await,
+                1 => {
                     call.server_streaming(|request| <T as Echo>::repeat(
                             &self.inner,
                             request,
                         ))
                         .await
                 }
-                operation if operation == super::echo_methods::COLLECT.operation => {
+                2 => {
                     call.client_streaming(|request| <T as Echo>::collect(
                             &self.inner,
                             request,
                         ))
                         .await
                 }
-                operation if operation == super::echo_methods::CHAT.operation => {
+                3 => {
                     call.bidirectional(|request| <T as Echo>::chat(&self.inner, request))
                         .await
                 }
-                operation if operation == super::echo_methods::SHOUT.operation => {
-                    call.unary(|request| <T as Echo>::shout(&self.inner, request)).await
-                }
+                4 => call.unary(|request| <T as Echo>::shout(&self.inner, request)).await,
                 _ => call.unknown(),
             }
         }
@@ -300,12 +295,11 @@ pub mod echo_client {
 /// The methods of `echo.Parrot` on the wire.
 pub mod parrot_methods {
     /// `Say`
-    pub const SAY: ::frpc::generated::Method = ::frpc::generated::Method {
-        service: "echo.Parrot",
-        name: "Say",
-        operation: 15,
-        kind: ::frpc::generated::MethodKind::Unary,
-    };
+    pub const SAY: ::frpc::generated::Method = ::frpc::generated::Method::unary(
+        "echo.Parrot",
+        "Say",
+        15,
+    );
 }
 
 /// Serves `echo.Parrot`.
@@ -357,12 +351,11 @@ pub mod parrot_server {
 
         async fn call(
             &self,
+            method: usize,
             call: ::frpc::generated::Call,
-        ) -> ::frpc::generated::Answer {
-            match call.operation() {
-                operation if operation == super::parrot_methods::SAY.operation => {
-                    call.unary(|request| <T as Parrot>::say(&self.inner, request)).await
-                }
+        ) -> ::core::result::Result<::frpc::generated::Answer, ::frpc::Status> {
+            match method {
+                0 => call.unary(|request| <T as Parrot>::say(&self.inner, request)).await,
                 _ => call.unknown(),
             }
         }

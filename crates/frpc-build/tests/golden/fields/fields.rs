@@ -151,6 +151,9 @@ impl ::frpc::codec::Enumeration for Color {
 
 impl ::frpc::codec::Message for Nothing {
     const NAME: &'static str = "Nothing";
+    const FORMATS: ::core::option::Option<&'static ::frpc::codec::Formats<Self>> = ::core::option::Option::Some(
+        &::frpc::codec::Formats::prost(),
+    );
 
     #[inline]
     fn encode_fields<S: ::frpc::codec::Sink>(&self, _: &mut ::frpc::codec::Writer<S>) {}
@@ -166,6 +169,9 @@ impl ::frpc::codec::Message for Nothing {
 
 impl ::frpc::codec::Message for Ordering {
     const NAME: &'static str = "Ordering";
+    const FORMATS: ::core::option::Option<&'static ::frpc::codec::Formats<Self>> = ::core::option::Option::Some(
+        &::frpc::codec::Formats::prost(),
+    );
 
     #[inline(never)]
     fn encode_fields<S: ::frpc::codec::Sink>(&self, out: &mut ::frpc::codec::Writer<S>) {
@@ -239,6 +245,9 @@ impl ::frpc::codec::Message for Ordering {
 
 impl ::frpc::codec::Message for Leaf {
     const NAME: &'static str = "Leaf";
+    const FORMATS: ::core::option::Option<&'static ::frpc::codec::Formats<Self>> = ::core::option::Option::Some(
+        &::frpc::codec::Formats::prost(),
+    );
 
     #[inline(never)]
     fn encode_fields<S: ::frpc::codec::Sink>(&self, out: &mut ::frpc::codec::Writer<S>) {
@@ -261,6 +270,9 @@ impl ::frpc::codec::Message for Leaf {
 #[allow(deprecated)]
 impl ::frpc::codec::Message for Choice {
     const NAME: &'static str = "Choice";
+    const FORMATS: ::core::option::Option<&'static ::frpc::codec::Formats<Self>> = ::core::option::Option::Some(
+        &::frpc::codec::Formats::prost(),
+    );
 
     #[inline(never)]
     fn encode_fields<S: ::frpc::codec::Sink>(&self, out: &mut ::frpc::codec::Writer<S>) {
@@ -339,6 +351,9 @@ impl ::frpc::codec::Message for Choice {
 
 impl ::frpc::codec::Message for choice::Inner {
     const NAME: &'static str = "Choice.Inner";
+    const FORMATS: ::core::option::Option<&'static ::frpc::codec::Formats<Self>> = ::core::option::Option::Some(
+        &::frpc::codec::Formats::prost(),
+    );
 
     #[inline]
     fn encode_fields<S: ::frpc::codec::Sink>(&self, out: &mut ::frpc::codec::Writer<S>) {

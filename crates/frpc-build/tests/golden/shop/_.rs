@@ -16,6 +16,9 @@ pub struct Units {
 
 impl ::frpc::codec::Message for Units {
     const NAME: &'static str = "Units";
+    const FORMATS: ::core::option::Option<&'static ::frpc::codec::Formats<Self>> = ::core::option::Option::Some(
+        &::frpc::codec::Formats::prost(),
+    );
 
     #[inline]
     fn encode_fields<S: ::frpc::codec::Sink>(&self, out: &mut ::frpc::codec::Writer<S>) {

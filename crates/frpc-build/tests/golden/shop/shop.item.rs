@@ -66,6 +66,9 @@ impl ::frpc::codec::Enumeration for item::Size {
 
 impl ::frpc::codec::Message for Item {
     const NAME: &'static str = "Item";
+    const FORMATS: ::core::option::Option<&'static ::frpc::codec::Formats<Self>> = ::core::option::Option::Some(
+        &::frpc::codec::Formats::prost(),
+    );
 
     #[inline]
     fn encode_fields<S: ::frpc::codec::Sink>(&self, out: &mut ::frpc::codec::Writer<S>) {

@@ -25,6 +25,9 @@ pub struct Order {
 
 impl ::frpc::codec::Message for Order {
     const NAME: &'static str = "Order";
+    const FORMATS: ::core::option::Option<&'static ::frpc::codec::Formats<Self>> = ::core::option::Option::Some(
+        &::frpc::codec::Formats::prost(),
+    );
 
     #[inline]
     fn encode_fields<S: ::frpc::codec::Sink>(&self, out: &mut ::frpc::codec::Writer<S>) {
@@ -67,20 +70,18 @@ impl ::frpc::codec::Message for Order {
 /// The methods of `shop.order.v1.Orders` on the wire.
 pub mod orders_methods {
     /// `Place`
-    pub const PLACE: ::frpc::generated::Method = ::frpc::generated::Method {
-        service: "shop.order.v1.Orders",
-        name: "Place",
-        operation: 10,
-        kind: ::frpc::generated::MethodKind::Unary,
-    };
+    pub const PLACE: ::frpc::generated::Method = ::frpc::generated::Method::unary(
+        "shop.order.v1.Orders",
+        "Place",
+        10,
+    );
 
     /// `Pick`
-    pub const PICK: ::frpc::generated::Method = ::frpc::generated::Method {
-        service: "shop.order.v1.Orders",
-        name: "Pick",
-        operation: 11,
-        kind: ::frpc::generated::MethodKind::ServerStreaming,
-    };
+    pub const PICK: ::frpc::generated::Method = ::frpc::generated::Method::server_streaming(
+        "shop.order.v1.Orders",
+        "Pick",
+        11,
+    );
 }
 
 /// Serves `shop.order.v1.Orders`.
@@ -141,14 +142,15 @@ pub mod orders_server {
 
         async fn call(
             &self,
+            method: usize,
             call: ::frpc::generated::Call,
-        ) -> ::frpc::generated::Answer {
-            match call.operation() {
-                operation if operation == super::orders_methods::PLACE.operation => {
+        ) -> ::core::result::Result<::frpc::generated::Answer, ::frpc::Status> {
+            match method {
+                0 => {
                     call.unary(|request| <T as Orders>::place(&self.inner, request))
                         .await
                 }
-                operation if operation == super::orders_methods::PICK.operation => {
+                1 => {
                     call.server_streaming(|request| <T as Orders>::pick(
                             &self.inner,
                             request,

@@ -161,3 +161,12 @@ impl<T> At<T> for Result<T, DecodeError> {
         }
     }
 }
+
+/// What stands in place of a message that could not be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What happened.
+    pub text: String,
+    /// What kind of failure it is, if the writer said so. Go peers never do.
+    pub code: Option<u8>,
+}

@@ -32,10 +32,11 @@ use std::mem;
 use bytes::Bytes;
 
 use self::{trailer::Slots, writer::Cutter};
+use super::formats::Formats;
 
 pub use self::{
     enumeration::Enumeration,
-    error::{At, DecodeError, DecodeErrorKind},
+    error::{At, DecodeError, DecodeErrorKind, Failure},
     kind::Kind,
     reader::{Blob, Choice, Entries, Reader, Storage},
     trailer::Presence,
@@ -46,6 +47,9 @@ pub use self::{
 pub trait Message: Default + Send + Sync + 'static {
     /// The name in the proto file, without its package, for error messages.
     const NAME: &'static str;
+
+    /// The formats that it has besides polyglot.
+    const FORMATS: Option<&'static Formats<Self>> = None;
 
     /// Writes the fields, in the order of the wire.
     fn encode_fields<S: Sink>(&self, out: &mut Writer<S>);
@@ -61,15 +65,6 @@ pub enum Content<M> {
     Message(M),
     /// The error alternative: a text in place of a message.
     Error(Failure),
-}
-
-/// What stands in place of a message that could not be made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// What happened.
-    pub text: String,
-    /// What kind of failure it is, if the writer said so. Go peers never do.
-    pub code: Option<u8>,
 }
 
 /// The bytes of a message.

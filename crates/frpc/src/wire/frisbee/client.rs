@@ -1,47 +1,60 @@
 //! Calls over one connection.
 
 use std::{
-    error::Error,
-    future::{Future, poll_fn},
-    pin::{Pin, pin},
+    pin::Pin,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll},
-    time::Duration,
 };
 
 use bytes::Bytes;
 use frisbee::{
-    CloseReason, Connection, OpenError, Operation, Outcome, Packet, ProtocolError, Refused, Router, SendError, Sent,
-    Stream, StreamEnd, StreamReader, StreamSender,
+    CloseReason, Connection, OpenError, Operation, Packet, ProtocolError, SendError, Sent, StreamEnd, StreamReader,
+    StreamSender,
 };
 use futures_util::StreamExt;
-use tokio::{
-    task::AbortHandle,
-    time::{Instant, timeout_at},
-};
+use tokio::task::AbortHandle;
 
+use super::{
+    pending::{CannotBegin, PendingCall, PendingCalls, Unanswered},
+    session::Session,
+    stream_framing::{self, END, Halted, Incoming},
+};
 use crate::{
-    CallError, Method, Services, Status, Streaming, WhenFull,
+    call::{deadline::Deadline, method::Method, status::Status, streaming::Streaming},
     codec::Pieces,
-    service::services::{Operations, ServiceSet, Side},
-    wire::frisbee::pending::{Calls, CannotBegin, Unanswered, Waiting},
-    wire::frisbee::stream_framing::{self, END, Halted, Incoming},
+    error::CallError,
+    service::table::MethodTable,
 };
 
-/// One connection that calls go over.
-pub(crate) struct Link {
-    pub(crate) connection: Connection,
-    calls: Arc<Calls>,
-    when_full: WhenFull,
-    /// The operations of this side's own: a packet with one of them would be a request, not the answer.
-    serves: Operations,
+/// What a channel does with a call when it has as many under way as it may.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenFull {
+    /// The call waits for another to end, within its timeout.
+    #[default]
+    Wait,
+    /// The call fails at once with [`CallError::TooManyCalls`].
+    Fail,
 }
 
-impl Link {
-    pub(crate) fn new(connection: Connection, calls: Arc<Calls>, when_full: WhenFull, serves: Operations) -> Self {
+/// One connection that calls go over.
+pub(crate) struct ClientConnection {
+    pub(crate) connection: Connection,
+    calls: Arc<PendingCalls>,
+    when_full: WhenFull,
+    /// The operations of this side's own: a packet with one of them would be a request, not the answer.
+    serves: MethodTable,
+}
+
+impl ClientConnection {
+    pub(crate) fn new(
+        connection: Connection,
+        calls: Arc<PendingCalls>,
+        when_full: WhenFull,
+        serves: MethodTable,
+    ) -> Self {
         if calls.begins_to_expire() {
             // On the runtime of the connection, which lasts as long as there are calls that could end by an answer.
             connection.runtime().spawn(calls.clone().expire());
@@ -51,7 +64,7 @@ impl Link {
 
     /// A link over a connection that is there. `None` if [`Services`] do not serve it.
     pub(crate) fn over(connection: &Connection) -> Option<Self> {
-        let side = Side::of(connection)?;
+        let side = Session::of(connection)?;
         let calls = side.calls.get_or_init(Arc::default);
         // If it closed just now, its router may have found no calls to close.
         if let Some(reason) = connection.closing_reason() {
@@ -179,7 +192,7 @@ impl Link {
         Operation::new(*operation).ok_or_else(|| Status::internal(format!("operation {operation} is reserved")))
     }
 
-    async fn begin(&self, operation: Operation, deadline: Deadline) -> Result<Waiting<'_>, Status> {
+    async fn begin(&self, operation: Operation, deadline: Deadline) -> Result<PendingCall<'_>, Status> {
         let begun = self.calls.try_begin(operation.number(), deadline.at).map_err(not_begun)?;
         match (begun, self.when_full) {
             (Some(waiting), _) => Ok(waiting),
@@ -198,7 +211,7 @@ impl Link {
             error => Status::resource_exhausted(error.to_string()),
         })?;
         let (sender, reader) = stream.split();
-        let open = stream_framing::open(operation.number());
+        let open = stream_framing::encode_open(operation.number());
         let sending = async { sender.send_tracked(open).await.map_err(|error| self.unsent(error)) };
         let sent = deadline.bound_unsent(sending).await?;
         Ok((sender, reader, sent))
@@ -335,95 +348,5 @@ impl Drop for Answers {
             pump.abort();
         }
         self.sender.close();
-    }
-}
-
-/// When a call has taken too long.
-#[derive(Clone, Copy)]
-pub(crate) struct Deadline {
-    limit: Duration,
-    /// `None` if it is too far away to tell.
-    at: Option<Instant>,
-}
-
-impl Deadline {
-    pub(crate) fn after(limit: Duration) -> Self {
-        Self { limit, at: Instant::now().checked_add(limit) }
-    }
-
-    /// Lets the wait for an answer take no longer. A future that is ready at once needs no timer.
-    pub(crate) async fn bound<T>(self, future: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
-        self.bound_with(future, Self::passed).await
-    }
-
-    /// Lets what comes before the request is sent take no longer.
-    pub(crate) async fn bound_unsent<T>(self, future: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
-        self.bound_with(future, |Self { limit, .. }| CallError::NotSent { limit }.into()).await
-    }
-
-    async fn bound_with<T>(
-        self,
-        future: impl Future<Output = Result<T, Status>>,
-        passed: fn(Self) -> Status,
-    ) -> Result<T, Status> {
-        let mut future = pin!(future);
-        match (poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await, self.at) {
-            (Poll::Ready(result), _) => result,
-            (Poll::Pending, None) => future.await,
-            // Boxed, so that only calls that have to wait hold the memory for it.
-            (Poll::Pending, Some(at)) => Box::pin(timeout_at(at, future)).await.unwrap_or_else(|_| Err(passed(self))),
-        }
-    }
-
-    fn passed(self) -> Status {
-        CallError::TimedOut { limit: self.limit }.into()
-    }
-}
-
-/// The router of a channel's connection: answers go to the calls that wait for them, the rest to what the channel
-/// offers.
-pub(crate) struct Calling<S, R> {
-    pub(crate) calls: Arc<Calls>,
-    pub(crate) services: Arc<Services<S, R>>,
-}
-
-impl<S: ServiceSet, R: Router> Router for Calling<S, R> {
-    fn intercept(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
-        if self.services.serves(packet.operation.number()) {
-            return Some(packet);
-        }
-        self.services.take_no_answer(self.calls.complete(packet)?, connection)
-    }
-
-    fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send {
-        self.services.route(packet, connection)
-    }
-
-    fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {
-        self.services.refuse(refused, connection)
-    }
-
-    fn awaited(&self, connection: &Connection) -> usize {
-        self.services.awaited(connection)
-    }
-
-    async fn stream(&self, stream: Stream, connection: &Connection) {
-        self.services.stream(stream, connection).await;
-    }
-
-    async fn refuse_stream(&self, stream: Stream, connection: &Connection) {
-        self.services.refuse_stream(stream, connection).await;
-    }
-
-    fn check(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
-        Router::check(&*self.services)
-    }
-
-    fn opened(&self, connection: &Connection) {
-        self.services.open(connection, self.calls.clone().into());
-    }
-
-    fn closed(&self, connection: &Connection, reason: &CloseReason) {
-        self.services.closed(connection, reason);
     }
 }

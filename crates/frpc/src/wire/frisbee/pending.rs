@@ -20,11 +20,11 @@ use tokio::{
 };
 use tracing::warn;
 
-use crate::CallError;
+use crate::error::CallError;
 
 /// The waiting calls of a connection, shared by the callers and the router that brings the answers.
 #[derive(Debug)]
-pub(crate) struct Calls {
+pub(crate) struct PendingCalls {
     table: Mutex<Table>,
     /// A call is over, so that another may begin.
     room: Notify,
@@ -56,13 +56,13 @@ pub(crate) enum CannotBegin {
 }
 
 /// One call that waits. Dropping it gives the call up.
-pub(crate) struct Waiting<'a> {
-    calls: &'a Calls,
+pub(crate) struct PendingCall<'a> {
+    calls: &'a PendingCalls,
     pub(crate) id: u16,
     is_sent: bool,
 }
 
-impl Calls {
+impl PendingCalls {
     pub(crate) fn new(calls_max: usize) -> Self {
         Self {
             table: Mutex::new(Table::new(calls_max)),
@@ -86,7 +86,7 @@ impl Calls {
         &self,
         operation: u16,
         deadline: Option<Instant>,
-    ) -> Result<Option<Waiting<'_>>, CannotBegin> {
+    ) -> Result<Option<PendingCall<'_>>, CannotBegin> {
         let mut table = self.table();
         let Some(id) = table.insert(operation, deadline)? else { return Ok(None) };
         let is_sooner = deadline.is_some_and(|deadline| table.wake_at.is_none_or(|at| deadline < at));
@@ -97,11 +97,15 @@ impl Calls {
         if is_sooner {
             self.sooner.notify_one();
         }
-        Ok(Some(Waiting { calls: self, id, is_sent: false }))
+        Ok(Some(PendingCall { calls: self, id, is_sent: false }))
     }
 
     /// As [`try_begin`](Self::try_begin), waiting while there are too many.
-    pub(crate) async fn begin(&self, operation: u16, deadline: Option<Instant>) -> Result<Waiting<'_>, CannotBegin> {
+    pub(crate) async fn begin(
+        &self,
+        operation: u16,
+        deadline: Option<Instant>,
+    ) -> Result<PendingCall<'_>, CannotBegin> {
         loop {
             let mut room = pin!(self.room.notified());
             room.as_mut().enable();
@@ -192,13 +196,13 @@ impl Calls {
     }
 }
 
-impl Default for Calls {
+impl Default for PendingCalls {
     fn default() -> Self {
         Self::new(CALLS_MAX)
     }
 }
 
-impl Waiting<'_> {
+impl PendingCall<'_> {
     /// Notes that the packet of the call was taken for sending: from here on, an answer may come.
     pub(crate) fn sent(&mut self) {
         self.is_sent = true;
@@ -210,7 +214,7 @@ impl Waiting<'_> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for PendingCall<'_> {
     fn drop(&mut self) {
         let mut table = self.calls.table();
         table.remove(self.id, self.is_sent);
@@ -230,7 +234,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Calls by id. An id has one place it can be in, its remainder by the number of places; one whose place is taken is
+/// PendingCalls by id. An id has one place it can be in, its remainder by the number of places; one whose place is taken is
 /// skipped. Ids go up and around, so each is used again as late as possible, and never while its answer may still come.
 ///
 /// ```text
@@ -428,7 +432,7 @@ impl Table {
         }
     }
 
-    /// Twice as many places. Calls whose ids have different remainders keep doing so.
+    /// Twice as many places. PendingCalls whose ids have different remainders keep doing so.
     fn grow(&mut self) {
         let len = (2 * self.places.len()).max(PLACES_MIN);
         let calls = mem::replace(&mut self.places, iter::repeat_with(|| None).take(len).collect());

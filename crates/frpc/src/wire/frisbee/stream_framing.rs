@@ -35,19 +35,20 @@ use tokio::{
 };
 
 use crate::{
-    CallError, Status, Streaming,
+    call::{status::Status, streaming::Streaming},
     codec::{Kind, Reader, Writer},
+    error::CallError,
 };
 
 /// The first data of a stream that carries a call.
-pub(crate) fn open(operation: u16) -> Bytes {
+pub(crate) fn encode_open(operation: u16) -> Bytes {
     let mut out = Writer::new(Vec::with_capacity(OPEN_LEN_MAX));
     out.u16(operation);
     out.finish().into()
 }
 
 /// The operation that the first data of a stream calls, if it is a call.
-pub(crate) fn opened(content: &Bytes) -> Option<u16> {
+pub(crate) fn parse_open(content: &Bytes) -> Option<u16> {
     Reader::new(content).u16().ok()
 }
 

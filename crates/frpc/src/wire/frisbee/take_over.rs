@@ -8,7 +8,7 @@ use std::{
 use frisbee::{Connection, Raw};
 use tokio::sync::oneshot;
 
-use crate::{Response, Status};
+use crate::call::{request::Response, status::Status};
 
 /// What a response carries whose handler wants the connection. The first to be answered gets it.
 #[derive(Clone, Debug)]
@@ -53,9 +53,5 @@ impl<T> Response<T> {
         self.extensions_mut().insert(TakeOver(Arc::new(Mutex::new(Some(taker)))));
         let raw = async { taken.await.map_err(|_| Status::unavailable("the connection could not be taken over")) };
         (self, raw)
-    }
-
-    pub(crate) fn take_over(&self) -> Option<&TakeOver> {
-        self.extensions().get()
     }
 }

@@ -1,0 +1,65 @@
+//! When a call has taken too long.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    task::Poll,
+    time::Duration,
+};
+
+use tokio::time::{Instant, timeout_at};
+
+use super::status::Status;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    pub(crate) limit: Duration,
+    /// `None` if it is too far away to tell.
+    pub(crate) at: Option<Instant>,
+}
+
+impl Deadline {
+    pub(crate) fn after(limit: Duration) -> Self {
+        Self::since(Instant::now(), limit)
+    }
+
+    pub(crate) fn since(start: Instant, limit: Duration) -> Self {
+        Self { limit, at: start.checked_add(limit) }
+    }
+
+    /// Ends a wait with a status when the time is up. A future that is ready at once needs no timer.
+    pub(crate) async fn bound_with<T>(
+        self,
+        future: impl Future<Output = Result<T, Status>>,
+        passed: fn(Self) -> Status,
+    ) -> Result<T, Status> {
+        let mut future = pin!(future);
+        match (poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await, self.at) {
+            (Poll::Ready(result), _) => result,
+            (Poll::Pending, None) => future.await,
+            // Boxed, so that only calls that have to wait hold the memory for it.
+            (Poll::Pending, Some(at)) => Box::pin(timeout_at(at, future)).await.unwrap_or_else(|_| Err(passed(self))),
+        }
+    }
+}
+
+/// The time that the caller gives a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallTime {
+    /// For everything up to the request being sent, and for the one answer to a stream from its end on.
+    pub(crate) opening: Deadline,
+    /// For all of the call, streams included.
+    pub(crate) whole: Option<Deadline>,
+}
+
+impl CallTime {
+    /// Starts now: with the timeout of the request for all of the call, or else that of the channel for its opening.
+    pub(crate) fn start(request: Option<Duration>, channel: Duration) -> Self {
+        Self::since(Instant::now(), request, channel)
+    }
+
+    pub(crate) fn since(start: Instant, request: Option<Duration>, channel: Duration) -> Self {
+        let whole = request.map(|limit| Deadline::since(start, limit));
+        Self { opening: whole.unwrap_or_else(|| Deadline::since(start, channel)), whole }
+    }
+}

@@ -1,0 +1,269 @@
+//! Calls and answers with their messages as bytes.
+
+use std::{panic::AssertUnwindSafe, time::Duration};
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use tracing::error;
+
+use super::{
+    deadline::CallTime,
+    extensions::{Extensions, Extras},
+    head::Head,
+    metadata::Metadata,
+    method::Method,
+    request::{Request, Response},
+    status::Status,
+    streaming::Streaming,
+};
+use crate::codec::{CodecError, Format, Message, Pieces};
+
+/// A call on its way to a service: what transports, [layers](crate::Layer) and services hand on.
+#[derive(Debug)]
+pub struct Call {
+    method: &'static Method,
+    format: Format,
+    body: Body,
+    head: Head,
+    time: Option<Box<CallTime>>,
+}
+
+/// The messages of one direction of a call.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Body {
+    /// One message.
+    One(Pieces),
+    /// A stream of messages.
+    Many(Streaming<Bytes>),
+}
+
+/// How a call is answered unless it fails.
+#[derive(Debug)]
+pub struct Answer {
+    body: Body,
+    extras: Extras,
+}
+
+impl Call {
+    /// Makes a call that arrived.
+    pub fn new(method: &'static Method, format: Format, head: Head, body: Body) -> Self {
+        Self { method, format, body, head, time: None }
+    }
+
+    /// Returns the method that is called.
+    pub fn method(&self) -> &'static Method {
+        self.method
+    }
+
+    /// Returns the format of the messages.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Returns what goes with the messages.
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// Returns what goes with the messages, to be changed.
+    pub fn head_mut(&mut self) -> &mut Head {
+        &mut self.head
+    }
+
+    /// Returns the messages that the caller sends.
+    pub fn body(&self) -> &Body {
+        &self.body
+    }
+
+    /// Takes the call apart.
+    pub fn into_parts(self) -> (Head, Body) {
+        (self.head, self.body)
+    }
+
+    /// Makes the call of a request.
+    pub(crate) fn of_request<M: Message>(
+        method: &'static Method,
+        format: Format,
+        request: Request<M>,
+    ) -> Result<Self, Status> {
+        let (head, message) = request.into_parts();
+        let body = Body::One(format.encode(&message)?);
+        Ok(Self::new(method, format, head, body))
+    }
+
+    /// Makes the call of a stream of requests.
+    pub(crate) fn of_stream<M: Message>(
+        method: &'static Method,
+        format: Format,
+        request: Request<Streaming<M>>,
+    ) -> Self {
+        let (head, messages) = request.into_parts();
+        Self::new(method, format, head, Body::Many(request_contents(format, messages)))
+    }
+
+    /// Returns the request of a method that takes one message.
+    pub(crate) fn into_request<M: Message>(self) -> Result<Request<M>, Status> {
+        match self.body {
+            Body::One(content) => {
+                Ok(Request::from_parts(self.head, decode_request(self.format, &content.into_bytes())?))
+            }
+            Body::Many(_) => Err(Status::unimplemented("the method takes one message, not a stream")),
+        }
+    }
+
+    /// Returns the request of a method that takes a stream.
+    pub(crate) fn into_stream_request<M: Message>(self) -> Result<Request<Streaming<M>>, Status> {
+        let format = self.format;
+        match self.body {
+            Body::One(_) => Err(Status::unimplemented("the method takes a stream, not one message")),
+            Body::Many(contents) => {
+                let messages = contents.map_messages(move |content| decode_request(format, &content));
+                Ok(Request::from_parts(self.head, messages))
+            }
+        }
+    }
+
+    /// Returns the time that the caller gives the call. One that has arrived has its deadline in its head.
+    pub(crate) fn time(&self) -> CallTime {
+        self.time.as_deref().copied().unwrap_or_else(|| CallTime::start(self.head.timeout(), Duration::MAX))
+    }
+
+    pub(crate) fn set_time(&mut self, time: CallTime) {
+        self.time = Some(Box::new(time));
+    }
+}
+
+/// One message in one piece.
+impl<T: Into<Bytes>> From<T> for Body {
+    fn from(content: T) -> Self {
+        Self::One(content.into().into())
+    }
+}
+
+impl Body {
+    /// Returns how many bytes its one message has. `None` for a stream.
+    pub fn content_len(&self) -> Option<usize> {
+        match self {
+            Self::One(content) => Some(content.len()),
+            Self::Many(_) => None,
+        }
+    }
+}
+
+impl Answer {
+    /// Makes an answer of its messages.
+    pub fn new(body: Body) -> Self {
+        Self { body, extras: Extras::default() }
+    }
+
+    /// Returns the messages.
+    pub fn body(&self) -> &Body {
+        &self.body
+    }
+
+    /// Returns the messages alone.
+    pub fn into_body(self) -> Body {
+        self.body
+    }
+
+    /// Returns the same answer with other messages.
+    pub(crate) fn map_body(self, change: impl FnOnce(Body) -> Body) -> Self {
+        Self { body: change(self.body), extras: self.extras }
+    }
+
+    /// Returns the names and values in front of the messages.
+    pub fn metadata(&self) -> &Metadata {
+        self.extras.metadata()
+    }
+
+    /// Returns the metadata, to be changed.
+    pub fn metadata_mut(&mut self) -> &mut Metadata {
+        self.extras.metadata_mut()
+    }
+
+    /// Returns the names and values behind the messages, as far as they were known before the last of them. Those of a
+    /// stream come with [its end](Streaming::trailers).
+    pub fn trailers(&self) -> &Metadata {
+        self.extras.trailers()
+    }
+
+    /// Returns the trailers, to be changed.
+    pub fn trailers_mut(&mut self) -> &mut Metadata {
+        self.extras.trailers_mut()
+    }
+
+    /// Returns the values for other code on this side.
+    pub fn extensions(&self) -> &Extensions {
+        self.extras.extensions()
+    }
+
+    /// Returns what leaves the side of the handler.
+    pub(crate) fn without_extensions(mut self) -> Self {
+        self.extras.clear_extensions();
+        self
+    }
+
+    /// Makes the answer of a response.
+    pub(crate) fn of_response<M: Message>(format: Format, response: Response<M>) -> Result<Self, Status> {
+        let (extras, message) = response.into_parts();
+        Ok(Self { body: Body::One(format.encode(&message)?), extras })
+    }
+
+    /// Makes the answer of a stream of responses.
+    pub(crate) fn of_stream<M: Message>(format: Format, response: Response<Streaming<M>>) -> Self {
+        let (extras, messages) = response.into_parts();
+        Self {
+            body: Body::Many(messages.map_messages(move |message| Ok(format.encode(&message)?.into_bytes()))),
+            extras,
+        }
+    }
+
+    /// Returns the response of a method that answers with one message.
+    pub(crate) fn into_response<M: Message>(self, format: Format) -> Result<Response<M>, Status> {
+        match self.body {
+            Body::One(content) => {
+                Ok(Response::from_parts(self.extras, decode_response(format, &content.into_bytes())?))
+            }
+            Body::Many(_) => Err(Status::internal("the handler answered with a stream")),
+        }
+    }
+
+    /// Returns the response of a method that answers with a stream.
+    pub(crate) fn into_stream_response<M: Message>(self, format: Format) -> Result<Response<Streaming<M>>, Status> {
+        match self.body {
+            Body::One(_) => Err(Status::internal("the handler answered with one message")),
+            Body::Many(contents) => {
+                let messages = contents.map_messages(move |content| decode_response(format, &content));
+                Ok(Response::from_parts(self.extras, messages))
+            }
+        }
+    }
+}
+
+/// The messages of a caller as bytes. If the stream of them panics, it ends with a status instead.
+fn request_contents<M: Message>(format: Format, messages: Streaming<M>) -> Streaming<Bytes> {
+    let contents = messages.map(move |message| Ok(format.encode(&message?)?.into_bytes()));
+    Streaming::new(AssertUnwindSafe(contents).catch_unwind().map(|content| {
+        content.unwrap_or_else(|panic| {
+            let message = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
+            let message = message.unwrap_or("no message");
+            error!(message, "a request stream panicked");
+            Err(Status::internal(format!("the request stream panicked: {message}")))
+        })
+    }))
+}
+
+/// Reads the message of a caller: the fault is theirs.
+fn decode_request<M: Message>(format: Format, content: &Bytes) -> Result<M, Status> {
+    format.decode(content).map_err(|error| match error {
+        error @ CodecError::Unsupported { .. } => Status::unimplemented(error.to_string()),
+        error => Status::invalid_argument(error.to_string()),
+    })
+}
+
+/// Reads the message of a service, or the status in its place.
+#[inline]
+pub(crate) fn decode_response<M: Message>(format: Format, content: &Bytes) -> Result<M, Status> {
+    Ok(format.decode(content)?)
+}

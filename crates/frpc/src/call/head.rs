@@ -1,0 +1,127 @@
+//! What goes with the messages of a call.
+
+use std::{
+    any::Any,
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    extensions::{Extensions, Extras},
+    metadata::Metadata,
+};
+
+/// What goes with the messages of a call: metadata, the time it may take, and values for other code on this side.
+///
+/// [`Request`](crate::Request) has the same, with the message.
+#[derive(Clone, Debug, Default)]
+pub struct Head {
+    pub(crate) extras: Extras,
+    time: Time,
+    origin: Option<Origin>,
+}
+
+/// How long a call may take, as far as its head says so.
+#[derive(Clone, Copy, Debug, Default)]
+enum Time {
+    #[default]
+    Unset,
+    /// From the beginning of the call on: the wish of its caller.
+    Timeout(Duration),
+    /// Of a call that has begun.
+    Deadline(Instant),
+}
+
+/// The connection that a call came on. Only its wire knows the type.
+#[derive(Clone)]
+pub(crate) struct Origin(Arc<dyn Any + Send + Sync>);
+
+impl Head {
+    /// The head of a call that arrived.
+    pub(crate) fn received(origin: Option<Origin>, deadline: Option<Instant>) -> Self {
+        let time = deadline.map_or(Time::Unset, Time::Deadline);
+        Self { extras: Extras::default(), time, origin }
+    }
+
+    /// Returns the names and values that travel with the call.
+    pub fn metadata(&self) -> &Metadata {
+        self.extras.metadata()
+    }
+
+    /// Returns the metadata, to be changed.
+    pub fn metadata_mut(&mut self) -> &mut Metadata {
+        self.extras.metadata_mut()
+    }
+
+    /// Returns the values for other code on this side.
+    pub fn extensions(&self) -> &Extensions {
+        self.extras.extensions()
+    }
+
+    /// Returns the extensions, to be changed.
+    pub fn extensions_mut(&mut self) -> &mut Extensions {
+        self.extras.extensions_mut()
+    }
+
+    /// Returns how long the call may take: what the caller asked for, or, once the call has arrived, what is left of it.
+    pub fn timeout(&self) -> Option<Duration> {
+        match self.time {
+            Time::Unset => None,
+            Time::Timeout(timeout) => Some(timeout),
+            Time::Deadline(at) => Some(at.saturating_duration_since(now())),
+        }
+    }
+
+    /// Sets how long the call may take, streams included.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.time = Time::Timeout(timeout);
+    }
+
+    /// Returns when a call that has arrived is given up by its caller, if the wire says so.
+    pub fn deadline(&self) -> Option<Instant> {
+        match self.time {
+            Time::Deadline(at) => Some(at),
+            _ => None,
+        }
+    }
+
+    /// Returns a token that is cancelled once the caller has given up, if the wire tells of it.
+    pub(crate) fn cancellation(&self) -> Option<&CancellationToken> {
+        self.extensions().get::<Cancellation>().map(|Cancellation(token)| token)
+    }
+
+    pub(crate) fn set_cancellation(&mut self, token: CancellationToken) {
+        self.extensions_mut().insert(Cancellation(token));
+    }
+
+    pub(crate) fn origin(&self) -> Option<&Origin> {
+        self.origin.as_ref()
+    }
+}
+
+/// Kept among the extensions, since most calls have none.
+struct Cancellation(CancellationToken);
+
+impl Origin {
+    pub(crate) fn new(connection: Arc<dyn Any + Send + Sync>) -> Self {
+        Self(connection)
+    }
+
+    pub(crate) fn get(&self) -> &Arc<dyn Any + Send + Sync> {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Origin")
+    }
+}
+
+/// The time of tokio's clock, which tests can stop.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}

@@ -1,0 +1,246 @@
+//! The settings of a channel.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use frisbee::{Config, Dispatch, Engine, InvalidSetting, Router, SocketOptions, ToAddress};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::{Channel, TIMEOUT};
+use crate::{
+    error::ConnectError,
+    service::{
+        boxed::BoxService,
+        handle::Service,
+        layer::{Layer, Layers},
+        services::Services,
+        set::ServiceSet,
+    },
+    wire::frisbee::{
+        client::WhenFull,
+        pending::CALLS_MAX,
+        reconnect::{Dialer, Dialing, LostMetadata, Reconnecting, Redial},
+    },
+};
+
+impl Channel {
+    /// Connects to an address, such as `"tcp://localhost:7000"` or `"unix:/run/app.sock"`, with default settings.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`ChannelBuilder::connect`].
+    pub async fn connect(address: impl ToAddress) -> Result<Self, ConnectError> {
+        Self::builder().connect(address).await
+    }
+
+    /// Returns the settings of a channel that is to be connected.
+    pub fn builder() -> ChannelBuilder {
+        ChannelBuilder::new()
+    }
+}
+
+/// The settings of a channel. Made by [`Channel::builder`].
+pub struct ChannelBuilder<S = (), R = ()> {
+    client: frisbee::Client<()>,
+    services: Services<S, R>,
+    timeout: Duration,
+    pause: Duration,
+    calls_max: usize,
+    when_full: WhenFull,
+    lost_metadata: LostMetadata,
+    layers: Layers,
+}
+
+impl ChannelBuilder {
+    fn new() -> Self {
+        Self {
+            client: frisbee::Client::new(()),
+            services: Services::new().with_fallback(()),
+            timeout: TIMEOUT,
+            pause: PAUSE,
+            calls_max: CALLS_MAX,
+            when_full: WhenFull::default(),
+            lost_metadata: LostMetadata::default(),
+            layers: Layers::default(),
+        }
+    }
+}
+
+impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
+    /// How long a call may take that sets no timeout of its own. Default 30 s. For a call with streams it bounds the
+    /// opening, and the wait for the one answer to a stream from the end of that stream on; a stream of answers may
+    /// take as long as it likes.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
+
+    /// Calls under way at once, those with streams not counted. Default and at most 32 768, which is half of the ids.
+    pub fn calls_max(self, calls_max: usize) -> Self {
+        Self { calls_max, ..self }
+    }
+
+    /// What happens to one call more. Default [`WhenFull::Wait`].
+    pub fn when_full(self, when_full: WhenFull) -> Self {
+        Self { when_full, ..self }
+    }
+
+    /// Sets what becomes of a call with metadata over a peer that cannot take it. Default [`LostMetadata::Fail`].
+    pub fn lost_metadata(self, lost_metadata: LostMetadata) -> Self {
+        Self { lost_metadata, ..self }
+    }
+
+    /// Puts a layer around the calls of the channel, behind those that are there; see [`Channel::layer`].
+    pub fn layer(self, layer: impl Layer) -> Self {
+        Self { layers: self.layers.with(layer), ..self }
+    }
+
+    /// Puts a layer around the calls that the server makes to what is offered to it.
+    pub fn layer_services(self, layer: impl Layer) -> Self {
+        self.map(|services| services.layer(layer))
+    }
+
+    /// Offers a service to the server, which can call it on the same connection. Its operations must be others than
+    /// those that are called on the server.
+    pub fn add_service<T: Service>(self, service: T) -> ChannelBuilder<(S, T), R> {
+        self.map(|services| services.add_service(service))
+    }
+
+    /// Offers a service if there is one, as a flag decides: [`Services::add_optional_service`].
+    pub fn add_optional_service<T: Service>(self, service: Option<T>) -> ChannelBuilder<(S, Option<T>), R> {
+        self.map(|services| services.add_optional_service(service))
+    }
+
+    /// Offers services whose types are not told: [`Services::add_services`].
+    pub fn add_services(
+        self,
+        services: impl IntoIterator<Item = BoxService>,
+    ) -> ChannelBuilder<(S, Vec<BoxService>), R> {
+        self.map(|offered| offered.add_services(services))
+    }
+
+    /// Gives packets of the server that are neither answers nor calls to this router. Default `()`, which drops them.
+    pub fn router<T: Router>(self, router: T) -> ChannelBuilder<S, T> {
+        self.map(|services| services.over(router))
+    }
+
+    /// The limits and timers of the connection.
+    pub fn config(self, config: Config) -> Self {
+        self.client(|client| client.config(config))
+    }
+
+    /// How handlers of what the server sends run; see [`frisbee::Client::dispatch`].
+    pub fn dispatch(self, dispatch: Dispatch) -> Self {
+        self.client(|client| client.dispatch(dispatch))
+    }
+
+    /// Which threads serve the connection; see [`frisbee::Client::engine`].
+    pub fn engine(self, engine: Engine) -> Self {
+        self.client(|client| client.engine(engine))
+    }
+
+    /// How sockets are set up.
+    pub fn sockets(self, sockets: SocketOptions) -> Self {
+        self.client(|client| client.sockets(sockets))
+    }
+
+    /// The time for one attempt to connect, TLS handshake included. Default 1 s.
+    pub fn connect_timeout(self, timeout: Duration) -> Self {
+        self.client(|client| client.timeout(timeout))
+    }
+
+    /// How often to try to connect before giving up. Default 10; 0 counts as 1. With pauses of 10 ms and so on in between,
+    /// all of them take some 5 s at an address where nobody listens, and up to 15 s where nobody answers. What another
+    /// attempt cannot heal is tried once; see [`frisbee::Client::connect`].
+    pub fn attempts(self, attempts: usize) -> Self {
+        self.client(|client| client.attempts(attempts))
+    }
+
+    /// The pause after the first failed attempt; see [`Backoff`] for those after it. Default 10 ms.
+    pub fn pause(self, pause: Duration) -> Self {
+        Self { pause, ..self }.client(|client| client.pause(pause))
+    }
+
+    /// Connects with TLS and expects a certificate for the name or IP address that is connected to. Takes a
+    /// [`ClientTls`](crate::ClientTls) made of PEM or of the system's roots, or any rustls configuration.
+    #[cfg(feature = "tls")]
+    pub fn tls(self, config: impl Into<Arc<frisbee::rustls::ClientConfig>>) -> Self {
+        self.client(|client| client.tls(config))
+    }
+
+    /// Connects with TLS and expects a certificate for this name, wherever the connection goes.
+    #[cfg(feature = "tls")]
+    pub fn tls_with_name(
+        self,
+        config: impl Into<Arc<frisbee::rustls::ClientConfig>>,
+        name: impl Into<crate::TlsName>,
+    ) -> Self {
+        self.client(|client| client.tls_with_name(config, name))
+    }
+
+    /// Connects to an address, such as `"tcp://localhost:7000"` or `"unix:/run/app.sock"`. The connection is served by
+    /// the current tokio runtime.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, there is no connection, and no attempt goes on.
+    pub async fn connect(self, address: impl ToAddress) -> Result<Channel, ConnectError> {
+        self.check()?;
+        let (address, timeout, pause) = (address.to_address()?, self.timeout, self.pause);
+        let (lost_metadata, layers) = (self.lost_metadata, self.layers.clone());
+        let dialer = Arc::new(self.dialer());
+        let dial = move || -> Dialing {
+            let (dialer, address) = (dialer.clone(), address.clone());
+            Box::pin(async move {
+                let (client, calls) = dialer.client();
+                Ok(dialer.serve(client.connect(address).await?, calls))
+            })
+        };
+        let first = dial().await?;
+        let redial = Redial::new(dial, pause, &first);
+        Ok(Channel::on(Reconnecting::new(first, Some(redial), lost_metadata), layers).with_timeout(timeout))
+    }
+
+    /// Talks over a stream of the user's own. When it is lost, so is the channel.
+    pub async fn attach(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    ) -> Result<Channel, ConnectError> {
+        self.check()?;
+        let (timeout, lost_metadata, layers) = (self.timeout, self.lost_metadata, self.layers.clone());
+        let dialer = self.dialer();
+        let (client, calls) = dialer.client();
+        let connection = dialer.serve(client.attach(stream).await?, calls);
+        Ok(Channel::on(Reconnecting::new(connection, None, lost_metadata), layers).with_timeout(timeout))
+    }
+
+    /// Finds what would keep every call from being made or answered.
+    fn check(&self) -> Result<(), ConnectError> {
+        self.services.check()?;
+        InvalidSetting::refuse_zero("calls_max", &self.calls_max, "every call would wait for another to end")?;
+        InvalidSetting::refuse_zero("timeout", &self.timeout, "every call would have timed out before it began")?;
+        Ok(self.client.check()?)
+    }
+
+    fn dialer(self) -> Dialer<S, R> {
+        let Self { client, services, calls_max, when_full, .. } = self;
+        Dialer { client: client.check_peer(), services: Arc::new(services), calls_max, when_full }
+    }
+
+    fn map<S2, R2>(self, change: impl FnOnce(Services<S, R>) -> Services<S2, R2>) -> ChannelBuilder<S2, R2> {
+        let Self { client, services, timeout, pause, calls_max, when_full, lost_metadata, layers } = self;
+        let services = change(services);
+        ChannelBuilder { client, services, timeout, pause, calls_max, when_full, lost_metadata, layers }
+    }
+
+    fn client(self, change: impl FnOnce(frisbee::Client<()>) -> frisbee::Client<()>) -> Self {
+        Self { client: change(self.client), ..self }
+    }
+}
+
+impl<S, R> fmt::Debug for ChannelBuilder<S, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChannelBuilder").field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+/// The pause after the first failure.
+const PAUSE: Duration = Duration::from_millis(10);

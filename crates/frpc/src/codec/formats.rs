@@ -1,0 +1,104 @@
+//! The table of functions that a message has for its formats.
+
+use std::{error::Error, fmt};
+
+use bytes::Bytes;
+
+use super::polyglot::{DecodeError, Failure};
+
+/// The formats of a message besides polyglot: a table of functions, so that no bound depends on what a build has.
+///
+/// ```
+/// use frpc::codec::{Formats, Message};
+/// # use frpc::{codec::{DecodeError, Reader, Sink, Writer}, prost};
+///
+/// #[derive(Clone, PartialEq, prost::Message)]
+/// struct Point {
+///     #[prost(int32, tag = "1")]
+///     x: i32,
+/// }
+///
+/// impl Message for Point {
+///     const NAME: &'static str = "Point";
+///     const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+/// #   fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) { out.i32(self.x) }
+/// #   fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<(), DecodeError> { input.i32(&mut self.x) }
+///     // The rest as ever.
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Formats<M: 'static> {
+    pub(super) proto: Option<Functions<M>>,
+    pub(super) json: Option<Functions<M>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Functions<M> {
+    pub(super) encode: fn(&M) -> Bytes,
+    pub(super) decode: fn(&Bytes) -> Result<M, CodecError>,
+}
+
+impl<M: prost::Message + Default + 'static> Formats<M> {
+    /// Has prost write and read protocol buffers.
+    pub const fn prost() -> Self {
+        let proto = Functions { encode: encode_prost::<M>, decode: decode_prost::<M> };
+        Self { proto: Some(proto), json: None }
+    }
+}
+
+fn encode_prost<M: prost::Message>(message: &M) -> Bytes {
+    message.encode_to_vec().into()
+}
+
+fn decode_prost<M: prost::Message + Default>(content: &Bytes) -> Result<M, CodecError> {
+    // A `Bytes` is read as slices of itself, so `bytes` fields are not copied.
+    M::decode(content.clone()).map_err(CodecError::Proto)
+}
+
+/// Why a message could not be written or read.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum CodecError {
+    /// The bytes are no message in polyglot.
+    Polyglot(DecodeError),
+    /// The bytes are an error in place of a message in polyglot.
+    Failure(Failure),
+    /// The bytes are no message in protocol buffers.
+    Proto(prost::DecodeError),
+    /// The type of the message has no such format on this side.
+    Unsupported {
+        /// The name of the message in the proto file.
+        message: &'static str,
+        /// The format that was asked for.
+        format: &'static str,
+    },
+}
+
+impl From<DecodeError> for CodecError {
+    fn from(error: DecodeError) -> Self {
+        Self::Polyglot(error)
+    }
+}
+
+impl fmt::Display for CodecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Polyglot(error) => error.fmt(f),
+            Self::Failure(failure) => f.write_str(&failure.text),
+            Self::Proto(error) => error.fmt(f),
+            Self::Unsupported { message, format } => {
+                write!(f, "the message {message} has no {format} here: have frpc-build make it, or set its `FORMATS`")
+            }
+        }
+    }
+}
+
+impl Error for CodecError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Polyglot(error) => Some(error),
+            Self::Proto(error) => Some(error),
+            Self::Failure(_) | Self::Unsupported { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Services whose types are not told.
+
+use std::{fmt, future::Future, pin::Pin};
+
+use super::handle::Service;
+use crate::call::{
+    exchange::{Answer, Call},
+    method::Method,
+    status::Status,
+};
+
+/// A future on the heap, as traits without types return it.
+pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A service whose type is not told, so that services of different types can be chosen between or listed.
+///
+/// ```
+/// # use frpc::generated::{Answer, Call, Method, Service, Status};
+/// # struct EchoServer;
+/// # struct TimeServer;
+/// # impl Service for EchoServer {
+/// #     const NAME: &'static str = "Echo";
+/// #     const METHODS: &'static [Method] = &[];
+/// #     async fn call(&self, _: usize, call: Call) -> Result<Answer, Status> { call.unknown() }
+/// # }
+/// # impl Service for TimeServer {
+/// #     const NAME: &'static str = "Time";
+/// #     const METHODS: &'static [Method] = &[];
+/// #     async fn call(&self, _: usize, call: Call) -> Result<Answer, Status> { call.unknown() }
+/// # }
+/// use frpc::{BoxService, Services};
+///
+/// let mut services = Vec::new();
+/// for name in ["echo", "time"] {
+///     services.push(match name {
+///         "echo" => BoxService::new(EchoServer),
+///         _ => BoxService::new(TimeServer),
+///     });
+/// }
+/// let services = Services::new().add_services(services);
+/// # let _ = services;
+/// ```
+pub struct BoxService(Box<dyn AnyService>);
+
+impl BoxService {
+    /// Boxes a service.
+    pub fn new(service: impl Service) -> Self {
+        Self(Box::new(service))
+    }
+
+    pub(crate) fn methods(&self) -> &'static [Method] {
+        self.0.methods()
+    }
+
+    pub(crate) fn call(&self, method: usize, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
+        self.0.call(method, call)
+    }
+}
+
+impl<T: Service> From<T> for BoxService {
+    fn from(service: T) -> Self {
+        Self::new(service)
+    }
+}
+
+impl fmt::Debug for BoxService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("BoxService").field(&self.0.name()).finish()
+    }
+}
+
+/// [`Service`] as far as it needs no type.
+trait AnyService: Send + Sync {
+    fn name(&self) -> &'static str;
+    fn methods(&self) -> &'static [Method];
+    fn call(&self, method: usize, call: Call) -> BoxFuture<'_, Result<Answer, Status>>;
+}
+
+impl<T: Service> AnyService for T {
+    fn name(&self) -> &'static str {
+        T::NAME
+    }
+
+    fn methods(&self) -> &'static [Method] {
+        T::METHODS
+    }
+
+    fn call(&self, method: usize, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
+        Box::pin(Service::call(self, method, call))
+    }
+}

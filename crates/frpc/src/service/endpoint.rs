@@ -1,0 +1,165 @@
+//! Services without their types, for transports that find methods by path.
+
+use std::{fmt, panic::AssertUnwindSafe, sync::Arc};
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+
+use super::{
+    boxed::{BoxFuture, BoxService},
+    handle::Service,
+    services::{Services, panicked},
+    set::ServiceSet,
+    table::{Collision, Entry, MethodTable},
+};
+use crate::{
+    call::{
+        exchange::{Answer, Body, Call},
+        head::Head,
+        method::Method,
+        status::Status,
+        streaming::Streaming,
+    },
+    codec::Format,
+};
+
+/// Services without their types: what a transport serves. Cheap to clone.
+///
+/// ```
+/// # use frpc::generated::{Answer, Call, Method, Service, Status};
+/// # struct Echo;
+/// # impl Service for Echo {
+/// #     const NAME: &'static str = "echo.Echo";
+/// #     const METHODS: &'static [Method] = &[Method::unary("echo.Echo", "Say", 10)];
+/// #     async fn call(&self, _: usize, call: Call) -> Result<Answer, Status> {
+/// #         Ok(Answer::new(call.into_parts().1))
+/// #     }
+/// # }
+/// use frpc::{Body, Endpoint, Head, codec::Format};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let endpoint = Endpoint::new(Echo)?;
+/// let method = endpoint.find("echo.Echo/Say").expect("it is there");
+/// let body = Body::from(&b"bytes of a message"[..]);
+/// let answer = endpoint.call(method, Format::Proto, Head::default(), body).await?;
+/// # let _ = answer;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Endpoint(Arc<dyn AnyServices>);
+
+/// A method of an [`Endpoint`], found.
+#[derive(Clone, Copy, Debug)]
+pub struct Found(Entry);
+
+impl Endpoint {
+    /// Takes the type off a service, a [`BoxService`] or [`Services`].
+    ///
+    /// # Errors
+    ///
+    /// If two methods have the same operation.
+    pub fn new(services: impl IntoEndpoint) -> Result<Self, Collision> {
+        services.into_endpoint()
+    }
+
+    /// Returns all methods, in the order of their operations.
+    pub fn methods(&self) -> impl Iterator<Item = &'static Method> {
+        self.0.table().methods()
+    }
+
+    /// Returns the method with this path, such as `"package.Service/Method"`. A slash in front is ignored.
+    pub fn find(&self, path: &str) -> Option<Found> {
+        self.0.table().find_path(path).map(Found)
+    }
+
+    /// Returns the method with this operation on frisbee.
+    pub fn find_operation(&self, operation: u16) -> Option<Found> {
+        self.0.table().find(operation).map(Found)
+    }
+
+    /// Has a method handle a call. The messages of the answer have the same format. A panic of the handler is a status.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, so is the handler.
+    pub async fn call(&self, method: Found, format: Format, head: Head, body: Body) -> Result<Answer, Status> {
+        let Found(entry) = method;
+        self.0.call(entry, Call::new(entry.method, format, head, body)).await
+    }
+}
+
+impl Found {
+    /// Returns the method.
+    pub fn method(self) -> &'static Method {
+        self.0.method
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.methods().map(Method::path)).finish()
+    }
+}
+
+/// [`Services`] as far as they need no types.
+trait AnyServices: Send + Sync {
+    fn table(&self) -> &MethodTable;
+    fn call(&self, entry: Entry, call: Call) -> BoxFuture<'_, Result<Answer, Status>>;
+}
+
+impl<S: ServiceSet, R: Send + Sync> AnyServices for Services<S, R> {
+    fn table(&self) -> &MethodTable {
+        Self::table(self)
+    }
+
+    fn call(&self, entry: Entry, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
+        Box::pin(async move {
+            let answer = Self::call(self, entry, call).await?;
+            Ok(answer.map_body(|body| match body {
+                Body::Many(contents) => Body::Many(without_panics(contents, entry.method)),
+                body => body,
+            }))
+        })
+    }
+}
+
+fn without_panics(contents: Streaming<Bytes>, method: &'static Method) -> Streaming<Bytes> {
+    let trailers = contents.trailers_slot();
+    let contents = AssertUnwindSafe(contents).catch_unwind();
+    let contents = contents.map(|content| content.unwrap_or_else(|_| Err(panicked(method))));
+    Streaming::new(contents).with_trailers_slot(trailers)
+}
+
+/// What can be made an [`Endpoint`]: a service, a [`BoxService`], or [`Services`].
+pub trait IntoEndpoint: sealed::IntoEndpoint {}
+
+impl<T: sealed::IntoEndpoint> IntoEndpoint for T {}
+
+mod sealed {
+    use super::{Collision, Endpoint};
+
+    pub trait IntoEndpoint {
+        fn into_endpoint(self) -> Result<Endpoint, Collision>;
+    }
+}
+
+impl<T: Service> sealed::IntoEndpoint for T {
+    fn into_endpoint(self) -> Result<Endpoint, Collision> {
+        Services::new().add_service(self).into_endpoint()
+    }
+}
+
+impl sealed::IntoEndpoint for BoxService {
+    fn into_endpoint(self) -> Result<Endpoint, Collision> {
+        Services::new().add_services([self]).into_endpoint()
+    }
+}
+
+impl<S: ServiceSet, R: Send + Sync + 'static> sealed::IntoEndpoint for Services<S, R> {
+    fn into_endpoint(self) -> Result<Endpoint, Collision> {
+        self.check()?;
+        Ok(Endpoint(Arc::new(self)))
+    }
+}

@@ -1,0 +1,83 @@
+//! A service, and how its methods handle calls: from bytes to a handler, and back to bytes.
+
+use std::future::Future;
+
+use crate::{
+    call::{
+        exchange::{Answer, Call},
+        method::Method,
+        request::{Request, Response},
+        status::Status,
+        streaming::Streaming,
+    },
+    codec::Message,
+};
+
+/// A service that calls can be made to. Implemented by generated code.
+pub trait Service: Send + Sync + 'static {
+    /// The full name in the proto file.
+    const NAME: &'static str;
+
+    /// The methods, in the order of declaration.
+    const METHODS: &'static [Method];
+
+    /// Has the method at this index of [`METHODS`](Self::METHODS) handle a call.
+    fn call(&self, method: usize, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send;
+}
+
+impl Call {
+    /// Has a unary method handle it.
+    #[doc(hidden)]
+    pub async fn unary<Q: Message, P: Message, F>(self, handler: impl FnOnce(Request<Q>) -> F) -> Result<Answer, Status>
+    where
+        F: Future<Output = Result<Response<P>, Status>>,
+    {
+        let format = self.format();
+        Answer::of_response(format, handler(self.into_request()?).await?)
+    }
+
+    /// Has a server-streaming method handle it.
+    #[doc(hidden)]
+    pub async fn server_streaming<Q: Message, P: Message, F>(
+        self,
+        handler: impl FnOnce(Request<Q>) -> F,
+    ) -> Result<Answer, Status>
+    where
+        F: Future<Output = Result<Response<Streaming<P>>, Status>>,
+    {
+        let format = self.format();
+        Ok(Answer::of_stream(format, handler(self.into_request()?).await?))
+    }
+
+    /// Has a client-streaming method handle it.
+    #[doc(hidden)]
+    pub async fn client_streaming<Q: Message, P: Message, F>(
+        self,
+        handler: impl FnOnce(Request<Streaming<Q>>) -> F,
+    ) -> Result<Answer, Status>
+    where
+        F: Future<Output = Result<Response<P>, Status>>,
+    {
+        let format = self.format();
+        Answer::of_response(format, handler(self.into_stream_request()?).await?)
+    }
+
+    /// Has a bidirectional method handle it.
+    #[doc(hidden)]
+    pub async fn bidirectional<Q: Message, P: Message, F>(
+        self,
+        handler: impl FnOnce(Request<Streaming<Q>>) -> F,
+    ) -> Result<Answer, Status>
+    where
+        F: Future<Output = Result<Response<Streaming<P>>, Status>>,
+    {
+        let format = self.format();
+        Ok(Answer::of_stream(format, handler(self.into_stream_request()?).await?))
+    }
+
+    /// Answers that the service has no such method.
+    #[doc(hidden)]
+    pub fn unknown(self) -> Result<Answer, Status> {
+        Err(Status::unimplemented(format!("no method {} here", self.method())))
+    }
+}

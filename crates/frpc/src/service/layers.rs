@@ -1,0 +1,116 @@
+//! Ready-made [layers](crate::Layer).
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use frpc::{Server, layers::{ConcurrencyLimit, Timeout, Trace}};
+//!
+//! let server = Server::builder()
+//!     .layer(Trace::new())
+//!     .layer(ConcurrencyLimit::new(1000))
+//!     .layer(Timeout::new(Duration::from_secs(10)));
+//! # let _ = server;
+//! ```
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{sync::Semaphore, time::timeout};
+use tracing::{Instrument, debug, info_span};
+
+use super::layer::{Layer, Next};
+use crate::call::{
+    exchange::{Answer, Body, Call},
+    status::{Code, Status},
+};
+
+/// Fails calls with [`Code::DeadlineExceeded`] that are not answered in time. A stream of answers may take longer, once it
+/// has begun.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeout {
+    limit: Duration,
+}
+
+impl Timeout {
+    /// Makes the layer with this limit.
+    pub fn new(limit: Duration) -> Self {
+        Self { limit }
+    }
+}
+
+impl Layer for Timeout {
+    async fn call(&self, call: Call, next: Next<'_>) -> Result<Answer, Status> {
+        let Self { limit } = *self;
+        timeout(limit, next.run(call))
+            .await
+            .unwrap_or_else(|_| Err(Status::deadline_exceeded(format!("the call took longer than {limit:?}"))))
+    }
+}
+
+/// Lets a number of calls go on at once. One more waits for another to end, or fails with [`Code::ResourceExhausted`]. A
+/// call whose answer is a stream ends with the stream.
+#[derive(Clone, Debug)]
+pub struct ConcurrencyLimit {
+    permits: Arc<Semaphore>,
+    limit: usize,
+    fails: bool,
+}
+
+impl ConcurrencyLimit {
+    /// Makes the layer for this many calls at once, over everything it is used for. More of them wait.
+    pub fn new(limit: usize) -> Self {
+        let limit = limit.min(Semaphore::MAX_PERMITS);
+        Self { permits: Arc::new(Semaphore::new(limit)), limit, fails: false }
+    }
+
+    /// Returns the same layer, failing calls instead of letting them wait.
+    pub fn failing(self) -> Self {
+        Self { fails: true, ..self }
+    }
+}
+
+impl Layer for ConcurrencyLimit {
+    async fn call(&self, call: Call, next: Next<'_>) -> Result<Answer, Status> {
+        let permits = self.permits.clone();
+        let permit = if self.fails { permits.try_acquire_owned().ok() } else { permits.acquire_owned().await.ok() };
+        let Some(permit) = permit else {
+            return Err(Status::resource_exhausted(format!("{} calls are under way already", self.limit)));
+        };
+        let answer = next.run(call).await?;
+        Ok(answer.map_body(|body| match body {
+            Body::Many(contents) => Body::Many(contents.map_messages(move |content| {
+                let _held = &permit;
+                Ok(content)
+            })),
+            body => body,
+        }))
+    }
+}
+
+/// Puts a `tracing` span around each call, named `call`, with the service and the method, and an event at its end with the
+/// code.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Trace {}
+
+impl Trace {
+    /// Makes the layer.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl Layer for Trace {
+    async fn call(&self, call: Call, next: Next<'_>) -> Result<Answer, Status> {
+        let method = call.method();
+        let span = info_span!("call", service = method.service, method = method.name);
+        async {
+            let answer = next.run(call).await;
+            match &answer {
+                Ok(_) => debug!(code = ?Code::Ok, "call answered"),
+                Err(status) => debug!(code = ?status.code(), message = status.message(), "call failed"),
+            }
+            answer
+        }
+        .instrument(span)
+        .await
+    }
+}

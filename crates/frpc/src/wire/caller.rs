@@ -1,0 +1,19 @@
+//! What makes the calls of a channel.
+
+use crate::{
+    call::{
+        exchange::{Answer, Call},
+        status::Status,
+    },
+    codec::Format,
+    service::boxed::BoxFuture,
+};
+
+/// A transport, as a [`Channel`](crate::Channel) uses it: it takes calls to wherever they are answered.
+pub trait Caller: Send + Sync + 'static {
+    /// Returns the format that the messages of a call have.
+    fn format(&self) -> Format;
+
+    /// Makes a call. If its [time](Call::timeout) is up before it is answered, it fails.
+    fn call(&self, call: Call) -> BoxFuture<'_, Result<Answer, Status>>;
+}

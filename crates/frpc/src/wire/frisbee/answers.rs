@@ -1,0 +1,56 @@
+//! The router of a connection that calls are made on.
+
+use std::{error::Error, future::Future, sync::Arc};
+
+use frisbee::{CloseReason, Connection, Outcome, Packet, Refused, Router, Stream};
+
+use super::pending::PendingCalls;
+use crate::service::{services::Services, set::ServiceSet};
+
+/// The router of a channel's connection: answers go to the calls that wait for them, the rest to what the channel
+/// offers.
+pub(crate) struct AnswerRouter<S, R> {
+    pub(crate) calls: Arc<PendingCalls>,
+    pub(crate) services: Arc<Services<S, R>>,
+}
+
+impl<S: ServiceSet, R: Router> Router for AnswerRouter<S, R> {
+    fn intercept(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
+        if self.services.serves(packet.operation.number()) {
+            return Some(packet);
+        }
+        self.services.fallback.intercept(self.calls.complete(packet)?, connection)
+    }
+
+    fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send {
+        self.services.route(packet, connection)
+    }
+
+    fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {
+        self.services.refuse(refused, connection)
+    }
+
+    fn awaited(&self, connection: &Connection) -> usize {
+        self.services.awaited(connection)
+    }
+
+    async fn stream(&self, stream: Stream, connection: &Connection) {
+        self.services.stream(stream, connection).await;
+    }
+
+    async fn refuse_stream(&self, stream: Stream, connection: &Connection) {
+        self.services.refuse_stream(stream, connection).await;
+    }
+
+    fn check(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
+        Router::check(&*self.services)
+    }
+
+    fn opened(&self, connection: &Connection) {
+        self.services.open_session(connection, self.calls.clone().into());
+    }
+
+    fn closed(&self, connection: &Connection, reason: &CloseReason) {
+        self.services.closed(connection, reason);
+    }
+}

@@ -1,0 +1,299 @@
+//! The connection of a channel, and how it gets another when that is lost.
+
+use std::{
+    future::Future,
+    mem,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use frisbee::{Backoff, CloseReason, Connection, Router};
+use tokio::{
+    sync::watch,
+    task::yield_now,
+    time::{Instant, sleep},
+};
+use tracing::warn;
+
+use super::{
+    answers::AnswerRouter,
+    client::{ClientConnection, WhenFull},
+    pending::PendingCalls,
+};
+use crate::{
+    call::{
+        deadline::{CallTime, Deadline},
+        exchange::{Answer, Body, Call},
+        head::Head,
+        method::{Method, MethodKind},
+        status::Status,
+    },
+    codec::{Format, Pieces},
+    error::{CallError, ConnectError},
+    service::{boxed::BoxFuture, services::Services, set::ServiceSet},
+    wire::caller::Caller,
+};
+
+/// What becomes of a call with metadata over a peer that cannot take it, as none can whose wire is plain fRPC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LostMetadata {
+    /// The call fails with [`CallError::MetadataNotCarried`], so that nobody relies on what never arrives.
+    #[default]
+    Fail,
+    /// The call is made without it, with a line in the log.
+    Warn,
+}
+
+/// Makes connections that are all alike.
+pub(crate) struct Dialer<S, R> {
+    pub(crate) client: frisbee::Client<()>,
+    pub(crate) services: Arc<Services<S, R>>,
+    pub(crate) calls_max: usize,
+    pub(crate) when_full: WhenFull,
+}
+
+impl<S: ServiceSet, R: Router> Dialer<S, R> {
+    /// Returns a client that connects once, and the calls that will wait on that connection.
+    pub(crate) fn client(&self) -> (frisbee::Client<AnswerRouter<S, R>>, Arc<PendingCalls>) {
+        let calls = Arc::new(PendingCalls::new(self.calls_max));
+        let calling = AnswerRouter { calls: calls.clone(), services: self.services.clone() };
+        (self.client.with_router(calling), calls)
+    }
+
+    pub(crate) fn serve(&self, connection: Connection, calls: Arc<PendingCalls>) -> ClientConnection {
+        ClientConnection::new(connection, calls, self.when_full, self.services.table().clone())
+    }
+}
+
+/// The connection of a channel, and how to get another when it is lost.
+pub(crate) struct Reconnecting {
+    current: Mutex<Arc<ClientConnection>>,
+    redial: Option<Redial>,
+    lost_metadata: LostMetadata,
+}
+
+pub(crate) type Dialing = Pin<Box<dyn Future<Output = Result<ClientConnection, ConnectError>> + Send>>;
+
+/// What comes of dialling, once it is over.
+type Dialed = watch::Receiver<Option<Result<Arc<ClientConnection>, Arc<ConnectError>>>>;
+
+pub(crate) struct Redial {
+    dial: Box<dyn Fn() -> Dialing + Send + Sync>,
+    progress: Mutex<Progress>,
+}
+
+struct Progress {
+    under_way: Option<Dialed>,
+    /// When dialling was over, and how.
+    last: (Instant, End),
+    /// Pauses as long as it brings no connection on which anything is heard.
+    backoff: Backoff,
+}
+
+enum End {
+    Connected {
+        /// How many packets the peer had sent by then, to show that it speaks frisbee.
+        heard: u64,
+    },
+    Failed,
+}
+
+impl Redial {
+    pub(crate) fn new(
+        dial: impl Fn() -> Dialing + Send + Sync + 'static,
+        pause: Duration,
+        first: &ClientConnection,
+    ) -> Self {
+        let progress = Progress {
+            under_way: None,
+            last: (Instant::now(), End::Connected { heard: first.heard() }),
+            backoff: Backoff::new(pause),
+        };
+        Self { dial: Box::new(dial), progress: Mutex::new(progress) }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        // Nothing that runs under the lock leaves the progress half changed.
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reconnecting {
+    pub(crate) fn new(first: ClientConnection, redial: Option<Redial>, lost_metadata: LostMetadata) -> Self {
+        Self { current: Mutex::new(Arc::new(first)), redial, lost_metadata }
+    }
+
+    /// Makes a unary call. The first attempt trusts that the connection is open, the second looks. `encode` makes the
+    /// content for each.
+    pub(crate) async fn unary(
+        self: &Arc<Self>,
+        method: &Method,
+        encode: impl Fn() -> Pieces,
+        deadline: Deadline,
+    ) -> Result<Bytes, Status> {
+        match self.current().unary(method, encode(), deadline).await {
+            Err(status) if needs_another_connection(&status) => {
+                let again = async { self.open(deadline).await?.unary(method, encode(), deadline).await };
+                Box::pin(again).await
+            }
+            answered => answered,
+        }
+    }
+
+    pub(crate) fn current(&self) -> Arc<ClientConnection> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The link, connected again if it was lost. All calls that find it lost share one attempt to connect, which goes on
+    /// when their time is up.
+    pub(crate) async fn open(self: &Arc<Self>, deadline: Deadline) -> Result<Arc<ClientConnection>, Status> {
+        let current = self.current();
+        match &self.redial {
+            Some(redial) if !current.takes_calls() => deadline.bound_unsent(self.dialed(redial)).await,
+            _ => Ok(current),
+        }
+    }
+
+    async fn dialed(self: &Arc<Self>, redial: &Redial) -> Result<Arc<ClientConnection>, Status> {
+        loop {
+            let mut dialed = self.dialing(redial);
+            if let Ok(outcome) = dialed.wait_for(Option::is_some).await.map(|outcome| outcome.clone()) {
+                let outcome = outcome.expect("it was waited for");
+                return outcome.map_err(|error| CallError::Unreachable(error).into());
+            }
+            // The runtime that dialled is gone. If this one is going, it takes the call along here.
+            yield_now().await;
+        }
+    }
+
+    /// The dialling that is under way. If there is none, it begins, as a task of the current runtime.
+    fn dialing(self: &Arc<Self>, redial: &Redial) -> Dialed {
+        let mut progress = redial.progress();
+        if let Some(dialed) = progress.under_way.as_ref().filter(|dialed| dialed.has_changed().is_ok()) {
+            return dialed.clone();
+        }
+        let current = self.current();
+        if current.takes_calls() {
+            return watch::channel(Some(Ok(current))).1;
+        }
+        let pause = progress.pause(&current);
+        let (sender, dialed) = watch::channel(None);
+        progress.under_way = Some(dialed.clone());
+        // What a runtime takes along when it goes counts as a failure.
+        progress.last = (Instant::now(), End::Failed);
+        drop(progress);
+        let (dialing, wire) = ((redial.dial)(), Arc::downgrade(self));
+        tokio::spawn(async move {
+            let dialing = async {
+                sleep(pause).await;
+                dialing.await
+            };
+            tokio::select! {
+                outcome = dialing => {
+                    if let Some(wire) = wire.upgrade() {
+                        // Those that waited may all have given up.
+                        let _ = sender.send(wire.end_dialing(outcome));
+                    }
+                }
+                // The channel and its calls are gone.
+                () = sender.closed() => {}
+            }
+        });
+        dialed
+    }
+
+    fn end_dialing(
+        &self,
+        outcome: Result<ClientConnection, ConnectError>,
+    ) -> Option<Result<Arc<ClientConnection>, Arc<ConnectError>>> {
+        let mut progress = self.redial.as_ref()?.progress();
+        progress.under_way = None;
+        let end = outcome.as_ref().map_or(End::Failed, |link| End::Connected { heard: link.heard() });
+        progress.last = (Instant::now(), end);
+        let outcome = outcome.map(Arc::new).map_err(Arc::new);
+        if let Ok(link) = &outcome {
+            let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+            let lost = mem::replace(&mut *current, link.clone());
+            drop((current, progress));
+            drop(lost);
+        }
+        Some(outcome)
+    }
+}
+
+impl Progress {
+    /// How long to wait before dialling, now that this link is lost: not at all, but after failures, and after connections
+    /// on which nothing was heard.
+    fn pause(&mut self, lost: &ClientConnection) -> Duration {
+        match self.last {
+            (_, End::Connected { heard }) if lost.heard() > heard => {
+                self.backoff.reset();
+                Duration::ZERO
+            }
+            (at, _) => self.backoff.pause().saturating_sub(at.elapsed()),
+        }
+    }
+}
+
+/// Whether nothing was sent, and may be on another connection: not to a peer that speaks something else.
+fn needs_another_connection(status: &Status) -> bool {
+    match status.call_error() {
+        Some(CallError::ConnectionLost { reason, may_have_executed: false }) => {
+            !matches!(reason, CloseReason::Protocol(_))
+        }
+        Some(CallError::OutOfIds { .. }) => true,
+        _ => false,
+    }
+}
+
+/// For calls with streams, metadata or layers. Others go by [`Reconnecting::unary`], without a box.
+impl Caller for Arc<Reconnecting> {
+    fn format(&self) -> Format {
+        Format::Polyglot
+    }
+
+    fn call(&self, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
+        Box::pin(async move {
+            let (method, time) = (call.method(), call.time());
+            let CallTime { opening, whole } = time;
+            let (head, body) = call.into_parts();
+            self.check_head(method, &head)?;
+            let body = match (method.kind, body) {
+                (MethodKind::Unary, Body::One(content)) => {
+                    Body::One(self.unary(method, || content.clone(), opening).await?.into())
+                }
+                (MethodKind::ServerStreaming, Body::One(content)) => {
+                    let connection = self.open(opening).await?;
+                    Body::Many(connection.server_streaming(method, content.into_bytes(), opening, whole).await?)
+                }
+                (MethodKind::ClientStreaming, Body::Many(contents)) => {
+                    let connection = self.open(opening).await?;
+                    Body::One(connection.client_streaming(method, contents, opening, whole).await?.into())
+                }
+                (MethodKind::Bidirectional, Body::Many(contents)) => {
+                    let connection = self.open(opening).await?;
+                    Body::Many(connection.bidirectional(method, contents, opening, whole).await?)
+                }
+                _ => return Err(Status::internal("the call does not have the messages of its kind")),
+            };
+            Ok(Answer::new(body))
+        })
+    }
+}
+
+impl Reconnecting {
+    /// Does what is to be done when metadata would be lost.
+    fn check_head(&self, method: &Method, head: &Head) -> Result<(), Status> {
+        let Some(name) = head.metadata().keys().next() else { return Ok(()) };
+        match self.lost_metadata {
+            LostMetadata::Fail => Err(CallError::MetadataNotCarried { name: name.to_owned() }.into()),
+            LostMetadata::Warn => {
+                warn!(%method, name, "the peer speaks plain fRPC, which carries no metadata: the call goes without");
+                Ok(())
+            }
+        }
+    }
+}
