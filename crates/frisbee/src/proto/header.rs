@@ -18,6 +18,10 @@ pub enum HeaderFormat {
 }
 
 impl HeaderFormat {
+    /// The layout of a side that has to choose one without having heard from its peer, or that accounts for bytes before
+    /// it has.
+    pub const FALLBACK: Self = Self::Magic10;
+
     /// Bytes in a header.
     pub const fn header_len(self) -> usize {
         match self {

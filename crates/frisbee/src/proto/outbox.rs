@@ -71,7 +71,7 @@ impl Outbox {
     pub(super) fn set_format(&mut self, format: HeaderFormat) {
         if self.format.replace(format).is_none() {
             for (header, content) in mem::take(&mut self.held) {
-                self.len -= HeaderFormat::Magic10.header_len() + content.len();
+                self.len -= HeaderFormat::FALLBACK.header_len() + content.len();
                 self.encode(format, header, content, Cause::Local);
             }
         }
@@ -82,7 +82,7 @@ impl Outbox {
         match self.format {
             Some(format) => self.encode(format, header, content, cause),
             None => {
-                self.len += HeaderFormat::Magic10.header_len() + content.len();
+                self.len += HeaderFormat::FALLBACK.header_len() + content.len();
                 self.held.push((header, content));
             }
         }

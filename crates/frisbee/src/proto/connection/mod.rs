@@ -123,7 +123,7 @@ impl Connection {
     /// A connection that was just established.
     pub fn new(role: Role, config: Arc<Config>, now: Instant) -> Self {
         let (format, stream_ids) = match role {
-            Role::Client => (Some(config.header.unwrap_or(HeaderFormat::Magic10)), STREAMS_OF_CLIENT),
+            Role::Client => (Some(config.header.unwrap_or(HeaderFormat::FALLBACK)), STREAMS_OF_CLIENT),
             Role::Server => (config.header, STREAMS_OF_SERVER),
         };
         Self {
@@ -323,6 +323,11 @@ impl Connection {
         self.decoder.format()
     }
 
+    /// Returns the header layout, or the [fallback](HeaderFormat::FALLBACK) as long as it is not known.
+    pub fn format_or_fallback(&self) -> HeaderFormat {
+        self.format().unwrap_or(HeaderFormat::FALLBACK)
+    }
+
     /// What went through so far.
     pub fn counters(&self) -> Counters {
         Counters { packets_out: self.outbox.packets(), ..self.counters }
@@ -352,7 +357,7 @@ impl Connection {
         self.streams.end_all();
         self.outbox.drop_ping();
         // A peer that never said anything did not show its format, and is still owed what was sent to it.
-        self.outbox.set_format(self.decoder.format().unwrap_or(HeaderFormat::Magic10));
+        self.outbox.set_format(self.format_or_fallback());
         self.state = if self.outbox.is_empty() { State::Closed(reason) } else { State::Finishing(reason) };
     }
 
