@@ -1,5 +1,6 @@
 //! The ring of a thread: what its sockets ask of the kernel goes there in one system call, with what the kernel did.
 
+mod activity;
 mod turn;
 
 use std::{
@@ -18,6 +19,7 @@ use slab::Slab;
 use socket2::SockRef;
 use tokio::{io::ReadBuf, time::Instant};
 
+use self::activity::Activity;
 pub(super) use self::turn::RingState;
 use super::{
     access::Access,
@@ -37,13 +39,7 @@ pub(super) struct Ring {
     slots: Slab<Slot>,
     /// Sockets that have something to tell the kernel.
     dirty: Vec<usize>,
-    /// How often something was received since the thread was idle last.
-    received: usize,
-    /// The same on average over some turns, times their number.
-    recent_receives: usize,
-    /// How many times the thread goes without waiting on the ring.
-    spins_to_skip: u32,
-    spins_skipped: u32,
+    activity: Activity,
     /// Since when the kernel refuses what it may do later.
     refused_since: Option<Instant>,
     failure: Option<io::Error>,
@@ -69,10 +65,7 @@ impl Ring {
             kernel,
             slots: Slab::new(),
             dirty: Vec::new(),
-            received: 0,
-            recent_receives: 0,
-            spins_to_skip: 0,
-            spins_skipped: 0,
+            activity: Activity::default(),
             refused_since: None,
             failure: None,
             task: None,
@@ -121,7 +114,7 @@ impl Ring {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let is_quiet = self.is_quiet();
+        let is_quiet = self.activity.is_quiet();
         let slot = &mut self.slots[key];
         if !slot.received.is_empty() {
             self.read_received(key, buf);
@@ -135,7 +128,9 @@ impl Ring {
         match slot.receiving {
             Receiving::Off if self.kernel.receives() && (is_large || is_quiet) => {
                 let received = slot.poll_direct(cx, buf);
-                self.received += usize::from(received.is_ready());
+                if received.is_ready() {
+                    self.activity.note_receive();
+                }
                 return received;
             }
             Receiving::Off if self.kernel.receives() => {
@@ -175,6 +170,7 @@ impl Ring {
                 first.advance(len);
             }
         }
+        debug_assert!(slot.received_len > 0 || slot.received.is_empty(), "nothing empty waits to be read");
     }
 
     pub(super) fn poll_write(
@@ -183,7 +179,7 @@ impl Ring {
         cx: &Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let (len, is_quiet): (usize, _) = (slices.iter().map(|slice| slice.len()).sum(), self.is_quiet());
+        let (len, is_quiet): (usize, _) = (slices.iter().map(|slice| slice.len()).sum(), self.activity.is_quiet());
         let slot = &mut self.slots[key];
         if let Some(failure) = slot.failure.take() {
             return Poll::Ready(Err(failure));
@@ -208,6 +204,7 @@ impl Ring {
             slot.queued = self.spare.pop().unwrap_or_default();
         }
         slices.iter().for_each(|slice| slot.queued.put_slice(slice));
+        debug_assert!(slot.queued.len() <= SEND_LEN_MAX, "what goes through the ring is bounded");
         self.mark(key);
         Poll::Ready(Ok(len))
     }
@@ -260,11 +257,6 @@ impl Ring {
         Poll::Ready(Ok((fd, unread.freeze())))
     }
 
-    /// Whether so little is going on that a system call has nothing to share: then the ring would only be in the way.
-    fn is_quiet(&self) -> bool {
-        self.recent_receives + self.received < 2 * RECENT_TURNS
-    }
-
     fn stop_receiving(&mut self, key: usize) {
         let slot = &mut self.slots[key];
         debug_assert!(matches!(slot.receiving, Receiving::On | Receiving::Waiting), "there is something to stop");
@@ -303,5 +295,3 @@ fn wait(waiting: &mut Option<Waker>, cx: &Context<'_>) {
 const LARGE_LEN: usize = 32 * 1024;
 /// More than this at once goes past the ring.
 const SEND_LEN_MAX: usize = 16 * 1024;
-/// How many turns tell whether a thread is busy.
-const RECENT_TURNS: usize = 4;

@@ -8,7 +8,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{RECENT_TURNS, Ring, SEND_LEN_MAX};
+use super::{Ring, SEND_LEN_MAX};
 use crate::net::uring::{
     buffers::Filled,
     request::{Completion, Done, is_passing},
@@ -46,7 +46,7 @@ impl Ring {
             self.reap(entered, woken);
             if self.kernel.is_borrowed() {
                 // Nobody spins, which ends a turn otherwise.
-                self.end_turn();
+                self.activity.end_turn();
             }
         }
         match self.failure.take() {
@@ -59,7 +59,9 @@ impl Ring {
     /// Hears what the kernel has done, now that it was entered.
     fn reap(&mut self, entered: io::Result<()>, woken: &mut Vec<Waker>) {
         while let Some(completion) = self.kernel.next(self.task.as_ref()) {
-            self.received += usize::from(matches!(completion.done, Done::Received { .. } | Done::Readable));
+            if let Done::Received { .. } | Done::Readable = completion.done {
+                self.activity.note_receive();
+            }
             self.complete(completion, woken);
         }
         match entered {
@@ -81,37 +83,23 @@ impl Ring {
         }
     }
 
-    /// How often something was received since this was called last.
-    fn end_turn(&mut self) -> usize {
-        let received = mem::take(&mut self.received);
-        self.recent_receives = self.recent_receives - self.recent_receives / RECENT_TURNS + received;
-        received
-    }
-
-    /// Waits on the ring for a while, if that is likely to end with several sockets that received something, for half as
-    /// many as did since the thread was idle last: one wake-up serves them all. Nothing else wakes the thread meanwhile,
-    /// so a wait in vain puts off the next.
+    /// Waits on the ring for a moment, if that is likely to end with several sockets that received something: one wake-up
+    /// serves them all.
     pub(in crate::net::uring) fn spin_wait(&mut self, woken: &mut Vec<Waker>) {
-        let wanted = self.end_turn() / 2;
-        if wanted < 2 || self.failure.is_some() {
-            return;
+        debug_assert!(!self.kernel.is_borrowed(), "the runtime of a borrowed ring waits on it by itself");
+        if self.failure.is_none()
+            && let Some(completions) = self.activity.next_spin()
+        {
+            let entered = self.kernel.enter_and_wait(completions, SPIN_MAX);
+            self.reap(entered, woken);
+            self.activity.end_spin();
         }
-        if self.spins_skipped < self.spins_to_skip {
-            self.spins_skipped += 1;
-            return;
-        }
-        let entered = self.kernel.enter_and_wait(wanted, SPIN_MAX);
-        self.reap(entered, woken);
-        self.spins_skipped = 0;
-        self.spins_to_skip = match self.received {
-            0 => (2 * self.spins_to_skip + 1).min(SPINS_SKIPPED_MAX),
-            _ => 0,
-        };
     }
 
     /// Asks the kernel for what a socket needs now.
     fn submit(&mut self, key: usize) {
         let slot = &mut self.slots[key];
+        debug_assert!(slot.is_dirty, "a socket is listed once for each time that it was marked");
         slot.is_dirty = false;
         if slot.is_dropped {
             if slot.is_idle() {
@@ -136,6 +124,7 @@ impl Ring {
         let slot = &mut self.slots[key];
         match completion.done {
             Done::Received { result, goes_on } => {
+                debug_assert!(matches!(slot.receiving, Receiving::On | Receiving::Stopping), "the kernel was asked to");
                 if !goes_on {
                     slot.receiving = Receiving::Off;
                 }
@@ -149,6 +138,7 @@ impl Ring {
                 woken.extend(self.slots[key].reader.take());
             }
             Done::Sent { mut bytes, result } => {
+                debug_assert!(slot.is_sending, "one send is in flight for a socket");
                 slot.is_sending = false;
                 match result {
                     Ok(len) if len < bytes.len() => {
@@ -173,10 +163,15 @@ impl Ring {
                 }
             }
             Done::Readable => {
+                debug_assert!(
+                    matches!(slot.receiving, Receiving::Waiting | Receiving::Stopping),
+                    "the kernel was asked to"
+                );
                 slot.receiving = Receiving::Off;
                 woken.extend(slot.reader.take());
             }
             Done::Writable => {
+                debug_assert!(slot.is_waiting_writable, "the kernel was asked to");
                 slot.is_waiting_writable = false;
                 woken.extend(slot.writer.take());
             }
@@ -214,6 +209,5 @@ const FILLED_MAX: usize = 8;
 const SPARE_MAX: usize = 64;
 /// How long a busy thread waits for more.
 const SPIN_MAX: Duration = Duration::from_micros(50);
-const SPINS_SKIPPED_MAX: u32 = 255;
 /// For how long the kernel may refuse what it could do later. Its ring has failed then.
 const REFUSED_MAX: Duration = Duration::from_secs(1);
