@@ -4,7 +4,10 @@ use std::{
     any::Any,
     collections::{HashMap, VecDeque},
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, Waker, ready},
     time::{Duration, Instant},
 };
@@ -30,6 +33,8 @@ pub struct Sent(pub(crate) u64);
 /// What the handles and the driver of one connection have in common.
 pub(crate) struct Shared {
     core: Mutex<Core>,
+    /// Whether the core is closing, to be seen without its lock.
+    is_closing: AtomicBool,
     /// Something was written.
     pub(crate) progress: Notify,
     /// The connection ended, a stream can be accepted, or the peer's first bytes came.
@@ -135,6 +140,7 @@ impl Shared {
         };
         Self {
             core: Mutex::new(core),
+            is_closing: AtomicBool::new(false),
             progress: Notify::new(),
             changed: Notify::new(),
             config,
@@ -170,26 +176,51 @@ impl Shared {
     }
 
     pub(crate) fn finish(&self, reason: CloseReason) {
-        self.change(|core| core.proto.finish(reason));
+        self.change(|core| {
+            core.proto.finish(reason);
+            self.note_closing(core);
+        });
     }
 
     pub(crate) fn fail(&self, reason: CloseReason) {
-        self.change(|core| core.proto.fail(reason));
+        self.change(|core| {
+            core.proto.fail(reason);
+            self.note_closing(core);
+        });
     }
 
-    /// Reports what was written of a batch, and takes the next when it is through.
-    pub(crate) fn handle_written(&self, now: Instant, len: usize, batch: &mut Transmit) {
+    /// Lets [`is_closing`](Self::is_closing) tell what the core knows. Called under its lock by whoever may have closed
+    /// the connection.
+    pub(crate) fn note_closing(&self, core: &Core) {
+        // Only a hint for the task that is about to look at the core anyway, so no other memory has to follow it.
+        self.is_closing.store(core.proto.is_finishing(), Ordering::Relaxed);
+    }
+
+    /// Tells without the lock whether the connection was closed, at least if this thread did it.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Relaxed)
+    }
+
+    /// Reports that `written` bytes of a batch were written, and puts the next batch in its place when it is through.
+    /// Returns whether there is anything to write. This is where every batch comes from.
+    pub(crate) fn next_batch(&self, now: Instant, written: usize, batch: &mut Transmit) -> bool {
+        if written == 0 && batch.has_remaining() {
+            return true;
+        }
         let mut core = self.core();
-        core.proto.handle_written(now, len, batch);
-        if batch.has_remaining() {
-            return;
+        if written > 0 {
+            core.proto.handle_written(now, written, batch);
+            if batch.has_remaining() {
+                return true;
+            }
         }
         core.proto.poll_transmit(now, batch);
-        let is_awaited = std::mem::take(&mut core.progress_is_awaited);
+        let is_awaited = written > 0 && std::mem::take(&mut core.progress_is_awaited);
         drop(core);
         if is_awaited {
             self.progress.notify_waiters();
         }
+        batch.has_remaining()
     }
 
     /// Wakes those who wait for the peer's first bytes, among others.

@@ -1,125 +1,72 @@
 //! Packets that wait for a handler.
 
-use std::task::Context;
+use std::{collections::VecDeque, mem};
 
-use tokio::time::Instant;
-use tracing::warn;
-
-use super::{
-    Driver, End,
-    handlers::{Finished, Handling, cost},
-};
 use crate::{
-    CloseReason, Outcome, Packet,
-    router::{Refusal, Refused},
-    shared::Shared,
+    Config, Packet,
+    proto::{COPY_LEN_MAX, PACKET_COST},
 };
 
-impl Driver<'_> {
-    /// Starts handlers on packets that waited, as far as they may, and then ends what the peer ended.
-    pub(super) fn start_backlog(&mut self, cx: &mut Context<'_>, handlers: &mut impl Handling) -> bool {
-        let mut is_busy = false;
-        while let Some(next) = self.backlog.front().map(cost)
-            && self.takes_packets()
-            && handlers.poll_free(cx, next).is_ready()
-            && let Some(packet) = self.backlog.pop_front()
-        {
-            self.backlog_len -= next;
-            self.detached = self.detached.saturating_sub(1);
-            let finished = handlers.start(cx, packet);
-            self.shared.core().apply(finished);
-            self.has_progressed = true;
-            is_busy = true;
-        }
-        let is_through = self.backlog.is_empty();
-        match &self.end {
-            Some(End::Broken(error)) if is_through && handlers.poll_free(cx, 0).is_ready() => {
-                self.shared.finish(CloseReason::Protocol(error.clone()));
-            }
-            // A stream that is still served has nothing more to hear.
-            Some(End::Closed(reason)) if is_through && handlers.len() == 0 => self.shared.finish(reason.clone()),
-            Some(End::Failed(_)) if is_through && handlers.len() == 0 => {
-                // As long as the socket takes anything, the answers are attempted.
-                let end = if self.write_failure.is_none() { Shared::finish } else { Shared::fail };
-                end(self.shared, self.failure());
-            }
-            _ => {}
-        }
-        is_busy
+/// Packets in the order in which they arrived, and what they cost.
+#[derive(Debug, Default)]
+pub(super) struct Backlog {
+    packets: VecDeque<Packet>,
+    /// What all of them cost.
+    len: usize,
+    /// How many at the front have memory of their own.
+    detached: usize,
+}
+
+impl Backlog {
+    pub(super) fn is_empty(&self) -> bool {
+        self.packets.is_empty()
     }
 
-    /// Whether handlers may be given packets: not when their replies would have nowhere to go.
-    fn takes_packets(&self) -> bool {
-        let core = self.shared.core();
-        core.proto.is_open() && !core.proto.owes_replies()
+    /// Returns what all packets cost.
+    pub(super) fn len(&self) -> usize {
+        self.len
     }
 
-    pub(super) fn queue(&mut self, packet: Packet) {
-        self.backlog_len += cost(&packet);
-        self.backlog.push_back(packet);
+    /// Tells whether there is room for one more packet behind `more` that cost `more_len`.
+    pub(super) fn has_room_behind(&self, more: usize, more_len: usize, config: &Config) -> bool {
+        self.packets.len() + more < config.backlog_max && self.len + more_len < config.backlog_len_max
     }
 
-    /// Refuses a packet that would wait for too long. One that nobody can be told of waits all the same.
-    pub(super) fn refuse(&mut self, packet: Packet, handlers: &impl Handling) {
-        let Packet { id, operation, .. } = packet;
-        match handlers.refuse(Refused { id, operation, why: Refusal::Busy }) {
-            Finished::Refused(Outcome::Nothing) => {
-                self.queue(packet);
-                self.is_clogged = true;
-            }
-            finished => {
-                let mut core = self.shared.core();
-                core.proto.handle_refused();
-                core.apply(Some(finished));
+    pub(super) fn push(&mut self, packet: Packet) {
+        self.len += cost(&packet);
+        self.packets.push_back(packet);
+    }
+
+    /// Returns what the first packet costs.
+    pub(super) fn first_cost(&self) -> Option<usize> {
+        self.packets.front().map(cost)
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Packet> {
+        let packet = self.packets.pop_front()?;
+        self.len -= cost(&packet);
+        self.detached = self.detached.saturating_sub(1);
+        debug_assert!(self.len > 0 || self.packets.is_empty(), "every packet costs something");
+        Some(packet)
+    }
+
+    /// Takes all packets.
+    pub(super) fn take(&mut self) -> VecDeque<Packet> {
+        mem::take(self).packets
+    }
+
+    /// Copies small packets out of the read buffers that they pin, each once.
+    pub(super) fn detach(&mut self) {
+        for packet in self.packets.iter_mut().skip(self.detached) {
+            if packet.content.len() < COPY_LEN_MAX {
+                *packet = packet.clone().detached();
             }
         }
+        self.detached = self.packets.len();
     }
+}
 
-    /// Refuses what waits, if the peer may wait for it in turn and nothing has moved for too long. Whether anything was.
-    pub(super) fn refuse_stuck(&mut self, now: Instant, handlers: &impl Handling) -> bool {
-        let is_stuck = !self.backlog.is_empty() && self.all_wait(handlers);
-        if std::mem::take(&mut self.has_progressed) || !is_stuck {
-            self.stuck_since = is_stuck.then_some(now);
-            return false;
-        }
-        let since = *self.stuck_since.get_or_insert(now);
-        if now.duration_since(since) < self.connection.config().handlers_stall_max {
-            return false;
-        }
-        self.stuck_since = Some(now);
-        // The peer may have as much waiting: each of its handlers would wait for as long again.
-        self.is_jammed = true;
-        (self.backlog_len, self.detached) = (0, 0);
-        let stuck = std::mem::take(&mut self.backlog);
-        let before = stuck.len();
-        warn!(packets = before, "both sides wait for each other's handlers: what waits is refused");
-        stuck.into_iter().for_each(|packet| self.refuse(packet, handlers));
-        self.is_clogged &= self.is_over_limit(handlers);
-        self.backlog.len() < before
-    }
-
-    /// How many packets this side waits for.
-    pub(super) fn awaited(&self, handlers: &impl Handling) -> usize {
-        handlers.awaited().unwrap_or_else(|panicked| {
-            self.shared.core().apply(Some(panicked));
-            0
-        })
-    }
-
-    /// Whether every handler may be one that waits for the peer.
-    fn all_wait(&self, handlers: &impl Handling) -> bool {
-        let awaited = self.awaited(handlers).saturating_add(self.shared.core().awaited_streams().count());
-        awaited >= handlers.len().max(1)
-    }
-
-    /// Whether one more packet may wait for its handler.
-    pub(super) fn may_wait(&self, handlers: &impl Handling) -> bool {
-        let has_room = self.has_backlog_room(self.connection.config()) || !self.is_over_limit(handlers);
-        has_room && !(self.is_jammed && self.all_wait(handlers))
-    }
-
-    /// Whether packets that wait are as much as may be held while this side waits for answers.
-    pub(super) fn is_over_limit(&self, handlers: &impl Handling) -> bool {
-        handlers.held_len() + self.backlog_len >= self.connection.config().handlers_len_max
-    }
+/// Returns what a packet counts towards the limits in bytes.
+pub(super) fn cost(packet: &Packet) -> usize {
+    packet.content.len() + PACKET_COST
 }

@@ -11,7 +11,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{Driver, End};
-use crate::{CloseReason, Raw, net::Wire, proto::HeaderFormat};
+use crate::{CloseReason, Raw, net::Wire};
 
 impl Driver<'_> {
     /// Bounds what follows a failure of the socket: handlers of what had arrived get their time, and no more than that.
@@ -83,9 +83,10 @@ impl Driver<'_> {
             return Err(CloseReason::Io(Arc::new(error)));
         }
         let mut core = self.shared.core();
-        core.proto.undo_input(self.backlog.drain(..), &mut unread);
+        // In the order in which they came: what waits for a handler is older than what was only decoded.
+        core.proto.undo_input(self.backlog.take().into_iter().chain(self.arrived.drain(..)), &mut unread);
         let Some(taker) = core.taker.take() else { return Ok(()) };
-        let format = core.proto.format().unwrap_or(HeaderFormat::Magic10);
+        let format = core.proto.format_or_fallback();
         drop(core);
         let (local, peer) = self.shared.addresses();
         // A taker that went away has given up the connection.

@@ -13,8 +13,8 @@ use futures_util::stream::{FuturesUnordered, Stream as _};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::{permits::Permits, scope::Scope};
-use crate::{Config, Dispatch, Outcome, Packet, Stream, proto::PACKET_COST, router::Refused};
+use super::{backlog::cost, permits::Permits, scope::Scope};
+use crate::{Config, Dispatch, Outcome, Packet, Stream, router::Refused};
 
 /// How a handler ended.
 pub(super) enum Finished {
@@ -151,6 +151,7 @@ where
     fn finished_task(&mut self, result: Result<Task, JoinError>) -> Finished {
         match result {
             Ok(Task::Handler(outcome, cost)) => {
+                debug_assert!(self.handler_tasks > 0 && self.held_len >= cost, "a handler ends once");
                 self.handler_tasks -= 1;
                 self.held_len -= cost;
                 Finished::Handler(outcome)
@@ -299,11 +300,6 @@ impl<F: Future<Output = Outcome>> Future for InPlace<F> {
 
 fn poll_in<F: Future<Output = Outcome>>(place: &mut Pin<Box<Option<F>>>, cx: &mut Context<'_>) -> Poll<Outcome> {
     place.as_mut().as_pin_mut().expect("a handler stays in its place until it is done").poll(cx)
-}
-
-/// What a packet counts towards the limits in bytes.
-pub(super) fn cost(packet: &Packet) -> usize {
-    packet.content.len() + PACKET_COST
 }
 
 pub(super) fn message(panic: &(dyn Any + Send)) -> Arc<str> {

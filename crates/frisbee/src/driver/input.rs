@@ -1,180 +1,91 @@
-//! Reading, and what arrives.
+//! Reading: bytes from the socket to events.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, MutexGuard},
     task::{Context, Poll, Waker},
 };
 
-use bytes::Buf as _;
 use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
     Driver, End,
-    handlers::{Entry, Handling, cost},
+    backlog::cost,
+    handlers::{Entry, Handling},
 };
 use crate::{
-    CloseReason, Config, Packet, Stream,
+    CloseReason, Stream,
     proto::Event,
     router::{Refusal, Refused},
     shared::Core,
 };
 
-impl Driver<'_> {
-    /// Reads once and starts handlers on what came. Whether anything came.
-    pub(super) fn poll_input(&mut self, cx: &mut Context<'_>, now: Instant, handlers: &mut impl Handling) -> bool {
+impl<'a> Driver<'a> {
+    /// Reads once and deals with what came.
+    pub(super) fn poll_input(&mut self, cx: &mut Context<'_>, now: Instant, handlers: &mut impl Handling) {
         if self.end.is_some() {
-            return false;
+            return;
         }
         // What was left undecoded for want of room goes first.
-        let mut is_busy = !self.inbox.bytes.is_empty() && self.handle_input(cx, now, 0, handlers);
-        let Some(content_len) = self.may_read(now, handlers) else { return is_busy };
+        if !self.inbox.bytes.is_empty() {
+            self.handle_input(cx, now, 0, handlers);
+        }
+        let Some(content_len) = self.may_read(now, handlers) else { return };
         let read = self
             .inbox
             .poll_read(cx, &mut self.wire, content_len, |bytes| self.shared.core().proto.announced_len(bytes));
-        match (read, &self.read_failure) {
-            (Poll::Ready(Ok(len @ 1..)), _) => {
+        match read {
+            Poll::Ready(Ok(len @ 1..)) => {
+                self.is_busy = true;
                 self.handle_input(cx, now, len, handlers);
-                is_busy = true;
             }
-            (Poll::Ready(Err(error)), None) => {
+            // Once more: a stream like TLS may have decrypted something before it failed.
+            Poll::Ready(Err(error)) if self.read_failure.is_none() => {
+                self.is_busy = true;
                 self.read_failure = Some(error);
-                is_busy = true;
             }
-            (_, Some(_)) => {
-                let failure = self.read_failure.take().map(Arc::new);
-                self.end_input(now, failure.map_or_else(|| self.peer_end(), End::Failed));
-                is_busy = true;
-            }
-            (Poll::Ready(Ok(_)), None) => {
-                self.end_input(now, self.peer_end());
-                is_busy = true;
-            }
-            // Everything that has arrived is answered, and nothing has arrived in part: whoever sent it is told.
-            (Poll::Pending, None) if self.is_draining && self.is_quiet() && handlers.is_idle() => {
-                self.shared.finish(CloseReason::Shutdown);
-            }
-            (Poll::Pending, None) => {}
+            Poll::Pending if self.read_failure.is_none() => self.finish_shutdown(handlers),
+            Poll::Ready(_) | Poll::Pending => self.end_input(now),
         }
-        is_busy
     }
 
-    /// Decodes what was read, as far as there is room for it. Whether anything was.
-    fn handle_input(
-        &mut self,
-        cx: &mut Context<'_>,
-        now: Instant,
-        received: usize,
-        handlers: &mut impl Handling,
-    ) -> bool {
-        let before = self.inbox.bytes.len();
-        let mut core = self.shared.core();
-        let is_first = received > 0 && !core.proto.has_received();
-        if received > 0 {
-            core.proto.handle_received(now.into_std(), received);
+    /// Ends a connection that shuts down, when everything that has arrived is answered, and nothing has arrived in part:
+    /// whoever sent it is told.
+    fn finish_shutdown(&self, handlers: &impl Handling) {
+        if self.is_draining && self.backlog.is_empty() && self.is_between_packets() && handlers.is_idle() {
+            self.shared.finish(CloseReason::Shutdown);
         }
-        loop {
-            if !self.has_room(&core) {
-                drop(core);
-                let reads_on = self.reads_on(handlers);
-                core = self.shared.core();
-                if !reads_on {
-                    break;
-                }
+    }
+
+    /// Notes that the socket has nothing more, whole packets having been decoded before it was read again.
+    fn end_input(&mut self, now: Instant) {
+        self.is_busy = true;
+        self.end = Some(match self.read_failure.take() {
+            Some(failure) => {
+                self.begin_to_give_up(now);
+                End::Failed(Arc::new(failure))
             }
-            match core.proto.handle_input(now.into_std(), &mut self.inbox.bytes) {
-                Ok(Some(Event::Packet(packet))) => {
-                    let may_start = self.backlog.is_empty() && !core.proto.owes_replies();
-                    let is_draining = core.proto.is_draining();
-                    drop(core);
-                    let mut finished = None;
-                    match handlers.offer(packet) {
-                        Ok(None) => {
-                            self.expected += 1;
-                            self.has_progressed = true;
-                        }
-                        Ok(Some(Packet { id, operation, .. })) if is_draining => {
-                            finished = Some(handlers.refuse(Refused { id, operation, why: Refusal::Draining }));
-                            self.shared.core().proto.handle_refused();
-                        }
-                        Ok(Some(packet)) if may_start && handlers.poll_free(cx, cost(&packet)).is_ready() => {
-                            finished = handlers.start(cx, packet);
-                        }
-                        Ok(Some(packet)) if self.may_wait(handlers) => self.queue(packet),
-                        Ok(Some(packet)) => self.refuse(packet, handlers),
-                        Err(panicked) => finished = Some(panicked),
-                    }
-                    core = self.shared.core();
-                    core.apply(finished);
-                }
-                Ok(Some(Event::StreamOpened(key))) => {
-                    let entry = if core.proto.is_draining() { Entry::Refused } else { Entry::Served };
-                    drop(core);
-                    let finished = handlers.start_stream(cx, Stream::new(self.connection.clone(), key), entry);
-                    core = self.shared.core();
-                    core.apply(finished);
-                }
-                Ok(Some(Event::TooLarge { id, operation, announced })) => {
-                    let why = Refusal::TooLarge { announced, limit: core.proto.config().content_len_max };
-                    drop(core);
-                    let finished = handlers.refuse(Refused { id, operation, why });
-                    core = self.shared.core();
-                    core.apply(Some(finished));
-                }
-                // Usually nobody waits: whoever reads is behind.
-                Ok(Some(Event::StreamReadable(key))) if core.has_waiting(key) => {
-                    let waiting = core.take_waiting(key);
-                    drop(core);
-                    waiting.for_each(Waker::wake);
-                    core = self.shared.core();
-                }
-                Ok(Some(Event::StreamReadable(_))) => {}
-                Ok(None) => break,
-                Err(error) => {
-                    warn!(%error, "the peer broke the protocol");
-                    core.proto.set_reading(now.into_std(), false);
-                    self.end = Some(End::Broken(error));
-                    return true;
-                }
-            }
-        }
-        if received > 0 && !self.batch.has_remaining() {
-            core.proto.poll_transmit(now.into_std(), &mut self.batch);
-        }
-        drop(core);
-        if is_first {
-            self.shared.tell_changed();
-        }
-        self.inbox.bytes.len() < before
-    }
-
-    /// Whether nothing of what was received is left to be dealt with.
-    fn is_quiet(&self) -> bool {
-        self.backlog.is_empty() && self.inbox.bytes.is_empty() && self.shared.core().proto.content_len() == 0
-    }
-
-    /// How the input ends when the socket has nothing more. Whole packets were decoded before it was read again.
-    fn peer_end(&self) -> End {
-        let is_between_packets = self.inbox.bytes.is_empty() && self.shared.core().proto.content_len() == 0;
-        End::Closed(if is_between_packets { CloseReason::Peer } else { CloseReason::Truncated })
-    }
-
-    fn end_input(&mut self, now: Instant, end: End) {
-        if let End::Failed(_) = end {
-            self.begin_to_give_up(now);
-        }
-        self.end = Some(end);
+            None if self.is_between_packets() => End::Closed(CloseReason::Peer),
+            None => End::Closed(CloseReason::Truncated),
+        });
         self.shared.core().proto.set_reading(now.into_std(), false);
     }
 
-    /// Reading pauses while there is no room for what it would bring. The length of the content under way if not.
+    /// Tells whether nothing has arrived of a packet that is not whole.
+    fn is_between_packets(&self) -> bool {
+        self.inbox.bytes.is_empty() && self.shared.core().proto.content_len() == 0
+    }
+
+    /// Decides whether to read: not while there is no room for what it would bring. Returns the length of the content
+    /// under way if so.
     fn may_read(&mut self, now: Instant, handlers: &impl Handling) -> Option<usize> {
-        let mut core = self.shared.core();
+        let shared = self.shared;
+        let mut core = shared.core();
         let mut may_read = self.has_room(&core);
         if !may_read {
             drop(core);
             may_read = self.reads_on(handlers);
-            core = self.shared.core();
+            core = shared.core();
         }
         may_read &= core.proto.is_open();
         if may_read != self.is_reading {
@@ -185,17 +96,14 @@ impl Driver<'_> {
         may_read.then(|| core.proto.content_len())
     }
 
-    /// Whether there is room for one more packet.
+    /// Tells whether there is room for one more packet.
     pub(super) fn has_room(&self, core: &Core) -> bool {
-        self.has_backlog_room(core.proto.config()) && !core.proto.is_overrun() && !core.proto.is_stalled()
+        let has_backlog_room = self.backlog.has_room_behind(0, 0, core.proto.config());
+        has_backlog_room && !core.proto.is_overrun() && !core.proto.is_stalled()
     }
 
-    pub(super) fn has_backlog_room(&self, config: &Config) -> bool {
-        self.backlog.len() < config.backlog_max && self.backlog_len < config.backlog_len_max
-    }
-
-    /// Whether more is read although there is no room for it: what this side waits for may be behind it, and the handlers
-    /// that would make room may be the ones that wait.
+    /// Tells whether more is read although there is no room for it: what this side waits for may be behind it, and the
+    /// handlers that would make room may be the ones that wait. Asks the router, so the core must not be locked.
     fn reads_on(&mut self, handlers: &impl Handling) -> bool {
         self.is_clogged &= self.is_over_limit(handlers);
         let core = self.shared.core();
@@ -206,4 +114,116 @@ impl Driver<'_> {
         drop(core);
         awaits_stream || self.awaited(handlers) > 0
     }
+
+    /// Decodes what was read, as far as there is room for it, and deals with it.
+    fn handle_input(&mut self, cx: &mut Context<'_>, now: Instant, received: usize, handlers: &mut impl Handling) {
+        let (shared, before) = (self.shared, self.inbox.bytes.len());
+        let mut core = shared.core();
+        let is_first = received > 0 && !core.proto.has_received();
+        if received > 0 {
+            core.proto.handle_received(now.into_std(), received);
+        }
+        self.handle_events(cx, now, core, handlers);
+        self.wake_readers();
+        if is_first {
+            shared.tell_changed();
+        }
+        self.is_busy |= self.inbox.bytes.len() < before;
+    }
+
+    /// Deals with one event after the other. Packets are decoded in batches under one lock, and dispatched without it: no
+    /// lock may be held while the user's code runs.
+    fn handle_events(
+        &mut self,
+        cx: &mut Context<'_>,
+        now: Instant,
+        mut core: MutexGuard<'a, Core>,
+        handlers: &mut impl Handling,
+    ) {
+        let shared = self.shared;
+        loop {
+            let has_room = self.has_room(&core);
+            if !has_room {
+                drop(core);
+                if !self.reads_on(handlers) {
+                    return;
+                }
+                core = shared.core();
+            }
+            let event = match core.proto.handle_input(now.into_std(), &mut self.inbox.bytes) {
+                Ok(Some(event)) => event,
+                Ok(None) => return,
+                Err(error) => {
+                    warn!(%error, "the peer broke the protocol");
+                    core.proto.set_reading(now.into_std(), false);
+                    self.end = Some(End::Broken(error));
+                    self.is_busy = true;
+                    return;
+                }
+            };
+            let finished = match event {
+                Event::Packet(packet) => {
+                    debug_assert!(self.arrived.is_empty(), "what was decoded is dispatched before more is");
+                    if has_room && !self.inbox.bytes.is_empty() {
+                        self.decode_packets(&mut core, cost(&packet));
+                    }
+                    let (owes_replies, is_draining) = (core.proto.owes_replies(), core.proto.is_draining());
+                    drop(core);
+                    self.wake_readers();
+                    self.dispatch(cx, packet, owes_replies, is_draining, handlers)
+                }
+                Event::StreamOpened(key) => {
+                    let entry = if core.proto.is_draining() { Entry::Refused } else { Entry::Served };
+                    drop(core);
+                    self.wake_readers();
+                    handlers.start_stream(cx, Stream::new(self.connection.clone(), key), entry)
+                }
+                Event::TooLarge { id, operation, announced } => {
+                    let why = Refusal::TooLarge { announced, limit: core.proto.config().content_len_max };
+                    drop(core);
+                    self.wake_readers();
+                    Some(handlers.refuse(Refused { id, operation, why }))
+                }
+                Event::StreamReadable(key) => {
+                    // Usually nobody waits: whoever reads is behind.
+                    if core.has_waiting(key) {
+                        self.woken.extend(core.take_waiting(key));
+                    }
+                    continue;
+                }
+            };
+            if self.inbox.bytes.is_empty() {
+                // Nothing is left to decode: the lock is taken only for what there is to apply.
+                if let Some(finished) = finished {
+                    shared.apply(finished);
+                }
+                return;
+            }
+            core = shared.core();
+            core.apply(finished);
+        }
+    }
+
+    /// Decodes whole packets behind one that costs `len`, as long as the backlog has room for all of them. Stops at
+    /// anything else, because a packet can be put back if an earlier one turns out to be a takeover, and nothing else can.
+    fn decode_packets(&mut self, core: &mut Core, mut len: usize) {
+        let config = self.connection.config();
+        while self.arrived.len() + 1 < DECODED_MAX
+            && self.backlog.has_room_behind(self.arrived.len() + 1, len, config)
+            && let Some(packet) = core.proto.handle_packet(&mut self.inbox.bytes)
+        {
+            len += cost(&packet);
+            self.arrived.push_back(packet);
+        }
+    }
+
+    /// Wakes the tasks that wait for what streams brought. Not under the lock: a waker may use the connection at once.
+    fn wake_readers(&mut self) {
+        if !self.woken.is_empty() {
+            self.woken.drain(..).for_each(Waker::wake);
+        }
+    }
 }
+
+/// How many packets are decoded under one lock, which others wait for meanwhile.
+const DECODED_MAX: usize = 64;

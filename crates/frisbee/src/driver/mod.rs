@@ -2,6 +2,8 @@
 
 mod backlog;
 mod closing;
+mod cork;
+mod dispatch;
 mod handlers;
 mod inbox;
 mod input;
@@ -10,6 +12,7 @@ mod output;
 mod permits;
 mod poll;
 mod scope;
+mod standstill;
 
 use std::{
     collections::VecDeque,
@@ -27,8 +30,11 @@ use tracing::{debug, error};
 
 pub(crate) use self::scope::Scope;
 use self::{
+    backlog::Backlog,
+    cork::Cork,
     handlers::{Entrances, Entry, Handlers, Handling as _},
     inbox::Inbox,
+    standstill::Standstill,
 };
 use crate::{CloseReason, Connection, Packet, ProtocolError, Router, net::Wire, proto::Transmit, shared::Shared};
 
@@ -109,53 +115,50 @@ fn call_hook(connection: &Connection, hook: impl FnOnce()) {
     }
 }
 
+/// Drives one connection: the state of its task between turns.
 struct Driver<'a> {
-    wire: Wire,
-    inbox: Inbox,
-    batch: Transmit,
     connection: &'a Connection,
     shared: &'a Shared,
+    wire: Wire,
+
+    // Input, from the socket to the handlers.
+    inbox: Inbox,
+    /// Packets that were decoded and not yet looked at. Empty between turns, unless the connection is closing: then they
+    /// are input again if somebody takes over.
+    arrived: VecDeque<Packet>,
     /// Packets that no handler may start on yet.
-    backlog: VecDeque<Packet>,
-    /// What they cost.
-    backlog_len: usize,
-    /// How many at the front have memory of their own.
-    detached: usize,
+    backlog: Backlog,
+    standstill: Standstill,
     /// Whether a packet was queued beyond all limits because nobody could be told of its refusal.
     is_clogged: bool,
-    /// Whether a handler began or ended, or an answer came, since the last sleep.
-    has_progressed: bool,
-    /// Since when nothing of this happened although packets wait that the peer may wait for in turn.
-    stuck_since: Option<Instant>,
-    /// Whether as many bytes of replies were queued as may, so that handlers under way are left where they are.
-    holds_replies: bool,
-    /// Whether nothing moved for too long, and no handler has ended since: nothing more is made to wait.
-    is_jammed: bool,
+    is_reading: bool,
     /// What the peer's input ended with, due when the backlog is through.
     end: Option<End>,
-    is_reading: bool,
-    /// Whether a shutdown had begun when the core was looked at last.
-    is_draining: bool,
+    /// Set when reading failed. What a stream like TLS had decrypted by then is read first.
+    read_failure: Option<io::Error>,
+    /// Tasks that wait for what a stream brought, until the core is unlocked.
+    woken: Vec<Waker>,
+
+    // Output, from the outbox to the socket.
+    cork: Cork,
+    batch: Transmit,
     needs_flush: bool,
     /// Set when the socket takes nothing more. What it still has to give is read first.
     write_failure: Option<Arc<io::Error>>,
-    /// Set when reading failed. What a stream like TLS had decrypted by then is read first.
-    read_failure: Option<io::Error>,
+    /// Whether as many bytes of replies were queued as may, so that handlers under way are left where they are.
+    holds_replies: bool,
+
+    // The turn.
+    /// Whether anything happened in this round, so that another one may find more.
+    is_busy: bool,
+    /// Whether a shutdown had begun when the core was looked at last.
+    is_draining: bool,
     /// When a connection whose socket has failed ends, whatever is still under way.
     give_up: Option<Instant>,
     sleep: Pin<Box<Sleep>>,
     is_timer_set: bool,
     /// Lent to the core while the driver sleeps.
     waker: Option<Waker>,
-    /// How many packets had been queued when the driver went to sleep.
-    packets_before: u64,
-    /// How many packets came from handles and finished handlers during the last sleep in which any did.
-    last_burst: u64,
-    /// How many packets are likely to follow: whoever took one will ask again.
-    expected: u64,
-    deferrals: u32,
-    /// How many packets there were to write when that was put off last.
-    deferred: u64,
 }
 
 /// How a peer's input ends.
@@ -170,34 +173,29 @@ impl<'a> Driver<'a> {
         let shared = connection.shared();
         let first_timeout = shared.core().proto.poll_timeout().map_or_else(far_future, Instant::from_std);
         Self {
-            wire,
-            inbox: Inbox::default(),
-            batch: Transmit::default(),
             connection,
             shared,
-            backlog: VecDeque::new(),
-            backlog_len: 0,
-            detached: 0,
+            wire,
+            inbox: Inbox::default(),
+            arrived: VecDeque::new(),
+            backlog: Backlog::default(),
+            standstill: Standstill::default(),
             is_clogged: false,
-            has_progressed: false,
-            stuck_since: None,
-            holds_replies: false,
-            is_jammed: false,
-            end: None,
             is_reading: true,
-            is_draining: false,
+            end: None,
+            read_failure: None,
+            woken: Vec::new(),
+            cork: Cork::default(),
+            batch: Transmit::default(),
             needs_flush: false,
             write_failure: None,
-            read_failure: None,
+            holds_replies: false,
+            is_busy: false,
+            is_draining: false,
             give_up: None,
             sleep: Box::pin(sleep_until(first_timeout)),
             is_timer_set: false,
             waker: None,
-            packets_before: 0,
-            last_burst: 0,
-            expected: 0,
-            deferrals: 0,
-            deferred: 0,
         }
     }
 }

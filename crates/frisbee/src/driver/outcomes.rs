@@ -4,7 +4,20 @@ use bytes::Bytes;
 use tracing::{error, warn};
 
 use super::handlers::Finished;
-use crate::{CloseReason, Outcome, Packet, SendError, proto, shared::Core};
+use crate::{
+    CloseReason, Outcome, Packet, SendError, proto,
+    shared::{Core, Shared},
+};
+
+impl Shared {
+    /// Does what the end of a handler asks for. Returns whether as many bytes of replies wait as may.
+    pub(super) fn apply(&self, finished: Finished) -> bool {
+        let mut core = self.core();
+        core.apply(Some(finished));
+        self.note_closing(&core);
+        core.proto.owes_replies()
+    }
+}
 
 impl Core {
     /// Does what the end of a handler asks for.

@@ -1,4 +1,4 @@
-//! Writing.
+//! Writing: batches from the outbox to the socket.
 
 use std::{
     io::{self, IoSlice},
@@ -14,43 +14,28 @@ use super::{Driver, End};
 use crate::{CloseReason, proto::Transmit};
 
 impl Driver<'_> {
-    /// Writes what there is to write, as far as the socket takes it. Whether it took anything.
-    pub(super) fn poll_output(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
+    /// Writes what there is to write, as far as the socket takes it.
+    pub(super) fn poll_output(&mut self, cx: &mut Context<'_>, now: Instant) {
+        // A round in which nothing happened has nothing new in the outbox: whoever puts something there wakes this task.
+        if !self.is_busy && !self.batch.has_remaining() && !self.needs_flush {
+            return;
+        }
         if self.write_failure.is_some() {
-            self.shared.core().proto.discard_output();
-            return false;
+            return self.shared.core().proto.discard_output();
         }
-        let mut is_busy = false;
-        if !self.batch.has_remaining() {
-            self.shared.core().proto.poll_transmit(now.into_std(), &mut self.batch);
-        }
-        while self.batch.has_remaining() {
-            match self.poll_write(cx) {
-                Poll::Ready(Ok(len)) => {
-                    is_busy = true;
-                    self.needs_flush = self.wire.needs_flush();
-                    self.shared.handle_written(now.into_std(), len, &mut self.batch);
-                }
-                Poll::Ready(Err(error)) => {
-                    self.batch = Transmit::default();
-                    let error = Arc::new(error);
-                    if self.shared.core().proto.is_open() {
-                        self.write_failure = Some(error);
-                        self.begin_to_give_up(now);
-                    } else {
-                        let read_failure = self.end.as_ref().filter(|end| matches!(end, End::Failed(_)));
-                        let reason = read_failure.map_or(CloseReason::Io(error), |_| self.failure());
-                        self.shared.fail(reason);
-                    }
-                    return true;
-                }
-                Poll::Pending => return is_busy,
-            }
+        let mut written = 0;
+        while self.shared.next_batch(now.into_std(), written, &mut self.batch) {
+            written = match self.poll_write(cx) {
+                Poll::Ready(Ok(len)) => len,
+                Poll::Ready(Err(error)) => return self.fail_output(now, error),
+                Poll::Pending => return,
+            };
+            self.is_busy = true;
+            self.needs_flush = self.wire.needs_flush();
         }
         if self.needs_flush && Pin::new(&mut self.wire).poll_flush(cx).is_ready() {
             self.needs_flush = false;
         }
-        is_busy
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
@@ -66,6 +51,21 @@ impl Driver<'_> {
         match written {
             Poll::Ready(Ok(0)) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
             written => written,
+        }
+    }
+
+    /// Deals with a socket that takes nothing more.
+    fn fail_output(&mut self, now: Instant, error: io::Error) {
+        self.is_busy = true;
+        self.batch = Transmit::default();
+        let error = Arc::new(error);
+        if self.shared.core().proto.is_open() {
+            self.write_failure = Some(error);
+            self.begin_to_give_up(now);
+        } else {
+            let read_failure = self.end.as_ref().filter(|end| matches!(end, End::Failed(_)));
+            let reason = read_failure.map_or(CloseReason::Io(error), |_| self.failure());
+            self.shared.fail(reason);
         }
     }
 }

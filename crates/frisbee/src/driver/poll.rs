@@ -8,73 +8,52 @@ use std::{
 use bytes::Buf as _;
 use tokio::time::Instant;
 
-use super::{
-    Driver, End, far_future,
-    handlers::{Finished, Handling},
-};
-use crate::{CloseReason, proto::COPY_LEN_MAX, shared::Core};
-
-/// How a turn begins.
-#[derive(PartialEq)]
-enum Next {
-    GoOn,
-    Defer,
-}
+use super::{Driver, End, cork::Write, far_future, handlers::Handling};
+use crate::{CloseReason, shared::Core};
 
 impl Driver<'_> {
+    /// Takes one turn: a few rounds of reading, handling and writing, until nothing happens in one. Then the driver
+    /// sleeps, until the socket, a handler, the timer or a handle wakes it.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, handlers: &mut impl Handling) -> Poll<CloseReason> {
         let now = Instant::now();
-        let mut is_busy = self.reap_finished(cx, handlers);
-        if self.wake_up(cx) == Next::Defer {
+        self.is_busy = false;
+        self.reap_finished(cx, handlers);
+        if self.wake_up() == Write::Later {
+            // Behind the tasks that are ready now, which get to add to the batch.
+            cx.waker().wake_by_ref();
             return Poll::Pending;
         }
         for round in 0..ROUNDS_MAX {
-            is_busy |= self.start_backlog(cx, handlers);
-            is_busy |= self.poll_input(cx, now, handlers);
-            if is_busy || self.batch.has_remaining() || self.needs_flush {
-                is_busy |= self.poll_output(cx, now);
-            }
+            self.start_backlog(cx, handlers);
+            self.end_behind_backlog(cx, handlers);
+            self.poll_input(cx, now, handlers);
+            self.poll_output(cx, now);
             // Not before: on a machine that is busy or was asleep, this task may be late itself. What the peer sent and
             // took meanwhile has to be seen before it is blamed for its silence.
             if round == 0 {
                 self.poll_timer(cx, now);
             }
-            if !is_busy && let Some(turn) = self.sleep(cx, now, handlers) {
+            if self.is_busy {
+                self.is_busy = false;
+            } else if let Some(turn) = self.sleep(cx, now, handlers) {
                 return turn;
+            } else {
+                // Something came up that this round did not look for: there may be something to write, for example.
+                self.is_busy = true;
             }
-            // Sleep that did not come means that there is something to write, which only a busy round looks for.
-            is_busy = self.reap_finished(cx, handlers) || !is_busy;
+            self.reap_finished(cx, handlers);
         }
         // Enough for one turn: the other connections of this thread come first.
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// Begins a turn. As long as more is expected than was sent, the other tasks that are ready to run get to add their
-    /// packets to the batch before it is written. A lone sender is not made to wait.
-    fn wake_up(&mut self, cx: &Context<'_>) -> Next {
+    /// Begins a turn: takes the waker back, so that nobody wakes a driver that is awake, and looks at what has changed.
+    fn wake_up(&mut self) -> Write {
         let mut core = self.shared.core();
         self.waker = core.driver.take().or(self.waker.take());
         self.is_draining = core.proto.is_draining();
-        let sent = core.proto.progress().0 - self.packets_before;
-        drop(core);
-        if sent == 0 {
-            return Next::GoOn;
-        }
-        let may_defer = match self.deferrals {
-            0 => sent < self.expected.max(self.last_burst),
-            count => count < DEFERRALS_MAX && sent < self.expected && sent > self.deferred,
-        };
-        if may_defer {
-            self.deferrals += 1;
-            self.deferred = sent;
-            cx.waker().wake_by_ref();
-            return Next::Defer;
-        }
-        self.last_burst = sent;
-        self.expected = self.expected.saturating_sub(sent) / 2;
-        self.deferrals = 0;
-        Next::GoOn
+        self.cork.wake(core.proto.progress().0)
     }
 
     fn poll_timer(&mut self, cx: &mut Context<'_>, now: Instant) {
@@ -105,72 +84,79 @@ impl Driver<'_> {
     fn release(&mut self) {
         self.batch.release();
         self.inbox.release();
-        for packet in self.backlog.iter_mut().skip(self.detached) {
-            if packet.content.len() < COPY_LEN_MAX {
-                *packet = packet.clone().detached();
-            }
+        self.backlog.detach();
+        if self.arrived.is_empty() {
+            self.arrived.shrink_to_fit();
         }
-        self.detached = self.backlog.len();
-    }
-
-    /// Whether any handler came to its end.
-    fn reap_finished(&mut self, cx: &mut Context<'_>, handlers: &mut impl Handling) -> bool {
-        let mut is_busy = false;
-        if self.holds_replies && self.shared.core().proto.owes_replies() {
-            return false;
-        }
-        self.holds_replies = false;
-        while !self.holds_replies
-            && let Poll::Ready(finished) = handlers.poll_finished(cx)
-        {
-            self.is_jammed &= !matches!(finished, Finished::Handler(_));
-            let mut core = self.shared.core();
-            core.apply(Some(finished));
-            // The others would only add to what the peer does not read. What is written makes room for them.
-            self.holds_replies = core.proto.owes_replies();
-            is_busy = true;
-        }
-        self.has_progressed |= is_busy;
-        is_busy
+        self.woken.shrink_to_fit();
     }
 
     /// Ends the turn, unless something came up that no waker announces.
     fn sleep(&mut self, cx: &mut Context<'_>, now: Instant, handlers: &impl Handling) -> Option<Poll<CloseReason>> {
-        if (!self.backlog.is_empty() || self.stuck_since.is_some()) && self.refuse_stuck(now, handlers) {
+        let may_be_stuck = !self.backlog.is_empty() || self.standstill.is_watching();
+        if may_be_stuck && self.refuse_stuck(now, handlers) {
             return None;
         }
-        let mut core = self.shared.core();
+        let shared = self.shared;
+        let mut core = shared.core();
         core.handlers = handlers.len();
-        if let Some(failure) = &self.write_failure {
-            let is_open = core.proto.is_open();
-            match &self.end {
-                // What has arrived is read first, and waits for room.
-                None if is_open && !self.is_reading => {}
-                None if is_open => {
-                    self.end = Some(End::Failed(failure.clone()));
-                    return None;
-                }
-                // Ends with the last handler.
-                Some(End::Failed(_)) if is_open => {}
-                Some(_) if is_open && !self.backlog.is_empty() => {}
-                _ => core.proto.fail(self.failure()),
-            }
+        if self.gives_up_on_writing(&mut core) {
+            return None;
         }
         if let Some(reason) = core.proto.closed() {
             return Some(Poll::Ready(reason.clone()));
         }
+        if self.has_more_to_do(&mut core) {
+            return None;
+        }
+        self.set_timer(cx, &core);
+        self.cork.sleep(core.proto.progress().0);
+        // Under the same lock as all that was looked at above: whoever changes the core from now on finds the waker, and
+        // what was changed before was seen.
+        let waker = self.waker.take().filter(|waker| waker.will_wake(cx.waker()));
+        core.driver = Some(waker.unwrap_or_else(|| cx.waker().clone()));
+        debug_assert!(self.arrived.is_empty() || core.proto.is_finishing(), "what was decoded is dealt with");
+        debug_assert!(self.woken.is_empty(), "whoever has something to read was woken");
+        Some(Poll::Pending)
+    }
+
+    /// Decides what becomes of a connection whose socket takes nothing more. Tells whether that needs another round.
+    fn gives_up_on_writing(&mut self, core: &mut Core) -> bool {
+        let Some(failure) = &self.write_failure else { return false };
+        let is_open = core.proto.is_open();
+        match &self.end {
+            // What has arrived is read first, and waits for room.
+            None if is_open && !self.is_reading => {}
+            None if is_open => {
+                self.end = Some(End::Failed(failure.clone()));
+                return true;
+            }
+            // Ends with the last handler.
+            Some(End::Failed(_)) if is_open => {}
+            Some(_) if is_open && !self.backlog.is_empty() => {}
+            _ => core.proto.fail(self.failure()),
+        }
+        false
+    }
+
+    /// Tells whether anything has come up since this turn looked for it, of which nobody told because the driver was
+    /// awake.
+    fn has_more_to_do(&mut self, core: &mut Core) -> bool {
         // Nothing is written before the header is known, unless the connection ends.
         let may_write = core.proto.format().is_some() || core.proto.is_finishing();
         let can_write = core.proto.has_output() && !self.batch.has_remaining() && may_write;
         // Whoever began to wait for the peer while reading was about to pause found nobody to wake, and the time may have
         // made room.
-        let looks_again = std::mem::take(&mut core.has_begun_to_wait) || self.has_room(&core);
-        let reads_on = looks_again && !self.is_reading && self.end.is_none() && core.proto.is_open();
-        if can_write || reads_on || self.is_draining != core.proto.is_draining() {
-            self.is_draining = core.proto.is_draining();
-            return None;
-        }
-        if let Some(next) = self.next_timeout(&core)
+        let has_begun_to_wait = std::mem::take(&mut core.has_begun_to_wait);
+        let is_paused = !self.is_reading && self.end.is_none() && core.proto.is_open();
+        let reads_on = is_paused && (has_begun_to_wait || self.has_room(core));
+        let was_draining = std::mem::replace(&mut self.is_draining, core.proto.is_draining());
+        can_write || reads_on || self.is_draining != was_draining
+    }
+
+    /// Has the driver woken when the next thing is due.
+    fn set_timer(&mut self, cx: &mut Context<'_>, core: &Core) {
+        if let Some(next) = self.next_timeout(core)
             && next < self.sleep.deadline()
         {
             self.sleep.as_mut().reset(next);
@@ -179,21 +165,15 @@ impl Driver<'_> {
                 cx.waker().wake_by_ref();
             }
         }
-        self.packets_before = core.proto.progress().0;
-        let waker = self.waker.take().filter(|waker| waker.will_wake(cx.waker()));
-        core.driver = Some(waker.unwrap_or_else(|| cx.waker().clone()));
-        Some(Poll::Pending)
     }
 
-    /// When this side wants to be woken at the latest.
+    /// Returns when this side wants to be woken at the latest.
     fn next_timeout(&self, core: &Core) -> Option<Instant> {
-        let stuck = self.stuck_since.and_then(|since| since.checked_add(core.proto.config().handlers_stall_max));
+        let stuck = self.standstill.due(core.proto.config().handlers_stall_max);
         core.proto.poll_timeout().map(Instant::from_std).into_iter().chain(stuck).chain(self.give_up).min()
     }
 }
 
 /// Reads and writes in one turn of a connection.
 const ROUNDS_MAX: usize = 8;
-/// How often a write is put off.
-const DEFERRALS_MAX: u32 = 4;
 const MOMENT: Duration = Duration::from_millis(1);

@@ -106,6 +106,21 @@ impl Decoder {
         }
     }
 
+    /// Takes the next frame off the front of `inbox` if that is a whole packet of the application. Otherwise everything
+    /// stays as it is.
+    pub fn decode_packet(&mut self, inbox: &mut BytesMut) -> Option<Frame> {
+        let (State::Head, Some(format)) = (&self.state, self.format) else { return None };
+        let header = Header::decode(format, inbox).ok()??;
+        let (kind, len) = (header.kind(), header.len as usize);
+        let is_whole = inbox.len() - format.header_len() >= len;
+        if !matches!(kind, Kind::Application(_)) || header.len > self.content_len_max || !is_whole {
+            return None;
+        }
+        inbox.advance(format.header_len());
+        let content = if len == 0 { Bytes::new() } else { inbox.split_to(len).freeze() };
+        Some(Frame { id: header.id, kind, content, skipped: 0 })
+    }
+
     /// The length of the content under way, of which `inbox` holds the first part. Zero between frames.
     pub fn content_len(&self) -> usize {
         match self.state {
@@ -235,5 +250,35 @@ mod tests {
         assert_eq!(decoder.content_len(), 3);
         decoder.undo(&mut inbox);
         assert_eq!(inbox, whole);
+    }
+
+    #[test]
+    fn whole_packets_of_the_application_can_be_taken_and_nothing_else() {
+        let packet = "000f 0001 0014 00000001 61";
+        for (next, is_taken) in [
+            (packet, true),
+            ("000f 0001 0014 00000000", true),
+            ("000f 0001 0014 00000003 6162", false),
+            ("000f 0001 0014 000000", false),
+            ("000f 0001 0014 00000065", false),
+            ("000f 0001 0002 00000001 61", false),
+            ("000f 0001 0000 00000000", false),
+            ("000f 0001 0005 00000000", false),
+            ("4745", false),
+            ("", false),
+        ] {
+            let mut decoder = Decoder::new(None, 100);
+            let mut inbox = input(&[packet, next].concat());
+            assert_eq!(decoder.decode_packet(&mut inbox), None, "the format is not known before the first frame");
+            let first = decoder.decode(&mut inbox).unwrap().unwrap();
+            let before = inbox.clone();
+            let taken = decoder.decode_packet(&mut inbox);
+            assert_eq!(taken.is_some(), is_taken, "{next}");
+            if is_taken {
+                assert!(inbox.is_empty() && taken.unwrap().kind == first.kind);
+            } else {
+                assert_eq!((inbox, decoder.content_len()), (before, 0));
+            }
+        }
     }
 }

@@ -51,6 +51,26 @@ fn a_reply_is_sent() {
 }
 
 #[test]
+fn replies_and_what_handlers_send_by_themselves_stay_in_order() {
+    struct Twice;
+    impl Router for Twice {
+        async fn route(&self, packet: Packet, connection: &Connection) -> Outcome {
+            connection.try_send(Packet { content: "sent".into(), ..packet.clone() }).unwrap();
+            Outcome::Reply(packet)
+        }
+    }
+    virtually(async {
+        let server = server(Twice).without_listener();
+        let mut peer = Peer::of(&server);
+        peer.say_all((1..=100).map(|id| packet_bytes(id, "hi"))).await;
+        for id in 1..=100 {
+            let expected = [format!("packet {id}: sent"), format!("packet {id}: hi")];
+            assert_eq!(peer.hear_times(2).await, expected);
+        }
+    });
+}
+
+#[test]
 fn close_closes() {
     check("close", &["end"], |reason| matches!(reason, Some(CloseReason::Local)));
 }

@@ -161,6 +161,28 @@ fn packets_beyond_the_limit_are_refused_while_this_side_waits_and_wait_otherwise
 }
 
 #[test]
+fn of_many_packets_that_arrive_at_once_no_more_wait_than_may() {
+    for (config, waiting) in [
+        (Config { backlog_max: 3, ..quiet() }, 3),
+        // Each counts 66 bytes.
+        (Config { backlog_len_max: 100, ..quiet() }, 2),
+    ] {
+        for dispatch in dispatches() {
+            virtually(async {
+                let (script, config) = (Script::new(), Config { handlers_max: 1, ..config.clone() });
+                let server = server(script.clone()).config(config).dispatch(dispatch).without_listener();
+                let mut peer = Peer::of(&server);
+                peer.say_all((1..=500).map(|id| packet_bytes(id, if id == 1 { "wait" } else { "hi" }))).await;
+                let connection = only_connection(&server).await;
+                assert_eq!(connection.metrics().counters.packets_in, 1 + waiting, "{dispatch:?}");
+                script.gate.open(1);
+                assert_eq!(peer.hear_times(500).await.len(), 500);
+            });
+        }
+    }
+}
+
+#[test]
 fn a_packet_that_nobody_can_be_told_of_is_not_lost() {
     virtually(async {
         let router = Asking::default();

@@ -1,10 +1,10 @@
 //! Taking the raw bytes back: nothing lost, nothing of frisbee behind it.
 
 use bytes::{Bytes, BytesMut};
-use frisbee::{CloseReason, Config, Connection, Dispatch, HeaderFormat, Raw, proto::Header};
+use frisbee::{CloseReason, Config, Connection, Dispatch, HeaderFormat, Outcome, Packet, Raw, Router, proto::Header};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    sync::mpsc::UnboundedReceiver,
+    sync::mpsc::{self, UnboundedReceiver},
     time::Instant,
 };
 
@@ -94,6 +94,59 @@ fn a_handler_that_waited_takes_over_with_any_bytes_behind_its_packet() {
             assert_eq!(script.log.take(), ["opened", "packet 1", "done 1", "closed: TakenOver"]);
         });
     }
+}
+
+/// Takes over, or closes, as soon as a packet that says so is there.
+struct Eager(Script, mpsc::UnboundedSender<Result<Raw, CloseReason>>);
+
+impl Router for Eager {
+    fn intercept(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
+        match &*packet.content {
+            b"take" => {
+                let (raws, taking) = (self.1.clone(), connection.takeover());
+                tokio::spawn(async move { raws.send(taking.await) });
+            }
+            b"close" => connection.close(),
+            _ => return Some(packet),
+        }
+        None
+    }
+
+    fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send {
+        self.0.route(packet, connection)
+    }
+}
+
+#[test]
+fn packets_that_arrived_with_the_one_that_takes_over_come_back() {
+    let frames = [packet_bytes(4, "hi"), packet_bytes(5, ""), packet_bytes(6, "take")].concat();
+    let behinds = [frames.clone(), [&frames[..], &stream_bytes(7, "hi")].concat(), [&frames[..], b"raw"].concat()];
+    for behind in behinds {
+        virtually(async {
+            let (raws, mut taken_over) = mpsc::unbounded_channel();
+            let script = Script::new();
+            let server = server(Eager(script.clone(), raws)).without_listener();
+            let mut peer = Peer::of(&server);
+            peer.say_all([packet_bytes(1, "hi"), packet_bytes(2, "wait"), packet_bytes(3, "take"), behind.clone()])
+                .await;
+            assert_eq!(peer.hear().await, "packet 1: hi");
+            let raw = taken(&mut taken_over).await;
+            assert_eq!(raw.unread(), &behind);
+            assert_eq!(script.log.take(), ["packet 1", "packet 2"]);
+        });
+    }
+}
+
+#[test]
+fn packets_that_arrived_with_the_one_that_closes_reach_nobody() {
+    virtually(async {
+        let script = Script::new();
+        let server = server(Eager(script.clone(), mpsc::unbounded_channel().0)).without_listener();
+        let mut peer = Peer::of(&server);
+        peer.say_all(["hi", "close", "hi", "hi"].map(|words| packet_bytes(1, words))).await;
+        assert_eq!(peer.hear_out().await, ["packet 1: hi"]);
+        assert_eq!(script.log.take(), ["packet 1"]);
+    });
 }
 
 #[test]

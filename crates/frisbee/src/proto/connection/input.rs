@@ -46,6 +46,23 @@ impl Connection {
         Ok(None)
     }
 
+    /// Takes the next packet off the front of `inbox`, if a whole one is there. What is anything else, such as data of a
+    /// stream, stays for [`handle_input`](Self::handle_input). As opposed to what that may have done, a packet that was
+    /// taken by this can be put back by [`undo_input`](Self::undo_input).
+    pub fn handle_packet(&mut self, inbox: &mut BytesMut) -> Option<Packet> {
+        if !self.is_open() || self.is_stalled() {
+            return None;
+        }
+        let frame = self.decoder.decode_packet(inbox)?;
+        let Kind::Application(operation) = frame.kind else { return None };
+        self.counters.packets_in += 1;
+        self.discarding = None;
+        if !frame.content.is_empty() {
+            self.budget.earn();
+        }
+        Some(Packet { id: frame.id, operation, content: frame.content })
+    }
+
     /// Reports that no handler gets a packet, because there are too many or the connection is
     /// [draining](Self::is_draining).
     pub fn handle_refused(&mut self) {

@@ -1,0 +1,202 @@
+//! From packets to handlers, as far as the limits on handlers allow.
+
+use std::task::{Context, Poll};
+
+use tokio::time::Instant;
+use tracing::warn;
+
+use super::{
+    Driver, End,
+    backlog::cost,
+    handlers::{Finished, Handling},
+};
+use crate::{
+    CloseReason, Outcome, Packet,
+    router::{Refusal, Refused},
+    shared::Shared,
+};
+
+impl Driver<'_> {
+    /// Applies what handlers under way ended with.
+    pub(super) fn reap_finished(&mut self, cx: &mut Context<'_>, handlers: &mut impl Handling) {
+        if self.holds_replies && self.shared.core().proto.owes_replies() {
+            return;
+        }
+        self.holds_replies = false;
+        while !self.holds_replies
+            && let Poll::Ready(finished) = handlers.poll_finished(cx)
+        {
+            if let Finished::Handler(_) = finished {
+                self.standstill.note_handler_end();
+            }
+            // The others would only add to what the peer does not read. What is written makes room for them.
+            self.holds_replies = self.shared.apply(finished);
+            self.standstill.note_progress();
+            self.is_busy = true;
+        }
+    }
+
+    /// Gives a packet, and those that were decoded behind it, to whoever is to have them. Returns how the last handler
+    /// ended, if it did, which the caller applies under the lock that it takes anyway.
+    ///
+    /// The outcome of each packet is applied before the next is looked at, so that replies and what handlers send by
+    /// themselves stay in order. `owes_replies` and `is_draining` are what the core said when it decoded them.
+    pub(super) fn dispatch(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut packet: Packet,
+        mut owes_replies: bool,
+        is_draining: bool,
+        handlers: &mut impl Handling,
+    ) -> Option<Finished> {
+        loop {
+            let finished = self.deliver(cx, packet, owes_replies, is_draining, handlers);
+            let Some(next) = self.arrived.pop_front() else { return finished };
+            if let Some(finished) = finished {
+                owes_replies = self.shared.apply(finished);
+            }
+            // A takeover or a close takes effect at once: what was decoded behind it is not for handlers any more.
+            if self.shared.is_closing() {
+                self.arrived.push_front(next);
+                return None;
+            }
+            packet = next;
+        }
+    }
+
+    /// Gives one packet to whoever is to have it. Returns how its handler ended, if it did.
+    fn deliver(
+        &mut self,
+        cx: &mut Context<'_>,
+        packet: Packet,
+        owes_replies: bool,
+        is_draining: bool,
+        handlers: &mut impl Handling,
+    ) -> Option<Finished> {
+        let packet = match handlers.offer(packet) {
+            Ok(Some(packet)) => packet,
+            Ok(None) => {
+                self.cork.expect_one();
+                self.standstill.note_progress();
+                return None;
+            }
+            Err(panicked) => return Some(panicked),
+        };
+        if is_draining {
+            let Packet { id, operation, .. } = packet;
+            self.shared.core().proto.handle_refused();
+            return Some(handlers.refuse(Refused { id, operation, why: Refusal::Draining }));
+        }
+        let may_start = self.backlog.is_empty() && !owes_replies;
+        if may_start && handlers.poll_free(cx, cost(&packet)).is_ready() {
+            handlers.start(cx, packet)
+        } else if self.may_wait(handlers) {
+            self.backlog.push(packet);
+            None
+        } else {
+            self.refuse(packet, handlers)
+        }
+    }
+
+    /// Starts handlers on packets that waited, as far as they may.
+    pub(super) fn start_backlog(&mut self, cx: &mut Context<'_>, handlers: &mut impl Handling) {
+        while let Some(next) = self.backlog.first_cost()
+            && self.takes_packets()
+            && handlers.poll_free(cx, next).is_ready()
+            && let Some(packet) = self.backlog.pop()
+        {
+            if let Some(finished) = handlers.start(cx, packet) {
+                self.shared.apply(finished);
+            }
+            self.standstill.note_progress();
+            self.is_busy = true;
+        }
+    }
+
+    /// Ends what the peer ended, once everything that came before is through.
+    pub(super) fn end_behind_backlog(&mut self, cx: &mut Context<'_>, handlers: &mut impl Handling) {
+        let is_through = self.backlog.is_empty();
+        match &self.end {
+            Some(End::Broken(error)) if is_through && handlers.poll_free(cx, 0).is_ready() => {
+                self.shared.finish(CloseReason::Protocol(error.clone()));
+            }
+            // A stream that is still served has nothing more to hear.
+            Some(End::Closed(reason)) if is_through && handlers.len() == 0 => self.shared.finish(reason.clone()),
+            Some(End::Failed(_)) if is_through && handlers.len() == 0 => {
+                // As long as the socket takes anything, the answers are attempted.
+                let end = if self.write_failure.is_none() { Shared::finish } else { Shared::fail };
+                end(self.shared, self.failure());
+            }
+            _ => {}
+        }
+    }
+
+    /// Refuses what waits, if the peer may wait for it in turn and nothing has moved for too long. Tells whether anything
+    /// was refused.
+    pub(super) fn refuse_stuck(&mut self, now: Instant, handlers: &impl Handling) -> bool {
+        let is_stuck = !self.backlog.is_empty() && self.all_wait(handlers);
+        if !self.standstill.look(now, is_stuck, self.connection.config().handlers_stall_max) {
+            return false;
+        }
+        let stuck = self.backlog.take();
+        let mut refused = stuck.len();
+        warn!(packets = refused, "both sides wait for each other's handlers: what waits is refused");
+        for packet in stuck {
+            match self.refuse(packet, handlers) {
+                Some(finished) => {
+                    self.shared.apply(finished);
+                }
+                None => refused -= 1,
+            }
+        }
+        self.is_clogged &= self.is_over_limit(handlers);
+        refused > 0
+    }
+
+    /// Refuses a packet that would wait for too long. `None` for one that nobody can be told of, which waits all the same.
+    fn refuse(&mut self, packet: Packet, handlers: &impl Handling) -> Option<Finished> {
+        let Packet { id, operation, .. } = packet;
+        match handlers.refuse(Refused { id, operation, why: Refusal::Busy }) {
+            Finished::Refused(Outcome::Nothing) => {
+                self.backlog.push(packet);
+                self.is_clogged = true;
+                None
+            }
+            finished => {
+                self.shared.core().proto.handle_refused();
+                Some(finished)
+            }
+        }
+    }
+
+    /// Tells whether handlers may be given packets: not when their replies would have nowhere to go.
+    fn takes_packets(&self) -> bool {
+        let core = self.shared.core();
+        core.proto.is_open() && !core.proto.owes_replies()
+    }
+
+    /// Tells whether one more packet may wait for its handler.
+    fn may_wait(&self, handlers: &impl Handling) -> bool {
+        let has_room = self.backlog.has_room_behind(0, 0, self.connection.config()) || !self.is_over_limit(handlers);
+        has_room && !(self.standstill.is_jammed() && self.all_wait(handlers))
+    }
+
+    /// Tells whether every handler may be one that waits for the peer.
+    fn all_wait(&self, handlers: &impl Handling) -> bool {
+        let awaited = self.awaited(handlers).saturating_add(self.shared.core().awaited_streams().count());
+        awaited >= handlers.len().max(1)
+    }
+
+    /// Returns how many packets this side waits for.
+    pub(super) fn awaited(&self, handlers: &impl Handling) -> usize {
+        handlers.awaited().unwrap_or_else(|panicked| {
+            self.shared.apply(panicked);
+            0
+        })
+    }
+
+    /// Tells whether packets that wait are as much as may be held while this side waits for answers.
+    pub(super) fn is_over_limit(&self, handlers: &impl Handling) -> bool {
+        handlers.held_len() + self.backlog.len() >= self.connection.config().handlers_len_max
+    }
+}
