@@ -25,7 +25,7 @@ impl CallTable {
 
     /// Begins a call: `None` if there are too many, an error if the connection takes none.
     pub fn begin(&self, operation: Operation) -> Result<Option<PendingCall<'_>>, ()> {
-        self.calls.try_begin(operation.number(), None).map(|begun| begun.map(PendingCall)).map_err(drop)
+        self.calls.try_begin(operation.number(), None, None).map(|begun| begun.map(PendingCall)).map_err(drop)
     }
 
     /// Gives a packet to the call that it answers, or back.

@@ -1,6 +1,7 @@
 //! Calls over one connection.
 
 use std::{
+    future::poll_fn,
     pin::Pin,
     sync::{
         Arc, OnceLock,
@@ -86,7 +87,10 @@ impl ClientConnection {
     /// A call with one packet each way.
     pub(crate) async fn unary(&self, method: &Method, content: Pieces, deadline: Deadline) -> Result<Bytes, Status> {
         let operation = self.operation(method)?;
-        let mut waiting = match self.calls.try_begin(operation.number(), deadline.at) {
+        // Registered with the waker of this poll, so that the first look for the answer takes no lock.
+        let begin =
+            |cx: &mut Context<'_>| Poll::Ready(self.calls.try_begin(operation.number(), deadline.at, Some(cx.waker())));
+        let mut waiting = match poll_fn(begin).await {
             Ok(Some(waiting)) => waiting,
             _ => Box::pin(self.begin(operation, deadline)).await?,
         };
@@ -95,7 +99,10 @@ impl ClientConnection {
         // Most packets are taken at once. What it takes to wait is kept out of the futures of calls, which are moved around.
         let sent = match self.connection.try_send_pieces(&mut packet) {
             Ok(sent) => sent,
-            Err(error) => Box::pin(self.send_later(packet, error, deadline)).await?,
+            Err(error) => {
+                waiting.has_waited();
+                Box::pin(self.send_later(packet, error, deadline)).await?
+            }
         };
         waiting.sent();
         waiting.answered().await.map_err(|unanswered| match unanswered {
@@ -193,7 +200,7 @@ impl ClientConnection {
     }
 
     async fn begin(&self, operation: Operation, deadline: Deadline) -> Result<PendingCall<'_>, Status> {
-        let begun = self.calls.try_begin(operation.number(), deadline.at).map_err(not_begun)?;
+        let begun = self.calls.try_begin(operation.number(), deadline.at, None).map_err(not_begun)?;
         match (begun, self.when_full) {
             (Some(waiting), _) => Ok(waiting),
             (None, WhenFull::Fail) => Err(CallError::TooManyCalls { limit: self.calls.calls_max() }.into()),

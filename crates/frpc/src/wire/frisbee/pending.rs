@@ -60,6 +60,10 @@ pub(crate) struct PendingCall<'a> {
     calls: &'a PendingCalls,
     pub(crate) id: u16,
     is_sent: bool,
+    /// Whether the table has the waker of the task that makes the call, which has not waited since.
+    is_registered: bool,
+    /// Whether the place was freed, with the answer.
+    is_released: bool,
 }
 
 impl PendingCalls {
@@ -81,14 +85,16 @@ impl PendingCalls {
         self.table().calls_max
     }
 
-    /// A place for a call, with an id that no other call has. `None` if there are too many.
+    /// Returns a place for a call, with an id that no other call has. `None` if there are too many. The end of the call wakes
+    /// the waker.
     pub(crate) fn try_begin(
         &self,
         operation: u16,
         deadline: Option<Instant>,
+        waker: Option<&Waker>,
     ) -> Result<Option<PendingCall<'_>>, CannotBegin> {
         let mut table = self.table();
-        let Some(id) = table.insert(operation, deadline)? else { return Ok(None) };
+        let Some(id) = table.insert(operation, deadline, waker)? else { return Ok(None) };
         let is_sooner = deadline.is_some_and(|deadline| table.wake_at.is_none_or(|at| deadline < at));
         if is_sooner {
             table.wake_at = deadline;
@@ -97,7 +103,7 @@ impl PendingCalls {
         if is_sooner {
             self.sooner.notify_one();
         }
-        Ok(Some(PendingCall { calls: self, id, is_sent: false }))
+        Ok(Some(PendingCall { calls: self, id, is_sent: false, is_registered: waker.is_some(), is_released: false }))
     }
 
     /// As [`try_begin`](Self::try_begin), waiting while there are too many.
@@ -109,7 +115,7 @@ impl PendingCalls {
         loop {
             let mut room = pin!(self.room.notified());
             room.as_mut().enable();
-            if let Some(waiting) = self.try_begin(operation, deadline)? {
+            if let Some(waiting) = self.try_begin(operation, deadline, None)? {
                 return Ok(waiting);
             }
             room.await;
@@ -208,15 +214,33 @@ impl PendingCall<'_> {
         self.is_sent = true;
     }
 
-    /// The answer, as the content of its packet.
-    pub(crate) async fn answered(&self) -> Result<Bytes, Unanswered> {
-        poll_fn(|cx| self.calls.table().poll(cx, self.id)).await
+    /// Waits for the answer, and returns the content of its packet. For once, in the same poll as
+    /// [`PendingCalls::try_begin`] if that was given the waker.
+    pub(crate) async fn answered(&mut self) -> Result<Bytes, Unanswered> {
+        poll_fn(|cx| {
+            // The waker is in the table already, so there is no need to look: an end that came since has woken it.
+            if mem::take(&mut self.is_registered) {
+                return Poll::Pending;
+            }
+            let calls = self.calls;
+            let mut table = calls.table();
+            let polled = table.poll(cx, self.id);
+            if polled.is_ready() {
+                self.release(table);
+            }
+            polled
+        })
+        .await
     }
-}
 
-impl Drop for PendingCall<'_> {
-    fn drop(&mut self) {
-        let mut table = self.calls.table();
+    /// Notes that it took long to send the packet, so that another waker may wait by now.
+    pub(crate) fn has_waited(&mut self) {
+        self.is_registered = false;
+    }
+
+    /// Frees the place of the call, and tells those who wait for room.
+    fn release(&mut self, mut table: MutexGuard<'_, Table>) {
+        self.is_released = true;
         table.remove(self.id, self.is_sent);
         let (was_full, is_out_of_ids, owed) = (table.was_full, table.is_out_of_ids(), table.owed.len());
         let is_news = is_out_of_ids && !mem::replace(&mut table.was_out_of_ids, is_out_of_ids);
@@ -234,7 +258,16 @@ impl Drop for PendingCall<'_> {
     }
 }
 
-/// PendingCalls by id. An id has one place it can be in, its remainder by the number of places; one whose place is taken is
+impl Drop for PendingCall<'_> {
+    fn drop(&mut self) {
+        if !self.is_released {
+            let calls = self.calls;
+            self.release(calls.table());
+        }
+    }
+}
+
+/// Pending calls by id. An id has one place it can be in, its remainder by the number of places; one whose place is taken is
 /// skipped. Ids go up and around, so each is used again as late as possible, and never while its answer may still come.
 ///
 /// ```text
@@ -301,7 +334,12 @@ impl Table {
         }
     }
 
-    fn insert(&mut self, operation: u16, deadline: Option<Instant>) -> Result<Option<u16>, CannotBegin> {
+    fn insert(
+        &mut self,
+        operation: u16,
+        deadline: Option<Instant>,
+        waker: Option<&Waker>,
+    ) -> Result<Option<u16>, CannotBegin> {
         if let Some(reason) = &self.closed {
             return Err(CannotBegin::Closed(reason.clone()));
         }
@@ -317,7 +355,7 @@ impl Table {
         }
         let id = self.free_id();
         let place = self.place(id);
-        let state = State::Waits(None);
+        let state = State::Waits(waker.cloned());
         self.places[place] = Some(Call { id, operation, deadline, is_answered: false, state });
         self.len += 1;
         if !self.operations.contains(&operation) {
@@ -481,7 +519,7 @@ mod tests {
     }
 
     fn begin(table: &mut Table) -> u16 {
-        table.insert(SAY, None).unwrap().unwrap()
+        table.insert(SAY, None, None).unwrap().unwrap()
     }
 
     fn begin_and_give_up(table: &mut Table) -> u16 {
@@ -516,7 +554,7 @@ mod tests {
         let mut table = Table::new(usize::MAX);
         let ids: HashSet<u16> = (0..CALLS_MAX).map(|_| begin(&mut table)).collect();
         assert_eq!(ids.len(), CALLS_MAX);
-        assert!(table.insert(SAY, None).unwrap().is_none());
+        assert!(table.insert(SAY, None, None).unwrap().is_none());
         table.remove(ids.into_iter().next().unwrap(), true);
         begin(&mut table);
     }
@@ -527,7 +565,7 @@ mod tests {
         let given_up = begin_and_give_up(&mut table);
         assert!(!answered(&mut table, 1 << 17).contains(&given_up));
         let other = Packet { operation: Operation::new(ASK).unwrap(), ..answer(given_up) };
-        let asked = table.insert(ASK, None).unwrap().unwrap();
+        let asked = table.insert(ASK, None, None).unwrap().unwrap();
         assert!(table.answer(other, None).is_ok());
         assert!(!answered(&mut table, 1 << 17).contains(&given_up), "that was no answer to it");
         table.remove(asked, true);
@@ -551,7 +589,7 @@ mod tests {
         let waiting = begin(&mut table);
         let given_up: Vec<u16> = (0..=OWED_MAX).map(|_| begin_and_give_up(&mut table)).collect();
         assert_eq!(given_up.iter().collect::<HashSet<_>>().len(), OWED_MAX + 1);
-        let refused = table.insert(SAY, None).unwrap_err();
+        let refused = table.insert(SAY, None, None).unwrap_err();
         assert!(matches!(refused, CannotBegin::OutOfIds { owed } if owed == OWED_MAX + 1), "{refused:?}");
         let cx = Context::from_waker(Waker::noop());
         assert!(table.answer(answer(waiting), None).is_ok());
@@ -625,7 +663,7 @@ mod tests {
         fn begin(&mut self) {
             let operation = [SAY, ASK][self.below(2)];
             let deadline = (self.below(4) > 0).then(|| self.now + Duration::from_millis(5));
-            let id = match self.table.insert(operation, deadline) {
+            let id = match self.table.insert(operation, deadline, None) {
                 Ok(Some(id)) => id,
                 Ok(None) => return self.give_up(),
                 Err(CannotBegin::OutOfIds { .. }) => return self.refused += 1,
