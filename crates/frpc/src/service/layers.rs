@@ -17,6 +17,9 @@ use std::{sync::Arc, time::Duration};
 use tokio::{sync::Semaphore, time::timeout};
 use tracing::{Instrument, debug, info_span};
 
+#[cfg(feature = "tower")]
+pub use super::tower::{Tower, TowerCall, TowerNext, tower};
+
 use super::layer::{Layer, Next};
 use crate::call::{
     exchange::{Answer, Body, Call},

@@ -8,3 +8,5 @@ pub mod layers;
 pub(crate) mod services;
 pub(crate) mod set;
 pub(crate) mod table;
+#[cfg(feature = "tower")]
+pub(crate) mod tower;

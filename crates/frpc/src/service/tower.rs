@@ -1,0 +1,204 @@
+//! Middleware of tower as a layer.
+
+use std::{
+    error::Error,
+    fmt,
+    future::{pending, poll_fn},
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+};
+
+use tokio::sync::oneshot;
+
+use super::{
+    boxed::BoxFuture,
+    layer::{Layer, Next},
+};
+use crate::call::{
+    exchange::{Answer, Call},
+    status::Status,
+};
+
+/// Makes a [`Layer`] of one of tower's, such as a timeout, a limit, or a stack of them.
+///
+/// The middleware is a service from a [`TowerCall`] to an [`Answer`]. It is made once and cloned for each call, so state that
+/// calls share has to be shared by its clones, as in tower's own limits. What it fails with becomes a [`Status`]: its own if it
+/// is one, and [`Code::Unknown`](crate::Code::Unknown) otherwise. A call can be handed on once.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use frpc::{Server, layers};
+/// use tower::ServiceBuilder;
+///
+/// let stack = ServiceBuilder::new().concurrency_limit(100).timeout(Duration::from_secs(5));
+/// let server = Server::builder().layer(layers::tower(stack.into_inner()));
+/// # let _ = server;
+/// ```
+pub fn tower<L>(layer: L) -> Tower<L::Service>
+where
+    L: tower_layer::Layer<TowerNext>,
+    L::Service: tower_service::Service<TowerCall>,
+{
+    Tower { service: Mutex::new(layer.layer(TowerNext {})) }
+}
+
+/// A [`Layer`] made by [`tower`].
+pub struct Tower<S> {
+    /// Cloned for each call.
+    service: Mutex<S>,
+}
+
+/// A call on its way through middleware of tower.
+#[derive(Debug)]
+pub struct TowerCall {
+    call: Call,
+    to_next: oneshot::Sender<Call>,
+    answer: oneshot::Receiver<Result<Answer, Status>>,
+}
+
+impl TowerCall {
+    /// Returns the call.
+    pub fn get_ref(&self) -> &Call {
+        &self.call
+    }
+
+    /// Returns the call, to be changed.
+    pub fn get_mut(&mut self) -> &mut Call {
+        &mut self.call
+    }
+}
+
+/// The service behind the middleware: more layers, and then the service or the wire.
+#[derive(Clone, Debug)]
+pub struct TowerNext {}
+
+impl tower_service::Service<TowerCall> for TowerNext {
+    type Response = Answer;
+    type Error = Status;
+    type Future = BoxFuture<'static, Result<Answer, Status>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, TowerCall { call, to_next, answer }: TowerCall) -> Self::Future {
+        Box::pin(async move {
+            let gone = || Status::cancelled("the call was given up");
+            to_next.send(call).map_err(|_| gone())?;
+            answer.await.unwrap_or_else(|_| Err(gone()))
+        })
+    }
+}
+
+impl<S> Layer for Tower<S>
+where
+    S: tower_service::Service<TowerCall, Response = Answer> + Clone + Send + 'static,
+    S::Error: Into<Box<dyn Error + Send + Sync>> + Send,
+    S::Future: Send,
+{
+    async fn call(&self, call: Call, next: Next<'_>) -> Result<Answer, Status> {
+        let mut service = self.service.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        poll_fn(|cx| service.poll_ready(cx)).await.map_err(status)?;
+        // What is next borrows from the server, and services of tower borrow nothing: so it runs here, beside the middleware,
+        // once that hands the call on.
+        let (to_next, handed_on) = oneshot::channel();
+        let (answering, answer) = oneshot::channel();
+        let outside = service.call(TowerCall { call, to_next, answer });
+        let inside = async {
+            if let Ok(call) = handed_on.await {
+                // Middleware that has answered already does not wait for it.
+                let _ = answering.send(next.run(call).await);
+            }
+            pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            answer = outside => answer.map_err(status),
+            () = inside => unreachable!("it only ends with the middleware"),
+        }
+    }
+}
+
+fn status(error: impl Into<Box<dyn Error + Send + Sync>>) -> Status {
+    match error.into().downcast::<Status>() {
+        Ok(status) => *status,
+        Err(error) => Status::unknown(error.to_string()).with_source(Arc::from(error)),
+    }
+}
+
+impl<S> fmt::Debug for Tower<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tower").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tower::{ServiceBuilder, limit::ConcurrencyLimitLayer, timeout::TimeoutLayer};
+
+    use super::*;
+    use crate::{
+        call::{exchange::Body, head::Head, method::Method, status::Code},
+        codec::Format,
+        service::{endpoint::Endpoint, handle::Service, services::Services},
+    };
+
+    /// Answers with what it is asked, or never.
+    struct Echo;
+
+    impl Service for Echo {
+        const NAME: &'static str = "Echo";
+        const METHODS: &'static [Method] = &[Method::unary("Echo", "Say", 10), Method::unary("Echo", "Wait", 11)];
+
+        async fn call(&self, method: usize, call: Call) -> Result<Answer, Status> {
+            match method {
+                0 if call.head().metadata().contains_key("refuse") => Err(Status::aborted("as told")),
+                0 => Ok(Answer::new(call.into_parts().1)),
+                _ => pending().await,
+            }
+        }
+    }
+
+    async fn call(layer: impl Layer, path: &str, head: Head) -> Result<Answer, Status> {
+        let endpoint = Endpoint::new(Services::new().add_service(Echo).layer(layer)).unwrap();
+        endpoint.call(endpoint.find(path).unwrap(), Format::Polyglot, head, Body::from("hi")).await
+    }
+
+    #[tokio::test]
+    async fn a_call_goes_through_middleware_and_its_answer_comes_back() {
+        let answer = call(tower(ConcurrencyLimitLayer::new(1)), "Echo/Say", Head::default()).await.unwrap();
+        assert_eq!(answer.body().content_len(), Some(2));
+    }
+
+    #[tokio::test]
+    async fn the_status_of_a_handler_comes_through_as_it_is() {
+        let mut head = Head::default();
+        head.metadata_mut().insert("refuse", "yes").unwrap();
+        let limit = ServiceBuilder::new().concurrency_limit(1).into_inner();
+        let status = call(tower(limit), "Echo/Say", head).await.unwrap_err();
+        assert_eq!((status.code(), status.message()), (Code::Aborted, "as told"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_middleware_fails_with_is_a_status() {
+        let limit = TimeoutLayer::new(Duration::from_secs(5));
+        let status = call(tower(limit), "Echo/Wait", Head::default()).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unknown);
+        assert!(status.message().contains("timed out"), "{status}");
+        assert!(std::error::Error::source(&status).unwrap().is::<tower::timeout::error::Elapsed>());
+    }
+
+    #[tokio::test]
+    async fn middleware_can_change_the_head() {
+        let tag = tower_layer::layer_fn(|next: TowerNext| {
+            tower::util::MapRequest::new(next, |mut call: TowerCall| {
+                call.get_mut().head_mut().metadata_mut().insert("refuse", "yes").unwrap();
+                call
+            })
+        });
+        assert_eq!(call(tower(tag), "Echo/Say", Head::default()).await.unwrap_err().code(), Code::Aborted);
+    }
+}
