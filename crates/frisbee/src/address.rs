@@ -43,7 +43,7 @@ pub enum Address {
 }
 
 impl Address {
-    /// The IP address and port, if it is one.
+    /// Returns the IP address and port, if it is one.
     pub fn socket_addr(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(addr) => Some(*addr),
@@ -106,9 +106,9 @@ impl fmt::Display for Address {
     }
 }
 
-/// What is taken where an address is asked for: an [`Address`], or text that parses as one.
+/// A value that names an [`Address`]: the address itself, or text that parses as one.
 pub trait ToAddress {
-    /// The address, or why the text is none.
+    /// Returns the address, or says why the text is none.
     fn to_address(&self) -> io::Result<Address>;
 }
 

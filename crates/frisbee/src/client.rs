@@ -18,7 +18,7 @@ use crate::{
     shared::Shared,
 };
 
-/// How to connect, and what to do with what the server sends.
+/// Makes connections to servers, and has a router handle what they send.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -53,7 +53,7 @@ pub(crate) struct Settings {
 }
 
 impl<R: Router> Client<R> {
-    /// A client whose packets from the server are handled by `router`. `()` drops them all.
+    /// Makes a client whose packets from the server are handled by `router`. `()` drops them all.
     pub fn new(router: R) -> Self {
         let settings = Settings {
             config: Arc::default(),
@@ -69,51 +69,51 @@ impl<R: Router> Client<R> {
         Self { router: Arc::new(router), settings }
     }
 
-    /// A client with the same settings and another router.
+    /// Makes a client with the same settings and another router.
     pub fn with_router<T: Router>(&self, router: T) -> Client<T> {
         Client { router: Arc::new(router), settings: self.settings.clone() }
     }
 
-    /// The limits and timers of the connection.
+    /// Sets the limits and timers of the connection.
     pub fn config(mut self, config: Config) -> Self {
         self.settings.config = Arc::new(config);
         self
     }
 
-    /// How handlers run. Default [`Dispatch::InPlace`]. A limit counts for each connection by itself.
+    /// Sets how handlers run. Default [`Dispatch::InPlace`]. A limit counts for each connection by itself.
     pub fn dispatch(mut self, dispatch: Dispatch) -> Self {
         self.settings.dispatch = dispatch;
         self
     }
 
-    /// Which threads serve the connections. With any but [`Engine::Tokio`], the default, they are threads of their own
-    /// that all clients of the process share, one for each core. What uses a connection from another thread pays for two
-    /// hops each time; tasks that are spawned on [`Connection::runtime`] do not. Connections that are made on a thread of
-    /// an io_uring engine stay on it, and [`Engine::Auto`] falls back to the current runtime.
+    /// Sets the threads that serve the connections. With any but [`Engine::Tokio`], the default, they are threads of
+    /// their own that all clients of the process share, one for each core. What uses a connection from another thread
+    /// pays for two hops each time; tasks that are spawned on [`Connection::runtime`] do not. Connections that are made
+    /// on a thread of an io_uring engine stay on it, and [`Engine::Auto`] falls back to the current runtime.
     pub fn engine(mut self, engine: Engine) -> Self {
         self.settings.engine = engine;
         self
     }
 
-    /// How sockets are set up.
+    /// Sets how sockets are set up.
     pub fn sockets(mut self, sockets: SocketOptions) -> Self {
         self.settings.sockets = sockets;
         self
     }
 
-    /// The time for one attempt, TLS handshake included. Default 1 s.
+    /// Limits the time for one attempt, TLS handshake included. Default 1 s.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.settings.timeout = timeout;
         self
     }
 
-    /// How often to try before giving up. Default 10; 0 counts as 1.
+    /// Limits the number of attempts. Default 10; 0 counts as 1.
     pub fn attempts(mut self, attempts: usize) -> Self {
         self.settings.attempts = attempts;
         self
     }
 
-    /// The pause after the first failed attempt; see [`Backoff`] for those after it. Default 10 ms.
+    /// Sets the pause after the first failed attempt; see [`Backoff`] for those after it. Default 10 ms.
     pub fn pause(mut self, pause: Duration) -> Self {
         self.settings.pause = pause;
         self
@@ -282,7 +282,7 @@ impl<R> fmt::Debug for Client<R> {
     }
 }
 
-/// Whether another attempt would end the same.
+/// Tells whether another attempt would end the same.
 fn is_final(address: &Address, error: &io::Error) -> bool {
     match error.kind() {
         io::ErrorKind::InvalidInput
@@ -295,7 +295,7 @@ fn is_final(address: &Address, error: &io::Error) -> bool {
     }
 }
 
-/// Why a peer that was reached is of no use.
+/// Returns the error of a peer that was reached and does not speak frisbee.
 fn no_frisbee(reason: CloseReason) -> io::Error {
     match reason {
         CloseReason::Protocol(_) => io::Error::new(io::ErrorKind::InvalidData, reason),
@@ -310,7 +310,7 @@ fn no_frisbee(reason: CloseReason) -> io::Error {
 
 const SILENCE_BELIEVED: Duration = Duration::from_millis(500);
 
-/// Why there is no connection: the error of the last attempt.
+/// An error of connecting: the one of the last attempt.
 #[derive(Debug)]
 pub struct ConnectError {
     address: Address,
@@ -319,17 +319,17 @@ pub struct ConnectError {
 }
 
 impl ConnectError {
-    /// How often it was tried.
+    /// Returns the number of attempts.
     pub fn attempts(&self) -> usize {
         self.attempts
     }
 
-    /// Whether another attempt would end the same, so that there was none; see [`Client::connect`].
+    /// Tells whether another attempt would end the same, so that none followed; see [`Client::connect`].
     pub fn is_final(&self) -> bool {
         is_final(&self.address, &self.source)
     }
 
-    /// What kind of error the last attempt ended with.
+    /// Returns the kind of error that the last attempt ended with.
     pub fn kind(&self) -> io::ErrorKind {
         self.source.kind()
     }

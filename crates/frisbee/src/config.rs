@@ -26,11 +26,12 @@ pub struct Config {
     /// [`ProtocolError::ContentTooLarge`](crate::ProtocolError::ContentTooLarge). Zero disconnects it for every content
     /// that is too large.
     pub discard_len_max: u32,
-    /// How long a content may take to be discarded, while this side reads. Default 30 s; then the connection ends with
+    /// The time that discarding a content may take, while this side reads. Default 30 s; then the connection ends with
     /// [`ProtocolError::ContentTooLarge`](crate::ProtocolError::ContentTooLarge).
     pub discard_time_max: Duration,
-    /// Bytes queued for writing at which senders wait. Default 1 MiB, exceeded by at most one packet. With as many bytes
-    /// of replies queued, handlers get no new packets, and those that run in place do not go on, until the peer reads some.
+    /// Bytes queued for writing at which senders wait. Default 1 MiB, exceeded by at most one packet. With as many
+    /// bytes of replies queued, handlers get no new packets, and those that run in place do not go on, until the peer
+    /// reads some.
     pub outbox_len_max: usize,
     /// Packets received while no handler may start, at which reading pauses. Default 1024. Their contents are bounded
     /// by [`Config::backlog_len_max`]. Reading does not pause while this side waits for answers of the peer, which come
@@ -47,7 +48,7 @@ pub struct Config {
     /// well, and a packet that goes over the limit is refused as
     /// [`Busy`](https://docs.rs/frisbee/latest/frisbee/enum.Refusal.html).
     pub handlers_len_max: usize,
-    /// How long packets may wait while no handler ends and no answer comes, if there are as many answers outstanding as
+    /// The time that packets may wait while no handler ends and no answer comes, if as many answers are outstanding as
     /// handlers under way: the peer may be waiting for those packets in turn. Default 500 ms; then they are refused as
     /// [`Busy`](https://docs.rs/frisbee/latest/frisbee/enum.Refusal.html). Longer spares the packets behind handlers that
     /// call the peer and are answered slowly; two sides that do wait for each other do so for as long.
@@ -64,9 +65,9 @@ pub struct Config {
     /// packet always fits. Streams that go over it hold up reading, for [`Config::stream_stall_max`] at most; then the
     /// one that holds most is closed with [`StreamEnd::Overflow`](crate::StreamEnd::Overflow) and loses what waits in it.
     pub streams_len_max: usize,
-    /// How long a stream may hold up the connection until half of what waits in it is read. Default 100 ms; then it is
-    /// closed with [`StreamEnd::Overflow`](crate::StreamEnd::Overflow). Longer spares streams with slow readers at the
-    /// cost of everything else on the connection, zero the reverse.
+    /// The time that a stream may hold up the connection until half of what waits in it is read. Default 100 ms; then
+    /// it is closed with [`StreamEnd::Overflow`](crate::StreamEnd::Overflow). Longer spares streams with slow readers
+    /// at the cost of everything else on the connection, zero the reverse.
     pub stream_stall_max: Duration,
     /// Streams opened by the peer that may wait for [`accept_stream`]. Default 0: a new stream is refused, as the Go
     /// implementation does without a stream handler.
@@ -77,18 +78,18 @@ pub struct Config {
     /// once. Default 1000. The allowance refills at a tenth of this per second, and by one with each packet that has
     /// content.
     pub control_burst: u32,
-    /// How often a PING is sent, traffic or not. Default 500 ms. `None` sends none; Go peers then need other traffic
+    /// The time between two PINGs, traffic or not. Default 500 ms. `None` sends none; Go peers then need other traffic
     /// at least every 5 s.
     pub ping_interval: Option<Duration>,
-    /// How long a peer may be silent before it counts as dead. Default 5 s. `None` waits forever.
+    /// The time that a peer may be silent before it counts as dead. Default 5 s. `None` waits forever.
     pub silence_max: Option<Duration>,
-    /// How long a write may make no progress before the connection is given up. Default 5 s. Handlers of what had arrived
-    /// before the socket failed may take as long.
+    /// The time that a write may make no progress before the connection is given up. Default 5 s. Handlers of what had
+    /// arrived before the socket failed may take as long.
     pub write_stall_max: Duration,
-    /// How long a closing side waits for the peer to close as well, so that the last packets are not destroyed by a
+    /// The time that a closing side waits for the peer to close as well, so that the last packets are not destroyed by a
     /// reset. Default 1 s.
     pub linger_max: Duration,
-    /// How long a TLS handshake may take. Default 10 s.
+    /// The time that a TLS handshake may take. Default 10 s.
     pub handshake_max: Duration,
 }
 
@@ -125,7 +126,7 @@ impl Config {
     /// before they connect.
     pub fn check(&self) -> Result<(), InvalidSetting> {
         InvalidSetting::refuse_zero("content_len_max", &self.content_len_max, "no packet could have content")?;
-        InvalidSetting::refuse_zero("outbox_len_max", &self.outbox_len_max, "everybody who sends would wait forever")?;
+        InvalidSetting::refuse_zero("outbox_len_max", &self.outbox_len_max, "every sender would wait forever")?;
         InvalidSetting::refuse_zero("backlog_max", &self.backlog_max, "nothing would ever be read")?;
         InvalidSetting::refuse_zero("backlog_len_max", &self.backlog_len_max, "nothing would ever be read")?;
         InvalidSetting::refuse_zero("handlers_max", &self.handlers_max, "no handler could ever start")?;

@@ -38,7 +38,12 @@ impl Connection {
         self.shared.when_not_full(|core| core.send(packet.take().expect("a packet is pushed once"))).await
     }
 
-    /// As [`send`](Self::send), with a content that goes on in `rest`: large pieces need not be put together first.
+    /// Sends a packet as [`send`](Self::send) does, with a content that goes on in `rest`: large pieces need not be put
+    /// together first.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has sent the packet whole or not at all.
     pub async fn send_pieces(&self, packet: Packet, rest: Vec<Bytes>) -> Result<Sent, SendError> {
         let mut pieces = Some((packet, rest));
         self.shared
@@ -50,8 +55,8 @@ impl Connection {
             .await
     }
 
-    /// Sends what [`send_pieces`](Self::send_pieces) does unless the outbox is full. Then `packet` keeps what it holds, and
-    /// loses it otherwise.
+    /// Sends what [`send_pieces`](Self::send_pieces) does unless the outbox is full. Then `packet` keeps what it holds,
+    /// and loses it otherwise.
     #[doc(hidden)]
     pub fn try_send_pieces(&self, packet: &mut Option<(Packet, Vec<Bytes>)>) -> Result<Sent, SendError> {
         self.shared.try_push(|core| {
@@ -66,13 +71,17 @@ impl Connection {
         self.shared.try_push(|core| core.send(packet))
     }
 
-    /// Whether the peer may have got a packet, or a part of it: whether it was given to the socket. Stays true to what
-    /// happened when the connection has ended.
+    /// Tells whether the peer may have got a packet, or a part of it: whether it was given to the socket. Stays true to
+    /// what happened when the connection has ended.
     pub fn may_have_left(&self, sent: Sent) -> bool {
         self.shared.core().proto.attempted() >= sent.0
     }
 
     /// Waits until the socket has taken everything sent before.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has changed nothing: what was sent is written all the same.
     pub async fn flush(&self) -> Result<(), SendError> {
         let (target, _) = self.shared.core().proto.progress();
         self.shared
@@ -87,23 +96,23 @@ impl Connection {
             .await
     }
 
-    /// This side's address.
+    /// Returns this side's address.
     pub fn local_addr(&self) -> &Address {
         &self.shared.local
     }
 
-    /// The peer's address.
+    /// Returns the peer's address.
     pub fn peer_addr(&self) -> &Address {
         &self.shared.peer
     }
 
-    /// The runtime that serves the connection. Tasks that are spawned there use it without going from thread to thread,
-    /// if the runtime is one of an [`Engine`](crate::Engine) with threads of its own.
+    /// Returns the runtime that serves the connection. Tasks that are spawned there use it without going from thread to
+    /// thread, if the runtime is one of an [`Engine`](crate::Engine) with threads of its own.
     pub fn runtime(&self) -> &Handle {
         &self.shared.runtime
     }
 
-    /// The limits and timers of the connection.
+    /// Returns the limits and timers of the connection.
     pub fn config(&self) -> &Config {
         &self.shared.config
     }
@@ -121,13 +130,13 @@ impl Connection {
         drop(replaced);
     }
 
-    /// The value of this type that was attached.
+    /// Returns the value of this type that was attached.
     pub fn state<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         self.shared.core().state()
     }
 
-    /// The value of this type that was attached, or else the one that `make` makes, attached from now on. When several
-    /// tasks do this at once, each may make a value; one of them is attached and all get that one.
+    /// Returns the value of this type that was attached, or attaches the one that `make` makes and returns that. When
+    /// several tasks do this at once, each may make a value; one of them is attached and all get that one.
     pub fn state_or_insert_with<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> T) -> Arc<T> {
         if let Some(attached) = self.state() {
             return attached;
@@ -144,8 +153,8 @@ impl Connection {
         made
     }
 
-    /// Returns the user, group and process of the peer. `None` unless the connection runs over a Unix socket that this side
-    /// accepted or connected.
+    /// Returns the user, group and process of the peer. `None` unless the connection runs over a Unix socket that this
+    /// side accepted or connected.
     pub fn peer_credentials(&self) -> Option<PeerCredentials> {
         self.state().map(|credentials| *credentials)
     }
@@ -157,21 +166,25 @@ impl Connection {
     }
 
     /// Waits until the connection has ended, and says why.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has changed nothing.
     pub async fn closed(&self) -> CloseReason {
         self.shared.wait_for(&self.shared.changed, |core| core.ended.clone()).await
     }
 
-    /// Why the connection ended, if it has.
+    /// Returns why the connection ended, if it has.
     pub fn close_reason(&self) -> Option<CloseReason> {
         self.shared.core().ended.clone()
     }
 
-    /// Why the connection ended or is about to, if it is no longer [open](Self::is_open).
+    /// Returns why the connection ended or is about to, if it is no longer [open](Self::is_open).
     pub fn closing_reason(&self) -> Option<CloseReason> {
         self.shared.core().proto.finishing().cloned()
     }
 
-    /// Whether packets are still taken for sending.
+    /// Tells whether packets are still taken for sending.
     pub fn is_open(&self) -> bool {
         self.shared.core().proto.is_open()
     }
@@ -181,8 +194,12 @@ impl Connection {
     /// Everything sent before is written first; nothing of frisbee follows it. The peer is not told: agree on the
     /// change with packets, and let the side that changes second speak first.
     ///
-    /// Handlers under way go on; their replies are dropped. If the future is dropped, so is the connection. The runtime
-    /// that awaits it serves the stream from then on, unless TLS ties it to the one that served the connection.
+    /// Handlers under way go on; their replies are dropped. The runtime that awaits the future serves the stream from then
+    /// on, unless TLS ties it to the one that served the connection.
+    ///
+    /// # Cancel safety
+    ///
+    /// The connection is dropped with the future: it was no longer one of frisbee when this returned.
     ///
     /// ```
     /// # async fn example(connection: frisbee::Connection) -> Result<(), Box<dyn std::error::Error>> {
@@ -213,7 +230,7 @@ impl Connection {
         }
     }
 
-    /// What went through the connection, and what it holds now.
+    /// Returns what went through the connection, and what it holds now.
     pub fn metrics(&self) -> ConnectionMetrics {
         let core = self.shared.core();
         ConnectionMetrics {
@@ -228,13 +245,14 @@ impl Connection {
         Self { shared, _keep_open: None }
     }
 
-    /// The handle for the one who connected: the connection lasts as long as it.
+    /// Makes the handle that keeps the connection open, for the side that connected.
     pub(crate) fn owning(shared: Arc<Shared>) -> Self {
         let guard = Arc::new(CloseOnDrop(shared.clone()));
         Self { shared, _keep_open: Some(guard) }
     }
 
-    /// Returns the connection as a value of no type, without an allocation, for a carrier that must not know of connections.
+    /// Returns the connection as a value of no type, without an allocation, for a carrier that must not know of
+    /// connections.
     #[doc(hidden)]
     pub fn into_any(self) -> Arc<dyn Any + Send + Sync> {
         self.shared
@@ -275,7 +293,7 @@ impl fmt::Debug for Connection {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectionMetrics {
-    /// What went through so far.
+    /// Packets and bytes that went through so far.
     pub counters: proto::Counters,
     /// Bytes that wait to be written.
     pub outbox_len: usize,

@@ -1,4 +1,4 @@
-//! Which threads serve connections, and how they talk to the kernel.
+//! The threads that serve connections, and their way to the kernel.
 
 use std::{
     fmt,
@@ -18,7 +18,7 @@ use tracing::info;
 
 use crate::net::uring;
 
-/// Which threads serve connections, and how they talk to the kernel.
+/// The threads that serve connections, and their way to the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Engine {
@@ -37,11 +37,11 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// What it comes to on this machine. Never [`Auto`](Self::Auto).
+    /// Returns the engine that this one is on this machine. Never [`Auto`](Self::Auto).
     ///
     /// # Errors
     ///
-    /// Asked for io_uring itself, why there is none.
+    /// If io_uring itself was asked for, says why it cannot be had.
     pub fn choose(self) -> io::Result<Self> {
         match self {
             Self::Uring => uring::probe().map(|()| self),
@@ -56,7 +56,7 @@ impl Engine {
         }
     }
 
-    /// A runtime of those that all clients share, unless it is the current one that serves.
+    /// Returns a runtime of those that all clients share, unless it is the current one that serves.
     pub(crate) fn runtime(self) -> io::Result<Option<Handle>> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         static PER_CORE: Mutex<Vec<Handle>> = Mutex::new(Vec::new());

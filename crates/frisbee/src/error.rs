@@ -1,4 +1,4 @@
-//! What can go wrong, one type for each question a caller can ask.
+//! Errors: one type for each question that a caller can ask.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -25,7 +25,7 @@ impl InvalidSetting {
         Err(Self::new(name, format!("must not be zero: {effect}")))
     }
 
-    /// The name of the setting, such as `handlers_max`.
+    /// Returns the name of the setting, such as `handlers_max`.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -58,14 +58,14 @@ pub enum ProtocolError {
     /// The peer announced more content than this side accepts and
     /// [discards](crate::Config::discard_len_max).
     ContentTooLarge {
-        /// What it announced.
+        /// Bytes of content that it announced.
         announced: u32,
         /// [`Config::content_len_max`](crate::Config::content_len_max).
         limit: u32,
     },
     /// A PING or PONG announced content.
     HeartbeatWithContent {
-        /// What it announced.
+        /// Bytes of content that it announced.
         announced: u32,
     },
     /// The peer sent control packets faster than [`Config::control_burst`](crate::Config::control_burst) allows.
@@ -97,18 +97,18 @@ impl fmt::Display for ProtocolError {
 
 impl std::error::Error for ProtocolError {}
 
-/// Why a connection ended.
+/// The reason for the end of a connection.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CloseReason {
     /// This side closed it, by its handle or by the outcome of a handler.
     Local,
-    /// The peer closed it, or its half of it, behind a whole packet. A server that shuts down does so once everything that
-    /// it received is answered, so with nothing under way this is a peer that left in good order, and with requests under
-    /// way one that did not. A process that is killed while nothing is under way leaves the same trace: the wire has no
-    /// word for a good end.
+    /// The peer closed it, or its half of it, behind a whole packet. A server that shuts down does so once everything
+    /// that it received is answered, so with nothing under way this is a peer that left in good order, and with
+    /// requests under way one that did not. A process that is killed while nothing is under way leaves the same trace:
+    /// the wire has no word for a good end.
     Peer,
-    /// What the peer sent ended in the middle of a packet: it crashed, or was cut off.
+    /// The input ended in the middle of a packet: the peer crashed, or was cut off.
     Truncated,
     /// The server it belonged to shut down.
     Shutdown,
@@ -169,7 +169,7 @@ impl std::error::Error for CloseReason {
     }
 }
 
-/// Why a packet was not taken for sending.
+/// The reason why a packet was not taken for sending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SendError {
     /// The connection is closed or closing; nothing more is sent on it.
@@ -205,7 +205,7 @@ impl fmt::Display for SendError {
 
 impl std::error::Error for SendError {}
 
-/// A protocol that is not frisbee, spoken by a peer that came to the wrong port or was called by the wrong client.
+/// A protocol that is not frisbee, spoken by a peer that called the wrong port or was called by the wrong client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Foreign {
@@ -242,7 +242,7 @@ impl fmt::Display for Foreign {
     }
 }
 
-/// Why a stream ended.
+/// The reason for the end of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamEnd {
@@ -252,8 +252,8 @@ pub enum StreamEnd {
     ClosedByPeer,
     /// More waited to be read than may, for too long, so this side closed it.
     Overflow,
-    /// The peer sent data that is larger than this side accepts. It was discarded, and so is what the peer sends after it.
-    /// This side can still send, for a last word, until it lets go of the stream: the peer learns of the end then.
+    /// The peer sent data that is larger than this side accepts. It was discarded, and so is what the peer sends after
+    /// it. This side can still send, for a last word, until it lets go of the stream: the peer learns of the end then.
     TooLarge {
         /// Bytes of data that the peer announced.
         announced: u32,
@@ -284,7 +284,7 @@ impl fmt::Display for StreamEnd {
 
 impl std::error::Error for StreamEnd {}
 
-/// Why a stream could not be opened.
+/// The reason why a stream could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenError {
     /// This connection has as many streams as its configuration allows.

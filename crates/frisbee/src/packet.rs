@@ -1,10 +1,11 @@
-//! What travels on a connection: packets, and the operation numbers that say what each one asks for.
+//! Packets, and the operation numbers that say what each one asks for.
 
 use std::fmt;
 
 use bytes::Bytes;
 
-/// What a packet asks for. Numbers below [`Operation::FIRST`] belong to the protocol and cannot be made.
+/// The number that says what a packet asks for. Numbers below [`Operation::FIRST`] belong to the protocol and cannot be
+/// made.
 ///
 /// ```
 /// use frisbee::Operation;
@@ -20,12 +21,12 @@ impl Operation {
     /// The lowest number that applications may use.
     pub const FIRST: u16 = 10;
 
-    /// The operation with this number, or `None` if the number is reserved.
+    /// Returns the operation with this number, or `None` if the number is reserved.
     pub const fn new(number: u16) -> Option<Self> {
         if number < Self::FIRST { None } else { Some(Self(number)) }
     }
 
-    /// The number on the wire.
+    /// Returns the number on the wire.
     pub const fn number(self) -> u16 {
         self.0
     }
@@ -51,19 +52,19 @@ impl fmt::Display for Operation {
 pub struct Packet {
     /// Free for the application, typically to match a reply to its request.
     pub id: u16,
-    /// What the packet asks for.
+    /// The number that says what the packet asks for.
     pub operation: Operation,
     /// The message itself, opaque to frisbee.
     pub content: Bytes,
 }
 
 impl Packet {
-    /// A packet with this id, operation and content.
+    /// Makes a packet with this id, operation and content.
     pub fn new(id: u16, operation: Operation, content: impl Into<Bytes>) -> Self {
         Self { id, operation, content: content.into() }
     }
 
-    /// The same packet with its content copied out of the buffer it was received in.
+    /// Copies the content out of the buffer it was received in, and returns the same packet.
     pub fn detached(self) -> Self {
         Self { content: Bytes::copy_from_slice(&self.content), ..self }
     }

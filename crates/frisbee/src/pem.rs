@@ -88,7 +88,7 @@ impl Pem {
     }
 }
 
-/// The labels of what a text holds, for errors.
+/// Returns the labels of the sections that a text holds, for errors.
 fn sections(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let labels = text.lines().filter_map(|line| line.trim().strip_prefix("-----BEGIN ")?.strip_suffix("-----"));
@@ -96,7 +96,7 @@ fn sections(text: &[u8]) -> String {
     if labels.is_empty() { "text that is no PEM".to_owned() } else { labels.join(", ") }
 }
 
-/// Where it is, and never what it is: that may be a secret.
+/// Names the place, and never shows the content: that may be a secret.
 impl fmt::Display for Pem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
@@ -128,8 +128,9 @@ impl fmt::Debug for Pem {
 /// feature `tls-ring` is on.
 ///
 /// The server's certificate must not be marked as that of an authority (`CA:TRUE`), as some guides to self-signed
-/// certificates do: clients with rustls refuse it, clients in Go do not. Make it with `-addext basicConstraints=CA:FALSE`,
-/// or make an authority and have that sign the server's certificate, as the example `tls` does.
+/// certificates do: clients with rustls refuse it, clients in Go do not. Make it with `-addext
+/// basicConstraints=CA:FALSE`, or make an authority and have that sign the server's certificate, as the example `tls`
+/// does.
 #[derive(Clone)]
 pub struct ServerTls {
     identity: Identity,
@@ -140,7 +141,7 @@ pub struct ServerTls {
 struct Identity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
-    /// Where they are from, for errors.
+    /// The place they are from, for errors.
     from: String,
 }
 
@@ -331,7 +332,7 @@ impl From<&String> for TlsName {
     }
 }
 
-/// Why certificates or a key cannot be used. Says which file is meant.
+/// An error of certificates or a key that cannot be used. Says which file is meant.
 #[derive(Debug)]
 pub struct TlsError {
     what: String,

@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use crate::{CloseReason, Connection, Operation, Packet, Stream};
 
-/// What a side of a connection does with what arrives. Servers and clients take one alike.
+/// Handles what arrives on one side of a connection. Servers and clients take one alike.
 ///
 /// The future of a packet is polled once where the packet was read; how it goes on is a matter of [`Dispatch`]. It is
 /// dropped when the connection ends before it is done, unless the mode spawns it. A handler that panics ends its
@@ -30,9 +30,9 @@ use crate::{CloseReason, Connection, Operation, Packet, Stream};
 /// }
 /// ```
 pub trait Router: Send + Sync + 'static {
-    /// Takes a packet that needs no handler, such as the answer to something that this side asked for, or gives it back to
-    /// be routed. Called as soon as the packet is there: ahead of packets that wait for a handler, whatever the limits on
-    /// handlers, and while the server shuts down. It must not block.
+    /// Takes a packet that needs no handler, such as the answer to something that this side asked for, or gives it back
+    /// to be routed. Called as soon as the packet is there: ahead of packets that wait for a handler, whatever the
+    /// limits on handlers, and while the server shuts down. It must not block.
     fn intercept(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
         let _ = connection;
         Some(packet)
@@ -41,9 +41,9 @@ pub trait Router: Send + Sync + 'static {
     /// Handles one packet.
     fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send;
 
-    /// Says what becomes of a packet that is not handed to [`route`](Self::route), typically by an answer that tells the
-    /// peer to try elsewhere or later. A packet that is [too large](Refusal::TooLarge) may also be the answer to something
-    /// that this side asked for. The outcome is acted on as one of `route` is. Never called for a packet that
+    /// Says what becomes of a packet that is not handed to [`route`](Self::route), typically by an answer that tells
+    /// the peer to try elsewhere or later. A packet that is [too large](Refusal::TooLarge) may also be the answer to
+    /// something that this side asked for. The outcome is acted on as one of `route` is. Never called for a packet that
     /// [`intercept`](Self::intercept) took, nor while the connection closes. It must not block.
     ///
     /// [`Outcome::Nothing`], which is what it returns unless implemented, lets a packet go that comes during a shutdown.
@@ -54,10 +54,10 @@ pub trait Router: Send + Sync + 'static {
         Outcome::Nothing
     }
 
-    /// Returns how many packets of the peer this side waits for that [`intercept`](Self::intercept) will take, such as the answers
-    /// to calls under way. As long as there are any, packets that no handler may start on do not keep frisbee from
-    /// reading what is behind them; those beyond the limits are [refused](Self::refuse). Called where such packets wait.
-    /// It must not block.
+    /// Returns how many packets of the peer this side waits for that [`intercept`](Self::intercept) will take, such as
+    /// the answers to calls under way. As long as there are any, packets that no handler may start on do not keep
+    /// frisbee from reading what is behind them; those beyond the limits are [refused](Self::refuse). Called where such
+    /// packets wait. It must not block.
     ///
     /// Unless implemented, this side waits for nothing: reading pauses until a handler may start.
     fn awaited(&self, connection: &Connection) -> usize {
@@ -85,7 +85,7 @@ pub trait Router: Send + Sync + 'static {
         future::ready(())
     }
 
-    /// A connection was established. Called once, before any packet of it.
+    /// Learns that a connection was established. Called once, before any packet of it.
     fn opened(&self, connection: &Connection) {
         let _ = connection;
     }
@@ -96,13 +96,13 @@ pub trait Router: Send + Sync + 'static {
         Ok(())
     }
 
-    /// The connection ended. Called once for each [`opened`](Self::opened), after the last packet.
+    /// Learns that a connection ended. Called once for each [`opened`](Self::opened), after the last packet.
     fn closed(&self, connection: &Connection, reason: &CloseReason) {
         let _ = (connection, reason);
     }
 }
 
-/// What follows from a packet.
+/// The outcome of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Nothing is sent.
@@ -147,7 +147,7 @@ pub struct Refused {
     pub why: Refusal,
 }
 
-/// Why no handler gets a packet.
+/// The reason why no handler gets a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -176,7 +176,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// How handlers of arriving packets run.
+/// The way in which handlers of arriving packets run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dispatch {
     /// A handler runs on its connection's task. One that is ready at once replies in the order of arrival; one that
@@ -188,7 +188,7 @@ pub enum Dispatch {
     /// Every handler is a task of its own, may run on another core, and runs to its end even if the connection ends:
     /// replies in any order.
     Spawned,
-    /// As [`Spawned`](Self::Spawned), with at most so many at once over all connections of the server: replies in any
+    /// As [`Spawned`](Self::Spawned), with at most this number at once over all connections of the server: replies in any
     /// order.
     Limited(NonZeroUsize),
 }

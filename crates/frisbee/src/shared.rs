@@ -1,4 +1,4 @@
-//! What the handles and the driver of one connection have in common.
+//! The part that the handles and the driver of one connection have in common.
 
 use std::{
     any::Any,
@@ -26,14 +26,15 @@ use crate::{
     proto::{self, StreamEnd, StreamKey, Transmit},
 };
 
-/// Which of the packets sent on a connection this is; see [`Connection::may_have_left`].
+/// The place of a packet among those sent on a connection; see
+/// [`Connection::may_have_left`](crate::Connection::may_have_left).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sent(pub(crate) u64);
 
-/// What the handles and the driver of one connection have in common.
+/// The part that the handles and the driver of one connection have in common.
 pub(crate) struct Shared {
     core: Mutex<Core>,
-    /// Whether the core is closing, to be seen without its lock.
+    /// True if the core is closing, to be seen without its lock.
     is_closing: AtomicBool,
     /// Something was written.
     pub(crate) progress: Notify,
@@ -49,18 +50,18 @@ pub(crate) struct Core {
     pub(crate) proto: proto::Connection,
     /// The driver's waker, while it sleeps.
     pub(crate) driver: Option<Waker>,
-    /// Who waits for a stream to have something to read.
+    /// Tasks that wait for a stream to have something to read.
     pub(crate) readers: HashMap<StreamKey, Waker>,
-    /// Who waits for a stream to end.
+    /// Tasks that wait for a stream to end.
     pub(crate) watchers: HashMap<StreamKey, Vec<Waker>>,
     pub(crate) taker: Option<oneshot::Sender<Raw>>,
     pub(crate) handlers: usize,
-    /// Whether somebody waits for something to be written.
+    /// True if a task waits for something to be written.
     pub(crate) progress_is_awaited: bool,
-    /// Whether the driver has stopped reading.
+    /// True if the driver has stopped reading.
     pub(crate) is_paused: bool,
-    /// Whether a task began to wait for the peer in a way that the driver cannot see since it looked last: reading may have
-    /// to go on.
+    /// True if a task began to wait for the peer in a way that the driver cannot see since it looked last: reading may
+    /// have to go on.
     pub(crate) has_begun_to_wait: bool,
     pub(crate) unaccepted: VecDeque<StreamKey>,
     pub(crate) states: Vec<Arc<dyn Any + Send + Sync>>,
@@ -77,12 +78,12 @@ impl Core {
         self.states.iter().find_map(|state| state.clone().downcast().ok())
     }
 
-    /// The streams of this side on which somebody waits for the peer.
+    /// Returns the streams of this side on which somebody waits for the peer.
     pub(crate) fn awaited_streams(&self) -> impl Iterator<Item = StreamKey> {
         self.readers.keys().copied().filter(|key| self.proto.is_own_stream(*key))
     }
 
-    /// Notes that a task waits for the peer. The driver's waker if it has to hear of it.
+    /// Notes that a task waits for the peer. Returns the driver's waker if it has to hear of it.
     fn begin_to_wait(&mut self) -> Option<Waker> {
         self.has_begun_to_wait = true;
         if self.is_paused { self.driver.take() } else { None }
@@ -93,13 +94,13 @@ impl Core {
         Ok(Sent(self.proto.progress().0))
     }
 
-    /// Whether anybody may wait for what happened to a stream.
+    /// Tells whether anybody may wait for what happened to a stream.
     pub(crate) fn has_waiting(&self, key: StreamKey) -> bool {
         !self.readers.is_empty() || self.proto.stream_ended(key).is_some()
     }
 
-    /// Those who wait for what happened to a stream, to be woken when the core is unlocked: a waker may use the
-    /// connection at once.
+    /// Takes the wakers of tasks that wait for what happened to a stream, to be woken when the core is unlocked: a
+    /// waker may use the connection at once.
     pub(crate) fn take_waiting(&mut self, key: StreamKey) -> impl Iterator<Item = Waker> + use<> {
         let reader = self.readers.remove(&key);
         let watchers = self.proto.stream_ended(key).and_then(|_| self.watchers.remove(&key));
@@ -116,7 +117,7 @@ impl Core {
 }
 
 impl Shared {
-    /// For a connection that the current runtime serves.
+    /// Makes the common part of a connection that the current runtime serves.
     pub(crate) fn new(
         proto: proto::Connection,
         config: Arc<Config>,
@@ -163,6 +164,8 @@ impl Shared {
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Core) -> T) -> T {
         let mut core = self.core();
         let result = change(&mut core);
+        // Taken, so that a driver that was woken is not woken again until it sleeps; and woken without the lock, which it
+        // wants at once.
         let driver = core.driver.take();
         drop(core);
         if let Some(driver) = driver {
@@ -215,6 +218,8 @@ impl Shared {
             }
         }
         core.proto.poll_transmit(now, batch);
+        // Set under this lock by tasks that wait already, so that none of them is missed. Without the flag, every write
+        // would pay for a notification that usually nobody waits for.
         let is_awaited = written > 0 && std::mem::take(&mut core.progress_is_awaited);
         drop(core);
         if is_awaited {
@@ -223,7 +228,7 @@ impl Shared {
         batch.has_remaining()
     }
 
-    /// Wakes those who wait for the peer's first bytes, among others.
+    /// Wakes the tasks that wait for the peer's first bytes, among others.
     pub(crate) fn tell_changed(&self) {
         self.changed.notify_waiters();
     }
@@ -239,7 +244,7 @@ impl Shared {
         timeout(limit, self.wait_for(&self.changed, look)).await.unwrap_or(Ok(()))
     }
 
-    /// The protocol is over: whoever waits for packets, space or streams learns of it.
+    /// Wakes everybody who waits for packets, space or streams, because the protocol is over.
     pub(crate) fn release_waiters(&self) {
         let mut core = self.core();
         let (readers, watchers) = (std::mem::take(&mut core.readers), std::mem::take(&mut core.watchers));
@@ -249,9 +254,10 @@ impl Shared {
         self.changed.notify_waiters();
     }
 
-    /// The connection is gone, and this is why.
+    /// Notes that the connection is gone, and why.
     pub(crate) fn end(&self, reason: CloseReason) {
         let mut core = self.core();
+        // Before anybody is woken: a task that waits for the end looks for the reason.
         core.ended = Some(reason);
         let taker = core.taker.take();
         core.unaccepted.clear();
@@ -284,6 +290,7 @@ impl Shared {
     pub(crate) async fn wait_for<T>(&self, notify: &Notify, mut look: impl FnMut(&mut Core) -> Option<T>) -> T {
         loop {
             let mut changed = pin!(notify.notified());
+            // Before the look: a change right behind it would otherwise notify nobody, and this would wait for another.
             changed.as_mut().enable();
             if let Some(answer) = look(&mut self.core()) {
                 return answer;
@@ -292,7 +299,7 @@ impl Shared {
         }
     }
 
-    /// What `read` finds in a stream, or a wake-up when it may find something.
+    /// Returns what `read` finds in a stream, or has the task woken when it may find something.
     pub(crate) fn poll_read_from(
         &self,
         cx: &mut Context<'_>,
@@ -304,7 +311,7 @@ impl Shared {
         let mut core = self.core();
         let was_stalled = core.proto.is_stalled();
         let found = read(&mut core.proto, key).transpose();
-        // Somebody who asks for more holds less.
+        // A reader that asks for more has let go of what it took last.
         let mut driver = if was_stalled && !core.proto.is_stalled() { core.driver.take() } else { None };
         let mut former = None;
         if found.is_none() {
@@ -324,7 +331,7 @@ impl Shared {
         }
     }
 
-    /// Why a stream ended, or a wake-up when it does.
+    /// Returns why a stream ended, or has the task woken when it does.
     pub(crate) fn poll_stream_ended(&self, cx: &Context<'_>, key: StreamKey) -> Poll<StreamEnd> {
         let mut core = self.core();
         if let Some(end) = core.proto.stream_ended(key) {
@@ -347,10 +354,11 @@ impl Shared {
             Err(SendError::Full) => {}
             done => return done,
         }
-        // Boxed, so that only who has to wait holds the memory for it.
+        // Boxed, so that only a call that has to wait holds the memory for it.
         Box::pin(async {
             loop {
                 let mut space = pin!(self.progress.notified());
+                // Before the attempt: space that is made right behind it would otherwise go unnoticed.
                 space.as_mut().enable();
                 match self.try_push(&mut push) {
                     Err(SendError::Full) => space.await,

@@ -32,8 +32,12 @@ impl Connection {
         Ok(Stream::new(self.clone(), key))
     }
 
-    /// The next stream that the peer opened, or `None` once the connection is closed. Needs
+    /// Waits for the next stream that the peer opens. `None` once the connection is closed. Needs
     /// [`Config::accept_backlog`] and a router that does not serve streams itself.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has taken no stream.
     pub async fn accept_stream(&self) -> Option<Stream> {
         let key = self
             .shared()
@@ -58,8 +62,8 @@ impl Connection {
 /// One stream of a connection. Dropping it closes both directions.
 ///
 /// The wire has no flow control for a stream. What waits to be read is bounded by
-/// [`Config::stream_queue_len_max`](crate::Config::stream_queue_len_max); past it, nothing is read from the connection for
-/// a moment, and a stream whose reader does not catch up by then is closed with [`StreamEnd::Overflow`].
+/// [`Config::stream_queue_len_max`](crate::Config::stream_queue_len_max); past it, nothing is read from the connection
+/// for a moment, and a stream whose reader does not catch up by then is closed with [`StreamEnd::Overflow`].
 ///
 /// ```
 /// # async fn example(connection: frisbee::Connection) -> Result<(), Box<dyn std::error::Error>> {
@@ -92,7 +96,7 @@ struct Held {
     connection: Connection,
     key: StreamKey,
     id: u16,
-    /// Cleared when somebody else took over the key.
+    /// Cleared when somebody else took over the key. Only the owner of both halves clears it, so no order is needed.
     holds: AtomicBool,
 }
 
@@ -103,7 +107,7 @@ impl Stream {
         Self { sender: StreamSender { held: held.clone() }, reader: StreamReader { held } }
     }
 
-    /// The id on the wire.
+    /// Returns the id on the wire.
     pub fn id(&self) -> u16 {
         self.sender.id()
     }
@@ -117,7 +121,8 @@ impl Stream {
         self.sender.send(content).await
     }
 
-    /// The next data of the peer, or why there will be no more. Data that came before the end is read first.
+    /// Waits for the next data of the peer. An error says why no more will come. Data that came before the end is read
+    /// first.
     ///
     /// # Cancel safety
     ///
@@ -126,8 +131,12 @@ impl Stream {
         self.reader.read().await
     }
 
-    /// What [`read`](Self::read) will return next, left where it is: for a protocol that decides by the first data who
-    /// gets the stream.
+    /// Returns what [`read`](Self::read) will return next, and leaves it where it is: for a protocol that decides by
+    /// the first data who gets the stream.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has taken nothing, nor has one that returned.
     pub async fn peek(&mut self) -> Result<Bytes, StreamEnd> {
         let held = &self.reader.held;
         poll_fn(|cx| held.connection.shared().poll_read_from(cx, held.key, |proto, key| proto.peek_at(key))).await
@@ -139,8 +148,8 @@ impl Stream {
     }
 
     /// Defers the close of this stream, whether [`close`](Self::close) or the drop of the last half causes it. On this
-    /// side the stream ends at once. The peer is told ahead of the next data sent on any stream of the connection, and not
-    /// at all if it closes the stream itself before.
+    /// side the stream ends at once. The peer is told ahead of the next data sent on any stream of the connection, and
+    /// not at all if it closes the stream itself before.
     ///
     /// Use it in protocols whose data says when a stream is through. A peer that has received all it waits for may be
     /// closing the connection, and frisbee-go locks up if a packet of a stream arrives during that. A close that comes
@@ -164,22 +173,26 @@ impl Stream {
 }
 
 impl StreamSender {
-    /// The connection it is a part of.
+    /// Returns the connection it is a part of.
     pub fn connection(&self) -> &Connection {
         &self.held.connection
     }
 
-    /// The id on the wire.
+    /// Returns the id on the wire.
     pub fn id(&self) -> u16 {
         self.held.id
     }
 
-    /// As [`Stream::send`].
+    /// Sends data as [`Stream::send`] does.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has sent the data whole or not at all.
     pub async fn send(&self, content: impl Into<Bytes>) -> Result<(), SendError> {
         self.send_tracked(content).await.map(drop)
     }
 
-    /// As [`Stream::send`], and tells which packet it was; see [`Connection::may_have_left`].
+    /// Sends data as [`Stream::send`] does, and tells which packet it was; see [`Connection::may_have_left`].
     ///
     /// # Cancel safety
     ///
@@ -221,7 +234,7 @@ impl StreamSender {
         self.held.connection.shared().try_push(|core| core.proto.send_on(self.held.key, content))
     }
 
-    /// As [`Stream::close`].
+    /// Closes both directions as [`Stream::close`] does.
     pub fn close(&self) {
         let waiting = self.held.connection.shared().change(|core| {
             core.proto.close_stream(self.held.key);
@@ -231,28 +244,36 @@ impl StreamSender {
     }
 
     /// Waits until the stream has ended, whoever ended it.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has changed nothing.
     pub async fn closed(&self) -> StreamEnd {
         poll_fn(|cx| self.held.connection.shared().poll_stream_ended(cx, self.held.key)).await
     }
 }
 
 impl StreamReader {
-    /// The connection it is a part of.
+    /// Returns the connection it is a part of.
     pub fn connection(&self) -> &Connection {
         &self.held.connection
     }
 
-    /// The id on the wire.
+    /// Returns the id on the wire.
     pub fn id(&self) -> u16 {
         self.held.id
     }
 
-    /// As [`Stream::read`].
+    /// Waits for the next data as [`Stream::read`] does.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has taken nothing.
     pub async fn read(&mut self) -> Result<Bytes, StreamEnd> {
         poll_fn(|cx| self.poll_read(cx)).await
     }
 
-    /// As [`Stream::read`], for futures and streams written by hand. Only the last task that polled is woken.
+    /// Polls for the next data, for futures and streams written by hand. Only the last task that polled is woken.
     pub fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, StreamEnd>> {
         self.held.connection.shared().poll_read_from(cx, self.held.key, proto::Connection::read_from)
     }
@@ -274,7 +295,7 @@ impl Drop for Held {
     }
 }
 
-/// How many data are sent under one lock, and for one unit of what a task may do before it lets others run.
+/// The number of data that are sent under one lock, and for one unit of what a task may do before it lets others run.
 const SENT_AT_ONCE_MAX: usize = 64;
 
 impl fmt::Debug for Stream {

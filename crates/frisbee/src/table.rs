@@ -35,7 +35,7 @@ pub struct Table<H, R> {
 }
 
 impl Table<Never, ()> {
-    /// An empty table: what it does not handle is dropped.
+    /// Makes an empty table: what it does not handle is dropped.
     #[allow(clippy::new_without_default, reason = "a default table would have an arbitrary type")]
     pub fn new() -> Self {
         Self::over(())
@@ -43,7 +43,7 @@ impl Table<Never, ()> {
 }
 
 impl<R: Router> Table<Never, R> {
-    /// An empty table in front of `fallback`.
+    /// Makes an empty table in front of `fallback`.
     pub fn over(fallback: R) -> Self {
         Self { operation: None, handler: Never, fallback }
     }

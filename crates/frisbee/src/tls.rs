@@ -41,7 +41,7 @@ impl<R: Router> Client<R> {
     }
 
     /// Connects with TLS and expects a certificate for this name, wherever the connection goes. Unix sockets and
-    /// streams of the user's own need it. A text that is no name is an error when it comes to connecting.
+    /// streams of the user's own need it. A text that is no name is an error of connecting.
     pub fn tls_with_name(self, config: impl Into<Arc<rustls::ClientConfig>>, name: impl Into<TlsName>) -> Self {
         self.secured(config.into(), Some(name.into()))
     }
@@ -69,7 +69,7 @@ impl<R: Router> Client<R> {
 }
 
 impl Connection {
-    /// The certificate chain the peer proved to own in the TLS handshake, its own certificate first.
+    /// Returns the certificate chain that the peer proved to own in the TLS handshake, its own certificate first.
     pub fn peer_certificates(&self) -> Option<Arc<Vec<CertificateDer<'static>>>> {
         self.state()
     }

@@ -11,9 +11,9 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     packets: VecDeque<Packet>,
-    /// What all of them cost.
+    /// The cost of all of them.
     len: usize,
-    /// How many at the front have memory of their own.
+    /// The number of packets at the front that have memory of their own.
     detached: usize,
 }
 

@@ -31,7 +31,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Parts with the socket in the way the reason asks for. Returns the reason that it came to.
+    /// Parts with the socket in the way the reason asks for. Returns the reason for which the connection has
+    /// really ended.
     pub(super) async fn leave(mut self, reason: CloseReason, kill: &CancellationToken) -> CloseReason {
         let has_parted = match &reason {
             CloseReason::TakenOver => return self.hand_over().await.err().unwrap_or(reason),
@@ -106,7 +107,7 @@ async fn linger(wire: &mut Wire) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads so many bytes, or up to the end.
+/// Reads and drops this number of bytes, or up to the end.
 async fn discard(wire: &mut Wire, mut left: usize) -> io::Result<()> {
     let mut discarded = BytesMut::with_capacity(LINGER_READ_LEN);
     while left > 0 {

@@ -18,19 +18,19 @@
 /// many packets were ever queued.
 #[derive(Debug, Default)]
 pub(super) struct Cork {
-    /// How many packets had been queued when the driver went to sleep.
+    /// The number of packets that had been queued when the driver went to sleep.
     at_sleep: u64,
-    /// How many packets were queued in the last sleep that ended with any.
+    /// The number of packets that were queued in the last sleep that ended with any.
     last_burst: u64,
-    /// How many packets are likely to follow.
+    /// The number of packets that are likely to follow.
     expected: u64,
-    /// How often the write that is due was put off.
+    /// The number of times that the write that is due was put off.
     deferrals: u32,
-    /// How many packets there were when it was put off last.
+    /// The number of packets that waited when it was put off last.
     deferred: u64,
 }
 
-/// What to do with a batch.
+/// A decision about a batch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Write {
     Now,
@@ -74,7 +74,7 @@ impl Cork {
     }
 }
 
-/// How often one write is put off.
+/// The number of times that one write is put off at most.
 const DEFERRALS_MAX: u32 = 4;
 
 #[cfg(test)]
@@ -95,12 +95,12 @@ mod tests {
             self.cork.wake(self.queued)
         }
 
-        /// The driver has written what there was.
+        /// Sends the driver to sleep, after it has written everything.
         fn sleep(&mut self) {
             self.cork.sleep(self.queued);
         }
 
-        /// A burst that is written at once, to be remembered.
+        /// Makes a cork that remembers a burst of this size.
         fn after(packets: u64) -> Self {
             let mut bursts = Self::default();
             assert_eq!(bursts.add(packets), Now);

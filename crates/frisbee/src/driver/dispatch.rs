@@ -140,7 +140,7 @@ impl Driver<'_> {
         }
         let stuck = self.backlog.take();
         let mut refused = stuck.len();
-        warn!(packets = refused, "both sides wait for each other's handlers: what waits is refused");
+        warn!(packets = refused, "both sides wait for each other's handlers, the packets that wait are refused");
         for packet in stuck {
             match self.refuse(packet, handlers) {
                 Some(finished) => {
@@ -153,7 +153,8 @@ impl Driver<'_> {
         refused > 0
     }
 
-    /// Refuses a packet that would wait for too long. `None` for one that nobody can be told of, which waits all the same.
+    /// Refuses a packet that would wait for too long. `None` for one that nobody can be told of, which waits all the
+    /// same.
     fn refuse(&mut self, packet: Packet, handlers: &impl Handling) -> Option<Finished> {
         let Packet { id, operation, .. } = packet;
         match handlers.refuse(Refused { id, operation, why: Refusal::Busy }) {

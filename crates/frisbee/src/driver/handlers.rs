@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::{backlog::cost, permits::Permits, scope::Scope};
 use crate::{Config, Dispatch, Outcome, Packet, Stream, router::Refused};
 
-/// How a handler ended.
+/// The end of a handler.
 pub(super) enum Finished {
     Handler(Outcome),
     /// No handler got the packet.
@@ -27,19 +27,19 @@ pub(super) enum Finished {
 
 /// The handlers of a connection, whatever the type of their futures.
 pub(super) trait Handling {
-    /// Handlers of packets that are under way.
+    /// Returns the number of handlers of packets that are under way.
     fn len(&self) -> usize;
 
-    /// Whether nothing is under way, handlers of streams included.
+    /// Tells whether nothing is under way, handlers of streams included.
     fn is_idle(&self) -> bool;
 
-    /// Bytes of the packets that handlers are under way with.
+    /// Returns the cost of the packets that handlers are under way with.
     fn held_len(&self) -> usize;
 
-    /// Whether a handler may start on a packet of this [cost]. If not, the task is woken when one may.
+    /// Checks whether a handler may start on a packet of this [cost]. If not, the task is woken when one may.
     fn poll_free(&mut self, cx: &mut Context<'_>, cost: usize) -> Poll<()>;
 
-    /// How many packets of the peer the router waits for.
+    /// Returns the number of packets of the peer that the router waits for.
     fn awaited(&self) -> Result<usize, Finished>;
 
     /// Offers a packet to the router, which gives it back if it needs a handler.
@@ -54,11 +54,11 @@ pub(super) trait Handling {
     /// Starts the handler of a stream, or what turns it away. One that is done at once never becomes a task.
     fn start_stream(&mut self, cx: &mut Context<'_>, stream: Stream, entry: Entry) -> Option<Finished>;
 
-    /// The next handler that ended.
+    /// Takes the next handler that ended.
     fn poll_finished(&mut self, cx: &mut Context<'_>) -> Poll<Finished>;
 }
 
-/// Whether a stream gets a handler.
+/// The treatment of a stream that the peer opened.
 #[derive(Clone, Copy)]
 pub(super) enum Entry {
     Served,
@@ -81,7 +81,7 @@ pub(super) struct Handlers<F, T, X, A, P, D, S> {
     limit: usize,
     len_max: usize,
     held_len: usize,
-    /// Where the next handler is polled in place. Its allocation goes to the handler if that has to wait.
+    /// The place in which the next handler is polled. Its allocation goes to the handler if that has to wait.
     place: Option<Pin<Box<Option<F>>>>,
     waiting: FuturesUnordered<InPlace<F>>,
     tasks: JoinSet<Task>,

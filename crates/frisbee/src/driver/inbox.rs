@@ -20,7 +20,7 @@ use crate::{net::Wire, proto::HeaderFormat};
 #[derive(Default)]
 pub(super) struct Inbox {
     pub(super) bytes: BytesMut,
-    /// Whether `bytes` is the buffer of one large content.
+    /// True if `bytes` is the buffer of one large content.
     is_large: bool,
     /// The last buffer of a large content, kept because the next may be as large.
     large: BytesMut,
@@ -28,7 +28,7 @@ pub(super) struct Inbox {
     /// The length of the last packet with a large content, if nothing came since. The next may be as long: it is read
     /// at once into the buffer of the last, if nobody holds that any more.
     expected_len: usize,
-    /// What was read behind a packet into its large buffer, to be copied out of it piece by piece.
+    /// Bytes that were read behind a packet into its large buffer, to be copied out of it piece by piece.
     surplus: BytesMut,
 }
 
@@ -69,7 +69,7 @@ impl Inbox {
         read
     }
 
-    /// Everything that was read and not consumed.
+    /// Returns everything that was read and not consumed.
     pub(super) fn into_bytes(mut self) -> BytesMut {
         self.bytes.extend_from_slice(&self.surplus);
         self.bytes
@@ -83,7 +83,7 @@ impl Inbox {
         self.large_is_idle = true;
     }
 
-    /// Between packets, after a large one: makes its buffer ready for one that is as long.
+    /// Makes the buffer of a large packet ready for one that is as long, between packets.
     fn prepare_for_another_large(&mut self, content_len: usize) -> bool {
         if self.expected_len == 0 || content_len > 0 || !self.surplus.is_empty() {
             return false;
@@ -243,7 +243,7 @@ mod tests {
         }
     }
 
-    /// A packet whose content says which it is.
+    /// Makes a packet whose content tells its number.
     fn packet(number: usize, len: usize) -> Vec<u8> {
         let mut packet = vec![0, 0x0f, 0, 1, 0, 20];
         packet.extend(u32::try_from(len).unwrap().to_be_bytes());

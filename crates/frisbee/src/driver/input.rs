@@ -205,7 +205,8 @@ impl<'a> Driver<'a> {
     }
 
     /// Decodes whole packets behind one that costs `len`, as long as the backlog has room for all of them. Stops at
-    /// anything else, because a packet can be put back if an earlier one turns out to be a takeover, and nothing else can.
+    /// anything else, because a packet can be put back if an earlier one turns out to be a takeover, and nothing else
+    /// can.
     fn decode_packets(&mut self, core: &mut Core, mut len: usize) {
         let config = self.connection.config();
         while self.arrived.len() + 1 < DECODED_MAX
@@ -225,5 +226,5 @@ impl<'a> Driver<'a> {
     }
 }
 
-/// How many packets are decoded under one lock, which others wait for meanwhile.
+/// The number of packets that are decoded under one lock at most. Others wait for it meanwhile.
 const DECODED_MAX: usize = 64;

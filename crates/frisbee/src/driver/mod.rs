@@ -80,7 +80,7 @@ pub(crate) async fn drive<R: Router>(wire: Wire, connection: Connection, router:
     shared.core().handlers = 0;
 }
 
-/// Tells everybody that a connection has ended: by itself if its driver is dropped, as a runtime does that shuts down.
+/// Announces the end of a connection. Does so by itself if the driver is dropped, as happens when its runtime shuts down.
 struct Ending<'a, R: Router> {
     connection: &'a Connection,
     router: &'a R,
@@ -115,7 +115,7 @@ fn call_hook(connection: &Connection, hook: impl FnOnce()) {
     }
 }
 
-/// Drives one connection: the state of its task between turns.
+/// The state of the task of one connection between its turns.
 struct Driver<'a> {
     connection: &'a Connection,
     shared: &'a Shared,
@@ -129,10 +129,10 @@ struct Driver<'a> {
     /// Packets that no handler may start on yet.
     backlog: Backlog,
     standstill: Standstill,
-    /// Whether a packet was queued beyond all limits because nobody could be told of its refusal.
+    /// True if a packet was queued beyond all limits because nobody could be told of its refusal.
     is_clogged: bool,
     is_reading: bool,
-    /// What the peer's input ended with, due when the backlog is through.
+    /// The end of the peer's input, due when the backlog is through.
     end: Option<End>,
     /// Set when reading failed. What a stream like TLS had decrypted by then is read first.
     read_failure: Option<io::Error>,
@@ -145,15 +145,15 @@ struct Driver<'a> {
     needs_flush: bool,
     /// Set when the socket takes nothing more. What it still has to give is read first.
     write_failure: Option<Arc<io::Error>>,
-    /// Whether as many bytes of replies were queued as may, so that handlers under way are left where they are.
+    /// True if as many bytes of replies were queued as may, so that handlers under way are left where they are.
     holds_replies: bool,
 
     // The turn.
-    /// Whether anything happened in this round, so that another one may find more.
+    /// True if anything happened in this round, so that another one may find more.
     is_busy: bool,
-    /// Whether a shutdown had begun when the core was looked at last.
+    /// True if a shutdown had begun when the core was looked at last.
     is_draining: bool,
-    /// When a connection whose socket has failed ends, whatever is still under way.
+    /// The time at which a connection whose socket has failed ends, whatever is still under way.
     give_up: Option<Instant>,
     sleep: Pin<Box<Sleep>>,
     is_timer_set: bool,
@@ -161,7 +161,7 @@ struct Driver<'a> {
     waker: Option<Waker>,
 }
 
-/// How a peer's input ends.
+/// The end of a peer's input.
 enum End {
     Closed(CloseReason),
     Broken(ProtocolError),
@@ -200,7 +200,7 @@ impl<'a> Driver<'a> {
     }
 }
 
-/// A time that is not reached, for a timer that nobody waits for.
+/// Returns a time that is not reached, for a timer that nobody waits for.
 fn far_future() -> Instant {
     Instant::now() + Duration::from_secs(365 * 24 * 3600)
 }

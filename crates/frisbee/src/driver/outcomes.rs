@@ -55,7 +55,7 @@ impl Core {
     fn check_reply(&mut self, replied: Result<(), SendError>) {
         // Nobody can be told of a reply that comes too late.
         if let Err(SendError::ContentTooLarge { len, limit }) = replied {
-            warn!(len, limit, "a reply is larger than the connection carries");
+            warn!(len, limit, "a reply is larger than the connection carries, the connection closes");
             self.proto.finish(CloseReason::ReplyTooLarge { len, limit });
         }
     }

@@ -17,7 +17,7 @@ pub(super) struct Permits {
 }
 
 impl Permits {
-    /// Waits until so many are held.
+    /// Waits until this number is held.
     pub(super) fn poll_hold(&mut self, cx: &mut Context<'_>, count: usize) -> Poll<()> {
         while self.held.len() < count {
             if self.acquiring.is_none()
@@ -38,7 +38,7 @@ impl Permits {
         Poll::Ready(())
     }
 
-    /// Gives back what is held beyond so many.
+    /// Gives back what is held beyond this number.
     pub(super) fn keep(&mut self, count: usize) {
         self.held.truncate(count);
         if self.held.len() == count {

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Dispatch;
 
-/// What the connections of one server, or the one connection of a client, share.
+/// The part that the connections of one server share, or that the one connection of a client has.
 #[derive(Clone)]
 pub(crate) struct Scope {
     pub(crate) dispatch: Dispatch,

@@ -10,11 +10,11 @@ use tokio::time::Instant;
 /// handlers may all be waiting for answers, is as much as can be known.
 #[derive(Debug, Default)]
 pub(super) struct Standstill {
-    /// Whether a handler began or ended, or an answer came, since the last [`look`](Self::look).
+    /// True if a handler began or ended, or an answer came, since the last [`look`](Self::look).
     has_progressed: bool,
-    /// Since when nothing of this happened.
+    /// The time since which nothing of this happened.
     since: Option<Instant>,
-    /// Whether nothing moved for too long, and no handler has ended since.
+    /// True if nothing moved for too long, and no handler has ended since.
     is_jammed: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What stands in for io_uring where there is none.
+//! Stands in for io_uring on systems and builds without it.
 
 use std::{future::Future, io};
 

@@ -1,10 +1,10 @@
-//! How sockets are set up.
+//! The options of sockets.
 
 use std::time::Duration;
 
 use crate::InvalidSetting;
 
-/// How sockets are set up.
+/// The options of sockets.
 #[derive(Clone, Debug)]
 pub struct SocketOptions {
     /// Sends small packets at once instead of waiting for more to share a segment. Default true.

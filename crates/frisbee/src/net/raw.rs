@@ -1,4 +1,4 @@
-//! What is left of a connection when frisbee is taken off it: a byte stream.
+//! The byte stream that is left of a connection when frisbee is taken off it.
 
 use std::{
     fmt, io,
@@ -24,7 +24,7 @@ pub struct Raw {
     wire: Wire,
     unread: Bytes,
     format: HeaderFormat,
-    /// Whether heartbeats at the front of what is read are dropped.
+    /// True if heartbeats at the front of the input are dropped.
     skipping: bool,
     local: Address,
     peer: Address,
@@ -49,22 +49,23 @@ impl Raw {
         self.skipping = true;
     }
 
-    /// The bytes that had been read and not consumed.
+    /// Returns the bytes that had been read and not consumed.
     pub fn unread(&self) -> &Bytes {
         &self.unread
     }
 
-    /// This side's address.
+    /// Returns this side's address.
     pub fn local_addr(&self) -> &Address {
         &self.local
     }
 
-    /// The peer's address.
+    /// Returns the peer's address.
     pub fn peer_addr(&self) -> &Address {
         &self.peer
     }
 
-    /// The socket itself and the bytes that had been read from it, if it is plain TCP. Heartbeats are not skipped.
+    /// Returns the socket itself and the bytes that had been read from it, if it is plain TCP. Heartbeats are not
+    /// skipped.
     #[allow(clippy::result_large_err, reason = "the error is the connection, unharmed")]
     pub fn into_tcp(self) -> Result<(TcpStream, Bytes), Self> {
         match self.wire {

@@ -2,7 +2,7 @@
 
 use std::{fmt, io, sync::Arc};
 
-/// Why a connection ended on io_uring: the kernel refused to go on with the ring of its thread. The source of the error
+/// An end of a connection on io_uring: the kernel refused to go on with the ring of its thread. The source of the error
 /// in [`CloseReason::Io`](crate::CloseReason::Io).
 ///
 /// All connections of that ring end so. New ones on the same thread are served by epoll.
@@ -18,7 +18,7 @@ impl RingError {
         Self(Arc::new(error))
     }
 
-    /// Returns what kind of error the kernel refused with.
+    /// Returns the kind of error that the kernel refused with.
     pub fn kind(&self) -> io::ErrorKind {
         self.0.kind()
     }

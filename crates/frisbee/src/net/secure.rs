@@ -5,14 +5,14 @@ use std::{any::Any, future::Future, io, pin::Pin, sync::Arc};
 use super::wire::Wire;
 use crate::Address;
 
-/// Who the peer proved to be; kept as state of the connection.
+/// The proven identity of a peer; kept as state of the connection.
 pub(crate) type Identity = Option<Arc<dyn Any + Send + Sync>>;
 
 type Handshake = Pin<Box<dyn Future<Output = io::Result<(Wire, Identity)>> + Send>>;
 
 type Begin = dyn Fn(Wire, &Address) -> Handshake + Send + Sync;
 
-/// How to secure a fresh connection with the peer at an address.
+/// A way to secure a fresh connection with the peer at an address.
 #[derive(Clone)]
 pub(crate) struct Secure(Arc<Begin>);
 

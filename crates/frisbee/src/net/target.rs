@@ -4,7 +4,8 @@ use std::{fmt, io, net::TcpListener};
 
 use crate::{Address, ToAddress};
 
-/// What [`ServerBuilder::bind`](crate::ServerBuilder::bind) takes: an address, a listener that exists, or several of them.
+/// A place to listen on, for [`ServerBuilder::bind`](crate::ServerBuilder::bind): an address, a listener that exists,
+/// or several of them.
 ///
 /// | one | several, on which one server listens |
 /// |---|---|
@@ -28,7 +29,7 @@ use crate::{Address, ToAddress};
 /// # }
 /// ```
 pub trait ListenOn {
-    /// Returns all that is to be listened on, or why a text among it is no address.
+    /// Returns all places to listen on, or says why a text among them is no address.
     fn into_targets(self) -> io::Result<Vec<ListenTarget>>;
 }
 

@@ -15,7 +15,7 @@ use super::credentials::PeerCredentials;
 #[cfg(all(feature = "uring", target_os = "linux"))]
 use super::uring;
 
-/// What a user's stream, or one wrapped in TLS, has to be able to do.
+/// A user's stream, or one wrapped in TLS.
 pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Io for T {}
@@ -68,7 +68,7 @@ impl Wire {
         }
     }
 
-    /// Whether what was written may still be in this process.
+    /// Tells whether what was written may still be in this process.
     pub(crate) fn needs_flush(&self) -> bool {
         matches!(self, Self::Other(_))
     }

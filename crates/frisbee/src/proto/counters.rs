@@ -1,6 +1,6 @@
-//! What went through a connection.
+//! Counters of a connection.
 
-/// What went through a connection so far.
+/// Packets and bytes that went through a connection so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {

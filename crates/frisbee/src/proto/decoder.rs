@@ -16,12 +16,12 @@ use crate::error::{Foreign, ProtocolError};
 pub struct Frame {
     /// The id of the packet, or of the stream it belongs to.
     pub id: u16,
-    /// What it is.
+    /// The meaning of its operation number.
     pub kind: Kind,
     /// Its content, a slice of the input. Empty if it is skipped.
     pub content: Bytes,
-    /// Bytes of content that are skipped as they arrive: those of a reserved operation, and those of a content that is too
-    /// large.
+    /// Bytes of content that are skipped as they arrive: those of a reserved operation, and those of a content that is
+    /// too large.
     pub skipped: u32,
 }
 
@@ -46,17 +46,17 @@ enum State {
 }
 
 impl Decoder {
-    /// A decoder at the start of a connection. Without a format, the first two bytes decide.
+    /// Makes a decoder at the start of a connection. Without a format, the first two bytes decide.
     pub fn new(format: Option<HeaderFormat>, content_len_max: u32) -> Self {
         Self { format, content_len_max, skip_len_max: 0, state: State::First }
     }
 
-    /// The same decoder, which skips contents above its limit up to this length instead of refusing their headers.
+    /// Has the decoder skip contents above its limit, up to this length, instead of refusing their headers.
     pub fn skipping(self, skip_len_max: u32) -> Self {
         Self { skip_len_max, ..self }
     }
 
-    /// The header layout, once it is known.
+    /// Returns the header layout, once it is known.
     pub fn format(&self) -> Option<HeaderFormat> {
         self.format
     }
@@ -121,7 +121,7 @@ impl Decoder {
         Some(Frame { id: header.id, kind, content, skipped: 0 })
     }
 
-    /// The length of the content under way, of which `inbox` holds the first part. Zero between frames.
+    /// Returns the length of the content under way, of which `inbox` holds the first part. Zero between frames.
     pub fn content_len(&self) -> usize {
         match self.state {
             State::Content(header) => header.len as usize,
@@ -129,7 +129,7 @@ impl Decoder {
         }
     }
 
-    /// Bytes of the content under way that are still to be skipped.
+    /// Returns the number of bytes of the content under way that are still to be skipped.
     pub fn skip_len(&self) -> usize {
         match self.state {
             State::Skip { left } => left,
@@ -137,8 +137,8 @@ impl Decoder {
         }
     }
 
-    /// The length of the packet at the front of `bytes`, header included, if it is the next, its header is whole and its
-    /// content is not to be skipped for its length.
+    /// Returns the length of the packet at the front of `bytes`, header included, if it is the next, its header is
+    /// whole and its content is not to be skipped for its length.
     pub fn announced_len(&self, bytes: &[u8]) -> Option<usize> {
         let (State::First | State::Head, Some(format)) = (&self.state, self.format) else { return None };
         let header = Header::decode(format, bytes).ok()??;

@@ -8,7 +8,7 @@ use bytes::BufMut;
 
 use crate::{Operation, ProtocolError};
 
-/// Which of the two header layouts a connection uses. They do not interoperate and are not negotiated.
+/// The header layout of a connection. The two do not interoperate and are not negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HeaderFormat {
     /// Ten bytes that start with the magic number `00 0f`: frisbee-go 0.11 and later.
@@ -22,7 +22,7 @@ impl HeaderFormat {
     /// it has.
     pub const FALLBACK: Self = Self::Magic10;
 
-    /// Bytes in a header.
+    /// Returns the number of bytes in a header.
     pub const fn header_len(self) -> usize {
         match self {
             Self::Magic10 => 10,
@@ -37,7 +37,7 @@ impl HeaderFormat {
     }
 }
 
-/// What an operation number stands for.
+/// The meaning of an operation number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// To be answered with a PONG.
@@ -53,7 +53,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The meaning of `number`.
+    /// Returns the meaning of `number`.
     pub const fn of(number: u16) -> Self {
         match (number, Operation::new(number)) {
             (_, Some(operation)) => Self::Application(operation),
@@ -113,23 +113,23 @@ impl Header {
         }))
     }
 
-    /// What the packet is.
+    /// Returns the meaning of the operation number.
     pub const fn kind(self) -> Kind {
         Kind::of(self.operation)
     }
 }
 
-/// How the front of raw bytes compares with a PING or PONG that the peer sent before it left packet mode.
+/// The heartbeats at the front of raw bytes, which the peer sent before it left packet mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heartbeats {
     /// The first `len` bytes are whole PINGs and PONGs, and what follows them is not.
     Before {
-        /// How many bytes to skip.
+        /// The number of bytes to skip.
         len: usize,
     },
     /// After the first `len` bytes comes the beginning of one more, perhaps.
     Undecided {
-        /// How many bytes to skip for now.
+        /// The number of bytes to skip for now.
         len: usize,
     },
 }

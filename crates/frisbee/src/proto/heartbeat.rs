@@ -1,4 +1,4 @@
-//! When to send a PING, and when a peer has been silent for too long.
+//! The times to send a PING, and to give up a silent peer.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ pub(super) struct Heartbeat {
     heard: Option<Instant>,
 }
 
-/// What a tick asks for.
+/// The request of a tick.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Beat {
     Idle,
@@ -33,7 +33,7 @@ impl Heartbeat {
         }
     }
 
-    /// Reading stopped on this side, or goes on.
+    /// Notes that reading stopped on this side, or goes on.
     pub(super) fn set_reading(&mut self, now: Instant, reading: bool) {
         match (reading, self.heard) {
             (false, _) => self.heard = None,

@@ -25,17 +25,17 @@ pub(super) struct Outbox {
     ping: bool,
     pongs: u32,
     packets: u64,
-    /// How many of `packets` are not `held`.
+    /// The number of `packets` that are not `held`.
     encoded: u64,
-    /// Bytes queued or handed out that have not been written.
+    /// Returns the number of bytes queued or handed out that have not been written.
     len: usize,
-    /// Those of them that are heartbeats handed out, which go ahead of frames.
+    /// The part of `len` that is heartbeats handed out, which go ahead of frames.
     heartbeats_len: usize,
     replies: Share,
     peer_induced: Share,
 }
 
-/// Why a frame is sent.
+/// The cause of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
     /// This side wants to.
@@ -88,7 +88,7 @@ impl Outbox {
         }
     }
 
-    /// As [`push`](Self::push), for a content in several pieces, of which none is copied.
+    /// Queues a frame as [`push`](Self::push) does, with a content in several pieces, of which none is copied.
     pub(super) fn push_pieces(&mut self, header: Header, first: Bytes, rest: Vec<Bytes>, cause: Cause) {
         let Some(format) = self.format else {
             let pieces: Vec<&[u8]> = iter::once(&first).chain(&rest).map(|piece| &**piece).collect();
@@ -110,7 +110,7 @@ impl Outbox {
         self.ping = false;
     }
 
-    /// A PONG counts as soon as it is owed: a peer that pings and does not read fills the outbox.
+    /// Owes a PONG. It counts from now on: a peer that pings and does not read fills the outbox.
     pub(super) fn push_pong(&mut self) {
         self.pongs += 1;
         self.len += self.format.map_or(0, HeaderFormat::header_len);
@@ -121,7 +121,7 @@ impl Outbox {
         *self = Self { format: self.format, packets: self.packets, ..Self::new(None) };
     }
 
-    /// Bytes queued or handed out that have not been written.
+    /// Returns the number of bytes queued or handed out that have not been written.
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -130,17 +130,17 @@ impl Outbox {
         self.len == 0 && self.held.is_empty() && !self.ping && self.pongs == 0
     }
 
-    /// How many packets were ever queued.
+    /// Returns the number of packets ever queued.
     pub(super) fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// Those of them that are replies of handlers.
+    /// Returns the part of [`len`](Self::len) that is replies of handlers.
     pub(super) fn replies_len(&self) -> usize {
         self.replies.len
     }
 
-    /// Those of them that the peer caused without a handler.
+    /// Returns the part of [`len`](Self::len) that the peer caused without a handler.
     pub(super) fn peer_induced_len(&self) -> usize {
         self.peer_induced.len + self.pongs as usize * self.format.map_or(0, HeaderFormat::header_len)
     }

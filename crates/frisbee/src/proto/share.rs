@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, ops::Range};
 
-/// How much of what is queued has one cause: runs of such frames among the bytes of all frames ever queued.
+/// The bytes queued that have one cause: runs of such frames among the bytes of all frames ever queued.
 #[derive(Debug, Default)]
 pub(super) struct Share {
     runs: VecDeque<Range<u64>>,

@@ -4,9 +4,9 @@
 //!   free id ──open() or data of the peer──▶ Open ──close(), close of the peer, overflow──▶ Ended(why)
 //! ```
 //! A stream in which too much waits stalls the connection until half of it is read, or ends when that takes too long.
-//! An ended stream gives its id back at once. What it had queued stays readable until its holder lets go of it.
-//! A stream whose close is deferred ends here without a packet. The peer is told ahead of the next data of any stream. If it
-//! uses the id again before, it is not told, because the close would end the stream that it has just opened.
+//! An ended stream gives its id back at once. What it had queued stays readable until its holder lets go of it. A
+//! stream whose close is deferred ends here without a packet. The peer is told ahead of the next data of any stream. If
+//! it uses the id again before, it is not told, because the close would end the stream that it has just opened.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -33,20 +33,20 @@ pub struct StreamKey(usize);
 pub(super) struct Streams {
     entries: Slab<Entry>,
     open: HashMap<u16, usize, BuildHasherDefault<IdHasher>>,
-    /// Those that this side chooses from.
+    /// The ids that this side chooses from.
     ids: RangeInclusive<u16>,
     next_id: u16,
     streams_max: usize,
     queue_len_max: usize,
     len_max: usize,
     stall_max: Duration,
-    /// How many stall the connection.
+    /// The number of streams that stall the connection.
     stalling: usize,
     /// Ids of streams that this side ended and the peer still takes for open.
     unannounced: BTreeSet<u16>,
-    /// What all of them hold.
+    /// The bytes that all of them hold.
     len: usize,
-    /// Since when they hold more than they may.
+    /// The time since which they hold more than they may.
     over_since: Option<Instant>,
 }
 
@@ -55,22 +55,22 @@ struct Entry {
     id: u16,
     queue: VecDeque<Bytes>,
     queue_len: usize,
-    /// What the reader took last. It counts until the reader asks for more or lets go of the stream.
+    /// The cost of what the reader took last. It counts until the reader asks for more or lets go of the stream.
     taken_len: usize,
-    /// How many at the front of the queue have memory of their own.
+    /// The number of contents at the front of the queue that have memory of their own.
     detached: usize,
     end: Option<StreamEnd>,
-    /// Why no more of what the peer sends is queued, though the stream is open.
+    /// The reason why no more of what the peer sends is queued, though the stream is open.
     input_end: Option<StreamEnd>,
-    /// Since when more waits than may.
+    /// The time since which more waits than may.
     stalls_since: Option<Instant>,
-    /// Whether nobody will read what comes.
+    /// True if nobody will read what comes.
     is_ignored: bool,
-    /// Whether the peer need not hear at once that this side ended it.
+    /// True if the peer need not hear at once that this side ended it.
     defers_close: bool,
 }
 
-/// What data of the peer did.
+/// The effect of data of the peer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Received {
     Opened(StreamKey),
@@ -97,12 +97,12 @@ impl Streams {
         }
     }
 
-    /// Whether no more data may be handled for now.
+    /// Tells whether no more data may be handled for now.
     pub(super) fn stall(&self) -> bool {
         self.stalling > 0 || self.over_since.is_some()
     }
 
-    /// When a stream that stalls has done so for too long.
+    /// Returns when a stream that stalls will have done so for too long.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         if !self.stall() {
             return None;
@@ -111,7 +111,8 @@ impl Streams {
         stalls.chain(self.over_since).min()?.checked_add(self.stall_max)
     }
 
-    /// Ends a stream that has stalled for too long, or the one that holds most if all together hold too much for too long.
+    /// Ends a stream that has stalled for too long, or the one that holds most if all together hold too much for too
+    /// long.
     pub(super) fn end_stalled(&mut self, now: Instant) -> Option<StreamKey> {
         if !self.stall() {
             return None;
@@ -137,7 +138,7 @@ impl Streams {
         None
     }
 
-    /// How many streams exist, ended ones that are still held included.
+    /// Returns the number of streams, ended ones that are still held included.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -208,7 +209,7 @@ impl Streams {
         if opened { Received::Opened(key) } else { Received::Queued(key) }
     }
 
-    /// Data of the peer whose content is discarded: it is the last that its stream hears.
+    /// Notes data of the peer whose content is discarded: it is the last that its stream hears.
     pub(super) fn handle_too_large(&mut self, id: u16, end: StreamEnd) -> Received {
         let Some(&key) = self.open.get(&id) else { return Received::Refused };
         let entry = &mut self.entries[key];
@@ -219,7 +220,7 @@ impl Streams {
         Received::Queued(StreamKey(key))
     }
 
-    /// The close of the peer: the stream it ended, if there was one.
+    /// Handles the close of the peer. Returns the stream it ended, if there was one.
     pub(super) fn handle_close(&mut self, id: u16) -> Option<StreamKey> {
         self.unannounced.remove(&id);
         let key = StreamKey(*self.open.get(&id)?);
@@ -227,7 +228,7 @@ impl Streams {
         Some(key)
     }
 
-    /// The next packet of the stream, `Ok(None)` if none waits, or why there will be no more.
+    /// Takes the next packet of the stream. `Ok(None)` if none waits, and an error if no more will.
     pub(super) fn read(&mut self, key: StreamKey) -> Result<Option<Bytes>, StreamEnd> {
         let entry = &mut self.entries[key.0];
         // Whoever asks for more is done with the last.
@@ -249,7 +250,7 @@ impl Streams {
         next
     }
 
-    /// What [`read`](Self::read) would give.
+    /// Returns what [`read`](Self::read) would take.
     pub(super) fn peek(&self, key: StreamKey) -> Result<Option<Bytes>, StreamEnd> {
         let entry = &self.entries[key.0];
         match (entry.queue.front(), entry.input_end.or(entry.end)) {
@@ -272,12 +273,12 @@ impl Streams {
         self.entries[key.0].id
     }
 
-    /// Whether this side opened the stream.
+    /// Tells whether this side opened the stream.
     pub(super) fn is_own(&self, key: StreamKey) -> bool {
         self.ids.contains(&self.id(key))
     }
 
-    /// Why the stream ended, if it did.
+    /// Returns why the stream ended, if it did.
     pub(super) fn ended(&self, key: StreamKey) -> Option<StreamEnd> {
         self.entries[key.0].end
     }
@@ -324,7 +325,7 @@ impl Streams {
         }
     }
 
-    /// Copies small contents that nobody came to read out of the read buffers they pin.
+    /// Copies small contents that nobody has read out of the read buffers they pin.
     pub(super) fn detach(&mut self) {
         for (_, entry) in &mut self.entries {
             for content in entry.queue.iter_mut().skip(entry.detached) {
@@ -368,7 +369,7 @@ impl Entry {
     }
 }
 
-/// What a packet that waits counts on top of its content, so that many empty ones are bounded too.
+/// The bytes that a packet that waits counts on top of its content, so that many empty ones are bounded too.
 pub const PACKET_COST: usize = 64;
 
 #[cfg(test)]

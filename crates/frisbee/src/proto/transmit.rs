@@ -8,7 +8,7 @@ use bytes::{Buf, Bytes, BytesMut};
 #[derive(Debug, Default)]
 pub struct Transmit {
     parts: VecDeque<Part>,
-    /// How much of the first part is written.
+    /// The number of bytes of the first part that are written.
     offset: usize,
     pub(super) len: usize,
     pub(super) packets: u64,
@@ -19,13 +19,13 @@ pub struct Transmit {
 /// The pieces of a content always follow directly on the flat part that ends with its header.
 #[derive(Debug)]
 pub(super) enum Part {
-    /// With this part and the content behind it written, so many of the packets ever queued are.
+    /// Frames, and the number of packets ever queued that are written once this part and the content behind it are.
     Flat(BytesMut, u64),
     Content(Bytes),
 }
 
 impl Transmit {
-    /// With this batch written, so many of the packets ever queued are.
+    /// Returns how many of the packets ever queued are written, once this batch is.
     pub(super) fn packets(&self) -> u64 {
         self.packets
     }

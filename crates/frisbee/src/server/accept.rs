@@ -12,7 +12,7 @@ use crate::{
     net::{Listener, Wire},
 };
 
-/// Where a listener is until it is closed.
+/// The place of a listener until it is closed.
 pub(super) struct ListenerPlace(pub(super) Mutex<Option<Listener>>);
 
 impl ListenerPlace {

@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl Server {
-    /// A server whose connections are handled by `router`.
+    /// Begins to build a server whose connections are handled by `router`.
     pub fn builder<R: Router>(router: R) -> ServerBuilder<R> {
         ServerBuilder {
             router: Arc::new(router),
@@ -28,7 +28,7 @@ impl Server {
     }
 }
 
-/// What a server will be like. Made by [`Server::builder`].
+/// The settings of a server. Made by [`Server::builder`].
 pub struct ServerBuilder<R> {
     router: Arc<R>,
     config: Config,
@@ -41,7 +41,7 @@ pub struct ServerBuilder<R> {
 }
 
 impl<R: Router> ServerBuilder<R> {
-    /// The same with another router.
+    /// Replaces the router.
     pub fn router<T: Router>(self, router: T) -> ServerBuilder<T> {
         ServerBuilder {
             router: Arc::new(router),
@@ -55,33 +55,34 @@ impl<R: Router> ServerBuilder<R> {
         }
     }
 
-    /// The limits and timers of each connection.
+    /// Sets the limits and timers of each connection.
     pub fn config(self, config: Config) -> Self {
         Self { config, ..self }
     }
 
-    /// How handlers run. Default [`Dispatch::InPlace`].
+    /// Sets how handlers run. Default [`Dispatch::InPlace`].
     pub fn dispatch(self, dispatch: Dispatch) -> Self {
         Self { dispatch, ..self }
     }
 
-    /// Which threads serve connections. Default [`Engine::Tokio`].
+    /// Sets the threads that serve connections. Default [`Engine::Tokio`].
     pub fn engine(self, engine: Engine) -> Self {
         Self { engine, ..self }
     }
 
-    /// How sockets are set up.
+    /// Sets how sockets are set up.
     pub fn sockets(self, sockets: SocketOptions) -> Self {
         Self { sockets, ..self }
     }
 
-    /// Connections open at once, handshakes included. Default 65 536. More are closed as soon as they are accepted.
+    /// Limits the connections open at once, handshakes included. Default 65 536. More are closed as soon as they are
+    /// accepted.
     pub fn connections_max(self, connections_max: usize) -> Self {
         Self { connections_max, ..self }
     }
 
-    /// Handlers under way at once over all connections. Default 65 536. At the limit, packets wait. A handler in
-    /// place counts from its first wait on, so each connection may be one ahead.
+    /// Limits the handlers under way at once over all connections. Default 65 536. At the limit, packets wait. A
+    /// handler in place counts from its first wait on, so each connection may be one ahead.
     pub fn handlers_max(self, handlers_max: usize) -> Self {
         Self { handlers_max, ..self }
     }

@@ -22,8 +22,8 @@ pub use self::builder::ServerBuilder;
 use self::shared::{KILL_GRACE, ServerShared};
 use crate::{Address, Connection, Engine, net::Wire, proto::Counters};
 
-/// A server that is running. Dropping it frees its address and cuts every connection; [`shutdown`](Self::shutdown) ends it
-/// gently.
+/// A server that is running. Dropping it frees its address and cuts every connection; [`shutdown`](Self::shutdown) ends
+/// it gently.
 ///
 /// ```
 /// use std::time::Duration;
@@ -59,7 +59,7 @@ impl Server {
         &self.local
     }
 
-    /// Which threads serve it: what [`Engine::Auto`] came to, if that was asked for.
+    /// Returns the engine that serves it: the one that [`Engine::Auto`] chose, if that was asked for.
     pub fn engine(&self) -> Engine {
         self.shared.engine
     }
@@ -69,18 +69,18 @@ impl Server {
         self.attach_from(stream, Address::Unnamed);
     }
 
-    /// Serves a stream of the user's own as [`attach`](Self::attach) does, and takes this for the address of the peer: what
-    /// an accept, a proxy or a tunnel told.
+    /// Serves a stream of the user's own as [`attach`](Self::attach) does, and takes this for the address of the peer:
+    /// what an accept, a proxy or a tunnel told.
     pub fn attach_from(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, peer: impl Into<Address>) {
         self.shared.clone().admit(Wire::Other(Box::new(stream)), self.local_addr().clone(), peer.into());
     }
 
-    /// The connections that are open.
+    /// Returns the connections that are open.
     pub fn connections(&self) -> Vec<Connection> {
         self.shared.slots.connections()
     }
 
-    /// What the server did so far and is doing now.
+    /// Returns what the server did so far and is doing now.
     pub fn metrics(&self) -> ServerMetrics {
         let shared = &self.shared;
         let (connections, past, open) = shared.slots.snapshot();
@@ -148,7 +148,7 @@ pub struct ServerMetrics {
     pub refused: u64,
     /// TLS handshakes that failed or took too long.
     pub handshakes_failed: u64,
-    /// What went through all connections, past and present.
+    /// Packets and bytes that went through all connections, past and present.
     pub counters: Counters,
     /// Bytes that wait to be written.
     pub outbox_len: usize,

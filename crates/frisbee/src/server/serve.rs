@@ -44,7 +44,7 @@ pub(super) async fn serve<R: Router>(
                 failed => {
                     server.handshakes_failed.fetch_add(1, Ordering::Relaxed);
                     let error = failed.map(|result| result.map(|handshake| handshake.err()));
-                    debug!(?error, "handshake failed");
+                    debug!(?error, "a TLS handshake failed");
                     return;
                 }
             }

@@ -1,4 +1,4 @@
-//! What the acceptors, the connections and the handle of one server have in common.
+//! The part that the acceptors, the connections and the handle of one server have in common.
 
 use std::{
     sync::{
@@ -22,7 +22,7 @@ use crate::{
     net::{Listener, Wire},
 };
 
-/// What the acceptors, the connections and the handle of one server have in common.
+/// The part that the acceptors, the connections and the handle of one server have in common.
 pub(super) struct ServerShared {
     pub(super) config: Arc<Config>,
     pub(super) engine: Engine,
@@ -42,7 +42,7 @@ pub(super) struct ServerShared {
 type Start = Box<dyn Fn(Arc<ServerShared>, ConnectionSlot, Wire, Address, Address) + Send + Sync>;
 
 impl ServerShared {
-    /// What a server has in common before it serves: `start` is called for each connection.
+    /// Makes the common part of a server that does not serve yet. `start` is called for each connection.
     pub(super) fn new(
         config: Config,
         engine: Engine,
@@ -94,6 +94,7 @@ impl ServerShared {
 
     /// Closes the listeners before it returns.
     pub(super) fn stop_accepting(&self) {
+        // First, so that whoever accepts just now refuses what it gets.
         self.draining.cancel();
         for place in std::mem::take(&mut *lock(&self.listeners)) {
             place.close();
@@ -106,7 +107,7 @@ impl ServerShared {
         let may_accept = || !self.draining.is_cancelled();
         let Some(slot) = self.slots.reserve(self.connections_max, may_accept) else {
             self.refused.fetch_add(1, Ordering::Relaxed);
-            debug!(%peer, limit = self.connections_max, "connection refused");
+            debug!(%peer, limit = self.connections_max, "refused a connection: the server is full or shuts down");
             return;
         };
         let start = &self.start;
@@ -115,6 +116,7 @@ impl ServerShared {
 
     /// Ends every connection at once, and the threads of the server with them.
     pub(super) fn kill(&self) {
+        // In this order: no connection is added behind the list of those that are told to end below.
         self.stop_accepting();
         self.scope.kill.cancel();
         for connection in self.slots.connections() {
@@ -125,5 +127,5 @@ impl ServerShared {
 
 const ACCEPT_PAUSE_MIN: Duration = Duration::from_millis(5);
 const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
-/// How long connections may take to end when they are killed.
+/// The time that connections may take to end when they are killed.
 pub(super) const KILL_GRACE: Duration = Duration::from_millis(100);

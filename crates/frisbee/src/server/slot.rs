@@ -18,7 +18,7 @@ pub(super) struct Slots {
 struct Open {
     /// `None` during a handshake.
     connections: Slab<Option<Connection>>,
-    /// What went through connections that have ended.
+    /// Packets and bytes that went through connections that have ended.
     past: Counters,
 }
 
@@ -62,6 +62,7 @@ impl Slots {
     pub(super) async fn wait_until_empty(&self) {
         loop {
             let mut emptied = std::pin::pin!(self.emptied.notified());
+            // Before the look: the last connection may end right behind it.
             emptied.as_mut().enable();
             if self.open().connections.is_empty() {
                 return;

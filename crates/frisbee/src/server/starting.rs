@@ -10,7 +10,7 @@ use crate::Engine;
 /// The threads of a server that is about to serve. Unless that succeeds, they have ended when this is dropped.
 pub(super) struct Starting {
     shared: Arc<ServerShared>,
-    /// Where to listen.
+    /// The runtimes to listen on.
     pub(super) runtimes: Vec<Handle>,
     threads: Vec<JoinHandle<()>>,
 }

@@ -32,7 +32,7 @@ impl Drop for MemListener {
     }
 }
 
-/// The listeners of this process, by name.
+/// Runs `visit` on the listeners of this process, by name.
 pub(super) fn mem_listeners<T>(visit: impl FnOnce(&mut BTreeMap<String, mpsc::Sender<DuplexStream>>) -> T) -> T {
     static ALL: Mutex<BTreeMap<String, mpsc::Sender<DuplexStream>>> = Mutex::new(BTreeMap::new());
     visit(&mut ALL.lock().unwrap_or_else(PoisonError::into_inner))

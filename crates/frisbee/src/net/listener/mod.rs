@@ -27,7 +27,7 @@ use self::{
 use super::{options::SocketOptions, target::Target, wire::Wire};
 use crate::Address;
 
-/// What a server is about to listen on. TCP ports are taken; nothing listens.
+/// A place that a server is about to listen on. TCP ports are taken; nothing listens.
 pub(crate) enum Bound {
     Tcp(TcpSockets),
     /// A listener of the user's own.
@@ -49,7 +49,7 @@ pub(crate) enum Listener {
 }
 
 impl Bound {
-    /// Takes what can be taken without listening, for so many listeners.
+    /// Takes what can be taken without listening, for this number of listeners.
     pub(crate) async fn bind(target: Target, options: &SocketOptions, listeners: usize) -> io::Result<Self> {
         match target {
             Target::Address(address @ (Address::Tcp(_) | Address::Host { .. })) => {

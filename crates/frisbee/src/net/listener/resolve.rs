@@ -21,8 +21,8 @@ pub(super) async fn resolve(address: &Address) -> io::Result<Vec<SocketAddr>> {
     }
 }
 
-/// Whether a resolver knows that there is no such name, as opposed to a failure that may pass. The standard library keeps
-/// only the words of `gai_strerror`: these are those of glibc, musl and macOS. Windows has a code.
+/// Tells whether a resolver knows that a name does not exist, as opposed to a failure that may pass. The standard
+/// library keeps only the words of `gai_strerror`: these are those of glibc, musl and macOS. Windows has a code.
 fn is_unknown(error: &io::Error) -> bool {
     const WORDS: [&str; 5] = [
         "Name or service not known",

@@ -10,7 +10,7 @@ use crate::net::options::SocketOptions;
 /// Sockets bound to one port, of which the kernel gives each connection to one.
 pub(crate) struct TcpSockets {
     sockets: Vec<Socket>,
-    /// Whether the port is not to be shared with anybody else.
+    /// True if the port is not to be shared with anybody else.
     is_exclusive: bool,
 }
 
@@ -31,9 +31,9 @@ impl TcpSockets {
         Ok(Self { sockets, is_exclusive: !options.reuse_port })
     }
 
-    /// The first socket listens before it shares its port. That fails if anybody listens there already, with a port that
-    /// can be shared or without; and whoever tries the same from then on finds this one. Only the other sockets of this
-    /// server, which do not ask first, come in beside it.
+    /// Listens on all of them. The first listens before it shares its port. That fails if anybody listens there
+    /// already, with a port that can be shared or without; and whoever tries the same from then on finds this one. Only
+    /// the other sockets of this server, which do not ask first, come in beside it.
     pub(super) fn listen(self, backlog: u32) -> io::Result<Vec<std::net::TcpListener>> {
         let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
         let is_spread = self.sockets.len() > 1 && cfg!(target_os = "linux");
@@ -67,7 +67,7 @@ fn set_reuse_port(socket: &Socket, reuse_port: bool) -> io::Result<()> {
     socket.set_reuse_port(reuse_port)
 }
 
-/// Ports cannot be shared here.
+/// Does nothing: ports cannot be shared here.
 #[cfg(not(unix))]
 fn set_reuse_port(_: &Socket, _: bool) -> io::Result<()> {
     Ok(())

@@ -50,8 +50,8 @@ impl Drop for SocketFile {
     }
 }
 
-/// What tells a file from another one in its place: device, number, and when it was made, where that is known. A number
-/// is given to another file once a file is gone and its socket is closed.
+/// The marks that tell a file from another one in its place: device, number, and time of making, where that is known. A
+/// number is given to another file once a file is gone and its socket is closed.
 type Identity = (u64, u64, Option<SystemTime>);
 
 fn identity(path: &Path) -> io::Result<Identity> {

@@ -35,7 +35,7 @@ impl Access {
         matches!(self, Self::Borrowed(_))
     }
 
-    /// As [`Kernel::receive`].
+    /// Reads as [`Kernel::receive`] does.
     pub(super) fn receive(&mut self, key: usize, fd: &OwnedFd) {
         match self {
             Self::Own(kernel) => kernel.receive(key, fd),
@@ -43,7 +43,7 @@ impl Access {
         }
     }
 
-    /// As [`Kernel::send`].
+    /// Sends as [`Kernel::send`] does.
     pub(super) fn send(&mut self, key: usize, fd: &Rc<OwnedFd>, bytes: Vec<u8>) {
         match self {
             Self::Own(kernel) => kernel.send(key, fd, bytes),
@@ -81,7 +81,7 @@ impl Access {
         }
     }
 
-    /// As [`Kernel::enter`]. A runtime enters the kernel itself.
+    /// Enters the kernel as [`Kernel::enter`] does. A runtime does so itself.
     pub(super) fn enter(&mut self, is_told: bool) -> io::Result<()> {
         match self {
             Self::Own(kernel) => kernel.enter(is_told),
@@ -89,7 +89,7 @@ impl Access {
         }
     }
 
-    /// As [`Kernel::enter_and_wait`].
+    /// Waits as [`Kernel::enter_and_wait`] does.
     pub(super) fn enter_and_wait(&mut self, completions: usize, limit: Duration) -> io::Result<()> {
         match self {
             Self::Own(kernel) => kernel.enter_and_wait(completions, limit),

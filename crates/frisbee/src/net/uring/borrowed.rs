@@ -1,5 +1,5 @@
-//! The ring of tokio-uring, for those who ask for it: sockets wait on it, and send on it what is small. Nothing is read on
-//! it. A read in flight could not be ended without losing what it brings.
+//! The ring of tokio-uring, for those who ask for it: sockets wait on it, and send on it what is small. Nothing is read
+//! on it. A read in flight could not be ended without losing what it brings.
 
 use std::{
     collections::HashMap,
@@ -27,12 +27,12 @@ use super::{
     request::{Completion, Done, result},
 };
 
-/// What is under way on the ring of the runtime of this thread.
+/// The requests that are under way on the ring of this thread's runtime.
 #[derive(Default)]
 pub(super) struct Borrowed {
     under_way: FuturesUnordered<Pin<Box<dyn Future<Output = Option<Completion>>>>>,
-    /// What the kernel sends from, for each socket. The runtime frees what it was lent before it takes it back from the
-    /// kernel when it ends, so it is lent nothing: what is still here then is lost.
+    /// The memory that the kernel sends from, for each socket. The runtime frees what it was lent before it takes it
+    /// back from the kernel when it ends, so it is lent nothing: what is still here then is lost.
     sends: ManuallyDrop<HashMap<usize, Vec<u8>>>,
 }
 
@@ -107,7 +107,7 @@ impl Borrowed {
 impl Drop for Borrowed {
     fn drop(&mut self) {
         if !self.sends.is_empty() {
-            warn!(sends = self.sends.len(), "the kernel keeps the memory of a ring that ends");
+            warn!(sends = self.sends.len(), "the kernel did not let go of a ring: its memory is leaked");
         }
     }
 }

@@ -22,11 +22,11 @@ pub(super) struct Buffers {
     tail: Cell<u16>,
     /// Buffers that the kernel owns.
     free: Cell<u16>,
-    /// Whether a buffer is [`Filled`], to check that the kernel and this process take turns.
+    /// True for a buffer that is [`Filled`], to check that the kernel and this process take turns.
     is_filled: [Cell<bool>; COUNT as usize],
 }
 
-/// What the kernel has filled of a buffer. Gives the buffer back when it goes.
+/// The part of a buffer that the kernel has filled. Gives the buffer back when it goes.
 pub(super) struct Filled {
     buffers: Rc<Buffers>,
     id: u16,
@@ -166,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// What the kernel does with buffers.
+    /// A kernel that fills buffers.
     struct Kernel {
         buffers: Rc<Buffers>,
         head: u16,

@@ -30,9 +30,10 @@ use super::{
 /// No memory but its own is ever in the hands of the kernel, and what is leaves them before it is freed.
 pub(super) struct Kernel {
     uring: IoUring,
-    /// Where the kernel receives, if it reads by itself. Freed by `drop` only, when the kernel uses it no more.
+    /// The memory that the kernel receives into, if it reads by itself. Freed by `drop` only, when the kernel uses it
+    /// no more.
     buffers: ManuallyDrop<Option<Rc<Buffers>>>,
-    /// What the kernel sends from, for each socket. Freed as `buffers` are.
+    /// The memory that the kernel sends from, for each socket. Freed as `buffers` are.
     sends: ManuallyDrop<Vec<Vec<u8>>>,
     /// Becomes readable when the kernel has done something, or has something to do on this thread.
     signal: OwnedFd,
@@ -40,7 +41,7 @@ pub(super) struct Kernel {
     waiting: VecDeque<Entry>,
     /// Requests that the kernel has taken and that have not come to their end.
     in_flight: usize,
-    /// Whether there was more to do for the kernel when it was entered last.
+    /// True if the kernel left work undone when it was entered last.
     has_left_work: bool,
 }
 
@@ -215,7 +216,7 @@ impl Kernel {
         is_due || !self.waiting.is_empty() || self.has_left_work
     }
 
-    /// Counts what the kernel has taken of so many requests.
+    /// Counts what the kernel has taken of this number of requests.
     fn count_taken(&mut self, requests: u32, entered: io::Result<usize>) -> io::Result<()> {
         let taken = requests - self.queue_len();
         self.in_flight += taken as usize;
@@ -300,7 +301,7 @@ impl Drop for Kernel {
         let cancelled = self.cancel_all();
         if self.in_flight > 0 {
             // Freed memory could be somebody else's by the time that the kernel reads or writes it. So it is lost.
-            warn!(error = ?cancelled.err(), requests = self.in_flight, "the kernel keeps the memory of a ring that ends");
+            warn!(error = ?cancelled.err(), requests = self.in_flight, "the kernel did not let go of a ring: its memory is leaked");
             return;
         }
         // SAFETY: neither is used again, and nothing in flight means that the kernel uses neither. Requests that it has
@@ -330,7 +331,7 @@ fn eventfd() -> io::Result<OwnedFd> {
 pub(super) const REQUESTS: u32 = 1024;
 /// Completions that the kernel keeps room for. It holds on to those beyond.
 const COMPLETIONS: u32 = 8192;
-/// How long the kernel may take to do one more thing when a ring is probed or ends.
+/// The time that the kernel may take to do one more thing when a ring is probed or ends.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 /// `IORING_ENTER_GETEVENTS`, which the crate keeps to itself.
 const ENTER_GETEVENTS: u32 = 1;
@@ -345,7 +346,7 @@ mod tests {
 
     use super::*;
 
-    /// A ring, unless there is none to be had here.
+    /// Makes a ring, unless none can be had here.
     fn kernel(way: Way) -> Option<Kernel> {
         let made = Kernel::new(way).and_then(|mut kernel| kernel.probe().map(|()| kernel));
         let told = |reason: &io::Error| {
@@ -430,7 +431,7 @@ mod tests {
         for (_, theirs) in &mut pairs {
             theirs.write_all(b"!").unwrap();
         }
-        // Whoever reads past the ring leaves work that comes to nothing.
+        // A read past the ring leaves work without a result.
         for (ours, _) in &pairs[..40] {
             let mut past = UnixStream::from(ours.try_clone().unwrap());
             past.read_exact(&mut [0]).unwrap();

@@ -45,7 +45,7 @@ pub(crate) fn block_on<F: Future<Output = io::Result<()>>>(begin: impl FnOnce() 
 }
 
 fn way() -> io::Result<Way> {
-    /// What the kernel will say again. It remembers an error's text, because an error cannot be cloned.
+    /// The answer that the kernel will give again. It holds an error's text, because an error cannot be cloned.
     static FINAL: OnceLock<Result<Way, (io::ErrorKind, String)>> = OnceLock::new();
     let describe = |error: io::Error| (error.kind(), format!("io_uring is not available: {error}"));
     let found = match FINAL.get() {
@@ -81,6 +81,6 @@ fn is_chosen(choice: &str) -> bool {
     env::var_os(CHOICE).is_some_and(|chosen| chosen == choice)
 }
 
-/// The environment variable that has a newer kernel treated as an older one, with the value `portable`, or has the ring of
-/// tokio-uring used, with its name.
+/// The environment variable that has a newer kernel treated as an older one, with the value `portable`, or has the ring
+/// of tokio-uring used, with its name.
 const CHOICE: &str = "FRISBEE_URING";

@@ -4,7 +4,7 @@ use std::io;
 
 use super::buffers::Filled;
 
-/// What the kernel has done for a socket.
+/// One thing that the kernel has done for a socket.
 pub(super) struct Completion {
     pub(super) key: usize,
     pub(super) done: Done,
@@ -34,7 +34,7 @@ pub(super) fn result(code: i32) -> io::Result<usize> {
     usize::try_from(code).map_err(|_| io::Error::from_raw_os_error(-code))
 }
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Op {
     Receive,

@@ -1,4 +1,4 @@
-//! What a ring knows of a socket, and the system calls that go past the ring.
+//! The part of a ring that belongs to one socket, and the system calls that go past the ring.
 #![expect(unsafe_code, reason = "descriptors and buffers that are not yet initialised")]
 
 use std::{
@@ -16,13 +16,13 @@ use tokio::io::{Interest, ReadBuf, unix::AsyncFd};
 
 use super::buffers::Filled;
 
-/// What a ring knows of a socket.
+/// The part of a ring that belongs to one socket.
 pub(super) struct Slot {
     pub(super) fd: Rc<OwnedFd>,
     pub(super) receiving: Receiving,
     pub(super) received: VecDeque<Received>,
     pub(super) received_len: usize,
-    /// How the peer's input ended.
+    /// The end of the peer's input.
     pub(super) end: Option<io::Result<()>>,
     pub(super) reader: Option<Waker>,
     /// Tells when there is something to read past the ring, if the kernel could read by itself.
@@ -39,7 +39,7 @@ pub(super) struct Slot {
     pub(super) is_dropped: bool,
 }
 
-/// Whether the kernel reads by itself.
+/// The state of reading.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Receiving {
     Off,
@@ -77,7 +77,7 @@ impl Deref for Received {
 }
 
 impl Slot {
-    /// A connected socket in blocking mode.
+    /// Takes a connected socket in blocking mode.
     pub(super) fn new(fd: OwnedFd) -> Self {
         Self {
             fd: Rc::new(fd),
@@ -116,7 +116,7 @@ impl Slot {
         }
     }
 
-    /// Whether the kernel has nothing under way for it.
+    /// Tells whether the kernel has nothing under way for it.
     pub(super) fn is_idle(&self) -> bool {
         matches!(self.receiving, Receiving::Off | Receiving::Wanted) && !self.is_sending && !self.is_waiting_writable
     }

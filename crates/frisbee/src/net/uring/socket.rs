@@ -20,7 +20,7 @@ pub(crate) struct Socket {
     kind: Kind,
 }
 
-/// What a socket is for tokio.
+/// The type of a socket in tokio.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     Tcp,

@@ -83,7 +83,7 @@ impl RingTask {
         match state {
             Some(RingState::Failed(failure)) => {
                 let error = RingError::new(failure);
-                error!(%error, "a ring failed, and its connections with it");
+                error!(%error, "the io_uring of this thread failed, its connections end");
                 FAILED.set(Some((self.ring, error)));
                 Poll::Ready(())
             }

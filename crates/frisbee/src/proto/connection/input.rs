@@ -1,4 +1,4 @@
-//! What arrives: frames, and what each of them means.
+//! Frames that arrive, and what each of them means.
 
 use std::time::{Duration, Instant};
 
@@ -98,18 +98,18 @@ impl Connection {
         }
     }
 
-    /// The length of the content under way, of which the inbox holds the first part. Zero between packets.
+    /// Returns the length of the content under way, of which the inbox holds the first part. Zero between packets.
     pub fn content_len(&self) -> usize {
         self.decoder.content_len()
     }
 
-    /// Bytes that follow of a content that is discarded.
+    /// Returns the number of bytes that follow of a content that is discarded.
     pub fn discard_len(&self) -> usize {
         self.decoder.skip_len()
     }
 
-    /// The length of the packet at the front of `bytes`, header included, if it is the next, its header is whole and its
-    /// content is not to be discarded for its length.
+    /// Returns the length of the packet at the front of `bytes`, header included, if it is the next, its header is
+    /// whole and its content is not to be discarded for its length.
     pub fn announced_len(&self, bytes: &[u8]) -> Option<usize> {
         self.decoder.announced_len(bytes)
     }
@@ -195,5 +195,5 @@ impl Connection {
     }
 }
 
-/// How long a small content may pin the read buffer it is a slice of while nobody reads it.
+/// The time that a small content may pin the read buffer it is a slice of while nobody reads it.
 const DETACH_AFTER: Duration = Duration::from_millis(500);

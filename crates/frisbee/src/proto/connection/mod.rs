@@ -1,4 +1,4 @@
-//! One side of a connection: what to make of input, what to write, when to give up.
+//! One side of a connection: the meaning of input, the bytes to write, the time to give up.
 
 mod input;
 mod sending;
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{CloseReason, Config, Operation, Packet, ProtocolError};
 
-/// Which side of the connection this is.
+/// The side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The side that connected.
@@ -28,8 +28,8 @@ pub enum Role {
 
 /// One side of a frisbee connection: bytes and time go in, events and bytes come out.
 ///
-/// After any `handle_*` and any wish of the user, call [`poll_transmit`](Self::poll_transmit) until it has nothing more
-/// and write what it gave; then wait for input, for the user, or for [`poll_timeout`](Self::poll_timeout).
+/// After any `handle_*` and any request of the user, call [`poll_transmit`](Self::poll_transmit) until it has nothing
+/// more and write what it gave; then wait for input, for the user, or for [`poll_timeout`](Self::poll_timeout).
 ///
 /// ```
 /// use std::{sync::Arc, time::Instant};
@@ -62,18 +62,18 @@ pub struct Connection {
     /// Streams that ended because they stalled, to be told of.
     overflowed: Vec<StreamKey>,
     budget: Budget,
-    /// Since when a batch has been handed out without any of it being written.
+    /// The time since which a batch has been handed out without any of it being written.
     stalled: Option<Instant>,
     written: u64,
-    /// How many of the packets ever queued were handed out for writing.
+    /// The number of the packets ever queued that were handed out for writing.
     attempted: u64,
     /// The content that is being discarded because it is too large, and when that has taken too long.
     discarding: Option<Discarding>,
-    /// Since when this side does not read.
+    /// The time since which this side does not read.
     paused: Option<Instant>,
-    /// When contents that wait in streams are copied out of the read buffers they pin.
+    /// The time at which contents that wait in streams are copied out of the read buffers they pin.
     detach_due: Option<Instant>,
-    /// How many packets of streams were sent for which the peer has not sent a close. Each may cause one.
+    /// The number of packets of streams for which the peer has not sent a close. Each may cause one.
     closes_expected: u64,
     counters: Counters,
 }
@@ -88,7 +88,7 @@ enum State {
     Open,
     /// Handlers under way may still send; the peer gets no new handler.
     Draining,
-    /// What was sent is being written, nothing is read or taken for sending.
+    /// Packets sent before are being written, nothing is read or taken for sending.
     Finishing(CloseReason),
     Closed(CloseReason),
 }
@@ -99,7 +99,7 @@ struct Discarding {
     due: Option<Instant>,
 }
 
-/// What input meant, for those above the protocol.
+/// The meaning of input, for those above the protocol.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
     /// A packet for a handler.
@@ -108,7 +108,7 @@ pub enum Event {
     TooLarge {
         /// The id of the packet.
         id: u16,
-        /// What it asks for.
+        /// The number that says what it asks for.
         operation: Operation,
         /// Bytes of content.
         announced: u32,
@@ -120,7 +120,7 @@ pub enum Event {
 }
 
 impl Connection {
-    /// A connection that was just established.
+    /// Makes one side of a connection that was just established.
     pub fn new(role: Role, config: Arc<Config>, now: Instant) -> Self {
         let (format, stream_ids) = match role {
             Role::Client => (Some(config.header.unwrap_or(HeaderFormat::FALLBACK)), STREAMS_OF_CLIENT),
@@ -215,7 +215,7 @@ impl Connection {
         due
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) wants to be called at the latest.
+    /// Returns when [`handle_timeout`](Self::handle_timeout) wants to be called at the latest.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let stall = self.stalled.and_then(|since| since.checked_add(self.config.write_stall_max));
         let beat = match self.state {
@@ -225,12 +225,12 @@ impl Connection {
         [stall, beat, self.discard_due(), self.detach_due, self.streams.poll_timeout()].into_iter().flatten().min()
     }
 
-    /// The next stream that [`handle_timeout`](Self::handle_timeout) ended.
+    /// Takes the next stream that [`handle_timeout`](Self::handle_timeout) ended.
     pub fn poll_overflowed(&mut self) -> Option<StreamKey> {
         self.overflowed.pop()
     }
 
-    /// Why the connection is closed, once it is.
+    /// Returns why the connection is closed, once it is.
     pub fn closed(&self) -> Option<&CloseReason> {
         match &self.state {
             State::Closed(reason) => Some(reason),
@@ -238,7 +238,8 @@ impl Connection {
         }
     }
 
-    /// Why the connection is closed or on its way there, once [`finish`](Self::finish) or [`fail`](Self::fail) was called.
+    /// Returns why the connection is closed or about to be, once [`finish`](Self::finish) or [`fail`](Self::fail) was
+    /// called.
     pub fn finishing(&self) -> Option<&CloseReason> {
         match &self.state {
             State::Open | State::Draining => None,
@@ -246,79 +247,80 @@ impl Connection {
         }
     }
 
-    /// Whether packets are taken for sending.
+    /// Tells whether packets are taken for sending.
     pub fn is_open(&self) -> bool {
         matches!(self.state, State::Open | State::Draining)
     }
 
-    /// Whether [`finish`](Self::finish) or [`fail`](Self::fail) was called: input is not looked at any more.
+    /// Tells whether [`finish`](Self::finish) or [`fail`](Self::fail) was called: input is not looked at any more.
     pub fn is_finishing(&self) -> bool {
         !self.is_open()
     }
 
-    /// Whether [`drain`](Self::drain) was called and nothing since.
+    /// Tells whether [`drain`](Self::drain) was called and nothing since.
     pub fn is_draining(&self) -> bool {
         matches!(self.state, State::Draining)
     }
 
-    /// Whether as much is queued for writing as the configuration allows.
+    /// Tells whether as much is queued for writing as the configuration allows.
     pub fn is_full(&self) -> bool {
         self.outbox.len() >= self.config.outbox_len_max
     }
 
-    /// Whether as many bytes of replies are queued as the configuration allows: handlers are not to make more.
+    /// Tells whether as many bytes of replies are queued as the configuration allows: handlers are not to make more.
     pub fn owes_replies(&self) -> bool {
         self.outbox.replies_len() >= self.config.outbox_len_max
     }
 
-    /// Whether as much is queued that input alone causes (PONGs, answers to refused packets, closes of refused streams) as
-    /// the configuration allows. Who reads on then lets a peer that does not read fill the memory.
+    /// Tells whether as much is queued that input alone causes (PONGs, answers to refused packets, closes of refused
+    /// streams) as the configuration allows. If the driver kept reading here, a peer that never reads could exhaust
+    /// memory.
     pub fn is_overrun(&self) -> bool {
         self.outbox.peer_induced_len() >= self.config.outbox_len_max
     }
 
-    /// Whether so much is queued that input alone causes that no input is taken even where this side waits for answers:
+    /// Tells whether too much is queued that input alone causes to take input even where this side waits for answers:
     /// as much as [`is_overrun`](Self::is_overrun) says, or [`PEER_INDUCED_LEN_MAX`] if that is more.
     pub fn is_flooded(&self) -> bool {
         self.outbox.peer_induced_len() >= self.config.outbox_len_max.max(PEER_INDUCED_LEN_MAX)
     }
 
-    /// Whether more waits in a stream than may: no input is taken until some of it is read, or its time is up.
+    /// Tells whether more waits in a stream than may: no input is taken until some of it is read, or its time is up.
     pub fn is_stalled(&self) -> bool {
         self.streams.stall()
     }
 
-    /// Whether there is anything to write.
+    /// Tells whether anything waits to be written.
     pub fn has_output(&self) -> bool {
         !self.outbox.is_empty()
     }
 
-    /// Whether any byte has come.
+    /// Tells whether any byte has come.
     pub fn has_received(&self) -> bool {
         self.counters.bytes_in > 0
     }
 
-    /// Bytes queued for writing.
+    /// Returns the number of bytes queued for writing.
     pub fn queued_len(&self) -> usize {
         self.outbox.len()
     }
 
-    /// How many packets were taken for sending so far, and how many of them the socket has taken.
+    /// Returns the number of packets taken for sending so far, and the number of those that the socket has taken.
     pub fn progress(&self) -> (u64, u64) {
         (self.outbox.packets(), self.written)
     }
 
-    /// How many of the packets taken for sending were handed out for writing: the peer may have got them.
+    /// Returns the number of packets taken for sending that were handed out for writing: the peer may have got them.
     pub fn attempted(&self) -> u64 {
         self.attempted
     }
 
-    /// The configuration the connection runs with.
+    /// Returns the configuration the connection runs with.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The header layout, once it is known.
+    /// Returns the header layout, once it is known.
     pub fn format(&self) -> Option<HeaderFormat> {
         self.decoder.format()
     }
@@ -328,7 +330,7 @@ impl Connection {
         self.format().unwrap_or(HeaderFormat::FALLBACK)
     }
 
-    /// What went through so far.
+    /// Returns what went through so far.
     pub fn counters(&self) -> Counters {
         Counters { packets_out: self.outbox.packets(), ..self.counters }
     }

@@ -1,4 +1,4 @@
-//! What this side sends: packets, and the streams of both sides.
+//! Sending: packets, and the streams of both sides.
 
 use bytes::Bytes;
 
@@ -10,27 +10,27 @@ use crate::{
 };
 
 impl Connection {
-    /// Queues a packet, full or not: who can wait asks [`is_full`](Self::is_full) first.
+    /// Queues a packet, full or not: a sender that can wait asks [`is_full`](Self::is_full) first.
     pub fn send(&mut self, packet: Packet) -> Result<(), SendError> {
         self.push(packet, Cause::Local)
     }
 
-    /// As [`send`](Self::send), for what a handler replies.
+    /// Queues a packet as [`send`](Self::send) does, for the reply of a handler.
     pub fn reply(&mut self, packet: Packet) -> Result<(), SendError> {
         self.push(packet, Cause::Reply)
     }
 
-    /// As [`send`](Self::send), with a content that goes on in `rest`.
+    /// Queues a packet as [`send`](Self::send) does, with a content that goes on in `rest`.
     pub fn send_pieces(&mut self, packet: Packet, rest: Vec<Bytes>) -> Result<(), SendError> {
         self.push_pieces(packet, rest, Cause::Local)
     }
 
-    /// As [`reply`](Self::reply), with a content that goes on in `rest`.
+    /// Queues a packet as [`reply`](Self::reply) does, with a content that goes on in `rest`.
     pub fn reply_pieces(&mut self, packet: Packet, rest: Vec<Bytes>) -> Result<(), SendError> {
         self.push_pieces(packet, rest, Cause::Reply)
     }
 
-    /// As [`reply_pieces`](Self::reply_pieces), to a packet that no handler got: counts towards
+    /// Queues a packet as [`reply_pieces`](Self::reply_pieces) does, in reply to one that no handler got: counts towards
     /// [`is_overrun`](Self::is_overrun).
     pub fn refuse(&mut self, packet: Packet, rest: Vec<Bytes>) -> Result<(), SendError> {
         self.push_pieces(packet, rest, Cause::PeerInduced)
@@ -75,12 +75,12 @@ impl Connection {
         Ok(())
     }
 
-    /// The next data of a stream, `Ok(None)` if none has come, or why no more will.
+    /// Takes the next data of a stream. `Ok(None)` if none has come, and an error if no more will.
     pub fn read_from(&mut self, key: StreamKey) -> Result<Option<Bytes>, StreamEnd> {
         self.streams.read(key)
     }
 
-    /// What [`read_from`](Self::read_from) would give next, which stays where it is.
+    /// Returns what [`read_from`](Self::read_from) would take next, and leaves it where it is.
     pub fn peek_at(&self, key: StreamKey) -> Result<Option<Bytes>, StreamEnd> {
         self.streams.peek(key)
     }
@@ -90,22 +90,22 @@ impl Connection {
         self.streams.ignore(key);
     }
 
-    /// Whether this side opened the stream.
+    /// Tells whether this side opened the stream.
     pub fn is_own_stream(&self, key: StreamKey) -> bool {
         self.streams.is_own(key)
     }
 
-    /// The id of a stream on the wire.
+    /// Returns the id of a stream on the wire.
     pub fn stream_id(&self, key: StreamKey) -> u16 {
         self.streams.id(key)
     }
 
-    /// Why the stream ended, if it did.
+    /// Returns why the stream ended, if it did.
     pub fn stream_ended(&self, key: StreamKey) -> Option<StreamEnd> {
         self.streams.ended(key)
     }
 
-    /// How many streams exist, ended ones that are still held included.
+    /// Returns the number of streams, ended ones that are still held included.
     pub fn streams_len(&self) -> usize {
         self.streams.len()
     }

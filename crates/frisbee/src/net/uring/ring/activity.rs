@@ -1,24 +1,25 @@
 //! The rules of when a ring is worth its while, and when its thread waits on it.
 //!
-//! One system call that brings what ten sockets received costs less than ten, but for one socket the way over the ring is
-//! longer than a plain call. So a thread on which little is received goes past the ring ([`is_quiet`](Activity::is_quiet)).
+//! One system call that brings what ten sockets received costs less than ten, but for one socket the way over the ring
+//! is longer than a plain call. So a thread on which little is received goes past the ring
+//! ([`is_quiet`](Activity::is_quiet)).
 //!
 //! A busy thread that has nothing left to do is about to sleep in its runtime, and would be woken by the first of the
-//! messages that it waits for, to handle that one alone. It gets more of them at once if it waits on the ring for a moment
-//! first, for half as many as it received since it was idle last ([`next_spin`](Activity::next_spin)). Nothing but the
-//! ring ends such a wait, so a timer or another thread may have to wait with it, and the processor is lost to others. For
-//! that reason the wait is short, and each one in vain makes the thread skip twice as many before the next.
+//! messages that it waits for, to handle that one alone. It gets more of them at once if it waits on the ring for a
+//! moment first, for half as many as it received since it was idle last ([`next_spin`](Activity::next_spin)). Nothing
+//! but the ring ends such a wait, so a timer or another thread may have to wait with it, and the processor is lost to
+//! others. For that reason the wait is short, and each one in vain makes the thread skip twice as many before the next.
 
 use std::mem;
 
 /// Counts what a thread receives.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
-    /// How often something was received since the thread was idle last.
+    /// The number of receives since the thread was idle last.
     received: usize,
     /// The same on average over [`RECENT_TURNS`] turns, times their number.
     recent_receives: usize,
-    /// How many times the thread goes without waiting on the ring.
+    /// The number of turns that end without a wait on the ring.
     spins_to_skip: u32,
     spins_skipped: u32,
 }
@@ -29,12 +30,13 @@ impl Activity {
         self.received += 1;
     }
 
-    /// Tells whether so little is going on that a system call has nothing to share: then the ring would only be in the way.
+    /// Tells whether so little is going on that a system call has nothing to share: then the ring would only be in the
+    /// way.
     pub(super) fn is_quiet(&self) -> bool {
         self.recent_receives + self.received < 2 * RECENT_TURNS
     }
 
-    /// Ends a turn of the thread: it has nothing left to do. Returns how often something was received in it.
+    /// Ends a turn of the thread: it has nothing left to do. Returns the number of receives in it.
     pub(super) fn end_turn(&mut self) -> usize {
         let received = mem::take(&mut self.received);
         self.recent_receives = self.recent_receives - self.recent_receives / RECENT_TURNS + received;
@@ -64,7 +66,7 @@ impl Activity {
     }
 }
 
-/// How many turns tell whether a thread is busy.
+/// The number of turns that tell whether a thread is busy.
 const RECENT_TURNS: usize = 4;
 const SPINS_SKIPPED_MAX: u32 = 255;
 
@@ -72,7 +74,7 @@ const SPINS_SKIPPED_MAX: u32 = 255;
 mod tests {
     use super::*;
 
-    /// A turn in which so much was received.
+    /// Plays a turn with this number of receives.
     fn turn(activity: &mut Activity, receives: usize) -> Option<usize> {
         (0..receives).for_each(|_| activity.note_receive());
         activity.next_spin()

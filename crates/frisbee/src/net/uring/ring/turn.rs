@@ -15,7 +15,7 @@ use crate::net::uring::{
     slot::{Received, Receiving},
 };
 
-/// How a turn of the ring went.
+/// The state of a ring after a turn.
 pub(in crate::net::uring) enum RingState {
     Running,
     /// The kernel may be asked again later.
@@ -202,12 +202,12 @@ impl Ring {
     }
 }
 
-/// What is received for a socket before somebody has to read.
+/// Bytes that are received for a socket before somebody has to read.
 const RECEIVED_LEN_MAX: usize = 64 * 1024;
 /// Buffers that may wait for one socket to be read.
 const FILLED_MAX: usize = 8;
 const SPARE_MAX: usize = 64;
-/// How long a busy thread waits for more.
+/// The time that a busy thread waits for more.
 const SPIN_MAX: Duration = Duration::from_micros(50);
 /// For how long the kernel may refuse what it could do later. Its ring has failed then.
 const REFUSED_MAX: Duration = Duration::from_secs(1);
