@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_says_why() {
+    fn text_that_is_no_address_says_why() {
         for (text, why) in [
             ("localhost", "port missing"),
             ("localhost:http", "port is not a number"),

@@ -8,7 +8,7 @@ use std::{
 /// The pauses between attempts that fail: each is twice as long as the one before, up to 5 s, less a random part of up to
 /// half of it, so that the clients of a server that was lost do not all come back at once.
 ///
-/// [`Client::connect`](crate::Client::connect) keeps to one by itself. It is here for those who connect again when a
+/// [`Client::connect`](crate::Client::connect) keeps to one by itself. It is here for programs that connect again when a
 /// connection is lost:
 ///
 /// ```

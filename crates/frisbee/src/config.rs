@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_off_by_a_limit_of_zero_may_be_off() {
+    fn limits_that_turn_something_off_may_be_zero() {
         let off = Config {
             streams_max: 0,
             stream_queue_len_max: 0,

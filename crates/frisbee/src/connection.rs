@@ -194,8 +194,8 @@ impl Connection {
     /// Everything sent before is written first; nothing of frisbee follows it. The peer is not told: agree on the
     /// change with packets, and let the side that changes second speak first.
     ///
-    /// Handlers under way go on; their replies are dropped. The runtime that awaits the future serves the stream from then
-    /// on, unless TLS ties it to the one that served the connection.
+    /// Handlers under way go on; their replies are dropped. The runtime that awaits the future serves the stream from
+    /// then on, unless TLS ties it to the one that served the connection.
     ///
     /// # Cancel safety
     ///

@@ -78,7 +78,7 @@ impl Core {
         self.states.iter().find_map(|state| state.clone().downcast().ok())
     }
 
-    /// Returns the streams of this side on which somebody waits for the peer.
+    /// Returns the streams of this side on which a task waits for the peer.
     pub(crate) fn awaited_streams(&self) -> impl Iterator<Item = StreamKey> {
         self.readers.keys().copied().filter(|key| self.proto.is_own_stream(*key))
     }
@@ -192,7 +192,7 @@ impl Shared {
         });
     }
 
-    /// Lets [`is_closing`](Self::is_closing) tell what the core knows. Called under its lock by whoever may have closed
+    /// Lets [`is_closing`](Self::is_closing) tell what the core knows. Called under its lock by all that may have closed
     /// the connection.
     pub(crate) fn note_closing(&self, core: &Core) {
         // Only a hint for the task that is about to look at the core anyway, so no other memory has to follow it.
@@ -219,7 +219,7 @@ impl Shared {
         }
         core.proto.poll_transmit(now, batch);
         // Set under this lock by tasks that wait already, so that none of them is missed. Without the flag, every write
-        // would pay for a notification that usually nobody waits for.
+        // would pay for a notification that usually no task waits for.
         let is_awaited = written > 0 && std::mem::take(&mut core.progress_is_awaited);
         drop(core);
         if is_awaited {
@@ -244,7 +244,7 @@ impl Shared {
         timeout(limit, self.wait_for(&self.changed, look)).await.unwrap_or(Ok(()))
     }
 
-    /// Wakes everybody who waits for packets, space or streams, because the protocol is over.
+    /// Wakes all tasks that wait for packets, space or streams, because the protocol is over.
     pub(crate) fn release_waiters(&self) {
         let mut core = self.core();
         let (readers, watchers) = (std::mem::take(&mut core.readers), std::mem::take(&mut core.watchers));
@@ -262,7 +262,7 @@ impl Shared {
         let taker = core.taker.take();
         core.unaccepted.clear();
         drop(core);
-        // Wakes whoever waits for the takeover.
+        // Wakes the task that waits for the takeover.
         drop(taker);
         self.release_waiters();
     }

@@ -33,7 +33,7 @@ impl Connection {
     }
 
     /// Waits for the next stream that the peer opens. `None` once the connection is closed. Needs
-    /// [`Config::accept_backlog`] and a router that does not serve streams itself.
+    /// [`Config::accept_backlog`](crate::Config::accept_backlog) and a router that does not serve streams itself.
     ///
     /// # Cancel safety
     ///
@@ -96,7 +96,7 @@ struct Held {
     connection: Connection,
     key: StreamKey,
     id: u16,
-    /// Cleared when somebody else took over the key. Only the owner of both halves clears it, so no order is needed.
+    /// Cleared when the key was handed on. Only the owner of both halves clears it, so no order is needed.
     holds: AtomicBool,
 }
 
@@ -243,7 +243,7 @@ impl StreamSender {
         waiting.for_each(Waker::wake);
     }
 
-    /// Waits until the stream has ended, whoever ended it.
+    /// Waits until the stream has ended, and returns why.
     ///
     /// # Cancel safety
     ///

@@ -41,7 +41,7 @@ impl Driver<'_> {
             _ => kill.run_until_cancelled(self.part(&reason)).await.is_some(),
         };
         if !has_parted && self.wire.needs_flush() {
-            // Nobody waits for such an end, but TLS may say that it is one if the socket takes that at once.
+            // Nothing waits for such an end, but TLS may announce it if the socket takes that at once.
             let _ = self.wire.shutdown().now_or_never();
         }
         reason

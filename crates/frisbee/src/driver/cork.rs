@@ -7,7 +7,7 @@
 //!
 //! - The last burst was larger than what is here. Callers that came together tend to come together again. As a guess
 //!   this is weak, so it puts a write off once.
-//! - Packets arrived that somebody waited for ([`expect_one`](Cork::expect_one)), and each is likely to be followed by
+//! - Packets arrived that tasks waited for ([`expect_one`](Cork::expect_one)), and each is likely to be followed by
 //!   another request of the same task. This is known and not guessed, so it puts a write off again for as long as every
 //!   wake-up brings more, up to [`DEFERRALS_MAX`] times.
 //!
@@ -39,7 +39,7 @@ pub(super) enum Write {
 }
 
 impl Cork {
-    /// Notes that a packet arrived that somebody waited for, and who will probably send another.
+    /// Notes that a packet arrived that a task waited for, which will probably send another.
     pub(super) fn expect_one(&mut self) {
         self.expected += 1;
     }
@@ -61,7 +61,7 @@ impl Cork {
             return Write::Later;
         }
         self.last_burst = burst;
-        // What did not come is half forgotten: answers after which nobody asks again must not put off writes for ever.
+        // What did not come is half forgotten: answers that no task follows up must not put off writes for ever.
         self.expected = self.expected.saturating_sub(burst) / 2;
         self.deferrals = 0;
         Write::Now

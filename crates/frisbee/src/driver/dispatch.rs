@@ -36,7 +36,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Gives a packet, and those that were decoded behind it, to whoever is to have them. Returns how the last handler
+    /// Gives a packet, and those that were decoded behind it, to the router. Returns how the last handler
     /// ended, if it did, which the caller applies under the lock that it takes anyway.
     ///
     /// The outcome of each packet is applied before the next is looked at, so that replies and what handlers send by
@@ -64,7 +64,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Gives one packet to whoever is to have it. Returns how its handler ended, if it did.
+    /// Gives one packet to the router, or has it wait, or refuses it. Returns how its handler ended, if it did.
     fn deliver(
         &mut self,
         cx: &mut Context<'_>,
@@ -153,8 +153,8 @@ impl Driver<'_> {
         refused > 0
     }
 
-    /// Refuses a packet that would wait for too long. `None` for one that nobody can be told of, which waits all the
-    /// same.
+    /// Refuses a packet that would wait for too long. `None` if the router has no answer for the peer: then it waits
+    /// all the same.
     fn refuse(&mut self, packet: Packet, handlers: &impl Handling) -> Option<Finished> {
         let Packet { id, operation, .. } = packet;
         match handlers.refuse(Refused { id, operation, why: Refusal::Busy }) {

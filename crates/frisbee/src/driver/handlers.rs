@@ -267,11 +267,11 @@ where
     }
 }
 
-/// Lets everything under way come to its end, which nobody hears of any more.
+/// Lets everything under way end. What it ends with is dropped.
 pub(super) async fn finish(mut handlers: impl Handling, kill: &CancellationToken) {
     let rest = poll_fn(|cx| {
         while !handlers.is_idle() {
-            // A handler that panics now has nobody left to disturb.
+            // A handler that panics now has no connection left to end.
             let _ = ready!(handlers.poll_finished(cx));
         }
         Poll::Ready(())

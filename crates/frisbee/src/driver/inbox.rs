@@ -26,7 +26,7 @@ pub(super) struct Inbox {
     large: BytesMut,
     large_is_idle: bool,
     /// The length of the last packet with a large content, if nothing came since. The next may be as long: it is read
-    /// at once into the buffer of the last, if nobody holds that any more.
+    /// at once into the buffer of the last, if that is not held any more.
     expected_len: usize,
     /// Bytes that were read behind a packet into its large buffer, to be copied out of it piece by piece.
     surplus: BytesMut,
@@ -169,7 +169,7 @@ impl Inbox {
         let rest = BytesMut::from(&self.bytes[..]);
         let mut chunk = std::mem::replace(&mut self.bytes, rest);
         chunk.clear();
-        // Whoever holds a slice of it now, such as a caller who is about to be woken, may have let go by the next read.
+        // Slices of it that are held now, such as by a caller that is about to be woken, may be gone by the next read.
         SPARE.set(Some(chunk));
     }
 }

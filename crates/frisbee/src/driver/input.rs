@@ -185,7 +185,7 @@ impl<'a> Driver<'a> {
                     Some(handlers.refuse(Refused { id, operation, why }))
                 }
                 Event::StreamReadable(key) => {
-                    // Usually nobody waits: whoever reads is behind.
+                    // Usually no task waits: the reader is behind.
                     if core.has_waiting(key) {
                         self.woken.extend(core.take_waiting(key));
                     }

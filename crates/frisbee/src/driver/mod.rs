@@ -124,12 +124,12 @@ struct Driver<'a> {
     // Input, from the socket to the handlers.
     inbox: Inbox,
     /// Packets that were decoded and not yet looked at. Empty between turns, unless the connection is closing: then they
-    /// are input again if somebody takes over.
+    /// are input again for a takeover.
     arrived: VecDeque<Packet>,
     /// Packets that no handler may start on yet.
     backlog: Backlog,
     standstill: Standstill,
-    /// True if a packet was queued beyond all limits because nobody could be told of its refusal.
+    /// True if a packet was queued beyond all limits because the router had no answer for its refusal.
     is_clogged: bool,
     is_reading: bool,
     /// The end of the peer's input, due when the backlog is through.

@@ -53,7 +53,7 @@ impl Core {
     }
 
     fn check_reply(&mut self, replied: Result<(), SendError>) {
-        // Nobody can be told of a reply that comes too late.
+        // A reply that comes too late is dropped: the connection is closed.
         if let Err(SendError::ContentTooLarge { len, limit }) = replied {
             warn!(len, limit, "a reply is larger than the connection carries, the connection closes");
             self.proto.finish(CloseReason::ReplyTooLarge { len, limit });

@@ -16,7 +16,7 @@ use crate::{CloseReason, proto::Transmit};
 impl Driver<'_> {
     /// Writes what there is to write, as far as the socket takes it.
     pub(super) fn poll_output(&mut self, cx: &mut Context<'_>, now: Instant) {
-        // A round in which nothing happened has nothing new in the outbox: whoever puts something there wakes this task.
+        // A round in which nothing happened has nothing new in the outbox: putting something there wakes this task.
         if !self.is_busy && !self.batch.has_remaining() && !self.needs_flush {
             return;
         }

@@ -48,7 +48,7 @@ impl Driver<'_> {
         Poll::Pending
     }
 
-    /// Begins a turn: takes the waker back, so that nobody wakes a driver that is awake, and looks at what has changed.
+    /// Begins a turn: takes the waker back, so that a driver that is awake is not woken, and looks at what has changed.
     fn wake_up(&mut self) -> Write {
         let mut core = self.shared.core();
         self.waker = core.driver.take().or(self.waker.take());
@@ -111,7 +111,7 @@ impl Driver<'_> {
         }
         self.set_timer(cx, &core);
         self.cork.sleep(core.proto.progress().0);
-        // Under the same lock as all that was looked at above: whoever changes the core from now on finds the waker, and
+        // Under the same lock as all that was looked at above: a change of the core from now on finds the waker, and
         // what was changed before was seen.
         let waker = self.waker.take().filter(|waker| waker.will_wake(cx.waker()));
         core.driver = Some(waker.unwrap_or_else(|| cx.waker().clone()));
@@ -139,13 +139,13 @@ impl Driver<'_> {
         false
     }
 
-    /// Tells whether anything has come up since this turn looked for it, of which nobody told because the driver was
+    /// Tells whether anything has come up since this turn looked for it, of which nothing told because the driver was
     /// awake.
     fn has_more_to_do(&mut self, core: &mut Core) -> bool {
         // Nothing is written before the header is known, unless the connection ends.
         let may_write = core.proto.format().is_some() || core.proto.is_finishing();
         let can_write = core.proto.has_output() && !self.batch.has_remaining() && may_write;
-        // Whoever began to wait for the peer while reading was about to pause found nobody to wake, and the time may have
+        // A task that began to wait for the peer while reading was about to pause found no waker, and the time may have
         // made room.
         let has_begun_to_wait = std::mem::take(&mut core.has_begun_to_wait);
         let is_paused = !self.is_reading && self.end.is_none() && core.proto.is_open();

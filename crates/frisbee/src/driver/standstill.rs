@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 /// Watches whether anything moves while packets wait that the peer may wait for in turn.
 ///
-/// Nobody can know what the handlers of the peer wait for. That nothing at all has moved for a while, on a side whose
+/// No side can know what the handlers of the other wait for. That nothing at all has moved for a while, on a side whose
 /// handlers may all be waiting for answers, is as much as can be known.
 #[derive(Debug, Default)]
 pub(super) struct Standstill {

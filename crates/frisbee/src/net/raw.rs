@@ -35,7 +35,7 @@ impl Raw {
         Self { wire, unread, format, skipping: false, local, peer }
     }
 
-    /// Has the runtime of whoever awaits it serve it instead of `former`, which may end before.
+    /// Has the current runtime serve it instead of `former`, which may end before.
     pub(crate) fn onto_current_runtime(self, former: &Handle) -> io::Result<Self> {
         match Handle::try_current() {
             Ok(current) if current.id() != former.id() => Ok(Self { wire: self.wire.onto_current_runtime()?, ..self }),

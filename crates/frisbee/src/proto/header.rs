@@ -42,7 +42,7 @@ impl HeaderFormat {
 pub enum Kind {
     /// To be answered with a PONG.
     Ping,
-    /// The answer to a PING. Nobody waits for it.
+    /// The answer to a PING. No side waits for it.
     Pong,
     /// Data of a stream, or its close if there is no content.
     Stream,

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_in_comes_out_in_order() {
+    fn frames_come_out_in_the_order_in_which_they_went_in() {
         let mut outbox = Outbox::new(Some(HeaderFormat::Plain8));
         let mut expected = Vec::new();
         for id in 0..200_u8 {
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_peer_caused_is_told_apart_from_what_this_side_wants_to_send() {
+    fn bytes_that_the_peer_caused_are_told_apart_from_those_of_this_side() {
         let mut outbox = Outbox::new(Some(HeaderFormat::Plain8));
         let content = Bytes::from_static(&[0; 92]);
         for cause in [Cause::Reply, Cause::Reply, Cause::Local, Cause::PeerInduced] {

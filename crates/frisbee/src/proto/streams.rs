@@ -64,7 +64,7 @@ struct Entry {
     input_end: Option<StreamEnd>,
     /// The time since which more waits than may.
     stalls_since: Option<Instant>,
-    /// True if nobody will read what comes.
+    /// True if what comes will not be read.
     is_ignored: bool,
     /// True if the peer need not hear at once that this side ended it.
     defers_close: bool,
@@ -231,7 +231,7 @@ impl Streams {
     /// Takes the next packet of the stream. `Ok(None)` if none waits, and an error if no more will.
     pub(super) fn read(&mut self, key: StreamKey) -> Result<Option<Bytes>, StreamEnd> {
         let entry = &mut self.entries[key.0];
-        // Whoever asks for more is done with the last.
+        // A reader that asks for more is done with the last.
         let done = mem::take(&mut entry.taken_len);
         let next = match (entry.queue.pop_front(), entry.input_end.or(entry.end)) {
             (Some(content), _) => {
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_streams_hold_counts_until_they_are_let_go_of() {
+    fn data_of_ended_streams_counts_until_they_are_let_go_of() {
         let mut streams = with_budget(1);
         let first = opened(&mut streams, 1);
         assert_eq!(streams.handle_close(1), Some(first));

@@ -17,8 +17,8 @@ pub(super) struct ListenerPlace(pub(super) Mutex<Option<Listener>>);
 
 impl ListenerPlace {
     pub(super) fn close(&self) {
-        // The lock is never held across a wait, so whoever accepts just now is done at once. The listener is closed under
-        // the lock: another thread that closes it too must not return before it is closed.
+        // The lock is never held across a wait, so an accept that is under way is done at once. The listener is closed
+        // under the lock: another thread that closes it too must not return before it is closed.
         *lock(&self.0) = None;
     }
 }

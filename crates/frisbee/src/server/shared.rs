@@ -29,7 +29,7 @@ pub(super) struct ServerShared {
     pub(super) connections_max: usize,
     pub(super) scope: Scope,
     pub(super) draining: CancellationToken,
-    /// The place of each listener. Whoever empties it closes the listener at once, wherever its task is.
+    /// The place of each listener. Emptying it closes the listener at once, wherever its task is.
     listeners: Mutex<Vec<Arc<ListenerPlace>>>,
     pub(super) slots: Arc<Slots>,
     pub(super) accepted: AtomicU64,
@@ -94,7 +94,7 @@ impl ServerShared {
 
     /// Closes the listeners before it returns.
     pub(super) fn stop_accepting(&self) {
-        // First, so that whoever accepts just now refuses what it gets.
+        // First, so that a connection that is being accepted now is refused.
         self.draining.cancel();
         for place in std::mem::take(&mut *lock(&self.listeners)) {
             place.close();

@@ -92,7 +92,7 @@ impl Router for Checking {
 
 /// After a large packet the next is read boldly: whatever comes instead of another large one has to arrive as well.
 #[test]
-fn what_comes_in_one_write_after_a_large_content_arrives_whole() {
+fn packets_in_one_write_behind_a_large_content_arrive_whole() {
     const SMALL: [usize; 4] = [0, 5, 700, 3_000];
     let large = [200_000, 200_000, 199_000, 20_000, 16_380, 300_000];
     let mut writes: Vec<Vec<usize>> = large.iter().map(|len| vec![*len]).collect();

@@ -99,7 +99,7 @@ fn the_router_hears_of_it_by_the_header_and_may_answer() {
 }
 
 #[test]
-fn what_the_router_wants_to_follow_follows() {
+fn the_outcome_of_a_refusal_is_applied() {
     for (id, reason) in [(66, "HandlerPanicked(\"as told\")"), (77, "Local")] {
         virtually(async {
             let server = server(Picky::default()).config(small()).without_listener();
@@ -174,7 +174,7 @@ fn a_last_word_can_follow_on_the_stream() {
 }
 
 #[test]
-fn what_is_to_be_discarded_takes_no_more_room_than_any_read() {
+fn discarding_takes_no_more_room_than_any_read() {
     /// Gives a packet that goes on for ever.
     struct Endless {
         front: Vec<u8>,

@@ -137,7 +137,7 @@ fn a_peer_that_ends_what_it_says_and_reads_slowly_gets_everything() {
 }
 
 #[test]
-fn what_a_stream_like_tls_holds_back_arrives_before_the_end() {
+fn data_that_a_stream_like_tls_holds_back_arrives_before_the_end() {
     for words in ["half-close", "bye", "close by handle", "shutdown"] {
         virtually(async {
             let server = server(Script::new()).without_listener();
@@ -405,7 +405,7 @@ fn a_client_gives_up_after_so_many_attempts() {
 }
 
 #[test]
-fn what_another_attempt_cannot_heal_is_tried_once() {
+fn errors_that_another_attempt_cannot_heal_are_tried_once() {
     virtually(async {
         for (address, attempts) in [
             ("no-such-host.invalid:80", 1),

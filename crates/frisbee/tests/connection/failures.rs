@@ -49,7 +49,7 @@ impl Router for Count {
 }
 
 #[test]
-fn what_arrived_before_a_failed_write_is_delivered() {
+fn packets_that_arrived_before_a_failed_write_are_delivered() {
     virtually(async {
         let count = Count::default();
         let arrived = count.0.clone();
@@ -182,7 +182,7 @@ fn handlers_that_take_too_long_after_a_failure_are_given_up() {
 
 /// As TLS does that decrypted something and then meets what it cannot decrypt.
 #[test]
-fn what_can_still_be_read_after_a_failure_is_read() {
+fn input_that_can_still_be_read_after_a_failure_is_read() {
     struct Late(Vec<Option<Vec<u8>>>);
     impl AsyncRead for Late {
         fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {

@@ -94,7 +94,7 @@ fn the_last_hold_on_a_task_may_be_a_waker_that_is_replaced_or_forgotten() {
 }
 
 #[test]
-fn whoever_waits_for_a_takeover_that_fails_may_use_the_connection_at_once() {
+fn a_task_that_waits_for_a_takeover_that_fails_may_use_the_connection_at_once() {
     virtually(async {
         let (connection, peer) = Peer::of_client_with_buffer(&client(()), 64).await;
         connection.try_send(packet(1, zeros(1000))).unwrap();
@@ -110,7 +110,7 @@ fn whoever_waits_for_a_takeover_that_fails_may_use_the_connection_at_once() {
 }
 
 #[test]
-fn what_makes_a_state_may_use_the_connection_and_its_states() {
+fn the_function_that_makes_a_state_may_use_the_connection_and_its_states() {
     virtually(async {
         let (connection, _peer) = Peer::of_client(&client(())).await;
         let made = connection.state_or_insert_with(|| {

@@ -75,7 +75,7 @@ fn all_who_wait_for_room_get_their_turn() {
 }
 
 #[test]
-fn who_waits_for_room_learns_that_the_connection_closed() {
+fn a_sender_that_waits_for_room_learns_that_the_connection_closed() {
     virtually(async {
         let (connection, peer) = full().await;
         let sending = tokio::spawn({
@@ -429,7 +429,7 @@ fn it_is_known_what_may_have_reached_the_peer() {
 }
 
 #[test]
-fn what_arrived_has_left() {
+fn packets_that_arrived_have_left() {
     virtually(async {
         let config = Config { write_stall_max: 3600 * SECOND, ..quiet() };
         let (connection, mut peer) = Peer::of_client_with_buffer(&client(()).config(config), 64).await;

@@ -90,7 +90,7 @@ fn as_many_streams_wait_to_be_accepted_as_the_backlog_allows() {
 }
 
 #[test]
-fn whoever_waits_for_a_stream_learns_that_the_connection_closed() {
+fn a_task_that_waits_for_a_stream_learns_that_the_connection_closed() {
     virtually(async {
         let (_server, connection, other) = both_ends(1).await;
         let accepting = tokio::spawn(async move { other.accept_stream().await.is_none() });
@@ -101,7 +101,7 @@ fn whoever_waits_for_a_stream_learns_that_the_connection_closed() {
 }
 
 #[test]
-fn what_came_before_a_close_is_read_first() {
+fn data_from_before_a_close_is_read_first() {
     virtually(async {
         let (_server, stream, mut accepted) = stream_pair().await;
         stream.send("last").await.unwrap();
@@ -257,7 +257,7 @@ fn streams_end_with_their_connection() {
 }
 
 #[test]
-fn what_waits_in_a_stream_outlives_the_connection() {
+fn data_that_waits_in_a_stream_outlives_the_connection() {
     virtually(async {
         let (connection, mut peer) = Peer::of_client(&accepting(1)).await;
         peer.say_all([stream_bytes(7, "one"), stream_bytes(7, "two")]).await;
@@ -381,7 +381,7 @@ fn data_may_be_as_large_as_a_packet() {
 }
 
 #[test]
-fn what_was_peeked_at_is_read_next() {
+fn peeked_data_is_read_next() {
     virtually(async {
         let (_server, stream, mut accepted) = stream_pair().await;
         assert!(timeout(SECOND, accepted.peek()).await.is_err(), "there is nothing yet");
@@ -416,7 +416,7 @@ fn a_stream_is_polled_by_whoever_polled_last() {
 }
 
 #[test]
-fn what_comes_after_the_reader_is_dropped_is_discarded() {
+fn data_that_comes_after_the_reader_is_dropped_is_discarded() {
     virtually(async {
         let config = Config { stream_queue_len_max: 300, ..quiet() };
         let (connection, mut peer) = Peer::of_client(&client(Script::new()).config(config)).await;

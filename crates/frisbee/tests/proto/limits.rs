@@ -56,7 +56,7 @@ fn content_above_the_limit_is_reported_by_its_header_and_discarded_as_it_arrives
 }
 
 #[test]
-fn what_is_discarded_may_be_cut_anywhere_and_harms_nothing_beside_it() {
+fn discarded_content_may_be_cut_anywhere_and_harms_nothing_beside_it() {
     let input = [
         stream(5, "first"),
         frame(1, 20, &zeros(101)),
@@ -143,7 +143,7 @@ fn every_discarded_content_has_its_own_time_and_other_contents_have_any() {
 }
 
 #[test]
-fn what_is_discarded_is_a_sign_of_life_and_heartbeats_go_on() {
+fn discarded_content_is_a_sign_of_life_and_heartbeats_go_on() {
     let config = Config { ping_interval: Some(SECOND), silence_max: Some(2 * SECOND), ..discarding() };
     let mut side = Side::server(config);
     side.hear(&head(1, 20, 500));
@@ -156,7 +156,7 @@ fn what_is_discarded_is_a_sign_of_life_and_heartbeats_go_on() {
 }
 
 #[test]
-fn what_is_discarded_earns_no_allowance() {
+fn discarded_content_earns_no_allowance() {
     let mut side = Side::server(Config { control_burst: 5, ..discarding() });
     for _ in 0..5 {
         side.hear(&[frame(1, 20, &zeros(101)), frame(5, 2, &zeros(101)), ping()].concat());

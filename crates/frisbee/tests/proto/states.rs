@@ -354,7 +354,7 @@ fn a_configured_side_speaks_first_and_only_its_own_format() {
 }
 
 #[test]
-fn what_was_sent_to_a_peer_that_never_spoke_is_written_at_the_end() {
+fn packets_sent_to_a_peer_that_never_spoke_are_written_at_the_end() {
     for heard in [&[][..], &[0]] {
         let mut side = Side::new(Role::Server, quiet());
         side.send(packet(1, "bye")).unwrap();

@@ -52,7 +52,7 @@ impl TcpSockets {
 fn bind_tcp(addr: SocketAddr, reuse_port: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
     // A restarted server must not wait for connections of its predecessor to be forgotten. Elsewhere, this would take
-    // the port from whoever has it.
+    // the port from its owner.
     if cfg!(unix) {
         socket.set_reuse_address(true)?;
     }

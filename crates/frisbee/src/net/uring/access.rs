@@ -30,7 +30,7 @@ impl Access {
         matches!(self, Self::Own(kernel) if kernel.receives())
     }
 
-    /// Tells whether somebody else waits on the ring.
+    /// Tells whether a runtime waits on the ring.
     pub(super) fn is_borrowed(&self) -> bool {
         matches!(self, Self::Borrowed(_))
     }

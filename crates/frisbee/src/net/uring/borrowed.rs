@@ -61,7 +61,7 @@ impl Borrowed {
 
     pub(super) fn wait_readable(&mut self, key: usize, fd: &Rc<OwnedFd>) {
         let request = PollAdd::new(Fd(fd.as_raw_fd()), libc::POLLIN as u32).build();
-        // However it ends: whoever waits looks again.
+        // However it ends: the task that waits looks again.
         self.submit(request, fd, move |_| Some(Completion { key, done: Done::Readable }));
     }
 

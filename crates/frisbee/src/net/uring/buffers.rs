@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_received_stays_until_it_is_dropped() {
+    fn received_bytes_stay_until_they_are_dropped() {
         let mut kernel = Kernel::new();
         let mut held: Vec<_> = (0..COUNT).map(|number| kernel.receive(&number.to_be_bytes()).unwrap()).collect();
         assert!(kernel.receive(b"more").is_none(), "no buffer is left");
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_received_outlives_the_ring() {
+    fn received_bytes_outlive_the_ring() {
         let mut kernel = Kernel::new();
         let filled = kernel.receive(b"late").unwrap();
         drop(kernel);

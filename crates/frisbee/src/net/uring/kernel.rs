@@ -300,7 +300,7 @@ impl Drop for Kernel {
     fn drop(&mut self) {
         let cancelled = self.cancel_all();
         if self.in_flight > 0 {
-            // Freed memory could be somebody else's by the time that the kernel reads or writes it. So it is lost.
+            // Freed memory could be in other use by the time that the kernel reads or writes it. So it is leaked.
             warn!(error = ?cancelled.err(), requests = self.in_flight, "the kernel did not let go of a ring: its memory is leaked");
             return;
         }
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_leaves_undone_is_found_even_if_nothing_was_completed() {
+    fn work_that_the_kernel_leaves_undone_is_found_even_if_nothing_was_completed() {
         let Some(mut kernel) = kernel(Way::Native) else { return };
         let mut pairs: Vec<_> = (0..60).map(|_| pair()).collect();
         for (key, (ours, _)) in pairs.iter().enumerate() {

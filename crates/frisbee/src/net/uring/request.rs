@@ -41,7 +41,7 @@ pub(super) enum Op {
     Send,
     Readable,
     Writable,
-    /// Nobody waits for it.
+    /// No task waits for it.
     Other,
 }
 

@@ -53,7 +53,7 @@ pub(super) fn failure(ring: u64) -> Option<io::Error> {
 /// Runs the ring of its thread for as long as the runtime lives.
 struct RingTask {
     ring: u64,
-    /// Readable when the kernel has done something of which nobody else tells.
+    /// Readable when the kernel has done something of which nothing else tells.
     signal: Option<AsyncFd<OwnedFd>>,
     /// Ends when the kernel may be asked again for what it refused.
     pause: Option<Pin<Box<Sleep>>>,

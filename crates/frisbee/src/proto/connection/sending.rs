@@ -119,7 +119,7 @@ impl Connection {
 
     /// Defers the close of a stream: once this side has closed it, the peer is told ahead of the next data sent on any
     /// stream, and not at all if it closes the stream itself or uses its id again before. Beyond
-    /// [`Config::streams_max`] such streams, it is told at once.
+    /// [`Config::streams_max`](crate::Config::streams_max) such streams, it is told at once.
     pub fn defer_stream_close(&mut self, key: StreamKey) {
         self.streams.defer_close(key);
     }

@@ -97,7 +97,7 @@ impl Ring {
     }
 
     /// Gives a socket up: it closes when the kernel has let go of it. What it has not taken yet is not sent. Returns
-    /// who waited, to be dropped when the ring is not in use.
+    /// the wakers of tasks that waited, to be dropped when the ring is not in use.
     pub(super) fn drop(&mut self, key: usize) -> impl Sized + use<> {
         let slot = &mut self.slots[key];
         slot.is_dropped = true;

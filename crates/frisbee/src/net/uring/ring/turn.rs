@@ -24,8 +24,8 @@ pub(in crate::net::uring) enum RingState {
 }
 
 impl Ring {
-    /// Tells the kernel what the sockets want, and hears what it has done. Leaves in `woken` who waited for that, and
-    /// behind them the task that runs the ring if there is more to do. `is_told` is for
+    /// Tells the kernel what the sockets want, and hears what it has done. Leaves in `woken` the tasks that waited for
+    /// that, and behind them the task that runs the ring if there is more to do. `is_told` is for
     /// [`Access::enter`](crate::net::uring::access::Access::enter).
     pub(in crate::net::uring) fn run_once(
         &mut self,
@@ -45,7 +45,7 @@ impl Ring {
             let entered = self.kernel.enter(is_told);
             self.reap(entered, woken);
             if self.kernel.is_borrowed() {
-                // Nobody spins, which ends a turn otherwise.
+                // A turn ends here, because there is no spin before the thread sleeps.
                 self.activity.end_turn();
             }
         }
@@ -131,7 +131,7 @@ impl Ring {
                 match result {
                     Ok(Some(filled)) if !filled.is_empty() => self.keep_received(key, filled),
                     Ok(_) => slot.end = Some(Ok(())),
-                    // Stopped, or out of buffers: reading goes on when somebody reads.
+                    // Stopped, or out of buffers: the next read goes on.
                     Err(error) if matches!(error.raw_os_error(), Some(libc::ECANCELED | libc::ENOBUFS)) => {}
                     Err(error) => slot.end = Some(Err(error)),
                 }
@@ -202,7 +202,7 @@ impl Ring {
     }
 }
 
-/// Bytes that are received for a socket before somebody has to read.
+/// Bytes that are received for a socket before its connection has to read some.
 const RECEIVED_LEN_MAX: usize = 64 * 1024;
 /// Buffers that may wait for one socket to be read.
 const FILLED_MAX: usize = 8;
