@@ -294,7 +294,7 @@ impl Builder {
         let mut files = Files::default();
         for package in &schema.packages {
             let structs = structs.remove(&Module::from_protobuf_package_name(&package.name)).unwrap_or_default();
-            let code = emitter.package(package, &comments.fill_in(&structs)).map_err(|error| {
+            let code = emit::package(&emitter, package, &schema, &comments.fill_in(&structs)).map_err(|error| {
                 let name = &package.name;
                 Error::other(format_args!(
                     "the code for package '{name}' is no Rust ({error}): is there an attribute that is none?"

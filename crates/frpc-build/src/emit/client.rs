@@ -4,51 +4,83 @@ use frpc_schema::{Method, MethodKind, Service};
 use proc_macro2::TokenStream;
 use quote::quote;
 
-use super::{Emitter, allow_conventions, allow_deprecated, call, constant, deprecated, doc, methods_module, tokens};
+use super::{
+    emitter::Emitter,
+    methods,
+    rust::{doc, tokens},
+    scope::{Imports, Scope},
+};
 use crate::naming;
 
-pub(super) fn module(service: &Service, package: &str, emitter: &Emitter) -> TokenStream {
+pub(super) fn module(service: &Service, package: &str, emitter: &Emitter) -> Option<TokenStream> {
+    if !emitter.has_client {
+        return None;
+    }
+    let name = naming::upper_camel(&format!("{}_client", service.name));
+    let mut scope = Scope::default();
+    scope.extend([name.clone()]);
+    let imports = Imports::new(&scope);
+    let client = Client { service, package, emitter, imports: &imports };
+    let items = client.items(&tokens(&name));
+
     let module = tokens(&naming::snake(&format!("{}_client", service.name)));
-    let name = tokens(&naming::upper_camel(&format!("{}_client", service.name)));
-    let about = doc(&format!("Calls `{}`.", &service.full_name));
-    let docs = emitter.docs(&service.comment, &service.full_name, &format!("Calls `{}`.", &service.full_name));
-    let (allow, conventions) = (allow_deprecated(service), allow_conventions(service));
-    let deprecated = deprecated(service.is_deprecated);
-    let methods = service.methods.iter().map(|declared| method(declared, service, package, emitter));
-    quote! {
+    let about = doc(&format!("Calls `{}`.", service.full_name));
+    let (allow, imports) = (methods::allow(service), imports.statements());
+    Some(quote! {
         #about
         #allow
-        #conventions
-        #[allow(dead_code)]
         pub mod #module {
+            #imports
+
+            #items
+        }
+    })
+}
+
+/// The code for one service.
+struct Client<'a> {
+    service: &'a Service,
+    package: &'a str,
+    emitter: &'a Emitter,
+    imports: &'a Imports<'a>,
+}
+
+impl Client<'_> {
+    fn items(&self, name: &TokenStream) -> TokenStream {
+        let Self { service, .. } = self;
+        let docs = self.emitter.docs(&service.comment, &service.full_name);
+        let docs = docs.unwrap_or_else(|| doc(&format!("A client of `{}`.", service.full_name)));
+        let deprecated = methods::deprecated(service.is_deprecated);
+        let [channel, connect_error, raw, status, to_address] =
+            ["Channel", "ConnectError", "Raw", "Status", "ToAddress"].map(|name| self.imports.name("frpc", "", name));
+        let methods = service.methods.iter().map(|declared| self.method(declared));
+        quote! {
             #docs
             #deprecated
             #[derive(Clone, Debug)]
             pub struct #name {
-                channel: ::frpc::Channel,
+                channel: #channel,
             }
 
             impl #name {
-                /// Makes its calls over this channel.
-                pub fn new(channel: ::frpc::Channel) -> Self {
+                /// Returns a client that makes its calls over this channel.
+                pub fn new(channel: #channel) -> Self {
                     Self { channel }
                 }
 
-                /// Connects to an address, such as `"tcp://localhost:7000"`, with default settings; see
-                /// [`::frpc::Channel::builder`] for others.
-                pub async fn connect(
-                    address: impl ::frpc::ToAddress,
-                ) -> ::core::result::Result<Self, ::frpc::ConnectError> {
-                    ::frpc::Channel::connect(address).await.map(Self::new)
+                /// Connects to an address, such as `"tcp://localhost:7000"`, with the default settings of
+                /// [`Channel::builder`].
+                pub async fn connect(address: impl #to_address) -> Result<Self, #connect_error> {
+                    #channel::connect(address).await.map(Self::new)
                 }
 
-                /// The channel that calls go over, which other clients can share.
-                pub fn channel(&self) -> &::frpc::Channel {
+                /// Returns the channel that calls go over, which other clients can share.
+                pub fn channel(&self) -> &#channel {
                     &self.channel
                 }
 
                 /// Ends RPC on the connection and gives it back as a plain byte stream. Calls under way fail.
-                pub async fn into_raw(self) -> ::core::result::Result<::frpc::Raw, ::frpc::Status> {
+                pub async fn into_raw(self) -> Result<#raw, #status> {
                     self.channel.into_raw().await
                 }
 
@@ -56,30 +88,42 @@ pub(super) fn module(service: &Service, package: &str, emitter: &Emitter) -> Tok
             }
         }
     }
-}
 
-fn method(method: &Method, service: &Service, package: &str, emitter: &Emitter) -> TokenStream {
-    let name = tokens(&naming::method(&method.name));
-    let docs = emitter.method_docs(service, method);
-    let deprecated = deprecated(method.is_deprecated);
-    let (constant, methods, call) = (constant(method), tokens(&methods_module(service)), call(method.kind));
-    let (input, output) = emitter.messages(method, package);
-    let one = quote! { impl ::frpc::IntoRequest<#input> };
-    let many = quote! { impl ::frpc::IntoStreamingRequest<Message = #input> };
-    let (request, response) = match method.kind {
-        MethodKind::Unary => (one, output),
-        MethodKind::ServerStreaming => (one, quote! { ::frpc::Streaming<#output> }),
-        MethodKind::ClientStreaming => (many, output),
-        MethodKind::Bidirectional => (many, quote! { ::frpc::Streaming<#output> }),
-    };
-    quote! {
-        #docs
-        #deprecated
-        pub async fn #name(
-            &self,
-            request: #request,
-        ) -> ::core::result::Result<::frpc::Response<#response>, ::frpc::Status> {
-            self.channel.#call(&super::#methods::#constant, request).await
+    fn method(&self, method: &Method) -> TokenStream {
+        let name = tokens(&naming::method(&method.name));
+        let docs = self.emitter.method_docs(self.service, method);
+        let deprecated = methods::deprecated(method.is_deprecated);
+        let call = methods::call(method.kind);
+        let (module, constant) = (methods::module_name(self.service), methods::constant(method));
+        self.imports.add("super", "", &module);
+        let module = tokens(&module);
+        let input = self.emitter.message(&method.input, self.package, self.imports);
+        let output = self.emitter.message(&method.output, self.package, self.imports);
+        let import = |name| self.imports.name("frpc", "", name);
+        let (response, status) = (import("Response"), import("Status"));
+        let request = match method.kind {
+            MethodKind::Unary | MethodKind::ServerStreaming => {
+                let one = import("IntoRequest");
+                quote! { impl #one<#input> }
+            }
+            MethodKind::ClientStreaming | MethodKind::Bidirectional => {
+                let many = import("IntoStreamingRequest");
+                quote! { impl #many<Message = #input> }
+            }
+        };
+        let answer = match method.kind {
+            MethodKind::Unary | MethodKind::ClientStreaming => output,
+            MethodKind::ServerStreaming | MethodKind::Bidirectional => {
+                let streaming = import("Streaming");
+                quote! { #streaming<#output> }
+            }
+        };
+        quote! {
+            #docs
+            #deprecated
+            pub async fn #name(&self, request: #request) -> Result<#response<#answer>, #status> {
+                self.channel.#call(&#module::#constant, request).await
+            }
         }
     }
 }

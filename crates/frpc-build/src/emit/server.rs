@@ -4,46 +4,63 @@ use frpc_schema::{Method, MethodKind, Service};
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 
-use super::{Emitter, allow_conventions, allow_deprecated, call, constant, deprecated, doc, methods_module, tokens};
+use super::{
+    emitter::Emitter,
+    methods,
+    rust::{doc, tokens},
+    scope::{Imports, Scope},
+};
 use crate::naming;
 
-pub(super) fn module(service: &Service, package: &str, emitter: &Emitter) -> TokenStream {
+pub(super) fn module(service: &Service, package: &str, emitter: &Emitter) -> Option<TokenStream> {
+    if !emitter.has_server {
+        return None;
+    }
+    let names = [naming::upper_camel(&service.name), naming::upper_camel(&format!("{}_server", service.name))];
+    let mut scope = Scope::default();
+    scope.extend(names.clone());
+    let imports = Imports::new(&scope);
+    let [trait_name, type_name] = names.map(|name| tokens(&name));
+    let server = Server { service, package, emitter, scope: &scope, imports: &imports, trait_name, type_name };
+    let items = [server.the_trait(), server.the_type()];
+
     let module = tokens(&naming::snake(&format!("{}_server", service.name)));
-    let full_name = &service.full_name;
-    let about = doc(&format!("Serves `{full_name}`."));
-    let (allow, conventions) = (allow_deprecated(service), allow_conventions(service));
-    let declared = Declared { service, package, emitter };
-    let (the_trait, server) = (declared.the_trait(), declared.server());
-    quote! {
+    let about = doc(&format!("Serves `{}`.", service.full_name));
+    let (allow, imports) = (methods::allow(service), imports.statements());
+    Some(quote! {
         #about
         #allow
-        #conventions
-        #[allow(dead_code)]
         pub mod #module {
-            #the_trait
-            #server
+            #imports
+
+            #(#items)*
         }
-    }
+    })
 }
 
 /// The code for one service.
-struct Declared<'a> {
+struct Server<'a> {
     service: &'a Service,
     package: &'a str,
     emitter: &'a Emitter,
+    scope: &'a Scope,
+    imports: &'a Imports<'a>,
+    trait_name: TokenStream,
+    type_name: TokenStream,
 }
 
-impl Declared<'_> {
+impl Server<'_> {
     fn the_trait(&self) -> TokenStream {
-        let (service, name) = (self.service, self.trait_name());
-        let instead = format!("The methods of `{}`.", &service.full_name);
-        let docs = self.emitter.docs(&service.comment, &service.full_name, &instead);
-        let deprecated = deprecated(service.is_deprecated);
+        let Self { service, trait_name, .. } = self;
+        let docs = self.emitter.docs(&service.comment, &service.full_name);
+        let docs = docs.unwrap_or_else(|| doc(&format!("The service `{}`.", service.full_name)));
+        let deprecated = methods::deprecated(service.is_deprecated);
+        let [send, sync] = ["Send", "Sync"].map(|name| self.prelude("::core::marker", name));
         let methods = service.methods.iter().map(|method| self.method(method));
         quote! {
             #docs
             #deprecated
-            pub trait #name: ::core::marker::Send + ::core::marker::Sync + 'static {
+            pub trait #trait_name: #send + #sync + 'static {
                 #(#methods)*
             }
         }
@@ -52,91 +69,96 @@ impl Declared<'_> {
     fn method(&self, method: &Method) -> TokenStream {
         let name = tokens(&naming::method(&method.name));
         let docs = self.emitter.method_docs(self.service, method);
-        let deprecated = deprecated(method.is_deprecated);
-        let (input, output) = self.emitter.messages(method, self.package);
-        let (request, response) = match method.kind {
-            MethodKind::Unary => (input, output),
-            MethodKind::ServerStreaming => (input, quote! { ::frpc::Streaming<#output> }),
-            MethodKind::ClientStreaming => (quote! { ::frpc::Streaming<#input> }, output),
-            MethodKind::Bidirectional => (quote! { ::frpc::Streaming<#input> }, quote! { ::frpc::Streaming<#output> }),
+        let deprecated = methods::deprecated(method.is_deprecated);
+        let input = self.emitter.message(&method.input, self.package, self.imports);
+        let output = self.emitter.message(&method.output, self.package, self.imports);
+        let import = |name| self.imports.name("frpc", "", name);
+        let [request, response, status] = ["Request", "Response", "Status"].map(import);
+        let many = |of| {
+            let streaming = import("Streaming");
+            quote! { #streaming<#of> }
         };
+        let (asked, answer) = match method.kind {
+            MethodKind::Unary => (input, output),
+            MethodKind::ServerStreaming => (input, many(output)),
+            MethodKind::ClientStreaming => (many(input), output),
+            MethodKind::Bidirectional => (many(input), many(output)),
+        };
+        let future = self.imports.name("std", "future", "Future");
+        let (result, send) = (self.prelude("::core::result", "Result"), self.prelude("::core::marker", "Send"));
         quote! {
             #docs
             #deprecated
             fn #name(
                 &self,
-                request: ::frpc::Request<#request>,
-            ) -> impl ::core::future::Future<
-                Output = ::core::result::Result<::frpc::Response<#response>, ::frpc::Status>,
-            > + ::core::marker::Send;
+                request: #request<#asked>,
+            ) -> impl #future<Output = #result<#response<#answer>, #status>> + #send;
         }
     }
 
-    fn server(&self) -> TokenStream {
-        let name = tokens(&naming::upper_camel(&format!("{}_server", self.service.name)));
-        let trait_name = self.trait_name();
+    fn the_type(&self) -> TokenStream {
+        let Self { service, type_name, trait_name, .. } = self;
         let about = doc(&format!("Serves a type that implements [`{trait_name}`]."));
         let bound = tokens(&naming::unhidden(trait_name.to_string()));
-        let full_name = &self.service.full_name;
-        let methods = tokens(&methods_module(self.service));
-        let constants: Vec<_> = self.service.methods.iter().map(constant).collect();
-        let calls = self.service.methods.iter().map(|method| {
-            let (shape, name) = (call(method.kind), tokens(&naming::method(&method.name)));
-            quote! { call.#shape(|request| <T as #bound>::#name(&self.inner, request)).await }
-        });
-        let indexes = (0..constants.len()).map(Literal::usize_unsuffixed);
+        let full_name = &service.full_name;
+        let module = methods::module_name(service);
+        let constants: Vec<_> = service.methods.iter().map(methods::constant).collect();
         let (method, body) = if constants.is_empty() {
             (quote! { _ }, quote! { call.unknown() })
         } else {
-            let body = quote! {
-                match method {
-                    #(#indexes => #calls,)*
-                    _ => call.unknown(),
-                }
-            };
-            (quote! { method }, body)
+            self.imports.add("super", "", &module);
+            let calls = (0..).zip(&service.methods).map(|(index, method)| {
+                let index = Literal::usize_unsuffixed(index);
+                let (shape, name) = (methods::call(method.kind), tokens(&naming::method(&method.name)));
+                quote! { #index => call.#shape(|request| T::#name(&self.inner, request)).await }
+            });
+            (quote! { method }, quote! { match method { #(#calls,)* _ => call.unknown() } })
         };
+        let module = tokens(&module);
+        let arc = self.imports.name("std", "sync", "Arc");
+        let clone = self.prelude("::core::clone", "Clone");
+        let status = self.imports.name("frpc", "", "Status");
+        let result = self.prelude("::core::result", "Result");
+        let [generated_service, methods_of, call, answer] =
+            ["Service", "Method", "Call", "Answer"].map(|name| self.imports.name("frpc", "generated", name));
         quote! {
             #about
             #[derive(Debug)]
-            pub struct #name<T> {
-                inner: ::std::sync::Arc<T>,
+            pub struct #type_name<T> {
+                inner: #arc<T>,
             }
 
-            impl<T> #name<T> {
+            impl<T> #type_name<T> {
                 /// Serves this implementation.
                 pub fn new(inner: T) -> Self {
-                    Self::from_arc(::std::sync::Arc::new(inner))
+                    Self::from_arc(#arc::new(inner))
                 }
 
                 /// Serves an implementation that others share.
-                pub fn from_arc(inner: ::std::sync::Arc<T>) -> Self {
+                pub fn from_arc(inner: #arc<T>) -> Self {
                     Self { inner }
                 }
             }
 
-            impl<T> ::core::clone::Clone for #name<T> {
+            impl<T> #clone for #type_name<T> {
                 fn clone(&self) -> Self {
-                    Self::from_arc(::std::sync::Arc::clone(&self.inner))
+                    Self::from_arc(#arc::clone(&self.inner))
                 }
             }
 
-            impl<T: #bound> ::frpc::generated::Service for #name<T> {
+            impl<T: #bound> #generated_service for #type_name<T> {
                 const NAME: &'static str = #full_name;
-                const METHODS: &'static [::frpc::generated::Method] = &[#(super::#methods::#constants),*];
+                const METHODS: &'static [#methods_of] = &[#(#module::#constants),*];
 
-                async fn call(
-                    &self,
-                    #method: usize,
-                    call: ::frpc::generated::Call,
-                ) -> ::core::result::Result<::frpc::generated::Answer, ::frpc::Status> {
+                async fn call(&self, #method: usize, call: #call) -> #result<#answer, #status> {
                     #body
                 }
             }
         }
     }
 
-    fn trait_name(&self) -> TokenStream {
-        tokens(&naming::upper_camel(&self.service.name))
+    /// Returns what to write for a name of Rust's prelude, which the trait may hide.
+    fn prelude(&self, module: &str, name: &str) -> TokenStream {
+        tokens(&self.scope.short(&format!("{module}::{name}")))
     }
 }

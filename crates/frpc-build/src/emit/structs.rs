@@ -1,14 +1,24 @@
-//! The structs that prost generated, changed where its own macro would not find its way.
+//! The structs that prost generated, with short paths, and changed where its own macro would not find its way.
+
+use std::mem;
 
 use heck::ToSnakeCase;
-use syn::{Attribute, Fields, File, Item, ItemEnum, ItemImpl, ItemMod, ItemStruct, Meta, Type, parse_quote};
+use syn::{
+    Attribute, Fields, File, GenericArgument, ImplItem, Item, ItemEnum, ItemImpl, ItemStruct, Meta, Path,
+    PathArguments, ReturnType, Token, Type, TypePath, parse_quote, punctuated::Punctuated,
+};
 
-/// Reads what prost generated for a package whose own module is called `module`.
-pub(super) fn parse(code: &str, module: &str) -> syn::Result<File> {
-    let mut file = syn::parse_file(&beside_the_macro(code))?;
-    mend_all(&mut file.items, module);
-    file.items.iter_mut().for_each(allow_dead_code);
-    Ok(file)
+use super::{rust::tokens, scope::Scope};
+
+/// Reads what prost generated for a package.
+pub(super) fn parse(code: &str) -> syn::Result<File> {
+    syn::parse_file(&beside_the_macro(code))
+}
+
+/// Makes the items of a package's module what one would write by hand. The module is called `name`.
+pub(super) fn mend(items: &mut [Item], name: &str, scope: &Scope) {
+    // A program may include more than it uses. What an item allows holds for all within it.
+    mend_module(items, name, scope, &["dead_code"]);
 }
 
 /// In functions of its own, prost's macro declares types with these names, which would hide an enum.
@@ -20,55 +30,134 @@ fn beside_the_macro(code: &str) -> String {
     })
 }
 
-fn mend_all(items: &mut [Item], inside: &str) {
+fn mend_module(items: &mut [Item], inside: &str, scope: &Scope, allowed: &[&str]) {
     for item in items {
-        match item {
-            Item::Struct(message) => mend(message),
-            Item::Enum(choice) => mend_enum(choice),
+        let mut allowed = allowed.to_owned();
+        let attributes = match item {
+            Item::Struct(message) => {
+                mend_struct(message, scope);
+                &mut message.attrs
+            }
+            Item::Enum(declared) => {
+                mend_enum(declared, scope);
+                allowed.extend(lints(declared));
+                &mut declared.attrs
+            }
+            Item::Impl(functions) => {
+                mend_impl(functions, scope);
+                &mut functions.attrs
+            }
             Item::Mod(module) => {
                 let name = module.ident.to_string();
                 if name == inside {
-                    module.attrs.push(parse_quote! { #[allow(clippy::module_inception)] });
+                    allowed.push("clippy::module_inception");
                 }
-                mend_all(module.content.as_mut().map_or(&mut [], |(_, items)| items), &name);
+                let items = module.content.as_mut().map_or(&mut [][..], |(_, items)| items);
+                mend_module(items, &name, &Scope::of(items), &[]);
+                &mut module.attrs
             }
-            _ => {}
+            _ => continue,
+        };
+        if !allowed.is_empty() {
+            let lints = allowed.iter().map(|lint| tokens(lint));
+            attributes.push(parse_quote! { #[allow(#(#lints),*)] });
         }
     }
 }
 
-/// A program may include more than it uses.
-fn allow_dead_code(item: &mut Item) {
-    let (Item::Struct(ItemStruct { attrs, .. })
-    | Item::Enum(ItemEnum { attrs, .. })
-    | Item::Impl(ItemImpl { attrs, .. })
-    | Item::Mod(ItemMod { attrs, .. })) = item
-    else {
-        return;
-    };
-    attrs.push(parse_quote! { #[allow(dead_code)] });
-}
-
 /// For a `BTreeMap`, prost's `Debug` names the crate `prost` whatever `prost_path` says, but only frpc has that one.
-fn mend(message: &mut ItemStruct) {
+fn mend_struct(message: &mut ItemStruct, scope: &Scope) {
     let mut attributes = message.fields.iter().flat_map(|field| &field.attrs);
     if attributes.any(|attribute| prost_says(attribute, "btree_map")) {
         message.attrs.push(parse_quote! { #[derive(::core::fmt::Debug)] });
         message.attrs.push(parse_quote! { #[prost(skip_debug)] });
     }
+    shorten_derives(&mut message.attrs, scope);
+    message.fields.iter_mut().for_each(|field| shorten(&mut field.ty, scope));
 }
 
-/// Whoever wrote the proto file decided how variants are called and what they hold; clippy would advise otherwise.
-fn mend_enum(choice: &mut ItemEnum) {
-    if has_names_alike(choice) {
-        choice.attrs.push(parse_quote! { #[allow(clippy::enum_variant_names)] });
+fn mend_enum(declared: &mut ItemEnum, scope: &Scope) {
+    shorten_derives(&mut declared.attrs, scope);
+    let fields = declared.variants.iter_mut().flat_map(|variant| &mut variant.fields);
+    fields.for_each(|field| shorten(&mut field.ty, scope));
+}
+
+/// Returns the lints with which clippy would advise to call variants otherwise, or to have them hold something else: the
+/// proto file decides that.
+fn lints(declared: &ItemEnum) -> Vec<&'static str> {
+    let mut lints = Vec::new();
+    if has_names_alike(declared) {
+        lints.push("clippy::enum_variant_names");
     }
-    let has_message = choice.variants.iter().any(|variant| {
+    let has_message = declared.variants.iter().any(|variant| {
         variant.attrs.iter().any(|attribute| prost_says(attribute, "message")) && !is_boxed(&variant.fields)
     });
-    if has_message && choice.variants.len() > 1 {
-        choice.attrs.push(parse_quote! { #[allow(clippy::large_enum_variant)] });
+    if has_message && declared.variants.len() > 1 {
+        lints.push("clippy::large_enum_variant");
     }
+    lints
+}
+
+/// The functions that prost gives an enum have documentation about protobuf's stability, and full paths.
+fn mend_impl(functions: &mut ItemImpl, scope: &Scope) {
+    for item in &mut functions.items {
+        let ImplItem::Fn(function) = item else { continue };
+        let about = match function.sig.ident.to_string().as_str() {
+            "as_str_name" => " Returns the name of the value in the proto file.",
+            "from_str_name" => " Returns the value of this name in the proto file.",
+            _ => continue,
+        };
+        function.attrs.retain(|attribute| !attribute.path().is_ident("doc"));
+        function.attrs.push(parse_quote! { #[doc = #about] });
+        if let ReturnType::Type(_, of) = &mut function.sig.output {
+            shorten(of, scope);
+        }
+    }
+}
+
+/// Shortens the paths in a type.
+fn shorten(of: &mut Type, scope: &Scope) {
+    let Type::Path(TypePath { qself: None, path }) = of else { return };
+    let generics = path.segments.last_mut().map(|last| mem::take(&mut last.arguments)).unwrap_or_default();
+    if let Ok(short) = syn::parse_str(&scope.short(&written(path))) {
+        *path = short;
+    }
+    let Some(last) = path.segments.last_mut() else { return };
+    last.arguments = generics;
+    if let PathArguments::AngleBracketed(generics) = &mut last.arguments {
+        for argument in &mut generics.args {
+            if let GenericArgument::Type(of) = argument {
+                shorten(of, scope);
+            }
+        }
+    }
+}
+
+/// Shortens the paths in the `derive` of prost. A list too long for a line becomes two, the second with prost's own.
+fn shorten_derives(attributes: &mut Vec<Attribute>, scope: &Scope) {
+    for index in 0..attributes.len() {
+        let derives = attributes[index].path().is_ident("derive").then_some(&attributes[index]);
+        let parse = Punctuated::<Path, Token![,]>::parse_terminated;
+        let Some(Ok(derives)) = derives.map(|attribute| attribute.parse_args_with(parse)) else { continue };
+        if !derives.last().is_some_and(|own| written(own).starts_with("::frpc::prost::")) {
+            continue;
+        }
+        let short: Vec<_> = derives.iter().map(|path| scope.short(&written(path))).collect();
+        let is_long = short.join(", ").len() > DERIVES_LEN_MAX;
+        let (common, own) = short.split_at(if is_long { short.len() - 1 } else { short.len() });
+        let [common, own] = [common, own].map(|paths| paths.iter().map(|path| tokens(path)).collect::<Vec<_>>());
+        attributes[index] = parse_quote! { #[derive(#(#common),*)] };
+        if is_long {
+            attributes.insert(index + 1, parse_quote! { #[derive(#(#own),*)] });
+        }
+        return;
+    }
+}
+
+/// Returns a path without generics as text.
+fn written(path: &Path) -> String {
+    let segments: Vec<_> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+    format!("{}{}", if path.leading_colon.is_some() { "::" } else { "" }, segments.join("::"))
 }
 
 /// Whether all names start or end with the same word, or one of them with the name of the enum.
@@ -97,3 +186,6 @@ fn prost_says(attribute: &Attribute, word: &str) -> bool {
         _ => false,
     }
 }
+
+/// How long the paths in a `derive` are at most that fit into a line of what is printed.
+const DERIVES_LEN_MAX: usize = 75;

@@ -10,6 +10,6 @@ pub use self::format::Format;
 pub use self::formats::{CodecError, Formats};
 pub use self::polyglot::{
     At, Blob, Choice, Content, Counter, DecodeError, DecodeErrorKind, Entries, Enumeration, Failure, Kind, Message,
-    Pieces, Presence, Reader, Sink, Storage, Writable, Writer, decode, encode, encode_error, encode_pieces, encode_to,
-    trailer,
+    Pieces, Presence, Reader, Result, Sink, Storage, Writable, Writer, decode, encode, encode_error, encode_pieces,
+    encode_to, trailer,
 };

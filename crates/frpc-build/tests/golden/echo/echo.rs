@@ -6,199 +6,117 @@
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("echo.binpb");
 
 /// What is said.
-#[derive(Clone, PartialEq, Eq, Hash, ::frpc::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, frpc::prost::Message)]
 #[prost(prost_path = "::frpc::prost")]
 #[allow(dead_code)]
 pub struct Words {
     #[prost(string, tag = "1")]
-    pub text: ::frpc::prost::alloc::string::String,
+    pub text: String,
 }
 
-impl ::frpc::codec::Message for Words {
-    const NAME: &'static str = "Words";
-    const FORMATS: ::core::option::Option<&'static ::frpc::codec::Formats<Self>> = ::core::option::Option::Some(
-        &::frpc::codec::Formats::prost(),
-    );
-
-    #[inline]
-    fn encode_fields<S: ::frpc::codec::Sink>(&self, out: &mut ::frpc::codec::Writer<S>) {
-        out.string(&self.text);
-    }
-
-    #[inline]
-    fn decode_fields(
-        &mut self,
-        input: &mut ::frpc::codec::Reader<'_>,
-    ) -> ::core::result::Result<(), ::frpc::codec::DecodeError> {
-        use ::frpc::codec::At as _;
-        input.string(&mut self.text).at("text")?;
-        Ok(())
-    }
-}
-
-/// The methods of `echo.Echo` on the wire.
+/// The methods of `echo.Echo`.
+#[allow(missing_docs)]
 pub mod echo_methods {
-    /// `Say`
-    pub const SAY: ::frpc::generated::Method = ::frpc::generated::Method::unary(
-        "echo.Echo",
-        "Say",
-        10,
-    );
+    use frpc::generated::Method;
 
-    /// `Repeat`
-    pub const REPEAT: ::frpc::generated::Method = ::frpc::generated::Method::server_streaming(
-        "echo.Echo",
-        "Repeat",
-        11,
-    );
-
-    /// `Collect`
-    pub const COLLECT: ::frpc::generated::Method = ::frpc::generated::Method::client_streaming(
-        "echo.Echo",
-        "Collect",
-        12,
-    );
-
-    /// `Chat`
-    pub const CHAT: ::frpc::generated::Method = ::frpc::generated::Method::bidirectional(
-        "echo.Echo",
-        "Chat",
-        13,
-    );
-
-    /// `Shout`
-    pub const SHOUT: ::frpc::generated::Method = ::frpc::generated::Method::unary(
-        "echo.Echo",
-        "Shout",
-        14,
-    );
+    pub const SAY: Method = Method::unary("echo.Echo", "Say", 10);
+    pub const REPEAT: Method = Method::server_streaming("echo.Echo", "Repeat", 11);
+    pub const COLLECT: Method = Method::client_streaming("echo.Echo", "Collect", 12);
+    pub const CHAT: Method = Method::bidirectional("echo.Echo", "Chat", 13);
+    pub const SHOUT: Method = Method::unary("echo.Echo", "Shout", 14);
 }
 
 /// Serves `echo.Echo`.
-#[allow(deprecated)]
-#[allow(dead_code)]
+#[allow(dead_code, deprecated)]
 pub mod echo_server {
+    use super::{Words, echo_methods};
+    use frpc::{
+        Request, Response, Status, Streaming, generated::{Answer, Call, Method, Service},
+    };
+    use std::{future::Future, sync::Arc};
+
     /// Says things.
     ///
     /// For tests, see [the guide](https://example.com/guide).
-    pub trait Echo: ::core::marker::Send + ::core::marker::Sync + 'static {
+    pub trait Echo: Send + Sync + 'static {
         /// Says it back.
         fn say(
             &self,
-            request: ::frpc::Request<super::Words>,
-        ) -> impl ::core::future::Future<
-            Output = ::core::result::Result<
-                ::frpc::Response<super::Words>,
-                ::frpc::Status,
-            >,
-        > + ::core::marker::Send;
+            request: Request<Words>,
+        ) -> impl Future<Output = Result<Response<Words>, Status>> + Send;
 
         /// Says it again and again.
         fn repeat(
             &self,
-            request: ::frpc::Request<super::Words>,
-        ) -> impl ::core::future::Future<
-            Output = ::core::result::Result<
-                ::frpc::Response<::frpc::Streaming<super::Words>>,
-                ::frpc::Status,
-            >,
-        > + ::core::marker::Send;
+            request: Request<Words>,
+        ) -> impl Future<Output = Result<Response<Streaming<Words>>, Status>> + Send;
 
         /// All in one.
         fn collect(
             &self,
-            request: ::frpc::Request<::frpc::Streaming<super::Words>>,
-        ) -> impl ::core::future::Future<
-            Output = ::core::result::Result<
-                ::frpc::Response<super::Words>,
-                ::frpc::Status,
-            >,
-        > + ::core::marker::Send;
+            request: Request<Streaming<Words>>,
+        ) -> impl Future<Output = Result<Response<Words>, Status>> + Send;
 
-        /// The method `Chat`.
         fn chat(
             &self,
-            request: ::frpc::Request<::frpc::Streaming<super::Words>>,
-        ) -> impl ::core::future::Future<
-            Output = ::core::result::Result<
-                ::frpc::Response<::frpc::Streaming<super::Words>>,
-                ::frpc::Status,
-            >,
-        > + ::core::marker::Send;
+            request: Request<Streaming<Words>>,
+        ) -> impl Future<Output = Result<Response<Streaming<Words>>, Status>> + Send;
 
         /// Says it loudly; `Say` is enough.
         #[deprecated]
         fn shout(
             &self,
-            request: ::frpc::Request<super::Words>,
-        ) -> impl ::core::future::Future<
-            Output = ::core::result::Result<
-                ::frpc::Response<super::Words>,
-                ::frpc::Status,
-            >,
-        > + ::core::marker::Send;
+            request: Request<Words>,
+        ) -> impl Future<Output = Result<Response<Words>, Status>> + Send;
     }
 
     /// Serves a type that implements [`Echo`].
     #[derive(Debug)]
     pub struct EchoServer<T> {
-        inner: ::std::sync::Arc<T>,
+        inner: Arc<T>,
     }
 
     impl<T> EchoServer<T> {
         /// Serves this implementation.
         pub fn new(inner: T) -> Self {
-            Self::from_arc(::std::sync::Arc::new(inner))
+            Self::from_arc(Arc::new(inner))
         }
 
         /// Serves an implementation that others share.
-        pub fn from_arc(inner: ::std::sync::Arc<T>) -> Self {
+        pub fn from_arc(inner: Arc<T>) -> Self {
             Self { inner }
         }
     }
 
-    impl<T> ::core::clone::Clone for EchoServer<T> {
+    impl<T> Clone for EchoServer<T> {
         fn clone(&self) -> Self {
-            Self::from_arc(::std::sync::Arc::clone(&self.inner))
+            Self::from_arc(Arc::clone(&self.inner))
         }
     }
 
-    impl<T: Echo> ::frpc::generated::Service for EchoServer<T> {
+    impl<T: Echo> Service for EchoServer<T> {
         const NAME: &'static str = "echo.Echo";
-        const METHODS: &'static [::frpc::generated::Method] = &[
-            super::echo_methods::SAY,
-            super::echo_methods::REPEAT,
-            super::echo_methods::COLLECT,
-            super::echo_methods::CHAT,
-            super::echo_methods::SHOUT,
+        const METHODS: &'static [Method] = &[
+            echo_methods::SAY,
+            echo_methods::REPEAT,
+            echo_methods::COLLECT,
+            echo_methods::CHAT,
+            echo_methods::SHOUT,
         ];
 
-        async fn call(
-            &self,
-            method: usize,
-            call: ::frpc::generated::Call,
-        ) -> ::core::result::Result<::frpc::generated::Answer, ::frpc::Status> {
+        async fn call(&self, method: usize, call: Call) -> Result<Answer, Status> {
             match method {
-                0 => call.unary(|request| <T as Echo>::say(&self.inner, request)).await,
+                0 => call.unary(|request| T::say(&self.inner, request)).await,
                 1 => {
-                    call.server_streaming(|request| <T as Echo>::repeat(
-                            &self.inner,
-                            request,
-                        ))
+                    call.server_streaming(|request| T::repeat(&self.inner, request))
                         .await
                 }
                 2 => {
-                    call.client_streaming(|request| <T as Echo>::collect(
-                            &self.inner,
-                            request,
-                        ))
+                    call.client_streaming(|request| T::collect(&self.inner, request))
                         .await
                 }
-                3 => {
-                    call.bidirectional(|request| <T as Echo>::chat(&self.inner, request))
-                        .await
-                }
-                4 => call.unary(|request| <T as Echo>::shout(&self.inner, request)).await,
+                3 => call.bidirectional(|request| T::chat(&self.inner, request)).await,
+                4 => call.unary(|request| T::shout(&self.inner, request)).await,
                 _ => call.unknown(),
             }
         }
@@ -206,156 +124,140 @@ pub mod echo_server {
 }
 
 /// Calls `echo.Echo`.
-#[allow(deprecated)]
-#[allow(dead_code)]
+#[allow(dead_code, deprecated)]
 pub mod echo_client {
+    use super::{Words, echo_methods};
+    use frpc::{
+        Channel, ConnectError, IntoRequest, IntoStreamingRequest, Raw, Response, Status,
+        Streaming, ToAddress,
+    };
+
     /// Says things.
     ///
     /// For tests, see [the guide](https://example.com/guide).
     #[derive(Clone, Debug)]
     pub struct EchoClient {
-        channel: ::frpc::Channel,
+        channel: Channel,
     }
 
     impl EchoClient {
-        /// Makes its calls over this channel.
-        pub fn new(channel: ::frpc::Channel) -> Self {
+        /// Returns a client that makes its calls over this channel.
+        pub fn new(channel: Channel) -> Self {
             Self { channel }
         }
 
-        /// Connects to an address, such as `"tcp://localhost:7000"`, with default settings; see
-        /// [`::frpc::Channel::builder`] for others.
-        pub async fn connect(
-            address: impl ::frpc::ToAddress,
-        ) -> ::core::result::Result<Self, ::frpc::ConnectError> {
-            ::frpc::Channel::connect(address).await.map(Self::new)
+        /// Connects to an address, such as `"tcp://localhost:7000"`, with the default settings of
+        /// [`Channel::builder`].
+        pub async fn connect(address: impl ToAddress) -> Result<Self, ConnectError> {
+            Channel::connect(address).await.map(Self::new)
         }
 
-        /// The channel that calls go over, which other clients can share.
-        pub fn channel(&self) -> &::frpc::Channel {
+        /// Returns the channel that calls go over, which other clients can share.
+        pub fn channel(&self) -> &Channel {
             &self.channel
         }
 
         /// Ends RPC on the connection and gives it back as a plain byte stream. Calls under way fail.
-        pub async fn into_raw(
-            self,
-        ) -> ::core::result::Result<::frpc::Raw, ::frpc::Status> {
+        pub async fn into_raw(self) -> Result<Raw, Status> {
             self.channel.into_raw().await
         }
 
         /// Says it back.
         pub async fn say(
             &self,
-            request: impl ::frpc::IntoRequest<super::Words>,
-        ) -> ::core::result::Result<::frpc::Response<super::Words>, ::frpc::Status> {
-            self.channel.unary(&super::echo_methods::SAY, request).await
+            request: impl IntoRequest<Words>,
+        ) -> Result<Response<Words>, Status> {
+            self.channel.unary(&echo_methods::SAY, request).await
         }
 
         /// Says it again and again.
         pub async fn repeat(
             &self,
-            request: impl ::frpc::IntoRequest<super::Words>,
-        ) -> ::core::result::Result<
-            ::frpc::Response<::frpc::Streaming<super::Words>>,
-            ::frpc::Status,
-        > {
-            self.channel.server_streaming(&super::echo_methods::REPEAT, request).await
+            request: impl IntoRequest<Words>,
+        ) -> Result<Response<Streaming<Words>>, Status> {
+            self.channel.server_streaming(&echo_methods::REPEAT, request).await
         }
 
         /// All in one.
         pub async fn collect(
             &self,
-            request: impl ::frpc::IntoStreamingRequest<Message = super::Words>,
-        ) -> ::core::result::Result<::frpc::Response<super::Words>, ::frpc::Status> {
-            self.channel.client_streaming(&super::echo_methods::COLLECT, request).await
+            request: impl IntoStreamingRequest<Message = Words>,
+        ) -> Result<Response<Words>, Status> {
+            self.channel.client_streaming(&echo_methods::COLLECT, request).await
         }
 
-        /// The method `Chat`.
         pub async fn chat(
             &self,
-            request: impl ::frpc::IntoStreamingRequest<Message = super::Words>,
-        ) -> ::core::result::Result<
-            ::frpc::Response<::frpc::Streaming<super::Words>>,
-            ::frpc::Status,
-        > {
-            self.channel.bidirectional(&super::echo_methods::CHAT, request).await
+            request: impl IntoStreamingRequest<Message = Words>,
+        ) -> Result<Response<Streaming<Words>>, Status> {
+            self.channel.bidirectional(&echo_methods::CHAT, request).await
         }
 
         /// Says it loudly; `Say` is enough.
         #[deprecated]
         pub async fn shout(
             &self,
-            request: impl ::frpc::IntoRequest<super::Words>,
-        ) -> ::core::result::Result<::frpc::Response<super::Words>, ::frpc::Status> {
-            self.channel.unary(&super::echo_methods::SHOUT, request).await
+            request: impl IntoRequest<Words>,
+        ) -> Result<Response<Words>, Status> {
+            self.channel.unary(&echo_methods::SHOUT, request).await
         }
     }
 }
 
-/// The methods of `echo.Parrot` on the wire.
+/// The methods of `echo.Parrot`.
+#[allow(missing_docs)]
 pub mod parrot_methods {
-    /// `Say`
-    pub const SAY: ::frpc::generated::Method = ::frpc::generated::Method::unary(
-        "echo.Parrot",
-        "Say",
-        15,
-    );
+    use frpc::generated::Method;
+
+    pub const SAY: Method = Method::unary("echo.Parrot", "Say", 15);
 }
 
 /// Serves `echo.Parrot`.
 #[allow(dead_code)]
 pub mod parrot_server {
+    use super::{Words, parrot_methods};
+    use frpc::{Request, Response, Status, generated::{Answer, Call, Method, Service}};
+    use std::{future::Future, sync::Arc};
+
     /// A second service goes on counting.
-    pub trait Parrot: ::core::marker::Send + ::core::marker::Sync + 'static {
-        /// The method `Say`.
+    pub trait Parrot: Send + Sync + 'static {
         fn say(
             &self,
-            request: ::frpc::Request<super::Words>,
-        ) -> impl ::core::future::Future<
-            Output = ::core::result::Result<
-                ::frpc::Response<super::Words>,
-                ::frpc::Status,
-            >,
-        > + ::core::marker::Send;
+            request: Request<Words>,
+        ) -> impl Future<Output = Result<Response<Words>, Status>> + Send;
     }
 
     /// Serves a type that implements [`Parrot`].
     #[derive(Debug)]
     pub struct ParrotServer<T> {
-        inner: ::std::sync::Arc<T>,
+        inner: Arc<T>,
     }
 
     impl<T> ParrotServer<T> {
         /// Serves this implementation.
         pub fn new(inner: T) -> Self {
-            Self::from_arc(::std::sync::Arc::new(inner))
+            Self::from_arc(Arc::new(inner))
         }
 
         /// Serves an implementation that others share.
-        pub fn from_arc(inner: ::std::sync::Arc<T>) -> Self {
+        pub fn from_arc(inner: Arc<T>) -> Self {
             Self { inner }
         }
     }
 
-    impl<T> ::core::clone::Clone for ParrotServer<T> {
+    impl<T> Clone for ParrotServer<T> {
         fn clone(&self) -> Self {
-            Self::from_arc(::std::sync::Arc::clone(&self.inner))
+            Self::from_arc(Arc::clone(&self.inner))
         }
     }
 
-    impl<T: Parrot> ::frpc::generated::Service for ParrotServer<T> {
+    impl<T: Parrot> Service for ParrotServer<T> {
         const NAME: &'static str = "echo.Parrot";
-        const METHODS: &'static [::frpc::generated::Method] = &[
-            super::parrot_methods::SAY,
-        ];
+        const METHODS: &'static [Method] = &[parrot_methods::SAY];
 
-        async fn call(
-            &self,
-            method: usize,
-            call: ::frpc::generated::Call,
-        ) -> ::core::result::Result<::frpc::generated::Answer, ::frpc::Status> {
+        async fn call(&self, method: usize, call: Call) -> Result<Answer, Status> {
             match method {
-                0 => call.unary(|request| <T as Parrot>::say(&self.inner, request)).await,
+                0 => call.unary(|request| T::say(&self.inner, request)).await,
                 _ => call.unknown(),
             }
         }
@@ -365,44 +267,63 @@ pub mod parrot_server {
 /// Calls `echo.Parrot`.
 #[allow(dead_code)]
 pub mod parrot_client {
+    use super::{Words, parrot_methods};
+    use frpc::{Channel, ConnectError, IntoRequest, Raw, Response, Status, ToAddress};
+
     /// A second service goes on counting.
     #[derive(Clone, Debug)]
     pub struct ParrotClient {
-        channel: ::frpc::Channel,
+        channel: Channel,
     }
 
     impl ParrotClient {
-        /// Makes its calls over this channel.
-        pub fn new(channel: ::frpc::Channel) -> Self {
+        /// Returns a client that makes its calls over this channel.
+        pub fn new(channel: Channel) -> Self {
             Self { channel }
         }
 
-        /// Connects to an address, such as `"tcp://localhost:7000"`, with default settings; see
-        /// [`::frpc::Channel::builder`] for others.
-        pub async fn connect(
-            address: impl ::frpc::ToAddress,
-        ) -> ::core::result::Result<Self, ::frpc::ConnectError> {
-            ::frpc::Channel::connect(address).await.map(Self::new)
+        /// Connects to an address, such as `"tcp://localhost:7000"`, with the default settings of
+        /// [`Channel::builder`].
+        pub async fn connect(address: impl ToAddress) -> Result<Self, ConnectError> {
+            Channel::connect(address).await.map(Self::new)
         }
 
-        /// The channel that calls go over, which other clients can share.
-        pub fn channel(&self) -> &::frpc::Channel {
+        /// Returns the channel that calls go over, which other clients can share.
+        pub fn channel(&self) -> &Channel {
             &self.channel
         }
 
         /// Ends RPC on the connection and gives it back as a plain byte stream. Calls under way fail.
-        pub async fn into_raw(
-            self,
-        ) -> ::core::result::Result<::frpc::Raw, ::frpc::Status> {
+        pub async fn into_raw(self) -> Result<Raw, Status> {
             self.channel.into_raw().await
         }
 
-        /// The method `Say`.
         pub async fn say(
             &self,
-            request: impl ::frpc::IntoRequest<super::Words>,
-        ) -> ::core::result::Result<::frpc::Response<super::Words>, ::frpc::Status> {
-            self.channel.unary(&super::parrot_methods::SAY, request).await
+            request: impl IntoRequest<Words>,
+        ) -> Result<Response<Words>, Status> {
+            self.channel.unary(&parrot_methods::SAY, request).await
         }
     }
 }
+
+/// The encoding of the messages.
+const _: () = {
+    use frpc::codec::{At as _, Formats, Message, Reader, Result, Sink, Writer};
+
+    impl Message for Words {
+        const NAME: &'static str = "Words";
+        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+
+        #[inline]
+        fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
+            out.string(&self.text);
+        }
+
+        #[inline]
+        fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<()> {
+            input.string(&mut self.text).at("text")?;
+            Ok(())
+        }
+    }
+};

@@ -5,84 +5,78 @@
 #[allow(dead_code)]
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("fields.binpb");
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::frpc::prost::Message)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, frpc::prost::Message)]
 #[prost(prost_path = "::frpc::prost")]
 #[allow(dead_code)]
 pub struct Nothing {}
 
 /// Declared in this order, written in that of the wire.
-#[derive(Clone, PartialEq, ::frpc::prost::Message)]
+#[derive(Clone, PartialEq, frpc::prost::Message)]
 #[prost(prost_path = "::frpc::prost")]
 #[allow(dead_code)]
 pub struct Ordering {
     #[prost(message, optional, tag = "12")]
-    pub first_message: ::core::option::Option<Leaf>,
+    pub first_message: Option<Leaf>,
     #[prost(int32, repeated, tag = "3")]
-    pub first_list: ::frpc::prost::alloc::vec::Vec<i32>,
+    pub first_list: Vec<i32>,
     #[prost(string, tag = "11")]
-    pub first_scalar: ::frpc::prost::alloc::string::String,
+    pub first_scalar: String,
     #[prost(map = "string, int32", tag = "2")]
-    pub first_map: ::std::collections::HashMap<
-        ::frpc::prost::alloc::string::String,
-        i32,
-    >,
+    pub first_map: std::collections::HashMap<String, i32>,
     #[prost(enumeration = "Color", tag = "10")]
     pub second_scalar: i32,
     #[prost(message, repeated, tag = "9")]
-    pub second_list: ::frpc::prost::alloc::vec::Vec<Leaf>,
+    pub second_list: Vec<Leaf>,
     #[prost(map = "int32, message", tag = "4")]
-    pub second_map: ::std::collections::HashMap<i32, Leaf>,
+    pub second_map: std::collections::HashMap<i32, Leaf>,
     #[prost(bytes = "vec", tag = "6")]
-    pub third_scalar: ::frpc::prost::alloc::vec::Vec<u8>,
+    pub third_scalar: Vec<u8>,
 }
 
-#[derive(Clone, PartialEq, ::frpc::prost::Message)]
+#[derive(Clone, PartialEq, frpc::prost::Message)]
 #[prost(prost_path = "::frpc::prost")]
 #[allow(dead_code)]
 pub struct Leaf {
     #[prost(string, tag = "1")]
-    pub label: ::frpc::prost::alloc::string::String,
+    pub label: String,
     #[prost(message, optional, boxed, tag = "2")]
-    pub child: ::core::option::Option<::frpc::prost::alloc::boxed::Box<Leaf>>,
+    pub child: Option<Box<Leaf>>,
 }
 
-#[derive(Clone, PartialEq, ::frpc::prost::Message)]
+#[derive(Clone, PartialEq, frpc::prost::Message)]
 #[prost(prost_path = "::frpc::prost")]
 #[allow(dead_code)]
 pub struct Choice {
     #[prost(sint64, optional, tag = "1")]
-    pub before: ::core::option::Option<i64>,
+    pub before: Option<i64>,
     #[prost(bytes = "vec", repeated, tag = "6")]
-    pub after: ::frpc::prost::alloc::vec::Vec<::frpc::prost::alloc::vec::Vec<u8>>,
+    pub after: Vec<Vec<u8>>,
     #[prost(message, repeated, tag = "7")]
-    pub inner: ::frpc::prost::alloc::vec::Vec<choice::Inner>,
+    pub inner: Vec<choice::Inner>,
     #[prost(enumeration = "Color", optional, tag = "8")]
-    pub favourite: ::core::option::Option<i32>,
+    pub favourite: Option<i32>,
     #[prost(oneof = "choice::Value", tags = "2, 3, 4, 5")]
-    pub value: ::core::option::Option<choice::Value>,
+    pub value: Option<choice::Value>,
 }
 
 /// Nested message and enum types in `Choice`.
 #[allow(dead_code)]
 pub mod choice {
-    #[derive(Clone, PartialEq, ::frpc::prost::Message)]
+    #[derive(Clone, PartialEq, frpc::prost::Message)]
     #[prost(prost_path = "::frpc::prost")]
     pub struct Inner {
         #[prost(map = "string, enumeration(super::Color)", tag = "1")]
-        pub colors: ::std::collections::HashMap<
-            ::frpc::prost::alloc::string::String,
-            i32,
-        >,
+        pub colors: std::collections::HashMap<String, i32>,
     }
 
-    #[derive(Clone, PartialEq, ::frpc::prost::Oneof)]
+    #[derive(Clone, PartialEq, frpc::prost::Oneof)]
     #[prost(prost_path = "::frpc::prost")]
     #[allow(clippy::large_enum_variant)]
     pub enum Value {
         #[prost(message, tag = "2")]
         Leaf(super::Leaf),
         #[prost(string, tag = "3")]
-        Text(::frpc::prost::alloc::string::String),
+        Text(String),
         #[prost(enumeration = "super::Color", tag = "4")]
         Color(i32),
         #[deprecated]
@@ -91,17 +85,8 @@ pub mod choice {
     }
 }
 
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    ::frpc::prost::Enumeration
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(frpc::prost::Enumeration)]
 #[prost(prost_path = "::frpc::prost")]
 #[repr(i32)]
 #[allow(dead_code)]
@@ -113,10 +98,7 @@ pub enum Color {
 
 #[allow(dead_code)]
 impl Color {
-    /// String value of the enum field names used in the ProtoBuf definition.
-    ///
-    /// The values are not transformed in any way and thus are considered stable
-    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    /// Returns the name of the value in the proto file.
     pub fn as_str_name(&self) -> &'static str {
         match self {
             Self::Unspecified => "COLOR_UNSPECIFIED",
@@ -125,8 +107,8 @@ impl Color {
         }
     }
 
-    /// Creates an enum from field names used in the ProtoBuf definition.
-    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+    /// Returns the value of this name in the proto file.
+    pub fn from_str_name(value: &str) -> Option<Self> {
         match value {
             "COLOR_UNSPECIFIED" => Some(Self::Unspecified),
             "COLOR_RED" => Some(Self::Red),
@@ -136,249 +118,196 @@ impl Color {
     }
 }
 
-impl ::frpc::codec::Enumeration for Color {
-    const NUMBERS: &'static [i32] = &[0, 10, -1];
-    const POSITIONS: &'static [(i32, u32)] = &[
-        (-1, 2),
-        (0, 0),
-        (1, 10),
-        (2, 4294967295),
-        (10, 1),
-    ];
+/// The encoding of the messages.
+const _: () = {
+    use frpc::codec::{
+        At as _, Enumeration, Formats, Kind, Message, Reader, Result, Sink, Writer,
+    };
 
-    const UNKNOWN: &'static [(u32, i32)] = &[(10, 1), (4294967295, 2)];
-}
+    impl Enumeration for Color {
+        const NUMBERS: &'static [i32] = &[0, 10, -1];
+        const POSITIONS: &'static [(i32, u32)] = &[
+            (-1, 2),
+            (0, 0),
+            (1, 10),
+            (2, 4_294_967_295),
+            (10, 1),
+        ];
 
-impl ::frpc::codec::Message for Nothing {
-    const NAME: &'static str = "Nothing";
-    const FORMATS: ::core::option::Option<&'static ::frpc::codec::Formats<Self>> = ::core::option::Option::Some(
-        &::frpc::codec::Formats::prost(),
-    );
-
-    #[inline]
-    fn encode_fields<S: ::frpc::codec::Sink>(&self, _: &mut ::frpc::codec::Writer<S>) {}
-
-    #[inline]
-    fn decode_fields(
-        &mut self,
-        _: &mut ::frpc::codec::Reader<'_>,
-    ) -> ::core::result::Result<(), ::frpc::codec::DecodeError> {
-        Ok(())
-    }
-}
-
-impl ::frpc::codec::Message for Ordering {
-    const NAME: &'static str = "Ordering";
-    const FORMATS: ::core::option::Option<&'static ::frpc::codec::Formats<Self>> = ::core::option::Option::Some(
-        &::frpc::codec::Formats::prost(),
-    );
-
-    #[inline(never)]
-    fn encode_fields<S: ::frpc::codec::Sink>(&self, out: &mut ::frpc::codec::Writer<S>) {
-        out.string(&self.first_scalar);
-        out.enumeration::<Color>(self.second_scalar);
-        out.bytes(&self.third_scalar);
-        out.list(::frpc::codec::Kind::I32, &self.first_list, |out, item| out.i32(*item));
-        out.list(
-            ::frpc::codec::Kind::Any,
-            &self.second_list,
-            |out, item| out.message(item),
-        );
-        out.message_or_nil::<Leaf>(self.first_message.as_ref());
-        out.map(
-            (::frpc::codec::Kind::String, ::frpc::codec::Kind::I32),
-            self.first_map.iter(),
-            |out, key| out.string(key),
-            |out, value| out.i32(*value),
-        );
-        out.map(
-            (::frpc::codec::Kind::I32, ::frpc::codec::Kind::Any),
-            self.second_map.iter(),
-            |out, key| out.i32(*key),
-            |out, value| out.message(value),
-        );
+        const UNKNOWN: &'static [(u32, i32)] = &[(10, 1), (4_294_967_295, 2)];
     }
 
-    #[inline(never)]
-    fn decode_fields(
-        &mut self,
-        input: &mut ::frpc::codec::Reader<'_>,
-    ) -> ::core::result::Result<(), ::frpc::codec::DecodeError> {
-        use ::frpc::codec::At as _;
-        input.string(&mut self.first_scalar).at("first_scalar")?;
-        input.enumeration::<Color>(&mut self.second_scalar).at("second_scalar")?;
-        input.blob(&mut self.third_scalar).at("third_scalar")?;
-        input
-            .list(
-                ::frpc::codec::Kind::I32,
-                &mut self.first_list,
-                ::frpc::codec::Reader::i32,
-            )
-            .at("first_list")?;
-        input
-            .list(
-                ::frpc::codec::Kind::Any,
-                &mut self.second_list,
-                ::frpc::codec::Reader::message_or_default,
-            )
-            .at("second_list")?;
-        input.message_or_nil::<Leaf, _>(&mut self.first_message).at("first_message")?;
-        input
-            .map(
-                (::frpc::codec::Kind::String, ::frpc::codec::Kind::I32),
-                &mut self.first_map,
-                ::frpc::codec::Reader::string,
-                ::frpc::codec::Reader::i32,
-            )
-            .at("first_map")?;
-        input
-            .map(
-                (::frpc::codec::Kind::I32, ::frpc::codec::Kind::Any),
-                &mut self.second_map,
-                ::frpc::codec::Reader::i32,
-                ::frpc::codec::Reader::message_or_default,
-            )
-            .at("second_map")?;
-        Ok(())
-    }
-}
+    impl Message for Nothing {
+        const NAME: &'static str = "Nothing";
+        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
 
-impl ::frpc::codec::Message for Leaf {
-    const NAME: &'static str = "Leaf";
-    const FORMATS: ::core::option::Option<&'static ::frpc::codec::Formats<Self>> = ::core::option::Option::Some(
-        &::frpc::codec::Formats::prost(),
-    );
+        #[inline]
+        fn encode_fields<S: Sink>(&self, _: &mut Writer<S>) {}
 
-    #[inline(never)]
-    fn encode_fields<S: ::frpc::codec::Sink>(&self, out: &mut ::frpc::codec::Writer<S>) {
-        out.string(&self.label);
-        out.message_or_nil::<Leaf>(self.child.as_ref());
+        #[inline]
+        fn decode_fields(&mut self, _: &mut Reader<'_>) -> Result<()> {
+            Ok(())
+        }
     }
 
-    #[inline(never)]
-    fn decode_fields(
-        &mut self,
-        input: &mut ::frpc::codec::Reader<'_>,
-    ) -> ::core::result::Result<(), ::frpc::codec::DecodeError> {
-        use ::frpc::codec::At as _;
-        input.string(&mut self.label).at("label")?;
-        input.message_or_nil::<Leaf, _>(&mut self.child).at("child")?;
-        Ok(())
-    }
-}
+    impl Message for Ordering {
+        const NAME: &'static str = "Ordering";
+        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
 
-#[allow(deprecated)]
-impl ::frpc::codec::Message for Choice {
-    const NAME: &'static str = "Choice";
-    const FORMATS: ::core::option::Option<&'static ::frpc::codec::Formats<Self>> = ::core::option::Option::Some(
-        &::frpc::codec::Formats::prost(),
-    );
+        #[inline(never)]
+        fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
+            out.string(&self.first_scalar);
+            out.enumeration::<Color>(self.second_scalar);
+            out.bytes(&self.third_scalar);
+            out.list(Kind::I32, &self.first_list, |out, item| out.i32(*item));
+            out.list(Kind::Any, &self.second_list, |out, item| out.message(item));
+            out.message_or_nil::<Leaf>(self.first_message.as_ref());
+            out.map(
+                (Kind::String, Kind::I32),
+                self.first_map.iter(),
+                |out, key| out.string(key),
+                |out, value| out.i32(*value),
+            );
+            out.map(
+                (Kind::I32, Kind::Any),
+                self.second_map.iter(),
+                |out, key| out.i32(*key),
+                |out, value| out.message(value),
+            );
+        }
 
-    #[inline(never)]
-    fn encode_fields<S: ::frpc::codec::Sink>(&self, out: &mut ::frpc::codec::Writer<S>) {
-        out.optional(self.before.as_ref(), |out, value| out.i64(*value));
-        let text = match &self.value {
-            Some(choice::Value::Text(value)) => Some(value),
-            _ => None,
-        };
-        out.optional(text, |out, value| out.string(value));
-        let color = match &self.value {
-            Some(choice::Value::Color(value)) => Some(value),
-            _ => None,
-        };
-        out.optional(color, |out, value| out.enumeration::<Color>(*value));
-        let old = match &self.value {
-            Some(choice::Value::Old(value)) => Some(value),
-            _ => None,
-        };
-        out.optional(old, |out, value| out.bool(*value));
-        out.optional(
-            self.favourite.as_ref(),
-            |out, value| out.enumeration::<Color>(*value),
-        );
-        out.list(::frpc::codec::Kind::Bytes, &self.after, |out, item| out.bytes(item));
-        out.list(::frpc::codec::Kind::Any, &self.inner, |out, item| out.message(item));
-        let leaf = match &self.value {
-            Some(choice::Value::Leaf(value)) => Some(value),
-            _ => None,
-        };
-        out.message_or_nil::<Leaf>(leaf);
-    }
-
-    #[inline(never)]
-    fn decode_fields(
-        &mut self,
-        input: &mut ::frpc::codec::Reader<'_>,
-    ) -> ::core::result::Result<(), ::frpc::codec::DecodeError> {
-        use ::frpc::codec::At as _;
-        let mut value = ::frpc::codec::Choice::new(&mut self.value);
-        input.optional(&mut self.before, ::frpc::codec::Reader::i64).at("before")?;
-        value
-            .member(1, input, choice::Value::Text, ::frpc::codec::Reader::string)
-            .at("text")?;
-        value
-            .member(
-                2,
-                input,
-                choice::Value::Color,
-                ::frpc::codec::Reader::enumeration::<Color>,
-            )
-            .at("color")?;
-        value
-            .member(3, input, choice::Value::Old, ::frpc::codec::Reader::bool)
-            .at("old")?;
-        input
-            .optional(&mut self.favourite, ::frpc::codec::Reader::enumeration::<Color>)
-            .at("favourite")?;
-        input
-            .list(
-                ::frpc::codec::Kind::Bytes,
-                &mut self.after,
-                ::frpc::codec::Reader::blob,
-            )
-            .at("after")?;
-        input
-            .list(
-                ::frpc::codec::Kind::Any,
-                &mut self.inner,
-                ::frpc::codec::Reader::message_or_default,
-            )
-            .at("inner")?;
-        value.message::<Leaf, _>(0, input, choice::Value::Leaf).at("leaf")?;
-        Ok(())
-    }
-}
-
-impl ::frpc::codec::Message for choice::Inner {
-    const NAME: &'static str = "Choice.Inner";
-    const FORMATS: ::core::option::Option<&'static ::frpc::codec::Formats<Self>> = ::core::option::Option::Some(
-        &::frpc::codec::Formats::prost(),
-    );
-
-    #[inline]
-    fn encode_fields<S: ::frpc::codec::Sink>(&self, out: &mut ::frpc::codec::Writer<S>) {
-        out.map(
-            (::frpc::codec::Kind::String, ::frpc::codec::Kind::U32),
-            self.colors.iter(),
-            |out, key| out.string(key),
-            |out, value| out.enumeration::<Color>(*value),
-        );
+        #[inline(never)]
+        fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<()> {
+            input.string(&mut self.first_scalar).at("first_scalar")?;
+            input.enumeration::<Color>(&mut self.second_scalar).at("second_scalar")?;
+            input.blob(&mut self.third_scalar).at("third_scalar")?;
+            input.list(Kind::I32, &mut self.first_list, Reader::i32).at("first_list")?;
+            input
+                .list(Kind::Any, &mut self.second_list, Reader::message_or_default)
+                .at("second_list")?;
+            input
+                .message_or_nil::<Leaf, _>(&mut self.first_message)
+                .at("first_message")?;
+            input
+                .map(
+                    (Kind::String, Kind::I32),
+                    &mut self.first_map,
+                    Reader::string,
+                    Reader::i32,
+                )
+                .at("first_map")?;
+            input
+                .map(
+                    (Kind::I32, Kind::Any),
+                    &mut self.second_map,
+                    Reader::i32,
+                    Reader::message_or_default,
+                )
+                .at("second_map")?;
+            Ok(())
+        }
     }
 
-    #[inline]
-    fn decode_fields(
-        &mut self,
-        input: &mut ::frpc::codec::Reader<'_>,
-    ) -> ::core::result::Result<(), ::frpc::codec::DecodeError> {
-        use ::frpc::codec::At as _;
-        input
-            .map(
-                (::frpc::codec::Kind::String, ::frpc::codec::Kind::U32),
-                &mut self.colors,
-                ::frpc::codec::Reader::string,
-                ::frpc::codec::Reader::enumeration::<Color>,
-            )
-            .at("colors")?;
-        Ok(())
+    impl Message for Leaf {
+        const NAME: &'static str = "Leaf";
+        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+
+        #[inline(never)]
+        fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
+            out.string(&self.label);
+            out.message_or_nil::<Leaf>(self.child.as_ref());
+        }
+
+        #[inline(never)]
+        fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<()> {
+            input.string(&mut self.label).at("label")?;
+            input.message_or_nil::<Leaf, _>(&mut self.child).at("child")?;
+            Ok(())
+        }
     }
-}
+
+    #[allow(deprecated)]
+    impl Message for Choice {
+        const NAME: &'static str = "Choice";
+        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+
+        #[inline(never)]
+        fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
+            out.optional(self.before.as_ref(), |out, value| out.i64(*value));
+            let text = match &self.value {
+                Some(choice::Value::Text(value)) => Some(value),
+                _ => None,
+            };
+            out.optional(text, |out, value| out.string(value));
+            let color = match &self.value {
+                Some(choice::Value::Color(value)) => Some(value),
+                _ => None,
+            };
+            out.optional(color, |out, value| out.enumeration::<Color>(*value));
+            let old = match &self.value {
+                Some(choice::Value::Old(value)) => Some(value),
+                _ => None,
+            };
+            out.optional(old, |out, value| out.bool(*value));
+            out.optional(
+                self.favourite.as_ref(),
+                |out, value| out.enumeration::<Color>(*value),
+            );
+            out.list(Kind::Bytes, &self.after, |out, item| out.bytes(item));
+            out.list(Kind::Any, &self.inner, |out, item| out.message(item));
+            let leaf = match &self.value {
+                Some(choice::Value::Leaf(value)) => Some(value),
+                _ => None,
+            };
+            out.message_or_nil::<Leaf>(leaf);
+        }
+
+        #[inline(never)]
+        fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<()> {
+            let mut value = frpc::codec::Choice::new(&mut self.value);
+            input.optional(&mut self.before, Reader::i64).at("before")?;
+            value.member(1, input, choice::Value::Text, Reader::string).at("text")?;
+            value
+                .member(2, input, choice::Value::Color, Reader::enumeration::<Color>)
+                .at("color")?;
+            value.member(3, input, choice::Value::Old, Reader::bool).at("old")?;
+            input
+                .optional(&mut self.favourite, Reader::enumeration::<Color>)
+                .at("favourite")?;
+            input.list(Kind::Bytes, &mut self.after, Reader::blob).at("after")?;
+            input
+                .list(Kind::Any, &mut self.inner, Reader::message_or_default)
+                .at("inner")?;
+            value.message::<Leaf, _>(0, input, choice::Value::Leaf).at("leaf")?;
+            Ok(())
+        }
+    }
+
+    impl Message for choice::Inner {
+        const NAME: &'static str = "Choice.Inner";
+        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+
+        #[inline]
+        fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
+            out.map(
+                (Kind::String, Kind::U32),
+                self.colors.iter(),
+                |out, key| out.string(key),
+                |out, value| out.enumeration::<Color>(*value),
+            );
+        }
+
+        #[inline]
+        fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<()> {
+            input
+                .map(
+                    (Kind::String, Kind::U32),
+                    &mut self.colors,
+                    Reader::string,
+                    Reader::enumeration::<Color>,
+                )
+                .at("colors")?;
+            Ok(())
+        }
+    }
+};

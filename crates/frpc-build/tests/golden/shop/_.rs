@@ -6,7 +6,7 @@
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("_.binpb");
 
 /// Has no package.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::frpc::prost::Message)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, frpc::prost::Message)]
 #[prost(prost_path = "::frpc::prost")]
 #[allow(dead_code)]
 pub struct Units {
@@ -14,24 +14,23 @@ pub struct Units {
     pub count: u32,
 }
 
-impl ::frpc::codec::Message for Units {
-    const NAME: &'static str = "Units";
-    const FORMATS: ::core::option::Option<&'static ::frpc::codec::Formats<Self>> = ::core::option::Option::Some(
-        &::frpc::codec::Formats::prost(),
-    );
+/// The encoding of the messages.
+const _: () = {
+    use frpc::codec::{At as _, Formats, Message, Reader, Result, Sink, Writer};
 
-    #[inline]
-    fn encode_fields<S: ::frpc::codec::Sink>(&self, out: &mut ::frpc::codec::Writer<S>) {
-        out.u32(self.count);
-    }
+    impl Message for Units {
+        const NAME: &'static str = "Units";
+        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
 
-    #[inline]
-    fn decode_fields(
-        &mut self,
-        input: &mut ::frpc::codec::Reader<'_>,
-    ) -> ::core::result::Result<(), ::frpc::codec::DecodeError> {
-        use ::frpc::codec::At as _;
-        input.u32(&mut self.count).at("count")?;
-        Ok(())
+        #[inline]
+        fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
+            out.u32(self.count);
+        }
+
+        #[inline]
+        fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<()> {
+            input.u32(&mut self.count).at("count")?;
+            Ok(())
+        }
     }
-}
+};

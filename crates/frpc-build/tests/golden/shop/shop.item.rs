@@ -5,31 +5,21 @@
 #[allow(dead_code)]
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("shop.item.binpb");
 
-#[derive(Clone, PartialEq, Eq, Hash, ::frpc::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, frpc::prost::Message)]
 #[prost(prost_path = "::frpc::prost")]
 #[allow(dead_code)]
 pub struct Item {
     #[prost(string, tag = "1")]
-    pub name: ::frpc::prost::alloc::string::String,
+    pub name: String,
     #[prost(enumeration = "item::Size", tag = "2")]
     pub size: i32,
 }
 
 /// Nested message and enum types in `Item`.
-#[allow(clippy::module_inception)]
-#[allow(dead_code)]
+#[allow(dead_code, clippy::module_inception)]
 pub mod item {
-    #[derive(
-        Clone,
-        Copy,
-        Debug,
-        PartialEq,
-        Eq,
-        Hash,
-        PartialOrd,
-        Ord,
-        ::frpc::prost::Enumeration
-    )]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    #[derive(frpc::prost::Enumeration)]
     #[prost(prost_path = "::frpc::prost")]
     #[repr(i32)]
     pub enum Size {
@@ -38,10 +28,7 @@ pub mod item {
     }
 
     impl Size {
-        /// String value of the enum field names used in the ProtoBuf definition.
-        ///
-        /// The values are not transformed in any way and thus are considered stable
-        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        /// Returns the name of the value in the proto file.
         pub fn as_str_name(&self) -> &'static str {
             match self {
                 Self::Small => "SIZE_SMALL",
@@ -49,8 +36,8 @@ pub mod item {
             }
         }
 
-        /// Creates an enum from field names used in the ProtoBuf definition.
-        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        /// Returns the value of this name in the proto file.
+        pub fn from_str_name(value: &str) -> Option<Self> {
             match value {
                 "SIZE_SMALL" => Some(Self::Small),
                 "SIZE_LARGE" => Some(Self::Large),
@@ -60,30 +47,31 @@ pub mod item {
     }
 }
 
-impl ::frpc::codec::Enumeration for item::Size {
-    const NUMBERS: &'static [i32] = &[0, 1];
-}
+/// The encoding of the messages.
+const _: () = {
+    use frpc::codec::{
+        At as _, Enumeration, Formats, Message, Reader, Result, Sink, Writer,
+    };
 
-impl ::frpc::codec::Message for Item {
-    const NAME: &'static str = "Item";
-    const FORMATS: ::core::option::Option<&'static ::frpc::codec::Formats<Self>> = ::core::option::Option::Some(
-        &::frpc::codec::Formats::prost(),
-    );
-
-    #[inline]
-    fn encode_fields<S: ::frpc::codec::Sink>(&self, out: &mut ::frpc::codec::Writer<S>) {
-        out.string(&self.name);
-        out.enumeration::<item::Size>(self.size);
+    impl Enumeration for item::Size {
+        const NUMBERS: &'static [i32] = &[0, 1];
     }
 
-    #[inline]
-    fn decode_fields(
-        &mut self,
-        input: &mut ::frpc::codec::Reader<'_>,
-    ) -> ::core::result::Result<(), ::frpc::codec::DecodeError> {
-        use ::frpc::codec::At as _;
-        input.string(&mut self.name).at("name")?;
-        input.enumeration::<item::Size>(&mut self.size).at("size")?;
-        Ok(())
+    impl Message for Item {
+        const NAME: &'static str = "Item";
+        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+
+        #[inline]
+        fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
+            out.string(&self.name);
+            out.enumeration::<item::Size>(self.size);
+        }
+
+        #[inline]
+        fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<()> {
+            input.string(&mut self.name).at("name")?;
+            input.enumeration::<item::Size>(&mut self.size).at("size")?;
+            Ok(())
+        }
     }
-}
+};

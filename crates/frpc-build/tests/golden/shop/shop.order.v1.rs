@@ -5,79 +5,31 @@
 #[allow(dead_code)]
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("shop.order.v1.binpb");
 
-#[derive(Clone, PartialEq, ::frpc::prost::Message)]
+#[derive(Clone, PartialEq, frpc::prost::Message)]
 #[prost(prost_path = "::frpc::prost")]
 #[allow(dead_code)]
 pub struct Order {
     #[prost(string, tag = "1")]
-    pub id: ::frpc::prost::alloc::string::String,
+    pub id: String,
     #[prost(message, repeated, tag = "2")]
-    pub items: ::frpc::prost::alloc::vec::Vec<super::super::item::Item>,
+    pub items: Vec<super::super::item::Item>,
     #[prost(enumeration = "super::super::item::item::Size", tag = "3")]
     pub size: i32,
     #[prost(message, optional, tag = "4")]
-    pub placed_at: ::core::option::Option<::frpc::prost_types::Timestamp>,
+    pub placed_at: Option<frpc::prost_types::Timestamp>,
     #[prost(message, optional, tag = "5")]
-    pub note: ::core::option::Option<::frpc::prost::alloc::string::String>,
+    pub note: Option<String>,
     #[prost(message, optional, tag = "6")]
-    pub units: ::core::option::Option<super::super::super::Units>,
+    pub units: Option<super::super::super::Units>,
 }
 
-impl ::frpc::codec::Message for Order {
-    const NAME: &'static str = "Order";
-    const FORMATS: ::core::option::Option<&'static ::frpc::codec::Formats<Self>> = ::core::option::Option::Some(
-        &::frpc::codec::Formats::prost(),
-    );
-
-    #[inline]
-    fn encode_fields<S: ::frpc::codec::Sink>(&self, out: &mut ::frpc::codec::Writer<S>) {
-        out.string(&self.id);
-        out.enumeration::<super::super::item::item::Size>(self.size);
-        out.list(::frpc::codec::Kind::Any, &self.items, |out, item| out.message(item));
-        out.message_or_nil::<::frpc::prost_types::Timestamp>(self.placed_at.as_ref());
-        out.message_or_nil::<::frpc::prost::alloc::string::String>(self.note.as_ref());
-        out.message_or_nil::<super::super::super::Units>(self.units.as_ref());
-    }
-
-    #[inline]
-    fn decode_fields(
-        &mut self,
-        input: &mut ::frpc::codec::Reader<'_>,
-    ) -> ::core::result::Result<(), ::frpc::codec::DecodeError> {
-        use ::frpc::codec::At as _;
-        input.string(&mut self.id).at("id")?;
-        input.enumeration::<super::super::item::item::Size>(&mut self.size).at("size")?;
-        input
-            .list(
-                ::frpc::codec::Kind::Any,
-                &mut self.items,
-                ::frpc::codec::Reader::message_or_default,
-            )
-            .at("items")?;
-        input
-            .message_or_nil::<::frpc::prost_types::Timestamp, _>(&mut self.placed_at)
-            .at("placed_at")?;
-        input
-            .message_or_nil::<::frpc::prost::alloc::string::String, _>(&mut self.note)
-            .at("note")?;
-        input
-            .message_or_nil::<super::super::super::Units, _>(&mut self.units)
-            .at("units")?;
-        Ok(())
-    }
-}
-
-/// The methods of `shop.order.v1.Orders` on the wire.
+/// The methods of `shop.order.v1.Orders`.
+#[allow(missing_docs)]
 pub mod orders_methods {
-    /// `Place`
-    pub const PLACE: ::frpc::generated::Method = ::frpc::generated::Method::unary(
-        "shop.order.v1.Orders",
-        "Place",
-        10,
-    );
+    use frpc::generated::Method;
 
-    /// `Pick`
-    pub const PICK: ::frpc::generated::Method = ::frpc::generated::Method::server_streaming(
+    pub const PLACE: Method = Method::unary("shop.order.v1.Orders", "Place", 10);
+    pub const PICK: Method = Method::server_streaming(
         "shop.order.v1.Orders",
         "Pick",
         11,
@@ -87,76 +39,65 @@ pub mod orders_methods {
 /// Serves `shop.order.v1.Orders`.
 #[allow(dead_code)]
 pub mod orders_server {
-    /// The methods of `shop.order.v1.Orders`.
-    pub trait Orders: ::core::marker::Send + ::core::marker::Sync + 'static {
-        /// The method `Place`.
+    use super::{Order, orders_methods};
+    use frpc::{
+        Request, Response, Status, Streaming, generated::{Answer, Call, Method, Service},
+    };
+    use std::{future::Future, sync::Arc};
+
+    /// The service `shop.order.v1.Orders`.
+    pub trait Orders: Send + Sync + 'static {
         fn place(
             &self,
-            request: ::frpc::Request<super::Order>,
-        ) -> impl ::core::future::Future<
-            Output = ::core::result::Result<::frpc::Response<()>, ::frpc::Status>,
-        > + ::core::marker::Send;
+            request: Request<Order>,
+        ) -> impl Future<Output = Result<Response<()>, Status>> + Send;
 
-        /// The method `Pick`.
         fn pick(
             &self,
-            request: ::frpc::Request<super::super::super::item::Item>,
-        ) -> impl ::core::future::Future<
-            Output = ::core::result::Result<
-                ::frpc::Response<::frpc::Streaming<super::super::super::super::Units>>,
-                ::frpc::Status,
+            request: Request<super::super::super::item::Item>,
+        ) -> impl Future<
+            Output = Result<
+                Response<Streaming<super::super::super::super::Units>>,
+                Status,
             >,
-        > + ::core::marker::Send;
+        > + Send;
     }
 
     /// Serves a type that implements [`Orders`].
     #[derive(Debug)]
     pub struct OrdersServer<T> {
-        inner: ::std::sync::Arc<T>,
+        inner: Arc<T>,
     }
 
     impl<T> OrdersServer<T> {
         /// Serves this implementation.
         pub fn new(inner: T) -> Self {
-            Self::from_arc(::std::sync::Arc::new(inner))
+            Self::from_arc(Arc::new(inner))
         }
 
         /// Serves an implementation that others share.
-        pub fn from_arc(inner: ::std::sync::Arc<T>) -> Self {
+        pub fn from_arc(inner: Arc<T>) -> Self {
             Self { inner }
         }
     }
 
-    impl<T> ::core::clone::Clone for OrdersServer<T> {
+    impl<T> Clone for OrdersServer<T> {
         fn clone(&self) -> Self {
-            Self::from_arc(::std::sync::Arc::clone(&self.inner))
+            Self::from_arc(Arc::clone(&self.inner))
         }
     }
 
-    impl<T: Orders> ::frpc::generated::Service for OrdersServer<T> {
+    impl<T: Orders> Service for OrdersServer<T> {
         const NAME: &'static str = "shop.order.v1.Orders";
-        const METHODS: &'static [::frpc::generated::Method] = &[
-            super::orders_methods::PLACE,
-            super::orders_methods::PICK,
+        const METHODS: &'static [Method] = &[
+            orders_methods::PLACE,
+            orders_methods::PICK,
         ];
 
-        async fn call(
-            &self,
-            method: usize,
-            call: ::frpc::generated::Call,
-        ) -> ::core::result::Result<::frpc::generated::Answer, ::frpc::Status> {
+        async fn call(&self, method: usize, call: Call) -> Result<Answer, Status> {
             match method {
-                0 => {
-                    call.unary(|request| <T as Orders>::place(&self.inner, request))
-                        .await
-                }
-                1 => {
-                    call.server_streaming(|request| <T as Orders>::pick(
-                            &self.inner,
-                            request,
-                        ))
-                        .await
-                }
+                0 => call.unary(|request| T::place(&self.inner, request)).await,
+                1 => call.server_streaming(|request| T::pick(&self.inner, request)).await,
                 _ => call.unknown(),
             }
         }
@@ -166,55 +107,90 @@ pub mod orders_server {
 /// Calls `shop.order.v1.Orders`.
 #[allow(dead_code)]
 pub mod orders_client {
-    /// Calls `shop.order.v1.Orders`.
+    use super::{Order, orders_methods};
+    use frpc::{
+        Channel, ConnectError, IntoRequest, Raw, Response, Status, Streaming, ToAddress,
+    };
+
+    /// A client of `shop.order.v1.Orders`.
     #[derive(Clone, Debug)]
     pub struct OrdersClient {
-        channel: ::frpc::Channel,
+        channel: Channel,
     }
 
     impl OrdersClient {
-        /// Makes its calls over this channel.
-        pub fn new(channel: ::frpc::Channel) -> Self {
+        /// Returns a client that makes its calls over this channel.
+        pub fn new(channel: Channel) -> Self {
             Self { channel }
         }
 
-        /// Connects to an address, such as `"tcp://localhost:7000"`, with default settings; see
-        /// [`::frpc::Channel::builder`] for others.
-        pub async fn connect(
-            address: impl ::frpc::ToAddress,
-        ) -> ::core::result::Result<Self, ::frpc::ConnectError> {
-            ::frpc::Channel::connect(address).await.map(Self::new)
+        /// Connects to an address, such as `"tcp://localhost:7000"`, with the default settings of
+        /// [`Channel::builder`].
+        pub async fn connect(address: impl ToAddress) -> Result<Self, ConnectError> {
+            Channel::connect(address).await.map(Self::new)
         }
 
-        /// The channel that calls go over, which other clients can share.
-        pub fn channel(&self) -> &::frpc::Channel {
+        /// Returns the channel that calls go over, which other clients can share.
+        pub fn channel(&self) -> &Channel {
             &self.channel
         }
 
         /// Ends RPC on the connection and gives it back as a plain byte stream. Calls under way fail.
-        pub async fn into_raw(
-            self,
-        ) -> ::core::result::Result<::frpc::Raw, ::frpc::Status> {
+        pub async fn into_raw(self) -> Result<Raw, Status> {
             self.channel.into_raw().await
         }
 
-        /// The method `Place`.
         pub async fn place(
             &self,
-            request: impl ::frpc::IntoRequest<super::Order>,
-        ) -> ::core::result::Result<::frpc::Response<()>, ::frpc::Status> {
-            self.channel.unary(&super::orders_methods::PLACE, request).await
+            request: impl IntoRequest<Order>,
+        ) -> Result<Response<()>, Status> {
+            self.channel.unary(&orders_methods::PLACE, request).await
         }
 
-        /// The method `Pick`.
         pub async fn pick(
             &self,
-            request: impl ::frpc::IntoRequest<super::super::super::item::Item>,
-        ) -> ::core::result::Result<
-            ::frpc::Response<::frpc::Streaming<super::super::super::super::Units>>,
-            ::frpc::Status,
-        > {
-            self.channel.server_streaming(&super::orders_methods::PICK, request).await
+            request: impl IntoRequest<super::super::super::item::Item>,
+        ) -> Result<Response<Streaming<super::super::super::super::Units>>, Status> {
+            self.channel.server_streaming(&orders_methods::PICK, request).await
         }
     }
 }
+
+/// The encoding of the messages.
+const _: () = {
+    use frpc::codec::{At as _, Formats, Kind, Message, Reader, Result, Sink, Writer};
+
+    impl Message for Order {
+        const NAME: &'static str = "Order";
+        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+
+        #[inline]
+        fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
+            out.string(&self.id);
+            out.enumeration::<super::super::item::item::Size>(self.size);
+            out.list(Kind::Any, &self.items, |out, item| out.message(item));
+            out.message_or_nil::<frpc::prost_types::Timestamp>(self.placed_at.as_ref());
+            out.message_or_nil::<String>(self.note.as_ref());
+            out.message_or_nil::<super::super::super::Units>(self.units.as_ref());
+        }
+
+        #[inline]
+        fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<()> {
+            input.string(&mut self.id).at("id")?;
+            input
+                .enumeration::<super::super::item::item::Size>(&mut self.size)
+                .at("size")?;
+            input
+                .list(Kind::Any, &mut self.items, Reader::message_or_default)
+                .at("items")?;
+            input
+                .message_or_nil::<frpc::prost_types::Timestamp, _>(&mut self.placed_at)
+                .at("placed_at")?;
+            input.message_or_nil::<String, _>(&mut self.note).at("note")?;
+            input
+                .message_or_nil::<super::super::super::Units, _>(&mut self.units)
+                .at("units")?;
+            Ok(())
+        }
+    }
+};

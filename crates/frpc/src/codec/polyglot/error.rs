@@ -10,6 +10,9 @@ use super::Kind;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodeError(Box<Inner>);
 
+/// The result of decoding.
+pub type Result<T, E = DecodeError> = std::result::Result<T, E>;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Inner {
     kind: DecodeErrorKind,
@@ -149,10 +152,10 @@ impl fmt::Display for Name {
 /// Tells an error where it happened.
 pub trait At<T> {
     /// In this field of the message being read.
-    fn at(self, field: &'static str) -> Result<T, DecodeError>;
+    fn at(self, field: &'static str) -> Result<T>;
 }
 
-impl<T> At<T> for Result<T, DecodeError> {
+impl<T> At<T> for Result<T> {
     #[inline]
     fn at(self, field: &'static str) -> Self {
         match self {

@@ -36,7 +36,7 @@ use super::formats::Formats;
 
 pub use self::{
     enumeration::Enumeration,
-    error::{At, DecodeError, DecodeErrorKind, Failure},
+    error::{At, DecodeError, DecodeErrorKind, Failure, Result},
     kind::Kind,
     reader::{Blob, Choice, Entries, Reader, Storage},
     trailer::Presence,
@@ -55,7 +55,7 @@ pub trait Message: Default + Send + Sync + 'static {
     fn encode_fields<S: Sink>(&self, out: &mut Writer<S>);
 
     /// Reads the fields of a default message, in the order of the wire.
-    fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<(), DecodeError>;
+    fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<()>;
 }
 
 /// What the content of a packet turned out to be.

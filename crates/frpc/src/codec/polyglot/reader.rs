@@ -8,11 +8,9 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    Content, DecodeError, DecodeErrorKind, Enumeration, Failure, Kind, Message, enumeration,
+    Content, DecodeErrorKind, Enumeration, Failure, Kind, Message, Result, enumeration,
     trailer::{self, Holds, Presence, Slots},
 };
-
-type Result<T, E = DecodeError> = std::result::Result<T, E>;
 
 /// Reads values in the polyglot encoding. Trusts nothing: what is claimed is checked against what is there.
 ///

@@ -1,4 +1,4 @@
-//! The codec of messages and enums. The code names each field and what it is; the bytes are the library's business.
+//! The encoding of messages and enums. The code names each field and what it is; the bytes are the library's business.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,26 +6,39 @@ use frpc_schema::{Enum, Field, Message, Oneof, Package, PositionTables, Shape, T
 use proc_macro2::TokenStream;
 use quote::quote;
 
-use super::tokens;
+use super::{
+    Emitter,
+    rust::{number, tokens},
+    scope::{Imports, Scope},
+};
 use crate::naming::{self, Names};
 
-pub(super) fn enumeration(declared: &Enum, package: &Package, names: &Names) -> TokenStream {
-    let path = tokens(&names.path(&declared.full_name, &package.name, 0));
-    let numbers = declared.values.iter().map(|value| tokens(&value.number.to_string()));
-    let tables = PositionTables::of(declared).map(|PositionTables { positions, unknown, .. }| {
-        let positions = positions.iter().map(|(number, position)| tokens(&format!("({number}, {position})")));
-        let unknown = unknown.iter().map(|(position, number)| tokens(&format!("({position}, {number})")));
-        quote! {
-            const POSITIONS: &'static [(i32, u32)] = &[#(#positions),*];
-            const UNKNOWN: &'static [(u32, i32)] = &[#(#unknown),*];
-        }
+/// Returns the impls for all enums and messages of a package. A block around them has the imports, so that these do not
+/// meet the names of the module.
+pub(super) fn block(emitter: &Emitter, package: &Package, scope: &Scope) -> Option<TokenStream> {
+    let package_name = package.name.as_str();
+    let recursive = recursive(package);
+    let imports = Imports::new(scope);
+    let codec = Codec { package: package_name, names: &emitter.names, scope, imports: &imports };
+    let enums = package.enums.iter().filter(|declared| emitter.is_here(&declared.full_name));
+    let enums = enums.map(|declared| codec.enumeration(declared));
+    let messages = package.messages.iter().filter(|declared| emitter.is_here(&declared.full_name));
+    let messages = messages.map(|declared| {
+        let is_recursive = recursive.contains(declared.full_name.as_str());
+        MessageCodec { codec: &codec, message: declared }.of(is_recursive)
     });
-    quote! {
-        impl ::frpc::codec::Enumeration for #path {
-            const NUMBERS: &'static [i32] = &[#(#numbers),*];
-            #tables
+    let impls: Vec<_> = enums.chain(messages).collect();
+    let imports = imports.statements();
+    (!impls.is_empty()).then(|| {
+        quote! {
+            /// The encoding of the messages.
+            const _: () = {
+                #imports
+
+                #(#impls)*
+            };
         }
-    }
+    })
 }
 
 /// The messages of a package that may hold messages of their own type, at any depth, and those that hold such messages.
@@ -45,52 +58,109 @@ pub(super) fn recursive(package: &Package) -> HashSet<&str> {
     }
 }
 
-pub(super) fn message(declared: &Message, package: &Package, is_recursive: bool, names: &Names) -> TokenStream {
-    let path = tokens(&names.path(&declared.full_name, &package.name, 0));
-    let name = short_name(&declared.full_name, &package.name);
-    let allow_deprecated =
-        declared.fields.iter().any(|field| field.is_deprecated).then(|| quote! { #[allow(deprecated)] });
-    let codec = Codec { message: declared, package, names };
-    let (out, writes) = codec.writes();
-    let (input, reads) = codec.reads();
-    // Inlined into each other, large messages make code that takes minutes to compile, and recursive ones eat the stack.
-    let is_small = declared.fields.len() <= SMALL_FIELDS_MAX && !is_recursive;
-    let inline = if is_small {
-        quote! { #[inline] }
-    } else {
-        quote! { #[inline(never)] }
-    };
-    quote! {
-        #allow_deprecated
-        impl ::frpc::codec::Message for #path {
-            const NAME: &'static str = #name;
-            const FORMATS: ::core::option::Option<&'static ::frpc::codec::Formats<Self>> =
-                ::core::option::Option::Some(&::frpc::codec::Formats::prost());
+/// The code for one package.
+struct Codec<'a> {
+    package: &'a str,
+    names: &'a Names,
+    scope: &'a Scope,
+    imports: &'a Imports<'a>,
+}
 
-            #inline
-            fn encode_fields<S: ::frpc::codec::Sink>(&self, #out: &mut ::frpc::codec::Writer<S>) {
-                #writes
+impl Codec<'_> {
+    fn enumeration(&self, declared: &Enum) -> TokenStream {
+        let (path, enumeration) = (self.path(&declared.full_name), self.import("Enumeration"));
+        let numbers = declared.values.iter().map(|value| number(value.number.into()));
+        let tables = PositionTables::of(declared).map(|PositionTables { positions, unknown, .. }| {
+            let pair = |(from, to)| {
+                let (from, to) = (number(from), number(to));
+                quote! { (#from, #to) }
+            };
+            let positions = positions.iter().map(|&(number, position)| pair((number.into(), position.into())));
+            let unknown = unknown.iter().map(|&(position, number)| pair((position.into(), number.into())));
+            quote! {
+                const POSITIONS: &'static [(i32, u32)] = &[#(#positions),*];
+                const UNKNOWN: &'static [(u32, i32)] = &[#(#unknown),*];
             }
-
-            #inline
-            fn decode_fields(
-                &mut self,
-                #input: &mut ::frpc::codec::Reader<'_>,
-            ) -> ::core::result::Result<(), ::frpc::codec::DecodeError> {
-                #reads
+        });
+        quote! {
+            impl #enumeration for #path {
+                const NUMBERS: &'static [i32] = &[#(#numbers),*];
+                #tables
             }
         }
+    }
+
+    /// Returns what to write for an item of `frpc::codec`.
+    fn import(&self, name: &'static str) -> TokenStream {
+        self.imports.name("frpc", "codec", name)
+    }
+
+    fn path(&self, full_name: &str) -> TokenStream {
+        tokens(&self.scope.short(&self.names.path(full_name, self.package, 0)))
+    }
+
+    fn kind(&self, of: &Type) -> TokenStream {
+        let kind = match of {
+            Type::Bool => quote! { Bool },
+            Type::I32 => quote! { I32 },
+            Type::I64 => quote! { I64 },
+            Type::U32 | Type::Enum(_) => quote! { U32 },
+            Type::U64 => quote! { U64 },
+            Type::F32 => quote! { F32 },
+            Type::F64 => quote! { F64 },
+            Type::String => quote! { String },
+            Type::Bytes => quote! { Bytes },
+            Type::Message(_) => quote! { Any },
+        };
+        let of = self.import("Kind");
+        quote! { #of::#kind }
     }
 }
 
 /// The code for one message.
-struct Codec<'a> {
+struct MessageCodec<'a> {
+    codec: &'a Codec<'a>,
     message: &'a Message,
-    package: &'a Package,
-    names: &'a Names,
 }
 
-impl Codec<'_> {
+impl MessageCodec<'_> {
+    fn of(&self, is_recursive: bool) -> TokenStream {
+        let Message { full_name, fields, .. } = self.message;
+        let path = self.codec.path(full_name);
+        let name = short_name(full_name, self.codec.package);
+        let allow_deprecated = fields.iter().any(|field| field.is_deprecated).then(|| quote! { #[allow(deprecated)] });
+        let [message, formats, sink, writer, reader, result] =
+            ["Message", "Formats", "Sink", "Writer", "Reader", "Result"].map(|name| self.codec.import(name));
+        let option = tokens(&self.codec.scope.short("::core::option::Option"));
+        let (out, writes) = self.writes();
+        let (input, reads) = self.reads();
+        // Inlined into each other, large messages make code that takes minutes to compile, and recursive ones eat the
+        // stack.
+        let is_small = fields.len() <= SMALL_FIELDS_MAX && !is_recursive;
+        let inline = if is_small {
+            quote! { #[inline] }
+        } else {
+            quote! { #[inline(never)] }
+        };
+        quote! {
+            #allow_deprecated
+            impl #message for #path {
+                const NAME: &'static str = #name;
+                const FORMATS: #option<&'static #formats<Self>> = Some(&#formats::prost());
+
+                #inline
+                fn encode_fields<S: #sink>(&self, #out: &mut #writer<S>) {
+                    #writes
+                }
+
+                #inline
+                fn decode_fields(&mut self, #input: &mut #reader<'_>) -> #result<()> {
+                    #reads
+                }
+            }
+        }
+    }
+
     /// The name of the writer, and what is done with it.
     fn writes(&self) -> (TokenStream, TokenStream) {
         if self.message.fields.is_empty() {
@@ -100,10 +170,11 @@ impl Codec<'_> {
             let writes = self.message.fields.iter().map(|field| self.write(field, &quote! { self }));
             return (quote! { out }, quote! { #(#writes)* });
         }
-        let path = self.path(&self.message.full_name);
+        let path = self.codec.path(&self.message.full_name);
+        let (sink, writer) = (self.codec.import("Sink"), self.codec.import("Writer"));
         let writes = self.message.fields.iter().map(|field| self.write(field, &quote! { message }));
         let once = quote! {
-            fn encode(message: &#path, out: &mut ::frpc::codec::Writer<&mut dyn ::frpc::codec::Sink>) {
+            fn encode(message: &#path, out: &mut #writer<&mut dyn #sink>) {
                 #(#writes)*
             }
 
@@ -117,7 +188,7 @@ impl Codec<'_> {
         let write = match &field.shape {
             // It may be boxed or not; with its type at hand, a reference to either will do.
             Shape::Always(Type::Message(of)) => {
-                let of = self.path(of);
+                let of = self.codec.path(of);
                 quote! { out.message::<#of>(&#message.#name) }
             }
             Shape::Always(of @ (Type::String | Type::Bytes)) => self.write_value(of, quote! { &#message.#name }),
@@ -134,11 +205,11 @@ impl Codec<'_> {
                 }
             }
             Shape::List(of) => {
-                let (kind, write) = (kind(of), self.write_by(of, quote! { item }));
+                let (kind, write) = (self.codec.kind(of), self.write_by(of, quote! { item }));
                 quote! { out.list(#kind, &#message.#name, #write) }
             }
             Shape::Map(key, value) => {
-                let kinds = [kind(key), kind(value)];
+                let kinds = [self.codec.kind(key), self.codec.kind(value)];
                 let (key, value) = (self.write_by(key, quote! { key }), self.write_by(value, quote! { value }));
                 quote! { out.map((#(#kinds),*), #message.#name.iter(), #key, #value) }
             }
@@ -149,7 +220,7 @@ impl Codec<'_> {
     fn write_optional(&self, of: &Type, value: TokenStream) -> TokenStream {
         match of {
             Type::Message(of) => {
-                let of = self.path(of);
+                let of = self.codec.path(of);
                 quote! { out.message_or_nil::<#of>(#value) }
             }
             of => {
@@ -187,7 +258,7 @@ impl Codec<'_> {
             Type::String => quote! { string },
             Type::Bytes => bytes,
             Type::Enum(of) => {
-                let of = self.path(of);
+                let of = self.codec.path(of);
                 quote! { enumeration::<#of> }
             }
             Type::Message(_) => message,
@@ -200,12 +271,14 @@ impl Codec<'_> {
         if fields.is_empty() {
             return (quote! { _ }, quote! { Ok(()) });
         }
+        self.codec.imports.add("frpc", "codec", "At as _");
         let choices = oneofs.iter().map(|oneof| {
             let (choice, name) = (local(&oneof.name), tokens(&naming::snake(&oneof.name)));
-            quote! { let mut #choice = ::frpc::codec::Choice::new(&mut self.#name); }
+            let of = self.codec.import("Choice");
+            quote! { let mut #choice = #of::new(&mut self.#name); }
         });
         let reads = fields.iter().map(|field| self.read(field));
-        (quote! { input }, quote! { use ::frpc::codec::At as _; #(#choices)* #(#reads)* Ok(()) })
+        (quote! { input }, quote! { #(#choices)* #(#reads)* Ok(()) })
     }
 
     fn read(&self, field: &Field) -> TokenStream {
@@ -213,7 +286,7 @@ impl Codec<'_> {
         let into = quote! { &mut self.#name };
         let read = match &field.shape {
             Shape::Always(Type::Message(of)) => {
-                let of = self.path(of);
+                let of = self.codec.path(of);
                 quote! { input.message_or_default::<#of>(#into) }
             }
             Shape::Always(of) => {
@@ -221,7 +294,7 @@ impl Codec<'_> {
                 quote! { input.#read(#into) }
             }
             Shape::Optional(Type::Message(of)) => {
-                let of = self.path(of);
+                let of = self.codec.path(of);
                 quote! { input.message_or_nil::<#of, _>(#into) }
             }
             Shape::Optional(of) => {
@@ -235,7 +308,7 @@ impl Codec<'_> {
                 let place = tokens(&place.expect("a member is one of its oneof's").to_string());
                 match of {
                     Type::Message(of) => {
-                        let of = self.path(of);
+                        let of = self.codec.path(of);
                         quote! { #choice.message::<#of, _>(#place, input, #variant) }
                     }
                     of => {
@@ -245,11 +318,11 @@ impl Codec<'_> {
                 }
             }
             Shape::List(of) => {
-                let (kind, read) = (kind(of), self.read_by(of));
+                let (kind, read) = (self.codec.kind(of), self.read_by(of));
                 quote! { input.list(#kind, #into, #read) }
             }
             Shape::Map(key, value) => {
-                let kinds = [kind(key), kind(value)];
+                let kinds = [self.codec.kind(key), self.codec.kind(value)];
                 let (key, value) = (self.read_by(key), self.read_by(value));
                 quote! { input.map((#(#kinds),*), #into, #key, #value) }
             }
@@ -260,8 +333,8 @@ impl Codec<'_> {
 
     /// The function that reads a type.
     fn read_by(&self, of: &Type) -> TokenStream {
-        let read = self.reader(of);
-        quote! { ::frpc::codec::Reader::#read }
+        let (reader, read) = (self.codec.import("Reader"), self.reader(of));
+        quote! { #reader::#read }
     }
 
     fn reader(&self, of: &Type) -> TokenStream {
@@ -270,14 +343,10 @@ impl Codec<'_> {
 
     /// The path to a oneof's variant.
     fn variant(&self, oneof: &Oneof, member: &str) -> TokenStream {
-        let module = self.names.path(&format!("{}.x", self.message.full_name), &self.package.name, 0);
+        let module = self.codec.names.path(&format!("{}.x", self.message.full_name), self.codec.package, 0);
         let module = module.strip_suffix("X").expect("the path ends with the name it was asked for");
         let of = naming::oneof_type(&oneof.name, self.message.nested.iter().map(String::as_str));
         tokens(&format!("{module}{of}::{}", naming::upper_camel(member)))
-    }
-
-    fn path(&self, full_name: &str) -> TokenStream {
-        tokens(&self.names.path(full_name, &self.package.name, 0))
     }
 }
 
@@ -287,22 +356,6 @@ fn local(field: &str) -> TokenStream {
         name @ ("input" | "out" | "message") => tokens(&format!("{name}_")),
         name => tokens(name),
     }
-}
-
-fn kind(of: &Type) -> TokenStream {
-    let kind = match of {
-        Type::Bool => quote! { Bool },
-        Type::I32 => quote! { I32 },
-        Type::I64 => quote! { I64 },
-        Type::U32 | Type::Enum(_) => quote! { U32 },
-        Type::U64 => quote! { U64 },
-        Type::F32 => quote! { F32 },
-        Type::F64 => quote! { F64 },
-        Type::String => quote! { String },
-        Type::Bytes => quote! { Bytes },
-        Type::Message(_) => quote! { Any },
-    };
-    quote! { ::frpc::codec::Kind::#kind }
 }
 
 /// The name without its package: what errors say.

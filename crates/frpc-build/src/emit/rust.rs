@@ -1,0 +1,72 @@
+//! Pieces of Rust, and how they are laid out.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::File;
+
+/// Returns Rust that was put together as text: an identifier, a path, a type or a number.
+pub(super) fn tokens(text: &str) -> TokenStream {
+    text.parse().expect("names were made to be Rust, and extern paths were checked")
+}
+
+/// Returns a number with underscores between thousands.
+pub(super) fn number(number: i64) -> TokenStream {
+    let digits = number.unsigned_abs().to_string();
+    let mut text = if number < 0 { "-".to_owned() } else { String::new() };
+    for (index, digit) in digits.char_indices() {
+        if index > 0 && digits.len() > 4 && (digits.len() - index) % 3 == 0 {
+            text.push('_');
+        }
+        text.push(digit);
+    }
+    tokens(&text)
+}
+
+/// Returns a line of documentation.
+pub(super) fn doc(text: &str) -> TokenStream {
+    let text = format!(" {text}");
+    quote! { #[doc = #text] }
+}
+
+/// Returns the text of a file, with an empty line between items.
+pub(super) fn formatted(file: &File) -> String {
+    let code = prettyplease::unparse(file);
+    let mut spaced = String::with_capacity(code.len());
+    let mut last = "";
+    for line in code.lines() {
+        let this = line.trim_start();
+        let is_first = last.is_empty() || last.ends_with('{');
+        let is_one_of_many = last.ends_with(',') || (is_const(last) && last.ends_with(';') && is_const(this));
+        if is_item(this) && !(is_first || is_one_of_many || is_head(last)) {
+            spaced.push('\n');
+        }
+        spaced.push_str(line);
+        spaced.push('\n');
+        last = this;
+    }
+    spaced
+}
+
+fn is_item(line: &str) -> bool {
+    ["///", "#[", "pub ", "impl", "fn ", "async fn ", "const "].iter().any(|start| line.starts_with(start))
+}
+
+/// Returns whether a line belongs to the item below it.
+fn is_head(line: &str) -> bool {
+    line.starts_with("///") || line.starts_with("#[") || line == ")]"
+}
+
+fn is_const(line: &str) -> bool {
+    line.starts_with("const ") || line.starts_with("pub const ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_numbers_have_underscores() {
+        let numbers = [0, -1, 9999, 10_000, -2_147_483_648, 4_294_967_295].map(|of| number(of).to_string());
+        assert_eq!(numbers, ["0", "- 1", "9999", "10_000", "- 2_147_483_648", "4_294_967_295"]);
+    }
+}

@@ -1,0 +1,195 @@
+//! The names that a module declares, and the paths that can be short because of them.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet, HashSet},
+};
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::Item;
+
+use super::rust::tokens;
+
+/// The types and modules that a module declares. They hide names of Rust's prelude and of crates.
+#[derive(Debug, Default)]
+pub(super) struct Scope(HashSet<String>);
+
+impl Scope {
+    /// Returns the scope of a module with these items.
+    pub(super) fn of(items: &[Item]) -> Self {
+        let name = |item: &Item| match item {
+            Item::Struct(item) => Some(item.ident.to_string()),
+            Item::Enum(item) => Some(item.ident.to_string()),
+            Item::Mod(item) => Some(item.ident.to_string()),
+            _ => None,
+        };
+        Self(items.iter().filter_map(name).collect())
+    }
+
+    /// Adds names that the module declares.
+    pub(super) fn extend(&mut self, names: impl IntoIterator<Item = String>) {
+        self.0.extend(names);
+    }
+
+    /// Returns the shortest form of a path that starts with `::`: a name of the prelude by itself, others from the name of
+    /// the crate. Other paths stay as they are.
+    pub(super) fn short(&self, path: &str) -> String {
+        let (path, generics) = path.split_at(path.find('<').unwrap_or(path.len()));
+        let prelude = PRELUDE.iter().find(|(full, _)| *full == path).map(|(_, name)| *name);
+        let from_crate = || {
+            let rest = path.strip_prefix("::")?;
+            self.is_free(rest.split("::").next()?).then_some(rest)
+        };
+        let short = prelude.filter(|name| self.is_free(name)).or_else(from_crate).unwrap_or(path);
+        format!("{short}{generics}")
+    }
+
+    fn is_free(&self, name: &str) -> bool {
+        !self.0.contains(name)
+    }
+}
+
+/// The names that a module or block brings in with `use` at its top.
+pub(super) struct Imports<'a> {
+    scope: &'a Scope,
+    /// The names that were asked for, by the crate and the module in it.
+    names: RefCell<BTreeMap<(&'static str, &'static str), BTreeSet<String>>>,
+}
+
+impl<'a> Imports<'a> {
+    pub(super) fn new(scope: &'a Scope) -> Self {
+        Self { scope, names: RefCell::default() }
+    }
+
+    /// Returns what to write for an item: its name, or the whole path if the name is taken.
+    pub(super) fn name(&self, krate: &'static str, module: &'static str, name: &str) -> TokenStream {
+        if self.scope.is_free(name) {
+            self.add(krate, module, name);
+            return tokens(name);
+        }
+        let modules = [krate, module, name].into_iter().filter(|module| !module.is_empty());
+        tokens(&self.scope.short(&format!("::{}", modules.collect::<Vec<_>>().join("::"))))
+    }
+
+    /// Returns what to write for a type that has this path here: its name if it is declared next to this module.
+    pub(super) fn sibling(&self, path: &str) -> TokenStream {
+        match path.strip_prefix("super::") {
+            Some(name) if !name.contains("::") && self.scope.is_free(name) && !RESERVED.contains(&name) => {
+                self.add("super", "", name);
+                tokens(name)
+            }
+            _ => tokens(&self.scope.short(path)),
+        }
+    }
+
+    /// Brings in an item that nothing else here is called like. It may be of the form `Trait as _`.
+    pub(super) fn add(&self, krate: &'static str, module: &'static str, name: &str) {
+        self.names.borrow_mut().entry((krate, module)).or_default().insert(name.to_owned());
+    }
+
+    /// Returns the `use` items, one for each crate.
+    pub(super) fn statements(&self) -> TokenStream {
+        // As rustfmt sorts them: what is near comes first.
+        let mut by_crate: BTreeMap<(bool, &str), Vec<TokenStream>> = BTreeMap::new();
+        for ((krate, module), names) in self.names.borrow().iter() {
+            let names: Vec<_> = names.iter().map(|name| tokens(name)).collect();
+            by_crate.entry((*krate != "super", krate)).or_default().push(match (*module, &names[..]) {
+                ("", names) => quote! { #(#names),* },
+                (module, [name]) => tokens(&format!("{module}::{name}")),
+                (module, names) => {
+                    let module = tokens(module);
+                    quote! { #module::{#(#names),*} }
+                }
+            });
+        }
+        let statements = by_crate.into_iter().map(|((is_crate, krate), trees)| {
+            let krate = if is_crate { self.scope.short(&format!("::{krate}")) } else { krate.to_owned() };
+            let krate = tokens(&krate);
+            quote! { use #krate::{#(#trees),*}; }
+        });
+        quote! { #(#statements)* }
+    }
+}
+
+/// The names that the modules of services give a meaning of their own.
+const RESERVED: &[&str] = &[
+    "Answer",
+    "Arc",
+    "Call",
+    "Channel",
+    "Clone",
+    "ConnectError",
+    "Future",
+    "IntoRequest",
+    "IntoStreamingRequest",
+    "Method",
+    "Raw",
+    "Request",
+    "Response",
+    "Result",
+    "Send",
+    "Service",
+    "Status",
+    "Streaming",
+    "String",
+    "Sync",
+    "T",
+    "ToAddress",
+    "Vec",
+];
+
+/// Names of Rust's prelude, by paths that are always right.
+const PRELUDE: &[(&str, &str)] = &[
+    ("::core::clone::Clone", "Clone"),
+    ("::core::marker::Send", "Send"),
+    ("::core::marker::Sync", "Sync"),
+    ("::core::option::Option", "Option"),
+    ("::core::result::Result", "Result"),
+    ("::frpc::prost::alloc::boxed::Box", "Box"),
+    ("::frpc::prost::alloc::string::String", "String"),
+    ("::frpc::prost::alloc::vec::Vec", "Vec"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_the_prelude_stand_alone_unless_they_are_taken() {
+        let mut scope = Scope::default();
+        assert_eq!(scope.short("::frpc::prost::alloc::vec::Vec<u8>"), "Vec<u8>");
+        assert_eq!(scope.short("::core::option::Option"), "Option");
+        scope.extend(["Vec".to_owned()]);
+        assert_eq!(scope.short("::frpc::prost::alloc::vec::Vec<u8>"), "frpc::prost::alloc::vec::Vec<u8>");
+        scope.extend(["frpc".to_owned()]);
+        assert_eq!(scope.short("::frpc::prost::alloc::vec::Vec<u8>"), "::frpc::prost::alloc::vec::Vec<u8>");
+        assert_eq!(scope.short("::core::option::Option"), "Option");
+    }
+
+    #[test]
+    fn paths_of_the_package_stay_as_they_are() {
+        let scope = Scope::default();
+        for path in ["Order", "super::item::Item", "self::S", "crate::items::Item", "()", "u32"] {
+            assert_eq!(scope.short(path), path);
+        }
+    }
+
+    #[test]
+    fn only_names_that_are_free_and_were_asked_for_are_imported() {
+        let mut scope = Scope::default();
+        scope.extend(["Kind".to_owned(), "Echo".to_owned()]);
+        let imports = Imports::new(&scope);
+        assert_eq!(imports.name("frpc", "codec", "Kind").to_string(), "frpc :: codec :: Kind");
+        assert_eq!(imports.name("frpc", "codec", "Reader").to_string(), "Reader");
+        imports.add("frpc", "codec", "At as _");
+        imports.name("frpc", "", "Request");
+        imports.name("std", "sync", "Arc");
+        let siblings = ["super::Words", "super::Echo", "super::Request", "super::super::Units", "String"];
+        let siblings = siblings.map(|path| imports.sibling(path).to_string());
+        assert_eq!(siblings, ["Words", "super :: Echo", "super :: Request", "super :: super :: Units", "String"]);
+        let expected = "use super :: { Words } ; use frpc :: { Request , codec :: { At as _ , Reader } } ; \
+                        use std :: { sync :: Arc } ;";
+        assert_eq!(imports.statements().to_string(), expected);
+    }
+}
