@@ -33,9 +33,8 @@ mod read;
 pub use check::unescaped;
 pub use descriptors::descriptors_of;
 pub use diagnostic::{Diagnostic, Error, Label};
-pub use model::{
-    Comment, Enum, EnumValue, Field, Message, Method, MethodKind, Oneof, Package, Schema, Service, Shape, Type,
-};
+pub use location::Comment;
+pub use model::{Enum, EnumValue, Field, Message, Method, MethodKind, Oneof, Package, Schema, Service, Shape, Type};
 pub use operations::{FIRST_OPERATION, Options};
 pub use positions::PositionTables;
 pub use prost_types;

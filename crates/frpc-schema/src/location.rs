@@ -1,10 +1,8 @@
-//! Places in proto files, and the paths by which descriptors refer to them.
+//! Places and comments in proto files, and the paths by which descriptors refer to them.
 
 use std::collections::HashMap;
 
 use prost_types::{FileDescriptorProto, SourceCodeInfo, source_code_info::Location};
-
-use crate::model::Comment;
 
 /// A place in a proto file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +24,16 @@ pub struct Span {
     pub column: usize,
     /// The length on this line: at least 1, and possibly more than the line has.
     pub len: usize,
+}
+
+/// The comment of a declaration, as the proto file has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Comment {
+    /// The lines in front of the declaration.
+    pub leading: String,
+    /// The lines behind it.
+    pub trailing: String,
 }
 
 /// The locations of a file's declarations, found by their paths in the descriptor.

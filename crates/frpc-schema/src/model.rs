@@ -2,7 +2,7 @@
 
 use prost_types::method_options::IdempotencyLevel;
 
-use crate::location::Place;
+use crate::location::{Comment, Place};
 
 /// The packages of all files, in the order of their first file.
 #[derive(Clone, Debug, Default)]
@@ -193,16 +193,6 @@ pub enum MethodKind {
     ClientStreaming,
     /// A stream of messages each way.
     Bidirectional,
-}
-
-/// The comment of a declaration, as the proto file has it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Comment {
-    /// The lines in front of the declaration.
-    pub leading: String,
-    /// The lines behind it.
-    pub trailing: String,
 }
 
 impl Message {

@@ -12,17 +12,39 @@ struct House {
     floors: &'static [&'static [&'static str]],
 }
 
-const HOUSES: &[House] = &[House {
-    krate: "frisbee",
-    floors: &[
-        &["address", "backoff", "config", "error", "packet", "proto"],
-        &["engine", "net", "pem"],
-        &["connection", "shared", "stream"],
-        &["router", "table"],
-        &["driver"],
-        &["client", "server", "tls"],
-    ],
-}];
+const HOUSES: &[House] = &[
+    House {
+        krate: "frisbee",
+        floors: &[
+            &["address", "backoff", "config", "error", "packet", "proto"],
+            &["engine", "net", "pem"],
+            &["connection", "shared", "stream"],
+            &["router", "table"],
+            &["driver"],
+            &["client", "server", "tls"],
+        ],
+    },
+    House {
+        krate: "frpc-schema",
+        floors: &[
+            &["location"],
+            &["descriptors", "diagnostic", "model"],
+            &["check", "operations", "order", "positions"],
+            &["read"],
+        ],
+    },
+    House {
+        krate: "frpc-build",
+        floors: &[
+            &["comments", "naming", "sources"],
+            &["accessors", "protox_errors", "render", "resolver"],
+            &["error", "prost_input"],
+            &["emit"],
+            &["conflicts", "files"],
+            &["builder"],
+        ],
+    },
+];
 
 #[test]
 fn imports_go_down() {
