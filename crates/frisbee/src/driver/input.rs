@@ -11,7 +11,7 @@ use tracing::warn;
 use super::{
     Driver, End,
     backlog::cost,
-    handlers::{Entry, Handling},
+    handlers::{Entry, Finished, Handling},
 };
 use crate::{
     CloseReason, Stream,
@@ -150,48 +150,15 @@ impl<'a> Driver<'a> {
                 }
                 core = shared.core();
             }
-            let event = match core.proto.handle_input(now.into_std(), &mut self.inbox.bytes) {
-                Ok(Some(event)) => event,
-                Ok(None) => return,
-                Err(error) => {
-                    warn!(%error, "the peer broke the protocol");
-                    core.proto.set_reading(now.into_std(), false);
-                    self.end = Some(End::Broken(error));
-                    self.is_busy = true;
-                    return;
+            let Some(event) = self.decode(now, &mut core) else { return };
+            if let Event::StreamReadable(key) = event {
+                // Usually no task waits: the reader is behind.
+                if core.has_waiting(key) {
+                    self.woken.extend(core.take_waiting(key));
                 }
-            };
-            let finished = match event {
-                Event::Packet(packet) => {
-                    debug_assert!(self.arrived.is_empty(), "what was decoded is dispatched before more is");
-                    if has_room && !self.inbox.bytes.is_empty() {
-                        self.decode_packets(&mut core, cost(&packet));
-                    }
-                    let (owes_replies, is_draining) = (core.proto.owes_replies(), core.proto.is_draining());
-                    drop(core);
-                    self.wake_readers();
-                    self.dispatch(cx, packet, owes_replies, is_draining, handlers)
-                }
-                Event::StreamOpened(key) => {
-                    let entry = if core.proto.is_draining() { Entry::Refused } else { Entry::Served };
-                    drop(core);
-                    self.wake_readers();
-                    handlers.start_stream(cx, Stream::new(self.connection.clone(), key), entry)
-                }
-                Event::TooLarge { id, operation, announced } => {
-                    let why = Refusal::TooLarge { announced, limit: core.proto.config().content_len_max };
-                    drop(core);
-                    self.wake_readers();
-                    Some(handlers.refuse(Refused { id, operation, why }))
-                }
-                Event::StreamReadable(key) => {
-                    // Usually no task waits: the reader is behind.
-                    if core.has_waiting(key) {
-                        self.woken.extend(core.take_waiting(key));
-                    }
-                    continue;
-                }
-            };
+                continue;
+            }
+            let finished = self.handle_event(cx, event, has_room, core, handlers);
             if self.inbox.bytes.is_empty() {
                 // Nothing is left to decode: the lock is taken only for what there is to apply.
                 if let Some(finished) = finished {
@@ -201,6 +168,58 @@ impl<'a> Driver<'a> {
             }
             core = shared.core();
             core.apply(finished);
+        }
+    }
+
+    /// Decodes the next event, or notes that the peer broke the protocol.
+    fn decode(&mut self, now: Instant, core: &mut Core) -> Option<Event> {
+        match core.proto.handle_input(now.into_std(), &mut self.inbox.bytes) {
+            Ok(event) => event,
+            Err(error) => {
+                warn!(%error, "the peer broke the protocol");
+                core.proto.set_reading(now.into_std(), false);
+                self.end = Some(End::Broken(error));
+                self.is_busy = true;
+                None
+            }
+        }
+    }
+
+    /// Gives an event to the router, which runs without the lock. Returns how a handler ended, if one did.
+    fn handle_event(
+        &mut self,
+        cx: &mut Context<'_>,
+        event: Event,
+        has_room: bool,
+        mut core: MutexGuard<'a, Core>,
+        handlers: &mut impl Handling,
+    ) -> Option<Finished> {
+        let is_draining = core.proto.is_draining();
+        match event {
+            Event::Packet(packet) => {
+                debug_assert!(self.arrived.is_empty(), "what was decoded is dispatched before more is");
+                if has_room && !self.inbox.bytes.is_empty() {
+                    self.decode_packets(&mut core, cost(&packet));
+                }
+                let owes_replies = core.proto.owes_replies();
+                drop(core);
+                self.wake_readers();
+                self.dispatch(cx, packet, owes_replies, is_draining, handlers)
+            }
+            Event::StreamOpened(key) => {
+                drop(core);
+                self.wake_readers();
+                let entry = if is_draining { Entry::Refused } else { Entry::Served };
+                handlers.start_stream(cx, Stream::new(self.connection.clone(), key), entry)
+            }
+            Event::TooLarge { id, operation, announced } => {
+                let why = Refusal::TooLarge { announced, limit: core.proto.config().content_len_max };
+                drop(core);
+                self.wake_readers();
+                Some(handlers.refuse(Refused { id, operation, why }))
+            }
+            // The caller dealt with it under the lock.
+            Event::StreamReadable(_) => None,
         }
     }
 

@@ -123,45 +123,8 @@ impl Ring {
         let key = completion.key;
         let slot = &mut self.slots[key];
         match completion.done {
-            Done::Received { result, goes_on } => {
-                debug_assert!(matches!(slot.receiving, Receiving::On | Receiving::Stopping), "the kernel was asked to");
-                if !goes_on {
-                    slot.receiving = Receiving::Off;
-                }
-                match result {
-                    Ok(Some(filled)) if !filled.is_empty() => self.keep_received(key, filled),
-                    Ok(_) => slot.end = Some(Ok(())),
-                    // Stopped, or out of buffers: the next read goes on.
-                    Err(error) if matches!(error.raw_os_error(), Some(libc::ECANCELED | libc::ENOBUFS)) => {}
-                    Err(error) => slot.end = Some(Err(error)),
-                }
-                woken.extend(self.slots[key].reader.take());
-            }
-            Done::Sent { mut bytes, result } => {
-                debug_assert!(slot.is_sending, "one send is in flight for a socket");
-                slot.is_sending = false;
-                match result {
-                    Ok(len) if len < bytes.len() => {
-                        // Cut short by a signal: the rest goes first.
-                        bytes.drain(..len);
-                        bytes.append(&mut slot.queued);
-                        slot.queued = bytes;
-                    }
-                    Ok(_) if self.spare.len() < SPARE_MAX && bytes.capacity() <= SEND_LEN_MAX => {
-                        bytes.clear();
-                        self.spare.push(bytes);
-                    }
-                    Ok(_) => {}
-                    Err(error) => {
-                        slot.queued = Vec::new();
-                        slot.failure = Some(error);
-                    }
-                }
-                woken.extend(slot.writer.take());
-                if !slot.queued.is_empty() {
-                    self.mark(key);
-                }
-            }
+            Done::Received { result, goes_on } => self.complete_receive(key, result, goes_on, woken),
+            Done::Sent { bytes, result } => self.complete_send(key, bytes, result, woken),
             Done::Readable => {
                 debug_assert!(
                     matches!(slot.receiving, Receiving::Waiting | Receiving::Stopping),
@@ -180,6 +143,55 @@ impl Ring {
         if slot.is_dropped && slot.is_idle() {
             self.unmark(key);
             self.slots.remove(key);
+        }
+    }
+
+    fn complete_receive(
+        &mut self,
+        key: usize,
+        result: io::Result<Option<Filled>>,
+        goes_on: bool,
+        woken: &mut Vec<Waker>,
+    ) {
+        let slot = &mut self.slots[key];
+        debug_assert!(matches!(slot.receiving, Receiving::On | Receiving::Stopping), "the kernel was asked to");
+        if !goes_on {
+            slot.receiving = Receiving::Off;
+        }
+        match result {
+            Ok(Some(filled)) if !filled.is_empty() => self.keep_received(key, filled),
+            Ok(_) => slot.end = Some(Ok(())),
+            // Stopped, or out of buffers: the next read goes on.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ECANCELED | libc::ENOBUFS)) => {}
+            Err(error) => slot.end = Some(Err(error)),
+        }
+        woken.extend(self.slots[key].reader.take());
+    }
+
+    fn complete_send(&mut self, key: usize, mut bytes: Vec<u8>, result: io::Result<usize>, woken: &mut Vec<Waker>) {
+        let slot = &mut self.slots[key];
+        debug_assert!(slot.is_sending, "one send is in flight for a socket");
+        slot.is_sending = false;
+        match result {
+            Ok(len) if len < bytes.len() => {
+                // Cut short by a signal: the rest goes first.
+                bytes.drain(..len);
+                bytes.append(&mut slot.queued);
+                slot.queued = bytes;
+            }
+            Ok(_) if self.spare.len() < SPARE_MAX && bytes.capacity() <= SEND_LEN_MAX => {
+                bytes.clear();
+                self.spare.push(bytes);
+            }
+            Ok(_) => {}
+            Err(error) => {
+                slot.queued = Vec::new();
+                slot.failure = Some(error);
+            }
+        }
+        woken.extend(slot.writer.take());
+        if !slot.queued.is_empty() {
+            self.mark(key);
         }
     }
 
