@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) peer: Address,
 }
 
+/// The state of a connection that handles and driver share, under one lock. The lock is never held across a wait, nor while
+/// wakers or anything else of the user's run.
 pub(crate) struct Core {
     pub(crate) proto: proto::Connection,
     /// The driver's waker, while it sleeps.
@@ -54,7 +56,9 @@ pub(crate) struct Core {
     pub(crate) readers: HashMap<StreamKey, Waker>,
     /// Tasks that wait for a stream to end.
     pub(crate) watchers: HashMap<StreamKey, Vec<Waker>>,
+    /// The task that takes over, if one does.
     pub(crate) taker: Option<oneshot::Sender<Raw>>,
+    /// The number of handlers under way, when the driver counted last.
     pub(crate) handlers: usize,
     /// True if a task waits for something to be written.
     pub(crate) progress_is_awaited: bool,
@@ -63,8 +67,11 @@ pub(crate) struct Core {
     /// True if a task began to wait for the peer in a way that the driver cannot see since it looked last: reading may
     /// have to go on.
     pub(crate) has_begun_to_wait: bool,
+    /// Streams of the peer that wait to be accepted.
     pub(crate) unaccepted: VecDeque<StreamKey>,
+    /// Values of the user, one of each type.
     pub(crate) states: Vec<Arc<dyn Any + Send + Sync>>,
+    /// Set once the socket is parted with, as opposed to the state of `proto`, which ends before that.
     pub(crate) ended: Option<CloseReason>,
 }
 

@@ -78,13 +78,17 @@ pub(super) struct Entrances<T, X, A, P, D, S> {
 pub(super) struct Handlers<F, T, X, A, P, D, S> {
     entrances: Entrances<T, X, A, P, D, S>,
     dispatch: Dispatch,
+    /// The number of handlers that may be under way.
     limit: usize,
+    /// The cost of packets that handlers may be under way with, and what it is now.
     len_max: usize,
     held_len: usize,
     /// The place in which the next handler is polled. Its allocation goes to the handler if that has to wait.
     place: Option<Pin<Box<Option<F>>>>,
+    /// Handlers in place that were not ready at once.
     waiting: FuturesUnordered<InPlace<F>>,
     tasks: JoinSet<Task>,
+    /// The number of `tasks` that handle packets. The others serve streams.
     handler_tasks: usize,
     permits: Permits,
 }
@@ -129,6 +133,8 @@ where
     fn start_in_place(&mut self, cx: &mut Context<'_>, packet: Packet) -> Option<Finished> {
         let mut place = self.place.take().unwrap_or_else(|| Box::pin(None));
         let cost = cost(&packet);
+        // The call itself may panic too, before there is a future. What a panic leaves behind is dropped with the place,
+        // and the connection ends, so that nothing sees it half changed.
         let polled = catch_unwind(AssertUnwindSafe(|| {
             place.set(Some((self.entrances.in_place)(packet)));
             poll_in(&mut place, cx)
@@ -199,6 +205,8 @@ where
         if self.held_len > 0 && self.held_len + cost > self.len_max {
             return Poll::Pending;
         }
+        // A handler in place may be ready at once, and then needs no permit: it is enough to hold one for each that waits
+        // already. A task holds its permit from the start.
         let (limit, permits) = match self.dispatch {
             Dispatch::Ordered => (1, self.len()),
             Dispatch::InPlace => (self.limit, self.len()),
@@ -227,6 +235,7 @@ where
                 self.held_len += cost;
                 self.tasks.spawn(async move {
                     let outcome = handler.await;
+                    // Before the driver hears of the end, which may be later: others wait for the permit.
                     drop(permit);
                     Task::Handler(outcome, cost)
                 });

@@ -67,14 +67,18 @@ pub(crate) async fn drive<R: Router>(wire: Wire, connection: Connection, router:
     let mut handlers = Handlers::new(&scope, connection.config(), entrances);
     let mut driver = Driver::new(wire, &connection);
     let reason = poll_fn(|cx| driver.poll(cx, &mut handlers)).await;
+    // Before the socket is parted with, which takes a while: nothing more will be read or taken for sending.
     shared.release_waiters();
+    // The replies of handlers in place have nowhere to go. After a takeover they go on, because they may be part of what follows.
     if !matches!(reason, CloseReason::TakenOver) {
         handlers.drop_waiting();
     }
+    // Other connections of the server may wait for these permits, longer than this one takes to end.
     handlers.give_back_permits();
     shared.core().handlers = handlers.len();
     // Boxed, so that only connections that end hold the memory for it.
     let reason = Box::pin(driver.leave(reason, &scope.kill)).await;
+    // Before the last handlers have ended: the hook may be what ends them.
     ending.tell(reason);
     Box::pin(handlers::finish(handlers, &scope.kill)).await;
     shared.core().handlers = 0;

@@ -20,6 +20,7 @@ impl Permits {
     /// Waits until this number is held.
     pub(super) fn poll_hold(&mut self, cx: &mut Context<'_>, count: usize) -> Poll<()> {
         while self.held.len() < count {
+            // Not past a wait that has begun: the semaphore is fair, and this has a place in its queue.
             if self.acquiring.is_none()
                 && let Ok(permit) = self.all.clone().try_acquire_owned()
             {
@@ -41,6 +42,7 @@ impl Permits {
     /// Gives back what is held beyond this number.
     pub(super) fn keep(&mut self, count: usize) {
         self.held.truncate(count);
+        // A place in the queue would take a permit that nothing here waits for.
         if self.held.len() == count {
             self.acquiring = None;
         }

@@ -25,6 +25,7 @@ pub(super) async fn serve<R: Router>(
     secure: Option<Secure>,
 ) {
     let mut identity = None;
+    // Before the socket goes onto a ring, which cannot be asked for them.
     let credentials = wire.peer_credentials();
     let wire = match secure {
         None => match wire.onto_ring() {

@@ -39,7 +39,9 @@ impl Starting {
         Ok(starting)
     }
 
+    /// Lets the threads go on serving.
     pub(super) fn succeed(mut self) {
+        // Dropping a handle detaches its thread.
         self.threads.clear();
     }
 }

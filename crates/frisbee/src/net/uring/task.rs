@@ -79,6 +79,7 @@ impl RingTask {
             is_told = true;
         }
         let state = Ring::here(|ring| ring.run_once(cx, is_told, &mut self.woken));
+        // Not while the ring is in use: a waker may run code that uses it.
         self.woken.drain(..).for_each(Waker::wake);
         match state {
             Some(RingState::Failed(failure)) => {
