@@ -350,7 +350,11 @@ impl Side {
             match result {
                 Ok(Some(event)) => {
                     assert!(was_open, "no event after the end");
+                    let takes_more = matches!(&event, Event::Packet(packet) if packet.id % 2 == 0);
                     self.handle(event);
+                    if takes_more {
+                        self.hear_packets();
+                    }
                 }
                 Ok(None) => {
                     assert!(was_open || self.inbox.len() == inbox_len, "nothing is read after the end");
@@ -363,6 +367,21 @@ impl Side {
                     return self.connection.fail(CloseReason::Protocol(error));
                 }
             }
+        }
+    }
+
+    /// Takes the packets that follow, each of which could be put back as if it had not been taken.
+    fn hear_packets(&mut self) {
+        loop {
+            let before = self.inbox.clone();
+            let Some(packet) = self.connection.handle_packet(&mut self.inbox) else {
+                assert_eq!(self.inbox, before, "what is no packet stays");
+                return;
+            };
+            let mut undone = self.inbox.clone();
+            self.connection.undo_input([packet.clone()], &mut undone);
+            assert_eq!(undone, before);
+            self.handle(Event::Packet(packet));
         }
     }
 
