@@ -44,6 +44,17 @@ const HOUSES: &[House] = &[
             &["builder"],
         ],
     },
+    House {
+        krate: "frpc",
+        floors: &[
+            &["codec"],
+            &["call"],
+            &["service"],
+            &["error", "wire"],
+            &["channel", "server"],
+            &["fuzzing", "generated"],
+        ],
+    },
 ];
 
 #[test]
@@ -67,6 +78,11 @@ fn the_floors_are_really_read() {
     assert!(has("client", "driver::scope"), "through mod.rs");
     assert!(has("proto::connection::input", "proto::connection"), "through super");
     assert!(edges.len() > 100);
+    let edges = read("frpc").edges();
+    let has = |from: &str, to: &str| edges.iter().any(|edge| edge.from == from && edge.to == to);
+    assert!(has("codec::polyglot::decode", "codec::polyglot::reader"), "through super");
+    assert!(has("channel", "wire::frisbee::reconnect"), "through crate");
+    assert!(edges.len() > 150);
 }
 
 /// Reads the sources of one of our crates.

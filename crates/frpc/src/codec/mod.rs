@@ -11,5 +11,5 @@ pub use self::formats::{CodecError, Formats};
 pub use self::polyglot::{
     At, Blob, Choice, Content, Counter, DecodeError, DecodeErrorKind, Entries, Enumeration, Failure, Kind, Message,
     Pieces, Presence, Reader, Result, Sink, Storage, Writable, Writer, decode, encode, encode_error, encode_pieces,
-    encode_to, trailer,
+    encode_to, is_error, trailer,
 };

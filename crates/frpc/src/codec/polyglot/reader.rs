@@ -1,15 +1,14 @@
-use std::{
-    borrow::BorrowMut,
-    collections::{BTreeMap, HashMap, btree_map, hash_map},
-    hash::{BuildHasher, Hash},
-    ptr,
-};
+use std::ptr;
 
 use bytes::Bytes;
 
 use super::{
-    Content, DecodeErrorKind, Enumeration, Failure, Kind, Message, Result, enumeration,
-    trailer::{self, Holds, Presence, Slots},
+    enumeration::{self, Enumeration},
+    error::{DecodeErrorKind, Result},
+    kind::Kind,
+    presence::Presence,
+    slots::{Holds, Slots},
+    storage::{ALLOCATION_LEN, Blob, Entries},
 };
 
 /// Reads values in the polyglot encoding. Trusts nothing: what is claimed is checked against what is there.
@@ -61,29 +60,6 @@ impl<'a> Reader<'a> {
         let mut input = Self::new(content);
         input.memory_left = input.memory_left.saturating_sub(slots.len_in_memory());
         Self { slots, ..input }
-    }
-
-    /// Reads a message at the root, where it may be absent or an error.
-    #[inline(always)] // Moving a small message from frame to frame takes longer than reading it.
-    pub fn root<M: Message>(&mut self) -> Result<Content<M>> {
-        if self.rest.first() == Some(&(Kind::Error as u8)) {
-            return self.failure().map(Content::Error).map_err(|error| error.in_message(M::NAME));
-        }
-        let mut message = M::default();
-        let read = if self.skip_nil() { Ok(()) } else { self.outermost(&mut message) };
-        match read {
-            Ok(()) => Ok(Content::Message(message)),
-            Err(error) => Err(error.in_message(M::NAME)),
-        }
-    }
-
-    /// Reads a message that has the whole stack and all the depth before it.
-    #[inline(always)] // As above.
-    fn outermost<M: Message>(&mut self, into: &mut M) -> Result<()> {
-        self.kind_then::<1>(Kind::U8)?;
-        self.depth = 1;
-        self.stack_end += size_of::<M>();
-        into.decode_fields(self)
     }
 
     /// Reads a bool.
@@ -178,38 +154,6 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads a message.
-    #[inline(always)] // As above.
-    pub fn message<M: Message>(&mut self, into: &mut M) -> Result<()> {
-        self.kind_then::<1>(Kind::U8)?;
-        if self.depth == Self::DEPTH_MAX || stack_address() < self.stack_end {
-            return Err(DecodeErrorKind::TooDeep { limit: self.depth }.into());
-        }
-        self.depth += 1;
-        self.stack_end += size_of::<M>();
-        into.decode_fields(self)?;
-        self.stack_end -= size_of::<M>();
-        self.depth -= 1;
-        Ok(())
-    }
-
-    /// Reads a message, boxed or not, or nil in its place.
-    #[inline]
-    pub fn message_or_nil<M: Message, B: Storage<M>>(&mut self, into: &mut Option<B>) -> Result<()> {
-        if self.skip_nil() {
-            return Ok(());
-        }
-        self.charge_allocation(B::ALLOCATED_LEN)?;
-        let message = if size_of::<M>() <= SMALL_LEN_MAX { set_default(into) } else { set_large_default(into) };
-        self.message(message)
-    }
-
-    /// Reads an element of a list or map, or a required field; nil stands for a default message there.
-    #[inline]
-    pub fn message_or_default<M: Message>(&mut self, into: &mut M) -> Result<()> {
-        if self.skip_nil() { Ok(()) } else { self.message(into) }
-    }
-
     /// Reads a field that may be unset: a proto3 `optional`.
     #[inline]
     pub fn optional<T: Presence>(
@@ -269,6 +213,34 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
+    /// Steps into the outermost message, which has the whole stack and all the depth before it.
+    #[inline(always)] // As what calls it.
+    pub(super) fn enter_outermost(&mut self, len: usize) -> Result<()> {
+        self.kind_then::<1>(Kind::U8)?;
+        self.depth = 1;
+        self.stack_end += len;
+        Ok(())
+    }
+
+    /// Steps into a message of `len` bytes in memory, if it is not too deep.
+    #[inline(always)] // As what calls it.
+    pub(super) fn enter(&mut self, len: usize) -> Result<()> {
+        self.kind_then::<1>(Kind::U8)?;
+        if self.depth == Self::DEPTH_MAX || stack_address() < self.stack_end {
+            return Err(DecodeErrorKind::TooDeep { limit: self.depth }.into());
+        }
+        self.depth += 1;
+        self.stack_end += len;
+        Ok(())
+    }
+
+    /// Steps out of a message that was read whole. After an error nothing is read, so nobody steps out.
+    #[inline(always)] // As what calls it.
+    pub(super) fn leave(&mut self, len: usize) {
+        self.stack_end -= len;
+        self.depth -= 1;
+    }
+
     /// Takes the memory of an allocation from what is left.
     #[inline]
     pub(super) fn charge_allocation(&mut self, len: usize) -> Result<()> {
@@ -290,9 +262,10 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    /// Returns how many bytes are left.
-    pub(super) fn len(&self) -> usize {
-        self.rest.len()
+    /// Returns the bytes that are left.
+    #[inline]
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.rest
     }
 
     #[inline]
@@ -341,16 +314,8 @@ impl<'a> Reader<'a> {
         Err(if is_cut { DecodeErrorKind::Truncated } else { DecodeErrorKind::VarintTooLong { kind } }.into())
     }
 
-    #[cold]
-    fn failure(&mut self) -> Result<Failure> {
-        self.skip(1);
-        let mut text = String::new();
-        self.string(&mut text)?;
-        Ok(Failure { text, code: trailer::code(self.rest) })
-    }
-
     #[inline]
-    fn skip_nil(&mut self) -> bool {
+    pub(super) fn skip_nil(&mut self) -> bool {
         let is_nil = self.rest.first() == Some(&(Kind::Nil as u8));
         if is_nil {
             self.skip(1);
@@ -359,7 +324,7 @@ impl<'a> Reader<'a> {
     }
 
     #[inline]
-    fn skip(&mut self, len: usize) {
+    pub(super) fn skip(&mut self, len: usize) {
         self.rest = &self.rest[len..];
     }
 
@@ -429,173 +394,6 @@ fn low_half(value: u64) -> u32 {
     u32::from_le_bytes([a, b, c, d])
 }
 
-/// A oneof that is being read. Which member is set is not on the wire: it is the first that is there, in the order of
-/// declaration.
-#[derive(Debug)]
-pub struct Choice<'a, T> {
-    into: &'a mut Option<T>,
-    /// Where the member that is set stands in the declaration.
-    place: usize,
-}
-
-impl<'a, T> Choice<'a, T> {
-    /// Returns a choice that is not made.
-    #[inline]
-    pub fn new(into: &'a mut Option<T>) -> Self {
-        Self { into, place: usize::MAX }
-    }
-
-    /// Reads the member that stands at `place` in the declaration.
-    #[inline]
-    pub fn member<'r, M: Presence>(
-        &mut self,
-        place: usize,
-        input: &mut Reader<'r>,
-        variant: impl FnOnce(M) -> T,
-        read: impl FnOnce(&mut Reader<'r>, &mut M) -> Result<()>,
-    ) -> Result<()> {
-        let mut member = None;
-        input.optional(&mut member, read)?;
-        self.set(place, member.map(variant));
-        Ok(())
-    }
-
-    /// Reads the message that stands at `place` in the declaration.
-    #[inline]
-    pub fn message<M: Message, B: Storage<M>>(
-        &mut self,
-        place: usize,
-        input: &mut Reader<'_>,
-        variant: impl FnOnce(B) -> T,
-    ) -> Result<()> {
-        let mut member = None;
-        input.message_or_nil::<M, B>(&mut member)?;
-        self.set(place, member.map(variant));
-        Ok(())
-    }
-
-    #[inline]
-    fn set(&mut self, place: usize, member: Option<T>) {
-        if member.is_some() && place < self.place {
-            *self.into = member;
-            self.place = place;
-        }
-    }
-}
-
-/// What a field of type `bytes` can be in Rust.
-pub trait Blob {
-    /// Whether the bytes are copied.
-    const IS_COPY: bool;
-
-    /// Takes `bytes`, which are part of `content`.
-    fn from_content(bytes: &[u8], content: &Bytes) -> Self;
-}
-
-impl Blob for Vec<u8> {
-    const IS_COPY: bool = true;
-
-    fn from_content(bytes: &[u8], _: &Bytes) -> Self {
-        bytes.to_vec()
-    }
-}
-
-impl Blob for Bytes {
-    const IS_COPY: bool = false;
-
-    #[inline]
-    fn from_content(bytes: &[u8], content: &Bytes) -> Self {
-        content.slice_ref(bytes)
-    }
-}
-
-/// What a field can keep a message in: its own place, or a box.
-pub trait Storage<M>: From<M> + BorrowMut<M> {
-    /// How many bytes of the message are allocated.
-    const ALLOCATED_LEN: usize;
-}
-
-impl<M> Storage<M> for M {
-    const ALLOCATED_LEN: usize = 0;
-}
-
-impl<M> Storage<M> for Box<M> {
-    const ALLOCATED_LEN: usize = size_of::<M>();
-}
-
-/// What a map can be in Rust.
-pub trait Entries<K, V> {
-    /// Returns how many bytes a map with this many entries takes at most.
-    fn allocated_len(count: usize) -> usize;
-
-    /// Makes room for this many entries.
-    fn reserve(&mut self, count: usize);
-
-    /// Returns the place of a key's value, with a default in it.
-    fn value_of(&mut self, key: K) -> &mut V;
-}
-
-impl<K: Eq + Hash, V: Default, S: BuildHasher> Entries<K, V> for HashMap<K, V, S> {
-    /// Buckets are a power of two, of which an eighth is free. Each has a byte beside it.
-    fn allocated_len(count: usize) -> usize {
-        if count == 0 {
-            return 0;
-        }
-        let buckets = count.saturating_mul(8).div_ceil(7).checked_next_power_of_two().unwrap_or(usize::MAX);
-        buckets.max(BUCKETS_MIN).saturating_mul(size_of::<(K, V)>() + 1).saturating_add(HASH_TABLE_LEN)
-    }
-
-    fn reserve(&mut self, count: usize) {
-        self.reserve(count);
-    }
-
-    fn value_of(&mut self, key: K) -> &mut V {
-        match self.entry(key) {
-            hash_map::Entry::Occupied(mut entry) => {
-                entry.insert(V::default());
-                entry.into_mut()
-            }
-            hash_map::Entry::Vacant(entry) => entry.insert(V::default()),
-        }
-    }
-}
-
-impl<K: Ord, V: Default> Entries<K, V> for BTreeMap<K, V> {
-    /// A node has room for 11 entries. All but the root have at least five, and those above the leaves six nodes below.
-    fn allocated_len(count: usize) -> usize {
-        if count == 0 {
-            return 0;
-        }
-        let leaves = ((count + 1) / 6).max(1);
-        let nodes_above = if leaves > 1 { 1 + leaves / 5 } else { 0 };
-        let leaf_len = 11 * (size_of::<K>() + size_of::<V>()) + TREE_NODE_LEN;
-        leaves.saturating_mul(leaf_len).saturating_add(nodes_above.saturating_mul(leaf_len + TREE_EDGES_LEN))
-    }
-
-    fn reserve(&mut self, _: usize) {}
-
-    fn value_of(&mut self, key: K) -> &mut V {
-        match self.entry(key) {
-            btree_map::Entry::Occupied(mut entry) => {
-                entry.insert(V::default());
-                entry.into_mut()
-            }
-            btree_map::Entry::Vacant(entry) => entry.insert(V::default()),
-        }
-    }
-}
-
-#[inline]
-fn set_default<M: Message, B: Storage<M>>(into: &mut Option<B>) -> &mut M {
-    into.insert(M::default().into()).borrow_mut()
-}
-
-/// Keeps the code that sets hundreds of fields, and the message on its way to a box, out of recursive functions.
-#[inline(never)]
-fn set_large_default<M: Message, B: Storage<M>>(into: &mut Option<B>) -> &mut M {
-    set_default(into)
-}
-
 /// The address that the stack has reached.
 #[inline(always)]
 fn stack_address() -> usize {
@@ -612,15 +410,3 @@ fn memory_max(content_len: usize) -> usize {
 const ELEMENT_LEN_MIN: usize = 1;
 /// The shortest key, two bytes, and a nil.
 const ENTRY_LEN_MIN: usize = 3;
-/// What an allocator adds to an allocation.
-const ALLOCATION_LEN: usize = 16;
-/// How many buckets a hash table has at least, if it has any.
-const BUCKETS_MIN: usize = 4;
-/// What a hash table has beside its buckets. One of tiny entries has some more of them.
-const HASH_TABLE_LEN: usize = 64;
-/// What a node of a tree has beside its entries, and what the allocator adds.
-const TREE_NODE_LEN: usize = 16 + ALLOCATION_LEN;
-/// What a node above the leaves has in addition.
-const TREE_EDGES_LEN: usize = 12 * size_of::<usize>();
-/// Messages of at most this size are set to their default wherever one is read.
-const SMALL_LEN_MAX: usize = 512;

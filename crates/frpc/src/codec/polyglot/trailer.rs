@@ -17,42 +17,16 @@
 //! 1f 02 | code u8
 //! ```
 
+pub use super::presence::Presence;
+
 use super::{
-    DecodeError, DecodeErrorKind, Kind,
+    error::{DecodeError, DecodeErrorKind},
+    kind::Kind,
     reader::Reader,
-    writer::{Sink, Writer, zigzag64},
+    sink::Sink,
+    slots::{Holds, Kept, Slots},
+    writer::{Writer, zigzag64},
 };
-use bytes::Bytes;
-
-/// A value whose default cannot be told from its absence.
-pub trait Presence: Default {
-    /// Whether the bytes are those of an absent field.
-    fn is_default(&self) -> bool;
-}
-
-macro_rules! presence {
-    ($($type:ty: $value:ident => $is_default:expr;)*) => {$(
-        impl Presence for $type {
-            fn is_default(&self) -> bool {
-                let $value = self;
-                $is_default
-            }
-        }
-    )*};
-}
-
-presence! {
-    bool: value => !*value;
-    i32: value => *value == 0;
-    i64: value => *value == 0;
-    u32: value => *value == 0;
-    u64: value => *value == 0;
-    f32: value => value.to_bits() == 0;
-    f64: value => value.to_bits() == 0;
-    String: value => value.is_empty();
-    Vec<u8>: value => value.is_empty();
-    Bytes: value => value.is_empty();
-}
 
 /// The code behind an error, if there is one.
 pub(super) fn code(behind: &[u8]) -> Option<u8> {
@@ -64,108 +38,51 @@ pub(super) fn of_code(code: u8) -> [u8; 3] {
     [CODE_MARK[0], CODE_MARK[1], code]
 }
 
-/// The slots counted so far, and what some of them hold.
-#[derive(Debug, Default)]
-pub(super) struct Slots {
-    next: u64,
-    kept: Vec<Kept>,
-    /// For reading: how many of `kept` were met.
-    met: usize,
+/// Writes the trailer of these slots.
+pub(super) fn write<S: Sink>(slots: &Slots, out: &mut Writer<S>) {
+    out.put(&MARK);
+    out.varint(slots.kept().len() as u64);
+    for kept in slots.kept() {
+        out.varint(kept.slot);
+        out.varint(match kept.holds {
+            Holds::Presence => 0,
+            Holds::Number(number) => 1 + zigzag64(number.into()),
+        });
+    }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Kept {
-    slot: u64,
-    holds: Holds,
+/// Reads what follows a message: `None` if it is no trailer.
+pub(super) fn read(input: &mut Reader<'_>) -> Result<Option<Slots>, DecodeError> {
+    let Some(count) = read_count(input) else { return Ok(None) };
+    input.charge_allocation(count * size_of::<Kept>())?;
+    let mut kept = Vec::with_capacity(count);
+    for _ in 0..count {
+        match read_one(input) {
+            Ok(one) => kept.push(one),
+            Err(_) => return Ok(None),
+        }
+    }
+    Ok(Some(Slots::of(kept)))
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Holds {
-    Presence,
-    Number(i32),
+/// Reads how many slots follow, if they can.
+fn read_count(input: &mut Reader<'_>) -> Option<usize> {
+    input.skip_mark(MARK)?;
+    let count = input.varint::<10>(Kind::U64).ok()?;
+    usize::try_from(count).ok().filter(|&count| count <= input.rest().len() / KEPT_LEN_MIN)
 }
 
-impl Slots {
-    /// Writing: counts a slot, and what it holds beyond the bytes.
-    #[inline]
-    pub(super) fn count(&mut self, holds: Option<Holds>) {
-        if let Some(holds) = holds {
-            self.keep(holds);
+fn read_one(input: &mut Reader<'_>) -> Result<Kept, DecodeError> {
+    let slot = input.varint::<10>(Kind::U64)?;
+    let holds = match input.varint::<10>(Kind::U64)?.checked_sub(1) {
+        None => Holds::Presence,
+        Some(zigzag) => {
+            let number = (zigzag >> 1) as i64 ^ -((zigzag & 1) as i64);
+            let too_long = DecodeErrorKind::VarintTooLong { kind: Kind::I32 };
+            Holds::Number(i32::try_from(number).map_err(|_| too_long)?)
         }
-        self.next += 1;
-    }
-
-    #[cold]
-    fn keep(&mut self, holds: Holds) {
-        self.kept.push(Kept { slot: self.next, holds });
-    }
-
-    /// Reading: counts a slot, and says what it holds beyond the bytes.
-    #[inline]
-    pub(super) fn meet(&mut self) -> Option<Holds> {
-        let slot = self.next;
-        self.next += 1;
-        let kept = self.kept.get(self.met).filter(|kept| kept.slot == slot)?;
-        self.met += 1;
-        Some(kept.holds)
-    }
-
-    /// Returns how many bytes they take in memory.
-    pub(super) fn len_in_memory(&self) -> usize {
-        self.kept.capacity() * size_of::<Kept>()
-    }
-
-    /// Whether a trailer is needed.
-    #[inline]
-    pub(super) fn holds_any(&self) -> bool {
-        !self.kept.is_empty()
-    }
-
-    pub(super) fn write<S: Sink>(&self, out: &mut Writer<S>) {
-        out.put(&MARK);
-        out.varint(self.kept.len() as u64);
-        for kept in &self.kept {
-            out.varint(kept.slot);
-            out.varint(match kept.holds {
-                Holds::Presence => 0,
-                Holds::Number(number) => 1 + zigzag64(number.into()),
-            });
-        }
-    }
-
-    /// Reads what follows a message: `None` if it is no trailer.
-    pub(super) fn read(input: &mut Reader<'_>) -> Result<Option<Self>, DecodeError> {
-        let Some(count) = Self::read_count(input) else { return Ok(None) };
-        input.charge_allocation(count * size_of::<Kept>())?;
-        let mut kept = Vec::with_capacity(count);
-        for _ in 0..count {
-            match Self::read_one(input) {
-                Ok(one) => kept.push(one),
-                Err(_) => return Ok(None),
-            }
-        }
-        Ok(Some(Self { next: 0, kept, met: 0 }))
-    }
-
-    /// Reads how many slots follow, if they can.
-    fn read_count(input: &mut Reader<'_>) -> Option<usize> {
-        input.skip_mark(MARK)?;
-        let count = input.varint::<10>(Kind::U64).ok()?;
-        usize::try_from(count).ok().filter(|&count| count <= input.len() / KEPT_LEN_MIN)
-    }
-
-    fn read_one(input: &mut Reader<'_>) -> Result<Kept, DecodeError> {
-        let slot = input.varint::<10>(Kind::U64)?;
-        let holds = match input.varint::<10>(Kind::U64)?.checked_sub(1) {
-            None => Holds::Presence,
-            Some(zigzag) => {
-                let number = (zigzag >> 1) as i64 ^ -((zigzag & 1) as i64);
-                let too_long = DecodeErrorKind::VarintTooLong { kind: Kind::I32 };
-                Holds::Number(i32::try_from(number).map_err(|_| too_long)?)
-            }
-        };
-        Ok(Kept { slot, holds })
-    }
+    };
+    Ok(Kept { slot, holds })
 }
 
 /// Two varints.

@@ -1,179 +1,12 @@
-use std::{borrow::Borrow, mem};
-
-use bytes::Bytes;
+use std::mem;
 
 use super::{
-    Enumeration, Kind, Message,
-    enumeration::{self, Position},
-    trailer::{self, Holds, Presence, Slots},
+    enumeration::{self, Enumeration, Position},
+    kind::Kind,
+    presence::Presence,
+    sink::{Sink, Writable},
+    slots::{Holds, Slots},
 };
-
-/// Where encoded bytes go.
-pub trait Sink {
-    /// Takes the next bytes.
-    fn put(&mut self, bytes: &[u8]);
-
-    /// Takes bytes that can be shared instead of copied.
-    #[inline]
-    fn put_shared(&mut self, bytes: &Bytes) {
-        self.put(bytes);
-    }
-
-    /// Returns itself as any sink.
-    fn any(&mut self) -> &mut dyn Sink;
-}
-
-impl Sink for &mut dyn Sink {
-    fn put(&mut self, bytes: &[u8]) {
-        (**self).put(bytes);
-    }
-
-    fn put_shared(&mut self, bytes: &Bytes) {
-        (**self).put_shared(bytes);
-    }
-
-    fn any(&mut self) -> &mut dyn Sink {
-        *self
-    }
-}
-
-/// What a `bytes` field can be kept in.
-pub trait Writable {
-    /// The bytes.
-    fn as_bytes(&self) -> &[u8];
-
-    /// Gives the bytes to a sink.
-    #[inline]
-    fn put_into(&self, sink: &mut impl Sink) {
-        sink.put(self.as_bytes());
-    }
-}
-
-impl Writable for [u8] {
-    #[inline]
-    fn as_bytes(&self) -> &[u8] {
-        self
-    }
-}
-
-impl Writable for Vec<u8> {
-    #[inline]
-    fn as_bytes(&self) -> &[u8] {
-        self
-    }
-}
-
-impl Writable for Bytes {
-    #[inline]
-    fn as_bytes(&self) -> &[u8] {
-        self
-    }
-
-    #[inline]
-    fn put_into(&self, sink: &mut impl Sink) {
-        sink.put_shared(self);
-    }
-}
-
-impl Sink for Vec<u8> {
-    #[inline]
-    fn put(&mut self, bytes: &[u8]) {
-        self.extend_from_slice(bytes);
-    }
-
-    fn any(&mut self) -> &mut dyn Sink {
-        self
-    }
-}
-
-/// Counts bytes instead of keeping them.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Counter {
-    len: usize,
-    shared_len: usize,
-}
-
-impl Counter {
-    /// How many bytes there were.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there were none.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// How many of them are better shared than copied.
-    pub(super) fn shared_len(&self) -> usize {
-        self.shared_len
-    }
-}
-
-impl Sink for Counter {
-    #[inline]
-    fn put(&mut self, bytes: &[u8]) {
-        self.len += bytes.len();
-    }
-
-    #[inline]
-    fn put_shared(&mut self, bytes: &Bytes) {
-        self.len += bytes.len();
-        if bytes.len() >= SHARED_LEN_MIN {
-            self.shared_len += bytes.len();
-        }
-    }
-
-    fn any(&mut self) -> &mut dyn Sink {
-        self
-    }
-}
-
-/// Copies what is small and keeps what is large apart.
-#[derive(Debug, Default)]
-pub(super) struct Cutter {
-    flat: Vec<u8>,
-    /// The large ones, and where between the flat bytes each belongs.
-    shared: Vec<(usize, Bytes)>,
-}
-
-impl Cutter {
-    pub(super) fn with_capacity(capacity: usize) -> Self {
-        Self { flat: Vec::with_capacity(capacity), shared: Vec::new() }
-    }
-
-    /// All pieces in their order. The first is never a shared one.
-    pub(super) fn into_pieces(self) -> impl Iterator<Item = Bytes> {
-        let flat = Bytes::from(self.flat);
-        let mut start = 0;
-        let mut pieces = Vec::with_capacity(2 * self.shared.len() + 1);
-        for (end, shared) in self.shared {
-            pieces.extend([flat.slice(start..end), shared]);
-            start = end;
-        }
-        pieces.push(flat.slice(start..));
-        pieces.into_iter().filter(|piece| !piece.is_empty())
-    }
-}
-
-impl Sink for Cutter {
-    #[inline]
-    fn put(&mut self, bytes: &[u8]) {
-        self.flat.extend_from_slice(bytes);
-    }
-
-    fn put_shared(&mut self, bytes: &Bytes) {
-        if bytes.len() >= SHARED_LEN_MIN {
-            self.shared.push((self.flat.len(), bytes.clone()));
-        } else {
-            self.put(bytes);
-        }
-    }
-
-    fn any(&mut self) -> &mut dyn Sink {
-        self
-    }
-}
 
 /// Writes values in the polyglot encoding.
 #[derive(Debug)]
@@ -189,15 +22,6 @@ impl<S: Sink> Writer<S> {
         Self { sink, slots: Slots::default() }
     }
 
-    /// Writes a message, and the trailer if it needs one.
-    #[inline]
-    pub fn root<M: Message>(&mut self, message: &M) {
-        self.message(message);
-        if self.slots.holds_any() {
-            self.trailer();
-        }
-    }
-
     /// What was written.
     #[inline]
     pub fn finish(self) -> S {
@@ -210,15 +34,6 @@ impl<S: Sink> Writer<S> {
         let mut out = Writer { sink: self.sink.any(), slots: mem::take(&mut self.slots) };
         write(&mut out);
         self.slots = out.slots;
-    }
-
-    /// Writes the error alternative of a message.
-    pub fn error(&mut self, text: &str, code: Option<u8>) {
-        self.put(&[Kind::Error as u8]);
-        self.string(text);
-        if let Some(code) = code {
-            self.put(&trailer::of_code(code));
-        }
     }
 
     /// Writes a bool.
@@ -293,22 +108,6 @@ impl<S: Sink> Writer<S> {
         }
     }
 
-    /// Writes a message.
-    #[inline]
-    pub fn message<M: Message>(&mut self, message: &M) {
-        self.put(&FLAGS);
-        message.encode_fields(self);
-    }
-
-    /// Writes a message, or nil in its place.
-    #[inline]
-    pub fn message_or_nil<M: Message>(&mut self, message: Option<&impl Borrow<M>>) {
-        match message {
-            Some(message) => self.message(message.borrow()),
-            None => self.put(&[Kind::Nil as u8]),
-        }
-    }
-
     /// Writes a field that may be unset: a proto3 `optional`, or a member of a oneof.
     #[inline]
     pub fn optional<T: Presence>(&mut self, value: Option<&T>, write: impl FnOnce(&mut Self, &T)) {
@@ -346,6 +145,17 @@ impl<S: Sink> Writer<S> {
             write_key(self, key);
             write_value(self, value);
         }
+    }
+
+    /// Returns the slots of what was written.
+    #[inline]
+    pub(super) fn slots(&self) -> &Slots {
+        &self.slots
+    }
+
+    /// Takes the slots out, for their trailer.
+    pub(super) fn take_slots(&mut self) -> Slots {
+        mem::take(&mut self.slots)
     }
 
     #[inline]
@@ -391,12 +201,6 @@ impl<S: Sink> Writer<S> {
     }
 
     #[cold]
-    fn trailer(&mut self) {
-        let slots = mem::take(&mut self.slots);
-        slots.write(self);
-    }
-
-    #[cold]
     fn unknown_number(&mut self, number: i32, position: u32, is_telling: bool) {
         self.u32(position);
         self.slots.count((!is_telling).then_some(Holds::Number(number)));
@@ -407,9 +211,3 @@ impl<S: Sink> Writer<S> {
 pub(super) fn zigzag64(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)).cast_unsigned()
 }
-
-/// A u8 that is always zero.
-const FLAGS: [u8; 2] = [Kind::U8 as u8, 0];
-
-/// From this length on, a piece of its own costs less than a copy.
-const SHARED_LEN_MIN: usize = 16 * 1024;

@@ -1,0 +1,55 @@
+use super::{error::Result, message::Message, presence::Presence, reader::Reader, storage::Storage};
+
+/// A oneof that is being read. Which member is set is not on the wire: it is the first that is there, in the order of
+/// declaration.
+#[derive(Debug)]
+pub struct Choice<'a, T> {
+    into: &'a mut Option<T>,
+    /// Where the member that is set stands in the declaration.
+    place: usize,
+}
+
+impl<'a, T> Choice<'a, T> {
+    /// Returns a choice that is not made.
+    #[inline]
+    pub fn new(into: &'a mut Option<T>) -> Self {
+        Self { into, place: usize::MAX }
+    }
+
+    /// Reads the member that stands at `place` in the declaration.
+    #[inline]
+    pub fn member<'r, M: Presence>(
+        &mut self,
+        place: usize,
+        input: &mut Reader<'r>,
+        variant: impl FnOnce(M) -> T,
+        read: impl FnOnce(&mut Reader<'r>, &mut M) -> Result<()>,
+    ) -> Result<()> {
+        let mut member = None;
+        input.optional(&mut member, read)?;
+        self.set(place, member.map(variant));
+        Ok(())
+    }
+
+    /// Reads the message that stands at `place` in the declaration.
+    #[inline]
+    pub fn message<M: Message, B: Storage<M>>(
+        &mut self,
+        place: usize,
+        input: &mut Reader<'_>,
+        variant: impl FnOnce(B) -> T,
+    ) -> Result<()> {
+        let mut member = None;
+        input.message_or_nil::<M, B>(&mut member)?;
+        self.set(place, member.map(variant));
+        Ok(())
+    }
+
+    #[inline]
+    fn set(&mut self, place: usize, member: Option<T>) {
+        if member.is_some() && place < self.place {
+            *self.into = member;
+            self.place = place;
+        }
+    }
+}

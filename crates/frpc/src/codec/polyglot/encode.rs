@@ -1,0 +1,113 @@
+//! Writing messages: at the root, in each other, and the error in place of one.
+
+use std::{borrow::Borrow, mem};
+
+use bytes::Bytes;
+
+use super::{
+    kind::Kind,
+    message::Message,
+    pieces::Pieces,
+    sink::{Counter, Cutter, Sink},
+    trailer,
+    writer::Writer,
+};
+
+/// The bytes of a message.
+#[inline]
+pub fn encode<M: Message>(message: &M) -> Bytes {
+    let mut size = Writer::new(Counter::default());
+    size.root(message);
+    encode_with_len(message, size.finish().len())
+}
+
+#[inline]
+fn encode_with_len<M: Message>(message: &M, len: usize) -> Bytes {
+    let mut out = Writer::new(Vec::with_capacity(len));
+    out.root(message);
+    out.finish().into_boxed_slice().into()
+}
+
+/// The bytes of a message, without copying its large `Bytes` fields.
+#[inline]
+pub fn encode_pieces<M: Message>(message: &M) -> Pieces {
+    let mut size = Writer::new(Counter::default());
+    size.root(message);
+    let size = size.finish();
+    if size.shared_len() > 0 {
+        return cut(message, size.len() - size.shared_len());
+    }
+    encode_with_len(message, size.len()).into()
+}
+
+#[cold]
+#[inline(never)]
+fn cut<M: Message>(message: &M, flat_len: usize) -> Pieces {
+    let mut out = Writer::new(Cutter::with_capacity(flat_len));
+    out.root(message);
+    let mut pieces = out.finish().into_pieces();
+    let first = pieces.next().unwrap_or_default();
+    Pieces { first, rest: pieces.collect() }
+}
+
+/// Appends the bytes of a message to a buffer, which can serve for many.
+#[inline]
+pub fn encode_to<M: Message>(message: &M, out: &mut Vec<u8>) {
+    let mut writer = Writer::new(mem::take(out));
+    writer.root(message);
+    *out = writer.finish();
+}
+
+/// The bytes of the error alternative. Without a code they are those of the Go implementation.
+pub fn encode_error(text: &str, code: Option<u8>) -> Bytes {
+    let mut out = Writer::new(Vec::with_capacity(text.len() + ERROR_HEAD_LEN_MAX));
+    out.error(text, code);
+    out.finish().into()
+}
+
+impl<S: Sink> Writer<S> {
+    /// Writes a message, and the trailer if it needs one.
+    #[inline]
+    pub fn root<M: Message>(&mut self, message: &M) {
+        self.message(message);
+        if self.slots().holds_any() {
+            self.trailer();
+        }
+    }
+
+    /// Writes the error alternative of a message.
+    pub fn error(&mut self, text: &str, code: Option<u8>) {
+        self.put(&[Kind::Error as u8]);
+        self.string(text);
+        if let Some(code) = code {
+            self.put(&trailer::of_code(code));
+        }
+    }
+
+    /// Writes a message.
+    #[inline]
+    pub fn message<M: Message>(&mut self, message: &M) {
+        self.put(&FLAGS);
+        message.encode_fields(self);
+    }
+
+    /// Writes a message, or nil in its place.
+    #[inline]
+    pub fn message_or_nil<M: Message>(&mut self, message: Option<&impl Borrow<M>>) {
+        match message {
+            Some(message) => self.message(message.borrow()),
+            None => self.put(&[Kind::Nil as u8]),
+        }
+    }
+
+    #[cold]
+    fn trailer(&mut self) {
+        let slots = self.take_slots();
+        trailer::write(&slots, self);
+    }
+}
+
+/// A u8 that is always zero.
+const FLAGS: [u8; 2] = [Kind::U8 as u8, 0];
+/// Kind, kind of the text, its length, and the code behind it.
+const ERROR_HEAD_LEN_MAX: usize = 2 + 5 + 3;

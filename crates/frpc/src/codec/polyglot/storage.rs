@@ -1,0 +1,122 @@
+//! The types that the fields of a message can have in Rust.
+
+use std::{
+    borrow::BorrowMut,
+    collections::{BTreeMap, HashMap, btree_map, hash_map},
+    hash::{BuildHasher, Hash},
+};
+
+use bytes::Bytes;
+
+/// What a field of type `bytes` can be in Rust.
+pub trait Blob {
+    /// Whether the bytes are copied.
+    const IS_COPY: bool;
+
+    /// Takes `bytes`, which are part of `content`.
+    fn from_content(bytes: &[u8], content: &Bytes) -> Self;
+}
+
+impl Blob for Vec<u8> {
+    const IS_COPY: bool = true;
+
+    fn from_content(bytes: &[u8], _: &Bytes) -> Self {
+        bytes.to_vec()
+    }
+}
+
+impl Blob for Bytes {
+    const IS_COPY: bool = false;
+
+    #[inline]
+    fn from_content(bytes: &[u8], content: &Bytes) -> Self {
+        content.slice_ref(bytes)
+    }
+}
+
+/// What a field can keep a message in: its own place, or a box.
+pub trait Storage<M>: From<M> + BorrowMut<M> {
+    /// How many bytes of the message are allocated.
+    const ALLOCATED_LEN: usize;
+}
+
+impl<M> Storage<M> for M {
+    const ALLOCATED_LEN: usize = 0;
+}
+
+impl<M> Storage<M> for Box<M> {
+    const ALLOCATED_LEN: usize = size_of::<M>();
+}
+
+/// What a map can be in Rust.
+pub trait Entries<K, V> {
+    /// Returns how many bytes a map with this many entries takes at most.
+    fn allocated_len(count: usize) -> usize;
+
+    /// Makes room for this many entries.
+    fn reserve(&mut self, count: usize);
+
+    /// Returns the place of a key's value, with a default in it.
+    fn value_of(&mut self, key: K) -> &mut V;
+}
+
+impl<K: Eq + Hash, V: Default, S: BuildHasher> Entries<K, V> for HashMap<K, V, S> {
+    /// Buckets are a power of two, of which an eighth is free. Each has a byte beside it.
+    fn allocated_len(count: usize) -> usize {
+        if count == 0 {
+            return 0;
+        }
+        let buckets = count.saturating_mul(8).div_ceil(7).checked_next_power_of_two().unwrap_or(usize::MAX);
+        buckets.max(BUCKETS_MIN).saturating_mul(size_of::<(K, V)>() + 1).saturating_add(HASH_TABLE_LEN)
+    }
+
+    fn reserve(&mut self, count: usize) {
+        self.reserve(count);
+    }
+
+    fn value_of(&mut self, key: K) -> &mut V {
+        match self.entry(key) {
+            hash_map::Entry::Occupied(mut entry) => {
+                entry.insert(V::default());
+                entry.into_mut()
+            }
+            hash_map::Entry::Vacant(entry) => entry.insert(V::default()),
+        }
+    }
+}
+
+impl<K: Ord, V: Default> Entries<K, V> for BTreeMap<K, V> {
+    /// A node has room for 11 entries. All but the root have at least five, and those above the leaves six nodes below.
+    fn allocated_len(count: usize) -> usize {
+        if count == 0 {
+            return 0;
+        }
+        let leaves = ((count + 1) / 6).max(1);
+        let nodes_above = if leaves > 1 { 1 + leaves / 5 } else { 0 };
+        let leaf_len = 11 * (size_of::<K>() + size_of::<V>()) + TREE_NODE_LEN;
+        leaves.saturating_mul(leaf_len).saturating_add(nodes_above.saturating_mul(leaf_len + TREE_EDGES_LEN))
+    }
+
+    fn reserve(&mut self, _: usize) {}
+
+    fn value_of(&mut self, key: K) -> &mut V {
+        match self.entry(key) {
+            btree_map::Entry::Occupied(mut entry) => {
+                entry.insert(V::default());
+                entry.into_mut()
+            }
+            btree_map::Entry::Vacant(entry) => entry.insert(V::default()),
+        }
+    }
+}
+
+/// What an allocator adds to an allocation.
+pub(super) const ALLOCATION_LEN: usize = 16;
+/// How many buckets a hash table has at least, if it has any.
+const BUCKETS_MIN: usize = 4;
+/// What a hash table has beside its buckets. One of tiny entries has some more of them.
+const HASH_TABLE_LEN: usize = 64;
+/// What a node of a tree has beside its entries, and what the allocator adds.
+const TREE_NODE_LEN: usize = 16 + ALLOCATION_LEN;
+/// What a node above the leaves has in addition.
+const TREE_EDGES_LEN: usize = 12 * size_of::<usize>();
