@@ -8,6 +8,7 @@ mod polyglot;
 
 pub use self::format::Format;
 pub use self::formats::{CodecError, Formats};
+pub(crate) use self::polyglot::short_error;
 pub use self::polyglot::{
     At, Blob, Choice, Content, Counter, DecodeError, DecodeErrorKind, Entries, Enumeration, Failure, Kind, Message,
     Pieces, Presence, Reader, Result, Sink, Storage, Writable, Writer, decode, encode, encode_error, encode_pieces,

@@ -65,6 +65,21 @@ pub fn encode_error(text: &str, code: Option<u8>) -> Bytes {
     out.finish().into()
 }
 
+/// Returns the error alternative with a short text, as a constant: four bytes and those of the text.
+pub(crate) const fn short_error<const LEN: usize>(text: &str) -> [u8; LEN] {
+    assert!(
+        LEN == ERROR_HEAD_LEN_MIN + text.len() && text.len() < 0x80,
+        "the length is not that of the text and its head"
+    );
+    let mut content = [0; LEN];
+    content[0] = Kind::Error as u8;
+    content[1] = Kind::String as u8;
+    content[2] = Kind::U32 as u8;
+    content[3] = text.len() as u8;
+    content.split_at_mut(ERROR_HEAD_LEN_MIN).1.copy_from_slice(text.as_bytes());
+    content
+}
+
 impl<S: Sink> Writer<S> {
     /// Writes a message, and the trailer if it needs one.
     #[inline]
@@ -109,5 +124,18 @@ impl<S: Sink> Writer<S> {
 
 /// A u8 that is always zero.
 const FLAGS: [u8; 2] = [Kind::U8 as u8, 0];
+/// Kind, kind of the text, and its length in one byte.
+const ERROR_HEAD_LEN_MIN: usize = 4;
 /// Kind, kind of the text, its length, and the code behind it.
 const ERROR_HEAD_LEN_MAX: usize = 2 + 5 + 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_error_is_the_error_with_its_text() {
+        assert_eq!(encode_error("EOF", None), short_error::<7>("EOF")[..]);
+        assert_eq!(encode_error("", None), short_error::<4>("")[..]);
+    }
+}

@@ -36,6 +36,7 @@ pub mod trailer;
 mod well_known;
 mod writer;
 
+pub(crate) use self::encode::short_error;
 pub use self::{
     choice::Choice,
     decode::{Content, decode, is_error},

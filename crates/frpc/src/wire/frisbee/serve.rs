@@ -29,7 +29,7 @@ use crate::{
         status::Status,
         streaming::Streaming,
     },
-    codec::{Format, Kind, Pieces},
+    codec::{self, Format, Pieces},
     error::CallError,
     service::{
         services::{Services, Unimplemented, panicked},
@@ -212,7 +212,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
 impl Router for Unimplemented {
     async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
         // Nobody waits for the answer to an answer, and two sides must not go on answering each other.
-        if packet.content.first() == Some(&(Kind::Error as u8)) {
+        if codec::is_error(&packet.content) {
             return Outcome::Nothing;
         }
         let content = no_method(packet.operation.number()).encode();

@@ -36,7 +36,7 @@ use tokio::{
 
 use crate::{
     call::{status::Status, streaming::Streaming},
-    codec::{Kind, Reader, Writer},
+    codec::{Reader, Writer, short_error},
     error::CallError,
 };
 
@@ -55,7 +55,7 @@ pub(crate) fn parse_open(content: &Bytes) -> Option<u16> {
 /// One direction of a call is through.
 pub(crate) const END: Bytes = Bytes::from_static(&END_BYTES);
 
-const END_BYTES: [u8; 7] = [Kind::Error as u8, Kind::String as u8, Kind::U32 as u8, 3, b'E', b'O', b'F'];
+const END_BYTES: [u8; 7] = short_error("EOF");
 const OPEN_LEN_MAX: usize = 4;
 
 pub(crate) fn is_end(content: &Bytes) -> bool {
