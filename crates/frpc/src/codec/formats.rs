@@ -4,9 +4,12 @@ use std::{error::Error, fmt};
 
 use bytes::Bytes;
 
-use super::polyglot::{DecodeError, Failure};
+use super::{
+    format::Format,
+    polyglot::{DecodeError, Failure},
+};
 
-/// The formats of a message besides polyglot: a table of functions, so that no bound depends on what a build has.
+/// The formats of a message besides polyglot: a table of functions, so that no bound depends on the features of a build.
 ///
 /// ```
 /// use frpc::codec::{Formats, Message};
@@ -39,7 +42,7 @@ pub(super) struct Functions<M> {
 }
 
 impl<M: prost::Message + Default + 'static> Formats<M> {
-    /// Has prost write and read protocol buffers.
+    /// Returns the table of a message that prost writes and reads as protocol buffers.
     pub const fn prost() -> Self {
         let proto = Functions { encode: encode_prost::<M>, decode: decode_prost::<M> };
         Self { proto: Some(proto), json: None }
@@ -55,7 +58,7 @@ fn decode_prost<M: prost::Message + Default>(content: &Bytes) -> Result<M, Codec
     M::decode(content.clone()).map_err(CodecError::Proto)
 }
 
-/// Why a message could not be written or read.
+/// An error of writing or reading a message.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum CodecError {
@@ -70,7 +73,7 @@ pub enum CodecError {
         /// The name of the message in the proto file.
         message: &'static str,
         /// The format that was asked for.
-        format: &'static str,
+        format: Format,
     },
 }
 
@@ -87,7 +90,11 @@ impl fmt::Display for CodecError {
             Self::Failure(failure) => f.write_str(&failure.text),
             Self::Proto(error) => error.fmt(f),
             Self::Unsupported { message, format } => {
-                write!(f, "the message {message} has no {format} here: have frpc-build make it, or set its `FORMATS`")
+                let advice = match format {
+                    Format::Proto => "have frpc-build generate it, or set its `Message::FORMATS`",
+                    Format::Polyglot | Format::Json => "use another format",
+                };
+                write!(f, "the message {message} has no {format} on this side: {advice}")
             }
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! Nothing here knows packets, sockets or tasks.
 
+mod convert;
 mod format;
 mod formats;
 mod polyglot;

@@ -2,6 +2,7 @@
 
 mod enums;
 mod errors;
+mod formats;
 mod json;
 mod lossless;
 mod memory;

@@ -13,7 +13,8 @@ use awkward::{
 };
 use bytes::Bytes;
 use frpc::{
-    codec::{self, Content, Message},
+    codec::{self, Content, Format, Message},
+    prost,
     prost_types::Timestamp,
 };
 use proptest::{collection, option, prelude::*, sample::Index};
@@ -32,6 +33,11 @@ macro_rules! properties {
                 fn comes_back_as_it_was(message in super::$name()) {
                     round_trip(&message);
                     check_plain(&message);
+                }
+
+                #[test]
+                fn is_the_same_in_every_format(message in super::$name()) {
+                    check_formats(&message);
                 }
 
                 #[test]
@@ -55,6 +61,17 @@ fn check_plain<M: Message + PartialEq + Debug>(message: &M) {
     let bytes = plain(message);
     let seen: M = read(&bytes).expect("a message without its trailer is one");
     assert_eq!(round_trip(&seen).len(), bytes.len(), "{seen:?}");
+}
+
+/// Protocol buffers are prost's own bytes, and both formats bring back the same message.
+fn check_formats<M: Message + prost::Message + PartialEq + Debug>(message: &M) {
+    let proto = Format::Proto.encode(message).expect("generated messages have it").into_bytes();
+    assert_eq!(proto, message.encode_to_vec(), "{message:?}");
+    let polyglot = Format::Polyglot.encode(message).expect("every message has it").into_bytes();
+    let of_proto: M = Format::Proto.decode(&proto).expect("it was just written");
+    let of_polyglot: M = Format::Polyglot.decode(&polyglot).expect("it was just written");
+    assert_eq!(&of_proto, message);
+    assert_eq!(of_polyglot, of_proto);
 }
 
 fn check_damaged<M: Message + Debug>(message: &M, damage: &[Damage]) {

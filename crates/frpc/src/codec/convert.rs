@@ -1,0 +1,198 @@
+//! Messages to bytes and back, in any format.
+
+use bytes::Bytes;
+
+use super::{
+    format::Format,
+    formats::{CodecError, Functions},
+    polyglot::{self, Content, Message, Pieces},
+};
+
+impl Format {
+    /// Writes a message.
+    ///
+    /// # Errors
+    ///
+    /// [`CodecError::Unsupported`] if the type has no such format: hand-written messages may have none but polyglot.
+    #[inline]
+    pub fn encode<M: Message>(self, message: &M) -> Result<Pieces, CodecError> {
+        match self {
+            Self::Polyglot => Ok(polyglot::encode_pieces(message)),
+            other => other.encode_by_table(message),
+        }
+    }
+
+    /// Reads a message. Its `Bytes` fields are slices of `content`.
+    ///
+    /// # Errors
+    ///
+    /// If the type has no such format, or the bytes are no such message.
+    #[inline]
+    pub fn decode<M: Message>(self, content: &Bytes) -> Result<M, CodecError> {
+        match self {
+            Self::Polyglot => match polyglot::decode(content)? {
+                Content::Message(message) => Ok(message),
+                Content::Error(failure) => Err(CodecError::Failure(failure)),
+            },
+            other => other.decode_by_table(content),
+        }
+    }
+
+    // Cold, so that calls in polyglot, which are nearly all, pay for one branch and no more.
+    #[cold]
+    #[inline(never)]
+    fn encode_by_table<M: Message>(self, message: &M) -> Result<Pieces, CodecError> {
+        Ok((self.functions::<M>()?.encode)(message).into())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn decode_by_table<M: Message>(self, content: &Bytes) -> Result<M, CodecError> {
+        (self.functions::<M>()?.decode)(content)
+    }
+
+    fn functions<M: Message>(self) -> Result<&'static Functions<M>, CodecError> {
+        let functions = M::FORMATS.and_then(|formats| match self {
+            // It needs no table.
+            Self::Polyglot => None,
+            Self::Proto => formats.proto.as_ref(),
+            Self::Json => formats.json.as_ref(),
+        });
+        functions.ok_or(CodecError::Unsupported { message: M::NAME, format: self })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Debug;
+
+    use prost::Message as _;
+    use prost_types::{Any, Duration, FieldMask, Struct, Timestamp, Value, value};
+
+    use super::*;
+    use crate::codec::{At, DecodeError, Formats, Reader, Sink, Writer, encode_error};
+
+    /// Written by hand, with a table of formats.
+    #[derive(Clone, PartialEq, prost::Message)]
+    struct Point {
+        #[prost(sint32, tag = "3")]
+        x: i32,
+        #[prost(string, tag = "1")]
+        name: String,
+        #[prost(bytes = "bytes", tag = "7")]
+        blob: Bytes,
+    }
+
+    impl Message for Point {
+        const NAME: &'static str = "Point";
+        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+
+        fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
+            out.i32(self.x);
+            out.string(&self.name);
+            out.bytes(&self.blob);
+        }
+
+        fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<(), DecodeError> {
+            input.i32(&mut self.x).at("x")?;
+            input.string(&mut self.name).at("name")?;
+            input.blob(&mut self.blob).at("blob")
+        }
+    }
+
+    /// Written by hand, with no table and no prost.
+    #[derive(Debug, Default, PartialEq)]
+    struct Plain;
+
+    impl Message for Plain {
+        const NAME: &'static str = "Plain";
+
+        fn encode_fields<S: Sink>(&self, _: &mut Writer<S>) {}
+
+        fn decode_fields(&mut self, _: &mut Reader<'_>) -> Result<(), DecodeError> {
+            Ok(())
+        }
+    }
+
+    fn point() -> Point {
+        Point { x: -150, name: "here".to_owned(), blob: Bytes::from_static(b"blob") }
+    }
+
+    /// Checks that both formats bring a message back, and that protocol buffers are as prost writes them.
+    fn check<M: Message + prost::Message + PartialEq + Debug>(message: &M) {
+        let proto = Format::Proto.encode(message).expect("it has protocol buffers").into_bytes();
+        assert_eq!(proto, message.encode_to_vec(), "{message:?}");
+        assert_eq!(Format::Proto.decode::<M>(&proto).as_ref(), Ok(message));
+        let polyglot = Format::Polyglot.encode(message).expect("every message has polyglot").into_bytes();
+        assert_eq!(polyglot, polyglot::encode(message), "{message:?}");
+        assert_eq!(Format::Polyglot.decode::<M>(&polyglot).as_ref(), Ok(message));
+    }
+
+    #[test]
+    fn a_hand_written_message_with_a_table_has_protocol_buffers() {
+        check(&Point::default());
+        check(&point());
+        let proto = Format::Proto.encode(&point()).expect("it has protocol buffers").into_bytes();
+        assert_eq!(&proto[..], b"\x0a\x04here\x18\xab\x02\x3a\x04blob");
+    }
+
+    #[test]
+    fn bytes_of_protocol_buffers_are_slices_of_the_content() {
+        let content = Bytes::from(point().encode_to_vec());
+        let blob = Format::Proto.decode::<Point>(&content).expect("it is one").blob;
+        assert!(content.as_ptr_range().contains(&blob.as_ptr()));
+    }
+
+    #[test]
+    fn well_known_types_have_protocol_buffers() {
+        check(&());
+        check(&true);
+        check(&-1_i32);
+        check(&i64::MIN);
+        check(&1_u32);
+        check(&u64::MAX);
+        check(&1.5_f32);
+        check(&-0.1_f64);
+        check(&"text".to_owned());
+        check(&b"bytes".to_vec());
+        check(&Bytes::from_static(b"bytes"));
+        check(&Timestamp { seconds: 1, nanos: 2 });
+        check(&Duration { seconds: -1, nanos: -2 });
+        check(&Any { type_url: "type.googleapis.com/Point".to_owned(), value: b"point".to_vec() });
+        check(&FieldMask { paths: vec!["a.b".to_owned()] });
+        let number = Value { kind: Some(value::Kind::NumberValue(1.0)) };
+        check(&number);
+        check(&prost_types::ListValue { values: vec![number.clone()] });
+        check(&Struct { fields: [("number".to_owned(), number)].into() });
+    }
+
+    #[test]
+    fn a_format_that_a_message_does_not_have_is_an_error_that_says_what_to_do() {
+        let error = Format::Proto.encode(&Plain).expect_err("it has none");
+        assert_eq!(error, CodecError::Unsupported { message: "Plain", format: Format::Proto });
+        assert_eq!(
+            error.to_string(),
+            "the message Plain has no protobuf on this side: have frpc-build generate it, or set its `Message::FORMATS`"
+        );
+        assert_eq!(Format::Proto.decode::<Plain>(&Bytes::new()), Err(error));
+        assert!(Format::Polyglot.encode(&Plain).is_ok());
+    }
+
+    #[test]
+    fn no_message_has_json_yet() {
+        let unsupported = CodecError::Unsupported { message: "Point", format: Format::Json };
+        assert_eq!(Format::Json.encode(&point()), Err(unsupported.clone()));
+        assert_eq!(Format::Json.decode::<Point>(&Bytes::from_static(b"{}")), Err(unsupported.clone()));
+        assert_eq!(unsupported.to_string(), "the message Point has no JSON on this side: use another format");
+    }
+
+    #[test]
+    fn bytes_that_are_no_message_are_an_error_of_their_format() {
+        let error = Format::Proto.decode::<Point>(&Bytes::from_static(b"\x0a\x04he"));
+        assert!(matches!(error, Err(CodecError::Proto(_))), "{error:?}");
+        let error = Format::Polyglot.decode::<Point>(&Bytes::from_static(b"\x08\x00\x05"));
+        assert!(matches!(&error, Err(CodecError::Polyglot(error)) if error.path() == "Point.x"), "{error:?}");
+        let error = Format::Polyglot.decode::<Point>(&encode_error("no", Some(7)));
+        assert!(matches!(&error, Err(CodecError::Failure(failure)) if failure.text == "no"), "{error:?}");
+    }
+}
