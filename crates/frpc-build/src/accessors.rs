@@ -26,7 +26,7 @@ pub(crate) fn taken(message: &Message) -> Vec<&Field> {
     message.fields.iter().filter(is_taken).collect()
 }
 
-/// Whether there is a function with the name of the field.
+/// Returns whether prost's macro makes a function with the name of the field.
 fn has_getter(field: &Field) -> bool {
     match &field.shape {
         Shape::Always(of) | Shape::List(of) => matches!(of, Type::Enum(_)),

@@ -29,7 +29,7 @@ pub fn compile_protos(proto: impl AsRef<Path>) -> Result<(), Error> {
     configure().compile_protos(&[proto], &[include])
 }
 
-/// Options for generating code, all at their defaults.
+/// Returns the options for generating code, all at their defaults.
 pub fn configure() -> Builder {
     let mut config = prost_build::Config::new();
     config.prost_path("::frpc::prost").prost_types_path("::frpc::prost_types");
@@ -71,19 +71,19 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Whether services get a trait and a server. Default: yes.
+    /// Sets whether services get a trait and a server. Default: yes.
     pub fn build_server(mut self, enable: bool) -> Self {
         self.has_server = enable;
         self
     }
 
-    /// Whether services get a client. Default: yes.
+    /// Sets whether services get a client. Default: yes.
     pub fn build_client(mut self, enable: bool) -> Self {
         self.has_client = enable;
         self
     }
 
-    /// The number on the wire of a file's first method; the others count on from there. Default: 10, the lowest.
+    /// Sets the operation of a file's first method; the others count on from there. Default: 10, the lowest.
     ///
     /// Files count each by itself, so one of two that share a connection has to move:
     /// `.first_operation("shop/order.proto", 200)`, with the path that the file has in its include directory. Both sides
@@ -94,7 +94,7 @@ impl Builder {
         self
     }
 
-    /// Where the files go. Default: `OUT_DIR`, as cargo sets it.
+    /// Sets the directory that the files go into. Default: `OUT_DIR`, as cargo sets it.
     ///
     /// A directory among the sources makes them part of the repository; with
     /// `.out_dir("src/generated").include_file("mod.rs")` the crate says `mod generated;` and no more.
@@ -103,7 +103,7 @@ impl Builder {
         self
     }
 
-    /// The name of the file that includes all others as a tree of modules. Default: `_includes.rs`, for which
+    /// Sets the name of the file that includes all others as a tree of modules. Default: `_includes.rs`, for which
     /// `frpc::include_protos!()` looks in `OUT_DIR`.
     pub fn include_file(mut self, name: impl Into<PathBuf>) -> Self {
         self.include_file = name.into();
@@ -116,13 +116,13 @@ impl Builder {
         self
     }
 
-    /// Whether cargo is told which proto files to watch. Default: yes in a build script.
+    /// Sets whether cargo is told to watch the proto files. Default: yes in a build script.
     pub fn emit_rerun_if_changed(mut self, enable: bool) -> Self {
         self.emits_rerun_if_changed = enable;
         self
     }
 
-    /// A package or type is generated elsewhere, by frpc-build too: `.extern_path(".shop", "::shop_protos::shop")`.
+    /// Uses a package or type that frpc-build generated elsewhere: `.extern_path(".shop", "::shop_protos::shop")`.
     /// No code is generated for it here, services included.
     pub fn extern_path(mut self, proto_path: impl Into<String>, rust_path: impl Into<String>) -> Self {
         let (proto_path, rust_path) = (proto_path.into(), rust_path.into());
@@ -131,27 +131,27 @@ impl Builder {
         self
     }
 
-    /// Whether types of `google.protobuf` are generated like all others. Default: no, those of prost are used.
+    /// Sets whether types of `google.protobuf` are generated like all others. Default: no, those of prost are used.
     pub fn compile_well_known_types(mut self, enable: bool) -> Self {
         self.has_well_known_types = enable;
         self
     }
 
-    /// These `bytes` fields are `Bytes`, slices of the packet they came in, and no copies.
+    /// Makes these `bytes` fields `Bytes`: slices of the packet they came in, and no copies.
     pub fn bytes(mut self, path: impl AsRef<str>) -> Self {
         self.bytes.push(path.as_ref().to_owned());
         self.config.bytes(&self.bytes);
         self
     }
 
-    /// These maps are `BTreeMap`s.
+    /// Makes these maps `BTreeMap`s.
     pub fn btree_map(mut self, path: impl AsRef<str>) -> Self {
         self.btree_maps.push(path.as_ref().to_owned());
         self.config.btree_map(&self.btree_maps);
         self
     }
 
-    /// These message fields are boxed. Recursive ones always are.
+    /// Boxes these message fields. Recursive ones always are.
     pub fn boxed(mut self, path: impl AsRef<str>) -> Self {
         self.config.boxed(path);
         self
@@ -189,8 +189,8 @@ impl Builder {
         self
     }
 
-    /// Any other option of prost. What has a method here has to be set here, or the encoding and the services do not
-    /// know of it.
+    /// Changes any other option of prost. Options that have a method here have to be set here, or the encoding and the
+    /// services do not know of them.
     pub fn prost_config(mut self, change: impl FnOnce(&mut prost_build::Config)) -> Self {
         change(&mut self.config);
         self
@@ -222,7 +222,7 @@ impl Builder {
         let path = path.as_ref();
         let bytes = fs::read(path).map_err(|error| Error::io("read", path, error))?;
         let set = FileDescriptorSet::decode(&bytes[..])
-            .map_err(|error| Error::other(format_args!("{} holds no descriptors: {error}", path.display())))?;
+            .map_err(|error| Error::other(format_args!("{} is not a descriptor set: {error}", path.display())))?;
         if self.emits_rerun_if_changed {
             rerun_if_changed(path);
         }
@@ -245,7 +245,7 @@ impl Builder {
             return Err(Error::schema(&unnamed, sources));
         }
         self.check_include_file(&schema).map_err(|diagnostic| Error::schema(&[diagnostic], sources))?;
-        self.config.format(false); // That is done once, with our code.
+        self.config.format(false); // Everything is formatted together.
         let conflicts = conflicts::find(&schema, &emitter, self.keeps_enum_prefix());
         if !conflicts.is_empty() {
             return Err(Error::schema(&conflicts, sources));
@@ -261,7 +261,7 @@ impl Builder {
             let code = emit::package(&emitter, package, &schema, &comments.fill_in(&structs)).map_err(|error| {
                 let name = &package.name;
                 Error::other(format_args!(
-                    "the code for package '{name}' is no Rust ({error}): is there an attribute that is none?"
+                    "the code for package '{name}' does not parse ({error}): check the attributes that were added to it"
                 ))
             })?;
             if !code.is_empty() || !emitter.is_elsewhere(&package.name) {
@@ -282,7 +282,7 @@ impl Builder {
         for (proto_path, rust_path) in &self.externs {
             if syn::parse_str::<syn::Type>(rust_path).is_err() {
                 return Err(Error::other(format_args!(
-                    "extern path '{rust_path}' for '{proto_path}' is no path of Rust"
+                    "extern path '{rust_path}' for '{proto_path}' is not a path in Rust"
                 )));
             }
             names.add(proto_path, rust_path);
@@ -295,7 +295,7 @@ impl Builder {
         })
     }
 
-    /// A package cannot have the file in which the others are included.
+    /// Checks that no package has the file in which the others are included.
     fn check_include_file(&self, schema: &Schema) -> Result<(), Diagnostic> {
         let mut packages = schema.packages.iter();
         let is_same = |package: &&Package| Path::new(&naming::file(&package.name)) == self.include_file;
@@ -307,7 +307,7 @@ impl Builder {
             .help("choose another name for the latter with `include_file`"))
     }
 
-    /// The descriptors of all files cannot have the file of a package's.
+    /// Checks that the descriptors of all files do not go into the file of a package's.
     fn check_descriptor_set_path(&self, own: &Path, package: &str) -> Result<(), Error> {
         if self.file_descriptor_set_path.as_deref() != Some(own) {
             return Ok(());
@@ -318,7 +318,7 @@ impl Builder {
         )))
     }
 
-    /// Whether `prost_config` was used to have enums keep their names in those of their values: prost does not say.
+    /// Returns whether values of enums keep the name of the enum, which `prost_config` can set and prost does not tell.
     fn keeps_enum_prefix(&mut self) -> bool {
         let value = EnumValueDescriptorProto { name: Some("PROBE_A".to_owned()), number: Some(0), options: None };
         let probe = EnumDescriptorProto { name: Some("Probe".to_owned()), value: vec![value], ..Default::default() };
@@ -329,7 +329,7 @@ impl Builder {
 
     fn target_dir(&self) -> Result<PathBuf, Error> {
         let from_cargo = || env::var_os("OUT_DIR").map(PathBuf::from);
-        let missing = "there is no OUT_DIR, as outside of a build script: say where the files go with `out_dir`";
+        let missing = "OUT_DIR is not set, as cargo does for build scripts: set the directory with `out_dir`";
         self.out_dir.clone().or_else(from_cargo).ok_or_else(|| Error::other(missing))
     }
 }

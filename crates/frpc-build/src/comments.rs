@@ -16,7 +16,7 @@ pub(crate) fn rustdoc(comment: &Comment) -> Vec<String> {
     lines
 }
 
-/// The lines of one comment.
+/// Returns the lines of one comment.
 fn block(comment: &str) -> Vec<String> {
     let lines: Vec<_> = comment.lines().map(plain).collect();
     let first = lines.iter().position(|line| !line.is_empty()).unwrap_or(lines.len());
@@ -29,7 +29,8 @@ fn block(comment: &str) -> Vec<String> {
     writer.lines
 }
 
-/// The line without what has no place in source text, and without the space that follows the comment's slashes.
+/// Returns a line without characters that have no place in source text, and without the space that follows the comment's
+/// slashes.
 fn plain(line: &str) -> String {
     let mut plain = String::with_capacity(line.len());
     for char in line.strip_prefix(' ').unwrap_or(line).chars() {
@@ -57,16 +58,16 @@ struct Writer {
 
 /// An item of a list.
 struct Item {
-    /// Where its text starts in the comment.
+    /// The column in the comment where its text starts.
     from: usize,
-    /// Where its text starts in what is written.
+    /// The column in the output where its text starts.
     to: usize,
 }
 
 /// A block of code.
 struct Code {
     end: CodeEnd,
-    /// Where its lines start in the comment.
+    /// The column in the comment where its lines start.
     from: usize,
     lines: Vec<String>,
 }
@@ -164,7 +165,7 @@ impl Writer {
     }
 }
 
-/// The character of a fence, how often it stands there, and what follows.
+/// Returns the character of a fence, how often it stands there, and the text that follows.
 fn fence(text: &str) -> Option<(char, usize, &str)> {
     let mark = text.chars().next().filter(|mark| matches!(mark, '`' | '~'))?;
     let rest = text.trim_start_matches(mark);
@@ -172,7 +173,7 @@ fn fence(text: &str) -> Option<(char, usize, &str)> {
     (len >= 3 && !(mark == '`' && rest.contains('`'))).then_some((mark, len, rest.trim()))
 }
 
-/// The mark of a list's item, and what follows.
+/// Returns the mark of a list's item, and the text that follows.
 fn item(text: &str) -> Option<(&str, &str)> {
     let digits = text.len() - text.trim_start_matches(|char: char| char.is_ascii_digit()).len();
     let mark = match text[digits..].chars().next()? {
@@ -184,12 +185,12 @@ fn item(text: &str) -> Option<(&str, &str)> {
     (rest.starts_with(' ') && !is_rule(text)).then_some((mark, rest))
 }
 
-/// Whether a line of signs could become a line across the page, a heading of what stands above it, or a table.
+/// Returns whether a line of signs could become a line across the page, an underline of a heading, or a table.
 fn is_rule(text: &str) -> bool {
     text.chars().all(|char| matches!(char, '-' | '*' | '_' | '=' | ':' | '|' | ' '))
 }
 
-/// A line of text with links for addresses, and without anything else that rustdoc would act on.
+/// Returns a line of text with links for addresses, and without anything else that rustdoc would act on.
 fn inline(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -263,7 +264,7 @@ fn inline(text: &str) -> String {
     out
 }
 
-/// The length of the code at the start of the text, if as many backquotes as open it also close it.
+/// Returns the length of the code at the start of the text, if as many backquotes as open it also close it.
 fn code_span(text: &str) -> Option<usize> {
     let ticks = text.len() - text.trim_start_matches('`').len();
     let mut at = ticks;
@@ -278,7 +279,7 @@ fn code_span(text: &str) -> Option<usize> {
     None
 }
 
-/// The length of the address at the start of the text, without the signs that end the sentence around it.
+/// Returns the length of the address at the start of the text, without the signs that end the sentence around it.
 fn url(text: &str) -> Option<usize> {
     let rest = text.strip_prefix("http").map(|rest| rest.strip_prefix('s').unwrap_or(rest))?.strip_prefix("://")?;
     let head = text.len() - rest.len();
@@ -297,7 +298,7 @@ fn url(text: &str) -> Option<usize> {
     (end > 0).then_some(head + end)
 }
 
-/// The length of the link at the start of the text, if it has a plain label and leads to an address.
+/// Returns the length of the link at the start of the text, if it has a plain label and leads to an address.
 fn link(text: &str) -> Option<usize> {
     let label = text[1..].find(['[', ']', '<', '`', '\\']).filter(|&end| text[1 + end..].starts_with("]("))?;
     let target = &text[label + 3..];
@@ -311,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_indented_is_no_code() {
+    fn indented_text_never_becomes_a_doctest() {
         let comment = " Use it so:\n\n     let x = call();\n\n     x + 1\n\n and then stop.";
         let expected = "Use it so:\n\n```text\nlet x = call();\n\nx + 1\n```\n\nand then stop.";
         check(comment, expected);

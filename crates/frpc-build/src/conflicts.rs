@@ -16,7 +16,7 @@ pub(crate) fn unnamed(schema: &Schema) -> Vec<Diagnostic> {
     let mut name = |kind: &str, name: &str, place: &Place| {
         if name.chars().all(|char| char == '_') {
             let message = format!("a {kind} named '{name}' has no name in Rust");
-            let help = "rename it: Rust's names are made of its letters and digits";
+            let help = "rename it: names in Rust are made of its letters and digits";
             unnamed.push(Diagnostic::new(message).at(place.clone()).help(help));
         }
     };
@@ -42,7 +42,7 @@ pub(crate) fn unnamed(schema: &Schema) -> Vec<Diagnostic> {
         if file_len > FILE_NAME_LEN_MAX {
             let len_max = FILE_NAME_LEN_MAX - (file_len - len);
             let message = format!(
-                "the name of this package has {len} characters, but its file can have a name of {len_max} at most"
+                "the name of this package is {len} characters long, at most {len_max} fit into the name of its file"
             );
             unnamed.push(Diagnostic::new(message).at(package.place.clone()));
         }
@@ -52,7 +52,7 @@ pub(crate) fn unnamed(schema: &Schema) -> Vec<Diagnostic> {
 
 /// Returns all pairs of declarations that would become the same type, module or function.
 ///
-/// `keeps_prefix` says that the values of enums keep the enum's name in front of theirs.
+/// With `keeps_prefix` the values of enums keep the enum's name in front of theirs.
 pub(crate) fn find(schema: &Schema, emitter: &Emitter, keeps_prefix: bool) -> Vec<Diagnostic> {
     let mut taken = Taken::default();
     for package in &schema.packages {
@@ -78,7 +78,8 @@ pub(crate) fn find(schema: &Schema, emitter: &Emitter, keeps_prefix: bool) -> Ve
     taken.conflicts
 }
 
-/// The uses of types that come with prost and cannot be sent, and of maps that prost's macro cannot do justice to.
+/// Returns the uses of types that come with prost and cannot be sent, and of maps for which prost's macro makes code that
+/// does not compile.
 fn unsupported(schema: &Schema, names: &Names) -> Vec<Diagnostic> {
     let messages = || schema.packages.iter().flat_map(|package| &package.messages);
     let messages = || messages().filter(|message| names.external(&message.full_name).is_none());
@@ -94,7 +95,7 @@ fn unsupported(schema: &Schema, names: &Names) -> Vec<Diagnostic> {
         .chain(methods)
         .filter(|(name, _)| names.lacks_codec(name))
         .map(|(name, place)| {
-            let message = format!("frpc cannot send the {name} that comes with prost");
+            let message = format!("frpc cannot send the {name} of prost-types");
             Diagnostic::new(message)
                 .at(place.clone())
                 .help("generate it like all other types, with `compile_well_known_types(true)`")
@@ -134,7 +135,7 @@ impl<'a> Taken<'a> {
         self.conflicts.push(diagnostic.help("rename one of them"));
     }
 
-    /// The modules down to what is declared in this package or message.
+    /// Adds the modules that lead to the declarations of this package or message.
     fn add_modules(&mut self, name: &str, place: &'a Place) {
         let ends = name.match_indices('.').map(|(dot, _)| dot).chain([name.len()]);
         for owner in ends.map(|end| &name[..end]).filter(|owner| !owner.is_empty()) {
@@ -153,7 +154,7 @@ impl<'a> Taken<'a> {
         }
     }
 
-    /// The types of oneofs, and their variants.
+    /// Adds the types of oneofs, and their variants.
     fn add_oneofs(&mut self, message: &'a Message, emitter: &Emitter) {
         for (index, oneof) in message.oneofs.iter().enumerate() {
             self.add_modules(&message.full_name, &message.place);
@@ -171,7 +172,7 @@ impl<'a> Taken<'a> {
         }
     }
 
-    /// The variants of an enum. Of values with the same number only the first is one.
+    /// Adds the variants of an enum. Of values with the same number only the first is one.
     fn add_values(&mut self, declared: &'a Enum, keeps_prefix: bool) {
         let mut numbers = HashSet::new();
         let own = own(&declared.full_name);

@@ -1,4 +1,4 @@
-//! What names of a proto file become in Rust: the same identifiers and paths as prost-build makes.
+//! The names of proto files in Rust: the same identifiers and paths as prost-build makes.
 //!
 //! Full proto names have no leading dot (`shop.Order.Item`), but those that users write in options do. A package is a module, a message with nested types or oneofs
 //! is a type and a module, and every path that we generate starts at the module of its package.
@@ -7,51 +7,51 @@ use std::{collections::HashMap, iter};
 
 use heck::{ToShoutySnakeCase, ToSnakeCase, ToUpperCamelCase};
 
-/// The identifier of a field, method or module.
+/// Returns the identifier of a field or module.
 pub(crate) fn snake(name: &str) -> String {
     usable(name.to_snake_case())
 }
 
-/// The identifier of a type or an enum's value.
+/// Returns the identifier of a type or an enum's value.
 pub(crate) fn upper_camel(name: &str) -> String {
     usable(name.to_upper_camel_case())
 }
 
-/// The identifier of an enum's value, which prost cuts by the name of the enum.
+/// Returns the identifier of an enum's value, from which prost cuts the name of the enum.
 pub(crate) fn variant(of: &str, value: &str) -> String {
     let (of, value) = (upper_camel(of), upper_camel(value));
     let rest = value.strip_prefix(&of).filter(|rest| rest.starts_with(char::is_uppercase));
     usable(rest.unwrap_or(&value).to_owned())
 }
 
-/// The identifier of a constant.
+/// Returns the identifier of a constant.
 pub(crate) fn shouty(name: &str) -> String {
     usable(name.to_shouty_snake_case())
 }
 
-/// The identifier of a method, on both sides. It gives way to the functions that every client has.
+/// Returns the identifier of a method, on both sides. It gives way to the functions that every client has.
 pub(crate) fn method(name: &str) -> String {
     let own = snake(name);
     if CLIENT_FUNCTIONS.contains(&own.as_str()) { own + "_" } else { own }
 }
 
-/// The identifier of a oneof's type, given the types declared beside it.
+/// Returns the identifier of a oneof's type, given the types declared beside it.
 pub(crate) fn oneof_type<'a>(name: &str, mut siblings: impl Iterator<Item = &'a str>) -> String {
     let own = upper_camel(name);
     if siblings.any(|sibling| upper_camel(sibling) == own) { own + "OneOf" } else { own }
 }
 
-/// The modules that lead to a package.
+/// Returns the modules that lead to a package.
 pub(crate) fn modules(package: &str) -> Vec<String> {
     package.split('.').filter(|part| !part.is_empty()).map(snake).collect()
 }
 
-/// The file of a package, which `frpc::include_proto!` looks for.
+/// Returns the name of a package's file, which `frpc::include_proto!` looks for.
 pub(crate) fn file(package: &str) -> String {
     if package.is_empty() { "_.rs".to_owned() } else { format!("{package}.rs") }
 }
 
-/// The file of a package's descriptors.
+/// Returns the name of the file with a package's descriptors.
 pub(crate) fn descriptors_file(package: &str) -> String {
     if package.is_empty() { "_.binpb".to_owned() } else { format!("{package}.binpb") }
 }
@@ -63,12 +63,12 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Without types elsewhere, not even the well-known ones.
+    /// Returns names without any types elsewhere, not even the well-known ones.
     pub(crate) fn new() -> Self {
         Self { externs: HashMap::new() }
     }
 
-    /// The well-known types are those of prost.
+    /// Adds the well-known types, which are those of prost.
     pub(crate) fn add_well_known(&mut self) {
         for (name, path) in WELL_KNOWN {
             self.add(name, path);
@@ -80,7 +80,7 @@ impl Names {
         self.externs.insert(name.trim_start_matches('.').to_owned(), path.to_owned());
     }
 
-    /// Where a type lives, if it lives elsewhere. The longest name that was given decides.
+    /// Returns the path of a type that lives elsewhere. The longest name that was given decides.
     pub(crate) fn external(&self, name: &str) -> Option<String> {
         if let Some(path) = self.externs.get(name) {
             return Some(path.clone());
@@ -96,13 +96,13 @@ impl Names {
         Some(modules.chain([upper_camel(own)]).collect::<Vec<_>>().join("::"))
     }
 
-    /// Whether a type is one of prost's that cannot be encoded.
+    /// Returns whether a type is one of prost's that cannot be encoded.
     pub(crate) fn lacks_codec(&self, name: &str) -> bool {
         let path = self.external(name).unwrap_or_default();
         path.strip_prefix("::frpc::prost_types::").is_some_and(|own| !ENCODED.contains(&own))
     }
 
-    /// The path to a type from a module so many levels below its package.
+    /// Returns the path to a type from a module `levels_below` a package.
     pub(crate) fn path(&self, name: &str, package: &str, levels_below: usize) -> String {
         if let Some(path) = self.external(name) {
             return path;
@@ -120,12 +120,12 @@ impl Names {
     }
 }
 
-/// A path that a generic parameter of ours would hide.
+/// Returns a path that no generic parameter of ours hides.
 pub(crate) fn unhidden(path: String) -> String {
     if GENERICS.contains(&path.as_str()) { format!("self::{path}") } else { path }
 }
 
-/// An identifier that is no keyword.
+/// Returns an identifier that is no keyword.
 fn usable(name: String) -> String {
     match name.as_str() {
         "_" | "super" | "self" | "Self" | "extern" | "crate" => name + "_",
@@ -148,7 +148,7 @@ const KEYWORDS: &[&str] = &[
     "unsized", "use", "virtual", "where", "while", "yield",
 ];
 
-/// The types of prost that frpc encodes; `codec/well_known.rs` is where.
+/// The types of prost that frpc encodes, in its `codec/polyglot/well_known.rs`.
 const ENCODED: &[&str] = &["Any", "Duration", "FieldMask", "ListValue", "NullValue", "Struct", "Timestamp", "Value"];
 
 const WELL_KNOWN: &[(&str, &str)] = &[

@@ -1,7 +1,7 @@
-//! Descriptors as prost is given them, so that it makes code of them that compiles.
+//! The descriptors that prost gets, changed so that its code compiles.
 //!
-//! Comments are replaced by marks, for prost would keep what rustdoc stumbles over; [`Comments::fill_in`] puts ours in
-//! their place. Defaults get the one form that prost's macro reads. Fields whose accessors would have the names of other
+//! Comments are replaced by marks, because prost would keep text that rustdoc stumbles over; [`Comments::fill_in`] puts
+//! ours in their place. Defaults get the one form that prost's macro reads. Fields whose accessors would have the names of other
 //! functions become numbers, which have no accessors.
 
 use std::collections::{HashMap, HashSet};
@@ -128,7 +128,7 @@ impl Rewriter {
         marks.marked.push(location);
     }
 
-    /// Makes a field or value of an enum's type a number, and returns what is to be said about it.
+    /// Makes a field or value of an enum's type a number, and returns a sentence about it.
     fn number(&self, field: &mut FieldDescriptorProto) -> String {
         let name = field.type_name.take().unwrap_or_default();
         field.set_type(Type::Int32);
@@ -156,7 +156,7 @@ impl Rewriter {
         });
     }
 
-    /// Of the values with one number, prost makes only the first.
+    /// Returns the first of the values with the number of `default`: prost makes only that one.
     fn first_alias(&self, name: &str, default: &str) -> String {
         let values = self.enums.get(name).map_or(&[][..], |declared| &declared.value);
         let number = values.iter().find(|value| value.name() == default).map(|value| value.number());
@@ -171,7 +171,7 @@ struct Marks<'a> {
     marked: Vec<Location>,
 }
 
-/// As prost's macro reads it: `inf`, `-inf`, `nan`, or a literal of Rust.
+/// Returns a number as prost's macro reads it: `inf`, `-inf`, `nan`, or a literal of Rust.
 fn float<E>(default: &str, parsed: Result<String, E>) -> String {
     parsed.map_or(default.to_owned(), |number| number.replace("NaN", "nan"))
 }

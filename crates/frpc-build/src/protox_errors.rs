@@ -75,7 +75,7 @@ fn unlabelled(file: &str, message: &str, sources: &Sources) -> Option<(Place, &'
         let source = sources.text(file)?;
         let sign_len = char::REPLACEMENT_CHARACTER.len_utf8();
         let span = span(&source, valid_len, sign_len)?;
-        return Some((Place::new(file, Some(span)), "this is no text"));
+        return Some((Place::new(file, Some(span)), "not UTF-8 from here"));
     }
     let mut cycle = message.strip_prefix("import cycle detected: ")?.rsplit(" -> ");
     let (imported, importer) = (cycle.next()?, cycle.next()?);

@@ -109,7 +109,7 @@ impl<'a> Types<'a> {
         }
     }
 
-    /// Whether a message needs itself before it can be complete.
+    /// Returns whether a message needs itself before it can be complete.
     fn requires_itself(&self, name: &str) -> bool {
         let mut seen = HashSet::new();
         let mut next = vec![name];
@@ -137,7 +137,7 @@ struct Checker<'a, 'b> {
 }
 
 impl<'a> Checker<'a, '_> {
-    /// `names` are those that other files declare in the same package.
+    /// Checks all declarations. `names` holds those of other files in the same package.
     fn file(&mut self, names: &mut HashSet<&'a str>) {
         let file = self.file;
         if !matches!(file.syntax(), "" | "proto2" | "proto3" | "editions") {
@@ -167,7 +167,7 @@ impl<'a> Checker<'a, '_> {
         depth: usize,
     ) {
         if depth > DEPTH_MAX {
-            return self.refuse(format!("messages can be nested {DEPTH_MAX} levels deep at most"), path);
+            return self.refuse(format!("messages can be nested at most {DEPTH_MAX} levels deep"), path);
         }
         self.own_name("message", declared.name(), path, siblings);
         let full_name = format!("{parent}.{}", declared.name());
@@ -175,7 +175,8 @@ impl<'a> Checker<'a, '_> {
             self.entry(declared, path, depth);
         }
         if self.types.requires_itself(&full_name) {
-            let message = format!("no {} can ever be complete, for it requires another one", shown(&full_name[1..]));
+            let message =
+                format!("a {} can never be complete, because it requires another one", shown(&full_name[1..]));
             let help = "make a field on the way from the message to itself `optional`";
             self.found.push(Diagnostic::new(message).at(self.locations.place(path)).help(help));
         }
@@ -185,16 +186,16 @@ impl<'a> Checker<'a, '_> {
             let path = joined(path, &[FIELDS_OF_MESSAGE, index]);
             self.own_name("field", field.name(), &path, &mut names);
             if !(1..=NUMBER_MAX).contains(&field.number()) {
-                self.refuse(format!("{} is no number for a field", field.number()), &path);
+                self.refuse(format!("{} is not a valid field number", field.number()), &path);
             } else if !numbers.insert(field.number()) {
-                self.refuse(format!("number {} is that of another field too", field.number()), &path);
+                self.refuse(format!("field number {} is already used", field.number()), &path);
             }
             if let Err(message) = self.field(field, &full_name, declared) {
                 self.refuse(message, &path);
             }
         }
         for (index, oneof) in (0..).zip(&declared.oneof_decl) {
-            // Those of `optional` fields have names that nobody chose, and are not generated.
+            // The oneofs of `optional` fields are no part of a schema, and their names were not chosen by anybody.
             let mut fields = declared.field.iter().filter(|field| field.oneof_index == Some(index));
             if !fields.all(|field| field.proto3_optional()) {
                 self.own_name("oneof", oneof.name(), &joined(path, &[ONEOFS_OF_MESSAGE, index]), &mut names);
@@ -209,7 +210,7 @@ impl<'a> Checker<'a, '_> {
         }
     }
 
-    /// What a map is made of: prost takes it apart without a look.
+    /// Checks that the entry of a map is a key and a value.
     fn entry(&mut self, declared: &DescriptorProto, path: &[i32], depth: usize) {
         let is_single = |field: &FieldDescriptorProto| field.label() == Label::Optional && field.oneof_index.is_none();
         let is_right = depth > 1
@@ -219,28 +220,31 @@ impl<'a> Checker<'a, '_> {
                 if (key.name(), key.number()) == ("key", 1) && (value.name(), value.number()) == ("value", 2)
                     && is_single(key) && is_single(value) && is_key(key.r#type()) && value.r#type() != Type::Group);
         if !is_right {
-            self.refuse(format!("'{}' is said to be the entry of a map, but it is none", shown(declared.name())), path);
+            self.refuse(
+                format!("'{}' is marked as the entry of a map, but is not a key and a value", shown(declared.name())),
+                path,
+            );
         }
     }
 
     fn field(&self, field: &FieldDescriptorProto, message: &str, parent: &DescriptorProto) -> Result<(), String> {
         let is_proto3 = self.file.syntax() == "proto3";
         let of = field.r#type.and_then(|of| Type::try_from(of).ok());
-        let of = of.ok_or_else(|| format!("field '{}' is of no type", shown(field.name())))?;
+        let of = of.ok_or_else(|| format!("field '{}' has no type", shown(field.name())))?;
         let label = Label::try_from(field.label.unwrap_or(Label::Optional as i32));
         let label = label.map_err(|_| format!("field '{}' has no label", shown(field.name())))?;
         if is_proto3 && label == Label::Required {
-            return Err("no field of proto3 is required".to_owned());
+            return Err("fields of proto3 cannot be required".to_owned());
         }
         if field.proto3_optional() && (label != Label::Optional || !is_proto3) {
-            return Err("only a single field of proto3 has this kind of `optional`".to_owned());
+            return Err("only fields of proto3 that are not repeated can be `optional`".to_owned());
         }
         if let Some(oneof) = field.oneof_index {
             if usize::try_from(oneof).ok().and_then(|oneof| parent.oneof_decl.get(oneof)).is_none() {
                 return Err(format!("oneof {oneof} is not declared"));
             }
             if label != Label::Optional {
-                return Err("a member of a oneof occurs once or not at all".to_owned());
+                return Err("members of a oneof cannot be repeated or required".to_owned());
             }
         }
         match (of, self.types.0.get(field.type_name())) {
@@ -248,7 +252,10 @@ impl<'a> Checker<'a, '_> {
                 let is_own = field.type_name().strip_prefix(message).and_then(|rest| rest.strip_prefix('.'))
                     == Some(entry.name());
                 if !is_own || label != Label::Repeated {
-                    return Err(format!("{} is the entry of a map, and no type", shown(field.type_name())));
+                    return Err(format!(
+                        "{} is the entry of a map and cannot be used as a type",
+                        shown(field.type_name())
+                    ));
                 }
             }
             (Type::Message, Some(Declared::Message(_))) | (Type::Enum, Some(Declared::Enum(_))) => {}
@@ -257,10 +264,10 @@ impl<'a> Checker<'a, '_> {
         }
         match &field.default_value {
             Some(_) if is_proto3 || label == Label::Repeated || field.oneof_index.is_some() => {
-                Err("only a single field of proto2 has a default".to_owned())
+                Err("only fields of proto2 that are not repeated can have a default".to_owned())
             }
             Some(default) if !self.is_default(default, of, field.type_name()) => {
-                Err(format!("'{}' is no default for this field", shown(default)))
+                Err(format!("'{}' is not a valid default for this field", shown(default)))
             }
             _ => Ok(()),
         }
@@ -296,7 +303,7 @@ impl<'a> Checker<'a, '_> {
         match &declared.value[..] {
             [] => self.refuse(format!("enum {} has no values", shown(&full_name[1..])), path),
             [first, ..] if first.number() != 0 && self.file.syntax() == "proto3" => {
-                self.refuse("the first value of an enum of proto3 has the number 0".to_owned(), path);
+                self.refuse("the first value of an enum of proto3 must have the number 0".to_owned(), path);
             }
             _ => {}
         }
@@ -321,7 +328,7 @@ impl<'a> Checker<'a, '_> {
         }
     }
 
-    /// A name that no sibling has.
+    /// Checks that a name is one, and that no sibling has it.
     fn own_name(&mut self, what: &str, name: &'a str, path: &[i32], siblings: &mut HashSet<&'a str>) {
         self.name(what, name, path);
         if !siblings.insert(name) {
@@ -333,12 +340,15 @@ impl<'a> Checker<'a, '_> {
         let is_first = |char: char| char.is_ascii_alphabetic() || char == '_';
         let is_next = |char: char| char.is_ascii_alphanumeric() || char == '_';
         if !name.starts_with(is_first) || !name.chars().all(is_next) {
-            let message = format!("'{}' is no name for a {what}", shown(name));
+            let message = format!("'{}' is not a valid name for a {what}", shown(name));
             let help = "names are made of letters, digits and underscores, and do not start with a digit";
             self.found.push(Diagnostic::new(message).at(self.locations.place(path)).help(help));
         } else if name.len() > NAME_LEN_MAX {
             let len = name.len();
-            self.refuse(format!("the name of this {what} has {len} characters, but {NAME_LEN_MAX} at most"), path);
+            self.refuse(
+                format!("the name of this {what} is {len} characters long, at most {NAME_LEN_MAX} are allowed"),
+                path,
+            );
         }
     }
 
@@ -362,12 +372,14 @@ fn is_key(of: Type) -> bool {
 
 fn not_declared(name: &str, is_other: bool) -> String {
     match is_other {
-        true => format!("'{}' is not a type that can stand here", shown(name)),
-        false => format!("type '{}' is in none of the files: those that are imported belong to the set", shown(name)),
+        true => format!("'{}' is not a type of the right kind", shown(name)),
+        false => {
+            format!("type '{}' is not declared in any of the files: the set has to include imported files", shown(name))
+        }
     }
 }
 
-/// A name that may hold anything, cut to a length that can be read.
+/// Returns a name without control characters, cut to a length that can be read.
 fn shown(name: &str) -> String {
     let name = name.strip_prefix('.').unwrap_or(name);
     let shown: String = name.escape_debug().take(SHOWN_LEN_MAX).collect();

@@ -10,7 +10,7 @@ use crate::location::Place;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Diagnostic {
-    /// What is wrong.
+    /// The mistake in one line.
     pub message: String,
     /// The places that it concerns, the most important one first.
     pub labels: Vec<Label>,

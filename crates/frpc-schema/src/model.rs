@@ -1,4 +1,4 @@
-//! What proto files declare. Full names have no leading dot.
+//! The declarations of proto files. Full names have no leading dot.
 
 use prost_types::method_options::IdempotencyLevel;
 
@@ -12,7 +12,7 @@ pub struct Schema {
     pub packages: Vec<Package>,
 }
 
-/// What the files of one package declare, in the order of the files.
+/// The declarations of one package, in the order of its files.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Package {
@@ -52,15 +52,15 @@ pub struct Field {
     pub name: String,
     /// The number in protobuf's own encoding. The wire of frpc has none.
     pub number: i32,
-    /// How often the field may occur, and what it holds.
+    /// The type, and how often a value may occur.
     pub shape: Shape,
-    /// Whether the field is deprecated.
+    /// True if the field is deprecated.
     pub is_deprecated: bool,
     /// The place of the declaration.
     pub place: Place,
 }
 
-/// How often a field may occur, and what it holds.
+/// The type of a field, and how often a value may occur.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// Exactly once. A field of proto3 without a label is one, unless it holds a message.
@@ -148,7 +148,7 @@ pub struct Service {
     pub full_name: String,
     /// The methods, in the order of declaration.
     pub methods: Vec<Method>,
-    /// Whether the service is deprecated.
+    /// True if the service is deprecated.
     pub is_deprecated: bool,
     /// The comment.
     pub comment: Comment,
@@ -166,15 +166,15 @@ pub struct Method {
     pub path: String,
     /// The number in the packets of frisbee.
     pub operation: u16,
-    /// Which sides send a stream of messages.
+    /// The sides that send a stream of messages.
     pub kind: MethodKind,
     /// The full name of the message that callers send.
     pub input: String,
     /// The full name of the message that they receive.
     pub output: String,
-    /// Whether calls may be repeated, or answered from a cache.
+    /// A promise that calls may be repeated, or even answered from a cache.
     pub idempotency: IdempotencyLevel,
-    /// Whether the method is deprecated.
+    /// True if the method is deprecated.
     pub is_deprecated: bool,
     /// The comment.
     pub comment: Comment,
@@ -182,7 +182,7 @@ pub struct Method {
     pub place: Place,
 }
 
-/// Which sides of a call send a stream of messages.
+/// The sides of a call that send a stream of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MethodKind {
     /// One message each way.

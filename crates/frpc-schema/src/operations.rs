@@ -27,7 +27,7 @@ impl Options {
         let mistake = |(file, &number): (&String, &u16)| {
             if number < FIRST_OPERATION {
                 Some(format!(
-                    "first operation {number} for '{file}' is below {FIRST_OPERATION}, where numbers belong to frisbee"
+                    "first operation {number} for '{file}' is below {FIRST_OPERATION}: lower numbers belong to frisbee"
                 ))
             } else if !files.contains(&file.as_str()) {
                 Some(format!(
@@ -68,7 +68,7 @@ impl<'a> Operations<'a> {
             FIRST_OPERATION => "move some of the services to another file",
             _ => "give the file a lower first operation",
         };
-        Diagnostic::new(format!("this file cannot have {methods} methods, but {methods_max} at most"))
+        Diagnostic::new(format!("this file has {methods} methods, at most {methods_max} are possible"))
             .at(place)
             .note(format_args!(
                 "on the wire a method is a 16-bit number, counted from {first} over all services of its file"

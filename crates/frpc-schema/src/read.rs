@@ -174,7 +174,7 @@ impl<'a> FileReader<'a> {
             FieldType::Enum => Type::Enum(undotted(field.type_name())),
             FieldType::Message => Type::Message(undotted(field.type_name())),
             FieldType::Group => {
-                let message = format!("field '{}' is a group, which has no place on the wire", field.name());
+                let message = format!("field '{}' is a group, which frpc cannot send", field.name());
                 let help = "declare a message and a field of its type instead";
                 return Err(Diagnostic::new(message).at(self.place(path)).help(help));
             }
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_method_is_found_by_its_path_and_says_how_it_may_be_called() {
+    fn a_method_has_a_path_and_options() {
         let mut set = compiled();
         let options = MethodOptions {
             idempotency_level: Some(IdempotencyLevel::NoSideEffects as i32),
@@ -389,14 +389,14 @@ mod tests {
         set.file[0].service[0].method[0].name = Some("a b".to_owned());
         let text = Schema::read(&set, &options).unwrap_err().to_string();
         let expected = "\
-0 is no number for a field
+0 is not a valid field number
 --> vectors.proto:42:3
 
-'a b' is no name for a method
+'a b' is not a valid name for a method
 --> vectors.proto:207:3
  = help: names are made of letters, digits and underscores, and do not start with a digit
 
-first operation 9 for 'vectors.proto' is below 10, where numbers belong to frisbee";
+first operation 9 for 'vectors.proto' is below 10: lower numbers belong to frisbee";
         assert_eq!(text, expected);
     }
 

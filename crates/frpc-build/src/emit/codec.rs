@@ -41,7 +41,8 @@ pub(super) fn block(emitter: &Emitter, package: &Package, scope: &Scope) -> Opti
     })
 }
 
-/// The messages of a package that may hold messages of their own type, at any depth, and those that hold such messages.
+/// Returns the messages of a package that may hold messages of their own type, at any depth, and those that hold such
+/// messages.
 pub(super) fn recursive(package: &Package) -> HashSet<&str> {
     let mut left: HashMap<&str, Vec<&str>> =
         package.messages.iter().map(|message| (message.full_name.as_str(), message.messages().collect())).collect();
@@ -161,7 +162,7 @@ impl MessageCodec<'_> {
         }
     }
 
-    /// The name of the writer, and what is done with it.
+    /// Returns the name of the writer and the statements that use it.
     fn writes(&self) -> (TokenStream, TokenStream) {
         if self.message.fields.is_empty() {
             return (quote! { _ }, quote! {});
@@ -230,7 +231,7 @@ impl MessageCodec<'_> {
         }
     }
 
-    /// A closure that writes what the reference `name` points to.
+    /// Returns a closure that writes the value behind the reference `name`.
     fn write_by(&self, of: &Type, name: TokenStream) -> TokenStream {
         let value = match of {
             Type::String | Type::Bytes | Type::Message(_) => name.clone(),
@@ -245,7 +246,7 @@ impl MessageCodec<'_> {
         quote! { out.#write(#value) }
     }
 
-    /// What `Writer` and `Reader` call a type. They have the same names for all but two.
+    /// Returns the function of `Writer` or `Reader` for a type. Only those for bytes and messages have different names.
     fn accessor(&self, of: &Type, bytes: TokenStream, message: TokenStream) -> TokenStream {
         match of {
             Type::Bool => quote! { bool },
@@ -265,7 +266,7 @@ impl MessageCodec<'_> {
         }
     }
 
-    /// The name of the reader, and what is done with it.
+    /// Returns the name of the reader and the statements that use it.
     fn reads(&self) -> (TokenStream, TokenStream) {
         let Message { fields, oneofs, .. } = self.message;
         if fields.is_empty() {
@@ -331,7 +332,7 @@ impl MessageCodec<'_> {
         quote! { #read.at(#name)?; }
     }
 
-    /// The function that reads a type.
+    /// Returns the path of the function that reads a type.
     fn read_by(&self, of: &Type) -> TokenStream {
         let (reader, read) = (self.codec.import("Reader"), self.reader(of));
         quote! { #reader::#read }
@@ -341,7 +342,7 @@ impl MessageCodec<'_> {
         self.accessor(of, quote! { blob }, quote! { message_or_default })
     }
 
-    /// The path to a oneof's variant.
+    /// Returns the path of a oneof's variant.
     fn variant(&self, oneof: &Oneof, member: &str) -> TokenStream {
         let module = self.codec.names.path(&format!("{}.x", self.message.full_name), self.codec.package, 0);
         let module = module.strip_suffix("X").expect("the path ends with the name it was asked for");
@@ -350,7 +351,7 @@ impl MessageCodec<'_> {
     }
 }
 
-/// The local variable for a field or oneof; not to be confused with the reader or writer.
+/// Returns the local variable for a field or oneof. It must not hide the reader or writer.
 fn local(field: &str) -> TokenStream {
     match naming::snake(field).as_str() {
         name @ ("input" | "out" | "message") => tokens(&format!("{name}_")),
@@ -358,13 +359,13 @@ fn local(field: &str) -> TokenStream {
     }
 }
 
-/// The name without its package: what errors say.
+/// Returns the name without its package, as errors show it.
 fn short_name<'a>(full_name: &'a str, package: &str) -> &'a str {
     full_name.strip_prefix(package).unwrap_or(full_name).trim_start_matches('.')
 }
 
-/// How many fields a message has at most that is encoded by code of its own for each kind of sink.
+/// The number of fields up to which a message has encoding code of its own for each kind of sink.
 const INLINE_SINK_FIELDS_MAX: usize = 64;
 
-/// How many fields a message has at most that may be inlined.
+/// The number of fields up to which a message may be inlined.
 const SMALL_FIELDS_MAX: usize = 16;

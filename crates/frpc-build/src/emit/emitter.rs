@@ -1,4 +1,4 @@
-//! What to generate, and what it is called.
+//! The settings that emitted code depends on.
 
 use frpc_schema::{Comment, Method, Service};
 use proc_macro2::TokenStream;
@@ -7,7 +7,7 @@ use quote::quote;
 use super::scope::Imports;
 use crate::{comments, naming::Names};
 
-/// What to generate, and what it is called.
+/// The settings that emitted code depends on.
 #[derive(Clone, Debug)]
 pub(crate) struct Emitter {
     pub(crate) names: Names,

@@ -17,8 +17,8 @@ pub(crate) use self::emitter::Emitter;
 use self::scope::Scope;
 use crate::naming;
 
-/// Returns the code of a package: structs as prost generated them, services, and the encoding. Fails if the structs are no
-/// Rust, as with an attribute that is none.
+/// Returns the code of a package: the structs of prost, the services, and the encoding. Fails if the structs do not parse,
+/// because of a malformed attribute for instance.
 pub(crate) fn package(emitter: &Emitter, package: &Package, schema: &Schema, structs: &str) -> syn::Result<String> {
     let mut file = structs::parse(structs)?;
     let mut scope = Scope::of(&file.items);

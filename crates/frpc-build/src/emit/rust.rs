@@ -1,4 +1,4 @@
-//! Pieces of Rust, and how they are laid out.
+//! Pieces of Rust, and their layout.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -14,7 +14,7 @@ pub(super) fn number(number: i64) -> TokenStream {
     let digits = number.unsigned_abs().to_string();
     let mut text = if number < 0 { "-".to_owned() } else { String::new() };
     for (index, digit) in digits.char_indices() {
-        if index > 0 && digits.len() > 4 && (digits.len() - index) % 3 == 0 {
+        if index > 0 && digits.len() > 4 && (digits.len() - index).is_multiple_of(3) {
             text.push('_');
         }
         text.push(digit);

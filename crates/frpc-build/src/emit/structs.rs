@@ -17,11 +17,11 @@ pub(super) fn parse(code: &str) -> syn::Result<File> {
 
 /// Makes the items of a package's module what one would write by hand. The module is called `name`.
 pub(super) fn mend(items: &mut [Item], name: &str, scope: &Scope) {
-    // A program may include more than it uses. What an item allows holds for all within it.
+    // A program may include more than it uses. An attribute on an item holds for everything in it.
     mend_module(items, name, scope, &["dead_code"]);
 }
 
-/// In functions of its own, prost's macro declares types with these names, which would hide an enum.
+/// Writes `self::` in front of enums that prost's macro would hide: its functions declare types with these names.
 fn beside_the_macro(code: &str) -> String {
     let types = ["Inner", "KeyWrapper", "MapWrapper", "ScalarWrapper", "ValueWrapper"];
     types.iter().fold(code.to_owned(), |code, name| {
@@ -65,7 +65,8 @@ fn mend_module(items: &mut [Item], inside: &str, scope: &Scope, allowed: &[&str]
     }
 }
 
-/// For a `BTreeMap`, prost's `Debug` names the crate `prost` whatever `prost_path` says, but only frpc has that one.
+/// Shortens paths, and derives the standard `Debug` for a message with a `BTreeMap`: that of prost names the crate `prost`
+/// whatever `prost_path` says, and users do not have that crate.
 fn mend_struct(message: &mut ItemStruct, scope: &Scope) {
     let mut attributes = message.fields.iter().flat_map(|field| &field.attrs);
     if attributes.any(|attribute| prost_says(attribute, "btree_map")) {
@@ -98,7 +99,7 @@ fn lints(declared: &ItemEnum) -> Vec<&'static str> {
     lints
 }
 
-/// The functions that prost gives an enum have documentation about protobuf's stability, and full paths.
+/// Shortens what prost says about the functions of an enum, and their paths.
 fn mend_impl(functions: &mut ItemImpl, scope: &Scope) {
     for item in &mut functions.items {
         let ImplItem::Fn(function) = item else { continue };
@@ -160,7 +161,7 @@ fn written(path: &Path) -> String {
     format!("{}{}", if path.leading_colon.is_some() { "::" } else { "" }, segments.join("::"))
 }
 
-/// Whether all names start or end with the same word, or one of them with the name of the enum.
+/// Returns whether all names start or end with the same word, or one of them with the name of the enum.
 fn has_names_alike(choice: &ItemEnum) -> bool {
     let own = choice.ident.to_string();
     let names: Vec<_> = choice.variants.iter().map(|variant| variant.ident.to_string()).collect();
@@ -179,7 +180,7 @@ fn is_boxed(fields: &Fields) -> bool {
     types.any(|of| matches!(of, Type::Path(path) if path.path.segments.iter().any(|part| part.ident == "Box")))
 }
 
-/// Whether an attribute for prost's macro starts with this word.
+/// Returns whether an attribute for prost's macro starts with this word.
 fn prost_says(attribute: &Attribute, word: &str) -> bool {
     match &attribute.meta {
         Meta::List(list) => list.path.is_ident("prost") && list.tokens.to_string().starts_with(word),
@@ -187,5 +188,5 @@ fn prost_says(attribute: &Attribute, word: &str) -> bool {
     }
 }
 
-/// How long the paths in a `derive` are at most that fit into a line of what is printed.
+/// The length of a `derive` that still fits into a printed line.
 const DERIVES_LEN_MAX: usize = 75;

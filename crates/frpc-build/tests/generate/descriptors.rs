@@ -13,7 +13,7 @@ use frpc_build::prost_types::{
 use crate::new_dir;
 
 #[test]
-fn what_is_no_name_is_refused_wherever_it_stands() {
+fn invalid_names_are_refused_everywhere() {
     type Place = (&'static str, fn(&mut FileDescriptorProto, String));
     let places: [Place; 9] = [
         ("part of a package", |file, name| file.package = Some(name)),
@@ -57,14 +57,14 @@ fn what_is_no_name_is_refused_wherever_it_stands() {
             let mut file = file();
             set_name(&mut file, (*name).to_owned());
             let text = refusal(vec![file]);
-            assert!(text.contains(&format!("is no name for a {what}")), "{what} {name:?}: {text}");
+            assert!(text.contains(&format!("is not a valid name for a {what}")), "{what} {name:?}: {text}");
             assert!(!text.contains(['\0', '\u{202e}']), "{text}");
         }
     }
 }
 
 #[test]
-fn the_name_of_a_package_leads_nowhere_else() {
+fn the_name_of_a_package_cannot_leave_the_directory() {
     let dir = new_dir();
     let out_dir = dir.join("out");
     let package = format!("{}/escaped", dir.display());
@@ -76,7 +76,7 @@ fn the_name_of_a_package_leads_nowhere_else() {
 }
 
 #[test]
-fn types_have_to_be_there_and_of_their_kind() {
+fn types_must_exist_and_have_the_right_kind() {
     for (of, name) in [
         (Type::Message, ".a.Missing"),
         (Type::Message, "M"),
@@ -91,7 +91,10 @@ fn types_have_to_be_there_and_of_their_kind() {
         let mut file = file();
         file.message_type[0].field[0] = FieldDescriptorProto { type_name: Some(name.to_owned()), ..field("x", 1, of) };
         let text = refusal(vec![file]);
-        assert!(text.contains("is in none of the files") || text.contains("is not a type that can"), "{text}");
+        assert!(
+            text.contains("is not declared in any of the files") || text.contains("is not a type of the right kind"),
+            "{text}"
+        );
     }
     for name in ["", ".a.E", ".a.Missing"] {
         let mut file = file();
@@ -107,7 +110,7 @@ fn types_have_to_be_there_and_of_their_kind() {
 }
 
 #[test]
-fn numbers_and_indices_have_to_be_possible() {
+fn numbers_and_indices_must_be_valid() {
     for number in [0, -1, i32::MIN, i32::MAX, 536_870_912, 2] {
         let mut file = file();
         file.message_type[0].field[0].number = Some(number);
@@ -124,7 +127,7 @@ fn numbers_and_indices_have_to_be_possible() {
 }
 
 #[test]
-fn what_is_there_twice_is_refused() {
+fn duplicates_are_refused() {
     let twice = |change: fn(&mut FileDescriptorProto)| {
         let mut file = file();
         change(&mut file);
@@ -144,7 +147,7 @@ fn what_is_there_twice_is_refused() {
 }
 
 #[test]
-fn the_entry_of_a_map_is_a_key_and_a_value() {
+fn the_entry_of_a_map_must_be_a_key_and_a_value() {
     let entry = |fields: Vec<FieldDescriptorProto>| DescriptorProto {
         name: Some("XEntry".to_owned()),
         field: fields,
@@ -174,7 +177,7 @@ fn the_entry_of_a_map_is_a_key_and_a_value() {
         vec![FieldDescriptorProto { label: Some(Label::Repeated as i32), ..key() }, value()],
     ] {
         let text = refusal(with(entry(fields), repeated(".a.M.XEntry")));
-        assert!(text.contains("said to be the entry of a map"), "{text}");
+        assert!(text.contains("marked as the entry of a map"), "{text}");
     }
     let single = FieldDescriptorProto { label: Some(Label::Optional as i32), ..repeated(".a.M.XEntry") };
     refusal(with(entry(vec![key(), value()]), single));
@@ -184,7 +187,7 @@ fn the_entry_of_a_map_is_a_key_and_a_value() {
 }
 
 #[test]
-fn defaults_are_values_and_no_code() {
+fn defaults_are_values_and_never_code() {
     let with = |of, type_name: Option<&str>, default: &str| {
         let mut file = FileDescriptorProto { syntax: None, ..file() };
         file.message_type[0].field[0] = FieldDescriptorProto {
@@ -209,7 +212,7 @@ fn defaults_are_values_and_no_code() {
         (Type::Message, Some(".a.M"), "{}"),
     ] {
         let text = refusal(with(of, type_name, default));
-        assert!(text.contains("is no default for this field"), "{text}");
+        assert!(text.contains("is not a valid default for this field"), "{text}");
     }
     for (of, type_name, default) in [
         (Type::String, None, "\", tag = \"7\")] evil: (), #[x(\""),
@@ -224,7 +227,7 @@ fn defaults_are_values_and_no_code() {
 }
 
 #[test]
-fn whatever_else_a_set_says_there_is_code_or_an_error() {
+fn odd_descriptors_become_code_or_an_error() {
     let odd: Vec<fn(&mut FileDescriptorProto)> = vec![
         |file| file.name = None,
         |file| file.name = Some("a\nb\"../../c".to_owned()),
@@ -282,7 +285,7 @@ fn whatever_else_a_set_says_there_is_code_or_an_error() {
     }
 }
 
-/// A file `a.proto` with one of each.
+/// Returns a file `a.proto` with one declaration of each kind.
 fn file() -> FileDescriptorProto {
     let of_oneof = |field| FieldDescriptorProto { oneof_index: Some(0), ..field };
     let message = DescriptorProto {
@@ -330,7 +333,7 @@ fn value(name: &str, number: i32) -> EnumValueDescriptorProto {
     EnumValueDescriptorProto { name: Some(name.to_owned()), number: Some(number), options: None }
 }
 
-/// The error for these files, before which nothing was written.
+/// Returns the error for these files, and checks that nothing was written.
 fn refusal(files: Vec<FileDescriptorProto>) -> String {
     let out_dir = new_dir();
     let error = compile(&out_dir, files).unwrap_err();

@@ -1,4 +1,4 @@
-//! What people read when something is wrong with their proto files.
+//! The errors that people read when something is wrong with their proto files.
 
 use std::fs;
 
@@ -72,7 +72,7 @@ field number '5' conflicts with reserved range '5 to 5'
 }
 
 #[test]
-fn the_end_of_the_file_is_a_place_too() {
+fn a_mistake_can_be_at_the_end_of_the_file() {
     let text = error(&[("shop.proto", "syntax = \"proto3\";\nmessage Order {\n  string id = 1;\n")]);
     assert_eq!(
         text,
@@ -113,7 +113,7 @@ file 'shop.proto' is not in any include path
 }
 
 #[test]
-fn a_file_that_is_nowhere_is_named_once() {
+fn a_file_that_does_not_exist_is_named_once() {
     let dir = new_dir();
     let missing = |proto: &str, include: &str| {
         let options = frpc_build::configure().out_dir(&dir);
@@ -136,7 +136,7 @@ fn an_attribute_has_to_be_rust() {
         |options| options.type_attribute(".", "#[derive("),
         &[("shop.proto", "syntax = \"proto3\";\npackage shop;\nmessage Order {}\n")],
     );
-    assert!(text.starts_with("the code for package 'shop' is no Rust ("), "{text}");
+    assert!(text.starts_with("the code for package 'shop' does not parse ("), "{text}");
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_group_is_refused() {
     assert_eq!(
         text,
         "\
-field 'inner' is a group, which has no place on the wire
+field 'inner' is a group, which frpc cannot send
  --> old.proto:3:3
   |
 3 |   optional group Inner = 1 {
@@ -176,7 +176,7 @@ fn a_file_has_room_for_as_many_methods_as_there_are_operations() {
     assert_eq!(
         text,
         "\
-this file cannot have 65527 methods, but 65526 at most
+this file has 65527 methods, at most 65526 are possible
      --> many.proto:65532:3
       |
 65532 |   rpc M65526(E) returns (E);
@@ -187,7 +187,7 @@ this file cannot have 65527 methods, but 65526 at most
 }
 
 #[test]
-fn a_file_that_was_moved_has_less_room() {
+fn a_higher_first_operation_leaves_less_room() {
     let text = error_with(
         |options| options.first_operation("shop.proto", 65_534),
         &[(
@@ -198,7 +198,7 @@ fn a_file_that_was_moved_has_less_room() {
     assert_eq!(
         text,
         "\
-this file cannot have 3 methods, but 2 at most
+this file has 3 methods, at most 2 are possible
  --> shop.proto:6:3
   |
 6 |   rpc C(E) returns (E);
@@ -212,7 +212,7 @@ this file cannot have 3 methods, but 2 at most
 fn a_first_operation_cannot_be_one_of_frisbee() {
     let shop = [("shop.proto", "syntax = \"proto3\";\n")];
     let text = error_with(|options| options.first_operation("shop.proto", 9), &shop);
-    assert_eq!(text, "first operation 9 for 'shop.proto' is below 10, where numbers belong to frisbee");
+    assert_eq!(text, "first operation 9 for 'shop.proto' is below 10: lower numbers belong to frisbee");
 }
 
 #[test]
@@ -300,15 +300,15 @@ fn an_extern_path_has_to_be_rust() {
     let dir = new_dir();
     let builder = frpc_build::configure().out_dir(&dir).extern_path(".shop", "::shop protos");
     let error = builder.compile_fds(frpc_build::prost_types::FileDescriptorSet::default()).unwrap_err();
-    assert_eq!(error.to_string(), "extern path '::shop protos' for '.shop' is no path of Rust");
+    assert_eq!(error.to_string(), "extern path '::shop protos' for '.shop' is not a path in Rust");
 }
 
-/// The error for these files, of which the first is compiled; paths are shown as in their directory.
+/// Returns the error of compiling the first of these files. Paths are relative to their directory.
 fn error(files: &[(&str, &str)]) -> String {
     error_with(|options| options, files)
 }
 
-/// The same with changed options.
+/// Returns the error with changed options.
 fn error_with(change: impl FnOnce(Builder) -> Builder, files: &[(&str, &str)]) -> String {
     let dir = new_dir();
     for (name, text) in files {

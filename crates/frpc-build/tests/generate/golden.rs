@@ -47,7 +47,7 @@ fn check(name: &str, protos: &[&str]) {
     );
 }
 
-/// The generated files of a directory.
+/// Returns the generated files of a directory.
 fn generated(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let paths = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     let paths =

@@ -10,7 +10,7 @@ mod refused;
 
 use std::{fs, path::PathBuf, thread};
 
-/// A new directory for the test that is running.
+/// Makes a new directory for the test that is running.
 fn new_dir() -> PathBuf {
     let name = thread::current().name().unwrap().replace("::", "/");
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);

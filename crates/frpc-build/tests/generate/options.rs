@@ -1,4 +1,4 @@
-//! What the options of the builder change.
+//! The effects of the options of the builder.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use protox::prost::Message as _;
 use crate::new_dir;
 
 #[test]
-fn either_side_of_a_service_can_be_left_out() {
+fn the_server_and_the_client_can_be_left_out() {
     let modules =
         |code: &str| ["_server", "_client", "_methods"].map(|side| code.contains(&format!("pub mod shop{side}")));
     assert_eq!(modules(&generate(|options| options)), [true, true, true]);
@@ -55,7 +55,7 @@ fn comments_can_be_left_out() {
 }
 
 #[test]
-fn the_encoding_does_not_depend_on_how_fields_are_kept() {
+fn the_encoding_does_not_depend_on_the_types_of_fields() {
     let ours = |code: &str| code[code.find("const _: () = {").unwrap()..].to_owned();
     let plain = generate(|options| options);
     let other = generate(|options| options.bytes(".").btree_map(".").boxed(".shop.Order.next_to"));
@@ -75,7 +75,7 @@ fn paths_of_fields_add_up() {
 }
 
 #[test]
-fn what_is_elsewhere_is_not_generated() {
+fn extern_packages_are_not_generated() {
     let dir = dir();
     options(&dir).extern_path(".shop", "::shop").compile_protos(&[dir.join("shop.proto")], &[&dir]).unwrap();
     let tree = fs::read_to_string(dir.join("_includes.rs")).unwrap();
@@ -145,7 +145,7 @@ fn in_an_edition_every_single_field_may_be_unset() {
 }
 
 #[test]
-fn files_that_would_not_change_are_not_written() {
+fn unchanged_files_are_not_written() {
     let dir = dir();
     let compile = || options(&dir).compile_protos(&[dir.join("shop.proto")], &[&dir]).unwrap();
     compile();
@@ -166,7 +166,7 @@ fn the_tree_of_modules_can_have_another_name() {
 }
 
 #[test]
-fn other_options_of_prost_are_at_hand() {
+fn other_options_of_prost_can_be_set() {
     let code = generate(|options| {
         options.prost_config(|config| {
             config.enable_type_names();
@@ -194,7 +194,7 @@ fn a_method_gives_way_to_the_functions_of_clients() {
     assert_eq!(functions("pub struct ShopClient", "const _"), [&own[..], &methods].concat());
 }
 
-/// The code for the package, with changed options.
+/// Returns the code for the package, with changed options.
 fn generate(change: impl FnOnce(Builder) -> Builder) -> String {
     let dir = dir();
     change(options(&dir)).compile_protos(&[dir.join("shop.proto")], &[&dir]).unwrap();
@@ -209,7 +209,7 @@ fn descriptors(dir: &Path) -> FileDescriptorSet {
     protox::compile([dir.join("shop.proto")], [dir]).unwrap()
 }
 
-/// A new directory with a proto file.
+/// Makes a new directory with a proto file.
 fn dir() -> PathBuf {
     let dir = new_dir();
     fs::write(dir.join("shop.proto"), PROTO).unwrap();

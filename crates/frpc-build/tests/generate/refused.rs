@@ -1,4 +1,5 @@
-//! Schemas of which no code can be made. Beside each stands what its author reads; `tests/awkward` compiles the others.
+//! Schemas that cannot become code. The error that their authors read stands beside each; `tests/awkward` compiles the
+//! others.
 
 use std::{
     fs,
@@ -8,7 +9,7 @@ use std::{
 use crate::new_dir;
 
 #[test]
-fn what_cannot_be_generated_is_refused_with_its_place() {
+fn schemas_without_code_are_refused_with_the_place() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/awkward/proto/refused");
     let out_dir = new_dir();
     let mut drifted = Vec::new();
@@ -30,7 +31,7 @@ fn what_cannot_be_generated_is_refused_with_its_place() {
 }
 
 #[test]
-fn there_is_a_hundred_schemas() {
+fn there_are_a_hundred_schemas() {
     let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/awkward/proto");
     assert!(protos(&proto.join("refused")).len() + protos(&proto.join("accepted")).len() >= 100);
 }
