@@ -30,10 +30,11 @@ pub(crate) struct PendingCalls {
     room: Notify,
     /// A call is due before the time that [`expire`](Self::expire) sleeps until.
     sooner: Notify,
+    /// Set once a task [expires](Self::expire) calls.
     expires: AtomicBool,
 }
 
-/// Why a call that waited has no answer.
+/// The reason why a call that waited has no answer.
 #[derive(Clone, Debug)]
 pub(crate) enum Unanswered {
     Closed(CloseReason),
@@ -45,7 +46,7 @@ pub(crate) enum Unanswered {
     },
 }
 
-/// Why a call may not begin on this connection.
+/// The reason why a call may not begin on this connection.
 #[derive(Clone, Debug)]
 pub(crate) enum CannotBegin {
     Closed(CloseReason),
@@ -60,9 +61,9 @@ pub(crate) struct PendingCall<'a> {
     calls: &'a PendingCalls,
     pub(crate) id: u16,
     is_sent: bool,
-    /// Whether the table has the waker of the task that makes the call, which has not waited since.
+    /// True while the table has the waker of the task that makes the call, which has not waited since.
     is_registered: bool,
-    /// Whether the place was freed, with the answer.
+    /// True once the place was freed, with the answer.
     is_released: bool,
 }
 
@@ -76,7 +77,7 @@ impl PendingCalls {
         }
     }
 
-    /// How many calls are under way.
+    /// Returns the number of calls that are under way.
     pub(crate) fn len(&self) -> usize {
         self.table().len
     }
@@ -101,18 +102,21 @@ impl PendingCalls {
         }
         drop(table);
         if is_sooner {
+            // After the lock, which the task that wakes takes first. A permit stays if it does not wait just now.
             self.sooner.notify_one();
         }
         Ok(Some(PendingCall { calls: self, id, is_sent: false, is_registered: waker.is_some(), is_released: false }))
     }
 
-    /// As [`try_begin`](Self::try_begin), waiting while there are too many.
+    /// Begins a call as [`try_begin`](Self::try_begin) does, waiting while there are too many. Dropping the future begins
+    /// none.
     pub(crate) async fn begin(
         &self,
         operation: u16,
         deadline: Option<Instant>,
     ) -> Result<PendingCall<'_>, CannotBegin> {
         loop {
+            // Registered before the look at the table, so room that comes in between is not missed.
             let mut room = pin!(self.room.notified());
             room.as_mut().enable();
             if let Some(waiting) = self.try_begin(operation, deadline, None)? {
@@ -146,7 +150,7 @@ impl PendingCalls {
         }
     }
 
-    /// Whether so many answers are owed that the connection takes no new calls.
+    /// Returns whether more answers are owed than let the connection take new calls.
     pub(crate) fn is_out_of_ids(&self) -> bool {
         self.table().is_out_of_ids()
     }
@@ -166,16 +170,20 @@ impl PendingCalls {
         if table.connection != connection {
             return;
         }
+        // Under one lock, so that no call begins between the two and waits for ever.
         table.closed = Some(reason.clone());
         let wakers = table.end_all(reason);
         drop(table);
+        // Without the lock: a waker may be anything, and may use the table.
         wakers.into_iter().for_each(Waker::wake);
+        // Those that wait for room find the table closed, and so does the task that expires calls.
         self.room.notify_waiters();
         self.sooner.notify_one();
     }
 
-    /// Whether nobody has begun to [`expire`](Self::expire) calls.
+    /// Returns true to the first that asks, which has to have calls [expire](Self::expire).
     pub(crate) fn begins_to_expire(&self) -> bool {
+        // Relaxed: nothing is handed over with it.
         !self.expires.swap(true, Ordering::Relaxed)
     }
 
@@ -187,6 +195,7 @@ impl PendingCalls {
                 table => (table.end_due(Instant::now()), table.wake_at),
             };
             wakers.into_iter().for_each(Waker::wake);
+            // After the look at the table: a call that began since then has left a permit, so its deadline is not missed.
             let sooner = self.sooner.notified();
             match wake_at {
                 None => sooner.await,
@@ -211,6 +220,7 @@ impl Default for PendingCalls {
 impl PendingCall<'_> {
     /// Notes that the packet of the call was taken for sending: from here on, an answer may come.
     pub(crate) fn sent(&mut self) {
+        debug_assert!(!self.is_released, "a call is sent before it is answered");
         self.is_sent = true;
     }
 
@@ -240,6 +250,7 @@ impl PendingCall<'_> {
 
     /// Frees the place of the call, and tells those who wait for room.
     fn release(&mut self, mut table: MutexGuard<'_, Table>) {
+        debug_assert!(!self.is_released, "by now its id may be that of another call");
         self.is_released = true;
         table.remove(self.id, self.is_sent);
         let (was_full, is_out_of_ids, owed) = (table.was_full, table.is_out_of_ids(), table.owed.len());
@@ -283,7 +294,7 @@ struct Table {
     next_id: u16,
     len: usize,
     calls_max: usize,
-    /// Whether a call ever had to wait for room: only then is there anybody to tell of it.
+    /// Set once a call had to wait for room: only then is there anybody to tell of it.
     was_full: bool,
     /// Ids of calls that were given up after their requests had been taken for sending, with the operation whose answer
     /// frees the id: another call with that id would get the answer.
@@ -291,9 +302,9 @@ struct Table {
     /// Ids that were answered and that the counter would reach soon.
     resting: HashSet<u16>,
     was_out_of_ids: bool,
-    /// What calls were ever made: their answers are no packets of anybody else, however late.
+    /// The operations that were ever called: their answers are no packets of anybody else, however late.
     operations: Vec<u16>,
-    /// When the calls are looked through for those that are due.
+    /// The time at which the calls are looked through for those that are due.
     wake_at: Option<Instant>,
     /// The number of the connection that the calls are on.
     connection: u64,
@@ -355,9 +366,12 @@ impl Table {
         }
         let id = self.free_id();
         let place = self.place(id);
+        debug_assert!(self.places[place].is_none(), "a call has a place of its own");
+        debug_assert!(!self.owed.contains_key(&id), "the answer to another call would be taken for that to this one");
         let state = State::Waits(waker.cloned());
         self.places[place] = Some(Call { id, operation, deadline, is_answered: false, state });
         self.len += 1;
+        debug_assert!(self.len <= self.calls_max && 2 * self.len <= self.places.len(), "there is always a free place");
         if !self.operations.contains(&operation) {
             self.operations.push(operation);
         }
@@ -390,6 +404,7 @@ impl Table {
         }
         // An answer to another operation is no answer to the call that had this id last.
         if self.owed.get(&packet.id) == Some(&operation) {
+            debug_assert!(self.get(packet.id).is_none(), "an id that is owed is not in use");
             self.owed.remove(&packet.id);
             self.rest(packet.id);
         }
@@ -401,11 +416,14 @@ impl Table {
         let place = self.place(id);
         let Some(call) = self.places[place].take() else { return };
         debug_assert_eq!(call.id, id, "a call has its place until it is dropped");
+        debug_assert!(self.len > 0, "every call is counted");
+        debug_assert!(!call.is_answered || matches!(call.state, State::IsOver(_)), "an answer ends its call");
         self.len -= 1;
         if call.is_answered {
             self.rest(id);
         } else if is_sent && self.closed.is_none() {
-            self.owed.insert(id, call.operation);
+            let before = self.owed.insert(id, call.operation);
+            debug_assert_eq!(before, None, "an id that is owed is not given to another call");
         }
     }
 
@@ -436,6 +454,7 @@ impl Table {
                 _ => {}
             }
         }
+        debug_assert!(self.wake_at.is_none_or(|at| now < at), "what is due has ended");
         wakers
     }
 
@@ -453,11 +472,13 @@ impl Table {
     }
 
     fn place(&self, id: u16) -> usize {
+        debug_assert!(self.places.len().is_power_of_two(), "the mask is the remainder");
         usize::from(id) & (self.places.len() - 1)
     }
 
-    /// The next id that is neither in use nor owed, nor resting. There is one: less than half of the places are taken, which
-    /// leaves more than half of the ids; at most half of the ids are owed; and an id that is passed has had its rest.
+    /// Returns the next id that is neither in use nor owed, nor resting. There is one: less than half of the places are
+    /// taken, which leaves more than half of the ids; at most half of the ids are owed; and an id that is passed has had its
+    /// rest.
     fn free_id(&mut self) -> u16 {
         debug_assert!(2 * self.len < self.places.len() && !self.is_out_of_ids());
         loop {
@@ -470,19 +491,20 @@ impl Table {
         }
     }
 
-    /// Twice as many places. PendingCalls whose ids have different remainders keep doing so.
+    /// Doubles the places. Calls whose ids have different remainders keep doing so.
     fn grow(&mut self) {
         let len = (2 * self.places.len()).max(PLACES_MIN);
         let calls = mem::replace(&mut self.places, iter::repeat_with(|| None).take(len).collect());
         for call in calls.into_iter().flatten() {
             let place = self.place(call.id);
+            debug_assert!(self.places[place].is_none(), "remainders that differ go on differing");
             self.places[place] = Some(call);
         }
     }
 }
 
 impl Call {
-    /// The first end counts.
+    /// Ends the call, if it has not ended. The first end counts.
     fn end(&mut self, result: Result<Bytes, Unanswered>) -> Option<Waker> {
         match &mut self.state {
             State::IsOver(_) => None,
@@ -499,7 +521,7 @@ impl Call {
 pub(crate) const CALLS_MAX: usize = 1 << 15;
 /// Half of all ids as well. With more of them owed, the connection takes no new calls.
 const OWED_MAX: usize = 1 << 15;
-/// How far ahead of the counter an id must be to need no rest.
+/// The distance from the counter at which an id needs no rest.
 const REST_MAX: u16 = 1 << 15;
 const PLACES_MIN: usize = 4;
 
@@ -528,7 +550,7 @@ mod tests {
         id
     }
 
-    /// Makes so many calls that are answered, and returns the ids they had.
+    /// Makes `times` calls that are answered, and returns the ids they had.
     fn answered(table: &mut Table, times: u32) -> HashSet<u16> {
         (0..times)
             .map(|_| {
@@ -627,9 +649,9 @@ mod tests {
         now: Instant,
         calls_made: u32,
         waiting: Vec<(u32, u16)>,
-        /// What the peer will answer, in whatever order.
+        /// The answers that the peer will give, in whatever order.
         asked: Vec<Packet>,
-        /// What it answered last, and may say again.
+        /// The answers that it gave last, and may give again.
         said: Vec<Packet>,
         refused: usize,
         answered: usize,
@@ -652,7 +674,7 @@ mod tests {
             }
         }
 
-        /// A number below this one (xorshift).
+        /// Returns a number below this one (xorshift).
         fn below(&mut self, bound: usize) -> usize {
             self.random ^= self.random << 13;
             self.random ^= self.random >> 7;
@@ -733,7 +755,7 @@ mod tests {
             self.said.clear();
         }
 
-        /// Goes on for so many steps, in which the peer answers so many of a hundred calls.
+        /// Goes on for some steps, in which the peer answers `percent_answered` of a hundred calls.
         fn run(&mut self, steps: usize, percent_answered: usize) {
             for step in 0..steps {
                 match self.below(100) {
