@@ -1,4 +1,4 @@
-//! Why a call did not come through.
+//! Errors of calls, servers and channels on this side.
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
@@ -13,8 +13,8 @@ use crate::{
     service::table::Collision,
 };
 
-/// Why a call got no answer: what [`Status::call_error`] says about a status that was made
-/// on the calling side.
+/// The reason why a call got no answer, as [`Status::call_error`] returns it for a status that was made on the calling
+/// side.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CallError {
@@ -22,9 +22,9 @@ pub enum CallError {
     /// before it closes the connection, so a request that may have been executed was not lost to that: the server
     /// crashed, was cut off, or went without waiting for it.
     ConnectionLost {
-        /// Why it ended.
+        /// The reason of its end.
         reason: CloseReason,
-        /// Whether the request may have reached a handler. If not, it is safe to make the call again, whatever it does.
+        /// True if the request may have reached a handler. If not, it is safe to make the call again, whatever it does.
         may_have_executed: bool,
     },
     /// The connection was lost before, and the server cannot be reached. Nothing was sent.
@@ -50,12 +50,12 @@ pub enum CallError {
         /// [`ChannelBuilder::calls_max`](crate::ChannelBuilder::calls_max).
         limit: usize,
     },
-    /// So many calls on the connection were given up and may still be answered that there are no ids left for new ones: a
-    /// call with such an id could get the answer of another. Nothing was sent. A channel that connects by itself makes
+    /// Too many calls on the connection were given up and may still be answered, which leaves no ids for new ones: a call
+    /// with such an id could get the answer of another. Nothing was sent. A channel that connects by itself makes
     /// the call on a new connection instead; one over a connection of somebody else takes calls again as the answers
     /// come.
     OutOfIds {
-        /// How many answers may still come. More than half of the 65 536 ids.
+        /// The number of answers that may still come. More than half of the 65 536 ids.
         owed: usize,
     },
     /// The answer is larger than this side accepts, and was discarded. The request was executed.
@@ -81,7 +81,7 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// Whether the call can be made again without any risk that it is executed twice.
+    /// Returns whether the call can be made again without any risk that it is executed twice.
     pub fn is_safe_to_repeat(&self) -> bool {
         !matches!(
             self,
@@ -184,7 +184,7 @@ impl From<CallError> for Status {
     }
 }
 
-/// Why a server did not start.
+/// The reason why a server did not start.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ServeError {
@@ -196,7 +196,7 @@ pub enum ServeError {
     Listen(io::Error),
 }
 
-/// Why there is no channel.
+/// The reason why there is no channel.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ConnectError {

@@ -17,7 +17,7 @@ pub struct CallTable {
 pub struct PendingCall<'a>(pending::PendingCall<'a>);
 
 impl CallTable {
-    /// A table for so many calls at once.
+    /// Makes a table for at most `calls_max` calls at once.
     pub fn new(calls_max: usize) -> Self {
         let calls = PendingCalls::new(calls_max);
         Self { connection: calls.open(), calls }
@@ -38,7 +38,7 @@ impl CallTable {
         self.calls.fail(id, operation, Unanswered::TooLarge { announced: 2, limit: 1 })
     }
 
-    /// Whether so many answers are owed that no call begins.
+    /// Returns whether too many answers are owed for a call to begin.
     pub fn is_out_of_ids(&self) -> bool {
         self.calls.is_out_of_ids()
     }
@@ -50,7 +50,7 @@ impl CallTable {
 }
 
 impl PendingCall<'_> {
-    /// The id of its packet.
+    /// Returns the id of its packet.
     pub fn id(&self) -> u16 {
         self.0.id
     }
@@ -60,7 +60,7 @@ impl PendingCall<'_> {
         self.0.sent();
     }
 
-    /// Returns what it came to, once.
+    /// Returns its answer, once.
     pub fn answer(&mut self) -> Option<Result<Bytes, ()>> {
         self.0.answered().now_or_never().map(|answer| answer.map_err(drop))
     }

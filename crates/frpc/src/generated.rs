@@ -1,4 +1,4 @@
-//! What generated code uses. Not for use by hand.
+//! The types that generated code uses. Not for use by hand.
 
 pub use crate::{
     call::{

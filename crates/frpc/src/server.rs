@@ -44,7 +44,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server without services yet.
+    /// Returns the settings of a server that has no services yet.
     pub fn builder() -> ServerBuilder {
         ServerBuilder { services: Services::new(), transport: frisbee::Server::builder(()), drain_max: DRAIN_MAX }
     }
@@ -59,7 +59,7 @@ impl Server {
         self.inner.local_addrs()
     }
 
-    /// Which threads serve it; see [`frisbee::Server::engine`].
+    /// Returns the engine that serves it; see [`frisbee::Server::engine`].
     pub fn engine(&self) -> Engine {
         self.inner.engine()
     }
@@ -75,12 +75,12 @@ impl Server {
         self.inner.attach_from(stream, peer);
     }
 
-    /// The connections that are open. [`Channel::over`](crate::Channel::over) calls what their clients offer.
+    /// Returns the connections that are open. [`Channel::over`](crate::Channel::over) calls what their clients offer.
     pub fn connections(&self) -> Vec<Connection> {
         self.inner.connections()
     }
 
-    /// What the server did so far and is doing now.
+    /// Returns the counters of the server.
     pub fn metrics(&self) -> ServerMetrics {
         self.inner.metrics()
     }
@@ -102,7 +102,7 @@ impl fmt::Debug for Server {
     }
 }
 
-/// What a server will be like. Made by [`Server::builder`].
+/// The settings of a server. Made by [`Server::builder`].
 pub struct ServerBuilder<S = (), R = Unimplemented> {
     services: Services<S, R>,
     transport: frisbee::ServerBuilder<()>,
@@ -142,22 +142,22 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
         ServerBuilder { services: services.over(router), transport, drain_max }
     }
 
-    /// The limits and timers of each connection.
+    /// Sets the limits and timers of each connection.
     pub fn config(self, config: Config) -> Self {
         self.transport(|transport| transport.config(config))
     }
 
-    /// How handlers of unary calls run. Default [`Dispatch::InPlace`]. Each call with streams is a task.
+    /// Sets how handlers of unary calls run. Default [`Dispatch::InPlace`]. Each call with streams is a task.
     pub fn dispatch(self, dispatch: Dispatch) -> Self {
         self.transport(|transport| transport.dispatch(dispatch))
     }
 
-    /// Which threads serve connections. Default [`Engine::Tokio`].
+    /// Sets the threads that serve connections. Default [`Engine::Tokio`].
     pub fn engine(self, engine: Engine) -> Self {
         self.transport(|transport| transport.engine(engine))
     }
 
-    /// How sockets are set up.
+    /// Sets the options of sockets.
     pub fn sockets(self, sockets: SocketOptions) -> Self {
         self.transport(|transport| transport.sockets(sockets))
     }
@@ -178,7 +178,7 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
         self.transport(|transport| transport.tls(config))
     }
 
-    /// How long [`serve_with_shutdown`](Self::serve_with_shutdown) lets calls finish. Default 30 s.
+    /// Sets the time that [`serve_with_shutdown`](Self::serve_with_shutdown) lets calls finish. Default 30 s.
     pub fn drain_max(self, drain_max: Duration) -> Self {
         Self { drain_max, ..self }
     }

@@ -1,4 +1,4 @@
-//! When a call has taken too long.
+//! The time that a call may take.
 
 use std::{
     future::{Future, poll_fn},

@@ -38,7 +38,7 @@ pub enum Body {
     Many(Streaming<Bytes>),
 }
 
-/// How a call is answered unless it fails.
+/// The answer to a call that did not fail.
 #[derive(Debug)]
 pub struct Answer {
     body: Body,
@@ -241,7 +241,7 @@ impl Answer {
     }
 }
 
-/// The messages of a caller as bytes. If the stream of them panics, it ends with a status instead.
+/// Encodes the messages of a caller. If their stream panics, it ends with a status instead.
 fn request_contents<M: Message>(format: Format, messages: Streaming<M>) -> Streaming<Bytes> {
     let contents = messages.map(move |message| Ok(format.encode(&message?)?.into_bytes()));
     Streaming::new(AssertUnwindSafe(contents).catch_unwind().map(|content| {

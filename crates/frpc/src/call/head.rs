@@ -1,4 +1,4 @@
-//! What goes with the messages of a call.
+//! The head of a call, which goes with its messages.
 
 use std::{
     any::Any,
@@ -14,7 +14,7 @@ use super::{
     metadata::Metadata,
 };
 
-/// What goes with the messages of a call: metadata, the time it may take, and values for other code on this side.
+/// The head of a call, which goes with its messages: metadata, the time it may take, and values for other code on this side.
 ///
 /// [`Request`](crate::Request) has the same, with the message.
 #[derive(Clone, Debug, Default)]
@@ -24,7 +24,7 @@ pub struct Head {
     origin: Option<Origin>,
 }
 
-/// How long a call may take, as far as its head says so.
+/// The time that a call may take, as far as its head says so.
 #[derive(Clone, Copy, Debug, Default)]
 enum Time {
     #[default]
@@ -40,7 +40,7 @@ enum Time {
 pub(crate) struct Origin(Arc<dyn Any + Send + Sync>);
 
 impl Head {
-    /// The head of a call that arrived.
+    /// Makes the head of a call that arrived.
     pub(crate) fn received(origin: Option<Origin>, deadline: Option<Instant>) -> Self {
         let time = deadline.map_or(Time::Unset, Time::Deadline);
         Self { extras: Extras::default(), time, origin }
@@ -121,7 +121,7 @@ impl fmt::Debug for Origin {
     }
 }
 
-/// The time of tokio's clock, which tests can stop.
+/// Returns the time of tokio's clock, which tests can stop.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }

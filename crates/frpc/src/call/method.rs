@@ -10,7 +10,7 @@ pub struct Method {
     pub name: &'static str,
     /// Its operation on the wire of frisbee.
     pub operation: u16,
-    /// Which sides send more than one message.
+    /// Its kind: the sides that send more than one message.
     pub kind: MethodKind,
 }
 
@@ -48,7 +48,7 @@ impl fmt::Display for Method {
     }
 }
 
-/// Which sides of a call send more than one message.
+/// The sides of a call that send more than one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MethodKind {
     /// One request, one response.

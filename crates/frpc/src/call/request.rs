@@ -1,4 +1,4 @@
-//! What callers and handlers hold: a message, or a stream of them, and what goes with it.
+//! Requests and responses, as callers and handlers hold them: a message, or a stream of them, and what goes with it.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::codec;
 
-/// What a call sends: a message, or a stream of them, and what goes with it.
+/// A request: a message, or a stream of them, and what goes with it.
 ///
 /// A handler also learns from it who calls: [`peer_addr`](Self::peer_addr),
 /// [`peer_certificates`](Self::peer_certificates) and the [`connection`](Self::connection) itself.
@@ -23,7 +23,7 @@ pub struct Request<T> {
     head: Head,
 }
 
-/// What a call brings back: a message, or a stream of them, and what goes with it.
+/// A response: a message, or a stream of them, and what goes with it.
 #[derive(Clone, Debug)]
 pub struct Response<T> {
     message: T,
@@ -141,9 +141,9 @@ impl<T> Response<T> {
     }
 }
 
-/// What client methods take: a message, or a [`Request`] with one.
+/// The argument of client methods: a message, or a [`Request`] with one.
 pub trait IntoRequest<T> {
-    /// The request.
+    /// Returns the request.
     fn into_request(self) -> Request<T>;
 }
 
@@ -159,12 +159,13 @@ impl<T> IntoRequest<T> for Request<T> {
     }
 }
 
-/// What client methods take that send a stream: a [`Streaming`], any other stream of messages, or a [`Request`] with one.
+/// The argument of client methods that send a stream: a [`Streaming`], any other stream of messages, or a [`Request`] with
+/// one.
 pub trait IntoStreamingRequest {
-    /// What the stream is of.
+    /// The type of its messages.
     type Message;
 
-    /// The request.
+    /// Returns the request.
     fn into_streaming_request(self) -> Request<Streaming<Self::Message>>;
 }
 
@@ -184,12 +185,12 @@ impl<T: IntoStreaming> IntoStreamingRequest for Request<T> {
     }
 }
 
-/// What can be made a [`Streaming`] of.
+/// A type that a [`Streaming`] can be made of.
 pub trait IntoStreaming {
-    /// What the stream is of.
+    /// The type of its messages.
     type Message;
 
-    /// The stream.
+    /// Returns the stream.
     fn into_streaming(self) -> Streaming<Self::Message>;
 }
 

@@ -66,19 +66,20 @@ impl ChannelBuilder {
 }
 
 impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
-    /// How long a call may take that sets no timeout of its own. Default 30 s. For a call with streams it bounds the
-    /// opening, and the wait for the one answer to a stream from the end of that stream on; a stream of answers may
-    /// take as long as it likes.
+    /// Sets the time that a call may take which sets no timeout of its own. Default 30 s. For a call with streams it
+    /// bounds the opening, and the wait for the one answer to a stream from the end of that stream on; a stream of answers
+    /// may take as long as it likes.
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// Calls under way at once, those with streams not counted. Default and at most 32 768, which is half of the ids.
+    /// Sets the number of calls that may be under way at once, not counting those with streams. Default and at most 32 768,
+    /// which is half of the ids.
     pub fn calls_max(self, calls_max: usize) -> Self {
         Self { calls_max, ..self }
     }
 
-    /// What happens to one call more. Default [`WhenFull::Wait`].
+    /// Sets what happens to a call beyond [`calls_max`](Self::calls_max). Default [`WhenFull::Wait`].
     pub fn when_full(self, when_full: WhenFull) -> Self {
         Self { when_full, ..self }
     }
@@ -122,39 +123,39 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         self.map(|services| services.over(router))
     }
 
-    /// The limits and timers of the connection.
+    /// Sets the limits and timers of the connection.
     pub fn config(self, config: Config) -> Self {
         self.client(|client| client.config(config))
     }
 
-    /// How handlers of what the server sends run; see [`frisbee::Client::dispatch`].
+    /// Sets how handlers of what the server sends run; see [`frisbee::Client::dispatch`].
     pub fn dispatch(self, dispatch: Dispatch) -> Self {
         self.client(|client| client.dispatch(dispatch))
     }
 
-    /// Which threads serve the connection; see [`frisbee::Client::engine`].
+    /// Sets the threads that serve the connection; see [`frisbee::Client::engine`].
     pub fn engine(self, engine: Engine) -> Self {
         self.client(|client| client.engine(engine))
     }
 
-    /// How sockets are set up.
+    /// Sets the options of sockets.
     pub fn sockets(self, sockets: SocketOptions) -> Self {
         self.client(|client| client.sockets(sockets))
     }
 
-    /// The time for one attempt to connect, TLS handshake included. Default 1 s.
+    /// Sets the time for one attempt to connect, TLS handshake included. Default 1 s.
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         self.client(|client| client.timeout(timeout))
     }
 
-    /// How often to try to connect before giving up. Default 10; 0 counts as 1. With pauses of 10 ms and so on in between,
-    /// all of them take some 5 s at an address where nobody listens, and up to 15 s where nobody answers. What another
-    /// attempt cannot heal is tried once; see [`frisbee::Client::connect`].
+    /// Sets the number of attempts to connect before giving up. Default 10; 0 counts as 1. With the pauses between them,
+    /// ten take about 5 s at an address where nobody listens, and up to 15 s where nobody answers. An error that another
+    /// attempt cannot heal ends them at once; see [`frisbee::Client::connect`].
     pub fn attempts(self, attempts: usize) -> Self {
         self.client(|client| client.attempts(attempts))
     }
 
-    /// The pause after the first failed attempt; see [`Backoff`] for those after it. Default 10 ms.
+    /// Sets the pause after the first failed attempt; see [`Backoff`] for those after it. Default 10 ms.
     pub fn pause(self, pause: Duration) -> Self {
         Self { pause, ..self }.client(|client| client.pause(pause))
     }
@@ -200,6 +201,10 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     }
 
     /// Talks over a stream of the user's own. When it is lost, so is the channel.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, so is the stream, and there is no connection.
     pub async fn attach(
         self,
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,

@@ -1,4 +1,4 @@
-//! Where a client's calls go.
+//! The channel of a client: the way of its calls to a server.
 
 pub(crate) mod builder;
 
@@ -158,6 +158,10 @@ impl Channel {
     }
 
     /// Makes a unary call.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [every call](Self#cancel-safety).
     pub async fn unary<Q: Message, P: Message>(
         &self,
         method: &'static Method,
@@ -186,6 +190,10 @@ impl Channel {
 
     /// Makes a server-streaming call. Returns once the request is sent: a status of the handler comes with the first
     /// message.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [every call](Self#cancel-safety). Once it has returned, dropping the stream gives the call up.
     pub async fn server_streaming<Q: Message, P: Message>(
         &self,
         method: &'static Method,
@@ -197,6 +205,10 @@ impl Channel {
     }
 
     /// Makes a client-streaming call.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [every call](Self#cancel-safety). The stream of requests is dropped with the future.
     pub async fn client_streaming<Q: Message, P: Message>(
         &self,
         method: &'static Method,
@@ -208,6 +220,11 @@ impl Channel {
     }
 
     /// Makes a bidirectional call. Returns at once: a status of the handler comes with the first message.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [every call](Self#cancel-safety). Once it has returned, dropping the stream of answers gives the call up, and
+    /// drops the stream of requests.
     pub async fn bidirectional<Q: Message, P: Message>(
         &self,
         method: &'static Method,
@@ -224,7 +241,7 @@ impl Channel {
             call.set_time(CallTime::start(call.head().timeout(), self.timeout));
             return self.caller().call(call).await;
         }
-        // What layers wait for is part of the call.
+        // Taken here, so that time spent in layers is part of the call's.
         let start = Instant::now();
         let end = |mut call: Call| -> BoxFuture<'_, _> {
             call.set_time(CallTime::since(start, call.head().timeout(), self.timeout));
@@ -265,5 +282,5 @@ impl fmt::Debug for Channel {
     }
 }
 
-/// How long a call may take unless somebody says otherwise.
+/// The time that a call may take unless somebody sets another.
 const TIMEOUT: Duration = Duration::from_secs(30);

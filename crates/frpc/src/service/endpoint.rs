@@ -132,7 +132,7 @@ fn without_panics(contents: Streaming<Bytes>, method: &'static Method) -> Stream
     Streaming::new(contents).with_trailers_slot(trailers)
 }
 
-/// What can be made an [`Endpoint`]: a service, a [`BoxService`], or [`Services`].
+/// A type that an [`Endpoint`] can be made of: a service, a [`BoxService`], or [`Services`].
 pub trait IntoEndpoint: sealed::IntoEndpoint {}
 
 impl<T: sealed::IntoEndpoint> IntoEndpoint for T {}

@@ -26,7 +26,7 @@ pub trait Service: Send + Sync + 'static {
 }
 
 impl Call {
-    /// Has a unary method handle it.
+    /// Has a unary method handle it. Dropping the future drops the handler.
     #[doc(hidden)]
     pub async fn unary<Q: Message, P: Message, F>(self, handler: impl FnOnce(Request<Q>) -> F) -> Result<Answer, Status>
     where
@@ -36,7 +36,7 @@ impl Call {
         Answer::of_response(format, handler(self.into_request()?).await?)
     }
 
-    /// Has a server-streaming method handle it.
+    /// Has a server-streaming method handle it. Dropping the future drops the handler.
     #[doc(hidden)]
     pub async fn server_streaming<Q: Message, P: Message, F>(
         self,
@@ -49,7 +49,7 @@ impl Call {
         Ok(Answer::of_stream(format, handler(self.into_request()?).await?))
     }
 
-    /// Has a client-streaming method handle it.
+    /// Has a client-streaming method handle it. Dropping the future drops the handler.
     #[doc(hidden)]
     pub async fn client_streaming<Q: Message, P: Message, F>(
         self,
@@ -62,7 +62,7 @@ impl Call {
         Answer::of_response(format, handler(self.into_stream_request()?).await?)
     }
 
-    /// Has a bidirectional method handle it.
+    /// Has a bidirectional method handle it. Dropping the future drops the handler.
     #[doc(hidden)]
     pub async fn bidirectional<Q: Message, P: Message, F>(
         self,

@@ -41,13 +41,13 @@ pub trait Layer: Send + Sync + 'static {
     fn call(&self, call: Call, next: Next<'_>) -> impl Future<Output = Result<Answer, Status>> + Send;
 }
 
-/// What is behind a layer: more layers, and then the service or the wire.
+/// The rest of the way of a call behind a layer: more layers, and then the service or the wire.
 pub struct Next<'a> {
     layers: &'a [Arc<dyn AnyLayer>],
     end: End<'a>,
 }
 
-/// What is behind all layers.
+/// The way of a call behind all layers.
 pub(crate) type End<'a> = &'a (dyn Fn(Call) -> BoxFuture<'a, Result<Answer, Status>> + Send + Sync);
 
 impl Next<'_> {

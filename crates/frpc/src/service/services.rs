@@ -1,4 +1,4 @@
-//! The services of one side, and how a call finds its way among them.
+//! The services of one side, and the way of a call to one of them.
 
 use std::panic::AssertUnwindSafe;
 
@@ -49,8 +49,8 @@ pub struct Services<S = (), R = Unimplemented> {
     pub(crate) fallback: R,
 }
 
-/// Answers every call with [`Code::Unimplemented`](crate::Code::Unimplemented), and refuses every other stream: what is
-/// left when nobody else wanted a packet.
+/// The router of last resort: answers every call with [`Code::Unimplemented`](crate::Code::Unimplemented), and refuses
+/// every other stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unimplemented;
 

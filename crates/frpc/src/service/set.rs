@@ -10,7 +10,7 @@ use crate::call::{
 
 /// Any number of services: `()`, `((), First)`, `(((), First), Option<Second>)` and so on.
 pub trait ServiceSet: Send + Sync + 'static {
-    /// How many additions it was made of.
+    /// The number of additions that it was made of.
     const SLOTS: usize;
 
     /// Has the method at a place handle a call.

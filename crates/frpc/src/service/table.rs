@@ -1,4 +1,4 @@
-//! Where each method of some services is, by operation and by path.
+//! The table of the methods of some services, by operation and by path.
 
 use std::{fmt, sync::Arc};
 
@@ -23,12 +23,12 @@ pub(crate) struct Entry {
     pub(crate) target: Target,
 }
 
-/// Where a method is within a [`ServiceSet`](super::set::ServiceSet).
+/// The place of a method within a [`ServiceSet`](super::set::ServiceSet).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Target {
-    /// Which of the additions to the set has it.
+    /// The addition to the set that has it.
     pub(crate) slot: u16,
-    /// Which service of that addition, if it is a list.
+    /// The service of that addition, if it is a list.
     pub(crate) service: u16,
     /// The index among the methods of the service.
     pub(crate) method: u16,
@@ -93,7 +93,7 @@ fn path(method: &'static Method) -> (&'static str, &'static str) {
     (method.service, method.name)
 }
 
-/// There are fewer operations than this can count, so no more methods are ever found.
+/// Returns an index as a number. There are fewer operations than it can count, so no more methods are ever found.
 fn number(index: usize) -> u16 {
     u16::try_from(index).unwrap_or(u16::MAX)
 }

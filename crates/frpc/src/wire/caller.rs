@@ -1,4 +1,4 @@
-//! What makes the calls of a channel.
+//! The transport that makes the calls of a channel.
 
 use crate::{
     call::{

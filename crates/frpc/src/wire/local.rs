@@ -150,8 +150,8 @@ fn received(call: Call, deadline: Option<Deadline>) -> (Call, oneshot::Receiver<
     (Call::new(method, format, head, body), failure, token.drop_guard())
 }
 
-/// The requests of a call, and their failure if there will be one. As over a wire, it ends the call whatever the handler
-/// makes of it.
+/// Returns the requests of a call, and their failure if there will be one. As over a wire, it ends the call whatever the
+/// handler makes of it.
 fn watched(body: Body) -> (Body, oneshot::Receiver<Status>) {
     let (sender, failure) = oneshot::channel();
     let body = match body {

@@ -5,7 +5,7 @@ use super::{error::Result, message::Message, presence::Presence, reader::Reader,
 #[derive(Debug)]
 pub struct Choice<'a, T> {
     into: &'a mut Option<T>,
-    /// Where the member that is set stands in the declaration.
+    /// The place in the declaration of the member that is set.
     place: usize,
 }
 

@@ -12,7 +12,7 @@ use super::{
     trailer,
 };
 
-/// What the content of a packet turned out to be.
+/// The content of a packet, read.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Content<M> {
     /// A message.
@@ -38,7 +38,7 @@ pub fn decode<M: Message>(content: &Bytes) -> Result<Content<M>> {
     }
 }
 
-/// Rare: the message has something that only the trailer tells, so it is read again with the trailer at hand.
+/// Reads a message again with its trailer at hand. Rare: most messages have nothing that only a trailer tells.
 #[cold]
 #[inline(never)]
 fn decode_with_trailer<M: Message>(content: &Bytes, kept: Slots) -> Result<Content<M>> {

@@ -13,7 +13,7 @@ use super::{
     writer::Writer,
 };
 
-/// The bytes of a message.
+/// Returns the bytes of a message.
 #[inline]
 pub fn encode<M: Message>(message: &M) -> Bytes {
     let mut size = Writer::new(Counter::default());
@@ -28,7 +28,7 @@ fn encode_with_len<M: Message>(message: &M, len: usize) -> Bytes {
     out.finish().into_boxed_slice().into()
 }
 
-/// The bytes of a message, without copying its large `Bytes` fields.
+/// Returns the bytes of a message, without copying its large `Bytes` fields.
 #[inline]
 pub fn encode_pieces<M: Message>(message: &M) -> Pieces {
     let mut size = Writer::new(Counter::default());
@@ -58,7 +58,7 @@ pub fn encode_to<M: Message>(message: &M, out: &mut Vec<u8>) {
     *out = writer.finish();
 }
 
-/// The bytes of the error alternative. Without a code they are those of the Go implementation.
+/// Returns the bytes of the error alternative. Without a code they are those of the Go implementation.
 pub fn encode_error(text: &str, code: Option<u8>) -> Bytes {
     let mut out = Writer::new(Vec::with_capacity(text.len() + ERROR_HEAD_LEN_MAX));
     out.error(text, code);

@@ -2,8 +2,8 @@
 ///
 /// A peer may send positions that no value has here, and keep numbers that no value has. They stand for each other, each
 /// for one other: a position for the same number; or, if a value has that number, for the position of that value taken
-/// as a number, and so on. The tables hold every result that is not the same number again, so that nobody pays for the
-/// steps between.
+/// as a number, and so on. The tables hold every result that is not the same number again, so that the
+/// steps between take no time.
 pub trait Enumeration {
     /// The numbers in the order of declaration, aliases included.
     const NUMBERS: &'static [i32];
@@ -17,7 +17,7 @@ pub trait Enumeration {
     const UNKNOWN: &'static [(u32, i32)] = &[];
 }
 
-/// What stands for a number on the wire.
+/// The position that stands for a number on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Position {
     /// The first position of a value.

@@ -2,7 +2,7 @@ use std::fmt;
 
 use super::Kind;
 
-/// Why bytes are not the message that was expected, and where in it.
+/// An error in the bytes of a message: the reason, and the path of the field.
 ///
 /// ```text
 /// Order.items[3].price: expected f64, found string
@@ -19,7 +19,7 @@ struct Inner {
     path: String,
 }
 
-/// What is wrong with the bytes.
+/// The ways in which bytes are no message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecodeErrorKind {
@@ -27,14 +27,14 @@ pub enum DecodeErrorKind {
     Truncated,
     /// A value is of another kind than the schema says.
     WrongKind {
-        /// What the schema says.
+        /// The kind that the schema says.
         expected: Kind,
         /// The byte in its place; see [`Kind::of`].
         found: u8,
     },
     /// A list or map has elements of another kind than the schema says.
     WrongElementKind {
-        /// What the schema says.
+        /// The kind that the schema says.
         expected: Kind,
         /// The byte in its place.
         found: u8,
@@ -53,31 +53,31 @@ pub enum DecodeErrorKind {
     InvalidUtf8,
     /// A length or count is more than the bytes that are left can hold.
     TooLong {
-        /// What was claimed.
+        /// The length that is claimed.
         claimed: u32,
         /// Bytes that are left.
         left: usize,
     },
     /// The message would take too much memory: see [`Reader::MEMORY_FACTOR`](super::Reader::MEMORY_FACTOR).
     TooMuchMemory {
-        /// How many bytes it may take: 1 MiB, and 16 times the input on top.
+        /// The number of bytes that it may take: 1 MiB, and 16 times the input on top.
         limit: usize,
     },
     /// Messages are nested too deep.
     TooDeep {
-        /// How deep they may be: [`Reader::DEPTH_MAX`](super::Reader::DEPTH_MAX), or less if the stack ends before; see
-        /// [`Reader::STACK_LEN_MAX`](super::Reader::STACK_LEN_MAX).
+        /// The depth that they may have: [`Reader::DEPTH_MAX`](super::Reader::DEPTH_MAX), or less if the stack ends
+        /// before; see [`Reader::STACK_LEN_MAX`](super::Reader::STACK_LEN_MAX).
         limit: u32,
     },
 }
 
 impl DecodeError {
-    /// What is wrong.
+    /// Returns what is wrong.
     pub fn kind(&self) -> &DecodeErrorKind {
         &self.0.kind
     }
 
-    /// Where it is wrong: the message's name, its field, the field's field, and so on.
+    /// Returns the path to where it is wrong: the message's name, its field, the field's field, and so on.
     pub fn path(&self) -> &str {
         &self.0.path
     }
@@ -151,7 +151,7 @@ impl fmt::Display for Name {
 
 /// Tells an error where it happened.
 pub trait At<T> {
-    /// In this field of the message being read.
+    /// Puts this field of the message being read in front of the path of an error.
     fn at(self, field: &'static str) -> Result<T>;
 }
 
@@ -165,11 +165,11 @@ impl<T> At<T> for Result<T> {
     }
 }
 
-/// What stands in place of a message that could not be made.
+/// The error alternative: stands in place of a message that could not be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What happened.
+    /// The text.
     pub text: String,
-    /// What kind of failure it is, if the writer said so. Go peers never do.
+    /// The kind of failure, if the writer said it. Go peers never do.
     pub code: Option<u8>,
 }

@@ -39,7 +39,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind with this byte.
+    /// Returns the kind with this byte.
     pub const fn of(byte: u8) -> Option<Self> {
         Some(match byte {
             0x00 => Self::Nil,

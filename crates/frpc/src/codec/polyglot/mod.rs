@@ -6,7 +6,7 @@
 //!
 //! # Limits
 //!
-//! What decoding takes is bounded, whatever the bytes claim and whatever the schema is:
+//! Decoding takes a bounded amount of everything, whatever the bytes claim and whatever the schema is:
 //!
 //! - **Memory**: [`Reader::MEMORY_FACTOR`] (16) bytes for each byte of input, and [`Reader::MEMORY_LEN_MIN`] (1 MiB) on top.
 //!   Elements of lists and maps, texts, bytes that are copied and boxed messages are charged before they are allocated.

@@ -3,24 +3,24 @@ use bytes::Bytes;
 /// The bytes of a message in pieces: those of its large `Bytes` fields are shared and not copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pieces {
-    /// How they begin; often all there is.
+    /// The first piece, and often the only one.
     pub first: Bytes,
-    /// How they go on.
+    /// The other pieces, in their order.
     pub rest: Vec<Bytes>,
 }
 
 impl Pieces {
-    /// How many bytes there are.
+    /// Returns the number of bytes in all pieces.
     pub fn len(&self) -> usize {
         self.first.len() + self.rest.iter().map(Bytes::len).sum::<usize>()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All of them in one piece.
+    /// Returns all bytes in one piece. Copies them if there are several pieces.
     pub fn into_bytes(self) -> Bytes {
         if self.rest.is_empty() {
             return self.first;

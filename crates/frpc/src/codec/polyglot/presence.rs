@@ -2,7 +2,7 @@ use bytes::Bytes;
 
 /// A value whose default cannot be told from its absence.
 pub trait Presence: Default {
-    /// Whether the bytes are those of an absent field.
+    /// Returns whether its bytes are those of an absent field.
     fn is_default(&self) -> bool;
 }
 

@@ -22,23 +22,23 @@ pub struct Reader<'a> {
     depth: u32,
     /// The lowest address that the stack may reach, raised by what the messages around this one take in memory.
     stack_end: usize,
-    /// How many bytes may still be allocated.
+    /// The number of bytes that may still be allocated.
     memory_left: usize,
     slots: Slots,
 }
 
 impl<'a> Reader<'a> {
-    /// How deep messages may be nested.
+    /// The depth to which messages may be nested.
     pub const DEPTH_MAX: u32 = 100;
 
-    /// How many bytes of stack reading may take. The messages around the one being read count with their size in
-    /// memory: whoever clones or compares them needs about as much.
+    /// The number of bytes of stack that reading may take. The messages around the one being read count with their size in
+    /// memory: code that clones or compares them needs about as much.
     pub const STACK_LEN_MAX: usize = 512 << 10;
 
-    /// How many bytes a message may take in memory, whatever its encoded length.
+    /// The number of bytes that a message may take in memory, whatever its encoded length.
     pub const MEMORY_LEN_MIN: usize = 1 << 20;
 
-    /// How many bytes a message may take in memory for each byte of its encoding, on top of
+    /// The number of bytes that a message may take in memory for each byte of its encoding, on top of
     /// [`MEMORY_LEN_MIN`](Self::MEMORY_LEN_MIN).
     pub const MEMORY_FACTOR: usize = 16;
 
@@ -367,7 +367,7 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// Reads a length or count, of things that take at least so many bytes each.
+    /// Reads a length or count, of things that take at least `len_min` bytes each.
     #[inline]
     fn count(&mut self, len_min: usize) -> Result<usize> {
         let claimed = low_half(self.integer::<5>(Kind::U32)?);
@@ -387,21 +387,21 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A varint of five bytes has room for more bits than u32. Go drops them, and so do we.
+/// Drops the upper half. A varint of five bytes has room for more bits than a u32, and Go drops them as well.
 #[inline]
 fn low_half(value: u64) -> u32 {
     let [a, b, c, d, ..] = value.to_le_bytes();
     u32::from_le_bytes([a, b, c, d])
 }
 
-/// The address that the stack has reached.
+/// Returns the address that the stack has reached.
 #[inline(always)]
 fn stack_address() -> usize {
     let here = 0_u8;
     ptr::from_ref(&here).addr()
 }
 
-/// How many bytes may be allocated for a message.
+/// Returns the number of bytes that may be allocated for a message.
 fn memory_max(content_len: usize) -> usize {
     content_len.saturating_mul(Reader::MEMORY_FACTOR).saturating_add(Reader::MEMORY_LEN_MIN)
 }

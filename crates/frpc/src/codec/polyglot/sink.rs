@@ -1,6 +1,6 @@
 use bytes::Bytes;
 
-/// Where encoded bytes go.
+/// Takes encoded bytes.
 pub trait Sink {
     /// Takes the next bytes.
     fn put(&mut self, bytes: &[u8]);
@@ -29,9 +29,9 @@ impl Sink for &mut dyn Sink {
     }
 }
 
-/// What a `bytes` field can be kept in.
+/// A type that a `bytes` field can have when it is written.
 pub trait Writable {
-    /// The bytes.
+    /// Returns the bytes.
     fn as_bytes(&self) -> &[u8];
 
     /// Gives the bytes to a sink.
@@ -86,17 +86,17 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// How many bytes there were.
+    /// Returns the number of bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there were none.
+    /// Returns whether there were no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How many of them are better shared than copied.
+    /// Returns the number of bytes that are better shared than copied.
     pub(super) fn shared_len(&self) -> usize {
         self.shared_len
     }
@@ -125,7 +125,7 @@ impl Sink for Counter {
 #[derive(Debug, Default)]
 pub(super) struct Cutter {
     flat: Vec<u8>,
-    /// The large ones, and where between the flat bytes each belongs.
+    /// The large ones, each with its place between the flat bytes.
     shared: Vec<(usize, Bytes)>,
 }
 
@@ -134,7 +134,7 @@ impl Cutter {
         Self { flat: Vec::with_capacity(capacity), shared: Vec::new() }
     }
 
-    /// All pieces in their order. The first is never a shared one.
+    /// Returns all pieces in their order. The first is never a shared one.
     pub(super) fn into_pieces(self) -> impl Iterator<Item = Bytes> {
         let flat = Bytes::from(self.flat);
         let mut start = 0;

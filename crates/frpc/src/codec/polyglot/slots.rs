@@ -32,7 +32,7 @@ impl Slots {
         &self.kept
     }
 
-    /// Writing: counts a slot, and what it holds beyond the bytes.
+    /// Counts a slot while writing, and keeps what it holds beyond the bytes.
     #[inline]
     pub(super) fn count(&mut self, holds: Option<Holds>) {
         if let Some(holds) = holds {
@@ -46,7 +46,7 @@ impl Slots {
         self.kept.push(Kept { slot: self.next, holds });
     }
 
-    /// Reading: counts a slot, and says what it holds beyond the bytes.
+    /// Counts a slot while reading, and returns what it holds beyond the bytes.
     #[inline]
     pub(super) fn meet(&mut self) -> Option<Holds> {
         let slot = self.next;
@@ -61,7 +61,7 @@ impl Slots {
         self.kept.capacity() * size_of::<Kept>()
     }
 
-    /// Whether a trailer is needed.
+    /// Returns whether a trailer is needed.
     #[inline]
     pub(super) fn holds_any(&self) -> bool {
         !self.kept.is_empty()

@@ -8,9 +8,9 @@ use std::{
 
 use bytes::Bytes;
 
-/// What a field of type `bytes` can be in Rust.
+/// A type that a field of type `bytes` can have when it is read.
 pub trait Blob {
-    /// Whether the bytes are copied.
+    /// True if the bytes are copied, and charged for.
     const IS_COPY: bool;
 
     /// Takes `bytes`, which are part of `content`.
@@ -34,9 +34,9 @@ impl Blob for Bytes {
     }
 }
 
-/// What a field can keep a message in: its own place, or a box.
+/// The place of a message within its field: the field itself, or a box.
 pub trait Storage<M>: From<M> + BorrowMut<M> {
-    /// How many bytes of the message are allocated.
+    /// The number of bytes of the message that are allocated.
     const ALLOCATED_LEN: usize;
 }
 
@@ -48,7 +48,7 @@ impl<M> Storage<M> for Box<M> {
     const ALLOCATED_LEN: usize = size_of::<M>();
 }
 
-/// What a map can be in Rust.
+/// A type that a map can have in Rust.
 pub trait Entries<K, V> {
     /// Returns how many bytes a map with this many entries takes at most.
     fn allocated_len(count: usize) -> usize;
@@ -61,7 +61,7 @@ pub trait Entries<K, V> {
 }
 
 impl<K: Eq + Hash, V: Default, S: BuildHasher> Entries<K, V> for HashMap<K, V, S> {
-    /// Buckets are a power of two, of which an eighth is free. Each has a byte beside it.
+    // Buckets are a power of two, of which an eighth is free. Each has a byte beside it.
     fn allocated_len(count: usize) -> usize {
         if count == 0 {
             return 0;
@@ -86,7 +86,7 @@ impl<K: Eq + Hash, V: Default, S: BuildHasher> Entries<K, V> for HashMap<K, V, S
 }
 
 impl<K: Ord, V: Default> Entries<K, V> for BTreeMap<K, V> {
-    /// A node has room for 11 entries. All but the root have at least five, and those above the leaves six nodes below.
+    // A node has room for 11 entries. All but the root have at least five, and those above the leaves six nodes below.
     fn allocated_len(count: usize) -> usize {
         if count == 0 {
             return 0;
@@ -110,13 +110,13 @@ impl<K: Ord, V: Default> Entries<K, V> for BTreeMap<K, V> {
     }
 }
 
-/// What an allocator adds to an allocation.
+/// The bytes that an allocator adds to an allocation.
 pub(super) const ALLOCATION_LEN: usize = 16;
-/// How many buckets a hash table has at least, if it has any.
+/// The least number of buckets of a hash table that has any.
 const BUCKETS_MIN: usize = 4;
-/// What a hash table has beside its buckets. One of tiny entries has some more of them.
+/// The bytes that a hash table has beside its buckets. One of tiny entries has some more of them.
 const HASH_TABLE_LEN: usize = 64;
-/// What a node of a tree has beside its entries, and what the allocator adds.
+/// The bytes that a node of a tree has beside its entries, and those that the allocator adds.
 const TREE_NODE_LEN: usize = 16 + ALLOCATION_LEN;
-/// What a node above the leaves has in addition.
+/// The bytes that a node above the leaves has in addition.
 const TREE_EDGES_LEN: usize = 12 * size_of::<usize>();

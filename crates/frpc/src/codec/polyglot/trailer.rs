@@ -1,4 +1,4 @@
-//! What the layout loses, behind the message.
+//! The trailer of a message: holds what the layout loses.
 //!
 //! A plain reader cannot tell an optional field that is set to its default from one that is not set, nor which member
 //! of a oneof was set if it is at its default, nor an enum number that has no position. Both sides count these places
@@ -28,12 +28,12 @@ use super::{
     writer::{Writer, zigzag64},
 };
 
-/// The code behind an error, if there is one.
+/// Returns the code behind an error, if there is one.
 pub(super) fn code(behind: &[u8]) -> Option<u8> {
     behind.strip_prefix(&CODE_MARK)?.first().copied()
 }
 
-/// What stands behind an error that has a code.
+/// Returns the bytes that stand behind an error with this code.
 pub(super) fn of_code(code: u8) -> [u8; 3] {
     [CODE_MARK[0], CODE_MARK[1], code]
 }

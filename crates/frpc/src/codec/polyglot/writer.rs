@@ -16,13 +16,13 @@ pub struct Writer<S> {
 }
 
 impl<S: Sink> Writer<S> {
-    /// A writer at the start of a message.
+    /// Returns a writer at the start of a message.
     #[inline]
     pub fn new(sink: S) -> Self {
         Self { sink, slots: Slots::default() }
     }
 
-    /// What was written.
+    /// Returns the sink, with all that was written.
     #[inline]
     pub fn finish(self) -> S {
         self.sink

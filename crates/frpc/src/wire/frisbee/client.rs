@@ -30,7 +30,7 @@ use crate::{
     service::table::MethodTable,
 };
 
-/// What a channel does with a call when it has as many under way as it may.
+/// The choices of a channel for a call beyond those that it may have under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
     /// The call waits for another to end, within its timeout.
@@ -63,28 +63,29 @@ impl ClientConnection {
         Self { connection, calls, when_full, serves }
     }
 
-    /// A link over a connection that is there. `None` if [`Services`] do not serve it.
+    /// Makes calls possible over a connection that is there. `None` if [`Services`] do not serve it.
     pub(crate) fn over(connection: &Connection) -> Option<Self> {
-        let side = Session::of(connection)?;
-        let calls = side.calls.get_or_init(Arc::default);
-        // If it closed just now, its router may have found no calls to close.
+        let session = Session::of(connection)?;
+        let calls = session.calls.get_or_init(Arc::default);
+        // Only after the calls are there: a router that closed the connection before found none to end, and they would wait
+        // for ever. Ended twice, they are ended once.
         if let Some(reason) = connection.closing_reason() {
-            calls.close(side.number, &reason);
+            calls.close(session.number, &reason);
         }
-        Some(Self::new(connection.clone(), calls.clone(), WhenFull::default(), side.serves.clone()))
+        Some(Self::new(connection.clone(), calls.clone(), WhenFull::default(), session.serves.clone()))
     }
 
-    /// Whether a new call has a chance here.
+    /// Returns whether a new call has a chance here.
     pub(crate) fn takes_calls(&self) -> bool {
         self.connection.is_open() && !self.calls.is_out_of_ids()
     }
 
-    /// How many packets the peer has sent so far.
+    /// Returns the number of packets that the peer has sent so far.
     pub(crate) fn heard(&self) -> u64 {
         self.connection.metrics().counters.packets_in
     }
 
-    /// A call with one packet each way.
+    /// Makes a call with one packet each way.
     pub(crate) async fn unary(&self, method: &Method, content: Pieces, deadline: Deadline) -> Result<Bytes, Status> {
         let operation = self.operation(method)?;
         // Registered with the waker of this poll, so that the first look for the answer takes no lock.
@@ -124,7 +125,7 @@ impl ClientConnection {
         deadline.bound_unsent(sending).await
     }
 
-    /// A call that a stream answers.
+    /// Makes a call that a stream answers.
     pub(crate) async fn server_streaming(
         &self,
         method: &Method,
@@ -140,7 +141,7 @@ impl ClientConnection {
         Ok(Streaming::new(Answers { incoming, sender, sent, requests, pump: None }))
     }
 
-    /// A call with a stream each way.
+    /// Makes a call with a stream each way.
     pub(crate) async fn bidirectional(
         &self,
         method: &Method,
@@ -156,7 +157,7 @@ impl ClientConnection {
         Ok(Streaming::new(Answers { incoming, sender, sent, requests, pump }))
     }
 
-    /// A call that sends a stream. Without a deadline for the whole call, the answer has its time from the end of the
+    /// Makes a call that sends a stream. Without a deadline for the whole call, the answer has its time from the end of the
     /// stream on.
     pub(crate) async fn client_streaming(
         &self,
@@ -224,7 +225,7 @@ impl ClientConnection {
         Ok((sender, reader, sent))
     }
 
-    /// Why nothing was sent.
+    /// Returns the status of a call of which nothing was sent.
     fn unsent(&self, error: SendError) -> Status {
         match error {
             SendError::ContentTooLarge { len, limit } => CallError::MessageTooLarge { len, limit }.into(),
@@ -247,16 +248,16 @@ fn lost(reason: CloseReason, may_have_executed: bool) -> Status {
     CallError::ConnectionLost { reason, may_have_executed }.into()
 }
 
-/// Why there is no answer to what was sent.
+/// Returns the status of a call whose connection ended after it was sent.
 fn lost_after(reason: CloseReason, connection: &Connection, sent: Sent) -> Status {
-    // Who never said a word of frisbee has no handlers.
+    // A peer that never said a word of frisbee has no handlers.
     let is_foreign =
         matches!(reason, CloseReason::Protocol(ProtocolError::BadMagic { .. } | ProtocolError::Foreign(_)));
     let never_spoke = is_foreign && connection.metrics().counters.packets_in == 0;
     lost(reason, connection.may_have_left(sent) && !never_spoke)
 }
 
-/// The status of a stream that ended without an answer, without doubt about what was not sent.
+/// Returns the status of a stream that ended without an answer, and leaves no doubt about what was not sent.
 fn without_doubt(status: Status, connection: &Connection, sent: Sent) -> Status {
     match status.call_error() {
         Some(CallError::ConnectionLost { reason, .. }) => lost_after(reason.clone(), connection, sent),
@@ -293,6 +294,7 @@ struct Pump {
 impl Pump {
     async fn run(mut self, contents: &mut Streaming<Bytes>) {
         match stream_framing::send_all(contents, &self.sender).await {
+            // Only once it was sent. If the answers end in between, the server hears the end twice, which does no harm.
             Ok(()) => self.requests.own_end.store(true, Ordering::Relaxed),
             Err(Halted::Cut) => {}
             Err(Halted::Failed(status)) => self.fail(status),
@@ -301,7 +303,7 @@ impl Pump {
     }
 
     fn fail(&self, status: Status) {
-        // The first failure counts.
+        // The first failure counts. It is there before the close, by which the answers end and look for it.
         let _ = self.requests.failure.set(status);
         self.sender.close();
     }
@@ -315,9 +317,9 @@ impl Drop for Pump {
     }
 }
 
-/// What became of the stream that a caller sends.
+/// The state of the stream that a caller sends.
 struct Requests {
-    /// Whether its end marker was sent, or is none of this kind of call.
+    /// True if its end marker was sent, or this kind of call has none.
     own_end: AtomicBool,
     failure: OnceLock<Status>,
 }

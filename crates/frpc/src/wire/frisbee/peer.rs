@@ -1,4 +1,4 @@
-//! Who is at the other end of a call that came over frisbee.
+//! The peer of a call that came over frisbee.
 
 use std::future::{Future, pending};
 

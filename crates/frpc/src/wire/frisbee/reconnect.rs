@@ -1,4 +1,4 @@
-//! The connection of a channel, and how it gets another when that is lost.
+//! The connection of a channel, and the way to another when that is lost.
 
 use std::{
     future::Future,
@@ -36,7 +36,7 @@ use crate::{
     wire::caller::Caller,
 };
 
-/// What becomes of a call with metadata over a peer that cannot take it, as none can whose wire is plain fRPC.
+/// The choices for a call with metadata to a peer that cannot take it, as none can whose wire is plain fRPC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LostMetadata {
@@ -77,7 +77,7 @@ pub(crate) struct Reconnecting {
 
 pub(crate) type Dialing = Pin<Box<dyn Future<Output = Result<ClientConnection, ConnectError>> + Send>>;
 
-/// What comes of dialling, once it is over.
+/// The outcome of dialling, once it is over.
 type Dialed = watch::Receiver<Option<Result<Arc<ClientConnection>, Arc<ConnectError>>>>;
 
 pub(crate) struct Redial {
@@ -87,7 +87,7 @@ pub(crate) struct Redial {
 
 struct Progress {
     under_way: Option<Dialed>,
-    /// When dialling was over, and how.
+    /// The time at which dialling was over last, and its outcome.
     last: (Instant, End),
     /// Pauses as long as it brings no connection on which anything is heard.
     backoff: Backoff,
@@ -95,7 +95,7 @@ struct Progress {
 
 enum End {
     Connected {
-        /// How many packets the peer had sent by then, to show that it speaks frisbee.
+        /// The number of packets that the peer had sent by then, to show that it speaks frisbee.
         heard: u64,
     },
     Failed,
@@ -147,8 +147,8 @@ impl Reconnecting {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The link, connected again if it was lost. All calls that find it lost share one attempt to connect, which goes on
-    /// when their time is up.
+    /// Returns the connection, connected again if it was lost. All calls that find it lost share one attempt to connect,
+    /// which goes on when their time is up.
     pub(crate) async fn open(self: &Arc<Self>, deadline: Deadline) -> Result<Arc<ClientConnection>, Status> {
         let current = self.current();
         match &self.redial {
@@ -169,7 +169,7 @@ impl Reconnecting {
         }
     }
 
-    /// The dialling that is under way. If there is none, it begins, as a task of the current runtime.
+    /// Returns the dialling that is under way. If there is none, it begins, as a task of the current runtime.
     fn dialing(self: &Arc<Self>, redial: &Redial) -> Dialed {
         let mut progress = redial.progress();
         if let Some(dialed) = progress.under_way.as_ref().filter(|dialed| dialed.has_changed().is_ok()) {
@@ -182,7 +182,7 @@ impl Reconnecting {
         let pause = progress.pause(&current);
         let (sender, dialed) = watch::channel(None);
         progress.under_way = Some(dialed.clone());
-        // What a runtime takes along when it goes counts as a failure.
+        // Before the task exists: if a runtime ends and takes the task along, that counts as a failure.
         progress.last = (Instant::now(), End::Failed);
         drop(progress);
         let (dialing, wire) = ((redial.dial)(), Arc::downgrade(self));
@@ -211,12 +211,13 @@ impl Reconnecting {
     ) -> Option<Result<Arc<ClientConnection>, Arc<ConnectError>>> {
         let mut progress = self.redial.as_ref()?.progress();
         progress.under_way = None;
-        let end = outcome.as_ref().map_or(End::Failed, |link| End::Connected { heard: link.heard() });
+        let end = outcome.as_ref().map_or(End::Failed, |next| End::Connected { heard: next.heard() });
         progress.last = (Instant::now(), end);
         let outcome = outcome.map(Arc::new).map_err(Arc::new);
-        if let Ok(link) = &outcome {
+        if let Ok(next) = &outcome {
             let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-            let lost = mem::replace(&mut *current, link.clone());
+            let lost = mem::replace(&mut *current, next.clone());
+            // The last handle of a connection closes it, which is none of the business of those that wait for the locks.
             drop((current, progress));
             drop(lost);
         }
@@ -225,7 +226,7 @@ impl Reconnecting {
 }
 
 impl Progress {
-    /// How long to wait before dialling, now that this link is lost: not at all, but after failures, and after connections
+    /// Returns the pause before dialling, now that this connection is lost: none, but after failures, and after connections
     /// on which nothing was heard.
     fn pause(&mut self, lost: &ClientConnection) -> Duration {
         match self.last {
@@ -238,7 +239,7 @@ impl Progress {
     }
 }
 
-/// Whether nothing was sent, and may be on another connection: not to a peer that speaks something else.
+/// Returns whether nothing was sent, and may be on another connection: not to a peer that speaks something else.
 fn needs_another_connection(status: &Status) -> bool {
     match status.call_error() {
         Some(CallError::ConnectionLost { reason, may_have_executed: false }) => {

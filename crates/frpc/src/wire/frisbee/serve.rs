@@ -1,4 +1,4 @@
-//! Services on frisbee connections: which packet and stream is a call, and how it is answered.
+//! Services on frisbee connections: finds the packets and streams that are calls, and answers them.
 
 use std::{
     error::Error,
@@ -91,7 +91,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
     async fn serve_stream(&self, entry: Entry, stream: Stream, connection: &Connection) {
         let method = entry.method;
         let (sender, mut reader) = stream.split();
-        // What was peeked at is there.
+        // The first data, which was peeked at: it is there.
         let _ = reader.read().await;
         let input = match method.kind {
             MethodKind::Unary => Err(Status::unimplemented("the method takes a packet, not a stream")),
@@ -131,7 +131,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
         if self.serves(packet.operation.number()) {
             return Some(packet);
         }
-        let packet = match Session::of(connection).as_ref().and_then(|side| side.calls.get()) {
+        let packet = match Session::of(connection).as_ref().and_then(|session| session.calls.get()) {
             Some(calls) => calls.complete(packet)?,
             None => packet,
         };
@@ -149,9 +149,9 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
         let Refused { id, operation, why, .. } = refused;
         // Any other packet may be an answer, and two sides must not go on answering each other.
         if !self.serves(operation.number()) {
-            let side = Session::of(connection);
+            let session = Session::of(connection);
             if let Refusal::TooLarge { announced, limit } = why
-                && let Some(calls) = side.as_ref().and_then(|side| side.calls.get())
+                && let Some(calls) = session.as_ref().and_then(|session| session.calls.get())
                 && calls.fail(id, operation, Unanswered::TooLarge { announced, limit })
             {
                 return Outcome::Nothing;
@@ -163,8 +163,8 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
     }
 
     fn awaited(&self, connection: &Connection) -> usize {
-        let side = Session::of(connection);
-        let calls = side.as_ref().and_then(|side| side.calls.get()).map_or(0, |calls| calls.len());
+        let session = Session::of(connection);
+        let calls = session.as_ref().and_then(|session| session.calls.get()).map_or(0, |calls| calls.len());
         self.fallback.awaited(connection).saturating_add(calls)
     }
 
@@ -200,10 +200,10 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
     }
 
     fn closed(&self, connection: &Connection, reason: &CloseReason) {
-        if let Some(side) = Session::of(connection)
-            && let Some(calls) = side.calls.get()
+        if let Some(session) = Session::of(connection)
+            && let Some(calls) = session.calls.get()
         {
-            calls.close(side.number, reason);
+            calls.close(session.number, reason);
         }
         self.fallback.closed(connection, reason);
     }
@@ -234,7 +234,7 @@ impl Router for Unimplemented {
     }
 }
 
-/// A status as the content of a packet, with as much of its text as `limit` bytes have room for.
+/// Encodes a status as the content of a packet, with its text if `limit` bytes have room for it.
 fn failure(status: &Status, limit: u32) -> Bytes {
     let content = status.encode();
     if content.len() <= limit as usize {
@@ -276,12 +276,13 @@ async fn send_answer(method: &Method, answer: Result<Answer, Status>, sender: &S
     }
 }
 
-/// The call of a packet or stream, in the format that frpc-go speaks.
+/// Makes the call of a packet or stream, in the format that frpc-go speaks.
 fn incoming_call(entry: Entry, body: Body, connection: &Connection) -> Call {
     Call::new(entry.method, Format::Polyglot, Head::received(Some(origin(connection)), None), body)
 }
 
-/// Plain fRPC carries messages only. A handler that answers with more should learn that it goes nowhere.
+/// Logs what is lost of an answer. Plain fRPC carries messages only, and a handler that answers with more should learn
+/// that it goes nowhere.
 fn tell_of_losses(method: &Method, answer: &Answer) {
     for (what, metadata) in [("metadata", answer.metadata()), ("trailers", answer.trailers())] {
         if !metadata.is_empty() {

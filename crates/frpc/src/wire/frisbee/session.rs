@@ -1,4 +1,4 @@
-//! What frpc keeps with a frisbee connection.
+//! The state that frpc keeps with a frisbee connection.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,7 +7,7 @@ use frisbee::Connection;
 use super::pending::PendingCalls;
 use crate::service::table::MethodTable;
 
-/// What frpc keeps with a connection, whichever side made it.
+/// The state that frpc keeps with a connection, whichever side made it.
 pub(crate) struct Session {
     /// The methods of this side's own, which cannot be called on the other.
     pub(crate) serves: MethodTable,

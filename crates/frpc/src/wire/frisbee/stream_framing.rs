@@ -1,4 +1,4 @@
-//! How a call with streams looks on the wire of frpc-go, and when its frisbee stream may be closed.
+//! The bytes of a call with streams on the wire of frpc-go, and the time at which its frisbee stream may be closed.
 //!
 //! ```text
 //! caller                                         server
@@ -40,19 +40,19 @@ use crate::{
     error::CallError,
 };
 
-/// The first data of a stream that carries a call.
+/// Returns the first data of a stream that carries a call.
 pub(crate) fn encode_open(operation: u16) -> Bytes {
     let mut out = Writer::new(Vec::with_capacity(OPEN_LEN_MAX));
     out.u16(operation);
     out.finish().into()
 }
 
-/// The operation that the first data of a stream calls, if it is a call.
+/// Returns the operation that the first data of a stream calls, if it is a call.
 pub(crate) fn parse_open(content: &Bytes) -> Option<u16> {
     Reader::new(content).u16().ok()
 }
 
-/// One direction of a call is through.
+/// The end marker: one direction of a call is through.
 pub(crate) const END: Bytes = Bytes::from_static(&END_BYTES);
 
 const END_BYTES: [u8; 7] = short_error("EOF");
@@ -62,7 +62,7 @@ pub(crate) fn is_end(content: &Bytes) -> bool {
     content.starts_with(&END_BYTES)
 }
 
-/// What a status looks like in a stream, where the text of the end marker would be taken for one.
+/// Encodes a status for a stream, where one with the text of the end marker would be taken for it.
 fn failure(status: &Status) -> Bytes {
     let content = status.encode();
     if is_end(&content) { Status::new(status.code(), status.to_string()).encode() } else { content }
@@ -71,7 +71,7 @@ fn failure(status: &Status) -> Bytes {
 /// The contents that arrive on a stream, up to the end marker.
 pub(crate) struct Incoming {
     reader: Option<StreamReader>,
-    /// Where the rest is discarded when nobody reads here any more and the end has not come.
+    /// The runtime that discards the rest when nobody reads here any more and the end has not come.
     discards_on: Option<Handle>,
     deadline: Option<(Pin<Box<Sleep>>, Status)>,
 }
@@ -81,13 +81,13 @@ impl Incoming {
         Self { reader: Some(reader), discards_on: None, deadline: None }
     }
 
-    /// The same, keeping the stream open until the end has come, whether anybody reads so far or not: a Go caller loses
-    /// the answer if the stream closes before its own end is through.
+    /// Makes the same, keeping the stream open until the end has come, whether anybody reads until then or not: a Go caller
+    /// loses the answer if the stream closes before its own end is through.
     pub(crate) fn to_the_end(reader: StreamReader) -> Self {
         Self { reader: Some(reader), discards_on: Some(Handle::current()), deadline: None }
     }
 
-    /// The same, failing with a status at a time.
+    /// Makes it fail with a status at a time.
     pub(crate) fn until(mut self, deadline: Instant, status: Status) -> Self {
         self.deadline = Some((Box::pin(sleep_until(deadline)), status));
         self
@@ -102,7 +102,7 @@ impl futures_core::Stream for Incoming {
     type Item = Result<Bytes, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        // Even with more to read: a server as fast as the reader would never be late.
+        // Before reading, even with more to read: a server as fast as the reader would never be late.
         if self.reader.is_some()
             && let Some((deadline, status)) = &mut self.deadline
             && deadline.as_mut().poll(cx).is_ready()
@@ -142,7 +142,7 @@ impl Drop for Incoming {
     }
 }
 
-/// Why not all of some contents were sent.
+/// The reason why not all of some contents were sent.
 pub(crate) enum Halted {
     /// There is one that cannot be sent, or a status in its place.
     Failed(Status),
@@ -165,7 +165,7 @@ pub(crate) async fn send_all(contents: &mut Streaming<Bytes>, sender: &StreamSen
     }
 }
 
-/// Waits for a content, and takes what else is ready. How the contents end, if they do.
+/// Waits for a content, and takes what else is ready. Returns the end of the contents, if it has come.
 async fn gather(contents: &mut Streaming<Bytes>, batch: &mut VecDeque<Bytes>) -> Option<Result<(), Status>> {
     let mut next = contents.next().await;
     let mut len = 0;
@@ -185,7 +185,7 @@ async fn gather(contents: &mut Streaming<Bytes>, batch: &mut VecDeque<Bytes>) ->
     }
 }
 
-/// How much of a stream is sent at once, if it is there at once.
+/// The number of contents of a stream that are sent at once, if they are there at once, and their length.
 const BATCH_MAX: usize = 64;
 const BATCH_LEN_MAX: usize = 16 * 1024;
 
@@ -225,13 +225,13 @@ pub(crate) async fn refuse(stream: Stream, status: &Status) {
     drop(Incoming::to_the_end(reader));
 }
 
-/// What is left of a status whose text is more than the connection carries.
+/// Returns a status in place of one whose text is more than the connection carries.
 pub(crate) fn without_text(status: &Status) -> Status {
     Status::new(status.code(), "the error message is too large")
 }
 
 /// The tasks of a connection that [discard] the rests of streams, the newest last. A caller that never ends what it sends
-/// would have them wait for ever, so of too many the oldest is given up, and its stream closed.
+/// would have them wait for ever, so beyond a number of them the oldest is given up, and its stream closed.
 #[derive(Default)]
 struct Rests {
     tasks: Mutex<VecDeque<AbortHandle>>,
@@ -261,7 +261,7 @@ async fn discard(mut reader: StreamReader) {
     }
 }
 
-/// Why nothing more comes before the end marker did.
+/// Returns the status of a stream that ended before its end marker came.
 pub(crate) fn cut(end: StreamEnd, connection: &Connection) -> Status {
     let status = match end {
         StreamEnd::Overflow => Status::resource_exhausted(end.to_string()),
@@ -275,7 +275,7 @@ pub(crate) fn cut(end: StreamEnd, connection: &Connection) -> Status {
     status.with_source(Arc::new(end) as Arc<_>)
 }
 
-/// Why a connection takes nothing more.
+/// Returns the reason why a connection takes nothing more.
 pub(crate) fn why_closed(connection: &Connection) -> CloseReason {
     connection.closing_reason().unwrap_or(CloseReason::Local)
 }

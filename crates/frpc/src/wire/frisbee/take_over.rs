@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::call::{request::Response, status::Status};
 
-/// What a response carries whose handler wants the connection. The first to be answered gets it.
+/// Goes with a response whose handler wants the connection. The first to be answered gets it.
 #[derive(Clone, Debug)]
 pub(crate) struct TakeOver(Arc<Mutex<Option<oneshot::Sender<Raw>>>>);
 
@@ -21,7 +21,7 @@ impl TakeOver {
         let taking = connection.takeover();
         tokio::spawn(async move {
             if let Ok(raw) = taking.await {
-                // Whoever does not want it any more has closed it.
+                // If nobody wants it any more, it closes.
                 let _ = taker.send(raw);
             }
         });
