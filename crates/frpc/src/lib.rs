@@ -59,7 +59,7 @@
 //! | `tls` | yes | TLS through rustls, from PEM (`ServerTls`, `ClientTls`) or with any configuration of yours |
 //! | `tls-ring` | no | ring as the cryptography of TLS from PEM, unless the process has installed another |
 //! | `tls-native-roots` | no | the authorities that the operating system trusts, for clients |
-//! | `tower` | no | middleware of tower as [layers](layers) around calls |
+//! | `tower` | no | middleware of tower as [layers] around calls |
 //! | `uring` | no | the [`Engine`] that serves connections on io_uring, where Linux allows it |
 #![forbid(unsafe_code)]
 
