@@ -47,6 +47,7 @@ pub struct Answer {
 
 impl Call {
     /// Makes a call that arrived.
+    #[inline]
     pub fn new(method: &'static Method, format: Format, head: Head, body: Body) -> Self {
         Self { method, format, body, head, time: None }
     }
@@ -57,6 +58,7 @@ impl Call {
     }
 
     /// Returns the format of the messages.
+    #[inline]
     pub fn format(&self) -> Format {
         self.format
     }
@@ -153,6 +155,7 @@ impl Body {
 
 impl Answer {
     /// Makes an answer of its messages.
+    #[inline]
     pub fn new(body: Body) -> Self {
         Self { body, extras: Extras::default() }
     }
@@ -163,6 +166,7 @@ impl Answer {
     }
 
     /// Returns the messages alone.
+    #[inline]
     pub fn into_body(self) -> Body {
         self.body
     }
@@ -196,6 +200,12 @@ impl Answer {
     /// Returns the values for other code on this side.
     pub fn extensions(&self) -> &Extensions {
         self.extras.extensions()
+    }
+
+    /// Returns whether the answer is nothing but its messages.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.extras.is_none()
     }
 
     /// Returns what leaves the side of the handler.

@@ -74,6 +74,11 @@ impl Extras {
         &mut self.get_mut().trailers
     }
 
+    #[inline]
+    pub(crate) fn is_none(&self) -> bool {
+        self.0.is_none()
+    }
+
     pub(crate) fn clear_extensions(&mut self) {
         if let Some(inner) = &mut self.0 {
             inner.extensions = Extensions::default();

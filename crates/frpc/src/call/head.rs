@@ -41,6 +41,7 @@ pub(crate) struct Origin(Arc<dyn Any + Send + Sync>);
 
 impl Head {
     /// Makes the head of a call that arrived.
+    #[inline]
     pub(crate) fn received(origin: Option<Origin>, deadline: Option<Instant>) -> Self {
         let time = deadline.map_or(Time::Unset, Time::Deadline);
         Self { extras: Extras::default(), time, origin }
@@ -106,6 +107,7 @@ impl Head {
 struct Cancellation(CancellationToken);
 
 impl Origin {
+    #[inline]
     pub(crate) fn new(connection: Arc<dyn Any + Send + Sync>) -> Self {
         Self(connection)
     }

@@ -1,6 +1,6 @@
 //! The services of one side, and the way of a call to one of them.
 
-use std::panic::AssertUnwindSafe;
+use std::{future::Future, panic::AssertUnwindSafe};
 
 use futures_util::FutureExt;
 use tracing::error;
@@ -108,19 +108,21 @@ impl<S: ServiceSet, R> Services<S, R> {
     }
 
     /// Has a method handle a call. A panic of the handler is a status.
-    pub(crate) async fn call(&self, entry: Entry, call: Call) -> Result<Answer, Status> {
+    // Not an async function, into whose state the call would be moved once more.
+    pub(crate) fn call(&self, entry: Entry, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send {
         let Entry { method, target } = entry;
-        let services = &self.services;
-        let handling = async {
-            if self.layers.is_empty() {
+        let Self { services, layers, .. } = self;
+        let handling = async move {
+            if layers.is_empty() {
                 services.call(target, call).await
             } else {
                 // Boxed, so that only calls with layers hold the memory for it.
                 let end = |call| -> BoxFuture<'_, _> { Box::pin(services.call(target, call)) };
-                Box::pin(self.layers.call(call, &end)).await
+                Box::pin(layers.call(call, &end)).await
             }
         };
-        AssertUnwindSafe(handling).catch_unwind().await.unwrap_or_else(|_| Err(panicked(method)))
+        let handling = AssertUnwindSafe(handling).catch_unwind();
+        handling.map(|answer| answer.unwrap_or_else(|_| Err(panicked(method))))
     }
 }
 

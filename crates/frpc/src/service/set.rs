@@ -2,6 +2,8 @@
 
 use std::future::Future;
 
+use futures_util::future::Either;
+
 use super::{boxed::BoxService, handle::Service, table::Target};
 use crate::call::{
     exchange::{Answer, Call},
@@ -25,14 +27,16 @@ impl ServiceSet for () {
     }
 }
 
+// These are not async functions, into whose state the call would be moved once more at every step.
+
 impl<S: ServiceSet, T: Service> ServiceSet for (S, T) {
     const SLOTS: usize = S::SLOTS + 1;
 
-    async fn call(&self, target: Target, call: Call) -> Result<Answer, Status> {
+    fn call(&self, target: Target, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send {
         if usize::from(target.slot) == S::SLOTS {
-            self.1.call(usize::from(target.method), call).await
+            Either::Left(self.1.call(usize::from(target.method), call))
         } else {
-            self.0.call(target, call).await
+            Either::Right(self.0.call(target, call))
         }
     }
 }
@@ -40,12 +44,12 @@ impl<S: ServiceSet, T: Service> ServiceSet for (S, T) {
 impl<S: ServiceSet, T: Service> ServiceSet for (S, Option<T>) {
     const SLOTS: usize = S::SLOTS + 1;
 
-    async fn call(&self, target: Target, call: Call) -> Result<Answer, Status> {
+    fn call(&self, target: Target, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send {
         match &self.1 {
             Some(service) if usize::from(target.slot) == S::SLOTS => {
-                service.call(usize::from(target.method), call).await
+                Either::Left(service.call(usize::from(target.method), call))
             }
-            _ => self.0.call(target, call).await,
+            _ => Either::Right(self.0.call(target, call)),
         }
     }
 }
@@ -53,12 +57,12 @@ impl<S: ServiceSet, T: Service> ServiceSet for (S, Option<T>) {
 impl<S: ServiceSet> ServiceSet for (S, Vec<BoxService>) {
     const SLOTS: usize = S::SLOTS + 1;
 
-    async fn call(&self, target: Target, call: Call) -> Result<Answer, Status> {
+    fn call(&self, target: Target, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send {
         match self.1.get(usize::from(target.service)) {
             Some(service) if usize::from(target.slot) == S::SLOTS => {
-                service.call(usize::from(target.method), call).await
+                Either::Left(service.call(usize::from(target.method), call))
             }
-            _ => self.0.call(target, call).await,
+            _ => Either::Right(self.0.call(target, call)),
         }
     }
 }

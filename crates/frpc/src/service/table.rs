@@ -70,6 +70,7 @@ impl MethodTable {
         found.ok().map(|place| by_operation[by_path[place]])
     }
 
+    #[inline]
     pub(crate) fn contains(&self, operation: u16) -> bool {
         self.find(operation).is_some()
     }

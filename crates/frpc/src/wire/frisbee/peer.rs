@@ -70,6 +70,7 @@ impl Call {
 }
 
 /// Keeps the connection of a call where only this wire looks.
+#[inline]
 pub(crate) fn origin(connection: &Connection) -> Origin {
     Origin::new(connection.clone().into_any())
 }

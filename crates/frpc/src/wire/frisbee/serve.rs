@@ -65,8 +65,11 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         let limit = connection.config().content_len_max;
         let status = match answer {
             Ok(answer) => {
-                tell_of_losses(entry.method, &answer);
-                let take_over = answer.extensions().get::<TakeOver>().cloned();
+                let mut take_over = None;
+                if !answer.is_plain() {
+                    tell_of_losses(entry.method, &answer);
+                    take_over = answer.extensions().get::<TakeOver>().cloned();
+                }
                 match answer.into_body() {
                     Body::One(content) if content.len() <= limit as usize => {
                         let Pieces { first, rest } = content;
@@ -277,6 +280,7 @@ async fn send_answer(method: &Method, answer: Result<Answer, Status>, sender: &S
 }
 
 /// Makes the call of a packet or stream, in the format that frpc-go speaks.
+#[inline]
 fn incoming_call(entry: Entry, body: Body, connection: &Connection) -> Call {
     Call::new(entry.method, Format::Polyglot, Head::received(Some(origin(connection)), None), body)
 }
