@@ -2,6 +2,7 @@
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
+use bytes::BytesMut;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::{Instant, sleep, timeout},
@@ -258,7 +259,10 @@ impl Settings {
         let credentials = wire.peer_credentials();
         let (wire, identity) = match &self.secure {
             None => (wire.onto_ring()?, None),
-            Some(secure) => secure.handshake(wire, asked).await?,
+            Some(secure) => {
+                let secured = secure.handshake(wire, asked).await?;
+                (secured.wire, secured.identity)
+            }
         };
         let proto = proto::Connection::new(Role::Client, self.config.clone(), Instant::now().into_std());
         let span = debug_span!("connection", %peer);
@@ -268,7 +272,7 @@ impl Settings {
             connection.set_state(credentials);
         }
         let scope = Scope::new(self.dispatch, usize::MAX);
-        tokio::spawn(drive(wire, connection, router, scope).instrument(span));
+        tokio::spawn(drive(wire, BytesMut::new(), connection, router, scope).instrument(span));
         Ok(Connection::owning(shared))
     }
 }

@@ -254,6 +254,7 @@ impl Connection {
     /// Returns the connection as a value of no type, without an allocation, for a carrier that must not know of
     /// connections.
     #[doc(hidden)]
+    #[inline]
     pub fn into_any(self) -> Arc<dyn Any + Send + Sync> {
         self.shared
     }

@@ -101,7 +101,7 @@ pub use self::{
     engine::Engine,
     net::{ListenOn, ListenTarget, PeerCredentials, Raw, RingError, SocketOptions},
     router::{Dispatch, Outcome, Refusal, Refused, Router},
-    server::{Server, ServerBuilder, ServerMetrics},
+    server::{Drain, Protocol, Recognized, Server, ServerBuilder, ServerMetrics},
     shared::Sent,
     stream::{Stream, StreamReader, StreamSender},
     table::Table,

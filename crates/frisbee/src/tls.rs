@@ -12,7 +12,7 @@ use tokio_rustls::{
 
 use crate::{
     Address, Client, Connection, Router, ServerBuilder, TlsName,
-    net::{Identity, Secure, Wire},
+    net::{Identity, Secure, Secured, Wire},
 };
 
 impl<R: Router> ServerBuilder<R> {
@@ -24,8 +24,9 @@ impl<R: Router> ServerBuilder<R> {
             let handshake = acceptor.accept(wire);
             Box::pin(async move {
                 let stream = handshake.await.map_err(|error| explain(error, "client"))?;
-                let identity = identity(stream.get_ref().1);
-                Ok((Wire::Other(Box::new(stream)), identity))
+                let session = stream.get_ref().1;
+                let (identity, alpn) = (identity(session), session.alpn_protocol().map(<[u8]>::to_vec));
+                Ok(Secured { wire: Wire::Other(Box::new(stream)), identity, alpn })
             })
         });
         self.secure = Some(secure);
@@ -59,8 +60,9 @@ impl<R: Router> Client<R> {
             let connector = connector.clone();
             Box::pin(async move {
                 let stream = connector.connect(name?, wire).await.map_err(|error| explain(error, "server"))?;
-                let identity = identity(stream.get_ref().1);
-                Ok((Wire::Other(Box::new(stream)), identity))
+                let session = stream.get_ref().1;
+                let (identity, alpn) = (identity(session), session.alpn_protocol().map(<[u8]>::to_vec));
+                Ok(Secured { wire: Wire::Other(Box::new(stream)), identity, alpn })
             })
         });
         self.settings.secure = Some(secure);

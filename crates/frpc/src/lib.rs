@@ -98,10 +98,12 @@ pub use service::table::Collision;
 pub use wire::caller::Caller;
 pub use wire::frisbee::client::WhenFull;
 pub use wire::frisbee::reconnect::LostMetadata;
+pub use wire::server_wire::Wire;
 
 pub use frisbee::{
-    self, Address, CloseReason, Config, Connection, Dispatch, Engine, InvalidSetting, ListenOn, ListenTarget,
-    Operation, Outcome, Packet, PeerCredentials, Raw, Refusal, Refused, Router, SocketOptions, Table, ToAddress,
+    self, Address, CloseReason, Config, Connection, Dispatch, Drain, Engine, InvalidSetting, ListenOn, ListenTarget,
+    Operation, Outcome, Packet, PeerCredentials, Raw, Recognized, Refusal, Refused, Router, SocketOptions, Table,
+    ToAddress,
 };
 
 #[cfg(feature = "tls")]

@@ -1,6 +1,6 @@
 //! Serving services at an address.
 
-use std::{convert::Infallible, fmt, future, time::Duration};
+use std::{convert::Infallible, fmt, future, sync::Arc, time::Duration};
 
 use frisbee::{Address, Config, Connection, Dispatch, Engine, ListenOn, Router, ServerMetrics, SocketOptions};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -9,11 +9,13 @@ use crate::{
     error::ServeError,
     service::{
         boxed::BoxService,
+        endpoint::Endpoint,
         handle::Service,
         layer::Layer,
         services::{Services, Unimplemented},
         set::ServiceSet,
     },
+    wire::server_wire::{Served, Wire},
 };
 
 /// A server that is running. Dropping it frees its address and cuts every connection; [`shutdown`](Self::shutdown) ends it
@@ -46,7 +48,12 @@ pub struct Server {
 impl Server {
     /// Returns the settings of a server that has no services yet.
     pub fn builder() -> ServerBuilder {
-        ServerBuilder { services: Services::new(), transport: frisbee::Server::builder(()), drain_max: DRAIN_MAX }
+        ServerBuilder {
+            services: Services::new(),
+            transport: frisbee::Server::builder(()),
+            wires: Vec::new(),
+            drain_max: DRAIN_MAX,
+        }
     }
 
     /// Returns the address it listens on, with the port that was really bound: the first of several.
@@ -106,20 +113,24 @@ impl fmt::Debug for Server {
 pub struct ServerBuilder<S = (), R = Unimplemented> {
     services: Services<S, R>,
     transport: frisbee::ServerBuilder<()>,
+    /// Each adds itself once the services are complete.
+    wires: Vec<AddWire>,
     drain_max: Duration,
 }
+
+type AddWire = Box<dyn FnOnce(frisbee::ServerBuilder<()>, &Endpoint) -> frisbee::ServerBuilder<()> + Send>;
 
 impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
     /// Adds a service.
     pub fn add_service<T: Service>(self, service: T) -> ServerBuilder<(S, T), R> {
-        let Self { services, transport, drain_max } = self;
-        ServerBuilder { services: services.add_service(service), transport, drain_max }
+        let Self { services, transport, wires, drain_max } = self;
+        ServerBuilder { services: services.add_service(service), transport, wires, drain_max }
     }
 
     /// Adds a service if there is one, as a flag decides: [`Services::add_optional_service`].
     pub fn add_optional_service<T: Service>(self, service: Option<T>) -> ServerBuilder<(S, Option<T>), R> {
-        let Self { services, transport, drain_max } = self;
-        ServerBuilder { services: services.add_optional_service(service), transport, drain_max }
+        let Self { services, transport, wires, drain_max } = self;
+        ServerBuilder { services: services.add_optional_service(service), transport, wires, drain_max }
     }
 
     /// Adds services whose types are not told: [`Services::add_services`].
@@ -127,8 +138,8 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
         self,
         services: impl IntoIterator<Item = BoxService>,
     ) -> ServerBuilder<(S, Vec<BoxService>), R> {
-        let Self { services: before, transport, drain_max } = self;
-        ServerBuilder { services: before.add_services(services), transport, drain_max }
+        let Self { services: before, transport, wires, drain_max } = self;
+        ServerBuilder { services: before.add_services(services), transport, wires, drain_max }
     }
 
     /// Puts a layer around all services, those that are still to be added as well, behind the layers that are there.
@@ -136,10 +147,20 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
         Self { services: self.services.layer(layer), ..self }
     }
 
+    /// Serves the same services over another wire on the same port. Wires are asked for a connection in the order in which they
+    /// are added.
+    pub fn wire(mut self, wire: impl Wire) -> Self {
+        self.wires.push(Box::new(|transport, endpoint| {
+            let endpoint = endpoint.clone();
+            transport.protocol(Served { wire, endpoint })
+        }));
+        self
+    }
+
     /// Gives packets and streams that are no calls to this router: [`Services::over`].
     pub fn router<T: Router>(self, router: T) -> ServerBuilder<S, T> {
-        let Self { services, transport, drain_max } = self;
-        ServerBuilder { services: services.over(router), transport, drain_max }
+        let Self { services, transport, wires, drain_max } = self;
+        ServerBuilder { services: services.over(router), transport, wires, drain_max }
     }
 
     /// Sets the limits and timers of each connection.
@@ -174,7 +195,7 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
 
     /// Accepts TLS only, with a [`ServerTls`](crate::ServerTls) made of PEM, or any rustls configuration.
     #[cfg(feature = "tls")]
-    pub fn tls(self, config: impl Into<std::sync::Arc<frisbee::rustls::ServerConfig>>) -> Self {
+    pub fn tls(self, config: impl Into<Arc<frisbee::rustls::ServerConfig>>) -> Self {
         self.transport(|transport| transport.tls(config))
     }
 
@@ -196,14 +217,14 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
     /// Nothing is left of a server if the future is dropped.
     pub async fn bind(self, on: impl ListenOn) -> Result<Server, ServeError> {
         self.check()?;
-        Ok(Server { inner: self.transport.router(self.services).bind(on).await? })
+        Ok(Server { inner: self.into_transport().bind(on).await? })
     }
 
     /// Serves only what [`Server::attach`] is given, on the current tokio runtime. Fails with the same collisions and
     /// settings as [`bind`](Self::bind).
     pub fn without_listener(self) -> Result<Server, ServeError> {
         self.check()?;
-        Ok(Server { inner: self.transport.router(self.services).without_listener() })
+        Ok(Server { inner: self.into_transport().without_listener() })
     }
 
     /// Serves at an address until the program ends.
@@ -236,6 +257,13 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
     fn check(&self) -> Result<(), ServeError> {
         self.services.check()?;
         Ok(self.transport.check()?)
+    }
+
+    fn into_transport(self) -> frisbee::ServerBuilder<Arc<Services<S, R>>> {
+        let services = Arc::new(self.services);
+        let endpoint = Endpoint::shared(services.clone());
+        let transport = self.wires.into_iter().fold(self.transport, |transport, add| add(transport, &endpoint));
+        transport.router(services)
     }
 
     fn transport(self, change: impl FnOnce(frisbee::ServerBuilder<()>) -> frisbee::ServerBuilder<()>) -> Self {

@@ -25,6 +25,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::BytesMut;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tracing::{debug, error};
 
@@ -39,7 +40,15 @@ use self::{
 use crate::{CloseReason, Connection, Packet, ProtocolError, Router, net::Wire, proto::Transmit, shared::Shared};
 
 /// Runs a connection from its first byte to the end of its last handler.
-pub(crate) async fn drive<R: Router>(wire: Wire, connection: Connection, router: Arc<R>, scope: Scope) {
+///
+/// `first` has what was read from it before.
+pub(crate) async fn drive<R: Router>(
+    wire: Wire,
+    first: BytesMut,
+    connection: Connection,
+    router: Arc<R>,
+    scope: Scope,
+) {
     debug!("connection opened");
     call_hook(&connection, || router.opened(&connection));
     let mut ending = Ending { connection: &connection, router: &*router, is_told: false };
@@ -66,6 +75,7 @@ pub(crate) async fn drive<R: Router>(wire: Wire, connection: Connection, router:
     let shared = connection.shared();
     let mut handlers = Handlers::new(&scope, connection.config(), entrances);
     let mut driver = Driver::new(wire, &connection);
+    driver.inbox.bytes = first;
     let reason = poll_fn(|cx| driver.poll(cx, &mut handlers)).await;
     // Before the socket is parted with, which takes a while: nothing more will be read or taken for sending.
     shared.release_waiters();

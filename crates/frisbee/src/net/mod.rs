@@ -25,6 +25,6 @@ pub use self::{
 };
 pub(crate) use self::{
     listener::{Bound, Listener, connect},
-    secure::{Identity, Secure},
+    secure::{Identity, Secure, Secured},
     wire::Wire,
 };

@@ -8,7 +8,15 @@ use crate::Address;
 /// The proven identity of a peer; kept as state of the connection.
 pub(crate) type Identity = Option<Arc<dyn Any + Send + Sync>>;
 
-type Handshake = Pin<Box<dyn Future<Output = io::Result<(Wire, Identity)>> + Send>>;
+/// A connection whose handshake is done.
+pub(crate) struct Secured {
+    pub(crate) wire: Wire,
+    pub(crate) identity: Identity,
+    /// The protocol that both sides agreed on.
+    pub(crate) alpn: Option<Vec<u8>>,
+}
+
+type Handshake = Pin<Box<dyn Future<Output = io::Result<Secured>> + Send>>;
 
 type Begin = dyn Fn(Wire, &Address) -> Handshake + Send + Sync;
 

@@ -4,7 +4,13 @@ use std::{io, sync::Arc};
 
 use tracing::{Instrument, debug, debug_span, info};
 
-use super::{Server, serve::serve, shared::ServerShared, starting::Starting};
+use super::{
+    Server,
+    protocols::{Protocol, Protocols},
+    serve::{Front, serve},
+    shared::ServerShared,
+    starting::Starting,
+};
 use crate::{
     Address, Config, Dispatch, Engine, InvalidSetting, ListenOn, ListenTarget, Router, SocketOptions,
     driver::Scope,
@@ -24,6 +30,7 @@ impl Server {
             connections_max: 65_536,
             handlers_max: 65_536,
             secure: None,
+            protocols: Protocols::default(),
         }
     }
 }
@@ -38,6 +45,7 @@ pub struct ServerBuilder<R> {
     connections_max: usize,
     handlers_max: usize,
     pub(crate) secure: Option<Secure>,
+    protocols: Protocols,
 }
 
 impl<R: Router> ServerBuilder<R> {
@@ -52,6 +60,7 @@ impl<R: Router> ServerBuilder<R> {
             connections_max: self.connections_max,
             handlers_max: self.handlers_max,
             secure: self.secure,
+            protocols: self.protocols,
         }
     }
 
@@ -85,6 +94,13 @@ impl<R: Router> ServerBuilder<R> {
     /// handler in place counts from its first wait on, so each connection may be one ahead.
     pub fn handlers_max(self, handlers_max: usize) -> Self {
         Self { handlers_max, ..self }
+    }
+
+    /// Serves another protocol on the same port, for connections that it [recognizes](Protocol::recognize). Those added first are
+    /// asked first. A connection has [`Config::handshake_max`] to send what it takes to tell.
+    pub fn protocol(mut self, protocol: impl Protocol) -> Self {
+        self.protocols.add(protocol);
+        self
     }
 
     /// Finds the first setting under which no connection could be served: a limit of zero, for example.
@@ -164,12 +180,12 @@ impl<R: Router> ServerBuilder<R> {
     }
 
     fn into_shared(self) -> ServerShared {
-        let (router, secure) = (self.router, self.secure);
+        let (router, front) = (self.router, Front { secure: self.secure, protocols: self.protocols });
         let scope = Scope::new(self.dispatch, self.handlers_max);
         // The only part that knows the router's type.
         let start = move |shared, slot, wire, local, peer: Address| {
             let span = debug_span!("connection", %peer);
-            let serving = serve(shared, slot, wire, local, peer, router.clone(), secure.clone());
+            let serving = serve(shared, slot, wire, local, peer, router.clone(), front.clone());
             tokio::spawn(serving.instrument(span));
         };
         ServerShared::new(self.config, self.engine, self.connections_max, scope, start)

@@ -2,6 +2,7 @@
 
 mod accept;
 mod builder;
+mod protocols;
 mod serve;
 mod shared;
 mod slot;
@@ -18,8 +19,11 @@ use tokio::{
     time::timeout,
 };
 
-pub use self::builder::ServerBuilder;
 use self::shared::{KILL_GRACE, ServerShared};
+pub use self::{
+    builder::ServerBuilder,
+    protocols::{Drain, Protocol, Recognized},
+};
 use crate::{Address, Connection, Engine, net::Wire, proto::Counters};
 
 /// A server that is running. Dropping it frees its address and cuts every connection; [`shutdown`](Self::shutdown) ends

@@ -2,17 +2,29 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
+use bytes::BytesMut;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
-use super::{shared::ServerShared, slot::ConnectionSlot};
+use super::{
+    protocols::{Drain, Protocols},
+    shared::ServerShared,
+    slot::ConnectionSlot,
+};
 use crate::{
     Address, Connection, Router,
     driver::drive,
-    net::{Secure, Wire},
-    proto::{self, Role},
+    net::{Raw, Secure, Secured, Wire},
+    proto::{self, HeaderFormat, Role},
     shared::Shared,
 };
+
+/// The part of a server that sees a connection before frisbee does.
+#[derive(Clone)]
+pub(super) struct Front {
+    pub(super) secure: Option<Secure>,
+    pub(super) protocols: Protocols,
+}
 
 /// Takes a connection through its handshake and its life.
 pub(super) async fn serve<R: Router>(
@@ -22,26 +34,18 @@ pub(super) async fn serve<R: Router>(
     local: Address,
     peer: Address,
     router: Arc<R>,
-    secure: Option<Secure>,
+    front: Front,
 ) {
-    let mut identity = None;
+    let Front { secure, protocols } = front;
+    let is_plain = secure.is_none();
     // Before the socket goes onto a ring, which cannot be asked for them.
     let credentials = wire.peer_credentials();
-    let wire = match secure {
-        None => match wire.onto_ring() {
-            Ok(wire) => wire,
-            Err(error) => {
-                debug!(%error, "the connection was gone before it was served");
-                return;
-            }
-        },
+    let Secured { mut wire, identity, alpn } = match secure {
+        None => Secured { wire, identity: None, alpn: None },
         Some(secure) => {
             let handshake = timeout(server.config.handshake_max, secure.handshake(wire, &peer));
             match server.scope.kill.run_until_cancelled(handshake).await {
-                Some(Ok(Ok((wire, peer_identity)))) => {
-                    identity = peer_identity;
-                    wire
-                }
+                Some(Ok(Ok(secured))) => secured,
                 failed => {
                     server.handshakes_failed.fetch_add(1, Ordering::Relaxed);
                     let error = failed.map(|result| result.map(|handshake| handshake.err()));
@@ -51,6 +55,43 @@ pub(super) async fn serve<R: Router>(
             }
         }
     };
+    let mut first = BytesMut::new();
+    if !protocols.is_empty() {
+        // Boxed, so that only servers with other protocols hold the memory for it.
+        let recognizing = Box::pin(protocols.recognize(&mut wire, alpn.as_deref(), server.config.handshake_max));
+        match server.scope.kill.run_until_cancelled(recognizing).await {
+            Some(Ok((None, read))) => first = read,
+            Some(Ok((Some(protocol), read))) => {
+                // The format is that of packets, of which this connection has none.
+                let socket = Raw::new(wire, read.freeze(), HeaderFormat::Magic10, local, peer);
+                let serving = protocol.serve(socket, Drain::new(server.draining.clone()));
+                // Looked at first: a server that is dropped does not wait for goodbyes.
+                tokio::select! {
+                    biased;
+                    () = server.scope.kill.cancelled() => {}
+                    () = serving => {}
+                }
+                // Held until here: the connection was one of the server's.
+                drop(slot);
+                return;
+            }
+            Some(Err(error)) => {
+                server.handshakes_failed.fetch_add(1, Ordering::Relaxed);
+                debug!(%error, "a connection did not say which protocol it speaks");
+                return;
+            }
+            None => return,
+        }
+    }
+    if is_plain {
+        wire = match wire.onto_ring() {
+            Ok(wire) => wire,
+            Err(error) => {
+                debug!(%error, "the connection was gone before it was served");
+                return;
+            }
+        };
+    }
     let proto = proto::Connection::new(Role::Server, server.config.clone(), Instant::now().into_std());
     let connection = Connection::new(Arc::new(Shared::new(proto, server.config.clone(), local, peer, identity)));
     if let Some(credentials) = credentials {
@@ -61,5 +102,5 @@ pub(super) async fn serve<R: Router>(
     if server.draining.is_cancelled() {
         connection.shared().drain();
     }
-    drive(wire, connection, router, server.scope.clone()).await;
+    drive(wire, first, connection, router, server.scope.clone()).await;
 }

@@ -12,6 +12,7 @@ mod hooks;
 mod liveness;
 mod outcomes;
 mod overload;
+mod protocols;
 mod reentry;
 mod sending;
 mod streams;

@@ -64,6 +64,11 @@ impl Endpoint {
         services.into_endpoint()
     }
 
+    /// Takes the type off services that are served otherwise as well.
+    pub(crate) fn shared<S: ServiceSet, R: Send + Sync + 'static>(services: Arc<Services<S, R>>) -> Self {
+        Self(services)
+    }
+
     /// Returns all methods, in the order of their operations.
     pub fn methods(&self) -> impl Iterator<Item = &'static Method> {
         self.0.table().methods()

@@ -3,3 +3,4 @@
 pub(crate) mod caller;
 pub(crate) mod frisbee;
 pub(crate) mod local;
+pub(crate) mod server_wire;

@@ -11,6 +11,7 @@ pub struct Pieces {
 
 impl Pieces {
     /// Returns the number of bytes in all pieces.
+    #[inline]
     pub fn len(&self) -> usize {
         self.first.len() + self.rest.iter().map(Bytes::len).sum::<usize>()
     }
@@ -21,6 +22,7 @@ impl Pieces {
     }
 
     /// Returns all bytes in one piece. Copies them if there are several pieces.
+    #[inline]
     pub fn into_bytes(self) -> Bytes {
         if self.rest.is_empty() {
             return self.first;
@@ -33,6 +35,7 @@ impl Pieces {
 }
 
 impl From<Bytes> for Pieces {
+    #[inline]
     fn from(first: Bytes) -> Self {
         Self { first, rest: Vec::new() }
     }

@@ -1,0 +1,168 @@
+//! Other protocols on the port of a server, told apart by the first bytes.
+
+use std::{fmt, future::Future, io, pin::Pin, sync::Arc, time::Duration};
+
+use bytes::BytesMut;
+use tokio::{io::AsyncReadExt, time::timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::net::{Raw, Wire};
+
+/// Another protocol on the port of a [`Server`](crate::Server), such as HTTP for health checks beside packets.
+///
+/// Before anything is read as a packet, the server asks its protocols about the first bytes of a connection, in the order in
+/// which they were [added](crate::ServerBuilder::protocol). A connection that none of them recognizes is frisbee's. Packets
+/// begin with a zero byte, unless their peer writes headers of 8 bytes and ids from 256 on.
+///
+/// ```
+/// use frisbee::{Drain, Protocol, Raw, Recognized, Server};
+/// use tokio::io::{AsyncReadExt, AsyncWriteExt};
+///
+/// /// Tells load balancers that the server is there.
+/// struct Health;
+///
+/// impl Protocol for Health {
+///     fn recognize(&self, first: &[u8], _alpn: Option<&[u8]>) -> Recognized {
+///         Recognized::by_prefix(first, b"GET ")
+///     }
+///
+///     async fn serve(&self, mut socket: Raw, _drain: Drain) {
+///         let mut request = [0; 1024];
+///         if socket.read(&mut request).await.is_ok() {
+///             let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").await;
+///         }
+///     }
+/// }
+///
+/// let server = Server::builder(()).protocol(Health);
+/// # let _ = server;
+/// ```
+pub trait Protocol: Send + Sync + 'static {
+    /// Decides by the first bytes of a connection whether it speaks this protocol. Asked again with more bytes as long as the
+    /// answer is [`Recognized::More`]. `alpn` is what a TLS handshake agreed on, if anything: then `first` may be empty.
+    fn recognize(&self, first: &[u8], alpn: Option<&[u8]>) -> Recognized;
+
+    /// Serves a connection that was recognized, from its first byte on. It counts among the connections of the server until
+    /// this returns. The future is dropped when the server is.
+    fn serve(&self, socket: Raw, drain: Drain) -> impl Future<Output = ()> + Send;
+}
+
+/// The answer of a [`Protocol`] about the first bytes of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recognized {
+    /// The connection speaks something else.
+    No,
+    /// More bytes are needed to tell. No more than 64 are given.
+    More,
+    /// The connection speaks this protocol.
+    Yes,
+}
+
+impl Recognized {
+    /// Recognizes a protocol whose connections all begin with these bytes.
+    pub fn by_prefix(first: &[u8], prefix: &[u8]) -> Self {
+        if first.starts_with(prefix) {
+            Self::Yes
+        } else if prefix.starts_with(first) {
+            Self::More
+        } else {
+            Self::No
+        }
+    }
+}
+
+/// Tells a [`Protocol`] that the server is [shutting down](crate::Server::shutdown), so that it ends its connections once what
+/// is under way is done.
+#[derive(Clone, Debug)]
+pub struct Drain(CancellationToken);
+
+impl Drain {
+    pub(super) fn new(draining: CancellationToken) -> Self {
+        Self(draining)
+    }
+
+    /// Returns whether the server is shutting down.
+    pub fn is_requested(&self) -> bool {
+        self.0.is_cancelled()
+    }
+
+    /// Waits until the server is shutting down.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    pub async fn requested(&self) {
+        self.0.cancelled().await;
+    }
+}
+
+/// The protocols of a server besides its own, in the order in which they are asked.
+#[derive(Clone, Default)]
+pub(super) struct Protocols(Arc<Vec<Arc<dyn AnyProtocol>>>);
+
+/// [`Protocol`] without its type.
+pub(super) trait AnyProtocol: Send + Sync {
+    fn recognize(&self, first: &[u8], alpn: Option<&[u8]>) -> Recognized;
+    fn serve(&self, socket: Raw, drain: Drain) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+}
+
+impl<P: Protocol> AnyProtocol for P {
+    fn recognize(&self, first: &[u8], alpn: Option<&[u8]>) -> Recognized {
+        Protocol::recognize(self, first, alpn)
+    }
+
+    fn serve(&self, socket: Raw, drain: Drain) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(Protocol::serve(self, socket, drain))
+    }
+}
+
+impl Protocols {
+    pub(super) fn add(&mut self, protocol: impl Protocol) {
+        Arc::make_mut(&mut self.0).push(Arc::new(protocol));
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the protocol of a connection, or `None` for frisbee's own, and what was read to find out.
+    pub(super) async fn recognize(
+        &self,
+        wire: &mut Wire,
+        alpn: Option<&[u8]>,
+        limit: Duration,
+    ) -> io::Result<(Option<&dyn AnyProtocol>, BytesMut)> {
+        let mut first = BytesMut::new();
+        let recognizing = async {
+            loop {
+                let mut needs_more = false;
+                for protocol in &*self.0 {
+                    match protocol.recognize(&first, alpn) {
+                        Recognized::Yes => return io::Result::Ok(Some(&**protocol)),
+                        Recognized::More => needs_more = true,
+                        Recognized::No => {}
+                    }
+                }
+                if !needs_more || first.len() >= FIRST_LEN_MAX {
+                    return Ok(None);
+                }
+                first.reserve(FIRST_LEN_MAX - first.len());
+                if wire.read_buf(&mut first).await? == 0 {
+                    return Ok(None);
+                }
+            }
+        };
+        let recognized = timeout(limit, recognizing).await;
+        let recognized = recognized.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+        Ok((recognized, first))
+    }
+}
+
+impl fmt::Debug for Protocols {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Protocols").field(&self.0.len()).finish()
+    }
+}
+
+/// The most that is read to tell protocols apart.
+const FIRST_LEN_MAX: usize = 64;

@@ -1,0 +1,150 @@
+//! Other protocols on the port of a server.
+
+use std::time::Duration;
+
+use frisbee::{
+    Config, Drain, Protocol, Raw, Recognized, Server,
+    proto::{Header, HeaderFormat},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
+    time::{Instant, timeout},
+};
+
+use crate::support::{OPERATION, Peer, Script, assert_elapsed, quiet, settled, virtually};
+
+/// A protocol whose connections begin with a word. It answers with its name and sends back what it gets, until the peer ends
+/// or, once told to drain, says goodbye.
+struct Shout(&'static str);
+
+impl Protocol for Shout {
+    fn recognize(&self, first: &[u8], _: Option<&[u8]>) -> Recognized {
+        Recognized::by_prefix(first, self.0.as_bytes())
+    }
+
+    async fn serve(&self, mut socket: Raw, drain: Drain) {
+        socket.write_all(format!("{}: ", self.0).as_bytes()).await.unwrap();
+        let mut input = [0; 100];
+        loop {
+            tokio::select! {
+                read = socket.read(&mut input) => match read.unwrap() {
+                    0 => return,
+                    len => socket.write_all(&input[..len]).await.unwrap(),
+                },
+                () = drain.requested() => {
+                    assert!(drain.is_requested());
+                    return socket.write_all(b"goodbye").await.unwrap();
+                }
+            }
+        }
+    }
+}
+
+fn server() -> Server {
+    let server = Server::builder(Script::new()).config(quiet());
+    server.protocol(Shout("GET")).protocol(Shout("GO ")).without_listener()
+}
+
+fn connect(server: &Server) -> DuplexStream {
+    let (ours, theirs) = duplex(1024);
+    server.attach(theirs);
+    ours
+}
+
+async fn read(io: &mut DuplexStream, len: usize) -> String {
+    let mut bytes = vec![0; len];
+    io.read_exact(&mut bytes).await.unwrap();
+    String::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn a_connection_is_served_by_the_protocol_that_recognizes_it_wherever_its_bytes_are_split() {
+    virtually(async {
+        let server = server();
+        for (words, expected) in [("GET me", "GET: GET me"), ("GO on!", "GO : GO on!")] {
+            for at in 0..words.len() {
+                let mut io = connect(&server);
+                io.write_all(&words.as_bytes()[..at]).await.unwrap();
+                settled().await;
+                io.write_all(&words.as_bytes()[at..]).await.unwrap();
+                assert_eq!(read(&mut io, expected.len()).await, expected, "split at {at}");
+            }
+        }
+    });
+}
+
+#[test]
+fn packets_are_served_beside_other_protocols_wherever_their_bytes_are_split() {
+    virtually(async {
+        let server = server();
+        for format in [HeaderFormat::Magic10, HeaderFormat::Plain8] {
+            let mut packet = Vec::new();
+            Header { id: 1, operation: OPERATION.number(), len: 2 }.encode(format, &mut packet);
+            packet.extend_from_slice(b"hi");
+            for at in 0..packet.len() {
+                let mut peer = Peer::of(&server);
+                peer.say(&packet[..at]).await;
+                settled().await;
+                peer.say(&packet[at..]).await;
+                assert_eq!(peer.hear().await, "packet 1: hi", "{format:?} split at {at}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_connection_that_no_protocol_recognizes_ends_as_one_that_breaks_the_rules() {
+    virtually(async {
+        let mut io = connect(&server());
+        io.write_all(b"GEX is no word of anybody, and no packet").await.unwrap();
+        assert_eq!(io.read_to_end(&mut Vec::new()).await.unwrap(), 0);
+    });
+}
+
+#[test]
+fn a_connection_has_as_long_as_a_handshake_to_say_what_it_speaks() {
+    virtually(async {
+        let limit = Duration::from_secs(3);
+        let config = Config { handshake_max: limit, ..Config::default() };
+        let server = Server::builder(Script::new()).config(config).protocol(Shout("GET")).without_listener();
+        for said in ["", "GE"] {
+            let start = Instant::now();
+            let mut io = connect(&server);
+            io.write_all(said.as_bytes()).await.unwrap();
+            assert_eq!(io.read_to_end(&mut Vec::new()).await.unwrap(), 0);
+            assert_elapsed(start, limit);
+        }
+        assert_eq!((server.metrics().handshakes_failed, server.metrics().connections), (2, 0));
+    });
+}
+
+#[test]
+fn connections_of_other_protocols_count_and_are_waited_for() {
+    virtually(async {
+        let server = Server::builder(Script::new()).protocol(Shout("GET")).connections_max(1).without_listener();
+        let mut io = connect(&server);
+        io.write_all(b"GET").await.unwrap();
+        assert_eq!(read(&mut io, 8).await, "GET: GET");
+        assert_eq!(server.metrics().connections, 1);
+
+        let mut refused = connect(&server);
+        assert_eq!(refused.read_to_end(&mut Vec::new()).await.unwrap(), 0);
+
+        let killed = server.shutdown(Duration::from_secs(60)).await;
+        assert_eq!((killed, &*read(&mut io, 7).await), (0, "goodbye"));
+        assert_eq!(io.read_to_end(&mut Vec::new()).await.unwrap(), 0);
+    });
+}
+
+#[test]
+fn a_server_that_is_dropped_drops_connections_of_other_protocols() {
+    virtually(async {
+        let server = server();
+        let mut io = connect(&server);
+        io.write_all(b"GET").await.unwrap();
+        assert_eq!(read(&mut io, 8).await, "GET: GET");
+        drop(server);
+        let ended = timeout(Duration::from_secs(1), io.read_to_end(&mut Vec::new())).await;
+        assert_eq!(ended.unwrap().unwrap(), 0, "nothing is said any more");
+    });
+}

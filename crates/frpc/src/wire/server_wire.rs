@@ -1,0 +1,74 @@
+//! What serves the calls of a server besides frisbee.
+
+use std::future::Future;
+
+use frisbee::{Drain, Protocol, Raw, Recognized};
+
+use crate::service::endpoint::Endpoint;
+
+/// A transport on the port of a [`Server`](crate::Server), for callers that do not speak frisbee.
+///
+/// It recognizes its connections by their first bytes, and turns what arrives on them into calls of the [`Endpoint`]: the
+/// services of the server with their layers, found by path, in whatever [format](crate::codec::Format) the wire has.
+/// [`ServerBuilder::wire`](crate::ServerBuilder::wire) adds it.
+///
+/// ```
+/// use frpc::{Body, Drain, Endpoint, Head, Raw, Recognized, Server, Wire, codec::Format};
+/// use tokio::io::{AsyncReadExt, AsyncWriteExt};
+///
+/// /// `CALL package.Service/Method`, a new line, and a message in protocol buffers up to the end of the input.
+/// struct Lines;
+///
+/// impl Wire for Lines {
+///     fn recognize(&self, first: &[u8], _alpn: Option<&[u8]>) -> Recognized {
+///         Recognized::by_prefix(first, b"CALL ")
+///     }
+///
+///     async fn serve(&self, mut socket: Raw, endpoint: Endpoint, _drain: Drain) {
+///         let mut input = Vec::new();
+///         if (&mut socket).take(64 * 1024).read_to_end(&mut input).await.is_err() {
+///             return;
+///         }
+///         let line = input.iter().position(|byte| *byte == b'\n').unwrap_or(input.len());
+///         let path = String::from_utf8_lossy(&input[5..line]).into_owned();
+///         let message = input.get(line + 1..).unwrap_or_default().to_vec();
+///         let answer = match endpoint.find(&path) {
+///             Some(method) => endpoint.call(method, Format::Proto, Head::default(), Body::from(message)).await,
+///             None => Err(frpc::Status::unimplemented(path)),
+///         };
+///         let text = match answer.map(frpc::Answer::into_body) {
+///             Ok(Body::One(content)) => content.into_bytes(),
+///             Ok(_) => "streams are not for lines".into(),
+///             Err(status) => status.to_string().into(),
+///         };
+///         let _ = socket.write_all(&text).await;
+///         let _ = socket.shutdown().await;
+///     }
+/// }
+///
+/// let server = Server::builder().wire(Lines);
+/// # let _ = server;
+/// ```
+pub trait Wire: Send + Sync + 'static {
+    /// Decides by the first bytes of a connection whether it speaks this wire; see [`Protocol::recognize`].
+    fn recognize(&self, first: &[u8], alpn: Option<&[u8]>) -> Recognized;
+
+    /// Serves a connection that was recognized, from its first byte on; see [`Protocol::serve`].
+    fn serve(&self, socket: Raw, endpoint: Endpoint, drain: Drain) -> impl Future<Output = ()> + Send;
+}
+
+/// A wire as a protocol of a frisbee server.
+pub(crate) struct Served<W> {
+    pub(crate) wire: W,
+    pub(crate) endpoint: Endpoint,
+}
+
+impl<W: Wire> Protocol for Served<W> {
+    fn recognize(&self, first: &[u8], alpn: Option<&[u8]>) -> Recognized {
+        self.wire.recognize(first, alpn)
+    }
+
+    async fn serve(&self, socket: Raw, drain: Drain) {
+        self.wire.serve(socket, self.endpoint.clone(), drain).await;
+    }
+}
