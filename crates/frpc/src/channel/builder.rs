@@ -155,7 +155,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         self.client(|client| client.attempts(attempts))
     }
 
-    /// Sets the pause after the first failed attempt; see [`Backoff`] for those after it. Default 10 ms.
+    /// Sets the pause after the first failed attempt; see [`Backoff`](frisbee::Backoff) for those after it. Default 10 ms.
     pub fn pause(self, pause: Duration) -> Self {
         Self { pause, ..self }.client(|client| client.pause(pause))
     }

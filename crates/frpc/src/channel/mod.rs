@@ -40,12 +40,13 @@ use crate::{
 /// # Connecting again
 ///
 /// All calls that find the connection lost share one attempt to connect. It is a task of the runtime of the call that began
-/// it, and makes as many [attempts](ChannelBuilder::attempts) as the first connection. A call waits for it within its own
-/// timeout and then fails with [`CallError::NotSent`]; the task goes on for the calls to come, until it ends or the channel
-/// is dropped. If it fails, all that wait fail with [`CallError::Unreachable`], and the next call begins anew.
+/// it, and makes as many [attempts](crate::ChannelBuilder::attempts) as the first connection. A call waits for it within
+/// its own timeout and then fails with [`CallError::NotSent`](crate::CallError::NotSent); the task goes on for the calls to
+/// come, until it ends or the channel is dropped. If it fails, all that wait fail with
+/// [`CallError::Unreachable`](crate::CallError::Unreachable), and the next call begins anew.
 ///
 /// It begins at once when a connection is lost on which the server had said anything. After a failure, and after a
-/// connection on which nothing was heard, it begins with a [pause](Backoff) that grows up to 5 s.
+/// connection on which nothing was heard, it begins with a [pause](frisbee::Backoff) that grows up to 5 s.
 ///
 /// # Cancel safety
 ///

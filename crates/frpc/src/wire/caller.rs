@@ -14,6 +14,6 @@ pub trait Caller: Send + Sync + 'static {
     /// Returns the format that the messages of a call have.
     fn format(&self) -> Format;
 
-    /// Makes a call. If its [time](Call::timeout) is up before it is answered, it fails.
+    /// Makes a call. If its [timeout](crate::Head::timeout) is up before it is answered, it fails.
     fn call(&self, call: Call) -> BoxFuture<'_, Result<Answer, Status>>;
 }

@@ -250,7 +250,7 @@ fn needs_another_connection(status: &Status) -> bool {
     }
 }
 
-/// For calls with streams, metadata or layers. Others go by [`Reconnecting::unary`], without a box.
+/// For calls with streams, metadata or layers. Others go by `Reconnecting::unary`, without a box.
 impl Caller for Arc<Reconnecting> {
     fn format(&self) -> Format {
         Format::Polyglot
