@@ -47,7 +47,7 @@ impl Emitter {
 
     /// Returns what to write for a message in a module inside the package.
     pub(super) fn message(&self, full_name: &str, package: &str, imports: &Imports) -> TokenStream {
-        imports.sibling(&self.names.path(full_name, package, 1))
+        imports.type_at(&self.names.path(full_name, package, 1))
     }
 }
 

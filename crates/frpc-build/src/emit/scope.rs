@@ -2,7 +2,7 @@
 
 use std::{
     cell::RefCell,
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, HashSet},
 };
 
 use proc_macro2::TokenStream;
@@ -53,8 +53,8 @@ impl Scope {
 /// The names that a module or block brings in with `use` at its top.
 pub(super) struct Imports<'a> {
     scope: &'a Scope,
-    /// The names that were asked for, by the crate and the module in it.
-    names: RefCell<BTreeMap<(&'static str, &'static str), BTreeSet<String>>>,
+    /// The names that were asked for, each with its root (a crate or a path of `super`) and the module in it.
+    names: RefCell<BTreeMap<String, (String, &'static str)>>,
 }
 
 impl<'a> Imports<'a> {
@@ -62,8 +62,8 @@ impl<'a> Imports<'a> {
         Self { scope, names: RefCell::default() }
     }
 
-    /// Returns what to write for an item: its name, or the whole path if the name is taken.
-    pub(super) fn name(&self, krate: &'static str, module: &'static str, name: &str) -> TokenStream {
+    /// Returns what to write for an item of a crate: its name, or the whole path if the name is taken.
+    pub(super) fn name(&self, krate: &str, module: &'static str, name: &str) -> TokenStream {
         if self.scope.is_free(name) {
             self.add(krate, module, name);
             return tokens(name);
@@ -72,41 +72,54 @@ impl<'a> Imports<'a> {
         tokens(&self.scope.short(&format!("::{}", modules.collect::<Vec<_>>().join("::"))))
     }
 
-    /// Returns what to write for a type that has this path here: its name if it is declared next to this module.
-    pub(super) fn sibling(&self, path: &str) -> TokenStream {
-        match path.strip_prefix("super::") {
-            Some(name) if !name.contains("::") && self.scope.is_free(name) && !RESERVED.contains(&name) => {
-                self.add("super", "", name);
-                tokens(name)
-            }
-            _ => tokens(&self.scope.short(path)),
+    /// Returns what to write for a type that has this path here: its name, if the path leads up and the name is free.
+    pub(super) fn type_at(&self, path: &str) -> TokenStream {
+        let local = path.rsplit_once("::").filter(|_| path.starts_with("super::"));
+        let Some((module, name)) = local.filter(|(_, name)| self.scope.is_free(name) && !RESERVED.contains(name))
+        else {
+            return tokens(&self.scope.short(path));
+        };
+        let is_other = |(root, inner): &(String, &str)| root != module || !inner.is_empty();
+        if self.names.borrow().get(name).is_some_and(is_other) {
+            return tokens(path);
         }
+        self.add(module, "", name);
+        tokens(name)
     }
 
     /// Brings in an item that nothing else here is called like. It may be of the form `Trait as _`.
-    pub(super) fn add(&self, krate: &'static str, module: &'static str, name: &str) {
-        self.names.borrow_mut().entry((krate, module)).or_default().insert(name.to_owned());
+    pub(super) fn add(&self, root: &str, module: &'static str, name: &str) {
+        self.names.borrow_mut().insert(name.to_owned(), (root.to_owned(), module));
     }
 
-    /// Returns the `use` items, one for each crate.
+    /// Returns the `use` items, one for each root.
     pub(super) fn statements(&self) -> TokenStream {
+        let names = self.names.borrow();
         // As rustfmt sorts them: what is near comes first.
-        let mut by_crate: BTreeMap<(bool, &str), Vec<TokenStream>> = BTreeMap::new();
-        for ((krate, module), names) in self.names.borrow().iter() {
-            let names: Vec<_> = names.iter().map(|name| tokens(name)).collect();
-            by_crate.entry((*krate != "super", krate)).or_default().push(match (*module, &names[..]) {
+        let mut roots: BTreeMap<(bool, &str), BTreeMap<&str, Vec<TokenStream>>> = BTreeMap::new();
+        for (name, (root, module)) in names.iter() {
+            let modules = roots.entry((!root.starts_with("super"), root)).or_default();
+            modules.entry(module).or_default().push(tokens(name));
+        }
+        let statements = roots.into_iter().map(|((is_crate, root), modules)| {
+            let root = tokens(&if is_crate { self.scope.short(&format!("::{root}")) } else { root.to_owned() });
+            let is_one = modules.len() == 1 && modules.values().all(|names| names.len() == 1);
+            let trees = modules.into_iter().map(|(module, names)| match (module, &names[..]) {
                 ("", names) => quote! { #(#names),* },
-                (module, [name]) => tokens(&format!("{module}::{name}")),
+                (module, [name]) => {
+                    let module = tokens(module);
+                    quote! { #module::#name }
+                }
                 (module, names) => {
                     let module = tokens(module);
                     quote! { #module::{#(#names),*} }
                 }
             });
-        }
-        let statements = by_crate.into_iter().map(|((is_crate, krate), trees)| {
-            let krate = if is_crate { self.scope.short(&format!("::{krate}")) } else { krate.to_owned() };
-            let krate = tokens(&krate);
-            quote! { use #krate::{#(#trees),*}; }
+            if is_one {
+                quote! { use #root::#(#trees)*; }
+            } else {
+                quote! { use #root::{#(#trees),*}; }
+            }
         });
         quote! { #(#statements)* }
     }
@@ -185,11 +198,11 @@ mod tests {
         imports.add("frpc", "codec", "At as _");
         imports.name("frpc", "", "Request");
         imports.name("std", "sync", "Arc");
-        let siblings = ["super::Words", "super::Echo", "super::Request", "super::super::Units", "String"];
-        let siblings = siblings.map(|path| imports.sibling(path).to_string());
-        assert_eq!(siblings, ["Words", "super :: Echo", "super :: Request", "super :: super :: Units", "String"]);
-        let expected = "use super :: { Words } ; use frpc :: { Request , codec :: { At as _ , Reader } } ; \
-                        use std :: { sync :: Arc } ;";
+        let types = ["super::Words", "super::Echo", "super::Request", "super::super::Units", "super::Units", "String"];
+        let types = types.map(|path| imports.type_at(path).to_string());
+        assert_eq!(types, ["Words", "super :: Echo", "super :: Request", "Units", "super :: Units", "String"]);
+        let expected = "use super :: Words ; use super :: super :: Units ; \
+                        use frpc :: { Request , codec :: { At as _ , Reader } } ; use std :: sync :: Arc ;";
         assert_eq!(imports.statements().to_string(), expected);
     }
 }

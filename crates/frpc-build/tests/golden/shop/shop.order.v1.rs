@@ -40,6 +40,8 @@ pub mod orders_methods {
 #[allow(dead_code)]
 pub mod orders_server {
     use super::{Order, orders_methods};
+    use super::super::super::item::Item;
+    use super::super::super::super::Units;
     use frpc::{
         Request, Response, Status, Streaming, generated::{Answer, Call, Method, Service},
     };
@@ -54,13 +56,8 @@ pub mod orders_server {
 
         fn pick(
             &self,
-            request: Request<super::super::super::item::Item>,
-        ) -> impl Future<
-            Output = Result<
-                Response<Streaming<super::super::super::super::Units>>,
-                Status,
-            >,
-        > + Send;
+            request: Request<Item>,
+        ) -> impl Future<Output = Result<Response<Streaming<Units>>, Status>> + Send;
     }
 
     /// Serves a type that implements [`Orders`].
@@ -108,6 +105,8 @@ pub mod orders_server {
 #[allow(dead_code)]
 pub mod orders_client {
     use super::{Order, orders_methods};
+    use super::super::super::item::Item;
+    use super::super::super::super::Units;
     use frpc::{
         Channel, ConnectError, IntoRequest, Raw, Response, Status, Streaming, ToAddress,
     };
@@ -149,8 +148,8 @@ pub mod orders_client {
 
         pub async fn pick(
             &self,
-            request: impl IntoRequest<super::super::super::item::Item>,
-        ) -> Result<Response<Streaming<super::super::super::super::Units>>, Status> {
+            request: impl IntoRequest<Item>,
+        ) -> Result<Response<Streaming<Units>>, Status> {
             self.channel.server_streaming(&orders_methods::PICK, request).await
         }
     }
