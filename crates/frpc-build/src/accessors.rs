@@ -8,10 +8,10 @@ use crate::naming;
 
 /// Returns the fields that cannot have accessors, since one of theirs would have the name of another field's, or since
 /// prost's macro would make no identifier of it.
-pub(crate) fn taken(message: &Message) -> Vec<&Field> {
+pub(crate) fn missing(message: &Message) -> Vec<&Field> {
     let getters: HashSet<_> =
         message.fields.iter().filter(|field| has_getter(field)).map(|field| naming::snake(&field.name)).collect();
-    let is_taken = |field: &&Field| {
+    let is_missing = |field: &&Field| {
         let name = naming::snake(&field.name);
         let plain = name.trim_start_matches("r#");
         match &field.shape {
@@ -23,7 +23,7 @@ pub(crate) fn taken(message: &Message) -> Vec<&Field> {
             _ => false,
         }
     };
-    message.fields.iter().filter(is_taken).collect()
+    message.fields.iter().filter(is_missing).collect()
 }
 
 /// Returns whether prost's macro makes a function with the name of the field.

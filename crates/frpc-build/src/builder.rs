@@ -264,7 +264,7 @@ impl Builder {
                     "the code for package '{name}' does not parse ({error}): check the attributes that were added to it"
                 ))
             })?;
-            if !code.is_empty() || !emitter.is_elsewhere(&package.name) {
+            if !code.is_empty() || !emitter.is_extern(&package.name) {
                 self.check_descriptor_set_path(&dir.join(naming::descriptors_file(&package.name)), &package.name)?;
                 files.add(&package.name, &code, descriptors_of(&package.name, &set).encode_to_vec());
             }

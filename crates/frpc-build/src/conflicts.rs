@@ -104,7 +104,7 @@ fn unsupported(schema: &Schema, names: &Names) -> Vec<Diagnostic> {
 
     let enums = schema.packages.iter().flat_map(|package| &package.enums);
     let enums: HashMap<_, _> = enums.map(|declared| (&declared.full_name, &declared.values)).collect();
-    for field in messages().flat_map(accessors::taken) {
+    for field in messages().flat_map(accessors::missing) {
         if let Shape::Map(_, Type::Enum(of)) = &field.shape
             && enums.get(of).is_some_and(|values| values.first().is_some_and(|first| first.number != 0))
         {

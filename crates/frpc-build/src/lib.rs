@@ -8,7 +8,8 @@
 //! }
 //! ```
 //!
-//! The crate then includes one package, or the modules of all packages as a tree:
+//! The crate then includes one package, or the modules of all packages as a tree. A package belongs into a module of its
+//! own, because its code uses names of Rust's prelude, which other items of the module could hide:
 //!
 //! ```ignore
 //! mod echo {

@@ -48,7 +48,7 @@ pub(crate) fn of(set: &FileDescriptorSet, schema: &Schema) -> (Vec<FileDescripto
     }
     let messages = schema.packages.iter().flat_map(|package| &package.messages);
     let numbers = messages.flat_map(|message| {
-        accessors::taken(message).into_iter().map(|field| (format!(".{}", message.full_name), field.name.clone()))
+        accessors::missing(message).into_iter().map(|field| (format!(".{}", message.full_name), field.name.clone()))
     });
     let mut rewriter = Rewriter { enums, numbers: numbers.collect(), comments: Comments::default() };
     let files = set.file.iter().map(|file| rewriter.file(file)).collect();

@@ -43,3 +43,10 @@ pub mod golden {
         include!("../../../crates/frpc-build/tests/golden/shop/_includes.rs");
     }
 }
+
+/// A package included beside an item that has a name of Rust's prelude, as an alias of a program has.
+pub mod beside {
+    pub type Result<T> = std::result::Result<T, std::io::Error>;
+
+    include!("../../../crates/frpc-build/tests/golden/echo/echo.rs");
+}

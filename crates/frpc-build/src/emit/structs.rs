@@ -12,7 +12,7 @@ use super::{rust::tokens, scope::Scope};
 
 /// Reads what prost generated for a package.
 pub(super) fn parse(code: &str) -> syn::Result<File> {
-    syn::parse_file(&beside_the_macro(code))
+    syn::parse_file(&qualify_hidden_enums(code))
 }
 
 /// Makes the items of a package's module what one would write by hand. The module is called `name`.
@@ -22,7 +22,7 @@ pub(super) fn mend(items: &mut [Item], name: &str, scope: &Scope) {
 }
 
 /// Writes `self::` in front of enums that prost's macro would hide: its functions declare types with these names.
-fn beside_the_macro(code: &str) -> String {
+fn qualify_hidden_enums(code: &str) -> String {
     let types = ["Inner", "KeyWrapper", "MapWrapper", "ScalarWrapper", "ValueWrapper"];
     types.iter().fold(code.to_owned(), |code, name| {
         code.replace(&format!("enumeration = \"{name}\""), &format!("enumeration = \"self::{name}\""))
@@ -87,7 +87,7 @@ fn mend_enum(declared: &mut ItemEnum, scope: &Scope) {
 /// proto file decides that.
 fn lints(declared: &ItemEnum) -> Vec<&'static str> {
     let mut lints = Vec::new();
-    if has_names_alike(declared) {
+    if has_similar_names(declared) {
         lints.push("clippy::enum_variant_names");
     }
     let has_message = declared.variants.iter().any(|variant| {
@@ -162,7 +162,7 @@ fn written(path: &Path) -> String {
 }
 
 /// Returns whether all names start or end with the same word, or one of them with the name of the enum.
-fn has_names_alike(choice: &ItemEnum) -> bool {
+fn has_similar_names(choice: &ItemEnum) -> bool {
     let own = choice.ident.to_string();
     let names: Vec<_> = choice.variants.iter().map(|variant| variant.ident.to_string()).collect();
     let words: Vec<_> = names.iter().map(|name| name.to_snake_case()).collect();
