@@ -14,6 +14,7 @@ pub trait Caller: Send + Sync + 'static {
     /// Returns the format that the messages of a call have.
     fn format(&self) -> Format;
 
-    /// Makes a call. If its [timeout](crate::Head::timeout) is up before it is answered, it fails.
+    /// Makes a call. It fails when its [timeout](crate::Head::timeout) is up before the end of its answer, and when it is not
+    /// under way within its [opening timeout](Call::opening_timeout).
     fn call(&self, call: Call) -> BoxFuture<'_, Result<Answer, Status>>;
 }
