@@ -66,6 +66,7 @@ pub fn encode_error(text: &str, code: Option<u8>) -> Bytes {
 }
 
 /// Returns the error alternative with a short text, as a constant: four bytes and those of the text.
+#[expect(clippy::cast_possible_truncation, reason = "the length is checked")]
 pub(crate) const fn short_error<const LEN: usize>(text: &str) -> [u8; LEN] {
     assert!(
         LEN == ERROR_HEAD_LEN_MIN + text.len() && text.len() < 0x80,
