@@ -10,7 +10,7 @@ use std::{
 use arbitrary::Arbitrary;
 use bytes::{Buf, Bytes, BytesMut};
 use frisbee::{
-    CloseReason, Config, Operation, Packet, ProtocolError, SendError,
+    CloseReason, Config, Operation, Packet, ProtocolError, SendError, StreamSendError,
     proto::{Connection, Decoder, Event, HeaderFormat, Kind, Role, StreamEnd, StreamKey, Transmit},
 };
 use libfuzzer_sys::fuzz_target;
@@ -262,7 +262,7 @@ impl Side {
         let expected = self.sendable(len);
         assert_eq!(self.connection.send(packet.clone()), expected);
         if expected.is_ok() {
-            let Packet { content, .. } = packet.clone();
+            let content = packet.content.clone().into_bytes();
             self.promise(Promise::Frame { id, kind: Kind::Application(operation), content });
             self.sent.push(packet);
         }
@@ -272,11 +272,12 @@ impl Side {
         let Some(at) = self.stream(stream) else { return };
         let (key, content) = (self.streams[at].key, self.content(len));
         let expected = match (self.connection.stream_ended(key), self.sendable(len)) {
-            (Some(end), _) => Err(SendError::StreamEnded(end)),
-            (None, Ok(())) if len == 0 => Err(SendError::EmptyStreamData),
-            (None, sendable) => sendable,
+            (Some(end), _) => Err(StreamSendError::Ended(end)),
+            (None, Ok(())) if len == 0 => Err(StreamSendError::Empty),
+            (None, Err(SendError::ContentTooLarge { len, limit })) => Err(StreamSendError::ContentTooLarge { len, limit }),
+            (None, sendable) => Ok(sendable.expect("streams end with their connection")),
         };
-        assert_eq!(self.connection.send_on(key, content.clone()), expected);
+        assert_eq!(self.connection.send_on(key, content.clone().into()), expected);
         if expected.is_ok() {
             self.promise(Promise::Frame { id: self.connection.stream_id(key), kind: Kind::Stream, content });
         }

@@ -9,12 +9,11 @@ use std::{
     sync::Arc,
 };
 
-use bytes::Bytes;
 use tokio::{runtime::Handle, sync::oneshot};
 
 use crate::{
-    Address, CloseReason, Config, Packet, PeerCredentials, Raw, SendError, proto,
-    shared::{Sent, Shared},
+    Address, CloseReason, Config, Packet, PeerCredentials, Raw, SendError, TrySendError, proto,
+    shared::{Core, Sent, Shared},
 };
 
 /// A handle to one connection. Cheap to clone, and usable from any thread and task.
@@ -34,41 +33,12 @@ impl Connection {
     ///
     /// A dropped call has sent the packet whole or not at all.
     pub async fn send(&self, packet: Packet) -> Result<Sent, SendError> {
-        let mut packet = Some(packet);
-        self.shared.when_not_full(|core| core.send(packet.take().expect("a packet is pushed once"))).await
+        self.shared.when_not_full(packet, Core::send).await
     }
 
-    /// Sends a packet as [`send`](Self::send) does, with a content that goes on in `rest`: large pieces need not be put
-    /// together first.
-    ///
-    /// # Cancel safety
-    ///
-    /// A dropped call has sent the packet whole or not at all.
-    pub async fn send_pieces(&self, packet: Packet, rest: Vec<Bytes>) -> Result<Sent, SendError> {
-        let mut pieces = Some((packet, rest));
-        self.shared
-            .when_not_full(|core| {
-                let (packet, rest) = pieces.take().expect("a packet is pushed once");
-                core.proto.send_pieces(packet, rest)?;
-                Ok(Sent(core.proto.progress().0))
-            })
-            .await
-    }
-
-    /// Sends what [`send_pieces`](Self::send_pieces) does unless the outbox is full. Then `packet` keeps what it holds,
-    /// and loses it otherwise.
-    #[doc(hidden)]
-    pub fn try_send_pieces(&self, packet: &mut Option<(Packet, Vec<Bytes>)>) -> Result<Sent, SendError> {
-        self.shared.try_push(|core| {
-            let (packet, rest) = packet.take().expect("there is a packet to send");
-            core.proto.send_pieces(packet, rest)?;
-            Ok(Sent(core.proto.progress().0))
-        })
-    }
-
-    /// Sends a packet unless the outbox is full.
-    pub fn try_send(&self, packet: Packet) -> Result<Sent, SendError> {
-        self.shared.try_push(|core| core.send(packet))
+    /// Sends a packet unless the outbox is full, which gives the packet back.
+    pub fn try_send(&self, packet: Packet) -> Result<Sent, TrySendError> {
+        self.shared.try_push(packet, Core::send)
     }
 
     /// Tells whether the peer may have got a packet, or a part of it: whether it was given to the socket. Stays true to
@@ -77,20 +47,19 @@ impl Connection {
         self.shared.core().proto.attempted() >= sent.0
     }
 
-    /// Waits until the socket has taken everything sent before.
+    /// Waits until the socket has taken everything sent before, or returns why it never will.
     ///
     /// # Cancel safety
     ///
     /// A dropped call has changed nothing: what was sent is written all the same.
-    pub async fn flush(&self) -> Result<(), SendError> {
+    pub async fn flush(&self) -> Result<(), CloseReason> {
         let (target, _) = self.shared.core().proto.progress();
         self.shared
             .wait_for(&self.shared.progress, |core| match core.proto.progress() {
                 (_, written) if written >= target => Some(Ok(())),
-                _ if core.proto.closed().is_some() => Some(Err(SendError::Closed)),
                 _ => {
                     core.progress_is_awaited = true;
-                    None
+                    core.proto.closed().cloned().map(Err)
                 }
             })
             .await
@@ -165,7 +134,7 @@ impl Connection {
         self.shared.finish(CloseReason::Local);
     }
 
-    /// Waits until the connection has ended, and says why.
+    /// Waits until the connection has ended, and returns why.
     ///
     /// # Cancel safety
     ///
@@ -174,19 +143,12 @@ impl Connection {
         self.shared.wait_for(&self.shared.changed, |core| core.ended.clone()).await
     }
 
-    /// Returns why the connection ended, if it has.
+    /// Returns why the connection takes no more packets for sending, or `None` as long as it does. What was sent before may
+    /// still be under way; await [`closed`](Self::closed) to know when it is not. Something that goes wrong until then
+    /// becomes the reason.
     pub fn close_reason(&self) -> Option<CloseReason> {
-        self.shared.core().ended.clone()
-    }
-
-    /// Returns why the connection ended or is about to, if it is no longer [open](Self::is_open).
-    pub fn closing_reason(&self) -> Option<CloseReason> {
-        self.shared.core().proto.finishing().cloned()
-    }
-
-    /// Tells whether packets are still taken for sending.
-    pub fn is_open(&self) -> bool {
-        self.shared.core().proto.is_open()
+        let core = self.shared.core();
+        core.ended.as_ref().or_else(|| core.proto.finishing()).cloned()
     }
 
     /// Ends frisbee on this side and gives the bytes back: the stream below, and every byte that was read from it and

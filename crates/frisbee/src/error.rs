@@ -2,6 +2,8 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use crate::Packet;
+
 /// A setting under which nothing could be served: caught before anything listens or connects.
 ///
 /// As an [`io::Error`](std::io::Error) it is of kind [`InvalidInput`](std::io::ErrorKind::InvalidInput).
@@ -47,6 +49,7 @@ impl From<InvalidSetting> for std::io::Error {
 
 /// The rule of the wire format that a peer broke.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ProtocolError {
     /// The peer does not speak frisbee.
     Foreign(Foreign),
@@ -169,15 +172,12 @@ impl std::error::Error for CloseReason {
     }
 }
 
-/// The reason why a packet was not taken for sending.
+/// The error of sending a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SendError {
     /// The connection is closed or closing; nothing more is sent on it.
     Closed,
-    /// The stream ended.
-    StreamEnded(StreamEnd),
-    /// Only from the `try_` methods: the outbox is full, wait and try again.
-    Full,
     /// The content is larger than the connection carries. Nothing was sent and the connection stays.
     ContentTooLarge {
         /// Bytes of content.
@@ -185,25 +185,71 @@ pub enum SendError {
         /// [`Config::content_len_max`](crate::Config::content_len_max).
         limit: u32,
     },
-    /// Data of a stream must not be empty: on the wire, that closes the stream.
-    EmptyStreamData,
 }
 
 impl fmt::Display for SendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed => f.write_str("the connection is closed"),
-            Self::StreamEnded(end) => end.fmt(f),
-            Self::Full => f.write_str("the outbox is full (outbox_len_max)"),
-            Self::ContentTooLarge { len, limit } => {
-                write!(f, "{len} bytes of content, the limit is {limit} (content_len_max)")
-            }
-            Self::EmptyStreamData => f.write_str("data of a stream must not be empty"),
+            Self::ContentTooLarge { len, limit } => write_too_large(f, *len, *limit),
         }
     }
 }
 
 impl std::error::Error for SendError {}
+
+/// The error of sending data on a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StreamSendError {
+    /// The stream ended.
+    Ended(StreamEnd),
+    /// The data is larger than the connection carries at once. Nothing was sent and the stream stays.
+    ContentTooLarge {
+        /// Bytes of data.
+        len: usize,
+        /// [`Config::content_len_max`](crate::Config::content_len_max).
+        limit: u32,
+    },
+    /// The data is empty: on the wire, that closes the stream.
+    Empty,
+}
+
+impl fmt::Display for StreamSendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ended(end) => end.fmt(f),
+            Self::ContentTooLarge { len, limit } => write_too_large(f, *len, *limit),
+            Self::Empty => f.write_str("data of a stream must not be empty"),
+        }
+    }
+}
+
+impl std::error::Error for StreamSendError {}
+
+fn write_too_large(f: &mut fmt::Formatter<'_>, len: usize, limit: u32) -> fmt::Result {
+    write!(f, "{len} bytes of content, the limit is {limit} (content_len_max)")
+}
+
+/// The error of sending without waiting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TrySendError<T = Packet, E = SendError> {
+    /// The outbox is full. Gives back what was to be sent: wait and try again, or let it go.
+    Full(T),
+    /// It cannot be sent, and waiting would not help.
+    Failed(E),
+}
+
+impl<T, E: fmt::Display> fmt::Display for TrySendError<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full(_) => f.write_str("the outbox is full (outbox_len_max)"),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<T: fmt::Debug, E: std::error::Error> std::error::Error for TrySendError<T, E> {}
 
 /// A protocol that is not frisbee, spoken by a peer that called the wrong port or was called by the wrong client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -286,6 +332,7 @@ impl std::error::Error for StreamEnd {}
 
 /// The reason why a stream could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OpenError {
     /// This connection has as many streams as its configuration allows.
     TooManyStreams {

@@ -54,6 +54,7 @@
 //! Without any feature the crate is only [`proto`]: the protocol without I/O, for drivers of your own.
 
 mod config;
+mod content;
 mod error;
 mod packet;
 pub mod proto;
@@ -88,7 +89,10 @@ mod table;
 mod tls;
 
 pub use config::Config;
-pub use error::{CloseReason, InvalidSetting, OpenError, ProtocolError, SendError, StreamEnd};
+pub use content::Content;
+pub use error::{
+    CloseReason, InvalidSetting, OpenError, ProtocolError, SendError, StreamEnd, StreamSendError, TrySendError,
+};
 pub use packet::{Operation, Packet};
 pub use proto::HeaderFormat;
 

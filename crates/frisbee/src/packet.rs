@@ -4,6 +4,8 @@ use std::fmt;
 
 use bytes::Bytes;
 
+use crate::Content;
+
 /// The number that says what a packet asks for. Numbers below [`Operation::FIRST`] belong to the protocol and cannot be
 /// made.
 ///
@@ -55,17 +57,17 @@ pub struct Packet {
     /// The number that says what the packet asks for.
     pub operation: Operation,
     /// The message itself, opaque to frisbee.
-    pub content: Bytes,
+    pub content: Content,
 }
 
 impl Packet {
-    /// Makes a packet with this id, operation and content.
-    pub fn new(id: u16, operation: Operation, content: impl Into<Bytes>) -> Self {
+    /// Makes a packet with this id, operation and content. A content in several pieces is made from a `Vec<Bytes>`.
+    pub fn new(id: u16, operation: Operation, content: impl Into<Content>) -> Self {
         Self { id, operation, content: content.into() }
     }
 
     /// Copies the content out of the buffer it was received in, and returns the same packet.
     pub fn detached(self) -> Self {
-        Self { content: Bytes::copy_from_slice(&self.content), ..self }
+        Self { content: Bytes::copy_from_slice(&self.content).into(), ..self }
     }
 }

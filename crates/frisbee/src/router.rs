@@ -8,8 +8,6 @@ use std::{
     sync::Arc,
 };
 
-use bytes::Bytes;
-
 use crate::{CloseReason, Connection, Operation, Packet, Stream};
 
 /// Handles what arrives on one side of a connection. Servers and clients take one alike.
@@ -104,13 +102,12 @@ pub trait Router: Send + Sync + 'static {
 
 /// The outcome of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Outcome {
     /// Nothing is sent.
     Nothing,
     /// This packet is sent.
     Reply(Packet),
-    /// This packet is sent, with a content that goes on in further pieces.
-    ReplyPieces(Packet, Vec<Bytes>),
     /// The connection is closed once everything sent before has arrived.
     Close,
     /// This packet is sent, and the connection is closed once it has arrived.
@@ -178,6 +175,7 @@ impl fmt::Display for Refusal {
 
 /// The way in which handlers of arriving packets run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Dispatch {
     /// A handler runs on its connection's task. One that is ready at once replies in the order of arrival; one that
     /// has to wait goes on concurrently with later packets and replies when it is done.

@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use crate::{
-    Address, CloseReason, Config, Packet, Raw, SendError,
+    Address, CloseReason, Config, Content, Packet, Raw, SendError, StreamSendError, TrySendError,
     net::Identity,
     proto::{self, StreamEnd, StreamKey, Transmit},
 };
@@ -96,7 +96,7 @@ impl Core {
         if self.is_paused { self.driver.take() } else { None }
     }
 
-    pub(crate) fn send_on(&mut self, key: StreamKey, content: Bytes) -> Result<Sent, SendError> {
+    pub(crate) fn send_on(&mut self, key: StreamKey, content: Content) -> Result<Sent, StreamSendError> {
         self.proto.send_on(key, content)?;
         Ok(Sent(self.proto.progress().0))
     }
@@ -274,7 +274,12 @@ impl Shared {
         self.release_waiters();
     }
 
-    pub(crate) fn try_push<T>(&self, push: impl FnOnce(&mut Core) -> Result<T, SendError>) -> Result<T, SendError> {
+    /// Sends `what` by `push` and wakes the driver for it, unless the outbox is full.
+    pub(crate) fn try_push<P, T, E>(
+        &self,
+        what: P,
+        push: impl FnOnce(&mut Core, P) -> Result<T, E>,
+    ) -> Result<T, TrySendError<P, E>> {
         let mut core = self.core();
         if core.proto.is_open() && core.proto.is_full() {
             core.progress_is_awaited = true;
@@ -282,9 +287,9 @@ impl Shared {
             let driver = core.begin_to_wait();
             drop(core);
             driver.into_iter().for_each(Waker::wake);
-            return Err(SendError::Full);
+            return Err(TrySendError::Full(what));
         }
-        let pushed = push(&mut core)?;
+        let pushed = push(&mut core, what).map_err(TrySendError::Failed)?;
         let driver = core.driver.take();
         drop(core);
         if let Some(driver) = driver {
@@ -351,26 +356,31 @@ impl Shared {
         Poll::Pending
     }
 
-    pub(crate) async fn when_not_full<T>(
+    /// Sends `what` by `push` as soon as the outbox is not full.
+    pub(crate) async fn when_not_full<P, T, E>(
         &self,
-        mut push: impl FnMut(&mut Core) -> Result<T, SendError>,
-    ) -> Result<T, SendError> {
+        what: P,
+        mut push: impl FnMut(&mut Core, P) -> Result<T, E>,
+    ) -> Result<T, E> {
         // A task that only sends would otherwise keep its thread to itself for as long as the outbox has room.
         coop::consume_budget().await;
-        match self.try_push(&mut push) {
-            Err(SendError::Full) => {}
-            done => return done,
-        }
+        let mut what = match self.try_push(what, &mut push) {
+            Ok(sent) => return Ok(sent),
+            Err(TrySendError::Failed(error)) => return Err(error),
+            Err(TrySendError::Full(what)) => what,
+        };
         // Boxed, so that only a call that has to wait holds the memory for it.
         Box::pin(async {
             loop {
                 let mut space = pin!(self.progress.notified());
                 // Before the attempt: space that is made right behind it would otherwise go unnoticed.
                 space.as_mut().enable();
-                match self.try_push(&mut push) {
-                    Err(SendError::Full) => space.await,
-                    done => return done,
-                }
+                what = match self.try_push(what, &mut push) {
+                    Ok(sent) => return Ok(sent),
+                    Err(TrySendError::Failed(error)) => return Err(error),
+                    Err(TrySendError::Full(what)) => what,
+                };
+                space.await;
             }
         })
         .await

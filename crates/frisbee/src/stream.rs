@@ -14,7 +14,7 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    Connection, SendError, Sent,
+    Connection, Content, Sent, StreamSendError, TrySendError,
     proto::{self, OpenError, StreamEnd, StreamKey},
     shared::Core,
 };
@@ -117,7 +117,7 @@ impl Stream {
     /// # Cancel safety
     ///
     /// A dropped call has sent the data whole or not at all.
-    pub async fn send(&self, content: impl Into<Bytes>) -> Result<(), SendError> {
+    pub async fn send(&self, content: impl Into<Content>) -> Result<(), StreamSendError> {
         self.sender.send(content).await
     }
 
@@ -188,7 +188,7 @@ impl StreamSender {
     /// # Cancel safety
     ///
     /// A dropped call has sent the data whole or not at all.
-    pub async fn send(&self, content: impl Into<Bytes>) -> Result<(), SendError> {
+    pub async fn send(&self, content: impl Into<Content>) -> Result<(), StreamSendError> {
         self.send_tracked(content).await.map(drop)
     }
 
@@ -197,11 +197,9 @@ impl StreamSender {
     /// # Cancel safety
     ///
     /// A dropped call has sent the data whole or not at all.
-    pub async fn send_tracked(&self, content: impl Into<Bytes>) -> Result<Sent, SendError> {
-        let mut content = Some(content.into());
-        let held = &self.held;
-        let push = |core: &mut Core| core.send_on(held.key, content.take().expect("data is pushed once"));
-        held.connection.shared().when_not_full(push).await
+    pub async fn send_tracked(&self, content: impl Into<Content>) -> Result<Sent, StreamSendError> {
+        let Held { connection, key, .. } = &*self.held;
+        connection.shared().when_not_full(content.into(), |core, content| core.send_on(*key, content)).await
     }
 
     /// Sends several data, which takes less than sending one after the other. What is left in `contents` after an error
@@ -210,28 +208,28 @@ impl StreamSender {
     /// # Cancel safety
     ///
     /// A dropped call has sent what is no longer in `contents`, each whole.
-    pub async fn send_many(&self, contents: &mut VecDeque<Bytes>) -> Result<(), SendError> {
+    pub async fn send_many(&self, contents: &mut VecDeque<impl Into<Content>>) -> Result<(), StreamSendError> {
         let Held { connection, key, .. } = &*self.held;
         while !contents.is_empty() {
-            let push = |core: &mut Core| {
+            let push = |core: &mut Core, ()| {
                 for _ in 0..SENT_AT_ONCE_MAX {
                     if core.proto.is_full() {
                         break;
                     }
                     let Some(content) = contents.pop_front() else { break };
-                    core.proto.send_on(*key, content)?;
+                    core.proto.send_on(*key, content.into())?;
                 }
                 Ok(())
             };
-            connection.shared().when_not_full(push).await?;
+            connection.shared().when_not_full((), push).await?;
         }
         Ok(())
     }
 
-    /// Sends data unless the connection's outbox is full.
-    pub fn try_send(&self, content: impl Into<Bytes>) -> Result<(), SendError> {
-        let content = content.into();
-        self.held.connection.shared().try_push(|core| core.proto.send_on(self.held.key, content))
+    /// Sends data unless the connection's outbox is full, which gives the data back.
+    pub fn try_send(&self, content: impl Into<Content>) -> Result<(), TrySendError<Content, StreamSendError>> {
+        let Held { connection, key, .. } = &*self.held;
+        connection.shared().try_push(content.into(), |core, content| core.proto.send_on(*key, content))
     }
 
     /// Closes both directions as [`Stream::close`] does.

@@ -37,7 +37,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .on_with_connection(SUBSCRIBE, {
             let subscribers = subscribers.clone();
             move |packet: Packet, connection| {
-                subscribers.add(packet.content.clone(), connection);
+                subscribers.add(packet.content.clone().into_bytes(), connection);
                 async { packet } // The same packet says that it is done.
             }
         })
@@ -89,7 +89,7 @@ impl Subscribers {
     fn publish(&self, place: &str, news: String) -> usize {
         let news = Packet::new(0, NEWS, news);
         let mut subscribers = self.0.lock().expect("never poisoned");
-        subscribers.retain(|(_, subscriber)| subscriber.is_open());
+        subscribers.retain(|(_, subscriber)| subscriber.close_reason().is_none());
         // The packets share the content. Who does not keep up misses it.
         let concerned = subscribers.iter().filter(|(known, _)| known == place.as_bytes());
         concerned.filter(|(_, subscriber)| subscriber.try_send(news.clone()).is_ok()).count()

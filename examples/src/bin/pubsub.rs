@@ -15,7 +15,7 @@ use std::{
 };
 
 use frisbee::{
-    Client, CloseReason, Config, Connection, Dispatch, Operation, Outcome, Packet, Router, SendError, Server,
+    Client, CloseReason, Config, Connection, Dispatch, Operation, Outcome, Packet, Router, Server, TrySendError,
 };
 use tokio::{sync::Semaphore, time::sleep};
 
@@ -36,7 +36,7 @@ impl Publisher {
         let update = Packet::new(0, UPDATE, content);
         for (subscriber, missed) in &mut *self.subscribers.lock().expect("never poisoned") {
             // Waiting for the slowest would slow down everybody. The packets share their content.
-            if subscriber.try_send(update.clone()) == Err(SendError::Full) {
+            if let Err(TrySendError::Full(_)) = subscriber.try_send(update.clone()) {
                 *missed += 1;
             }
         }

@@ -139,7 +139,7 @@ fn where_nothing_else_fits_the_code_arrives() {
             assert_eq!(status.code(), Code::OutOfRange, "{status}");
         }
         assert_eq!(ask(&desk, "hi").await.unwrap(), "hi");
-        assert!(only_connection(&server).await.is_open());
+        assert!(only_connection(&server).await.close_reason().is_none());
     });
 }
 

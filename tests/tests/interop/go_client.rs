@@ -179,12 +179,12 @@ impl Router for Service {
             COUNT => Outcome::Reply(Packet::new(id, COUNT, silent(connection).0.load(Ordering::Relaxed).to_string())),
             HANGUP => Outcome::ReplyAndClose(packet),
             SUBSCRIBE => {
-                self.subscribe(content, connection);
+                self.subscribe(content.into_bytes(), connection);
                 Outcome::Reply(packet)
             }
             PUBLISH => Outcome::Reply(Packet::new(id, PUBLISH, self.publish(&content).to_string())),
             OPEN if content.len() > 2 => {
-                open(content, connection).await;
+                open(content.into_bytes(), connection).await;
                 Outcome::Nothing
             }
             RAW => {

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use frisbee::{
-    Client, CloseReason, Config, Connection, Engine, HeaderFormat, Operation, Outcome, Packet, Router, SendError,
-    Stream, StreamEnd,
+    Client, CloseReason, Config, Connection, Content, Engine, HeaderFormat, Operation, Outcome, Packet, Router,
+    SendError, Stream, StreamEnd, StreamSendError,
 };
 use tests::{GoPeers, GoServer, trusting};
 use tokio::{
@@ -143,7 +143,7 @@ async fn a_stream_is_echoed_and_its_id_used_again(go: Arc<Go>) {
         for number in 0..20 {
             assert_eq!(stream.read().await.unwrap(), format!("{round} {number}"));
         }
-        assert_eq!(stream.send("").await, Err(SendError::EmptyStreamData));
+        assert_eq!(stream.send("").await, Err(StreamSendError::Empty));
         stream.close();
         assert_eq!(stream.read().await, Err(StreamEnd::Closed));
     }
@@ -171,7 +171,7 @@ async fn the_server_closes_a_stream(go: Arc<Go>) {
     stream.send("close me").await.unwrap();
     assert_eq!(stream.read().await.unwrap(), "one");
     assert_eq!(stream.read().await, Err(StreamEnd::ClosedByPeer));
-    assert_eq!(stream.send("late").await, Err(SendError::StreamEnded(StreamEnd::ClosedByPeer)));
+    assert_eq!(stream.send("late").await, Err(StreamSendError::Ended(StreamEnd::ClosedByPeer)));
     peer.echo(1, "after").await;
 }
 
@@ -272,7 +272,7 @@ impl Go {
 }
 
 impl Peer {
-    async fn send(&self, id: u16, operation: Operation, content: impl Into<Bytes>) {
+    async fn send(&self, id: u16, operation: Operation, content: impl Into<Content>) {
         if let Err(error) = self.connection.send(Packet::new(id, operation, content)).await {
             panic!("{error}: {}", self.connection.closed().await);
         }
@@ -285,12 +285,12 @@ impl Peer {
         }
     }
 
-    async fn ask(&mut self, id: u16, operation: Operation, content: impl Into<Bytes>) -> Packet {
+    async fn ask(&mut self, id: u16, operation: Operation, content: impl Into<Content>) -> Packet {
         self.send(id, operation, content).await;
         self.next().await
     }
 
-    async fn echo(&mut self, id: u16, content: impl Into<Bytes>) {
+    async fn echo(&mut self, id: u16, content: impl Into<Content>) {
         let packet = Packet::new(id, ECHO, content);
         let reply = self.ask(id, ECHO, packet.content.clone()).await;
         let lens = (packet.content.len(), reply.content.len());

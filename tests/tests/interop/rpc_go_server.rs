@@ -99,7 +99,7 @@ async fn a_message_over_the_limit_is_refused_here(go: Arc<Go>) {
     sender.send(text(&long)).await.unwrap();
     assert_too_large(&answers.message().await.unwrap_err());
     peer.is_well().await;
-    assert!(peer.connection.is_open());
+    assert!(peer.connection.close_reason().is_none());
 }
 
 async fn an_answer_over_the_limit_costs_no_more_than_go_makes_it(go: Arc<Go>) {
@@ -110,7 +110,7 @@ async fn an_answer_over_the_limit_costs_no_more_than_go_makes_it(go: Arc<Go>) {
         // It sends what it has.
         HeaderFormat::Plain8 => {
             assert!(matches!(status.call_error(), Some(CallError::AnswerTooLarge { .. })), "{status:?}");
-            assert!(peer.connection.is_open());
+            assert!(peer.connection.close_reason().is_none());
         }
         // It has a limit of its own, and closes the connection instead of sending more.
         HeaderFormat::Magic10 => {
@@ -339,7 +339,7 @@ async fn calls_given_up_disturb_nobody(go: Arc<Go>) {
     for call in 0..200 {
         assert_eq!(peer.slow(0, &call.to_string()).await.unwrap(), call.to_string());
     }
-    assert!(peer.connection.is_open());
+    assert!(peer.connection.close_reason().is_none());
 }
 
 async fn streams_given_up_disturb_nobody(go: Arc<Go>) {
@@ -358,7 +358,7 @@ async fn streams_given_up_disturb_nobody(go: Arc<Go>) {
         assert!(once(peer.interop.total(requests)).await.is_pending());
     }
     peer.is_quiet().await;
-    assert!(peer.connection.is_open());
+    assert!(peer.connection.close_reason().is_none());
 }
 
 async fn a_call_without_an_answer_times_out(go: Arc<Go>) {
@@ -376,7 +376,7 @@ async fn a_call_without_an_answer_times_out(go: Arc<Go>) {
         );
     }
     peer.is_quiet().await;
-    assert!(peer.connection.is_open());
+    assert!(peer.connection.close_reason().is_none());
 }
 
 async fn an_idle_connection_stays(go: Arc<Go>) {
@@ -387,7 +387,7 @@ async fn an_idle_connection_stays(go: Arc<Go>) {
     sender.send(text("awake")).await.unwrap();
     assert_eq!(next(&mut answers).await, "re: awake");
     peer.is_well().await;
-    assert!(peer.connection.is_open());
+    assert!(peer.connection.close_reason().is_none());
 }
 
 async fn a_server_that_dies_fails_what_waits(go: Arc<Go>) {

@@ -14,8 +14,8 @@ use std::{
 
 use bytes::Bytes;
 use frisbee::{
-    Address, Client, CloseReason, ConnectError, Connection, Engine, Operation, Outcome, Packet, Router, Server,
-    ServerBuilder, Stream,
+    Address, Client, CloseReason, ConnectError, Connection, Content, Engine, Operation, Outcome, Packet, Router,
+    Server, ServerBuilder, Stream,
 };
 pub(crate) use tests::{can_be_had, engines};
 use tokio::{
@@ -262,7 +262,7 @@ pub(crate) fn servant() -> ServerBuilder<Servant> {
     Server::builder(Servant::default())
 }
 
-pub(crate) fn packet(id: u16, operation: Operation, content: impl Into<Bytes>) -> Packet {
+pub(crate) fn packet(id: u16, operation: Operation, content: impl Into<Content>) -> Packet {
     Packet::new(id, operation, content)
 }
 

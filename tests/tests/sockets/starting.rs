@@ -182,7 +182,7 @@ fn every_thread_has_its_share_of_a_port_that_is_shared_with_nobody() {
                 let (router, mut inbox) = Inbox::new();
                 let connection = Client::new(router).connect(server.local_addr()).await.unwrap();
                 connection.send(packet(1, WHERE, "")).await.unwrap();
-                seen.insert(inbox.next().await.unwrap().content);
+                seen.insert(inbox.next().await.unwrap().content.into_bytes());
                 if seen.len() == threads {
                     return;
                 }

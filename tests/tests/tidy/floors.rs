@@ -16,7 +16,7 @@ const HOUSES: &[House] = &[
     House {
         krate: "frisbee",
         floors: &[
-            &["address", "backoff", "config", "error", "packet", "proto"],
+            &["address", "backoff", "config", "content", "error", "packet", "proto"],
             &["engine", "net", "pem"],
             &["connection", "shared", "stream"],
             &["router", "table"],

@@ -236,7 +236,7 @@ mod tests {
                 core.handle_received(now, read.unwrap());
                 while let Some(event) = core.handle_input(now, &mut inbox.bytes).unwrap() {
                     let Event::Packet(Packet { content, .. }) = event else { panic!("only packets are said") };
-                    contents.push(content);
+                    contents.push(content.into_bytes());
                 }
             }
             contents

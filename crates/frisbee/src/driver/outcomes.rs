@@ -1,6 +1,5 @@
 //! What the end of a handler asks for.
 
-use bytes::Bytes;
 use tracing::{error, warn};
 
 use super::handlers::Finished;
@@ -24,7 +23,7 @@ impl Core {
     pub(super) fn apply(&mut self, finished: Option<Finished>) {
         match finished {
             None | Some(Finished::Handler(Outcome::Nothing) | Finished::Stream) => {}
-            Some(Finished::Handler(outcome)) => self.apply_outcome(outcome, proto::Connection::reply_pieces),
+            Some(Finished::Handler(outcome)) => self.apply_outcome(outcome, proto::Connection::reply),
             Some(Finished::Refused(outcome)) => self.apply_outcome(outcome, proto::Connection::refuse),
             Some(Finished::Panicked(message)) => {
                 error!(%message, "a handler panicked");
@@ -36,16 +35,15 @@ impl Core {
     fn apply_outcome(
         &mut self,
         outcome: Outcome,
-        reply: impl Fn(&mut proto::Connection, Packet, Vec<Bytes>) -> Result<(), SendError>,
+        reply: impl Fn(&mut proto::Connection, Packet) -> Result<(), SendError>,
     ) {
-        let (packet, rest, closes) = match outcome {
+        let (packet, closes) = match outcome {
             Outcome::Nothing => return,
             Outcome::Close => return self.proto.finish(CloseReason::Local),
-            Outcome::Reply(packet) => (packet, Vec::new(), false),
-            Outcome::ReplyPieces(packet, rest) => (packet, rest, false),
-            Outcome::ReplyAndClose(packet) => (packet, Vec::new(), true),
+            Outcome::Reply(packet) => (packet, false),
+            Outcome::ReplyAndClose(packet) => (packet, true),
         };
-        let replied = reply(&mut self.proto, packet, rest);
+        let replied = reply(&mut self.proto, packet);
         self.check_reply(replied);
         if closes {
             self.proto.finish(CloseReason::Local);

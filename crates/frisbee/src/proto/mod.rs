@@ -28,4 +28,4 @@ pub use self::{
     streams::{PACKET_COST, StreamKey},
     transmit::Transmit,
 };
-pub use crate::error::{Foreign, OpenError, StreamEnd};
+pub use crate::error::{Foreign, OpenError, StreamEnd, StreamSendError};

@@ -1,14 +1,15 @@
 //! Frames on their way out. Small ones gather in one buffer, large contents stay the `Bytes` they are.
 
-use std::{collections::VecDeque, iter, mem};
+use std::{collections::VecDeque, mem};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BytesMut};
 
 use super::{
     header::{Header, HeaderFormat},
     share::Share,
     transmit::{Part, Transmit},
 };
+use crate::Content;
 
 /// Contents below this length are copied into the batch; from this length on they never are.
 pub const COPY_LEN_MAX: usize = 4 * 1024;
@@ -18,7 +19,7 @@ pub const COPY_LEN_MAX: usize = 4 * 1024;
 pub(super) struct Outbox {
     /// Unknown on an accepting side that has not heard from its peer: nothing can be encoded then.
     format: Option<HeaderFormat>,
-    held: Vec<(Header, Bytes)>,
+    held: Vec<(Header, Content)>,
     parts: VecDeque<Part>,
     /// Frames still being gathered, behind `parts`.
     tail: BytesMut,
@@ -77,7 +78,7 @@ impl Outbox {
         }
     }
 
-    pub(super) fn push(&mut self, header: Header, content: Bytes, cause: Cause) {
+    pub(super) fn push(&mut self, header: Header, content: Content, cause: Cause) {
         self.packets += 1;
         match self.format {
             Some(format) => self.encode(format, header, content, cause),
@@ -86,19 +87,6 @@ impl Outbox {
                 self.held.push((header, content));
             }
         }
-    }
-
-    /// Queues a frame as [`push`](Self::push) does, with a content in several pieces, of which none is copied.
-    pub(super) fn push_pieces(&mut self, header: Header, first: Bytes, rest: Vec<Bytes>, cause: Cause) {
-        let Some(format) = self.format else {
-            let pieces: Vec<&[u8]> = iter::once(&first).chain(&rest).map(|piece| &**piece).collect();
-            return self.push(header, pieces.concat().into(), cause);
-        };
-        self.packets += 1;
-        self.count(format.header_len() + header.len as usize, cause);
-        header.encode(format, &mut self.tail);
-        self.close_tail();
-        self.parts.extend(iter::once(first).chain(rest).map(Part::Content));
     }
 
     pub(super) fn push_ping(&mut self) {
@@ -189,17 +177,25 @@ impl Outbox {
         batch.has_remaining()
     }
 
-    fn encode(&mut self, format: HeaderFormat, header: Header, content: Bytes, cause: Cause) {
+    fn encode(&mut self, format: HeaderFormat, header: Header, content: Content, cause: Cause) {
         self.count(format.header_len() + content.len(), cause);
         header.encode(format, &mut self.tail);
-        if content.len() < COPY_LEN_MAX {
-            self.tail.extend_from_slice(&content);
-            if self.tail.len() >= FLAT_LEN_MAX {
-                self.close_tail();
+        match content.into_one() {
+            Ok(small) if small.len() < COPY_LEN_MAX => {
+                self.tail.extend_from_slice(&small);
+                if self.tail.len() >= FLAT_LEN_MAX {
+                    self.close_tail();
+                }
             }
-        } else {
-            self.close_tail();
-            self.parts.push_back(Part::Content(content));
+            Ok(large) => {
+                self.close_tail();
+                self.parts.push_back(Part::Content(large));
+            }
+            // Whoever cut a content into pieces did so because they are not worth copying.
+            Err(pieces) => {
+                self.close_tail();
+                self.parts.extend(pieces.into_iter().map(Part::Content));
+            }
         }
     }
 
@@ -223,6 +219,8 @@ const FLAT_LEN_MAX: usize = 64 * 1024;
 mod tests {
     use std::io::IoSlice;
 
+    use bytes::Bytes;
+
     use super::*;
 
     fn header(id: u16, content: &Bytes) -> Header {
@@ -230,7 +228,7 @@ mod tests {
     }
 
     fn push(outbox: &mut Outbox, id: u16, content: &Bytes) {
-        outbox.push(header(id, content), content.clone(), Cause::Local);
+        outbox.push(header(id, content), content.clone().into(), Cause::Local);
     }
 
     fn drain(outbox: &mut Outbox) -> Vec<u8> {
@@ -262,6 +260,23 @@ mod tests {
         assert_eq!(count, 3);
         assert_eq!(slices[1].as_ptr(), large.as_ptr());
         assert_eq!(slices[0].len(), 2 * (10 + small.len()) + 10);
+    }
+
+    #[test]
+    fn pieces_are_not_copied_even_while_the_format_is_unknown() {
+        let pieces = ["small", "pieces"].map(Bytes::from);
+        for format in [None, Some(HeaderFormat::Magic10)] {
+            let mut outbox = Outbox::new(format);
+            let header = Header { id: 1, operation: 20, len: 11 };
+            outbox.push(header, pieces.to_vec().into(), Cause::Local);
+            outbox.set_format(HeaderFormat::Magic10);
+            assert_eq!(outbox.len(), 10 + 11);
+            let mut batch = Transmit::default();
+            assert!(outbox.poll_transmit(&mut batch));
+            let mut slices = [IoSlice::new(&[]); 8];
+            assert_eq!(batch.chunks_vectored(&mut slices), 3);
+            assert_eq!([slices[1].as_ptr(), slices[2].as_ptr()], pieces.each_ref().map(|piece| piece.as_ptr()));
+        }
     }
 
     #[test]
@@ -301,7 +316,7 @@ mod tests {
         let mut outbox = Outbox::new(Some(HeaderFormat::Plain8));
         let content = Bytes::from_static(&[0; 92]);
         for cause in [Cause::Reply, Cause::Reply, Cause::Local, Cause::PeerInduced] {
-            outbox.push(header(1, &content), content.clone(), cause);
+            outbox.push(header(1, &content), content.clone().into(), cause);
         }
         outbox.push_pong();
         assert_eq!((outbox.len(), outbox.replies_len(), outbox.peer_induced_len()), (408, 200, 108));

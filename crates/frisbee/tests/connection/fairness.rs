@@ -50,7 +50,7 @@ fn while_one_sends_packets() {
         connection.send(packet(1, "hi")).await.unwrap();
     });
     check(async |connection| {
-        connection.send_pieces(packet(1, "hi"), vec!["ho".into()]).await.unwrap();
+        connection.send(packet(1, ["hi", "ho"].map(Bytes::from).to_vec())).await.unwrap();
     });
 }
 

@@ -254,7 +254,7 @@ fn handlers_hold_no_more_bytes_than_they_may_and_a_single_content_always_passes(
             self.held_max.fetch_max(held, Ordering::Relaxed);
             self.gate.acquire().await.unwrap().forget();
             self.held.fetch_sub(len, Ordering::Relaxed);
-            self.done.send(packet.content).unwrap();
+            self.done.send(packet.content.into_bytes()).unwrap();
             Outcome::Nothing
         }
     }

@@ -4,7 +4,9 @@ use std::{collections::VecDeque, future::poll_fn, task::Poll};
 
 use bytes::Bytes;
 
-use frisbee::{Client, Config, Connection, Dispatch, OpenError, SendError, Server, Stream, StreamEnd};
+use frisbee::{
+    Client, Config, Connection, Dispatch, OpenError, Server, Stream, StreamEnd, StreamSendError, TrySendError,
+};
 use tokio::time::timeout;
 
 use crate::support::{
@@ -107,9 +109,9 @@ fn data_from_before_a_close_is_read_first() {
         stream.send("last").await.unwrap();
         stream.close();
         stream.close();
-        assert_eq!(stream.send("late").await, Err(SendError::StreamEnded(StreamEnd::Closed)));
+        assert_eq!(stream.send("late").await, Err(StreamSendError::Ended(StreamEnd::Closed)));
         settled().await;
-        assert_eq!(accepted.send("late").await, Err(SendError::StreamEnded(StreamEnd::ClosedByPeer)));
+        assert_eq!(accepted.send("late").await, Err(StreamSendError::Ended(StreamEnd::ClosedByPeer)));
         assert_eq!(accepted.read().await.unwrap(), "last");
         for _ in 0..2 {
             assert_eq!(accepted.read().await, Err(StreamEnd::ClosedByPeer));
@@ -219,7 +221,7 @@ fn several_data_are_sent_together_up_to_one_that_cannot_be() {
         assert!(contents.is_empty());
         assert_eq!(peer.hear_times(2).await, ["stream 1: a", "stream 1: b"]);
         contents.extend([Bytes::from("c"), zeros(11), Bytes::from("d")]);
-        let refused = SendError::ContentTooLarge { len: 11, limit: 10 };
+        let refused = StreamSendError::ContentTooLarge { len: 11, limit: 10 };
         assert_eq!(sender.send_many(&mut contents).await, Err(refused));
         assert_eq!(contents, [Bytes::from("d")]);
         assert_eq!(peer.hear().await, "stream 1: c");
@@ -251,7 +253,7 @@ fn streams_end_with_their_connection() {
         settled().await;
         drop(server);
         assert_eq!(reading.await.unwrap(), Err(StreamEnd::ConnectionClosed));
-        assert_eq!(sender.send("late").await, Err(SendError::StreamEnded(StreamEnd::ConnectionClosed)));
+        assert_eq!(sender.send("late").await, Err(StreamSendError::Ended(StreamEnd::ConnectionClosed)));
         assert_eq!(stream.read().await, Err(StreamEnd::ConnectionClosed));
     });
 }
@@ -362,7 +364,7 @@ fn a_peer_opens_no_more_streams_than_the_limit() {
 fn empty_data_is_refused_and_the_stream_lives() {
     virtually(async {
         let (_server, stream, mut accepted) = stream_pair().await;
-        assert_eq!(stream.send("").await, Err(SendError::EmptyStreamData));
+        assert_eq!(stream.send("").await, Err(StreamSendError::Empty));
         stream.send("data").await.unwrap();
         assert_eq!(accepted.read().await.unwrap(), "data");
     });
@@ -477,15 +479,16 @@ fn a_stream_sends_without_waiting_if_it_must() {
             settled().await;
             sent += 1;
         }
-        assert_eq!(sender.try_send("more"), Err(SendError::Full));
-        assert_eq!(sender.try_send(""), Err(SendError::Full), "room comes first");
+        assert_eq!(sender.try_send("more"), Err(TrySendError::Full("more".into())));
+        assert_eq!(sender.try_send(""), Err(TrySendError::Full("".into())), "room comes first");
         for _ in 0..sent {
             assert_eq!(peer.hear().await, "stream 1: some data");
         }
         sender.try_send("more").unwrap();
-        assert_eq!(sender.try_send(""), Err(SendError::EmptyStreamData));
+        assert_eq!(sender.try_send(""), Err(TrySendError::Failed(StreamSendError::Empty)));
         assert_eq!(peer.hear().await, "stream 1: more");
         sender.close();
-        assert_eq!(sender.try_send("late"), Err(SendError::StreamEnded(StreamEnd::Closed)));
+        let ended = StreamSendError::Ended(StreamEnd::Closed);
+        assert_eq!(sender.try_send("late"), Err(TrySendError::Failed(ended)));
     });
 }

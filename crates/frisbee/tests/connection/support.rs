@@ -10,8 +10,8 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use frisbee::{
-    Client, CloseReason, Config, Connection, Dispatch, Operation, Outcome, Packet, Raw, Refused, Router, Server,
-    ServerBuilder, Stream,
+    Client, CloseReason, Config, Connection, Content, Dispatch, Operation, Outcome, Packet, Raw, Refused, Router,
+    Server, ServerBuilder, Stream,
     proto::{Decoder, Frame, Header, HeaderFormat, Kind},
 };
 use tokio::{
@@ -341,7 +341,7 @@ pub(crate) fn quiet() -> Config {
 }
 
 /// A packet of the one operation these tests use.
-pub(crate) fn packet(id: u16, content: impl Into<Bytes>) -> Packet {
+pub(crate) fn packet(id: u16, content: impl Into<Content>) -> Packet {
     Packet::new(id, OPERATION, content)
 }
 

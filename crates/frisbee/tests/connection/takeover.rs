@@ -1,7 +1,10 @@
 //! Taking the raw bytes back: nothing lost, nothing of frisbee behind it.
 
 use bytes::{Bytes, BytesMut};
-use frisbee::{CloseReason, Config, Connection, Dispatch, HeaderFormat, Outcome, Packet, Raw, Router, proto::Header};
+use frisbee::{
+    CloseReason, Config, Connection, Dispatch, HeaderFormat, Outcome, Packet, Raw, Router, SendError, TrySendError,
+    proto::Header,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     sync::mpsc::{self, UnboundedReceiver},
@@ -101,7 +104,7 @@ struct Eager(Script, mpsc::UnboundedSender<Result<Raw, CloseReason>>);
 
 impl Router for Eager {
     fn intercept(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
-        match &*packet.content {
+        match &packet.content[..] {
             b"take" => {
                 let (raws, taking) = (self.1.clone(), connection.takeover());
                 tokio::spawn(async move { raws.send(taking.await) });
@@ -157,7 +160,7 @@ fn everything_sent_before_arrives_and_nothing_follows() {
             connection.send(packet(id, "hi")).await.unwrap();
         }
         let taking = tokio::spawn(connection.takeover());
-        assert_eq!(connection.try_send(packet(99, "late")), Err(frisbee::SendError::Closed));
+        assert_eq!(connection.try_send(packet(99, "late")), Err(TrySendError::Failed(SendError::Closed)));
         for id in 1..=50 {
             assert_eq!(peer.hear().await, format!("packet {id}: hi"));
         }

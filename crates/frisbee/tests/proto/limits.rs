@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use frisbee::{
-    CloseReason, Config, ProtocolError, SendError,
+    CloseReason, Config, ProtocolError, SendError, StreamSendError,
     proto::{Event, OpenError, StreamEnd},
 };
 
@@ -183,10 +183,11 @@ fn content_at_the_limit_is_sent_and_one_byte_more_is_refused_and_harms_nothing()
     let key = side.open_stream().unwrap();
     let error = SendError::ContentTooLarge { len: 101, limit: 100 };
     assert_eq!(side.send(packet(1, zeros(101))), Err(error.clone()));
-    assert_eq!(side.send_on(key, zeros(101)), Err(error));
+    let error = StreamSendError::ContentTooLarge { len: 101, limit: 100 };
+    assert_eq!(side.send_on(key, zeros(101).into()), Err(error));
     assert!(!side.has_output());
     assert_eq!(side.send(packet(1, zeros(100))), Ok(()));
-    assert_eq!(side.send_on(key, zeros(100)), Ok(()));
+    assert_eq!(side.send_on(key, zeros(100).into()), Ok(()));
     assert_eq!(side.say(), ["packet 1: 100 bytes", "stream 1: 100 bytes"]);
 }
 
@@ -309,7 +310,7 @@ fn a_stream_holds_data_up_to_the_limit_and_one_byte_more_stalls_the_connection_f
     side.advance(MILLI);
     assert_eq!(side.poll_overflowed(), Some(key));
     assert_eq!(side.say(), ["stream 1 closed"]);
-    assert_eq!(side.send_on(key, "x".into()), Err(SendError::StreamEnded(StreamEnd::Overflow)));
+    assert_eq!(side.send_on(key, "x".into()), Err(StreamSendError::Ended(StreamEnd::Overflow)));
     assert_eq!(side.read_all(key), (vec!["12345".into(), "123456".into()], Some(StreamEnd::Overflow)));
     side.hear(&[]);
     assert_eq!(side.read_all(behind).0, ["behind"]);

@@ -9,7 +9,7 @@ use std::{
 
 use bytes::{Buf, Bytes, BytesMut};
 use frisbee::{
-    CloseReason, Config, Operation, Packet,
+    CloseReason, Config, Content, Operation, Packet,
     proto::{Connection, Decoder, Event, Frame, Header, HeaderFormat, Kind, Role, StreamEnd, StreamKey, Transmit},
 };
 
@@ -252,7 +252,7 @@ pub(crate) fn stream(id: u16, content: &str) -> Vec<u8> {
 }
 
 /// A packet of the one operation these tests use.
-pub(crate) fn packet(id: u16, content: impl Into<Bytes>) -> Packet {
+pub(crate) fn packet(id: u16, content: impl Into<Content>) -> Packet {
     Packet::new(id, OPERATION, content)
 }
 

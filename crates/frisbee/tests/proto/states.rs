@@ -2,9 +2,9 @@
 
 use std::mem;
 
-use bytes::{Buf, Bytes};
+use bytes::Buf;
 use frisbee::{
-    CloseReason, Config, ProtocolError, SendError,
+    CloseReason, Config, Content, ProtocolError, StreamSendError,
     proto::{Connection, Event, HeaderFormat, OpenError, Role, StreamEnd, StreamKey, Transmit},
 };
 
@@ -450,7 +450,7 @@ fn either_side_opens_with_data_and_either_side_closes_both_directions() {
         other.hear(&stream(1, ""));
         assert_eq!(other.events(), [Event::StreamReadable(ended)]);
         for (side, key, end) in [(closer, closed, StreamEnd::Closed), (other, ended, StreamEnd::ClosedByPeer)] {
-            assert_eq!(side.send_on(key, "late".into()), Err(SendError::StreamEnded(end)));
+            assert_eq!(side.send_on(key, "late".into()), Err(StreamSendError::Ended(end)));
             assert_eq!(side.read_all(key).0.len(), 1, "what came before stays readable");
             assert_eq!(side.read_from(key), Err(end));
             side.close_stream(key);
@@ -549,8 +549,8 @@ fn a_deferred_close_goes_ahead_of_the_next_data_of_any_stream() {
     side.send(packet(1, "hi")).unwrap();
     side.hear(&[ping(), stream(9, "new")].concat());
     assert_eq!(side.say(), ["PONG", "packet 1: hi"], "nothing but data of streams announces it");
-    assert_eq!(side.send_on(first, "late".into()), Err(SendError::StreamEnded(StreamEnd::Closed)));
-    assert_eq!(side.send_on(third, Bytes::new()), Err(SendError::EmptyStreamData));
+    assert_eq!(side.send_on(first, "late".into()), Err(StreamSendError::Ended(StreamEnd::Closed)));
+    assert_eq!(side.send_on(third, Content::default()), Err(StreamSendError::Empty));
     side.send_on(third, "data".into()).unwrap();
     side.send_on(third, "more".into()).unwrap();
     assert_eq!(side.say(), ["stream 1 closed", "stream 3 closed", "stream 2: data", "stream 2: more"]);
@@ -617,7 +617,7 @@ fn a_stream_ends_once_and_for_one_reason() {
 fn empty_data_is_refused_because_it_would_close_the_stream() {
     let mut side = Side::client(quiet());
     let key = side.open_stream().unwrap();
-    assert_eq!(side.send_on(key, Bytes::new()), Err(SendError::EmptyStreamData));
+    assert_eq!(side.send_on(key, Content::default()), Err(StreamSendError::Empty));
     assert_eq!((side.has_output(), side.stream_ended(key)), (false, None));
 }
 

@@ -113,17 +113,17 @@ fn handle(server: &mut Side, event: Event, transcript: &str) {
             }
             _ => {}
         },
-        Event::TooLarge { .. } => panic!("nothing is discarded"),
         Event::StreamOpened(key) | Event::StreamReadable(key) => {
             if ["stream_default_server", "stream_closed_by_handler"].contains(&transcript) {
                 return server.release_stream(key);
             }
             let (contents, end) = server.read_all(key);
-            contents.into_iter().for_each(|content| server.send_on(key, content).expect("open"));
+            contents.into_iter().for_each(|content| server.send_on(key, content.into()).expect("open"));
             if end.is_some() {
                 server.release_stream(key);
             }
         }
+        other => panic!("{other:?}"),
     }
 }
 

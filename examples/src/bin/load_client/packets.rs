@@ -55,7 +55,7 @@ struct Calls {
 }
 
 impl Worker {
-    fn start(&self, connection: &Connection, concurrent: u16, window: Window) -> Result<(), frisbee::SendError> {
+    fn start(&self, connection: &Connection, concurrent: u16, window: Window) -> Result<(), frisbee::TrySendError> {
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         let in_flight = vec![Some(Instant::now()); concurrent.into()];
         *calls = Some(Calls { window, recorder: Recorder::new(window), in_flight });

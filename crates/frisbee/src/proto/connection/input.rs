@@ -60,7 +60,7 @@ impl Connection {
         if !frame.content.is_empty() {
             self.budget.earn();
         }
-        Some(Packet { id: frame.id, operation, content: frame.content })
+        Some(Packet { id: frame.id, operation, content: frame.content.into() })
     }
 
     /// Reports that no handler gets a packet, because there are too many or the connection is
@@ -125,7 +125,7 @@ impl Connection {
                 if !frame.content.is_empty() {
                     self.budget.earn();
                 }
-                Ok(Some(Event::Packet(Packet { id: frame.id, operation, content: frame.content })))
+                Ok(Some(Event::Packet(Packet { id: frame.id, operation, content: frame.content.into() })))
             }
             Kind::Stream if !frame.content.is_empty() => {
                 self.budget.earn();

@@ -101,6 +101,7 @@ struct Discarding {
 
 /// The meaning of input, for those above the protocol.
 #[derive(Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Event {
     /// A packet for a handler.
     Packet(Packet),

@@ -4,8 +4,8 @@ use bytes::Bytes;
 
 use super::Connection;
 use crate::{
-    Packet, SendError,
-    error::{OpenError, StreamEnd},
+    Content, Packet, SendError,
+    error::{OpenError, StreamEnd, StreamSendError},
     proto::{header::Header, outbox::Cause, streams::StreamKey},
 };
 
@@ -20,20 +20,10 @@ impl Connection {
         self.push(packet, Cause::Reply)
     }
 
-    /// Queues a packet as [`send`](Self::send) does, with a content that goes on in `rest`.
-    pub fn send_pieces(&mut self, packet: Packet, rest: Vec<Bytes>) -> Result<(), SendError> {
-        self.push_pieces(packet, rest, Cause::Local)
-    }
-
-    /// Queues a packet as [`reply`](Self::reply) does, with a content that goes on in `rest`.
-    pub fn reply_pieces(&mut self, packet: Packet, rest: Vec<Bytes>) -> Result<(), SendError> {
-        self.push_pieces(packet, rest, Cause::Reply)
-    }
-
-    /// Queues a packet as [`reply_pieces`](Self::reply_pieces) does, in reply to one that no handler got: counts towards
+    /// Queues a packet as [`reply`](Self::reply) does, in reply to one that no handler got: counts towards
     /// [`is_overrun`](Self::is_overrun).
-    pub fn refuse(&mut self, packet: Packet, rest: Vec<Bytes>) -> Result<(), SendError> {
-        self.push_pieces(packet, rest, Cause::PeerInduced)
+    pub fn refuse(&mut self, packet: Packet) -> Result<(), SendError> {
+        self.push(packet, Cause::PeerInduced)
     }
 
     /// Drops what is queued, for a peer that will not see it.
@@ -59,14 +49,16 @@ impl Connection {
     }
 
     /// Queues data of a stream, full or not.
-    pub fn send_on(&mut self, key: StreamKey, content: Bytes) -> Result<(), SendError> {
+    pub fn send_on(&mut self, key: StreamKey, content: Content) -> Result<(), StreamSendError> {
+        // All streams end with the connection.
         if let Some(end) = self.streams.ended(key) {
-            return Err(SendError::StreamEnded(end));
+            return Err(StreamSendError::Ended(end));
         }
-        let len = self.sendable_len(content.len())?;
-        if len == 0 {
-            return Err(SendError::EmptyStreamData);
-        }
+        let len = match self.carried_len(&content) {
+            Ok(0) => return Err(StreamSendError::Empty),
+            Ok(len) => len,
+            Err(limit) => return Err(StreamSendError::ContentTooLarge { len: content.len(), limit }),
+        };
         for id in self.streams.take_unannounced() {
             self.push_stream_close(id, Cause::Local);
         }
@@ -131,37 +123,25 @@ impl Connection {
     }
 
     fn push(&mut self, packet: Packet, cause: Cause) -> Result<(), SendError> {
-        let len = self.sendable_len(packet.content.len())?;
-        let header = Header { id: packet.id, operation: packet.operation.number(), len };
-        self.outbox.push(header, packet.content, cause);
-        Ok(())
-    }
-
-    fn push_pieces(&mut self, packet: Packet, rest: Vec<Bytes>, cause: Cause) -> Result<(), SendError> {
-        if rest.is_empty() {
-            return self.push(packet, cause);
+        if !self.is_open() {
+            return Err(SendError::Closed);
         }
-        let rest_len: usize = rest.iter().map(Bytes::len).sum();
-        let len = self.sendable_len(packet.content.len() + rest_len)?;
-        let header = Header { id: packet.id, operation: packet.operation.number(), len };
-        self.outbox.push_pieces(header, packet.content, rest, cause);
+        let Packet { id, operation, content } = packet;
+        let len =
+            self.carried_len(&content).map_err(|limit| SendError::ContentTooLarge { len: content.len(), limit })?;
+        self.outbox.push(Header { id, operation: operation.number(), len }, content, cause);
         Ok(())
     }
 
     pub(super) fn push_stream_close(&mut self, id: u16, cause: Cause) {
         if self.is_open() {
-            self.outbox.push(Header::stream(id, 0), Bytes::new(), cause);
+            self.outbox.push(Header::stream(id, 0), Content::default(), cause);
         }
     }
 
-    fn sendable_len(&self, len: usize) -> Result<u32, SendError> {
-        if !self.is_open() {
-            return Err(SendError::Closed);
-        }
+    /// Returns the length of a content for its header, or the limit if it is more.
+    fn carried_len(&self, content: &Content) -> Result<u32, u32> {
         let limit = self.config.content_len_max;
-        match u32::try_from(len) {
-            Ok(len) if len <= limit => Ok(len),
-            _ => Err(SendError::ContentTooLarge { len, limit }),
-        }
+        u32::try_from(content.len()).ok().filter(|len| *len <= limit).ok_or(limit)
     }
 }

@@ -45,9 +45,7 @@ pub fn encode_pieces<M: Message>(message: &M) -> Pieces {
 fn cut<M: Message>(message: &M, flat_len: usize) -> Pieces {
     let mut out = Writer::new(Cutter::with_capacity(flat_len));
     out.root(message);
-    let mut pieces = out.finish().into_pieces();
-    let first = pieces.next().unwrap_or_default();
-    Pieces { first, rest: pieces.collect() }
+    Pieces::Several(out.finish().into_pieces().collect())
 }
 
 /// Appends the bytes of a message to a buffer, which can serve for many.

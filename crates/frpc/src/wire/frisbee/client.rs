@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use frisbee::{
     CloseReason, Connection, OpenError, Operation, Packet, ProtocolError, SendError, Sent, StreamEnd, StreamReader,
-    StreamSender,
+    StreamSendError, StreamSender, TrySendError,
 };
 use futures_util::StreamExt;
 use tokio::task::AbortHandle;
@@ -69,7 +69,7 @@ impl ClientConnection {
         let calls = session.calls.get_or_init(Arc::default);
         // Only after the calls are there: a router that closed the connection before found none to end, and they would wait
         // for ever. Ended twice, they are ended once.
-        if let Some(reason) = connection.closing_reason() {
+        if let Some(reason) = connection.close_reason() {
             calls.close(session.number, &reason);
         }
         Some(Self::new(connection.clone(), calls.clone(), WhenFull::default(), session.serves.clone()))
@@ -77,7 +77,7 @@ impl ClientConnection {
 
     /// Returns whether a new call has a chance here.
     pub(crate) fn takes_calls(&self) -> bool {
-        self.connection.is_open() && !self.calls.is_out_of_ids()
+        self.connection.close_reason().is_none() && !self.calls.is_out_of_ids()
     }
 
     /// Returns the number of packets that the peer has sent so far.
@@ -95,14 +95,13 @@ impl ClientConnection {
             Ok(Some(waiting)) => waiting,
             _ => Box::pin(self.begin(operation, deadline)).await?,
         };
-        let Pieces { first, rest } = content;
-        let mut packet = Some((Packet { id: waiting.id, operation, content: first }, rest));
+        let packet = Packet { id: waiting.id, operation, content: content.into() };
         // Most packets are taken at once. What it takes to wait is kept out of the futures of calls, which are moved around.
-        let sent = match self.connection.try_send_pieces(&mut packet) {
+        let sent = match self.connection.try_send(packet) {
             Ok(sent) => sent,
             Err(error) => {
                 waiting.has_waited();
-                Box::pin(self.send_later(packet, error, deadline)).await?
+                Box::pin(self.send_later(error, deadline)).await?
             }
         };
         waiting.sent();
@@ -114,14 +113,12 @@ impl ClientConnection {
     }
 
     /// Sends what the outbox had no room for as soon as it has, or says why it never will.
-    async fn send_later(
-        &self,
-        packet: Option<(Packet, Vec<Bytes>)>,
-        error: SendError,
-        deadline: Deadline,
-    ) -> Result<Sent, Status> {
-        let Some((packet, rest)) = packet else { return Err(self.unsent(error)) };
-        let sending = async { self.connection.send_pieces(packet, rest).await.map_err(|error| self.unsent(error)) };
+    async fn send_later(&self, error: TrySendError, deadline: Deadline) -> Result<Sent, Status> {
+        let packet = match error {
+            TrySendError::Full(packet) => packet,
+            TrySendError::Failed(error) => return Err(self.unsent(error)),
+        };
+        let sending = async { self.connection.send(packet).await.map_err(|error| self.unsent(error)) };
         deadline.bound_unsent(sending).await
     }
 
@@ -134,7 +131,7 @@ impl ClientConnection {
         whole: Option<Deadline>,
     ) -> Result<Streaming<Bytes>, Status> {
         let (sender, reader, _) = self.open(method, opening).await?;
-        let sending = async { sender.send_tracked(content).await.map_err(|error| self.unsent(error)) };
+        let sending = async { sender.send_tracked(content).await.map_err(|error| self.unsent_on_stream(error)) };
         let sent = opening.bound_unsent(sending).await?;
         let requests = Requests { own_end: AtomicBool::new(true), failure: OnceLock::new() };
         let (incoming, requests) = (incoming(reader, whole), Arc::new(requests));
@@ -220,7 +217,7 @@ impl ClientConnection {
         })?;
         let (sender, reader) = stream.split();
         let open = stream_framing::encode_open(operation.number());
-        let sending = async { sender.send_tracked(open).await.map_err(|error| self.unsent(error)) };
+        let sending = async { sender.send_tracked(open).await.map_err(|error| self.unsent_on_stream(error)) };
         let sent = deadline.bound_unsent(sending).await?;
         Ok((sender, reader, sent))
     }
@@ -229,7 +226,14 @@ impl ClientConnection {
     fn unsent(&self, error: SendError) -> Status {
         match error {
             SendError::ContentTooLarge { len, limit } => CallError::MessageTooLarge { len, limit }.into(),
-            SendError::StreamEnded(end) if end != StreamEnd::ConnectionClosed => {
+            _ => lost(stream_framing::why_closed(&self.connection), false),
+        }
+    }
+
+    fn unsent_on_stream(&self, error: StreamSendError) -> Status {
+        match error {
+            StreamSendError::ContentTooLarge { len, limit } => CallError::MessageTooLarge { len, limit }.into(),
+            StreamSendError::Ended(end) if end != StreamEnd::ConnectionClosed => {
                 stream_framing::cut(end, &self.connection)
             }
             _ => lost(stream_framing::why_closed(&self.connection), false),

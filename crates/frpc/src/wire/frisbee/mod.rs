@@ -9,3 +9,18 @@ pub(crate) mod serve;
 pub(crate) mod session;
 pub(crate) mod stream_framing;
 pub(crate) mod take_over;
+
+use frisbee::Content;
+
+use crate::codec::Pieces;
+
+/// The content of a packet, of the bytes of a message. Copies nothing.
+impl From<Pieces> for Content {
+    #[inline]
+    fn from(message: Pieces) -> Self {
+        match message {
+            Pieces::One(bytes) => bytes.into(),
+            Pieces::Several(pieces) => pieces.into(),
+        }
+    }
+}

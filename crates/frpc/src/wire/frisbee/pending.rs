@@ -397,7 +397,7 @@ impl Table {
         let operation = packet.operation.number();
         if let Some(call) = self.get(packet.id).filter(|call| call.operation == operation) {
             call.is_answered = true;
-            return Ok(call.end(failure.map_or(Ok(packet.content), Err)));
+            return Ok(call.end(failure.map_or_else(|| Ok(packet.content.into_bytes()), Err)));
         }
         if !self.operations.contains(&operation) {
             return Err(packet);

@@ -29,7 +29,7 @@ use crate::{
         status::Status,
         streaming::Streaming,
     },
-    codec::{self, Format, Pieces},
+    codec::{self, Format},
     error::CallError,
     service::{
         services::{Services, Unimplemented, panicked},
@@ -59,7 +59,9 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
     async fn serve_packet(&self, entry: Entry, packet: Packet, connection: &Connection) -> Outcome {
         let Packet { id, operation, content } = packet;
         let answer = match entry.method.kind {
-            MethodKind::Unary => self.call(entry, incoming_call(entry, Body::One(content.into()), connection)).await,
+            MethodKind::Unary => {
+                self.call(entry, incoming_call(entry, Body::One(content.into_bytes().into()), connection)).await
+            }
             _ => Err(Status::unimplemented("the method is called on a stream")),
         };
         let limit = connection.config().content_len_max;
@@ -72,11 +74,10 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
                 }
                 match answer.into_body() {
                     Body::One(content) if content.len() <= limit as usize => {
-                        let Pieces { first, rest } = content;
-                        let reply = Packet { id, operation, content: first };
-                        let Some(take_over) = take_over else { return Outcome::ReplyPieces(reply, rest) };
+                        let reply = Packet { id, operation, content: content.into() };
+                        let Some(take_over) = take_over else { return Outcome::Reply(reply) };
                         // If it cannot be sent, there is nothing to take over.
-                        let _ = connection.send_pieces(reply, rest).await;
+                        let _ = connection.send(reply).await;
                         take_over.run(connection);
                         return Outcome::Nothing;
                     }
@@ -87,7 +88,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             Err(status) => status,
         };
         tell_of_lost_details(entry.method, &status);
-        let reply = Packet { id, operation, content: failure(&status, limit) };
+        let reply = Packet { id, operation, content: failure(&status, limit).into() };
         if status.closes_connection() { Outcome::ReplyAndClose(reply) } else { Outcome::Reply(reply) }
     }
 
@@ -162,7 +163,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
             return self.fallback.refuse(refused, connection);
         }
         let content = failure(&CallError::Refused { why }.into(), connection.config().content_len_max);
-        Outcome::Reply(Packet { id, operation, content })
+        Outcome::Reply(Packet { id, operation, content: content.into() })
     }
 
     fn awaited(&self, connection: &Connection) -> usize {
@@ -218,14 +219,14 @@ impl Router for Unimplemented {
         if codec::is_error(&packet.content) {
             return Outcome::Nothing;
         }
-        let content = no_method(packet.operation.number()).encode();
+        let content = no_method(packet.operation.number()).encode().into();
         Outcome::Reply(Packet { content, ..packet })
     }
 
     fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {
         let Refused { id, operation, why: Refusal::TooLarge { .. }, .. } = refused else { return Outcome::Nothing };
         // If this answers an answer, it is a small error, which is not answered.
-        let content = failure(&no_method(operation.number()), connection.config().content_len_max);
+        let content = failure(&no_method(operation.number()), connection.config().content_len_max).into();
         Outcome::Reply(Packet { id, operation, content })
     }
 

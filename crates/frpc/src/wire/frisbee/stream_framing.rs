@@ -26,7 +26,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use frisbee::{CloseReason, Connection, Refusal, SendError, Stream, StreamEnd, StreamReader, StreamSender};
+use frisbee::{CloseReason, Connection, Refusal, Stream, StreamEnd, StreamReader, StreamSendError, StreamSender};
 use futures_util::{FutureExt, StreamExt};
 use tokio::{
     runtime::Handle,
@@ -195,10 +195,12 @@ impl From<Status> for Halted {
     }
 }
 
-impl From<SendError> for Halted {
-    fn from(error: SendError) -> Self {
+impl From<StreamSendError> for Halted {
+    fn from(error: StreamSendError) -> Self {
         match error {
-            SendError::ContentTooLarge { len, limit } => Self::Failed(CallError::MessageTooLarge { len, limit }.into()),
+            StreamSendError::ContentTooLarge { len, limit } => {
+                Self::Failed(CallError::MessageTooLarge { len, limit }.into())
+            }
             _ => Self::Cut,
         }
     }
@@ -208,8 +210,8 @@ impl From<SendError> for Halted {
 pub(crate) async fn send_failure(status: &Status, sender: &StreamSender) {
     let send = async |content| sender.send_many(&mut VecDeque::from([content, END])).await;
     // If nobody hears it, nobody waits for it.
-    if let Err(SendError::ContentTooLarge { .. }) = send(failure(status)).await
-        && let Err(SendError::ContentTooLarge { .. }) = send(without_text(status).encode()).await
+    if let Err(StreamSendError::ContentTooLarge { .. }) = send(failure(status)).await
+        && let Err(StreamSendError::ContentTooLarge { .. }) = send(without_text(status).encode()).await
     {
         let _ = send(Status::new(status.code(), "").encode()).await;
     }
@@ -277,5 +279,5 @@ pub(crate) fn cut(end: StreamEnd, connection: &Connection) -> Status {
 
 /// Returns the reason why a connection takes nothing more.
 pub(crate) fn why_closed(connection: &Connection) -> CloseReason {
-    connection.closing_reason().unwrap_or(CloseReason::Local)
+    connection.close_reason().unwrap_or(CloseReason::Local)
 }

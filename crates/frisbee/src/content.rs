@@ -1,0 +1,211 @@
+//! The content of a packet, in one piece or several.
+
+use std::{fmt, ops::Deref, slice, sync::Arc, sync::OnceLock};
+
+use bytes::{Bytes, BytesMut};
+
+/// The bytes of one packet, or of one piece of data on a stream.
+///
+/// A content reads as [`Bytes`], and so as `[u8]`: slice it, pass it to a parser as `&packet.content`, or take it with
+/// [`into_bytes`](Self::into_bytes). It is made from whatever `Bytes` are made from.
+///
+/// A content that is sent may consist of several pieces, which is how large parts that exist already are sent without
+/// being copied into one buffer. Received contents always have one piece. Reading a content of several pieces as `Bytes`
+/// copies them together, once.
+///
+/// ```
+/// use bytes::Bytes;
+/// use frisbee::Content;
+///
+/// let content = Content::from("hello, world");
+/// assert_eq!(content, "hello, world");
+/// assert!(content.starts_with(b"hello"));
+///
+/// let pieces = vec![Bytes::from("hello, "), Bytes::from("world")];
+/// assert_eq!(Content::from(pieces), content);
+/// ```
+#[derive(Clone)]
+pub struct Content(Repr);
+
+#[derive(Clone)]
+enum Repr {
+    One(Bytes),
+    Several(Arc<Several>),
+}
+
+#[derive(Debug)]
+struct Several {
+    pieces: Vec<Bytes>,
+    len: usize,
+    /// All of them in one piece, once somebody has read them so.
+    joined: OnceLock<Bytes>,
+}
+
+impl Content {
+    /// Returns the number of bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Repr::One(bytes) => bytes.len(),
+            Repr::Several(several) => several.len,
+        }
+    }
+
+    /// Returns whether there are no bytes.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the pieces, at least one. Copies nothing.
+    #[inline]
+    pub fn pieces(&self) -> &[Bytes] {
+        match &self.0 {
+            Repr::One(bytes) => slice::from_ref(bytes),
+            Repr::Several(several) => &several.pieces,
+        }
+    }
+
+    /// Returns all bytes in one piece. Copies only if there are several.
+    #[inline]
+    pub fn into_bytes(self) -> Bytes {
+        match self.0 {
+            Repr::One(bytes) => bytes,
+            Repr::Several(several) => several.joined().clone(),
+        }
+    }
+
+    /// Returns the bytes if they are in one piece, and the pieces otherwise.
+    #[inline]
+    pub(crate) fn into_one(self) -> Result<Bytes, Vec<Bytes>> {
+        match self.0 {
+            Repr::One(bytes) => Ok(bytes),
+            Repr::Several(several) => {
+                Err(Arc::try_unwrap(several).map_or_else(|shared| shared.pieces.clone(), |several| several.pieces))
+            }
+        }
+    }
+}
+
+impl Several {
+    fn joined(&self) -> &Bytes {
+        self.joined.get_or_init(|| self.pieces.concat().into())
+    }
+}
+
+impl Deref for Content {
+    type Target = Bytes;
+
+    #[inline]
+    fn deref(&self) -> &Bytes {
+        match &self.0 {
+            Repr::One(bytes) => bytes,
+            Repr::Several(several) => several.joined(),
+        }
+    }
+}
+
+impl AsRef<[u8]> for Content {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Default for Content {
+    fn default() -> Self {
+        Bytes::new().into()
+    }
+}
+
+impl fmt::Debug for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for Content {
+    fn eq(&self, other: &T) -> bool {
+        ***self == *other.as_ref()
+    }
+}
+
+impl Eq for Content {}
+
+impl From<Content> for Bytes {
+    fn from(content: Content) -> Self {
+        content.into_bytes()
+    }
+}
+
+impl From<Bytes> for Content {
+    #[inline]
+    fn from(bytes: Bytes) -> Self {
+        Self(Repr::One(bytes))
+    }
+}
+
+/// Makes a content of these pieces, in this order.
+impl From<Vec<Bytes>> for Content {
+    fn from(mut pieces: Vec<Bytes>) -> Self {
+        if pieces.len() <= 1 {
+            return pieces.pop().unwrap_or_default().into();
+        }
+        let len = pieces.iter().map(Bytes::len).sum();
+        Self(Repr::Several(Arc::new(Several { pieces, len, joined: OnceLock::new() })))
+    }
+}
+
+macro_rules! from_one_piece {
+    ($($type:ty)*) => {$(
+        impl From<$type> for Content {
+            fn from(bytes: $type) -> Self {
+                Bytes::from(bytes).into()
+            }
+        }
+    )*};
+}
+
+from_one_piece!(BytesMut Vec<u8> Box<[u8]> String &'static [u8] &'static str);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces() -> Vec<Bytes> {
+        ["one", "", "two"].map(Bytes::from).into()
+    }
+
+    #[test]
+    fn one_piece_takes_no_more_room_than_its_bytes() {
+        assert_eq!(size_of::<Content>(), size_of::<Bytes>());
+    }
+
+    #[test]
+    fn bytes_come_back_without_a_copy() {
+        let bytes = Bytes::from(vec![7; 100]);
+        let content = Content::from(vec![bytes.clone()]);
+        assert_eq!(content.as_ptr(), bytes.as_ptr());
+        assert_eq!(content.into_bytes().as_ptr(), bytes.as_ptr());
+    }
+
+    #[test]
+    fn several_pieces_read_as_one_and_stay_several() {
+        let content = Content::from(pieces());
+        assert_eq!((content.len(), content.is_empty()), (6, false));
+        assert_eq!(content, "onetwo");
+        assert_eq!(content[2..4], *b"et");
+        assert_eq!(format!("{content:?}"), r#"b"onetwo""#);
+        assert_eq!(content.pieces(), pieces());
+        assert_eq!(content.clone().into_one(), Err(pieces()), "another holds it");
+        assert_eq!(content.clone().into_bytes(), "onetwo");
+        assert_eq!(content.into_one(), Err(pieces()));
+    }
+
+    #[test]
+    fn contents_are_equal_however_they_are_cut() {
+        assert_eq!(Content::from(pieces()), Content::from("onetwo"));
+        assert_ne!(Content::from(pieces()), Content::from("onetwothree"));
+        assert_eq!(Content::from(Vec::<Bytes>::new()), Content::default());
+        assert_eq!(Content::default().pieces(), [Bytes::new()]);
+    }
+}
