@@ -402,6 +402,7 @@ impl Side {
             }
             Event::StreamOpened(key) => self.streams.push(Stream::new(key)),
             Event::StreamReadable(key) => assert!(self.streams.iter().any(|stream| stream.key == key)),
+            _ => unreachable!("an event that this target does not know"),
         }
     }
 

@@ -36,8 +36,8 @@ fn server(mut serving: Serving) -> Serving {
 }
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = Calling::start, config = at_most(11_540))]
-#[bench::ten(args = (10), setup = Calling::start, config = at_most(5_200))]
+#[bench::one(args = (1), setup = Calling::start, config = at_most(11_100))]
+#[bench::ten(args = (10), setup = Calling::start, config = at_most(4_600))]
 fn client(calling: Calling) -> Calling {
     calling.call(CALLS);
     calling
