@@ -1,8 +1,12 @@
 //! The life of one connection of a server.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    pin::pin,
+    sync::{Arc, atomic::Ordering},
+};
 
 use bytes::BytesMut;
+use futures_util::future::select;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
@@ -66,11 +70,8 @@ pub(super) async fn serve<R: Router>(
                 let socket = Raw::new(wire, read.freeze(), HeaderFormat::Magic10, local, peer);
                 let serving = protocol.serve(socket, Drain::new(server.draining.clone()));
                 // Looked at first: a server that is dropped does not wait for goodbyes.
-                tokio::select! {
-                    biased;
-                    () = server.scope.kill.cancelled() => {}
-                    () = serving => {}
-                }
+                let killed = pin!(server.scope.kill.cancelled());
+                select(killed, serving).await;
                 // Held until here: the connection was one of the server's.
                 drop(slot);
                 return;
