@@ -2,9 +2,14 @@ use std::env;
 
 use frisbee::Engine;
 
-/// Returns the engines that can be had here.
+/// Returns the engines that can be had here, but for that of tokio-uring: it panics where a ring cannot be made.
 pub fn engines() -> impl Iterator<Item = Engine> {
-    [Engine::Tokio, Engine::PerCore, Engine::Uring].into_iter().filter(|engine| can_be_had(*engine))
+    [Engine::Tokio, Engine::PerCore].into_iter().chain(rings())
+}
+
+/// Returns the engines on rings of our own that can be had here: as this kernel allows, and as older ones do.
+pub fn rings() -> impl Iterator<Item = Engine> {
+    [Engine::Uring, Engine::UringPortable].into_iter().filter(|engine| can_be_had(*engine))
 }
 
 /// Tells whether an engine can be had here, and prints the reason if not.

@@ -8,6 +8,6 @@ pub mod interop;
 mod log;
 
 pub use certificate::{SelfSigned, trusting};
-pub use engines::{can_be_had, engines};
+pub use engines::{can_be_had, engines, rings};
 pub use go::{GoPeers, GoServer};
 pub use log::hear_log;

@@ -20,7 +20,6 @@ use frpc::{Channel, Server, Streaming};
 use futures_util::future::join_all;
 use socket2::SockRef;
 use tests::{
-    can_be_had,
     interop::{
         Service,
         schema::{
@@ -28,6 +27,7 @@ use tests::{
             second_client::SecondClient, second_server::SecondServer,
         },
     },
+    rings,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy, split},
@@ -40,23 +40,22 @@ use tokio::{
 
 #[test]
 fn nothing_is_left_behind() {
-    if !can_be_had(Engine::Uring) {
-        return;
-    }
     let duration = Duration::from_secs(env::var("SOAK_SECONDS").map_or(5, |seconds| seconds.parse().unwrap()));
-    let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async {
-        soak(duration / 5).await;
-        let (held, resident_before) = (Held::settled().await, resident_len());
-        println!("{held:?}, {} KiB resident", resident_before / 1024);
-        for ((name, _), count) in ACTS.iter().zip(soak(duration).await) {
-            println!("{count:8} {name}");
-        }
-        assert_eq!(Held::settled().await, held);
-        let resident = resident_len();
-        println!("{} KiB resident", resident / 1024);
-        assert!(resident <= resident_before + GROWTH_MAX, "{resident_before} bytes have become {resident}");
-    });
+    for engine in rings() {
+        let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(async {
+            soak(engine, duration / 5).await;
+            let (held, resident_before) = (Held::settled().await, resident_len());
+            println!("{engine}: {held:?}, {} KiB resident", resident_before / 1024);
+            for ((name, _), count) in ACTS.iter().zip(soak(engine, duration).await) {
+                println!("{count:8} {name}");
+            }
+            assert_eq!(Held::settled().await, held);
+            let resident = resident_len();
+            println!("{} KiB resident", resident / 1024);
+            assert!(resident <= resident_before + GROWTH_MAX, "{resident_before} bytes have become {resident}");
+        });
+    }
 }
 
 /// By how much the memory of the process may differ when it holds the same.
@@ -104,14 +103,14 @@ fn resident_len() -> usize {
 /// Longer than anything here takes, but for what hangs.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Serves users for so long. Returns how often they did each of [`ACTS`].
-async fn soak(duration: Duration) -> [usize; ACTS.len()] {
-    let server = Server::builder().engine(Engine::Uring).router(Raws);
+/// Serves users on an engine for this long. Returns how often they did each of [`ACTS`].
+async fn soak(engine: Engine, duration: Duration) -> [usize; ACTS.len()] {
+    let server = Server::builder().engine(engine).router(Raws);
     let server = server.add_service(InteropServer::new(Service)).add_service(SecondServer::new(Service));
     let server = server.bind("127.0.0.1:0").await.unwrap();
     let addr = server.local_addr().socket_addr().unwrap();
     let end = Instant::now() + duration;
-    let users: Vec<_> = (0..USERS).map(|user| tokio::spawn(act(addr, user, end))).collect();
+    let users: Vec<_> = (0..USERS).map(|user| tokio::spawn(act(addr, engine, user, end))).collect();
     let mut counts = [0; ACTS.len()];
     for user in users {
         for (sum, count) in counts.iter_mut().zip(user.await.unwrap()) {
@@ -131,7 +130,7 @@ async fn soak(duration: Duration) -> [usize; ACTS.len()] {
 const USERS: usize = 16;
 
 /// Does everything in turn.
-async fn act(addr: SocketAddr, user: usize, end: Instant) -> [usize; ACTS.len()] {
+async fn act(addr: SocketAddr, rings: Engine, user: usize, end: Instant) -> [usize; ACTS.len()] {
     let mut counts = [0; ACTS.len()];
     for turn in user.. {
         if Instant::now() > end {
@@ -139,7 +138,7 @@ async fn act(addr: SocketAddr, user: usize, end: Instant) -> [usize; ACTS.len()]
         }
         let (name, act) = ACTS[turn % ACTS.len()];
         let round = user + turn / ACTS.len();
-        let engine = if round % 4 == 3 { Engine::Tokio } else { Engine::Uring };
+        let engine = if round % 4 == 3 { Engine::Tokio } else { rings };
         let done = timeout(LIMIT, act(Visit { addr, engine, round })).await;
         assert!(done.is_ok(), "{name} takes longer than {LIMIT:?}");
         counts[turn % ACTS.len()] += 1;

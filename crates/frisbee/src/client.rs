@@ -90,7 +90,7 @@ impl<R: Router> Client<R> {
     /// Sets the threads that serve the connections. With any but [`Engine::Tokio`], the default, they are threads of
     /// their own that all clients of the process share, one for each core. What uses a connection from another thread
     /// pays for two hops each time; tasks that are spawned on [`Connection::runtime`] do not. Connections that are made
-    /// on a thread of an io_uring engine stay on it, and [`Engine::Auto`] falls back to the current runtime.
+    /// on a thread of an io_uring engine stay on it.
     pub fn engine(mut self, engine: Engine) -> Self {
         self.settings.engine = engine;
         self
@@ -163,7 +163,7 @@ impl<R: Router> Client<R> {
         let Settings { timeout: limit, attempts: attempts_max, pause, engine, .. } = self.settings;
         let (mut attempts, mut backoff) = (0, Backoff::new(pause));
         let engine = match engine.choose() {
-            // Without rings, threads of their own would only cost calls.
+            // Its callers are where it is made: threads of its own would cost each call two hops.
             Ok(Engine::PerCore) if engine == Engine::Auto => Engine::Tokio,
             Ok(engine) => engine,
             Err(source) => return Err(ConnectError { address, attempts, source }),

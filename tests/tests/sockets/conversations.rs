@@ -65,6 +65,10 @@ conversations! {
     uring_unix_path: UnixPath, false, Uring;
     uring_unix_abstract: UnixAbstract, false, Uring;
     uring_mem: Mem, false, Uring;
+    uring_portable_tcp: Tcp, false, UringPortable;
+    uring_portable_unix_path: UnixPath, false, UringPortable;
+    tokio_uring_tcp: Tcp, false, TokioUring;
+    tokio_uring_unix_path: UnixPath, false, TokioUring;
     per_core_mem: Mem, false, PerCore;
 }
 

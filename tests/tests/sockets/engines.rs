@@ -7,7 +7,7 @@ use std::{
     io::{ErrorKind, Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
     os::fd::AsRawFd,
-    sync::{Arc, Mutex, mpsc},
+    sync::{Arc, mpsc},
     thread,
 };
 
@@ -17,7 +17,6 @@ use frisbee::{
     Router, Server, Table,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tests::hear_log;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     process::Command,
@@ -25,23 +24,36 @@ use tokio::{
     sync::mpsc::{UnboundedSender, unbounded_channel},
     time::timeout,
 };
-use tracing::Level;
 
 use crate::{
     addresses::check_serving,
     place::{
-        BYE, ECHO, Gate, Inbox, SECOND, TAKE, can_be_had, engines, fresh_path, packet, pattern, really, servant, until,
+        BYE, ECHO, Gate, Inbox, SECOND, TAKE, can_be_had, engines, fresh_path, packet, pattern, really, rings, servant,
+        until,
     },
 };
 
 #[test]
-fn the_best_engine_that_can_be_had_serves() {
+fn no_rings_are_used_unless_they_are_asked_for() {
+    assert_eq!(Engine::default(), Engine::Tokio);
+    assert_eq!(Engine::Auto.choose().unwrap(), Engine::PerCore);
     really(async {
         let server = servant().engine(Engine::Auto).bind("127.0.0.1:0").await.unwrap();
-        let best = if can_be_had(Engine::Uring) { Engine::Uring } else { Engine::PerCore };
-        assert_eq!(server.engine(), best);
+        assert_eq!(server.engine(), Engine::PerCore);
         check_serving(&server).await;
+        let connection = Client::new(()).engine(Engine::Auto).connect(server.local_addr()).await.unwrap();
+        assert_eq!(connection.runtime().id(), runtime::Handle::current().id(), "its callers are there");
     });
+}
+
+#[test]
+fn engines_have_names() {
+    let names = ["tokio", "per-core", "uring", "uring-portable", "tokio-uring", "auto"];
+    for name in names {
+        assert_eq!(name.parse::<Engine>().unwrap().to_string(), name);
+    }
+    let error = "epoll".parse::<Engine>().unwrap_err().to_string();
+    assert!(names.iter().all(|name| error.contains(name)), "{error}");
 }
 
 #[test]
@@ -123,13 +135,13 @@ fn a_lack_of_descriptors_rules_rings_out_only_while_it_lasts() {
     alone("a_lack_of_descriptors_rules_rings_out_only_while_it_lasts", || {
         let limit = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit }).unwrap();
-        assert!(Engine::Uring.choose().is_err());
-        assert_eq!(Engine::Auto.choose().unwrap(), Engine::PerCore);
+        for engine in [Engine::Uring, Engine::UringPortable] {
+            assert!(engine.choose().is_err());
+        }
         setrlimit(Resource::Nofile, limit).unwrap();
-        if can_be_had(Engine::Uring) {
+        for engine in rings() {
             really(async {
-                let server = servant().engine(Engine::Auto).bind("127.0.0.1:0").await.unwrap();
-                assert_eq!(server.engine(), Engine::Uring);
+                let server = servant().engine(engine).bind("127.0.0.1:0").await.unwrap();
                 check_serving(&server).await;
             });
         }
@@ -138,13 +150,11 @@ fn a_lack_of_descriptors_rules_rings_out_only_while_it_lasts() {
 
 #[test]
 fn a_ring_that_is_refused_later_on_ends_its_connections_and_new_ones_do_without() {
-    if !can_be_had(Engine::Uring) {
-        return;
-    }
-    for (refusal, kind) in [(libc::EINVAL, ErrorKind::InvalidInput), (libc::EBUSY, ErrorKind::ResourceBusy)] {
+    let refusals = [(libc::EINVAL, ErrorKind::InvalidInput), (libc::EBUSY, ErrorKind::ResourceBusy)];
+    for (engine, (refusal, kind)) in rings().flat_map(|engine| refusals.map(|refusal| (engine, refusal))) {
         really(async {
             let (sender, mut reasons) = unbounded_channel();
-            let server = Server::builder(Refuser { refusal, reasons: sender }).engine(Engine::Uring).config(quiet());
+            let server = Server::builder(Refuser { refusal, reasons: sender }).engine(engine).config(quiet());
             let server = server.bind("127.0.0.1:0").await.unwrap();
             let mut users = Vec::new();
             for _ in 0..32 {
@@ -225,25 +235,20 @@ const ALONE: &str = "FRISBEE_TEST_ALONE";
 
 /// Checks what becomes of each engine when these system calls are not permitted.
 fn check_refusal(calls: &[libc::c_long]) {
-    let lines = Arc::<Mutex<Vec<String>>>::default();
-    hear_log(Level::INFO, {
-        let lines = lines.clone();
-        move |_, line| lines.lock().unwrap().push(line)
-    });
     refuse(calls, libc::EPERM);
     really(async {
         let server = servant().engine(Engine::Auto).bind("127.0.0.1:0").await.unwrap();
         assert_eq!(server.engine(), Engine::PerCore);
         check_serving(&server).await;
-        let log = lines.lock().unwrap().join("\n");
-        assert!(log.contains("without io_uring") && log.contains(REFUSAL), "{log}");
 
-        let error = servant().engine(Engine::Uring).bind("127.0.0.1:0").await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::PermissionDenied);
-        assert_refused(&error.to_string());
-        let error = Client::new(()).engine(Engine::Uring).connect(server.local_addr()).await.unwrap_err();
-        assert_refused(&error.to_string());
-        assert!(error.to_string().contains("(attempts: 0)"), "nothing was tried again: {error}");
+        for engine in [Engine::Uring, Engine::UringPortable, Engine::TokioUring] {
+            let error = servant().engine(engine).bind("127.0.0.1:0").await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+            assert_refused(&error.to_string());
+            let error = Client::new(()).engine(engine).connect(server.local_addr()).await.unwrap_err();
+            assert_refused(&error.to_string());
+            assert!(error.to_string().contains("(attempts: 0)"), "nothing was tried again: {error}");
+        }
 
         check_serving(&servant().bind("127.0.0.1:0").await.unwrap()).await;
     });
@@ -296,14 +301,12 @@ impl Router for Giver {
 
 #[test]
 fn a_connection_taken_off_its_ring_has_every_byte_and_works_on_another_runtime() {
-    if !can_be_had(Engine::Uring) {
-        return;
-    }
-    for gate in [None, Some(Arc::<Gate>::default())] {
+    let gates = [None, Some(Arc::<Gate>::default())];
+    for (engine, gate) in rings().flat_map(|engine| gates.clone().map(|gate| (engine, gate))) {
         really(async {
             let (sender, raws) = mpsc::channel();
             let giver = Giver { raws: sender, gate: gate.clone() };
-            let server = Server::builder(giver).dispatch(Dispatch::Ordered).config(quiet()).engine(Engine::Uring);
+            let server = Server::builder(giver).dispatch(Dispatch::Ordered).config(quiet()).engine(engine);
             let server = server.bind("127.0.0.1:0").await.unwrap();
             let addr = server.local_addr().socket_addr().unwrap();
             let elsewhere = thread::spawn(move || raws.into_iter().enumerate().for_each(answer_raw));

@@ -17,7 +17,7 @@ use frisbee::{
     Address, Client, CloseReason, ConnectError, Connection, Content, Engine, Operation, Outcome, Packet, Router,
     Server, ServerBuilder, Stream,
 };
-pub(crate) use tests::{can_be_had, engines};
+pub(crate) use tests::{can_be_had, engines, rings};
 use tokio::{
     io::{AsyncWriteExt, duplex},
     runtime,

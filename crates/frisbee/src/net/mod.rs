@@ -8,6 +8,7 @@ mod on_ring;
 mod options;
 mod raw;
 mod ring_error;
+mod ring_kind;
 mod secure;
 mod target;
 #[cfg(all(feature = "uring", target_os = "linux"))]
@@ -25,6 +26,7 @@ pub use self::{
 };
 pub(crate) use self::{
     listener::{Bound, Listener, connect},
+    ring_kind::RingKind,
     secure::{Identity, Secure, Secured},
     wire::Wire,
 };

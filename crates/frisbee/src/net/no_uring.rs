@@ -2,7 +2,9 @@
 
 use std::{future::Future, io};
 
-pub(crate) fn probe() -> io::Result<()> {
+use super::ring_kind::RingKind;
+
+pub(crate) fn probe(_: RingKind) -> io::Result<()> {
     Err(no_uring())
 }
 
@@ -18,6 +20,6 @@ pub(crate) fn is_here() -> bool {
     false
 }
 
-pub(crate) fn block_on<F: Future<Output = io::Result<()>>>(_: impl FnOnce() -> F) -> io::Result<()> {
+pub(crate) fn block_on<F: Future<Output = io::Result<()>>>(_: RingKind, _: impl FnOnce() -> F) -> io::Result<()> {
     Err(no_uring())
 }

@@ -132,7 +132,7 @@ impl<R: Router> ServerBuilder<R> {
         self.router.check().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let targets = on.into_targets()?;
         self.engine = self.engine.choose()?;
-        if self.engine == Engine::Uring && self.secure.is_some() {
+        if self.engine.rings().is_some() && self.secure.is_some() {
             info!("connections with TLS are served without io_uring");
         }
         let sockets = self.sockets.clone();

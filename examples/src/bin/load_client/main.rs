@@ -1,7 +1,7 @@
 //! Keeps requests in flight on many connections, verifies every answer, and prints one line of JSON.
 //!
 //! `load_client ADDR --size N --field string|bytes --clients C --concurrent K --seconds S --warmup W
-//! [--layer frisbee|frpc] [--engine tokio|per-core|uring|auto] [--streaming]`
+//! [--layer frisbee|frpc] [--engine tokio|per-core|uring|uring-portable|tokio-uring|auto] [--streaming]`
 //!
 //! With `--streaming` it reads K streams on each connection instead, and each message counts as a call.
 

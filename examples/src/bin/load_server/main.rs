@@ -1,6 +1,6 @@
 //! Answers every packet or call with what it brought, for `load_client` to measure.
 //!
-//! `load_server ADDR [--layer frisbee|frpc] [--engine tokio|per-core|uring|auto] [--mode inline|ordered|spawn|limit:N]
+//! `load_server ADDR [--layer frisbee|frpc] [--engine tokio|per-core|uring|uring-portable|tokio-uring|auto] [--mode inline|ordered|spawn|limit:N]
 //! [--sleep-us N]`
 
 mod packets;

@@ -11,16 +11,17 @@ mod socket;
 mod task;
 mod way;
 
-use std::{env, future::Future, io, sync::OnceLock};
+use std::{future::Future, io, sync::OnceLock};
 
 use tokio::runtime::Builder;
 
 pub(crate) use self::socket::{Kind, Socket};
 use self::{access::Access, borrowed::Borrowed, kernel::Kernel, ring::Ring, way::Way};
+use super::ring_kind::RingKind;
 
 /// Asks the kernel whether sockets can go on rings here, until it has given a final answer.
-pub(crate) fn probe() -> io::Result<()> {
-    way().map(|_| ())
+pub(crate) fn probe(kind: RingKind) -> io::Result<()> {
+    way(kind).map(|_| ())
 }
 
 /// Tells whether this thread has a ring.
@@ -29,9 +30,12 @@ pub(crate) fn is_here() -> bool {
 }
 
 /// Runs on a runtime of this thread alone, with a ring.
-pub(crate) fn block_on<F: Future<Output = io::Result<()>>>(begin: impl FnOnce() -> F) -> io::Result<()> {
-    let way = way()?;
-    if is_chosen("tokio-uring") {
+pub(crate) fn block_on<F: Future<Output = io::Result<()>>>(
+    kind: RingKind,
+    begin: impl FnOnce() -> F,
+) -> io::Result<()> {
+    let way = way(kind)?;
+    if kind == RingKind::TokioUring {
         return Borrowed::runtime()?.block_on(async {
             task::install(Access::Borrowed(Borrowed::default()))?;
             begin().await
@@ -44,15 +48,18 @@ pub(crate) fn block_on<F: Future<Output = io::Result<()>>>(begin: impl FnOnce() 
     })
 }
 
-fn way() -> io::Result<Way> {
-    /// The answer that the kernel will give again. It holds an error's text, because an error cannot be cloned.
-    static FINAL: OnceLock<Result<Way, (io::ErrorKind, String)>> = OnceLock::new();
+fn way(kind: RingKind) -> io::Result<Way> {
+    /// An answer that the kernel will give again. It holds an error's text, because an error cannot be cloned.
+    type Final = OnceLock<Result<Way, (io::ErrorKind, String)>>;
+    static BEST: Final = OnceLock::new();
+    static PORTABLE: Final = OnceLock::new();
+    let known = if kind == RingKind::Best { &BEST } else { &PORTABLE };
     let describe = |error: io::Error| (error.kind(), format!("io_uring is not available: {error}"));
-    let found = match FINAL.get() {
+    let found = match known.get() {
         Some(found) => found.clone(),
-        None => match find_way() {
+        None => match find_way(kind) {
             Err(error) if !is_final(&error) => Err(describe(error)),
-            found => FINAL.get_or_init(|| found.map_err(describe)).clone(),
+            found => known.get_or_init(|| found.map_err(describe)).clone(),
         },
     };
     found.map_err(|(kind, text)| io::Error::new(kind, text))
@@ -64,10 +71,10 @@ fn is_final(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(EACCES | EINVAL | ENOSYS | EOPNOTSUPP | EPERM))
 }
 
-fn find_way() -> io::Result<Way> {
+fn find_way(kind: RingKind) -> io::Result<Way> {
     let probe = |way| Kernel::new(way)?.probe();
     // tokio-uring wants of the kernel what the portable way does.
-    if !is_chosen("portable") && !is_chosen("tokio-uring") {
+    if kind == RingKind::Best {
         match probe(Way::Native) {
             // The kernel does not know all of it.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
@@ -76,11 +83,3 @@ fn find_way() -> io::Result<Way> {
     }
     probe(Way::Portable).map(|()| Way::Portable)
 }
-
-fn is_chosen(choice: &str) -> bool {
-    env::var_os(CHOICE).is_some_and(|chosen| chosen == choice)
-}
-
-/// The environment variable that has a newer kernel treated as an older one, with the value `portable`, or has the ring
-/// of tokio-uring used, with its name.
-const CHOICE: &str = "FRISBEE_URING";
