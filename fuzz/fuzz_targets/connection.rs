@@ -274,7 +274,9 @@ impl Side {
         let expected = match (self.connection.stream_ended(key), self.sendable(len)) {
             (Some(end), _) => Err(StreamSendError::Ended(end)),
             (None, Ok(())) if len == 0 => Err(StreamSendError::Empty),
-            (None, Err(SendError::ContentTooLarge { len, limit })) => Err(StreamSendError::ContentTooLarge { len, limit }),
+            (None, Err(SendError::ContentTooLarge { len, limit })) => {
+                Err(StreamSendError::ContentTooLarge { len, limit })
+            }
             (None, sendable) => Ok(sendable.expect("streams end with their connection")),
         };
         assert_eq!(self.connection.send_on(key, content.clone().into()), expected);
