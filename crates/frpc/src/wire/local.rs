@@ -1,10 +1,10 @@
 //! Calls to services in the same process.
 
-use std::{mem, task::Poll};
+use std::{mem, pin::pin, task::Poll};
 
 use bytes::Bytes;
 use futures_core::Stream;
-use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
+use futures_util::{FutureExt, StreamExt, TryStreamExt, future::OptionFuture, stream};
 use tokio::{sync::oneshot, task::JoinSet, time::Instant};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -16,7 +16,7 @@ use crate::{
         head::Head,
         method::MethodKind,
         status::Status,
-        streaming::{MetadataSlot, Streaming},
+        streaming::{MetadataSlot, StreamSender, Streaming},
     },
     codec::Format,
     service::{
@@ -46,41 +46,68 @@ impl Caller for Local {
     fn call(&self, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
         let endpoint = self.endpoint.clone();
         Box::pin(async move {
-            let time = call.time();
             match call.method().kind {
-                // The channel's timeout bounds only the opening of other calls, for which nobody waits here.
-                MethodKind::Unary => one(endpoint, call, Some(time.opening)).await,
-                MethodKind::ClientStreaming => one(endpoint, call, time.whole).await,
-                MethodKind::ServerStreaming | MethodKind::Bidirectional => Ok(many(endpoint, call, time.whole)),
+                MethodKind::Unary | MethodKind::ClientStreaming => one(endpoint, call).await,
+                MethodKind::ServerStreaming | MethodKind::Bidirectional => Ok(many(endpoint, call)),
             }
         })
     }
 }
 
 /// Makes a call that one message answers.
-async fn one(endpoint: Result<Endpoint, Collision>, call: Call, deadline: Option<Deadline>) -> Result<Answer, Status> {
-    let (call, mut failure, given_up) = received(call, deadline);
-    let answer = tokio::select! {
-        biased;
-        answer = answered(endpoint, call, deadline) => match failure.try_recv() {
-            Ok(status) => Err(status),
-            Err(_) => answer,
-        },
-        Ok(status) = &mut failure => Err(status),
+async fn one(endpoint: Result<Endpoint, Collision>, call: Call) -> Result<Answer, Status> {
+    let (kind, time) = (call.method().kind, call.time());
+    // As over a wire, the channel's timeout bounds the answer to a stream from the end of that stream on.
+    let deadline = if kind == MethodKind::Unary { Some(time.opening) } else { time.whole };
+    let mut requests = None;
+    let (call, given_up) = received(call, deadline, |contents| {
+        let (sender, receiver) = Streaming::channel(REQUESTS_AHEAD);
+        requests = Some((contents, sender));
+        receiver
+    });
+    let answering = async {
+        let mut handling = pin!(async {
+            let answer = answered(endpoint, call).await;
+            given_up.disarm();
+            answer
+        });
+        let Some((contents, sender)) = requests else { return handling.await };
+        tokio::select! {
+            biased;
+            answer = &mut handling => return answer,
+            sent = send_all(contents, sender) => sent?,
+        }
+        bounded(deadline.or_else(|| Some(Deadline::after(time.opening.limit))), handling).await
     };
-    let answer = answer?;
-    given_up.disarm();
-    Ok(answer.without_extensions())
+    Ok(bounded(deadline, answering).await?.without_extensions())
+}
+
+/// How many requests of a stream a handler may be behind its caller.
+const REQUESTS_AHEAD: usize = 64;
+
+/// Hands requests to the handler up to their end. Those that it does not want are discarded.
+async fn send_all(mut contents: Streaming<Bytes>, sender: StreamSender<Bytes>) -> Result<(), Status> {
+    while let Some(content) = contents.message().await? {
+        let _ = sender.send(content).await;
+    }
+    Ok(())
 }
 
 /// Makes a call that a stream answers. As over a wire, the handler is under way when this returns, and its refusal comes
 /// with the first message.
-fn many(endpoint: Result<Endpoint, Collision>, call: Call, deadline: Option<Deadline>) -> Answer {
-    let (call, failure, given_up) = received(call, deadline);
+fn many(endpoint: Result<Endpoint, Collision>, call: Call) -> Answer {
+    // The channel's timeout bounds only the opening, for which nobody waits here.
+    let deadline = call.time().whole;
+    let mut failure = None;
+    let (call, given_up) = received(call, deadline, |contents| {
+        let (contents, failed) = watched(contents);
+        failure = Some(failed);
+        contents
+    });
     // The handler fills them later.
     let (metadata, trailers) = (MetadataSlot::default(), MetadataSlot::default());
     let mut handler = JoinSet::new();
-    handler.spawn(answered(endpoint, call, deadline));
+    handler.spawn(bounded(deadline, answered(endpoint, call)));
     let handled = {
         let (metadata, trailers) = (metadata.clone(), trailers.clone());
         async move {
@@ -93,7 +120,7 @@ fn many(endpoint: Result<Endpoint, Collision>, call: Call, deadline: Option<Dead
                 Body::Many(contents) => {
                     let of_handler = contents.trailers_slot();
                     // Behind the last content, and in front of the end.
-                    Ok(contents.chain(stream::poll_fn(move |_| {
+                    Ok(contents.map_err(without_source).chain(stream::poll_fn(move |_| {
                         if let Some(known) = of_handler.as_ref().and_then(|slot| slot.get()) {
                             let _ = trailers.set(known.clone());
                         }
@@ -108,6 +135,10 @@ fn many(endpoint: Result<Endpoint, Collision>, call: Call, deadline: Option<Dead
     let contents = match deadline {
         None => Streaming::new(contents),
         Some(deadline) => Streaming::new(stream::try_unfold(Box::pin(contents), move |mut contents| async move {
+            // Even with more to read: a handler as fast as the reader would never be late.
+            if deadline.at.is_some_and(|at| at <= Instant::now()) {
+                return Err(deadline.passed());
+            }
             let next = deadline.bound(contents.try_next()).await?;
             Ok(next.map(|content| (content, contents)))
         })),
@@ -115,28 +146,37 @@ fn many(endpoint: Result<Endpoint, Collision>, call: Call, deadline: Option<Dead
     Answer::new(Body::Many(contents.with_metadata_slot(Some(metadata)).with_trailers_slot(Some(trailers))))
 }
 
+async fn bounded<T>(deadline: Option<Deadline>, future: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+    match deadline {
+        Some(deadline) => deadline.bound(future).await,
+        None => future.await,
+    }
+}
+
 /// Finds the method and has it answer.
-async fn answered(
-    endpoint: Result<Endpoint, Collision>,
-    call: Call,
-    deadline: Option<Deadline>,
-) -> Result<Answer, Status> {
+async fn answered(endpoint: Result<Endpoint, Collision>, call: Call) -> Result<Answer, Status> {
     let endpoint = endpoint.map_err(|collision| Status::failed_precondition(collision.to_string()))?;
     let (method, format) = (call.method(), call.format());
     let Some(found) = endpoint.find_operation(method.operation).filter(|found| found.method() == method) else {
         return Err(Status::unimplemented(format!("no method {method} here")));
     };
     let (head, body) = call.into_parts();
-    let answer = endpoint.call(found, format, head, body);
-    match deadline {
-        Some(deadline) => deadline.bound(answer).await,
-        None => answer.await,
-    }
+    endpoint.call(found, format, head, body).await.map_err(without_source)
 }
 
-/// Turns the call of the caller into the one of the handler. Returns also the failure that the requests may end with, and
-/// what tells the handler if the caller gives up.
-fn received(call: Call, deadline: Option<Deadline>) -> (Call, oneshot::Receiver<Status>, DropGuard) {
+/// Returns the status of a handler without its source, which is no cause on the side of the caller.
+fn without_source(status: Status) -> Status {
+    let details = Bytes::copy_from_slice(status.details());
+    Status::with_details_and_metadata(status.code(), status.message(), details, status.metadata().clone())
+}
+
+/// Turns the call of the caller into the one of the handler, with the requests that it makes of those of the caller. Returns
+/// also what tells the handler if the caller gives up.
+fn received(
+    call: Call,
+    deadline: Option<Deadline>,
+    requests: impl FnOnce(Streaming<Bytes>) -> Streaming<Bytes>,
+) -> (Call, DropGuard) {
     let (method, format) = (call.method(), call.format());
     let (mut sent, body) = call.into_parts();
     let at = deadline.and_then(|deadline| deadline.at).map(Instant::into_std);
@@ -146,51 +186,50 @@ fn received(call: Call, deadline: Option<Deadline>) -> (Call, oneshot::Receiver<
     }
     let token = CancellationToken::new();
     head.set_cancellation(token.clone());
-    let (body, failure) = watched(body);
-    (Call::new(method, format, head, body), failure, token.drop_guard())
+    let body = match body {
+        Body::Many(contents) => Body::Many(requests(contents)),
+        body => body,
+    };
+    (Call::new(method, format, head, body), token.drop_guard())
 }
 
 /// Returns the requests of a call, and their failure if there will be one. As over a wire, it ends the call whatever the
 /// handler makes of it.
-fn watched(body: Body) -> (Body, oneshot::Receiver<Status>) {
+fn watched(contents: Streaming<Bytes>) -> (Streaming<Bytes>, oneshot::Receiver<Status>) {
     let (sender, failure) = oneshot::channel();
-    let body = match body {
-        Body::Many(contents) => {
-            let mut sender = Some(sender);
-            Body::Many(Streaming::new(contents.inspect_err(move |status| {
-                if let Some(sender) = sender.take() {
-                    // A call that is over does not fail any more.
-                    let _ = sender.send(status.clone());
-                }
-            })))
+    let mut sender = Some(sender);
+    let contents = contents.inspect_err(move |status| {
+        if let Some(sender) = sender.take() {
+            // A call that is over does not fail any more.
+            let _ = sender.send(status.clone());
         }
-        body => body,
-    };
-    (body, failure)
+    });
+    (Streaming::new(contents), failure)
 }
 
 fn until_failure(
     contents: impl Stream<Item = Result<Bytes, Status>> + Send + 'static,
-    failure: oneshot::Receiver<Status>,
+    failure: Option<oneshot::Receiver<Status>>,
     given_up: DropGuard,
 ) -> impl Stream<Item = Result<Bytes, Status>> + Send + 'static {
-    let mut contents = Some(Box::pin(contents));
-    let mut failure = failure.fuse();
-    let mut given_up = Some(given_up);
+    let mut call = Some((Box::pin(contents), given_up));
+    let mut failure = OptionFuture::from(failure).fuse();
     stream::poll_fn(move |cx| {
-        let Some(answers) = &mut contents else { return Poll::Ready(None) };
-        let next = answers.poll_next_unpin(cx);
-        match failure.poll_unpin(cx) {
-            Poll::Ready(Ok(status)) => {
-                contents = None;
-                Poll::Ready(Some(Err(status)))
-            }
-            _ => {
-                if let Poll::Ready(None) = next {
-                    given_up.take().map(DropGuard::disarm);
-                }
-                next
-            }
+        let Some((contents, _)) = &mut call else { return Poll::Ready(None) };
+        let next = contents.poll_next_unpin(cx);
+        if let Poll::Ready(Some(Ok(status))) = failure.poll_unpin(cx) {
+            call = None;
+            return Poll::Ready(Some(Err(status)));
         }
+        let is_over = match &next {
+            Poll::Ready(None) => true,
+            // One with a call error is that of the deadline, at which the caller gives up.
+            Poll::Ready(Some(Err(status))) => status.call_error().is_none(),
+            _ => false,
+        };
+        if is_over && let Some((_, given_up)) = call.take() {
+            given_up.disarm();
+        }
+        next
     })
 }
