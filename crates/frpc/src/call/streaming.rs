@@ -32,8 +32,6 @@ pub struct Streaming<T> {
     messages: Messages<T>,
     metadata: Option<MetadataSlot>,
     trailers: Option<MetadataSlot>,
-    /// Set at the end, behind which many streams must not be polled.
-    is_over: bool,
 }
 
 /// The source of the messages.
@@ -41,6 +39,8 @@ enum Messages<T> {
     Boxed(Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>),
     /// Not boxed, so that the slot for the trailers is no additional allocation.
     Channel(mpsc::Receiver<Result<T, Status>>),
+    /// The end was read. Many streams must not be polled behind it, and what they held is needed no more.
+    Over,
 }
 
 /// The place of metadata in front of a stream, filled before its first message, or behind it, filled before its end.
@@ -53,7 +53,7 @@ impl<T> Streaming<T> {
     }
 
     fn of(messages: Messages<T>) -> Self {
-        Self { messages, metadata: None, trailers: None, is_over: false }
+        Self { messages, metadata: None, trailers: None }
     }
 
     /// Makes a stream of what its sender is given. Sending waits while `capacity` messages have not been taken.
@@ -131,14 +131,14 @@ impl<T> Streaming<T> {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<T, Status>>> {
-        if self.is_over {
-            return Poll::Ready(None);
-        }
         let next = match &mut self.messages {
             Messages::Boxed(messages) => messages.as_mut().poll_next(cx),
             Messages::Channel(receiver) => receiver.poll_recv(cx),
+            Messages::Over => return Poll::Ready(None),
         };
-        self.is_over = matches!(next, Poll::Ready(None));
+        if let Poll::Ready(None) = next {
+            self.messages = Messages::Over;
+        }
         next
     }
 }
