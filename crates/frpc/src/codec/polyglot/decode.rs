@@ -51,6 +51,12 @@ pub fn is_error(content: &[u8]) -> bool {
     content.first() == Some(&(Kind::Error as u8))
 }
 
+/// Reads the error in place of a message. `None` if the content is no error.
+#[inline]
+pub(crate) fn decode_error(content: &Bytes) -> Option<Result<Failure>> {
+    is_error(content).then(|| Reader::new(content).failure())
+}
+
 impl Reader<'_> {
     /// Reads a message at the root, where it may be absent or an error.
     #[inline(always)] // Moving a small message from frame to frame takes longer than reading it.

@@ -36,7 +36,6 @@ pub mod trailer;
 mod well_known;
 mod writer;
 
-pub(crate) use self::encode::short_error;
 pub use self::{
     choice::Choice,
     decode::{Content, decode, is_error},
@@ -52,3 +51,4 @@ pub use self::{
     storage::{Blob, Entries, Storage},
     writer::Writer,
 };
+pub(crate) use self::{decode::decode_error, encode::short_error};

@@ -350,7 +350,8 @@ impl futures_core::Stream for Answers {
                 let status = failure.unwrap_or_else(|| without_doubt(status, self.sender.connection(), self.sent));
                 Poll::Ready(Some(Err(status)))
             }
-            polled => polled,
+            Poll::Ready(Some(Ok(content))) => Poll::Ready(Some(stream_framing::message_or_status(content))),
+            Poll::Pending => Poll::Pending,
         }
     }
 }

@@ -21,6 +21,7 @@ use super::{
     answers::AnswerRouter,
     client::{ClientConnection, WhenFull},
     pending::PendingCalls,
+    stream_framing::message_or_status,
 };
 use crate::{
     call::{
@@ -264,7 +265,8 @@ impl Caller for Arc<Reconnecting> {
             self.check_head(method, &head)?;
             let body = match (method.kind, body) {
                 (MethodKind::Unary, Body::One(content)) => {
-                    Body::One(self.unary(method, || content.clone(), opening).await?.into())
+                    let content = self.unary(method, || content.clone(), opening).await?;
+                    Body::One(message_or_status(content)?.into())
                 }
                 (MethodKind::ServerStreaming, Body::One(content)) => {
                     let connection = self.open(opening).await?;
@@ -272,7 +274,8 @@ impl Caller for Arc<Reconnecting> {
                 }
                 (MethodKind::ClientStreaming, Body::Many(contents)) => {
                     let connection = self.open(opening).await?;
-                    Body::One(connection.client_streaming(method, contents, opening, whole).await?.into())
+                    let content = connection.client_streaming(method, contents, opening, whole).await?;
+                    Body::One(message_or_status(content)?.into())
                 }
                 (MethodKind::Bidirectional, Body::Many(contents)) => {
                     let connection = self.open(opening).await?;

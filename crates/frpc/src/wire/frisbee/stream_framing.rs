@@ -36,7 +36,7 @@ use tokio::{
 
 use crate::{
     call::{status::Status, streaming::Streaming},
-    codec::{Reader, Writer, short_error},
+    codec::{Reader, Writer, decode_error, short_error},
     error::CallError,
 };
 
@@ -60,6 +60,15 @@ const OPEN_LEN_MAX: usize = 4;
 
 pub(crate) fn is_end(content: &Bytes) -> bool {
     content.starts_with(&END_BYTES)
+}
+
+/// Returns a content that is a message, or the status in its place, which layers are to see as one.
+#[inline]
+pub(crate) fn message_or_status(content: Bytes) -> Result<Bytes, Status> {
+    match decode_error(&content) {
+        None => Ok(content),
+        Some(failure) => Err(failure?.into()),
+    }
 }
 
 /// Encodes a status for a stream, where one with the text of the end marker would be taken for it.
