@@ -10,4 +10,4 @@ mod log;
 pub use certificate::{SelfSigned, trusting};
 pub use engines::{can_be_had, engines, rings};
 pub use go::{GoPeers, GoServer};
-pub use log::hear_log;
+pub use log::{ThreadLog, hear_log};

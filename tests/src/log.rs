@@ -1,6 +1,13 @@
-use std::fmt::{Debug, Write};
+use std::{
+    fmt::{Debug, Write},
+    mem,
+    sync::{Arc, Mutex},
+};
 
-use tracing::{Event, Level, Metadata, Subscriber, field, span, subscriber::set_global_default};
+use tracing::{
+    Event, Level, Metadata, Subscriber, field, span,
+    subscriber::{DefaultGuard, set_default, set_global_default},
+};
 
 /// Has what frisbee logs in this process heard, from now on and down to this level.
 pub fn hear_log(level: Level, hear: impl Fn(&Metadata<'_>, String) + Send + Sync + 'static) {
@@ -10,6 +17,89 @@ pub fn hear_log(level: Level, hear: impl Fn(&Metadata<'_>, String) + Send + Sync
 struct Log<F> {
     level: Level,
     hear: F,
+}
+
+/// Hears what frisbee and frpc log on this thread, down to a level, until it is dropped.
+pub struct ThreadLog {
+    heard: Arc<Mutex<Heard>>,
+    _hearing: DefaultGuard,
+}
+
+#[derive(Default)]
+struct Heard {
+    lines: Vec<String>,
+    /// What is known of each span. Its id is its place here, from 1 on.
+    spans: Vec<String>,
+    entered: Vec<u64>,
+}
+
+impl ThreadLog {
+    /// Hears from now on.
+    pub fn hear(level: Level) -> Self {
+        let heard = Arc::<Mutex<Heard>>::default();
+        let hearing = set_default(ThreadListener { level, heard: heard.clone() });
+        Self { heard, _hearing: hearing }
+    }
+
+    /// Returns the lines since the last time, such as `WARN span{field=1}: message field=2`.
+    pub fn take(&self) -> Vec<String> {
+        mem::take(&mut self.heard.lock().expect("nobody panics with it").lines)
+    }
+}
+
+struct ThreadListener {
+    level: Level,
+    heard: Arc<Mutex<Heard>>,
+}
+
+impl ThreadListener {
+    fn heard(&self) -> std::sync::MutexGuard<'_, Heard> {
+        self.heard.lock().expect("nobody panics with it")
+    }
+}
+
+impl Subscriber for ThreadListener {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        let target = metadata.target();
+        *metadata.level() <= self.level && (target.starts_with("frisbee") || target.starts_with("frpc"))
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut fields = Line(String::new());
+        event.record(&mut fields);
+        let mut heard = self.heard();
+        let mut line = event.metadata().level().to_string();
+        for id in &heard.entered {
+            let index = usize::try_from(*id).expect("ids are small") - 1;
+            write!(line, " {}:", heard.spans[index]).expect("a text takes everything");
+        }
+        line.push(' ');
+        line.push_str(fields.0.trim_end().trim_start_matches("message="));
+        heard.lines.push(line);
+    }
+
+    fn new_span(&self, span: &span::Attributes<'_>) -> span::Id {
+        let mut fields = Line(String::new());
+        span.record(&mut fields);
+        let mut heard = self.heard();
+        heard.spans.push(format!("{}{{{}}}", span.metadata().name(), fields.0.trim_end()));
+        span::Id::from_u64(heard.spans.len() as u64)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn enter(&self, id: &span::Id) {
+        self.heard().entered.push(id.into_u64());
+    }
+
+    fn exit(&self, id: &span::Id) {
+        let mut heard = self.heard();
+        if let Some(index) = heard.entered.iter().rposition(|entered| *entered == id.into_u64()) {
+            heard.entered.remove(index);
+        }
+    }
 }
 
 struct Line(String);

@@ -1,19 +1,48 @@
 //! Every call is answered: with a response, or with a status that says what is wrong.
 
-use frpc::{CallError, Code, Config, Server, Streaming, Unimplemented};
+use frpc::{CallError, Channel, Code, Config, Server, Services, Streaming, Unimplemented};
 use tokio::io::duplex;
 
-use crate::support::{
-    CHAT, COUNT, Clerk, GATHER, Peer, SAY, ask, connected, desk, each_kind, end, error, joined, of_kind,
-    only_connection, open, own_packet, packet, quiet, quietly, said,
-    schema::{desk_server::DeskServer, phone_client::PhoneClient},
-    serving, settled, stream, virtually, words,
+use crate::{
+    support::{
+        CHAT, COUNT, Clerk, GATHER, Peer, SAY, all, ask, connected, desk, each_kind, end, error, joined, of_kind,
+        only_connection, open, own_packet, packet, quiet, quietly, said,
+        schema::{
+            desk_client::DeskClient, desk_server::DeskServer, phone_client::PhoneClient, phone_server::PhoneServer,
+        },
+        serving, settled, speech, stream, virtually, words,
+    },
+    transport::{Transport, over_every_transport},
 };
 
-#[test]
-fn a_status_arrives_with_its_code_and_its_exact_text() {
+over_every_transport! {
+    every_kind_of_call_is_answered
+    a_status_arrives_with_its_code_and_its_exact_text
+    a_status_with_the_text_of_an_end_marker_is_no_end
+    messages_before_a_status_arrive
+    a_panic_is_answered_and_everything_else_lives
+    calls_to_unknown_services_are_answered
+    a_status_that_closes_the_connection_arrives
+}
+
+fn every_kind_of_call_is_answered(transport: Transport) {
     virtually(async {
-        let (_clerk, _server, desk) = desk().await;
+        let services = Services::new().add_service(DeskServer::new(Clerk::default()));
+        let served = transport.serve(services.add_service(PhoneServer::new(Clerk::default()))).await;
+        let (desk, phone) = (DeskClient::new(served.channel.clone()), PhoneClient::new(served.channel.clone()));
+        let answers = each_kind(&desk, "hi").await.map(Result::unwrap);
+        assert_eq!(answers, ["hi", "hi", "hi", "re: hi"]);
+        assert_eq!(all(desk.count(words("a, b")).await.unwrap()).await.unwrap(), ["a", "b"]);
+        assert_eq!(desk.gather(speech("a b")).await.unwrap().into_inner(), words("a b"));
+        assert_eq!(all(desk.chat(speech("a b")).await.unwrap()).await.unwrap(), ["re: a", "re: b"]);
+        assert_eq!(phone.say(words("hi")).await.unwrap().into_inner(), words("hi"));
+        served.assert_unharmed().await;
+    });
+}
+
+fn a_status_arrives_with_its_code_and_its_exact_text(transport: Transport) {
+    virtually(async {
+        let (_clerk, served, desk) = transport.desk().await;
         for number in 1..=16 {
             for text in ["", "no such order", " spaces ", "EOFs", "ünï\n\0code", &"long".repeat(10_000)] {
                 for result in each_kind(&desk, &format!("fail {number} {text}")).await {
@@ -24,11 +53,23 @@ fn a_status_arrives_with_its_code_and_its_exact_text() {
                 }
             }
         }
+        served.assert_unharmed().await;
+    });
+}
+
+fn a_status_with_the_text_of_an_end_marker_is_no_end(transport: Transport) {
+    virtually(async {
+        let (_clerk, _served, desk) = transport.desk().await;
+        for result in each_kind(&desk, "fail 5 EOF").await {
+            let status = result.unwrap_err();
+            assert_eq!(status.code(), Code::NotFound);
+            assert!(status.message().ends_with("EOF"), "{status}");
+        }
     });
 }
 
 #[test]
-fn a_status_with_the_text_of_the_end_marker_is_no_end() {
+fn on_a_stream_of_frisbee_the_code_keeps_a_status_from_being_an_end_marker() {
     virtually(async {
         let (_clerk, server, desk) = desk().await;
         let [say, count, gather, chat] = each_kind(&desk, "fail 5 EOF").await;
@@ -43,10 +84,9 @@ fn a_status_with_the_text_of_the_end_marker_is_no_end() {
     });
 }
 
-#[test]
-fn messages_before_a_status_arrive() {
+fn messages_before_a_status_arrive(transport: Transport) {
     virtually(async {
-        let (_clerk, _server, desk) = desk().await;
+        let (_clerk, _served, desk) = transport.desk().await;
         let mut stream = desk.count(words("one, two, fail 9 enough, three")).await.unwrap().into_inner();
         assert_eq!(stream.message().await.unwrap(), Some(words("one")));
         assert_eq!(stream.message().await.unwrap(), Some(words("two")));
@@ -55,10 +95,9 @@ fn messages_before_a_status_arrive() {
     });
 }
 
-#[test]
-fn a_panic_is_answered_and_everything_else_lives() {
+fn a_panic_is_answered_and_everything_else_lives(transport: Transport) {
     virtually(async {
-        let (_clerk, server, desk) = desk().await;
+        let (_clerk, served, desk) = transport.desk().await;
         let mut results = each_kind(&desk, "panic").await.to_vec();
         results.push(joined(desk.count(words("first panic")).await).await);
         results.push(joined(desk.count(words("one, two, panic")).await).await);
@@ -67,7 +106,7 @@ fn a_panic_is_answered_and_everything_else_lives() {
             assert_eq!((status.code(), status.message()), (Code::Internal, "the handler panicked"));
         }
         assert_eq!(ask(&desk, "hi").await.unwrap(), "hi");
-        assert_eq!(server.metrics().accepted, 1);
+        served.assert_unharmed().await;
     });
 }
 
@@ -136,7 +175,13 @@ fn unknown_methods_are_answered() {
             ["stream 1 closed", "stream 2: one", "stream 2: end"],
             "only now, for the sake of Go"
         );
-        let phone = PhoneClient::new(connected(&server).await.channel().clone());
+    });
+}
+
+fn calls_to_unknown_services_are_answered(transport: Transport) {
+    virtually(async {
+        let (clerk, served, desk) = transport.desk().await;
+        let phone = PhoneClient::new(served.channel.clone());
         let results = [
             phone.say(words("hi")).await.map(drop),
             joined(phone.count(words("hi")).await).await.map(drop),
@@ -144,10 +189,13 @@ fn unknown_methods_are_answered() {
             joined(phone.chat(Streaming::from_iter([words("hi")])).await).await.map(drop),
         ];
         for result in results {
-            assert_eq!(result.unwrap_err().code(), Code::Unimplemented);
+            let status = result.unwrap_err();
+            assert_eq!(status.code(), Code::Unimplemented);
+            assert!(status.call_error().is_none(), "it is an answer");
         }
-        settled().await;
-        assert!(server.connections().iter().all(|connection| connection.metrics().streams == 0));
+        assert!(clerk.log.take().is_empty());
+        assert_eq!(ask(&desk, "hi").await.unwrap(), "hi");
+        served.assert_unharmed().await;
     });
 }
 
@@ -234,15 +282,31 @@ fn a_request_that_is_too_large_is_refused_by_its_caller() {
     });
 }
 
-#[test]
-fn a_status_can_be_the_last_of_its_connection() {
+fn a_status_that_closes_the_connection_arrives(transport: Transport) {
     virtually(async {
         for kind in 0..4 {
-            let (_clerk, server, desk) = desk().await;
-            let connection = only_connection(&server).await;
+            let (_clerk, served, desk) = transport.desk().await;
+            settled().await;
+            let connections = served.server.iter().flat_map(|server| server.connections()).collect::<Vec<_>>();
+            assert_eq!(connections.len(), usize::from(transport == Transport::Frisbee));
             let status = of_kind(&desk, kind, "bye").await.unwrap_err();
             assert_eq!((status.code(), status.message()), (Code::Aborted, "bye"));
-            assert!(matches!(connection.closed().await, frpc::CloseReason::Local));
+            for connection in connections {
+                assert!(matches!(connection.closed().await, frpc::CloseReason::Local));
+            }
         }
+    });
+}
+
+#[test]
+fn in_process_there_is_no_connection_and_no_peer() {
+    virtually(async {
+        let (_clerk, _served, desk) = Transport::InProcess.desk().await;
+        assert_eq!(ask(&desk, "peer").await.unwrap(), "nobody");
+        assert!(desk.channel().connection().is_none());
+        let status = ask(&desk, "back say hi").await.unwrap_err();
+        assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+        let taken = Channel::in_process(DeskServer::new(Clerk::default())).into_raw().await;
+        assert_eq!(taken.unwrap_err().code(), Code::FailedPrecondition);
     });
 }

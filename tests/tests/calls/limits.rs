@@ -1,4 +1,6 @@
 //! Messages above the receiver's limit: they fail their call, say whose limit it is, and harm nothing beside it.
+//!
+//! The limits are those of a connection of frisbee.
 
 use frpc::{CallError, Code, Config, Refusal, Server, Status, Streaming, Unimplemented};
 

@@ -1,4 +1,6 @@
 //! Both sides calling each other from their handlers.
+//!
+//! Only frisbee carries calls both ways.
 
 use frpc::{Channel, Code, Config, Dispatch, Server, Status};
 use tokio::{

@@ -1,4 +1,6 @@
 //! What becomes of calls when their connection is lost, and how a channel gets another.
+//!
+//! This is about frisbee: calls in process have no connection.
 
 use std::time::Duration;
 

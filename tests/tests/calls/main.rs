@@ -1,8 +1,12 @@
 //! Calls in memory and in virtual time: between a channel and a server, and of each with a peer that speaks bytes.
+//!
+//! Tests about calls as such run over [every transport](transport); those about connections and bytes are for frisbee.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod answers;
+mod heads;
+mod layers;
 mod limits;
 mod lockups;
 mod losses;
@@ -12,4 +16,5 @@ mod serving;
 mod stream_wire;
 mod support;
 mod timeouts;
+mod transport;
 mod two_ways;

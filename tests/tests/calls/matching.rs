@@ -1,4 +1,6 @@
 //! Which answer belongs to which call, and how many calls there may be.
+//!
+//! Ids are part of frisbee's wire.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,6 +1,6 @@
 //! Streams of requests that do not end as they should: they panic, or their runtime is gone.
 
-use frpc::{Channel, Code, Status, Streaming};
+use frpc::{Code, Status, Streaming};
 use futures_util::{StreamExt, stream};
 use tokio::{
     io::duplex,
@@ -8,11 +8,18 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use crate::support::{
-    Clerk, SECOND, assert_elapsed, desk, joined, next, only_connection, quietly,
-    schema::{Words, desk_client::DeskClient, desk_server::DeskServer},
-    serving, virtually, words,
+use crate::{
+    support::{
+        Clerk, SECOND, assert_elapsed, joined, next, quietly,
+        schema::{Words, desk_client::DeskClient},
+        serving, virtually, words,
+    },
+    transport::{Transport, over_every_transport},
 };
+
+over_every_transport! {
+    a_call_ends_when_its_request_stream_panics_and_the_handler_is_dropped
+}
 
 /// Says so much and then panics.
 fn panicking(texts: usize) -> Streaming<Words> {
@@ -28,16 +35,15 @@ fn assert_panicked(status: &Status) {
     assert_eq!(status.message(), "the request stream panicked: out of words");
 }
 
-#[test]
-fn a_call_ends_when_its_request_stream_panics_and_the_server_is_told() {
+fn a_call_ends_when_its_request_stream_panics_and_the_handler_is_dropped(transport: Transport) {
     virtually(async {
         for texts in [0, 1, 100] {
-            let (clerk, server, desk) = desk().await;
+            let (clerk, served, desk) = transport.desk().await;
             let since = Instant::now();
             assert_panicked(&joined(desk.chat(panicking(texts)).await).await.unwrap_err());
             assert_panicked(&desk.gather(panicking(texts)).await.unwrap_err());
             assert_elapsed(since, std::time::Duration::ZERO);
-            assert_eq!(only_connection(&server).await.metrics().streams, 0);
+            served.assert_unharmed().await;
             let log = clerk.log.take();
             assert_eq!(
                 log.iter().filter(|line| line.starts_with("dropped")).count(),
@@ -48,20 +54,9 @@ fn a_call_ends_when_its_request_stream_panics_and_the_server_is_told() {
     });
 }
 
+/// In process no task sends requests: the handler takes them itself.
 #[test]
-fn a_call_within_the_process_ends_when_its_request_stream_panics() {
-    virtually(async {
-        for texts in [0, 1, 100] {
-            let clerk = Clerk::default();
-            let desk = DeskClient::new(Channel::in_process(DeskServer::new(clerk.clone())));
-            assert_panicked(&joined(desk.chat(panicking(texts)).await).await.unwrap_err());
-            assert_panicked(&desk.gather(panicking(texts)).await.unwrap_err());
-        }
-    });
-}
-
-#[test]
-fn a_call_ends_with_the_runtime_that_sends_its_requests() {
+fn a_call_over_frisbee_ends_with_the_runtime_that_sends_its_requests() {
     let runtime = || runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (home, passing) = (runtime(), runtime());
     let (server, desk) = home.block_on(async {

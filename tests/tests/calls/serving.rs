@@ -1,8 +1,9 @@
-//! How handlers run, how a server stops, and calls within the process.
+//! How the handlers of a connection run, and how a server stops. This is about servers of frisbee: in process there are
+//! neither dispatch nor shutdown.
 
-use std::{num::NonZeroUsize, time::Duration};
+use std::num::NonZeroUsize;
 
-use frpc::{CallError, Channel, Code, Dispatch, Refusal, Request, Server, Services, Status, Streaming};
+use frpc::{CallError, Code, Dispatch, Refusal, Server, Streaming};
 use tokio::{
     io::duplex,
     sync::oneshot,
@@ -10,9 +11,9 @@ use tokio::{
 };
 
 use crate::support::{
-    CHAT, Clerk, Peer, SAY, SECOND, all, ask, asking, assert_elapsed, connected, desk, each_kind, end, error, joined,
+    CHAT, Clerk, Peer, SAY, SECOND, ask, asking, assert_elapsed, connected, desk, each_kind, end, error,
     may_have_executed, next, of_kind, open, packet, quiet, quietly, said,
-    schema::{desk_client::DeskClient, desk_server::DeskServer, phone_client::PhoneClient, phone_server::PhoneServer},
+    schema::{desk_client::DeskClient, desk_server::DeskServer, phone_server::PhoneServer},
     serving, settled, speech, stream, virtually, words,
 };
 
@@ -251,79 +252,5 @@ fn a_server_serves_until_it_is_told_to_stop() {
         running.await.unwrap().unwrap();
         assert_elapsed(since, 3 * SECOND);
         assert!(quietly().attempts(1).connect(address).await.is_err());
-    });
-}
-
-fn in_process() -> (Clerk, DeskClient) {
-    let clerk = Clerk::default();
-    let desk = DeskClient::new(Channel::in_process(DeskServer::new(clerk.clone())));
-    (clerk, desk)
-}
-
-#[test]
-fn services_in_the_process_are_called_like_others() {
-    virtually(async {
-        let (_clerk, desk) = in_process();
-        for result in each_kind(&desk, "hi").await {
-            assert!(result.unwrap().contains("hi"));
-        }
-        assert_eq!(all(desk.chat(speech("a b")).await.unwrap()).await.unwrap(), ["re: a", "re: b"]);
-        for text in ["no such order", "EOF", ""] {
-            for result in each_kind(&desk, &format!("fail 5 {text}")).await {
-                let status = result.unwrap_err();
-                assert_eq!((status.code(), status.message()), (Code::NotFound, text));
-            }
-        }
-        assert_eq!(ask(&desk, "peer").await.unwrap(), "nobody");
-        assert!(desk.channel().connection().is_none());
-        let phone = PhoneClient::new(desk.channel().clone());
-        assert_eq!(phone.say(words("hi")).await.unwrap_err().code(), Code::Unimplemented);
-        let both = Services::new().add_service(DeskServer::new(Clerk::default()));
-        let both = Channel::in_process(both.add_service(PhoneServer::new(Clerk::default())));
-        assert_eq!(ask(&DeskClient::new(both.clone()), "hi").await.unwrap(), "hi");
-        assert_eq!(PhoneClient::new(both).say(words("hi")).await.unwrap().into_inner(), words("hi"));
-    });
-}
-
-#[test]
-fn a_panic_in_the_process_is_answered() {
-    virtually(async {
-        let (_clerk, desk) = in_process();
-        let mut results = each_kind(&desk, "panic").await.to_vec();
-        results.push(joined(desk.count(words("one, panic")).await).await);
-        for result in results {
-            assert_eq!(result.unwrap_err().code(), Code::Internal);
-        }
-    });
-}
-
-#[test]
-fn timeouts_in_the_process_are_those_of_a_wire() {
-    virtually(async {
-        let (clerk, desk) = in_process();
-        let desk = DeskClient::new(desk.channel().clone().with_timeout(2 * SECOND));
-        let check = |since: Instant, limit: Duration, status: Status| {
-            assert_elapsed(since, limit);
-            assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
-        };
-        let since = Instant::now();
-        check(since, 2 * SECOND, ask(&desk, "wait").await.unwrap_err());
-        let within = |text| {
-            let mut request = Request::new(words(text));
-            request.set_timeout(SECOND);
-            request
-        };
-        let since = Instant::now();
-        check(since, SECOND, desk.say(within("wait")).await.unwrap_err());
-        let since = Instant::now();
-        let mut answers = desk.count(within("one, wait")).await.unwrap().into_inner();
-        assert_eq!(next(&mut answers).await, "one");
-        check(since, SECOND, answers.message().await.unwrap_err());
-        let since = Instant::now();
-        let mut request = Request::new(speech("wait"));
-        request.set_timeout(SECOND);
-        check(since, SECOND, desk.gather(request).await.unwrap_err());
-        drop(answers);
-        assert!(clerk.log.take().contains(&"dropped count one, wait".into()));
     });
 }

@@ -1,4 +1,6 @@
 //! Calls with streams, frame by frame: what each side says, and when it closes the stream.
+//!
+//! The frames are those of frisbee.
 
 use frpc::{Code, Config, Request, Server, Status, Streaming};
 use tokio::{

@@ -1,4 +1,5 @@
-//! How long calls may take, to the millisecond.
+//! How long calls may take, to the millisecond. Behind the tests for every transport are those about connections and the
+//! runtimes that serve them.
 
 use std::time::Duration;
 
@@ -9,12 +10,26 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use crate::support::{
-    Clerk, MILLI, Peer, SECOND, all, ask, asking, assert_elapsed, desk, fresh, next, only_connection, own_packet,
-    quietly,
-    schema::{Words, desk_client::DeskClient, desk_server::DeskServer},
-    serving, settled, virtually, words,
+use crate::{
+    support::{
+        Clerk, MILLI, Peer, SECOND, all, ask, asking, assert_elapsed, desk, fresh, next, only_connection, own_packet,
+        quietly,
+        schema::{Words, desk_client::DeskClient, desk_server::DeskServer},
+        serving, settled, virtually, words,
+    },
+    transport::{Transport, over_every_transport},
 };
+
+over_every_transport! {
+    a_call_takes_no_longer_than_its_timeout
+    each_call_has_its_own_deadline_whatever_was_called_before
+    a_timeout_may_be_nothing_or_forever
+    the_answer_to_a_stream_has_its_time_from_the_end_of_the_stream_on
+    a_stream_of_answers_takes_as_long_as_it_likes
+    a_timeout_of_the_request_counts_for_the_whole_stream
+    a_stream_that_always_has_more_ends_as_well
+    a_timeout_that_was_kept_disturbs_nothing_later
+}
 
 /// Asserts that a call ended because its time was up, which was this long.
 #[track_caller]
@@ -31,15 +46,13 @@ fn within<T>(limit: Duration, message: T) -> Request<T> {
     request
 }
 
-#[test]
-fn a_call_takes_no_longer_than_its_timeout() {
+fn a_call_takes_no_longer_than_its_timeout(transport: Transport) {
     virtually(async {
-        let (desk, _peer) = Peer::of_channel(quietly()).await;
-        let (short, _peer) = Peer::of_channel(quietly().timeout(7 * SECOND)).await;
-        let shorter = DeskClient::new(short.channel().clone().with_timeout(3 * SECOND));
-        for (desk, limit) in [(&desk, 30 * SECOND), (&short, 7 * SECOND), (&shorter, 3 * SECOND)] {
+        let (_clerk, _served, desk) = transport.desk().await;
+        let short = DeskClient::new(desk.channel().clone().with_timeout(3 * SECOND));
+        for (desk, limit) in [(&desk, 30 * SECOND), (&short, 3 * SECOND)] {
             for own in [None, Some(SECOND), Some(100 * SECOND)] {
-                let (since, mut request) = (Instant::now(), Request::new(words("hi")));
+                let (since, mut request) = (Instant::now(), Request::new(words("wait")));
                 own.inspect(|own| request.set_timeout(*own));
                 let status = desk.say(request).await.unwrap_err();
                 assert_elapsed(since, own.unwrap_or(limit));
@@ -50,16 +63,25 @@ fn a_call_takes_no_longer_than_its_timeout() {
 }
 
 #[test]
-fn each_call_has_its_own_deadline_whatever_was_called_before() {
+fn a_channel_has_the_timeout_of_its_builder() {
     virtually(async {
-        let (desk, _peer) = Peer::of_channel(quietly()).await;
+        let (desk, _peer) = Peer::of_channel(quietly().timeout(7 * SECOND)).await;
+        let since = Instant::now();
+        assert_timed_out(&ask(&desk, "hi").await.unwrap_err(), 7 * SECOND);
+        assert_elapsed(since, 7 * SECOND);
+    });
+}
+
+fn each_call_has_its_own_deadline_whatever_was_called_before(transport: Transport) {
+    virtually(async {
+        let (_clerk, _served, desk) = transport.desk().await;
         let (since, mut calls) = (Instant::now(), Vec::new());
         for limit in [20, 10, 5, 15, 1, 1, 25].map(|seconds| seconds * SECOND) {
             let desk = desk.clone();
             calls.push((
                 limit,
                 tokio::spawn(async move {
-                    let status = desk.say(within(limit, words("hi"))).await.unwrap_err();
+                    let status = desk.say(within(limit, words("wait"))).await.unwrap_err();
                     (status, since.elapsed())
                 }),
             ));
@@ -72,15 +94,14 @@ fn each_call_has_its_own_deadline_whatever_was_called_before() {
         }
         // Long after everything that was known, one more.
         let since = Instant::now();
-        desk.say(within(2 * SECOND, words("hi"))).await.unwrap_err();
+        desk.say(within(2 * SECOND, words("wait"))).await.unwrap_err();
         assert_elapsed(since, 2 * SECOND);
     });
 }
 
-#[test]
-fn a_timeout_may_be_nothing_or_forever() {
+fn a_timeout_may_be_nothing_or_forever(transport: Transport) {
     virtually(async {
-        let (clerk, _server, desk) = desk().await;
+        let (clerk, _served, desk) = transport.desk().await;
         let since = Instant::now();
         assert_timed_out(&desk.say(within(Duration::ZERO, words("wait"))).await.unwrap_err(), Duration::ZERO);
         assert_elapsed(since, Duration::ZERO);
@@ -94,10 +115,9 @@ fn a_timeout_may_be_nothing_or_forever() {
     });
 }
 
-#[test]
-fn the_answer_to_a_stream_has_its_time_from_the_end_of_the_stream_on() {
+fn the_answer_to_a_stream_has_its_time_from_the_end_of_the_stream_on(transport: Transport) {
     virtually(async {
-        let (clerk, _server, desk) = desk().await;
+        let (clerk, _served, desk) = transport.desk().await;
         let desk = DeskClient::new(desk.channel().clone().with_timeout(2 * SECOND));
         let (sender, requests) = Streaming::channel(1);
         let call = tokio::spawn(async move { desk.gather(requests).await });
@@ -115,10 +135,9 @@ fn the_answer_to_a_stream_has_its_time_from_the_end_of_the_stream_on() {
     });
 }
 
-#[test]
-fn a_stream_of_answers_takes_as_long_as_it_likes() {
+fn a_stream_of_answers_takes_as_long_as_it_likes(transport: Transport) {
     virtually(async {
-        let (_clerk, _server, desk) = desk().await;
+        let (_clerk, _served, desk) = transport.desk().await;
         let desk = DeskClient::new(desk.channel().clone().with_timeout(2 * SECOND));
         assert_eq!(all(desk.count(words("sleep 50, sleep 60")).await.unwrap()).await.unwrap().len(), 2);
         let texts = Streaming::from_iter([words("sleep 70")]);
@@ -126,10 +145,9 @@ fn a_stream_of_answers_takes_as_long_as_it_likes() {
     });
 }
 
-#[test]
-fn a_timeout_of_the_request_counts_for_the_whole_stream() {
+fn a_timeout_of_the_request_counts_for_the_whole_stream(transport: Transport) {
     virtually(async {
-        let (clerk, server, desk) = desk().await;
+        let (clerk, served, desk) = transport.desk().await;
         let limit = 3 * SECOND;
         let answers: [fn(_) -> _; 2] = [
             |desk: DeskClient| {
@@ -148,8 +166,7 @@ fn a_timeout_of_the_request_counts_for_the_whole_stream() {
         let since = Instant::now();
         assert_timed_out(&desk.gather(within(limit, endless(2 * SECOND))).await.unwrap_err(), limit);
         assert_elapsed(since, limit);
-        settled().await;
-        assert_eq!(only_connection(&server).await.metrics().streams, 0);
+        served.assert_unharmed().await;
         let log = clerk.log.take();
         for what in ["count endless sleep 2", "chat", "gather"] {
             assert!(log.contains(&format!("dropped {what}")), "{log:?}");
@@ -157,10 +174,9 @@ fn a_timeout_of_the_request_counts_for_the_whole_stream() {
     });
 }
 
-#[test]
-fn a_stream_that_always_has_more_ends_as_well() {
+fn a_stream_that_always_has_more_ends_as_well(transport: Transport) {
     virtually(async {
-        let (_clerk, _server, desk) = desk().await;
+        let (_clerk, _served, desk) = transport.desk().await;
         let since = Instant::now();
         let mut answers = desk.count(within(SECOND, words("endless tick"))).await.unwrap().into_inner();
         let status = loop {
@@ -182,10 +198,9 @@ fn endless(pause: Duration) -> Streaming<Words> {
     }))
 }
 
-#[test]
-fn a_timeout_that_was_kept_disturbs_nothing_later() {
+fn a_timeout_that_was_kept_disturbs_nothing_later(transport: Transport) {
     virtually(async {
-        let (_clerk, _server, desk) = desk().await;
+        let (_clerk, _served, desk) = transport.desk().await;
         for _ in 0..5 {
             desk.say(within(SECOND, words("hi"))).await.unwrap();
             tokio::time::sleep(SECOND / 2).await;
@@ -276,7 +291,7 @@ fn calls_end_in_time_when_the_runtime_that_made_a_channel_over_a_connection_is_g
         let server = Server::builder().add_service(DeskServer::new(Clerk::default())).without_listener().unwrap();
         let (ours, theirs) = duplex(1000);
         server.attach(theirs);
-        let client = frisbee::Client::new(Services::new()).config(Config::default());
+        let client = ::frisbee::Client::new(Services::new()).config(Config::default());
         let connection = client.attach(ours).await.unwrap();
         connection.send(own_packet(1, "hello")).await.unwrap();
         connection.flush().await.unwrap();

@@ -1,4 +1,6 @@
 //! Handlers and their connection: who called, calls in the other direction, and what else goes over the same port.
+//!
+//! Only frisbee lets a handler do so.
 
 use std::time::Duration;
 

@@ -1,0 +1,465 @@
+//! What goes with the messages of a call: metadata, deadlines, trailers, details of a status, cancellation. In process all
+//! of it arrives. Plain frisbee carries none of it, and says so.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use frpc::{
+    CallError, Channel, Code, Head, LostMetadata, Metadata, MetadataValue, Request, Response, Services, Status,
+    Streaming, prost_types,
+};
+use tests::ThreadLog;
+use tokio::{io::duplex, task::JoinSet};
+use tracing::Level;
+
+use crate::{
+    support::{
+        Clerk, Gate, Log, Peer, SECOND, each_kind, quietly,
+        schema::{
+            Words,
+            desk_client::DeskClient,
+            desk_server::{Desk, DeskServer},
+        },
+        serving, settled, virtually, words,
+    },
+    transport::{Served, Transport, over_every_transport},
+};
+
+over_every_transport! {
+    a_request_without_metadata_arrives_without
+    extensions_stay_on_their_side
+    the_source_of_a_status_stays_on_its_side
+}
+
+/// Answers calls with the metadata that came with them, as text and in front of the answer, and with trailers behind it.
+/// Those that ask for something else get nothing beside their messages.
+#[derive(Clone, Default)]
+struct Mirror {
+    log: Log,
+    gate: Gate,
+}
+
+impl Mirror {
+    /// Plays the text of a request, and returns the text of the answer.
+    async fn play(&self, text: &str, head: &Head) -> Result<String, Status> {
+        match text {
+            "wait" => {
+                let (cancelled, log) = (head.cancelled(), self.log.clone());
+                tokio::spawn(async move {
+                    cancelled.await;
+                    log.add("cancelled");
+                });
+                self.log.add("waits");
+                self.gate.passed().await;
+            }
+            "time" => return Ok(format!("{:?} {}", head.timeout(), head.deadline().is_some())),
+            "extension" => return Ok(format!("{:?}", head.extensions().get::<u32>())),
+            "fail" => return Err(rich_status()),
+            "source" => {
+                let refused = CallError::TooManyCalls { limit: 1 };
+                return Err(Status::aborted("elsewhere").with_source(Arc::new(refused) as Arc<_>));
+            }
+            _ => {}
+        }
+        Ok(shown(head.metadata()))
+    }
+
+    async fn one(&self, text: &str, head: &Head) -> Result<Response<Words>, Status> {
+        let mut response = Response::new(words(self.play(text, head).await?));
+        if text == "mirror" {
+            *response.metadata_mut() = head.metadata().clone();
+            *response.trailers_mut() = trailers();
+        }
+        Ok(response)
+    }
+
+    async fn many(&self, text: &str, head: &Head) -> Result<Response<Streaming<Words>>, Status> {
+        let answer = self.play(text, head).await?;
+        let (sender, answers) = Streaming::channel(1);
+        let mut response = Response::new(answers);
+        let is_mirror = text == "mirror";
+        if is_mirror {
+            *response.metadata_mut() = head.metadata().clone();
+        }
+        tokio::spawn(async move {
+            for text in ["first".into(), answer] {
+                if sender.send(words(text)).await.is_err() {
+                    return;
+                }
+            }
+            if is_mirror {
+                sender.finish(trailers());
+            }
+        });
+        Ok(response)
+    }
+}
+
+async fn only(request: &mut Request<Streaming<Words>>) -> Result<String, Status> {
+    let message = request.get_mut().message().await?;
+    Ok(message.map(|Words { text }| text).unwrap_or_default())
+}
+
+impl Desk for Mirror {
+    async fn say(&self, request: Request<Words>) -> Result<Response<Words>, Status> {
+        self.one(&request.get_ref().text, request.head()).await
+    }
+
+    async fn count(&self, request: Request<Words>) -> Result<Response<Streaming<Words>>, Status> {
+        self.many(&request.get_ref().text, request.head()).await
+    }
+
+    async fn gather(&self, mut request: Request<Streaming<Words>>) -> Result<Response<Words>, Status> {
+        let text = only(&mut request).await?;
+        self.one(&text, request.head()).await
+    }
+
+    async fn chat(&self, mut request: Request<Streaming<Words>>) -> Result<Response<Streaming<Words>>, Status> {
+        let text = only(&mut request).await?;
+        self.many(&text, request.head()).await
+    }
+}
+
+/// What a call was answered with.
+#[derive(Debug, Default, PartialEq)]
+struct Reply {
+    /// The last message.
+    text: String,
+    metadata: Metadata,
+    trailers: Metadata,
+}
+
+impl Reply {
+    fn of_one(response: Response<Words>) -> Self {
+        let (metadata, trailers) = (response.metadata().clone(), response.trailers().clone());
+        Self { text: response.into_inner().text, metadata, trailers }
+    }
+
+    async fn of_many(response: Response<Streaming<Words>>) -> Result<Self, Status> {
+        let (mut answers, mut text) = (response.into_inner(), String::new());
+        while let Some(message) = answers.message().await? {
+            text = message.text;
+        }
+        let metadata = answers.metadata().cloned().unwrap_or_default();
+        let trailers = answers.trailers().await?.unwrap_or_default();
+        Ok(Self { text, metadata, trailers })
+    }
+}
+
+/// Makes a call of each kind with the same text and metadata.
+async fn each_reply(desk: &DeskClient, text: &str, metadata: &Metadata) -> [Result<Reply, Status>; 4] {
+    let (one, stream) = (|| with(metadata, words(text)), || with(metadata, Streaming::from_iter([words(text)])));
+    [
+        desk.say(one()).await.map(Reply::of_one),
+        async { Reply::of_many(desk.count(one()).await?).await }.await,
+        desk.gather(stream()).await.map(Reply::of_one),
+        async { Reply::of_many(desk.chat(stream()).await?).await }.await,
+    ]
+}
+
+fn with<T>(metadata: &Metadata, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    if !metadata.is_empty() {
+        *request.metadata_mut() = metadata.clone();
+    }
+    request
+}
+
+/// Metadata of every form: ASCII, binary, several values for a name.
+fn every_form() -> Metadata {
+    let mut metadata = Metadata::new();
+    metadata.insert("authorization", "Bearer s3cret").unwrap();
+    metadata.append("forwarded", "first").unwrap();
+    metadata.append("forwarded", "second").unwrap();
+    metadata.insert_bin("trace-bin", Bytes::from_static(&[0, 0xff, 7])).unwrap();
+    metadata.append_bin("trace-bin", Bytes::new()).unwrap();
+    metadata
+}
+
+fn shown(metadata: &Metadata) -> String {
+    let values = metadata.iter().map(|(name, value)| match value {
+        MetadataValue::Ascii(value) => format!("{name}={value}"),
+        MetadataValue::Binary(value) => format!("{name}={value:x}"),
+    });
+    values.collect::<Vec<_>>().join(" ")
+}
+
+fn trailers() -> Metadata {
+    let mut trailers = Metadata::new();
+    trailers.insert("rows", "2").unwrap();
+    trailers
+}
+
+const RETRY_IN: prost_types::Duration = prost_types::Duration { seconds: 3, nanos: 0 };
+
+/// A status with typed details and metadata.
+fn rich_status() -> Status {
+    let detail = prost_types::Any::from_msg(&RETRY_IN).unwrap();
+    let mut status = Status::with_error_details(Code::Unavailable, "come back later", [detail]);
+    *status.metadata_mut() = every_form();
+    status
+}
+
+async fn mirror(transport: Transport) -> (Mirror, Served, DeskClient) {
+    let mirror = Mirror::default();
+    let served = transport.serve(Services::new().add_service(DeskServer::new(mirror.clone()))).await;
+    let desk = DeskClient::new(served.channel.clone());
+    (mirror, served, desk)
+}
+
+fn a_request_without_metadata_arrives_without(transport: Transport) {
+    virtually(async {
+        let (_clerk, served, desk) = transport.desk().await;
+        for result in each_reply(&desk, "hi", &Metadata::new()).await {
+            let reply = result.unwrap();
+            assert!(reply.text.ends_with("hi"), "{reply:?}");
+            assert!(reply.metadata.is_empty() && reply.trailers.is_empty(), "{reply:?}");
+        }
+        served.assert_unharmed().await;
+    });
+}
+
+fn extensions_stay_on_their_side(transport: Transport) {
+    virtually(async {
+        let (_clerk, _served, desk) = transport.desk().await;
+        let mut request = Request::new(words("extension"));
+        request.extensions_mut().insert(7_u32);
+        assert_eq!(desk.say(request).await.unwrap().into_inner(), words("None"));
+    });
+}
+
+/// What a handler gets from a call of its own says nothing about the call that it answers.
+fn the_source_of_a_status_stays_on_its_side(transport: Transport) {
+    virtually(async {
+        let (_mirror, _served, desk) = mirror(transport).await;
+        for result in each_kind(&desk, "source").await {
+            let status = result.unwrap_err();
+            assert_eq!((status.code(), status.message()), (Code::Aborted, "elsewhere"));
+            assert!(status.call_error().is_none(), "{status:?}");
+        }
+    });
+}
+
+#[test]
+fn metadata_and_trailers_of_every_form_arrive_in_process() {
+    virtually(async {
+        let (_mirror, _served, desk) = mirror(Transport::InProcess).await;
+        let metadata = every_form();
+        let text = "authorization=Bearer s3cret forwarded=first forwarded=second trace-bin=00ff07 trace-bin=";
+        for result in each_reply(&desk, "mirror", &metadata).await {
+            let expected = Reply { text: text.into(), metadata: metadata.clone(), trailers: trailers() };
+            assert_eq!(result.unwrap(), expected);
+        }
+    });
+}
+
+#[test]
+fn metadata_of_a_stream_is_there_with_its_first_message_and_trailers_behind_its_last() {
+    virtually(async {
+        let (_mirror, _served, desk) = mirror(Transport::InProcess).await;
+        let mut answers = desk.count(with(&every_form(), words("mirror"))).await.unwrap().into_inner();
+        assert_eq!(answers.message().await.unwrap(), Some(words("first")));
+        assert_eq!(answers.metadata(), Some(&every_form()));
+        assert_eq!(answers.trailers().await.unwrap(), Some(trailers()), "what was not read is discarded");
+        assert_eq!(answers.message().await.unwrap(), None);
+    });
+}
+
+/// Makes a call of each kind that may take 5 s, and returns what the handlers know of that.
+async fn each_time(desk: &DeskClient) -> [String; 4] {
+    let (mut one, mut stream) = (Request::new(words("time")), Request::new(Streaming::from_iter([words("time")])));
+    let mut chat = Request::new(Streaming::from_iter([words("time")]));
+    one.set_timeout(5 * SECOND);
+    stream.set_timeout(5 * SECOND);
+    chat.set_timeout(5 * SECOND);
+    [
+        desk.say(one.clone()).await.unwrap().into_inner().text,
+        Reply::of_many(desk.count(one).await.unwrap()).await.unwrap().text,
+        desk.gather(stream).await.unwrap().into_inner().text,
+        Reply::of_many(desk.chat(chat).await.unwrap()).await.unwrap().text,
+    ]
+}
+
+#[test]
+fn a_handler_in_process_sees_the_time_that_its_caller_gives_it() {
+    virtually(async {
+        let (_mirror, _served, desk) = mirror(Transport::InProcess).await;
+        assert_eq!(each_time(&desk).await, ["Some(5s) true"; 4]);
+        let [say, rest @ ..] = each_kind(&desk, "time").await.map(Result::unwrap);
+        assert_eq!(say, "Some(30s) true", "the timeout of the channel");
+        assert_eq!(
+            rest,
+            ["first None false", "None false", "first None false"],
+            "streams may take as long as they like"
+        );
+    });
+}
+
+#[test]
+fn frisbee_tells_no_handler_how_much_time_it_has() {
+    virtually(async {
+        let (_mirror, _served, desk) = mirror(Transport::Frisbee).await;
+        assert_eq!(each_time(&desk).await, ["None false"; 4]);
+    });
+}
+
+#[test]
+fn details_and_metadata_of_a_status_arrive_in_process() {
+    virtually(async {
+        let (_mirror, _served, desk) = mirror(Transport::InProcess).await;
+        for result in each_reply(&desk, "fail", &Metadata::new()).await {
+            let status = result.unwrap_err();
+            assert_eq!((status.code(), status.message()), (Code::Unavailable, "come back later"));
+            assert_eq!(status.error_detail(), Some(RETRY_IN));
+            assert_eq!(status.metadata(), &every_form());
+        }
+    });
+}
+
+/// Starts a call of this kind that waits, and returns what gives it up when it is dropped.
+async fn waiting(desk: &DeskClient, kind: usize, timeout: Option<Duration>) -> JoinSet<Option<Code>> {
+    let mut calls = JoinSet::new();
+    let desk = desk.clone();
+    calls.spawn(async move {
+        let mut one = Request::new(words("wait"));
+        let mut stream = Request::new(Streaming::from_iter([words("wait")]));
+        timeout.inspect(|timeout| one.set_timeout(*timeout));
+        timeout.inspect(|timeout| stream.set_timeout(*timeout));
+        let result = match kind {
+            0 => desk.say(one).await.map(Reply::of_one),
+            1 => async { Reply::of_many(desk.count(one).await?).await }.await,
+            2 => desk.gather(stream).await.map(Reply::of_one),
+            _ => async { Reply::of_many(desk.chat(stream).await?).await }.await,
+        };
+        result.err().map(|status| status.code())
+    });
+    settled().await;
+    calls
+}
+
+#[test]
+fn a_handler_in_process_hears_that_its_caller_has_given_up() {
+    virtually(async {
+        let (mirror, _served, desk) = mirror(Transport::InProcess).await;
+        for kind in 0..4 {
+            let call = waiting(&desk, kind, None).await;
+            assert_eq!(mirror.log.take(), ["waits"], "{kind}");
+            drop(call);
+            settled().await;
+            assert_eq!(mirror.log.take(), ["cancelled"], "{kind}");
+
+            let mut call = waiting(&desk, kind, Some(SECOND)).await;
+            assert_eq!(mirror.log.take(), ["waits"], "{kind}");
+            assert_eq!(call.join_next().await.unwrap().unwrap(), Some(Code::DeadlineExceeded), "{kind}");
+            settled().await;
+            assert_eq!(mirror.log.take(), ["cancelled"], "{kind}");
+        }
+    });
+}
+
+#[test]
+fn a_call_in_process_that_was_answered_is_not_cancelled() {
+    virtually(async {
+        let (mirror, _served, desk) = mirror(Transport::InProcess).await;
+        for kind in 0..4 {
+            let mut call = waiting(&desk, kind, None).await;
+            mirror.gate.open(1);
+            assert_eq!(call.join_next().await.unwrap().unwrap(), None, "{kind}");
+            drop(call);
+            settled().await;
+            assert_eq!(mirror.log.take(), ["waits"], "{kind}");
+        }
+    });
+}
+
+#[test]
+fn a_handler_over_frisbee_hears_that_the_connection_of_its_caller_has_ended() {
+    virtually(async {
+        for kind in 0..4 {
+            let (mirror, served, desk) = mirror(Transport::Frisbee).await;
+            let call = waiting(&desk, kind, None).await;
+            assert_eq!(mirror.log.take(), ["waits"], "{kind}");
+            // Dropped, it cuts its connections.
+            drop(served.server);
+            settled().await;
+            assert_eq!(mirror.log.take(), ["cancelled"], "{kind}");
+            drop(call);
+        }
+    });
+}
+
+#[test]
+fn a_call_with_metadata_fails_over_frisbee_and_nothing_is_sent() {
+    virtually(async {
+        let (desk, mut peer) = Peer::of_channel(quietly()).await;
+        for result in each_reply(&desk, "hi", &every_form()).await {
+            let status = result.unwrap_err();
+            assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+            let error = status.call_error().unwrap();
+            assert!(matches!(error, CallError::MetadataNotCarried { name } if name == "authorization"), "{error:?}");
+            assert!(error.is_safe_to_repeat());
+        }
+        assert!(peer.heard().await.is_empty());
+    });
+}
+
+#[test]
+fn a_call_with_metadata_goes_without_where_its_loss_is_accepted() {
+    virtually(async {
+        let clerk = Clerk::default();
+        let server = serving(&clerk);
+        let (ours, theirs) = duplex(64 * 1024);
+        server.attach(theirs);
+        let channel = quietly().lost_metadata(LostMetadata::Warn).attach(ours).await.unwrap();
+        let desk = DeskClient::new(channel);
+        let log = ThreadLog::hear(Level::WARN);
+        for result in each_reply(&desk, "hi", &every_form()).await {
+            assert!(result.unwrap().text.ends_with("hi"));
+        }
+        let expected = ["Say", "Count", "Gather", "Chat"].map(|method| {
+            let lost = "the peer speaks plain fRPC, which carries no metadata: the call goes without";
+            format!("WARN {lost} method=calls.Desk/{method} name=\"authorization\"")
+        });
+        assert_eq!(log.take(), expected, "a line for each call, and never a value");
+    });
+}
+
+#[test]
+fn a_channel_over_a_connection_loses_no_metadata_either() {
+    virtually(async {
+        let clerk = Clerk::default();
+        let server = serving(&clerk);
+        let (ours, theirs) = duplex(64 * 1024);
+        server.attach(theirs);
+        let channel = quietly().lost_metadata(LostMetadata::Warn).attach(ours).await.unwrap();
+        settled().await;
+        let desk = DeskClient::new(Channel::over(&channel.connection().unwrap()).unwrap());
+        let status = desk.say(with(&every_form(), words("hi"))).await.unwrap_err();
+        assert!(matches!(status.call_error(), Some(CallError::MetadataNotCarried { .. })), "{status}");
+    });
+}
+
+/// The only test of this program in which something is lost: the one warning would otherwise be in another.
+#[test]
+fn what_a_handler_sends_beside_its_messages_is_lost_over_frisbee_with_one_warning() {
+    virtually(async {
+        let (_mirror, served, desk) = mirror(Transport::Frisbee).await;
+        let log = ThreadLog::hear(Level::DEBUG);
+        for result in each_reply(&desk, "mirror", &Metadata::new()).await {
+            let reply = result.unwrap();
+            assert!(reply.metadata.is_empty() && reply.trailers.is_empty(), "{reply:?}");
+        }
+        for result in each_reply(&desk, "fail", &Metadata::new()).await {
+            let status = result.unwrap_err();
+            assert_eq!((status.code(), status.message()), (Code::Unavailable, "come back later"));
+            assert!(status.details().is_empty() && status.metadata().is_empty());
+        }
+        let told = log.take().into_iter().filter(|line| line.contains("which does not carry this")).collect::<Vec<_>>();
+        let (warnings, others): (Vec<_>, Vec<_>) = told.iter().partition(|line| line.starts_with("WARN"));
+        let lost = "the peer speaks plain fRPC, which does not carry this (told once)";
+        assert_eq!(warnings, [&format!("WARN {lost} method=calls.Desk/Say what=\"trailers\" len=1")]);
+        // The trailers of three more calls, and the details and metadata of four statuses.
+        assert_eq!(others.len(), 3 + 2 * 4, "{others:#?}");
+        served.assert_unharmed().await;
+    });
+}

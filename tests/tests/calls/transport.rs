@@ -1,0 +1,77 @@
+//! The transports that calls go over.
+
+use frpc::{Channel, IntoEndpoint, Router, Services};
+use tokio::io::duplex;
+
+use crate::support::{
+    Clerk, quiet, quietly,
+    schema::{desk_client::DeskClient, desk_server::DeskServer},
+    settled,
+};
+
+/// Mounts tests once for each transport, such as `answers::frisbee::a_panic_is_answered`. A test takes the transport.
+macro_rules! over_every_transport {
+    ($($test:ident)*) => {
+        over_every_transport! { in_process InProcess: $($test)* }
+        over_every_transport! { frisbee Frisbee: $($test)* }
+    };
+    ($name:ident $transport:ident: $($test:ident)*) => {
+        mod $name {
+            $(
+                #[test]
+                fn $test() {
+                    super::$test(crate::transport::Transport::$transport);
+                }
+            )*
+        }
+    };
+}
+
+pub(crate) use over_every_transport;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    InProcess,
+    Frisbee,
+}
+
+/// Services that are served over a transport, and a channel to them.
+pub(crate) struct Served {
+    pub(crate) channel: Channel,
+    /// In process there is none.
+    pub(crate) server: Option<frisbee::Server>,
+}
+
+impl Transport {
+    /// Serves services without timers.
+    pub(crate) async fn serve(self, services: impl Router + IntoEndpoint) -> Served {
+        match self {
+            Self::InProcess => Served { channel: Channel::in_process(services), server: None },
+            Self::Frisbee => {
+                let server = frisbee::Server::builder(services).config(quiet()).without_listener();
+                let (ours, theirs) = duplex(64 * 1024);
+                server.attach(theirs);
+                Served { channel: quietly().attach(ours).await.unwrap(), server: Some(server) }
+            }
+        }
+    }
+
+    /// Serves a desk.
+    pub(crate) async fn desk(self) -> (Clerk, Served, DeskClient) {
+        let clerk = Clerk::default();
+        let served = self.serve(Services::new().add_service(DeskServer::new(clerk.clone()))).await;
+        let desk = DeskClient::new(served.channel.clone());
+        (clerk, served, desk)
+    }
+}
+
+impl Served {
+    /// Asserts that whatever failed was a call and no connection, and that no call left anything behind.
+    pub(crate) async fn assert_unharmed(&self) {
+        settled().await;
+        let Some(server) = &self.server else { return };
+        assert_eq!(server.metrics().accepted, 1);
+        assert!(server.connections().iter().all(|connection| connection.close_reason().is_none()));
+        assert!(server.connections().iter().all(|connection| connection.metrics().streams == 0));
+    }
+}
