@@ -11,7 +11,7 @@ use super::{
     extensions::{Extensions, Extras},
     head::Head,
     metadata::Metadata,
-    method::Method,
+    method::{Method, MethodKind},
     request::{Request, Response},
     status::Status,
     streaming::Streaming,
@@ -22,6 +22,7 @@ use crate::codec::{CodecError, Format, Message, Pieces};
 #[derive(Debug)]
 pub struct Call {
     method: &'static Method,
+    kind: MethodKind,
     format: Format,
     body: Body,
     head: Head,
@@ -49,12 +50,22 @@ impl Call {
     /// Makes a call that arrived.
     #[inline]
     pub fn new(method: &'static Method, format: Format, head: Head, body: Body) -> Self {
-        Self { method, format, body, head, time: None }
+        Self { method, kind: method.kind, format, body, head, time: None }
     }
 
     /// Returns the method that is called.
     pub fn method(&self) -> &'static Method {
         self.method
+    }
+
+    /// Returns which sides send more than one message, as its caller sees it: the kind of the method, unless the caller is
+    /// mistaken.
+    pub fn kind(&self) -> MethodKind {
+        self.kind
+    }
+
+    pub(crate) fn with_kind(self, kind: MethodKind) -> Self {
+        Self { kind, ..self }
     }
 
     /// Returns the format of the messages.

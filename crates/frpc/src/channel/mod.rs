@@ -11,7 +11,7 @@ use crate::{
     call::{
         deadline::{CallTime, Deadline},
         exchange::{Answer, Call, decode_response},
-        method::Method,
+        method::{Method, MethodKind},
         request::{IntoRequest, IntoStreamingRequest, Request, Response},
         status::Status,
         streaming::Streaming,
@@ -186,7 +186,8 @@ impl Channel {
         request: Request<Q>,
     ) -> Result<Response<P>, Status> {
         let format = self.format();
-        self.call(Call::of_request(method, format, request)?).await?.into_response(format)
+        let call = Call::of_request(method, format, request)?.with_kind(MethodKind::Unary);
+        self.call(call).await?.into_response(format)
     }
 
     /// Makes a server-streaming call. Returns once the request is sent: a status of the handler comes with the first
@@ -202,6 +203,7 @@ impl Channel {
     ) -> Result<Response<Streaming<P>>, Status> {
         let format = self.format();
         let call = Call::of_request(method, format, request.into_request())?;
+        let call = call.with_kind(MethodKind::ServerStreaming);
         self.call(call).await?.into_stream_response(format)
     }
 
@@ -217,7 +219,7 @@ impl Channel {
     ) -> Result<Response<P>, Status> {
         let format = self.format();
         let call = Call::of_stream(method, format, requests.into_streaming_request());
-        self.call(call).await?.into_response(format)
+        self.call(call.with_kind(MethodKind::ClientStreaming)).await?.into_response(format)
     }
 
     /// Makes a bidirectional call. Returns at once: a status of the handler comes with the first message.
@@ -233,7 +235,7 @@ impl Channel {
     ) -> Result<Response<Streaming<P>>, Status> {
         let format = self.format();
         let call = Call::of_stream(method, format, requests.into_streaming_request());
-        self.call(call).await?.into_stream_response(format)
+        self.call(call.with_kind(MethodKind::Bidirectional)).await?.into_stream_response(format)
     }
 
     /// Makes a call of any kind, through the layers.

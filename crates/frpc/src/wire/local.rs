@@ -46,7 +46,7 @@ impl Caller for Local {
     fn call(&self, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
         let endpoint = self.endpoint.clone();
         Box::pin(async move {
-            match call.method().kind {
+            match call.kind() {
                 MethodKind::Unary | MethodKind::ClientStreaming => one(endpoint, call).await,
                 MethodKind::ServerStreaming | MethodKind::Bidirectional => Ok(many(endpoint, call)),
             }
@@ -56,7 +56,7 @@ impl Caller for Local {
 
 /// Makes a call that one message answers.
 async fn one(endpoint: Result<Endpoint, Collision>, call: Call) -> Result<Answer, Status> {
-    let (kind, time) = (call.method().kind, call.time());
+    let (kind, time) = (call.kind(), call.time());
     // As over a wire, the channel's timeout bounds the answer to a stream from the end of that stream on.
     let deadline = if kind == MethodKind::Unary { Some(time.opening) } else { time.whole };
     let mut requests = None;

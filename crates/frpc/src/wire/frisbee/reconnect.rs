@@ -259,11 +259,11 @@ impl Caller for Arc<Reconnecting> {
 
     fn call(&self, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
         Box::pin(async move {
-            let (method, time) = (call.method(), call.time());
+            let (method, kind, time) = (call.method(), call.kind(), call.time());
             let CallTime { opening, whole } = time;
             let (head, body) = call.into_parts();
             self.check_head(method, &head)?;
-            let body = match (method.kind, body) {
+            let body = match (kind, body) {
                 (MethodKind::Unary, Body::One(content)) => {
                     let content = self.unary(method, || content.clone(), opening).await?;
                     Body::One(message_or_status(content)?.into())
