@@ -12,7 +12,7 @@ use std::{
 
 use frisbee::{Config, Engine, Operation, Packet, Server, Table};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tests::{engines, hear_log};
+use support::{engines, hear_log};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,

@@ -16,21 +16,15 @@ use std::{
 
 use frpc::{Request, Response, Server, Status};
 use futures_util::future::join_all;
-use tokio::{
-    runtime::{self, Runtime},
-    sync::oneshot,
-};
-
-use schema::{
+use support::echo::{
     Text,
     echo_client::EchoClient,
     echo_server::{Echo, EchoServer},
 };
-
-mod schema {
-    #![allow(missing_docs, unreachable_pub, reason = "it is generated for any use")]
-    frpc::include_proto!("echo");
-}
+use tokio::{
+    runtime::{self, Runtime},
+    sync::oneshot,
+};
 
 #[global_allocator]
 static COUNTING: Counting = Counting;

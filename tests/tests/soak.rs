@@ -19,7 +19,7 @@ use frisbee::{Client, Config, Connection, Engine, Operation, Outcome, Packet, Ro
 use frpc::{Channel, Server, Streaming};
 use futures_util::future::join_all;
 use socket2::SockRef;
-use tests::{
+use support::{
     interop::{
         Service,
         schema::{

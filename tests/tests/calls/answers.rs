@@ -1,19 +1,18 @@
 //! Every call is answered: with a response, or with a status that says what is wrong.
 
 use frpc::{CallError, Channel, Code, Config, Server, Services, Streaming, Unimplemented};
+use support::{
+    calls::{
+        CHAT, COUNT, CallbackClient, CallbackServer, GATHER, SAY, TestClient, TestServer, TestService, all, ask,
+        connect, each_kind, encoded, end, error, joined, of_kind, only_connection, open_frame, own_packet, peer_of,
+        peer_of_channel, quiet, quiet_channel, serve, serve_and_connect, stream_of, words,
+    },
+    frames::{frame, stream_frame},
+    in_virtual_time, settle,
+};
 use tokio::io::duplex;
 
-use crate::{
-    support::{
-        CHAT, COUNT, Clerk, GATHER, Peer, SAY, all, ask, connected, desk, each_kind, end, error, joined, of_kind,
-        only_connection, open, own_packet, packet, quiet, quietly, said,
-        schema::{
-            desk_client::DeskClient, desk_server::DeskServer, phone_client::PhoneClient, phone_server::PhoneServer,
-        },
-        serving, settled, speech, stream, virtually, words,
-    },
-    transport::{Transport, over_every_transport},
-};
+use crate::transport::{Transport, over_every_transport};
 
 over_every_transport! {
     every_kind_of_call_is_answered
@@ -26,26 +25,26 @@ over_every_transport! {
 }
 
 fn every_kind_of_call_is_answered(transport: Transport) {
-    virtually(async {
-        let services = Services::new().add_service(DeskServer::new(Clerk::default()));
-        let served = transport.serve(services.add_service(PhoneServer::new(Clerk::default()))).await;
-        let (desk, phone) = (DeskClient::new(served.channel.clone()), PhoneClient::new(served.channel.clone()));
-        let answers = each_kind(&desk, "hi").await.map(Result::unwrap);
+    in_virtual_time(async {
+        let services = Services::new().add_service(TestServer::new(TestService::default()));
+        let served = transport.serve(services.add_service(CallbackServer::new(TestService::default()))).await;
+        let (client, callback) = (TestClient::new(served.channel.clone()), CallbackClient::new(served.channel.clone()));
+        let answers = each_kind(&client, "hi").await.map(Result::unwrap);
         assert_eq!(answers, ["hi", "hi", "hi", "re: hi"]);
-        assert_eq!(all(desk.count(words("a, b")).await.unwrap()).await.unwrap(), ["a", "b"]);
-        assert_eq!(desk.gather(speech("a b")).await.unwrap().into_inner(), words("a b"));
-        assert_eq!(all(desk.chat(speech("a b")).await.unwrap()).await.unwrap(), ["re: a", "re: b"]);
-        assert_eq!(phone.say(words("hi")).await.unwrap().into_inner(), words("hi"));
+        assert_eq!(all(client.count(words("a, b")).await.unwrap()).await.unwrap(), ["a", "b"]);
+        assert_eq!(client.gather(stream_of("a b")).await.unwrap().into_inner(), words("a b"));
+        assert_eq!(all(client.chat(stream_of("a b")).await.unwrap()).await.unwrap(), ["re: a", "re: b"]);
+        assert_eq!(callback.say(words("hi")).await.unwrap().into_inner(), words("hi"));
         served.assert_unharmed().await;
     });
 }
 
 fn a_status_arrives_with_its_code_and_its_exact_text(transport: Transport) {
-    virtually(async {
-        let (_clerk, served, desk) = transport.desk().await;
+    in_virtual_time(async {
+        let (_service, served, client) = transport.serve_and_connect().await;
         for number in 1..=16 {
             for text in ["", "no such order", " spaces ", "EOFs", "ünï\n\0code", &"long".repeat(10_000)] {
-                for result in each_kind(&desk, &format!("fail {number} {text}")).await {
+                for result in each_kind(&client, &format!("fail {number} {text}")).await {
                     let status = result.unwrap_err();
                     assert_eq!(status.code() as u8, number);
                     assert!(status.message() == text, "{status}");
@@ -58,9 +57,9 @@ fn a_status_arrives_with_its_code_and_its_exact_text(transport: Transport) {
 }
 
 fn a_status_with_the_text_of_an_end_marker_is_no_end(transport: Transport) {
-    virtually(async {
-        let (_clerk, _served, desk) = transport.desk().await;
-        for result in each_kind(&desk, "fail 5 EOF").await {
+    in_virtual_time(async {
+        let (_service, _served, client) = transport.serve_and_connect().await;
+        for result in each_kind(&client, "fail 5 EOF").await {
             let status = result.unwrap_err();
             assert_eq!(status.code(), Code::NotFound);
             assert!(status.message().ends_with("EOF"), "{status}");
@@ -70,24 +69,24 @@ fn a_status_with_the_text_of_an_end_marker_is_no_end(transport: Transport) {
 
 #[test]
 fn on_a_stream_of_frisbee_the_code_keeps_a_status_from_being_an_end_marker() {
-    virtually(async {
-        let (_clerk, server, desk) = desk().await;
-        let [say, count, gather, chat] = each_kind(&desk, "fail 5 EOF").await;
+    in_virtual_time(async {
+        let (_service, server, client) = serve_and_connect().await;
+        let [say, count, gather, chat] = each_kind(&client, "fail 5 EOF").await;
         assert_eq!(say.unwrap_err().message(), "EOF");
         for result in [count, gather, chat] {
             let status = result.unwrap_err();
             assert_eq!((status.code(), status.message()), (Code::NotFound, "NotFound: EOF"));
         }
-        let mut peer = Peer::of(&server);
-        peer.say([open(1, COUNT), stream(1, said("one, fail 2 EOF"))].concat()).await;
+        let mut peer = peer_of(&server);
+        peer.say([open_frame(1, COUNT), stream_frame(1, encoded("one, fail 2 EOF"))].concat()).await;
         assert_eq!(peer.heard().await, ["stream 1: one", "stream 1: error 2 Unknown: EOF", "stream 1: end"]);
     });
 }
 
 fn messages_before_a_status_arrive(transport: Transport) {
-    virtually(async {
-        let (_clerk, _served, desk) = transport.desk().await;
-        let mut stream = desk.count(words("one, two, fail 9 enough, three")).await.unwrap().into_inner();
+    in_virtual_time(async {
+        let (_service, _served, client) = transport.serve_and_connect().await;
+        let mut stream = client.count(words("one, two, fail 9 enough, three")).await.unwrap().into_inner();
         assert_eq!(stream.message().await.unwrap(), Some(words("one")));
         assert_eq!(stream.message().await.unwrap(), Some(words("two")));
         assert_eq!(stream.message().await.unwrap_err().code(), Code::FailedPrecondition);
@@ -96,82 +95,87 @@ fn messages_before_a_status_arrive(transport: Transport) {
 }
 
 fn a_panic_is_answered_and_everything_else_lives(transport: Transport) {
-    virtually(async {
-        let (_clerk, served, desk) = transport.desk().await;
-        let mut results = each_kind(&desk, "panic").await.to_vec();
-        results.push(joined(desk.count(words("first panic")).await).await);
-        results.push(joined(desk.count(words("one, two, panic")).await).await);
+    in_virtual_time(async {
+        let (_service, served, client) = transport.serve_and_connect().await;
+        let mut results = each_kind(&client, "panic").await.to_vec();
+        results.push(joined(client.count(words("first panic")).await).await);
+        results.push(joined(client.count(words("one, two, panic")).await).await);
         for result in results {
             let status = result.unwrap_err();
             assert_eq!((status.code(), status.message()), (Code::Internal, "the handler panicked"));
         }
-        assert_eq!(ask(&desk, "hi").await.unwrap(), "hi");
+        assert_eq!(ask(&client, "hi").await.unwrap(), "hi");
         served.assert_unharmed().await;
     });
 }
 
 #[test]
-fn what_is_no_request_is_answered() {
-    virtually(async {
-        let clerk = Clerk::default();
-        let server = serving(&clerk);
-        let mut peer = Peer::of(&server);
-        let cut = said("a message");
+fn content_that_is_no_request_is_answered() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let server = serve(&service);
+        let mut peer = peer_of(&server);
+        let cut = encoded("a message");
         let cuts = (1..cut.len()).map(|len| cut.slice(..len));
         for content in cuts.chain([vec![], vec![9, 1], vec![8, 0, 5, 10, 0xff], vec![0xff; 9]].map(Into::into)) {
-            let heard = peer.asks(packet(7, SAY, &content)).await;
+            let heard = peer.asks(frame(7, SAY, &content)).await;
             assert_eq!(heard.len(), 1, "{content:x?}");
             assert!(heard[0].starts_with("10 7: error 3 "), "{content:x?}: {heard:?}");
         }
-        assert_eq!(peer.asks(packet(8, SAY, error("text"))).await, ["10 8: error 3 text"]);
-        assert!(clerk.log.take().is_empty());
-        assert_eq!(peer.asks(packet(9, SAY, said("hi"))).await, ["10 9: hi"], "the connection lives");
-        assert_eq!(peer.asks(packet(9, SAY, [0])).await, ["10 9: "], "an absent message is a default one");
+        assert_eq!(peer.asks(frame(8, SAY, error("text"))).await, ["10 8: error 3 text"]);
+        assert!(service.log.take().is_empty());
+        assert_eq!(peer.asks(frame(9, SAY, encoded("hi"))).await, ["10 9: hi"], "the connection lives");
+        assert_eq!(peer.asks(frame(9, SAY, [0])).await, ["10 9: "], "an absent message is a default one");
     });
 }
 
 #[test]
-fn what_is_no_request_on_a_stream_is_answered() {
-    virtually(async {
-        let server = serving(&Clerk::default());
-        let mut peer = Peer::of(&server);
+fn data_of_a_stream_that_is_no_request_is_answered() {
+    in_virtual_time(async {
+        let server = serve(&TestService::default());
+        let mut peer = peer_of(&server);
         for operation in [COUNT, GATHER, CHAT] {
-            let heard = peer.asks([open(1, operation), stream(1, [8, 0, 5]), stream(1, end())].concat()).await;
+            let heard = peer
+                .asks([open_frame(1, operation), stream_frame(1, [8, 0, 5]), stream_frame(1, end())].concat())
+                .await;
             assert_eq!(heard.len(), 2, "{heard:?}");
             assert!(heard[0].starts_with("stream 1: error 3 "), "{heard:?}");
             assert_eq!(heard[1], "stream 1: end");
         }
         assert_eq!(only_connection(&server).await.metrics().streams, 0);
-        assert_eq!(peer.asks(packet(9, SAY, said("hi"))).await, ["10 9: hi"], "the connection lives");
+        assert_eq!(peer.asks(frame(9, SAY, encoded("hi"))).await, ["10 9: hi"], "the connection lives");
     });
 }
 
 #[test]
 fn a_stream_that_does_not_open_a_call_is_closed() {
-    virtually(async {
-        let server = serving(&Clerk::default());
-        let mut peer = Peer::of(&server);
-        for content in [said("hi").to_vec(), vec![9], vec![9, 0x80], vec![9, 0xff, 0xff, 0xff]] {
-            assert_eq!(peer.asks(stream(5, &content)).await, ["stream 5 closed"], "{content:x?}");
+    in_virtual_time(async {
+        let server = serve(&TestService::default());
+        let mut peer = peer_of(&server);
+        for content in [encoded("hi").to_vec(), vec![9], vec![9, 0x80], vec![9, 0xff, 0xff, 0xff]] {
+            assert_eq!(peer.asks(stream_frame(5, &content)).await, ["stream 5 closed"], "{content:x?}");
         }
         // What follows the number is nobody's business.
-        assert_eq!(peer.asks([stream(6, [9, COUNT, 1, 2]), stream(6, said("one"))].concat()).await.len(), 2);
+        assert_eq!(
+            peer.asks([stream_frame(6, [9, COUNT, 1, 2]), stream_frame(6, encoded("one"))].concat()).await.len(),
+            2
+        );
     });
 }
 
 #[test]
 fn unknown_methods_are_answered() {
-    virtually(async {
-        let server = serving(&Clerk::default());
-        let mut peer = Peer::of(&server);
-        assert_eq!(peer.asks(packet(7, 99, said("hi"))).await, ["99 7: error 12 no method has operation 99"]);
+    in_virtual_time(async {
+        let server = serve(&TestService::default());
+        let mut peer = peer_of(&server);
+        assert_eq!(peer.asks(frame(7, 99, encoded("hi"))).await, ["99 7: error 12 no method has operation 99"]);
         assert_eq!(
-            peer.asks([open(1, 99), stream(1, said("hi"))].concat()).await,
+            peer.asks([open_frame(1, 99), stream_frame(1, encoded("hi"))].concat()).await,
             ["stream 1: error 12 no method has operation 99", "stream 1: end"]
         );
-        assert!(peer.asks(stream(1, end())).await.is_empty());
+        assert!(peer.asks(stream_frame(1, end())).await.is_empty());
         assert_eq!(
-            peer.asks([open(2, COUNT), stream(2, said("one"))].concat()).await,
+            peer.asks([open_frame(2, COUNT), stream_frame(2, encoded("one"))].concat()).await,
             ["stream 1 closed", "stream 2: one", "stream 2: end"],
             "only now, for the sake of Go"
         );
@@ -179,54 +183,55 @@ fn unknown_methods_are_answered() {
 }
 
 fn calls_to_unknown_services_are_answered(transport: Transport) {
-    virtually(async {
-        let (clerk, served, desk) = transport.desk().await;
-        let phone = PhoneClient::new(served.channel.clone());
+    in_virtual_time(async {
+        let (service, served, client) = transport.serve_and_connect().await;
+        let callback = CallbackClient::new(served.channel.clone());
         let results = [
-            phone.say(words("hi")).await.map(drop),
-            joined(phone.count(words("hi")).await).await.map(drop),
-            phone.gather(Streaming::from_iter([words("hi")])).await.map(drop),
-            joined(phone.chat(Streaming::from_iter([words("hi")])).await).await.map(drop),
+            callback.say(words("hi")).await.map(drop),
+            joined(callback.count(words("hi")).await).await.map(drop),
+            callback.gather(Streaming::from_iter([words("hi")])).await.map(drop),
+            joined(callback.chat(Streaming::from_iter([words("hi")])).await).await.map(drop),
         ];
         for result in results {
             let status = result.unwrap_err();
             assert_eq!(status.code(), Code::Unimplemented);
             assert!(status.call_error().is_none(), "it is an answer");
         }
-        assert!(clerk.log.take().is_empty());
-        assert_eq!(ask(&desk, "hi").await.unwrap(), "hi");
+        assert!(service.log.take().is_empty());
+        assert_eq!(ask(&client, "hi").await.unwrap(), "hi");
         served.assert_unharmed().await;
     });
 }
 
 #[test]
 fn methods_called_in_the_wrong_way_are_answered() {
-    virtually(async {
-        let server = serving(&Clerk::default());
-        let mut peer = Peer::of(&server);
+    in_virtual_time(async {
+        let server = serve(&TestService::default());
+        let mut peer = peer_of(&server);
         for operation in [COUNT, GATHER, CHAT] {
-            let heard = peer.asks(packet(7, operation.into(), said("hi"))).await;
+            let heard = peer.asks(frame(7, operation.into(), encoded("hi"))).await;
             assert_eq!(heard, [format!("{operation} 7: error 12 the method is called on a stream")]);
         }
-        let heard = peer.asks([open(1, 10), stream(1, said("hi")), stream(1, end())].concat()).await;
+        let heard =
+            peer.asks([open_frame(1, 10), stream_frame(1, encoded("hi")), stream_frame(1, end())].concat()).await;
         assert_eq!(heard[..2], ["stream 1: error 12 the method takes a packet, not a stream", "stream 1: end"]);
     });
 }
 
 #[test]
 fn an_answer_is_never_answered() {
-    virtually(async {
-        let server = serving(&Clerk::default());
-        let mut peer = Peer::of(&server);
-        assert!(peer.asks(packet(7, 99, error("no such thing"))).await.is_empty());
+    in_virtual_time(async {
+        let server = serve(&TestService::default());
+        let mut peer = peer_of(&server);
+        assert!(peer.asks(frame(7, 99, error("no such thing"))).await.is_empty());
         drop(peer);
-        settled().await;
+        settle().await;
         let (ours, theirs) = duplex(1000);
         server.attach(theirs);
-        let channel = quietly().router(Unimplemented).attach(ours).await.unwrap();
+        let channel = quiet_channel().router(Unimplemented).attach(ours).await.unwrap();
         let connection = channel.connection().unwrap();
         connection.send(own_packet(1, "for nobody")).await.unwrap();
-        settled().await;
+        settle().await;
         for connection in [connection, only_connection(&server).await] {
             let counters = connection.metrics().counters;
             assert_eq!((counters.packets_in, counters.packets_out), (1, 1));
@@ -236,30 +241,30 @@ fn an_answer_is_never_answered() {
 
 #[test]
 fn an_answer_that_is_too_large_becomes_an_error() {
-    virtually(async {
+    in_virtual_time(async {
         let config = Config { content_len_max: 200, ..quiet() };
-        let server = Server::builder().config(config).add_service(DeskServer::new(Clerk::default()));
+        let server = Server::builder().config(config).add_service(TestServer::new(TestService::default()));
         let server = server.without_listener().unwrap();
-        let desk = connected(&server).await;
-        for result in each_kind(&desk, "large 200").await {
+        let client = connect(&server).await;
+        for result in each_kind(&client, "large 200").await {
             let status = result.unwrap_err();
             assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
             assert!(status.call_error().is_none(), "it is not this side that refused");
         }
         // The longest that fits, with its kind, flags and length.
-        assert_eq!(ask(&desk, "large 194").await.unwrap().len(), 194);
+        assert_eq!(ask(&client, "large 194").await.unwrap().len(), 194);
         assert_eq!(server.metrics().accepted, 1);
     });
 }
 
 #[test]
 fn a_status_that_is_too_large_keeps_its_code() {
-    virtually(async {
+    in_virtual_time(async {
         let config = Config { content_len_max: 1000, ..quiet() };
-        let server = Server::builder().config(config).add_service(DeskServer::new(Clerk::default()));
+        let server = Server::builder().config(config).add_service(TestServer::new(TestService::default()));
         let server = server.without_listener().unwrap();
-        let desk = connected(&server).await;
-        for result in each_kind(&desk, "complain 1000").await {
+        let client = connect(&server).await;
+        for result in each_kind(&client, "complain 1000").await {
             assert_eq!(result.unwrap_err().code(), Code::NotFound);
         }
     });
@@ -267,10 +272,10 @@ fn a_status_that_is_too_large_keeps_its_code() {
 
 #[test]
 fn a_request_that_is_too_large_is_refused_by_its_caller() {
-    virtually(async {
+    in_virtual_time(async {
         let config = Config { content_len_max: 20, ..quiet() };
-        let (desk, mut peer) = Peer::of_channel(quietly().config(config)).await;
-        for result in each_kind(&desk, "more than twenty bytes").await {
+        let (client, mut peer) = peer_of_channel(quiet_channel().config(config)).await;
+        for result in each_kind(&client, "more than twenty bytes").await {
             let status = result.unwrap_err();
             assert_eq!(status.code(), Code::ResourceExhausted);
             let error = status.call_error().unwrap();
@@ -283,13 +288,13 @@ fn a_request_that_is_too_large_is_refused_by_its_caller() {
 }
 
 fn a_status_that_closes_the_connection_arrives(transport: Transport) {
-    virtually(async {
+    in_virtual_time(async {
         for kind in 0..4 {
-            let (_clerk, served, desk) = transport.desk().await;
-            settled().await;
+            let (_service, served, client) = transport.serve_and_connect().await;
+            settle().await;
             let connections = served.server.iter().flat_map(|server| server.connections()).collect::<Vec<_>>();
             assert_eq!(connections.len(), usize::from(transport == Transport::Frisbee));
-            let status = of_kind(&desk, kind, "bye").await.unwrap_err();
+            let status = of_kind(&client, kind, "bye").await.unwrap_err();
             assert_eq!((status.code(), status.message()), (Code::Aborted, "bye"));
             for connection in connections {
                 assert!(matches!(connection.closed().await, frpc::CloseReason::Local));
@@ -300,13 +305,13 @@ fn a_status_that_closes_the_connection_arrives(transport: Transport) {
 
 #[test]
 fn in_process_there_is_no_connection_and_no_peer() {
-    virtually(async {
-        let (_clerk, _served, desk) = Transport::InProcess.desk().await;
-        assert_eq!(ask(&desk, "peer").await.unwrap(), "nobody");
-        assert!(desk.channel().connection().is_none());
-        let status = ask(&desk, "back say hi").await.unwrap_err();
+    in_virtual_time(async {
+        let (_service, _served, client) = Transport::InProcess.serve_and_connect().await;
+        assert_eq!(ask(&client, "peer").await.unwrap(), "nobody");
+        assert!(client.channel().connection().is_none());
+        let status = ask(&client, "back say hi").await.unwrap_err();
         assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
-        let taken = Channel::in_process(DeskServer::new(Clerk::default())).into_raw().await;
+        let taken = Channel::in_process(TestServer::new(TestService::default())).into_raw().await;
         assert_eq!(taken.unwrap_err().code(), Code::FailedPrecondition);
     });
 }

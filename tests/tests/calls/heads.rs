@@ -8,22 +8,18 @@ use frpc::{
     CallError, Channel, Code, Head, LostMetadata, Metadata, MetadataValue, Request, Response, Services, Status,
     Streaming, prost_types,
 };
-use tests::ThreadLog;
+use support::{
+    EventLog, Gate, SECOND, ThreadLog,
+    calls::{
+        TestClient, TestServer, TestService, Words, each_kind, peer_of_channel, quiet_channel,
+        schema::test_server::Test, serve, words,
+    },
+    in_virtual_time, settle,
+};
 use tokio::{io::duplex, task::JoinSet};
 use tracing::Level;
 
-use crate::{
-    support::{
-        Clerk, Gate, Log, Peer, SECOND, each_kind, quietly,
-        schema::{
-            Words,
-            desk_client::DeskClient,
-            desk_server::{Desk, DeskServer},
-        },
-        serving, settled, virtually, words,
-    },
-    transport::{Served, Transport, over_every_transport},
-};
+use crate::transport::{Served, Transport, over_every_transport};
 
 over_every_transport! {
     a_request_without_metadata_arrives_without
@@ -35,7 +31,7 @@ over_every_transport! {
 /// Those that ask for something else get nothing beside their messages.
 #[derive(Clone, Default)]
 struct Mirror {
-    log: Log,
+    log: EventLog,
     gate: Gate,
 }
 
@@ -100,7 +96,7 @@ async fn only(request: &mut Request<Streaming<Words>>) -> Result<String, Status>
     Ok(message.map(|Words { text }| text).unwrap_or_default())
 }
 
-impl Desk for Mirror {
+impl Test for Mirror {
     async fn say(&self, request: Request<Words>) -> Result<Response<Words>, Status> {
         self.one(&request.get_ref().text, request.head()).await
     }
@@ -147,13 +143,13 @@ impl Reply {
 }
 
 /// Makes a call of each kind with the same text and metadata.
-async fn each_reply(desk: &DeskClient, text: &str, metadata: &Metadata) -> [Result<Reply, Status>; 4] {
+async fn each_reply(client: &TestClient, text: &str, metadata: &Metadata) -> [Result<Reply, Status>; 4] {
     let (one, stream) = (|| with(metadata, words(text)), || with(metadata, Streaming::from_iter([words(text)])));
     [
-        desk.say(one()).await.map(Reply::of_one),
-        async { Reply::of_many(desk.count(one()).await?).await }.await,
-        desk.gather(stream()).await.map(Reply::of_one),
-        async { Reply::of_many(desk.chat(stream()).await?).await }.await,
+        client.say(one()).await.map(Reply::of_one),
+        async { Reply::of_many(client.count(one()).await?).await }.await,
+        client.gather(stream()).await.map(Reply::of_one),
+        async { Reply::of_many(client.chat(stream()).await?).await }.await,
     ]
 }
 
@@ -200,17 +196,17 @@ fn rich_status() -> Status {
     status
 }
 
-async fn mirror(transport: Transport) -> (Mirror, Served, DeskClient) {
+async fn mirror(transport: Transport) -> (Mirror, Served, TestClient) {
     let mirror = Mirror::default();
-    let served = transport.serve(Services::new().add_service(DeskServer::new(mirror.clone()))).await;
-    let desk = DeskClient::new(served.channel.clone());
-    (mirror, served, desk)
+    let served = transport.serve(Services::new().add_service(TestServer::new(mirror.clone()))).await;
+    let client = TestClient::new(served.channel.clone());
+    (mirror, served, client)
 }
 
 fn a_request_without_metadata_arrives_without(transport: Transport) {
-    virtually(async {
-        let (_clerk, served, desk) = transport.desk().await;
-        for result in each_reply(&desk, "hi", &Metadata::new()).await {
+    in_virtual_time(async {
+        let (_service, served, client) = transport.serve_and_connect().await;
+        for result in each_reply(&client, "hi", &Metadata::new()).await {
             let reply = result.unwrap();
             assert!(reply.text.ends_with("hi"), "{reply:?}");
             assert!(reply.metadata.is_empty() && reply.trailers.is_empty(), "{reply:?}");
@@ -220,19 +216,19 @@ fn a_request_without_metadata_arrives_without(transport: Transport) {
 }
 
 fn extensions_stay_on_their_side(transport: Transport) {
-    virtually(async {
-        let (_clerk, _served, desk) = transport.desk().await;
+    in_virtual_time(async {
+        let (_service, _served, client) = transport.serve_and_connect().await;
         let mut request = Request::new(words("extension"));
         request.extensions_mut().insert(7_u32);
-        assert_eq!(desk.say(request).await.unwrap().into_inner(), words("None"));
+        assert_eq!(client.say(request).await.unwrap().into_inner(), words("None"));
     });
 }
 
 /// What a handler gets from a call of its own says nothing about the call that it answers.
 fn the_source_of_a_status_stays_on_its_side(transport: Transport) {
-    virtually(async {
-        let (_mirror, _served, desk) = mirror(transport).await;
-        for result in each_kind(&desk, "source").await {
+    in_virtual_time(async {
+        let (_mirror, _served, client) = mirror(transport).await;
+        for result in each_kind(&client, "source").await {
             let status = result.unwrap_err();
             assert_eq!((status.code(), status.message()), (Code::Aborted, "elsewhere"));
             assert!(status.call_error().is_none(), "{status:?}");
@@ -242,11 +238,11 @@ fn the_source_of_a_status_stays_on_its_side(transport: Transport) {
 
 #[test]
 fn metadata_and_trailers_of_every_form_arrive_in_process() {
-    virtually(async {
-        let (_mirror, _served, desk) = mirror(Transport::InProcess).await;
+    in_virtual_time(async {
+        let (_mirror, _served, client) = mirror(Transport::InProcess).await;
         let metadata = every_form();
         let text = "authorization=Bearer s3cret forwarded=first forwarded=second trace-bin=00ff07 trace-bin=";
-        for result in each_reply(&desk, "mirror", &metadata).await {
+        for result in each_reply(&client, "mirror", &metadata).await {
             let expected = Reply { text: text.into(), metadata: metadata.clone(), trailers: trailers() };
             assert_eq!(result.unwrap(), expected);
         }
@@ -255,9 +251,9 @@ fn metadata_and_trailers_of_every_form_arrive_in_process() {
 
 #[test]
 fn metadata_of_a_stream_is_there_with_its_first_message_and_trailers_behind_its_last() {
-    virtually(async {
-        let (_mirror, _served, desk) = mirror(Transport::InProcess).await;
-        let mut answers = desk.count(with(&every_form(), words("mirror"))).await.unwrap().into_inner();
+    in_virtual_time(async {
+        let (_mirror, _served, client) = mirror(Transport::InProcess).await;
+        let mut answers = client.count(with(&every_form(), words("mirror"))).await.unwrap().into_inner();
         assert_eq!(answers.message().await.unwrap(), Some(words("first")));
         assert_eq!(answers.metadata(), Some(&every_form()));
         assert_eq!(answers.trailers().await.unwrap(), Some(trailers()), "what was not read is discarded");
@@ -266,26 +262,26 @@ fn metadata_of_a_stream_is_there_with_its_first_message_and_trailers_behind_its_
 }
 
 /// Makes a call of each kind that may take 5 s, and returns what the handlers know of that.
-async fn each_time(desk: &DeskClient) -> [String; 4] {
+async fn each_time(client: &TestClient) -> [String; 4] {
     let (mut one, mut stream) = (Request::new(words("time")), Request::new(Streaming::from_iter([words("time")])));
     let mut chat = Request::new(Streaming::from_iter([words("time")]));
     one.set_timeout(5 * SECOND);
     stream.set_timeout(5 * SECOND);
     chat.set_timeout(5 * SECOND);
     [
-        desk.say(one.clone()).await.unwrap().into_inner().text,
-        Reply::of_many(desk.count(one).await.unwrap()).await.unwrap().text,
-        desk.gather(stream).await.unwrap().into_inner().text,
-        Reply::of_many(desk.chat(chat).await.unwrap()).await.unwrap().text,
+        client.say(one.clone()).await.unwrap().into_inner().text,
+        Reply::of_many(client.count(one).await.unwrap()).await.unwrap().text,
+        client.gather(stream).await.unwrap().into_inner().text,
+        Reply::of_many(client.chat(chat).await.unwrap()).await.unwrap().text,
     ]
 }
 
 #[test]
 fn a_handler_in_process_sees_the_time_that_its_caller_gives_it() {
-    virtually(async {
-        let (_mirror, _served, desk) = mirror(Transport::InProcess).await;
-        assert_eq!(each_time(&desk).await, ["Some(5s) true"; 4]);
-        let [say, rest @ ..] = each_kind(&desk, "time").await.map(Result::unwrap);
+    in_virtual_time(async {
+        let (_mirror, _served, client) = mirror(Transport::InProcess).await;
+        assert_eq!(each_time(&client).await, ["Some(5s) true"; 4]);
+        let [say, rest @ ..] = each_kind(&client, "time").await.map(Result::unwrap);
         assert_eq!(say, "Some(30s) true", "the timeout of the channel");
         assert_eq!(
             rest,
@@ -297,17 +293,17 @@ fn a_handler_in_process_sees_the_time_that_its_caller_gives_it() {
 
 #[test]
 fn frisbee_tells_no_handler_how_much_time_it_has() {
-    virtually(async {
-        let (_mirror, _served, desk) = mirror(Transport::Frisbee).await;
-        assert_eq!(each_time(&desk).await, ["None false"; 4]);
+    in_virtual_time(async {
+        let (_mirror, _served, client) = mirror(Transport::Frisbee).await;
+        assert_eq!(each_time(&client).await, ["None false"; 4]);
     });
 }
 
 #[test]
 fn details_and_metadata_of_a_status_arrive_in_process() {
-    virtually(async {
-        let (_mirror, _served, desk) = mirror(Transport::InProcess).await;
-        for result in each_reply(&desk, "fail", &Metadata::new()).await {
+    in_virtual_time(async {
+        let (_mirror, _served, client) = mirror(Transport::InProcess).await;
+        for result in each_reply(&client, "fail", &Metadata::new()).await {
             let status = result.unwrap_err();
             assert_eq!((status.code(), status.message()), (Code::Unavailable, "come back later"));
             assert_eq!(status.error_detail(), Some(RETRY_IN));
@@ -317,41 +313,41 @@ fn details_and_metadata_of_a_status_arrive_in_process() {
 }
 
 /// Starts a call of this kind that waits, and returns what gives it up when it is dropped.
-async fn waiting(desk: &DeskClient, kind: usize, timeout: Option<Duration>) -> JoinSet<Option<Code>> {
+async fn waiting(client: &TestClient, kind: usize, timeout: Option<Duration>) -> JoinSet<Option<Code>> {
     let mut calls = JoinSet::new();
-    let desk = desk.clone();
+    let client = client.clone();
     calls.spawn(async move {
         let mut one = Request::new(words("wait"));
         let mut stream = Request::new(Streaming::from_iter([words("wait")]));
         timeout.inspect(|timeout| one.set_timeout(*timeout));
         timeout.inspect(|timeout| stream.set_timeout(*timeout));
         let result = match kind {
-            0 => desk.say(one).await.map(Reply::of_one),
-            1 => async { Reply::of_many(desk.count(one).await?).await }.await,
-            2 => desk.gather(stream).await.map(Reply::of_one),
-            _ => async { Reply::of_many(desk.chat(stream).await?).await }.await,
+            0 => client.say(one).await.map(Reply::of_one),
+            1 => async { Reply::of_many(client.count(one).await?).await }.await,
+            2 => client.gather(stream).await.map(Reply::of_one),
+            _ => async { Reply::of_many(client.chat(stream).await?).await }.await,
         };
         result.err().map(|status| status.code())
     });
-    settled().await;
+    settle().await;
     calls
 }
 
 #[test]
 fn a_handler_in_process_hears_that_its_caller_has_given_up() {
-    virtually(async {
-        let (mirror, _served, desk) = mirror(Transport::InProcess).await;
+    in_virtual_time(async {
+        let (mirror, _served, client) = mirror(Transport::InProcess).await;
         for kind in 0..4 {
-            let call = waiting(&desk, kind, None).await;
+            let call = waiting(&client, kind, None).await;
             assert_eq!(mirror.log.take(), ["waits"], "{kind}");
             drop(call);
-            settled().await;
+            settle().await;
             assert_eq!(mirror.log.take(), ["cancelled"], "{kind}");
 
-            let mut call = waiting(&desk, kind, Some(SECOND)).await;
+            let mut call = waiting(&client, kind, Some(SECOND)).await;
             assert_eq!(mirror.log.take(), ["waits"], "{kind}");
             assert_eq!(call.join_next().await.unwrap().unwrap(), Some(Code::DeadlineExceeded), "{kind}");
-            settled().await;
+            settle().await;
             assert_eq!(mirror.log.take(), ["cancelled"], "{kind}");
         }
     });
@@ -359,14 +355,14 @@ fn a_handler_in_process_hears_that_its_caller_has_given_up() {
 
 #[test]
 fn a_call_in_process_that_was_answered_is_not_cancelled() {
-    virtually(async {
-        let (mirror, _served, desk) = mirror(Transport::InProcess).await;
+    in_virtual_time(async {
+        let (mirror, _served, client) = mirror(Transport::InProcess).await;
         for kind in 0..4 {
-            let mut call = waiting(&desk, kind, None).await;
+            let mut call = waiting(&client, kind, None).await;
             mirror.gate.open(1);
             assert_eq!(call.join_next().await.unwrap().unwrap(), None, "{kind}");
             drop(call);
-            settled().await;
+            settle().await;
             assert_eq!(mirror.log.take(), ["waits"], "{kind}");
         }
     });
@@ -374,14 +370,14 @@ fn a_call_in_process_that_was_answered_is_not_cancelled() {
 
 #[test]
 fn a_handler_over_frisbee_hears_that_the_connection_of_its_caller_has_ended() {
-    virtually(async {
+    in_virtual_time(async {
         for kind in 0..4 {
-            let (mirror, served, desk) = mirror(Transport::Frisbee).await;
-            let call = waiting(&desk, kind, None).await;
+            let (mirror, served, client) = mirror(Transport::Frisbee).await;
+            let call = waiting(&client, kind, None).await;
             assert_eq!(mirror.log.take(), ["waits"], "{kind}");
             // Dropped, it cuts its connections.
             drop(served.server);
-            settled().await;
+            settle().await;
             assert_eq!(mirror.log.take(), ["cancelled"], "{kind}");
             drop(call);
         }
@@ -390,9 +386,9 @@ fn a_handler_over_frisbee_hears_that_the_connection_of_its_caller_has_ended() {
 
 #[test]
 fn a_call_with_metadata_fails_over_frisbee_and_nothing_is_sent() {
-    virtually(async {
-        let (desk, mut peer) = Peer::of_channel(quietly()).await;
-        for result in each_reply(&desk, "hi", &every_form()).await {
+    in_virtual_time(async {
+        let (client, mut peer) = peer_of_channel(quiet_channel()).await;
+        for result in each_reply(&client, "hi", &every_form()).await {
             let status = result.unwrap_err();
             assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
             let error = status.call_error().unwrap();
@@ -405,20 +401,20 @@ fn a_call_with_metadata_fails_over_frisbee_and_nothing_is_sent() {
 
 #[test]
 fn a_call_with_metadata_goes_without_where_its_loss_is_accepted() {
-    virtually(async {
-        let clerk = Clerk::default();
-        let server = serving(&clerk);
+    in_virtual_time(async {
+        let service = TestService::default();
+        let server = serve(&service);
         let (ours, theirs) = duplex(64 * 1024);
         server.attach(theirs);
-        let channel = quietly().lost_metadata(LostMetadata::Warn).attach(ours).await.unwrap();
-        let desk = DeskClient::new(channel);
+        let channel = quiet_channel().lost_metadata(LostMetadata::Warn).attach(ours).await.unwrap();
+        let client = TestClient::new(channel);
         let log = ThreadLog::hear(Level::WARN);
-        for result in each_reply(&desk, "hi", &every_form()).await {
+        for result in each_reply(&client, "hi", &every_form()).await {
             assert!(result.unwrap().text.ends_with("hi"));
         }
         let expected = ["Say", "Count", "Gather", "Chat"].map(|method| {
             let lost = "the peer speaks plain fRPC, which carries no metadata: the call goes without";
-            format!("WARN {lost} method=calls.Desk/{method} name=\"authorization\"")
+            format!("WARN {lost} method=calls.Test/{method} name=\"authorization\"")
         });
         assert_eq!(log.take(), expected, "a line for each call, and never a value");
     });
@@ -426,30 +422,30 @@ fn a_call_with_metadata_goes_without_where_its_loss_is_accepted() {
 
 #[test]
 fn a_channel_over_a_connection_loses_no_metadata_either() {
-    virtually(async {
-        let clerk = Clerk::default();
-        let server = serving(&clerk);
+    in_virtual_time(async {
+        let service = TestService::default();
+        let server = serve(&service);
         let (ours, theirs) = duplex(64 * 1024);
         server.attach(theirs);
-        let channel = quietly().lost_metadata(LostMetadata::Warn).attach(ours).await.unwrap();
-        settled().await;
-        let desk = DeskClient::new(Channel::over(&channel.connection().unwrap()).unwrap());
-        let status = desk.say(with(&every_form(), words("hi"))).await.unwrap_err();
+        let channel = quiet_channel().lost_metadata(LostMetadata::Warn).attach(ours).await.unwrap();
+        settle().await;
+        let client = TestClient::new(Channel::over(&channel.connection().unwrap()).unwrap());
+        let status = client.say(with(&every_form(), words("hi"))).await.unwrap_err();
         assert!(matches!(status.call_error(), Some(CallError::MetadataNotCarried { .. })), "{status}");
     });
 }
 
 /// The only test of this program in which something is lost: the one warning would otherwise be in another.
 #[test]
-fn what_a_handler_sends_beside_its_messages_is_lost_over_frisbee_with_one_warning() {
-    virtually(async {
-        let (_mirror, served, desk) = mirror(Transport::Frisbee).await;
+fn metadata_trailers_and_details_of_handlers_are_lost_over_frisbee_with_one_warning() {
+    in_virtual_time(async {
+        let (_mirror, served, client) = mirror(Transport::Frisbee).await;
         let log = ThreadLog::hear(Level::DEBUG);
-        for result in each_reply(&desk, "mirror", &Metadata::new()).await {
+        for result in each_reply(&client, "mirror", &Metadata::new()).await {
             let reply = result.unwrap();
             assert!(reply.metadata.is_empty() && reply.trailers.is_empty(), "{reply:?}");
         }
-        for result in each_reply(&desk, "fail", &Metadata::new()).await {
+        for result in each_reply(&client, "fail", &Metadata::new()).await {
             let status = result.unwrap_err();
             assert_eq!((status.code(), status.message()), (Code::Unavailable, "come back later"));
             assert!(status.details().is_empty() && status.metadata().is_empty());
@@ -457,7 +453,7 @@ fn what_a_handler_sends_beside_its_messages_is_lost_over_frisbee_with_one_warnin
         let told = log.take().into_iter().filter(|line| line.contains("which does not carry this")).collect::<Vec<_>>();
         let (warnings, others): (Vec<_>, Vec<_>) = told.iter().partition(|line| line.starts_with("WARN"));
         let lost = "the peer speaks plain fRPC, which does not carry this (told once)";
-        assert_eq!(warnings, [&format!("WARN {lost} method=calls.Desk/Say what=\"trailers\" len=1")]);
+        assert_eq!(warnings, [&format!("WARN {lost} method=calls.Test/Say what=\"trailers\" len=1")]);
         // The trailers of three more calls, and the details and metadata of four statuses.
         assert_eq!(others.len(), 3 + 2 * 4, "{others:#?}");
         served.assert_unharmed().await;

@@ -5,24 +5,24 @@ use frpc::{
     layers::{ConcurrencyLimit, Timeout, Trace},
 };
 use futures_util::StreamExt;
-use tests::ThreadLog;
+use support::{
+    EventLog, Gate, SECOND, ThreadLog, assert_elapsed,
+    calls::{
+        CallbackClient, CallbackServer, TestClient, TestServer, TestService, ask, asking, each_kind, encoded, next,
+        of_kind, quiet, quiet_channel, stream_of, words,
+    },
+    in_virtual_time, settle,
+};
 use tokio::time::Instant;
 use tracing::Level;
 
-use crate::{
-    support::{
-        Clerk, Gate, Log, SECOND, ask, asking, assert_elapsed, each_kind, next, of_kind, quiet, said,
-        schema::{desk_client::DeskClient, desk_server::DeskServer},
-        settled, speech, virtually, words,
-    },
-    transport::{Served, Transport, over_every_transport},
-};
+use crate::transport::{Served, Transport, over_every_transport};
 
 over_every_transport! {
     the_layer_that_was_added_first_sees_a_call_first_and_its_answer_last
     layers_of_a_service_are_around_no_other
     layers_of_a_channel_are_not_around_the_calls_of_its_clones
-    what_a_layer_puts_into_the_head_is_there_for_the_handler
+    the_handler_sees_what_a_layer_puts_into_the_head
     a_layer_may_answer_by_itself
     a_call_that_a_layer_refuses_never_reaches_the_handler
     a_call_that_a_layer_of_the_channel_refuses_never_leaves
@@ -44,7 +44,7 @@ over_every_transport! {
 
 /// Writes down which calls come by, and which answers.
 struct Note {
-    log: Log,
+    log: EventLog,
     name: &'static str,
 }
 
@@ -57,43 +57,43 @@ impl Layer for Note {
     }
 }
 
-/// A desk with layers around all services of its server.
-async fn layered(transport: Transport, layer: impl Layer) -> (Clerk, Served, DeskClient) {
-    let clerk = Clerk::default();
-    let services = Services::new().layer(layer).add_service(DeskServer::new(clerk.clone()));
+/// Serves a test service with a layer around all services of its server.
+async fn layered(transport: Transport, layer: impl Layer) -> (TestService, Served, TestClient) {
+    let service = TestService::default();
+    let services = Services::new().layer(layer).add_service(TestServer::new(service.clone()));
     let served = transport.serve(services).await;
-    let desk = DeskClient::new(served.channel.clone());
-    (clerk, served, desk)
+    let client = TestClient::new(served.channel.clone());
+    (service, served, client)
 }
 
-/// A desk whose client has a layer.
-async fn layered_client(transport: Transport, layer: impl Layer) -> (Clerk, Served, DeskClient) {
-    let (clerk, served, _) = transport.desk().await;
-    let desk = DeskClient::new(served.channel.clone().layer(layer));
-    (clerk, served, desk)
+/// Serves a test service to a client with a layer.
+async fn layered_client(transport: Transport, layer: impl Layer) -> (TestService, Served, TestClient) {
+    let (service, served, _) = transport.serve_and_connect().await;
+    let client = TestClient::new(served.channel.clone().layer(layer));
+    (service, served, client)
 }
 
 fn the_layer_that_was_added_first_sees_a_call_first_and_its_answer_last(transport: Transport) {
-    virtually(async {
-        let clerk = Clerk::default();
-        let note = |name| Note { log: clerk.log.clone(), name };
-        let desk = Layered::new(DeskServer::new(clerk.clone()), note("service")).layer(note("inner service"));
+    in_virtual_time(async {
+        let service = TestService::default();
+        let note = |name| Note { log: service.log.clone(), name };
+        let client = Layered::new(TestServer::new(service.clone()), note("service")).layer(note("inner service"));
         // Layers are around services that are added later, too.
-        let services = Services::new().layer(note("server")).add_service(desk).layer(note("inner server"));
+        let services = Services::new().layer(note("server")).add_service(client).layer(note("inner server"));
         let served = transport.serve(services).await;
         let channel = served.channel.clone().layer(note("channel")).layer(note("inner channel"));
-        let desk = DeskClient::new(channel);
+        let client = TestClient::new(channel);
 
         let order = ["channel", "inner channel", "server", "inner server", "service", "inner service"];
-        assert_eq!(ask(&desk, "hi").await.unwrap(), "hi");
+        assert_eq!(ask(&client, "hi").await.unwrap(), "hi");
         let mut expected = order.map(|name| format!("{name}: Say")).to_vec();
         expected.push("say hi".into());
         expected.extend(order.iter().rev().map(|name| format!("{name}: answer")));
-        assert_eq!(clerk.log.take(), expected);
+        assert_eq!(service.log.take(), expected);
 
         for (kind, method) in [(1, "Count"), (2, "Gather"), (3, "Chat")] {
-            of_kind(&desk, kind, "hi").await.unwrap();
-            let log = clerk.log.take();
+            of_kind(&client, kind, "hi").await.unwrap();
+            let log = service.log.take();
             // An answer that is a stream comes back to the channel before it has begun.
             let calls = log.iter().filter(|line| line.ends_with(method));
             assert!(calls.eq(&order.map(|name| format!("{name}: {method}"))), "{log:?}");
@@ -105,72 +105,71 @@ fn the_layer_that_was_added_first_sees_a_call_first_and_its_answer_last(transpor
 }
 
 fn layers_of_a_service_are_around_no_other(transport: Transport) {
-    virtually(async {
-        use crate::support::schema::{phone_client::PhoneClient, phone_server::PhoneServer};
-        let clerk = Clerk::default();
-        let note = Note { log: clerk.log.clone(), name: "desk" };
-        let services = Services::new().add_service(Layered::new(DeskServer::new(clerk.clone()), note));
-        let served = transport.serve(services.add_service(PhoneServer::new(clerk.clone()))).await;
-        let (desk, phone) = (DeskClient::new(served.channel.clone()), PhoneClient::new(served.channel.clone()));
-        phone.say(words("hi")).await.unwrap();
-        assert_eq!(clerk.log.take(), ["say hi"]);
-        desk.say(words("hi")).await.unwrap();
-        assert_eq!(clerk.log.take(), ["desk: Say", "say hi", "desk: answer"]);
+    in_virtual_time(async {
+        let service = TestService::default();
+        let note = Note { log: service.log.clone(), name: "client" };
+        let services = Services::new().add_service(Layered::new(TestServer::new(service.clone()), note));
+        let served = transport.serve(services.add_service(CallbackServer::new(service.clone()))).await;
+        let (client, callback) = (TestClient::new(served.channel.clone()), CallbackClient::new(served.channel.clone()));
+        callback.say(words("hi")).await.unwrap();
+        assert_eq!(service.log.take(), ["say hi"]);
+        client.say(words("hi")).await.unwrap();
+        assert_eq!(service.log.take(), ["client: Say", "say hi", "client: answer"]);
     });
 }
 
 fn layers_of_a_channel_are_not_around_the_calls_of_its_clones(transport: Transport) {
-    virtually(async {
-        let (clerk, served, desk) = transport.desk().await;
-        let note = Note { log: clerk.log.clone(), name: "client" };
-        let noted = DeskClient::new(served.channel.clone().layer(note));
-        ask(&desk, "hi").await.unwrap();
-        assert_eq!(clerk.log.take(), ["say hi"]);
+    in_virtual_time(async {
+        let (service, served, client) = transport.serve_and_connect().await;
+        let note = Note { log: service.log.clone(), name: "client" };
+        let noted = TestClient::new(served.channel.clone().layer(note));
+        ask(&client, "hi").await.unwrap();
+        assert_eq!(service.log.take(), ["say hi"]);
         ask(&noted, "hi").await.unwrap();
-        assert_eq!(clerk.log.take(), ["client: Say", "say hi", "client: answer"]);
+        assert_eq!(service.log.take(), ["client: Say", "say hi", "client: answer"]);
     });
 }
 
-fn what_a_layer_puts_into_the_head_is_there_for_the_handler(transport: Transport) {
-    virtually(async {
+fn the_handler_sees_what_a_layer_puts_into_the_head(transport: Transport) {
+    in_virtual_time(async {
         let tag = interceptor(|call: &mut Call| {
             call.head_mut().extensions_mut().insert(7_u32);
             Ok(())
         });
-        let (_clerk, _served, desk) = layered(transport, tag).await;
-        assert_eq!(ask(&desk, "extension").await.unwrap(), "Some(7)");
+        let (_service, _served, client) = layered(transport, tag).await;
+        assert_eq!(ask(&client, "extension").await.unwrap(), "Some(7)");
     });
 }
 
 #[test]
 fn metadata_of_a_layer_of_the_channel_arrives_in_process() {
-    virtually(async {
-        let clerk = Clerk::default();
-        let log = clerk.log.clone();
+    in_virtual_time(async {
+        let service = TestService::default();
+        let log = service.log.clone();
         let look = interceptor(move |call: &mut Call| {
             log.add(call.head().metadata().get("x-caller").unwrap_or_default());
             Ok(())
         });
-        let services = Services::new().layer(look).add_service(DeskServer::new(clerk.clone()));
+        let services = Services::new().layer(look).add_service(TestServer::new(service.clone()));
         let served = Transport::InProcess.serve(services).await;
         let tag = interceptor(|call: &mut Call| Ok(call.head_mut().metadata_mut().insert("x-caller", "billing")?));
-        let desk = DeskClient::new(served.channel.layer(tag));
+        let client = TestClient::new(served.channel.layer(tag));
         for kind in 0..4 {
-            of_kind(&desk, kind, "hi").await.unwrap();
-            assert_eq!(clerk.log.take()[0], "billing");
+            of_kind(&client, kind, "hi").await.unwrap();
+            assert_eq!(service.log.take()[0], "billing");
         }
     });
 }
 
 #[test]
 fn metadata_of_a_layer_of_the_channel_fails_calls_over_frisbee() {
-    virtually(async {
+    in_virtual_time(async {
         let tag = interceptor(|call: &mut Call| Ok(call.head_mut().metadata_mut().insert("x-caller", "billing")?));
-        let (clerk, _served, desk) = layered_client(Transport::Frisbee, tag).await;
-        for result in each_kind(&desk, "hi").await {
+        let (service, _served, client) = layered_client(Transport::Frisbee, tag).await;
+        for result in each_kind(&client, "hi").await {
             assert_eq!(result.unwrap_err().code(), Code::FailedPrecondition);
         }
-        assert!(clerk.log.take().is_empty());
+        assert!(service.log.take().is_empty());
     });
 }
 
@@ -179,7 +178,7 @@ struct Cache;
 
 impl Layer for Cache {
     async fn call(&self, call: Call, _: Next<'_>) -> Result<Answer, Status> {
-        let content = said("cached");
+        let content = encoded("cached");
         Ok(Answer::new(match call.method().name {
             "Count" | "Chat" => Body::Many(Streaming::from_iter([content])),
             _ => content.into(),
@@ -188,14 +187,14 @@ impl Layer for Cache {
 }
 
 fn a_layer_may_answer_by_itself(transport: Transport) {
-    virtually(async {
+    in_virtual_time(async {
         let around_server = layered(transport, Cache).await;
         let around_client = layered_client(transport, Cache).await;
-        for (clerk, served, desk) in [around_server, around_client] {
-            for result in each_kind(&desk, "hi").await {
+        for (service, served, client) in [around_server, around_client] {
+            for result in each_kind(&client, "hi").await {
                 assert_eq!(result.unwrap(), "cached");
             }
-            assert!(clerk.log.take().is_empty(), "no handler was called");
+            assert!(service.log.take().is_empty(), "no handler was called");
             served.assert_unharmed().await;
         }
     });
@@ -210,33 +209,33 @@ fn refusal() -> impl Layer {
 }
 
 fn a_call_that_a_layer_refuses_never_reaches_the_handler(transport: Transport) {
-    virtually(async {
-        let (clerk, served, desk) = layered(transport, refusal()).await;
-        for result in each_kind(&desk, "hi").await {
+    in_virtual_time(async {
+        let (service, served, client) = layered(transport, refusal()).await;
+        for result in each_kind(&client, "hi").await {
             let status = result.unwrap_err();
             assert_eq!((status.code(), status.message()), (Code::Unauthenticated, "no valid token"));
         }
-        assert!(clerk.log.take().is_empty());
+        assert!(service.log.take().is_empty());
         served.assert_unharmed().await;
     });
 }
 
 fn a_call_that_a_layer_of_the_channel_refuses_never_leaves(transport: Transport) {
-    virtually(async {
-        let (clerk, served, desk) = layered_client(transport, refusal()).await;
-        for result in each_kind(&desk, "hi").await {
+    in_virtual_time(async {
+        let (service, served, client) = layered_client(transport, refusal()).await;
+        for result in each_kind(&client, "hi").await {
             assert_eq!(result.unwrap_err().code(), Code::Unauthenticated);
         }
-        assert!(clerk.log.take().is_empty());
+        assert!(service.log.take().is_empty());
         if let Some(connection) = served.channel.connection() {
-            settled().await;
+            settle().await;
             assert_eq!(connection.metrics().counters.packets_out, 0);
         }
     });
 }
 
 /// Writes down what a layer sees of each call.
-fn looking(log: &Log) -> impl Layer {
+fn looking(log: &EventLog) -> impl Layer {
     let log = log.clone();
     interceptor(move |call: &mut Call| {
         log.add(format!("{} {:?}", call.method().path(), call.body().content_len()));
@@ -245,29 +244,29 @@ fn looking(log: &Log) -> impl Layer {
 }
 
 fn a_layer_sees_the_method_and_the_length_of_the_body(transport: Transport) {
-    virtually(async {
-        let log = Log::default();
-        let (_clerk, served, _) = layered(transport, looking(&log)).await;
-        let desk = DeskClient::new(served.channel.clone().layer(looking(&log)));
-        let len = said("hi").len();
+    in_virtual_time(async {
+        let log = EventLog::default();
+        let (_service, served, _) = layered(transport, looking(&log)).await;
+        let client = TestClient::new(served.channel.clone().layer(looking(&log)));
+        let len = encoded("hi").len();
         for (kind, seen) in [
-            format!("calls.Desk/Say Some({len})"),
-            format!("calls.Desk/Count Some({len})"),
-            "calls.Desk/Gather None".into(),
-            "calls.Desk/Chat None".into(),
+            format!("calls.Test/Say Some({len})"),
+            format!("calls.Test/Count Some({len})"),
+            "calls.Test/Gather None".into(),
+            "calls.Test/Chat None".into(),
         ]
         .into_iter()
         .enumerate()
         {
-            of_kind(&desk, kind, "hi").await.unwrap();
+            of_kind(&client, kind, "hi").await.unwrap();
             assert_eq!(log.take(), [&*seen, &*seen], "on the channel and on the server");
         }
     });
 }
 
 fn a_layer_sees_who_calls_and_with_what(transport: Transport) {
-    virtually(async {
-        let log = Log::default();
+    in_virtual_time(async {
+        let log = EventLog::default();
         let look = interceptor({
             let log = log.clone();
             move |call: &mut Call| {
@@ -275,7 +274,7 @@ fn a_layer_sees_who_calls_and_with_what(transport: Transport) {
                 Ok(())
             }
         });
-        let (_clerk, _served, desk) = layered(transport, look).await;
+        let (_service, _served, client) = layered(transport, look).await;
         let (mut request, seen) = (
             Request::new(words("hi")),
             match transport {
@@ -286,7 +285,7 @@ fn a_layer_sees_who_calls_and_with_what(transport: Transport) {
         if transport == Transport::InProcess {
             request.metadata_mut().insert("x-caller", "billing").unwrap();
         }
-        desk.say(request).await.unwrap();
+        client.say(request).await.unwrap();
         assert_eq!(log.take(), [seen]);
     });
 }
@@ -298,10 +297,10 @@ impl Layer for Cure {
     async fn call(&self, call: Call, next: Next<'_>) -> Result<Answer, Status> {
         let is_not_found = |status: &Status| status.code() == Code::NotFound;
         match next.run(call).await {
-            Err(status) if is_not_found(&status) => Ok(Answer::new(said("cured").into())),
+            Err(status) if is_not_found(&status) => Ok(Answer::new(encoded("cured").into())),
             Ok(answer) => match answer.into_body() {
                 Body::Many(contents) => Ok(Answer::new(Body::Many(Streaming::new(contents.map(move |content| {
-                    content.or_else(|status| if is_not_found(&status) { Ok(said("cured")) } else { Err(status) })
+                    content.or_else(|status| if is_not_found(&status) { Ok(encoded("cured")) } else { Err(status) })
                 }))))),
                 body => Ok(Answer::new(body)),
             },
@@ -311,27 +310,27 @@ impl Layer for Cure {
 }
 
 fn a_layer_of_a_channel_sees_a_status_as_one(transport: Transport) {
-    virtually(async {
-        let (_clerk, served, desk) = layered_client(transport, Cure).await;
-        for result in each_kind(&desk, "fail 5 no such order").await {
+    in_virtual_time(async {
+        let (_service, served, client) = layered_client(transport, Cure).await;
+        for result in each_kind(&client, "fail 5 no such order").await {
             assert_eq!(result.unwrap(), "cured");
         }
-        for result in each_kind(&desk, "fail 6 there is one").await {
+        for result in each_kind(&client, "fail 6 there is one").await {
             assert_eq!(result.unwrap_err().code(), Code::AlreadyExists);
         }
-        assert_eq!(each_kind(&desk, "hi").await.map(Result::unwrap), ["hi", "hi", "hi", "re: hi"]);
+        assert_eq!(each_kind(&client, "hi").await.map(Result::unwrap), ["hi", "hi", "hi", "re: hi"]);
         served.assert_unharmed().await;
     });
 }
 
 fn a_panic_of_a_layer_is_a_status(transport: Transport) {
-    virtually(async {
-        let (clerk, served, desk) = layered(transport, interceptor(|_: &mut Call| panic!("as told"))).await;
-        for result in each_kind(&desk, "hi").await {
+    in_virtual_time(async {
+        let (service, served, client) = layered(transport, interceptor(|_: &mut Call| panic!("as told"))).await;
+        for result in each_kind(&client, "hi").await {
             let status = result.unwrap_err();
             assert_eq!((status.code(), status.message()), (Code::Internal, "the handler panicked"));
         }
-        assert!(clerk.log.take().is_empty());
+        assert!(service.log.take().is_empty());
         served.assert_unharmed().await;
     });
 }
@@ -339,11 +338,11 @@ fn a_panic_of_a_layer_is_a_status(transport: Transport) {
 /// Holds every call until the gate opens. Tells when a call is dropped meanwhile.
 #[derive(Clone, Default)]
 struct Hold {
-    log: Log,
+    log: EventLog,
     gate: Gate,
 }
 
-struct Held(Log);
+struct Held(EventLog);
 
 impl Drop for Held {
     fn drop(&mut self) {
@@ -361,38 +360,38 @@ impl Layer for Hold {
 }
 
 /// Makes a call, drops it while the layer holds it, and returns what the layer saw.
-async fn seen_of_dropped(desk: &DeskClient, kind: usize, log: &Log) -> Vec<String> {
-    let desk = desk.clone();
-    let call = tokio::spawn(async move { of_kind(&desk, kind, "hi").await });
-    settled().await;
+async fn seen_of_dropped(client: &TestClient, kind: usize, log: &EventLog) -> Vec<String> {
+    let client = client.clone();
+    let call = tokio::spawn(async move { of_kind(&client, kind, "hi").await });
+    settle().await;
     call.abort();
-    settled().await;
+    settle().await;
     log.take()
 }
 
 fn a_layer_of_a_channel_is_dropped_with_its_call(transport: Transport) {
-    virtually(async {
+    in_virtual_time(async {
         let hold = Hold::default();
-        let (clerk, _served, desk) = layered_client(transport, hold.clone()).await;
+        let (service, _served, client) = layered_client(transport, hold.clone()).await;
         for kind in 0..4 {
-            assert_eq!(seen_of_dropped(&desk, kind, &hold.log).await, ["holds", "dropped"]);
+            assert_eq!(seen_of_dropped(&client, kind, &hold.log).await, ["holds", "dropped"]);
         }
-        assert!(clerk.log.take().is_empty());
+        assert!(service.log.take().is_empty());
     });
 }
 
 fn a_layer_of_a_server_is_dropped_with_a_call_with_streams(transport: Transport) {
-    virtually(async {
+    in_virtual_time(async {
         let hold = Hold::default();
-        let (clerk, served, desk) = layered(transport, hold.clone()).await;
+        let (service, served, client) = layered(transport, hold.clone()).await;
         for kind in 1..4 {
-            assert_eq!(seen_of_dropped(&desk, kind, &hold.log).await, ["holds", "dropped"]);
+            assert_eq!(seen_of_dropped(&client, kind, &hold.log).await, ["holds", "dropped"]);
         }
         // Frisbee tells nobody of a unary call that is given up.
         if transport == Transport::InProcess {
-            assert_eq!(seen_of_dropped(&desk, 0, &hold.log).await, ["holds", "dropped"]);
+            assert_eq!(seen_of_dropped(&client, 0, &hold.log).await, ["holds", "dropped"]);
         }
-        assert!(clerk.log.take().is_empty());
+        assert!(service.log.take().is_empty());
         served.assert_unharmed().await;
     });
 }
@@ -404,15 +403,15 @@ fn assert_too_slow(status: &Status) {
 }
 
 fn a_timeout_ends_handlers_that_are_not_done_in_time(transport: Transport) {
-    virtually(async {
-        let (clerk, served, desk) = layered(transport, Timeout::new(5 * SECOND)).await;
+    in_virtual_time(async {
+        let (service, served, client) = layered(transport, Timeout::new(5 * SECOND)).await;
         for (kind, text) in [(0, "sleep 10"), (1, "first sleep 10"), (2, "sleep 10")] {
             let since = Instant::now();
-            assert_too_slow(&of_kind(&desk, kind, text).await.unwrap_err());
+            assert_too_slow(&of_kind(&client, kind, text).await.unwrap_err());
             assert_elapsed(since, 5 * SECOND);
-            assert!(clerk.log.take()[1].starts_with("dropped "));
+            assert!(service.log.take()[1].starts_with("dropped "));
         }
-        for result in each_kind(&desk, "sleep 4").await {
+        for result in each_kind(&client, "sleep 4").await {
             result.unwrap();
         }
         served.assert_unharmed().await;
@@ -420,39 +419,39 @@ fn a_timeout_ends_handlers_that_are_not_done_in_time(transport: Transport) {
 }
 
 fn a_timeout_lets_a_stream_of_answers_go_on(transport: Transport) {
-    virtually(async {
+    in_virtual_time(async {
         let around_server = layered(transport, Timeout::new(5 * SECOND)).await;
         let around_client = layered_client(transport, Timeout::new(5 * SECOND)).await;
-        for (_clerk, _served, desk) in [around_server, around_client] {
-            assert_eq!(of_kind(&desk, 1, "sleep 10, sleep 10").await.unwrap(), "sleep 10 sleep 10");
-            assert_eq!(of_kind(&desk, 3, "sleep 10").await.unwrap(), "re: sleep 10");
+        for (_service, _served, client) in [around_server, around_client] {
+            assert_eq!(of_kind(&client, 1, "sleep 10, sleep 10").await.unwrap(), "sleep 10 sleep 10");
+            assert_eq!(of_kind(&client, 3, "sleep 10").await.unwrap(), "re: sleep 10");
         }
     });
 }
 
 fn a_timeout_of_a_channel_ends_calls(transport: Transport) {
-    virtually(async {
-        let (_clerk, _served, desk) = layered_client(transport, Timeout::new(5 * SECOND)).await;
+    in_virtual_time(async {
+        let (_service, _served, client) = layered_client(transport, Timeout::new(5 * SECOND)).await;
         for kind in [0, 2] {
             let since = Instant::now();
-            assert_too_slow(&of_kind(&desk, kind, "sleep 10").await.unwrap_err());
+            assert_too_slow(&of_kind(&client, kind, "sleep 10").await.unwrap_err());
             assert_elapsed(since, 5 * SECOND);
         }
     });
 }
 
 fn a_limit_lets_calls_wait_for_others_to_end(transport: Transport) {
-    virtually(async {
+    in_virtual_time(async {
         let around_server = layered(transport, ConcurrencyLimit::new(2)).await;
         let around_client = layered_client(transport, ConcurrencyLimit::new(2)).await;
-        for (clerk, _served, desk) in [around_server, around_client] {
-            let calls: Vec<_> = (0..3).map(|_| asking(&desk, "wait")).collect();
-            settled().await;
-            assert_eq!(clerk.log.take(), ["say wait"; 2]);
-            clerk.gate.open(1);
-            settled().await;
-            assert_eq!(clerk.log.take(), ["say wait"], "one has ended, and so the third has begun");
-            clerk.gate.open(2);
+        for (service, _served, client) in [around_server, around_client] {
+            let calls: Vec<_> = (0..3).map(|_| asking(&client, "wait")).collect();
+            settle().await;
+            assert_eq!(service.log.take(), ["say wait"; 2]);
+            service.gate.open(1);
+            settle().await;
+            assert_eq!(service.log.take(), ["say wait"], "one has ended, and so the third has begun");
+            service.gate.open(2);
             for call in calls {
                 call.await.unwrap().unwrap();
             }
@@ -461,22 +460,22 @@ fn a_limit_lets_calls_wait_for_others_to_end(transport: Transport) {
 }
 
 fn a_limit_that_fails_calls_refuses_one_more(transport: Transport) {
-    virtually(async {
+    in_virtual_time(async {
         let limit = || ConcurrencyLimit::new(1).failing();
         let (around_server, around_client) =
             (layered(transport, limit()).await, layered_client(transport, limit()).await);
-        for (clerk, _served, desk) in [around_server, around_client] {
-            let call = asking(&desk, "wait");
-            settled().await;
-            for result in each_kind(&desk, "hi").await {
+        for (service, _served, client) in [around_server, around_client] {
+            let call = asking(&client, "wait");
+            settle().await;
+            for result in each_kind(&client, "hi").await {
                 let status = result.unwrap_err();
                 assert_eq!(status.code(), Code::ResourceExhausted);
                 assert_eq!(status.message(), "1 calls are under way already");
             }
-            assert_eq!(clerk.log.take(), ["say wait"]);
-            clerk.gate.open(1);
+            assert_eq!(service.log.take(), ["say wait"]);
+            service.gate.open(1);
             call.await.unwrap().unwrap();
-            for result in each_kind(&desk, "hi").await {
+            for result in each_kind(&client, "hi").await {
                 result.unwrap();
             }
         }
@@ -484,26 +483,26 @@ fn a_limit_that_fails_calls_refuses_one_more(transport: Transport) {
 }
 
 /// Checks that a stream of answers counts from its begin until it ends or is dropped.
-async fn check_that_a_stream_counts(desk: &DeskClient) {
+async fn check_that_a_stream_counts(client: &TestClient) {
     let is_full = async || {
-        settled().await;
-        ask(desk, "hi").await.is_err_and(|status| status.code() == Code::ResourceExhausted)
+        settle().await;
+        ask(client, "hi").await.is_err_and(|status| status.code() == Code::ResourceExhausted)
     };
-    let mut answers = desk.count(words("one, two")).await.unwrap().into_inner();
+    let mut answers = client.count(words("one, two")).await.unwrap().into_inner();
     assert_eq!(next(&mut answers).await, "one");
     assert!(is_full().await, "the stream has not ended");
     assert_eq!(next(&mut answers).await, "two");
     assert_eq!(answers.message().await.unwrap(), None);
     assert!(!is_full().await, "the stream has ended");
 
-    let mut failing = desk.count(words("one, fail 5 enough")).await.unwrap().into_inner();
+    let mut failing = client.count(words("one, fail 5 enough")).await.unwrap().into_inner();
     assert_eq!(next(&mut failing).await, "one");
     assert!(is_full().await);
     failing.message().await.unwrap_err();
     assert_eq!(failing.message().await.unwrap(), None);
     assert!(!is_full().await, "the stream has failed");
 
-    let mut dropped = desk.chat(speech("a b")).await.unwrap().into_inner();
+    let mut dropped = client.chat(stream_of("a b")).await.unwrap().into_inner();
     assert_eq!(next(&mut dropped).await, "re: a");
     assert!(is_full().await);
     drop(dropped);
@@ -512,39 +511,39 @@ async fn check_that_a_stream_counts(desk: &DeskClient) {
 }
 
 fn a_stream_counts_until_it_ends(transport: Transport) {
-    virtually(async {
-        let (_clerk, _served, desk) = layered(transport, ConcurrencyLimit::new(1).failing()).await;
+    in_virtual_time(async {
+        let (_service, _served, client) = layered(transport, ConcurrencyLimit::new(1).failing()).await;
         // Messages under way are none that a caller has read: the handler has to wait for something.
-        let mut answers = desk.count(words("one, wait")).await.unwrap().into_inner();
+        let mut answers = client.count(words("one, wait")).await.unwrap().into_inner();
         assert_eq!(next(&mut answers).await, "one");
-        assert_eq!(ask(&desk, "hi").await.unwrap_err().code(), Code::ResourceExhausted);
+        assert_eq!(ask(&client, "hi").await.unwrap_err().code(), Code::ResourceExhausted);
         drop(answers);
-        settled().await;
-        assert_eq!(ask(&desk, "hi").await.unwrap(), "hi");
+        settle().await;
+        assert_eq!(ask(&client, "hi").await.unwrap(), "hi");
     });
 }
 
 fn a_stream_counts_on_a_channel_until_it_ends(transport: Transport) {
-    virtually(async {
-        let (_clerk, _served, desk) = layered_client(transport, ConcurrencyLimit::new(1).failing()).await;
-        check_that_a_stream_counts(&desk).await;
+    in_virtual_time(async {
+        let (_service, _served, client) = layered_client(transport, ConcurrencyLimit::new(1).failing()).await;
+        check_that_a_stream_counts(&client).await;
     });
 }
 
 fn a_trace_is_a_span_with_the_method_and_an_event_with_the_code(transport: Transport) {
-    virtually(async {
+    in_virtual_time(async {
         let around_server = layered(transport, Trace::new()).await;
         let around_client = layered_client(transport, Trace::new()).await;
-        for (_clerk, _served, desk) in [around_server, around_client] {
+        for (_service, _served, client) in [around_server, around_client] {
             let log = ThreadLog::hear(Level::DEBUG);
             for (kind, method) in ["Say", "Count", "Gather", "Chat"].into_iter().enumerate() {
-                of_kind(&desk, kind, "hi").await.unwrap();
-                let span = format!("call{{service=\"calls.Desk\" method=\"{method}\"}}");
+                of_kind(&client, kind, "hi").await.unwrap();
+                let span = format!("call{{service=\"calls.Test\" method=\"{method}\"}}");
                 assert_eq!(traced(&log), [format!("DEBUG {span}: call answered code=Ok")]);
             }
             for (kind, method) in [(0, "Say"), (2, "Gather")] {
-                of_kind(&desk, kind, "fail 5 no such order").await.unwrap_err();
-                let span = format!("call{{service=\"calls.Desk\" method=\"{method}\"}}");
+                of_kind(&client, kind, "fail 5 no such order").await.unwrap_err();
+                let span = format!("call{{service=\"calls.Test\" method=\"{method}\"}}");
                 let event = format!("DEBUG {span}: call failed code=NotFound message=\"no such order\"");
                 assert_eq!(traced(&log), [event]);
             }
@@ -560,16 +559,16 @@ fn traced(log: &ThreadLog) -> Vec<String> {
 /// A server of frpc takes layers as its services do.
 #[test]
 fn a_server_and_the_builder_of_a_channel_take_layers() {
-    virtually(async {
-        let clerk = Clerk::default();
-        let note = |name| Note { log: clerk.log.clone(), name };
+    in_virtual_time(async {
+        let service = TestService::default();
+        let note = |name| Note { log: service.log.clone(), name };
         let server = frpc::Server::builder().config(quiet()).layer(note("server"));
-        let server = server.add_service(DeskServer::new(clerk.clone())).without_listener().unwrap();
+        let server = server.add_service(TestServer::new(service.clone())).without_listener().unwrap();
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         server.attach(theirs);
-        let channel = crate::support::quietly().layer(note("channel")).attach(ours).await.unwrap();
-        ask(&DeskClient::new(channel), "hi").await.unwrap();
+        let channel = quiet_channel().layer(note("channel")).attach(ours).await.unwrap();
+        ask(&TestClient::new(channel), "hi").await.unwrap();
         let expected = ["channel: Say", "server: Say", "say hi", "server: answer", "channel: answer"];
-        assert_eq!(clerk.log.take(), expected);
+        assert_eq!(service.log.take(), expected);
     });
 }

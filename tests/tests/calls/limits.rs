@@ -3,20 +3,21 @@
 //! The limits are those of a connection of frisbee.
 
 use frpc::{CallError, Code, Config, Refusal, Server, Status, Streaming, Unimplemented};
-
-use crate::support::{
-    COUNT, Clerk, GATHER, Peer, SAY, ask, asking, connected, each_kind, of_kind, only_connection, open, packet, quiet,
-    quietly, said,
-    schema::{desk_client::DeskClient, desk_server::DeskServer, phone_server::PhoneServer},
-    settled, stream, virtually, words,
+use support::{
+    calls::{
+        COUNT, CallbackServer, GATHER, SAY, TestClient, TestServer, TestService, ask, asking, connect, each_kind,
+        encoded, of_kind, only_connection, open_frame, peer_of, quiet, quiet_channel, words,
+    },
+    frames::{frame, stream_frame},
+    in_virtual_time, settle,
 };
 
 fn at_most(limit: u32) -> Config {
     Config { content_len_max: limit, ..quiet() }
 }
 
-fn serving(clerk: &Clerk, limit: u32) -> Server {
-    Server::builder().config(at_most(limit)).add_service(DeskServer::new(clerk.clone())).without_listener().unwrap()
+fn serve(service: &TestService, limit: u32) -> Server {
+    Server::builder().config(at_most(limit)).add_service(TestServer::new(service.clone())).without_listener().unwrap()
 }
 
 #[track_caller]
@@ -29,28 +30,28 @@ fn assert_names(status: &Status, side: &str, limit: u32) {
 #[test]
 fn a_request_above_the_limit_of_the_server_fails_alone() {
     for len in [201, 70_000, 6_000_000] {
-        virtually(async {
-            let clerk = Clerk::default();
-            let server = serving(&clerk, 200);
+        in_virtual_time(async {
+            let service = TestService::default();
+            let server = serve(&service, 200);
             let (ours, theirs) = tokio::io::duplex(64 * 1024);
             server.attach(theirs);
             let unlimited = Config { content_len_max: u32::MAX, ..quiet() };
-            let desk = DeskClient::new(quietly().config(unlimited).attach(ours).await.unwrap());
-            let sibling = asking(&desk, "wait");
-            settled().await;
-            for result in each_kind(&desk, &"x".repeat(len)).await {
+            let client = TestClient::new(quiet_channel().config(unlimited).attach(ours).await.unwrap());
+            let sibling = asking(&client, "wait");
+            settle().await;
+            for result in each_kind(&client, &"x".repeat(len)).await {
                 assert_names(&result.unwrap_err(), "server", 200);
             }
-            let status = ask(&desk, &"x".repeat(len)).await.unwrap_err();
+            let status = ask(&client, &"x".repeat(len)).await.unwrap_err();
             let error = status.call_error().unwrap();
             assert!(
                 matches!(error, CallError::Refused { why: Refusal::TooLarge { announced, limit: 200 } } if *announced as usize > len),
                 "{error}"
             );
             assert!(error.is_safe_to_repeat(), "it was not executed");
-            clerk.gate.open(1);
+            service.gate.open(1);
             assert_eq!(sibling.await.unwrap().unwrap(), "wait");
-            assert!(clerk.log.take().iter().all(|line| !line.contains("xxx")), "no handler saw it");
+            assert!(service.log.take().iter().all(|line| !line.contains("xxx")), "no handler saw it");
             assert_eq!(server.metrics().accepted, 1);
             assert_eq!(server.metrics().counters.too_large, 5);
         });
@@ -59,16 +60,16 @@ fn a_request_above_the_limit_of_the_server_fails_alone() {
 
 #[test]
 fn an_answer_above_the_limit_of_the_client_fails_its_call_alone() {
-    virtually(async {
-        let clerk = Clerk::default();
-        let server = serving(&clerk, u32::MAX);
+    in_virtual_time(async {
+        let service = TestService::default();
+        let server = serve(&service, u32::MAX);
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         server.attach(theirs);
-        let desk = DeskClient::new(quietly().config(at_most(200)).attach(ours).await.unwrap());
-        let sibling = asking(&desk, "wait");
-        settled().await;
+        let client = TestClient::new(quiet_channel().config(at_most(200)).attach(ours).await.unwrap());
+        let sibling = asking(&client, "wait");
+        settle().await;
         for len in [300, 70_000] {
-            for result in each_kind(&desk, &format!("large {len}")).await {
+            for result in each_kind(&client, &format!("large {len}")).await {
                 let status = result.unwrap_err();
                 assert_names(&status, "client", 200);
                 let error = status.call_error().unwrap();
@@ -76,7 +77,7 @@ fn an_answer_above_the_limit_of_the_client_fails_its_call_alone() {
                 assert!(!error.is_safe_to_repeat(), "it was executed");
             }
         }
-        clerk.gate.open(1);
+        service.gate.open(1);
         assert_eq!(sibling.await.unwrap().unwrap(), "wait");
         assert_eq!(server.metrics().accepted, 1);
     });
@@ -84,28 +85,28 @@ fn an_answer_above_the_limit_of_the_client_fails_its_call_alone() {
 
 #[test]
 fn an_answer_above_the_limit_of_a_server_that_calls_its_client_fails_alone() {
-    virtually(async {
-        let clerk = Clerk::default();
-        let server = serving(&clerk, 200);
+    in_virtual_time(async {
+        let service = TestService::default();
+        let server = serve(&service, 200);
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         server.attach(theirs);
-        let phone = PhoneServer::new(Clerk::default());
-        let desk = DeskClient::new(quietly().add_service(phone).attach(ours).await.unwrap());
+        let callback = CallbackServer::new(TestService::default());
+        let client = TestClient::new(quiet_channel().add_service(callback).attach(ours).await.unwrap());
         for kind in ["say", "count"] {
-            let status = ask(&desk, &format!("back {kind} large 300")).await.unwrap_err();
+            let status = ask(&client, &format!("back {kind} large 300")).await.unwrap_err();
             assert!(status.message().contains("accepts at most 200 bytes"), "{kind}: {status}");
         }
-        assert_eq!(ask(&desk, "back say hi").await.unwrap(), "hi");
+        assert_eq!(ask(&client, "back say hi").await.unwrap(), "hi");
     });
 }
 
 #[test]
 fn messages_before_one_that_is_too_large_arrive() {
-    virtually(async {
-        let server = serving(&Clerk::default(), 200);
-        let desk = connected(&server).await;
+    in_virtual_time(async {
+        let server = serve(&TestService::default(), 200);
+        let client = connect(&server).await;
         let speech = [words("one"), words("x".repeat(300)), words("two")];
-        let mut answers = desk.chat(Streaming::from_iter(speech)).await.unwrap().into_inner();
+        let mut answers = client.chat(Streaming::from_iter(speech)).await.unwrap().into_inner();
         assert_eq!(answers.message().await.unwrap(), Some(words("re: one")));
         assert_names(&answers.message().await.unwrap_err(), "server", 200);
         assert_eq!(answers.message().await.unwrap(), None);
@@ -115,43 +116,48 @@ fn messages_before_one_that_is_too_large_arrive() {
 /// A Go peer takes any error in place of a message for the failure of the call.
 #[test]
 fn on_the_wire_it_is_an_error_like_any_other() {
-    virtually(async {
-        let server = serving(&Clerk::default(), 150);
-        let mut peer = Peer::of(&server);
-        let large = said(&"x".repeat(200));
+    in_virtual_time(async {
+        let server = serve(&TestService::default(), 150);
+        let mut peer = peer_of(&server);
+        let large = encoded(&"x".repeat(200));
         let (len, text) = (large.len(), "the server accepts at most 150 bytes (content_len_max), the request has");
-        let heard = peer.asks([packet(7, SAY, &large), packet(8, SAY, said("hi"))].concat()).await;
+        let heard = peer.asks([frame(7, SAY, &large), frame(8, SAY, encoded("hi"))].concat()).await;
         let error = format!("error 11 {text} {len}: the call was not executed");
         assert_eq!(heard, [format!("{SAY} 7: {error}"), format!("{SAY} 8: hi")]);
-        let heard = peer.asks([open(1, COUNT), stream(1, &large), open(3, GATHER), stream(3, &large)].concat()).await;
+        let heard = peer
+            .asks(
+                [open_frame(1, COUNT), stream_frame(1, &large), open_frame(3, GATHER), stream_frame(3, &large)]
+                    .concat(),
+            )
+            .await;
         let of = |id: u16| heard.iter().filter(|frame| frame.starts_with(&format!("stream {id}"))).count();
         assert!(heard[0].starts_with("stream 1: error 11 the"), "{heard:?}");
         assert!(of(1) >= 2 && of(3) >= 2, "an error and an end marker each: {heard:?}");
-        assert_eq!(peer.asks(packet(9, SAY, said("hi"))).await, [format!("{SAY} 9: hi")]);
+        assert_eq!(peer.asks(frame(9, SAY, encoded("hi"))).await, [format!("{SAY} 9: hi")]);
     });
 }
 
 #[test]
 fn where_nothing_else_fits_the_code_arrives() {
-    virtually(async {
-        let server = serving(&Clerk::default(), 20);
-        let desk = connected(&server).await;
+    in_virtual_time(async {
+        let server = serve(&TestService::default(), 20);
+        let client = connect(&server).await;
         for kind in 0..2 {
-            let status = of_kind(&desk, kind, &"x".repeat(100)).await.unwrap_err();
+            let status = of_kind(&client, kind, &"x".repeat(100)).await.unwrap_err();
             assert_eq!(status.code(), Code::OutOfRange, "{status}");
         }
-        assert_eq!(ask(&desk, "hi").await.unwrap(), "hi");
+        assert_eq!(ask(&client, "hi").await.unwrap(), "hi");
         assert!(only_connection(&server).await.close_reason().is_none());
     });
 }
 
 #[test]
 fn an_operation_that_nobody_has_is_answered_as_ever() {
-    virtually(async {
+    in_virtual_time(async {
         let server = Server::builder().config(at_most(90)).router(Unimplemented);
-        let server = server.add_service(DeskServer::new(Clerk::default())).without_listener().unwrap();
-        let mut peer = Peer::of(&server);
-        let heard = peer.asks(packet(7, 999, [b'x'; 91])).await;
+        let server = server.add_service(TestServer::new(TestService::default())).without_listener().unwrap();
+        let mut peer = peer_of(&server);
+        let heard = peer.asks(frame(7, 999, [b'x'; 91])).await;
         assert_eq!(heard, ["999 7: error 12 no method has operation 999"]);
     });
 }

@@ -3,45 +3,48 @@
 //! Only frisbee carries calls both ways.
 
 use frpc::{Channel, Code, Config, Dispatch, Server, Status};
+use support::{
+    MILLI, SECOND,
+    calls::{
+        CallbackClient, CallbackServer, TestClient, TestServer, TestService, all, asking, only_connection, quiet,
+        quiet_channel, words,
+    },
+    in_virtual_time,
+};
 use tokio::{
     io::duplex,
     task::JoinHandle,
     time::{Instant, sleep},
 };
 
-use crate::support::{
-    Clerk, MILLI, SECOND, all, asking, only_connection, quiet, quietly,
-    schema::{desk_client::DeskClient, desk_server::DeskServer, phone_client::PhoneClient, phone_server::PhoneServer},
-    virtually, words,
-};
-
-/// A desk and a phone, each of which can call the other.
+/// A client and a server, each of which can call the other.
 struct Both {
-    desk: DeskClient,
-    phone: PhoneClient,
+    client: TestClient,
+    /// From the server to the client.
+    callback: CallbackClient,
     _server: Server,
 }
 
 impl Both {
     async fn connected(dispatches: [Dispatch; 2], configs: [Config; 2], buffer_len: usize) -> Self {
-        let ([at_desk, at_phone], [desk_config, phone_config]) = (dispatches, configs);
-        let server = Server::builder().config(desk_config).dispatch(at_desk);
-        let server = server.add_service(DeskServer::new(Clerk::default())).without_listener().unwrap();
+        let ([at_server, at_client], [server_config, client_config]) = (dispatches, configs);
+        let server = Server::builder().config(server_config).dispatch(at_server);
+        let server = server.add_service(TestServer::new(TestService::default())).without_listener().unwrap();
         let (ours, theirs) = duplex(buffer_len);
         server.attach(theirs);
-        let channel = quietly().config(phone_config).dispatch(at_phone);
-        let channel = channel.add_service(PhoneServer::new(Clerk::default())).attach(ours).await.unwrap();
-        let phone = PhoneClient::new(Channel::over(&only_connection(&server).await).unwrap());
-        Self { desk: DeskClient::new(channel), phone, _server: server }
+        let channel = quiet_channel().config(client_config).dispatch(at_client);
+        let channel = channel.add_service(CallbackServer::new(TestService::default())).attach(ours).await.unwrap();
+        let callback = CallbackClient::new(Channel::over(&only_connection(&server).await).unwrap());
+        Self { client: TestClient::new(channel), callback, _server: server }
     }
 
-    fn call_desk(&self, text: &str) -> JoinHandle<Result<String, Status>> {
-        asking(&self.desk, text)
+    fn call_server(&self, text: &str) -> JoinHandle<Result<String, Status>> {
+        asking(&self.client, text)
     }
 
-    fn call_phone(&self, text: &str) -> JoinHandle<Result<String, Status>> {
-        let (phone, request) = (self.phone.clone(), words(text));
-        tokio::spawn(async move { phone.say(request).await.map(|answer| answer.into_inner().text) })
+    fn call_back(&self, text: &str) -> JoinHandle<Result<String, Status>> {
+        let (callback, request) = (self.callback.clone(), words(text));
+        tokio::spawn(async move { callback.say(request).await.map(|answer| answer.into_inner().text) })
     }
 }
 
@@ -67,10 +70,10 @@ async fn answered(calls: Vec<JoinHandle<Result<String, Status>>>) -> usize {
 #[test]
 fn thousands_of_calls_whose_handlers_call_back_are_answered() {
     for dispatch in DISPATCHES() {
-        virtually(async {
+        in_virtual_time(async {
             let both = Both::connected([dispatch; 2], [quiet(), quiet()], 64 * 1024).await;
             let since = Instant::now();
-            let calls = (0..6000).map(|_| both.call_desk("back say hi")).collect();
+            let calls = (0..6000).map(|_| both.call_server("back say hi")).collect();
             assert_eq!(answered(calls).await, 6000, "{dispatch:?}");
             assert!(since.elapsed() < SECOND, "{dispatch:?}");
         });
@@ -80,13 +83,13 @@ fn thousands_of_calls_whose_handlers_call_back_are_answered() {
 #[test]
 fn thousands_of_calls_both_ways_whose_handlers_call_back_end_soon() {
     for dispatch in DISPATCHES() {
-        virtually(async {
+        in_virtual_time(async {
             let both = Both::connected([dispatch; 2], [quiet(), quiet()], 64 * 1024).await;
             let since = Instant::now();
-            let calls = (0..3000).flat_map(|_| [both.call_desk("back say hi"), both.call_phone("back desk hi")]);
+            let calls = (0..3000).flat_map(|_| [both.call_server("back say hi"), both.call_back("back test hi")]);
             assert!(answered(calls.collect()).await > 0, "{dispatch:?}");
             assert!(since.elapsed() < SECOND, "{dispatch:?} {:?}", since.elapsed());
-            assert_eq!(answered(vec![both.call_desk("hi"), both.call_phone("hi")]).await, 2);
+            assert_eq!(answered(vec![both.call_server("hi"), both.call_back("hi")]).await, 2);
         });
     }
 }
@@ -94,12 +97,12 @@ fn thousands_of_calls_both_ways_whose_handlers_call_back_end_soon() {
 #[test]
 fn handlers_that_call_back_with_streams_do_not_lock_up() {
     for dispatch in DISPATCHES() {
-        virtually(async {
+        in_virtual_time(async {
             let config = Config { handlers_max: 10, backlog_max: 5, ..quiet() };
             let both = Both::connected([dispatch; 2], [config, quiet()], 64 * 1024).await;
             let since = Instant::now();
             let calls = ["back count one, two", "back gather one two", "back chat one two"];
-            let calls = (0..300).map(|number| both.call_desk(calls[number % 3])).collect();
+            let calls = (0..300).map(|number| both.call_server(calls[number % 3])).collect();
             assert_eq!(answered(calls).await, 300, "{dispatch:?}");
             assert!(since.elapsed() < SECOND, "{dispatch:?}");
         });
@@ -144,7 +147,7 @@ impl Random {
 fn every_call_of_a_random_schedule_ends_before_its_time() {
     for seed in 0..60 {
         let mut random = Random(seed);
-        virtually(async {
+        in_virtual_time(async {
             let dispatches = [random.dispatch(), random.dispatch()];
             let configs = [random.config(), random.config()];
             let buffer_len = random.up_to(100_000);
@@ -163,9 +166,9 @@ fn every_call_of_a_random_schedule_ends_before_its_time() {
                     let text = match (random.below(4) < calls_back, side) {
                         (false, _) => letters,
                         (true, 0) => format!("back say {letters}"),
-                        (true, _) => format!("back desk {letters}"),
+                        (true, _) => format!("back test {letters}"),
                     };
-                    calls.push(if side == 0 { both.call_desk(&text) } else { both.call_phone(&text) });
+                    calls.push(if side == 0 { both.call_server(&text) } else { both.call_back(&text) });
                 }
                 if random.below(20) == 0 {
                     sleep(u32::try_from(random.below(5)).unwrap() * MILLI).await;
@@ -177,7 +180,7 @@ fn every_call_of_a_random_schedule_ends_before_its_time() {
                     Err(status) => assert_eq!(status.code(), Code::ResourceExhausted, "{status} {schedule}"),
                 }
             }
-            assert!(all(both.desk.count(words("one")).await.unwrap()).await.is_ok(), "{schedule}");
+            assert!(all(both.client.count(words("one")).await.unwrap()).await.is_ok(), "{schedule}");
         });
     }
 }

@@ -8,6 +8,16 @@ use frpc::{
     Address, CallError, Channel, ChannelBuilder, CloseReason, Code, Config, ConnectError, Connection, Operation,
     Outcome, Packet, Router, Server, Status, Streaming, Table,
 };
+use support::{
+    MILLI, SECOND, assert_elapsed,
+    calls::{
+        SAY, TestClient, TestServer, TestService, ask, asking, connect, each_kind, encoded, may_have_executed, next,
+        of_kind, only_connection, peer_of_channel, peer_with_buffer, quiet, quiet_channel, serve, serve_and_connect,
+        unused_address, words,
+    },
+    frames::frame,
+    in_virtual_time, settle,
+};
 use tokio::{
     io::duplex,
     runtime,
@@ -16,27 +26,20 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use crate::support::{
-    Clerk, MILLI, Peer, SAY, SECOND, ask, asking, assert_elapsed, connected, desk, each_kind, fresh, may_have_executed,
-    next, of_kind, only_connection, packet, quiet, quietly, said,
-    schema::{desk_client::DeskClient, desk_server::DeskServer},
-    serving, settled, virtually, words,
-};
-
-async fn serving_at(address: &Address, clerk: &Clerk, config: Config) -> Server {
-    let server = Server::builder().config(config).add_service(DeskServer::new(clerk.clone()));
+async fn serving_at(address: &Address, service: &TestService, config: Config) -> Server {
+    let server = Server::builder().config(config).add_service(TestServer::new(service.clone()));
     server.bind(address).await.unwrap()
 }
 
-async fn connected_to(address: &Address, builder: ChannelBuilder) -> DeskClient {
-    DeskClient::new(builder.config(quiet()).connect(address).await.unwrap())
+async fn connected_to(address: &Address, builder: ChannelBuilder) -> TestClient {
+    TestClient::new(builder.config(quiet()).connect(address).await.unwrap())
 }
 
 #[test]
 fn a_call_that_was_sent_may_have_been_executed() {
-    virtually(async {
-        let (desk, mut peer) = Peer::of_channel(quietly()).await;
-        let calls = [asking(&desk, "a"), asking(&desk, "b")];
+    in_virtual_time(async {
+        let (client, mut peer) = peer_of_channel(quiet_channel()).await;
+        let calls = [asking(&client, "a"), asking(&client, "b")];
         assert_eq!(peer.heard().await.len(), 2);
         drop(peer);
         let since = Instant::now();
@@ -44,7 +47,7 @@ fn a_call_that_was_sent_may_have_been_executed() {
             assert!(may_have_executed(&call.await.unwrap().unwrap_err()));
         }
         assert_elapsed(since, Duration::ZERO);
-        let status = ask(&desk, "late").await.unwrap_err();
+        let status = ask(&client, "late").await.unwrap_err();
         assert!(!may_have_executed(&status), "the channel cannot connect again");
         assert!(status.call_error().unwrap().is_safe_to_repeat());
     });
@@ -52,13 +55,13 @@ fn a_call_that_was_sent_may_have_been_executed() {
 
 #[test]
 fn a_call_that_waited_behind_a_peer_that_does_not_read_was_not_executed() {
-    virtually(async {
-        let (theirs, peer) = Peer::with_buffer(64);
-        let desk = DeskClient::new(quietly().attach(theirs).await.unwrap());
-        let stuck = asking(&desk, &"x".repeat(1000));
-        settled().await;
-        let waiting = [asking(&desk, "a"), asking(&desk, "b")];
-        settled().await;
+    in_virtual_time(async {
+        let (theirs, peer) = peer_with_buffer(64);
+        let client = TestClient::new(quiet_channel().attach(theirs).await.unwrap());
+        let stuck = asking(&client, &"x".repeat(1000));
+        settle().await;
+        let waiting = [asking(&client, "a"), asking(&client, "b")];
+        settle().await;
         drop(peer);
         assert!(may_have_executed(&stuck.await.unwrap().unwrap_err()), "a part of it is through");
         for call in waiting {
@@ -69,14 +72,14 @@ fn a_call_that_waited_behind_a_peer_that_does_not_read_was_not_executed() {
 
 #[test]
 fn a_call_that_waits_for_room_in_the_outbox_was_not_executed() {
-    virtually(async {
-        let (theirs, peer) = Peer::with_buffer(64);
+    in_virtual_time(async {
+        let (theirs, peer) = peer_with_buffer(64);
         let config = Config { outbox_len_max: 100, ..quiet() };
-        let desk = DeskClient::new(quietly().config(config).attach(theirs).await.unwrap());
-        let stuck = asking(&desk, &"x".repeat(1000));
-        settled().await;
-        let waiting = asking(&desk, "a");
-        settled().await;
+        let client = TestClient::new(quiet_channel().config(config).attach(theirs).await.unwrap());
+        let stuck = asking(&client, &"x".repeat(1000));
+        settle().await;
+        let waiting = asking(&client, "a");
+        settle().await;
         drop(peer);
         assert!(may_have_executed(&stuck.await.unwrap().unwrap_err()));
         assert!(!may_have_executed(&waiting.await.unwrap().unwrap_err()));
@@ -85,17 +88,17 @@ fn a_call_that_waits_for_room_in_the_outbox_was_not_executed() {
 
 #[test]
 fn calls_with_streams_that_waited_in_the_outbox_were_not_executed() {
-    virtually(async {
+    in_virtual_time(async {
         for kind in 1..4 {
-            let (theirs, peer) = Peer::with_buffer(64);
-            let desk = DeskClient::new(quietly().attach(theirs).await.unwrap());
-            let stuck = asking(&desk, &"x".repeat(1000));
-            settled().await;
+            let (theirs, peer) = peer_with_buffer(64);
+            let client = TestClient::new(quiet_channel().attach(theirs).await.unwrap());
+            let stuck = asking(&client, &"x".repeat(1000));
+            settle().await;
             let waiting = tokio::spawn({
-                let desk = desk.clone();
-                async move { of_kind(&desk, kind, "hi").await }
+                let client = client.clone();
+                async move { of_kind(&client, kind, "hi").await }
             });
-            settled().await;
+            settle().await;
             drop(peer);
             assert!(may_have_executed(&stuck.await.unwrap().unwrap_err()));
             assert!(!may_have_executed(&waiting.await.unwrap().unwrap_err()), "kind {kind}");
@@ -105,11 +108,11 @@ fn calls_with_streams_that_waited_in_the_outbox_were_not_executed() {
 
 #[test]
 fn a_peer_that_speaks_something_else_has_executed_nothing() {
-    virtually(async {
+    in_virtual_time(async {
         for kind in 0..4 {
             for answer in ["HTTP/1.1 400 Bad Request\r\n\r\n", "220 mail.example.org ESMTP\r\n"] {
-                let (desk, mut peer) = Peer::of_channel(quietly()).await;
-                let call = tokio::spawn(async move { of_kind(&desk, kind, "hi").await });
+                let (client, mut peer) = peer_of_channel(quiet_channel()).await;
+                let call = tokio::spawn(async move { of_kind(&client, kind, "hi").await });
                 peer.heard().await;
                 peer.say(answer).await;
                 let status = call.await.unwrap().unwrap_err();
@@ -117,10 +120,10 @@ fn a_peer_that_speaks_something_else_has_executed_nothing() {
             }
         }
         // One that has spoken frisbee before may have.
-        let (desk, mut peer) = Peer::of_channel(quietly()).await;
-        let calls = [asking(&desk, "a"), asking(&desk, "b")];
+        let (client, mut peer) = peer_of_channel(quiet_channel()).await;
+        let calls = [asking(&client, "a"), asking(&client, "b")];
         peer.heard().await;
-        peer.say(packet(1, SAY, said("A"))).await;
+        peer.say(frame(1, SAY, encoded("A"))).await;
         peer.say("220 mail.example.org ESMTP\r\n").await;
         let [first, second] = calls;
         assert_eq!(first.await.unwrap().unwrap(), "A");
@@ -130,27 +133,27 @@ fn a_peer_that_speaks_something_else_has_executed_nothing() {
 
 #[test]
 fn a_drain_and_a_crash_have_different_reasons() {
-    virtually(async {
-        let (clerk, server, desk) = desk().await;
-        let under_way = asking(&desk, "wait");
-        settled().await;
+    in_virtual_time(async {
+        let (service, server, client) = serve_and_connect().await;
+        let under_way = asking(&client, "wait");
+        settle().await;
         let draining = tokio::spawn(async move { server.shutdown(100 * SECOND).await });
-        settled().await;
-        let late = ask(&desk, "late").await.unwrap_err();
+        settle().await;
+        let late = ask(&client, "late").await.unwrap_err();
         assert!(matches!(late.call_error(), Some(CallError::Refused { .. })), "{late}");
-        clerk.gate.open(1);
+        service.gate.open(1);
         assert_eq!(under_way.await.unwrap().unwrap(), "wait", "a drain loses no call");
-        let connection = desk.channel().connection().unwrap();
+        let connection = client.channel().connection().unwrap();
         assert!(matches!(connection.closed().await, CloseReason::Peer));
         draining.await.unwrap();
-        let after = ask(&desk, "after").await.unwrap_err();
+        let after = ask(&client, "after").await.unwrap_err();
         assert!(!may_have_executed(&after));
         assert!(after.message().contains("closed by the peer"), "{after}");
 
-        let (desk, mut peer) = Peer::of_channel(quietly()).await;
-        let call = asking(&desk, "hi");
+        let (client, mut peer) = peer_of_channel(quiet_channel()).await;
+        let call = asking(&client, "hi");
         peer.heard().await;
-        let answer = packet(1, SAY, said("hi"));
+        let answer = frame(1, SAY, encoded("hi"));
         peer.say(&answer[..answer.len() - 1]).await;
         drop(peer);
         let status = call.await.unwrap().unwrap_err();
@@ -162,18 +165,18 @@ fn a_drain_and_a_crash_have_different_reasons() {
 
 #[test]
 fn calls_with_streams_end_with_their_connection() {
-    virtually(async {
-        let (clerk, server, desk) = desk().await;
-        let mut count = desk.count(words("one, wait")).await.unwrap().into_inner();
+    in_virtual_time(async {
+        let (service, server, client) = serve_and_connect().await;
+        let mut count = client.count(words("one, wait")).await.unwrap().into_inner();
         let (_talk, requests) = Streaming::channel(1);
-        let mut chat = desk.chat(requests).await.unwrap().into_inner();
+        let mut chat = client.chat(requests).await.unwrap().into_inner();
         let (_more, requests) = Streaming::channel(1);
         let gather = tokio::spawn({
-            let desk = desk.clone();
-            async move { desk.gather(requests).await }
+            let client = client.clone();
+            async move { client.gather(requests).await }
         });
         assert_eq!(next(&mut count).await, "one");
-        settled().await;
+        settle().await;
         drop(server);
         let since = Instant::now();
         for status in
@@ -182,8 +185,8 @@ fn calls_with_streams_end_with_their_connection() {
             assert!(may_have_executed(&status));
         }
         assert_elapsed(since, Duration::ZERO);
-        settled().await;
-        let mut log = clerk.log.take();
+        settle().await;
+        let mut log = service.log.take();
         log.sort();
         assert_eq!(
             log,
@@ -194,11 +197,11 @@ fn calls_with_streams_end_with_their_connection() {
 
 #[test]
 fn an_answer_that_came_before_the_end_of_the_connection_counts() {
-    virtually(async {
-        let (desk, mut peer) = Peer::of_channel(quietly()).await;
-        let calls = [asking(&desk, "a"), asking(&desk, "b")];
+    in_virtual_time(async {
+        let (client, mut peer) = peer_of_channel(quiet_channel()).await;
+        let calls = [asking(&client, "a"), asking(&client, "b")];
         peer.heard().await;
-        peer.say(packet(1, SAY, said("A"))).await;
+        peer.say(frame(1, SAY, encoded("A"))).await;
         drop(peer);
         let [first, second] = calls;
         assert_eq!(first.await.unwrap().unwrap(), "A");
@@ -208,39 +211,39 @@ fn an_answer_that_came_before_the_end_of_the_connection_counts() {
 
 #[test]
 fn a_channel_connects_again_when_the_server_is_back() {
-    virtually(async {
-        let (clerk, address) = (Clerk::default(), fresh());
-        let mut server = serving_at(&address, &clerk, quiet()).await;
-        let desk = connected_to(&address, Channel::builder()).await;
+    in_virtual_time(async {
+        let (service, address) = (TestService::default(), unused_address());
+        let mut server = serving_at(&address, &service, quiet()).await;
+        let client = connected_to(&address, Channel::builder()).await;
         for kind in 0..8 {
             drop(server);
-            settled().await;
-            server = serving_at(&address, &clerk, quiet()).await;
-            assert!(of_kind(&desk, kind % 4, "hi").await.unwrap().contains("hi"));
+            settle().await;
+            server = serving_at(&address, &service, quiet()).await;
+            assert!(of_kind(&client, kind % 4, "hi").await.unwrap().contains("hi"));
         }
     });
 }
 
 #[test]
 fn calls_that_never_left_are_made_again_on_a_new_connection() {
-    virtually(async {
-        let (clerk, address) = (Clerk::default(), fresh());
+    in_virtual_time(async {
+        let (service, address) = (TestService::default(), unused_address());
         // A server that stops reading with its first request.
         let config = Config { handlers_max: 1, backlog_max: 1, ..quiet() };
-        let server = serving_at(&address, &clerk, config).await;
-        let desk = connected_to(&address, Channel::builder()).await;
+        let server = serving_at(&address, &service, config).await;
+        let client = connected_to(&address, Channel::builder()).await;
         let letter = "x".repeat(50_000);
-        let mut calls = vec![asking(&desk, "wait")];
-        settled().await;
+        let mut calls = vec![asking(&client, "wait")];
+        settle().await;
         for number in 0..10 {
-            calls.push(asking(&desk, &format!("{number} {letter}")));
-            settled().await;
+            calls.push(asking(&client, &format!("{number} {letter}")));
+            settle().await;
         }
-        let heard_before = clerk.log.take().len();
+        let heard_before = service.log.take().len();
         assert_eq!(heard_before, 1);
         drop(server);
-        settled().await;
-        let _server = serving_at(&address, &clerk, quiet()).await;
+        settle().await;
+        let _server = serving_at(&address, &service, quiet()).await;
         let (mut answered, mut lost) = (0, 0);
         for call in calls {
             match call.await.unwrap() {
@@ -253,26 +256,26 @@ fn calls_that_never_left_are_made_again_on_a_new_connection() {
             }
         }
         assert!(lost > 1 && answered > 1, "{lost} lost, {answered} answered");
-        let log = clerk.log.take();
+        let log = service.log.take();
         assert_eq!(log.iter().filter(|line| line.starts_with("say")).count(), answered, "each once");
     });
 }
 
 #[test]
 fn a_server_that_cannot_be_reached_is_dialed_by_one_for_all() {
-    virtually(async {
-        let (clerk, address) = (Clerk::default(), fresh());
-        let server = serving_at(&address, &clerk, quiet()).await;
-        let desk = connected_to(&address, Channel::builder()).await;
-        ask(&desk, "hi").await.unwrap();
+    in_virtual_time(async {
+        let (service, address) = (TestService::default(), unused_address());
+        let server = serving_at(&address, &service, quiet()).await;
+        let client = connected_to(&address, Channel::builder()).await;
+        ask(&client, "hi").await.unwrap();
         drop(server);
-        desk.channel().connection().unwrap().closed().await;
+        client.channel().connection().unwrap().closed().await;
         for _ in 0..2 {
             let since = Instant::now();
-            let mut calls: Vec<_> = (0..50).map(|_| asking(&desk, "hi")).collect();
+            let mut calls: Vec<_> = (0..50).map(|_| asking(&client, "hi")).collect();
             calls.extend((0..50).map(|_| {
-                let desk = desk.clone();
-                tokio::spawn(async move { desk.count(words("hi")).await.map(|_| String::new()) })
+                let client = client.clone();
+                tokio::spawn(async move { client.count(words("hi")).await.map(|_| String::new()) })
             }));
             for call in calls {
                 let status = call.await.unwrap().unwrap_err();
@@ -284,21 +287,21 @@ fn a_server_that_cannot_be_reached_is_dialed_by_one_for_all() {
             let elapsed = since.elapsed();
             assert!((MILLI * 2555..MILLI * 5200).contains(&elapsed), "{elapsed:?}");
         }
-        let _server = serving_at(&address, &clerk, quiet()).await;
-        assert_eq!(ask(&desk, "back").await.unwrap(), "back");
+        let _server = serving_at(&address, &service, quiet()).await;
+        assert_eq!(ask(&client, "back").await.unwrap(), "back");
     });
 }
 
 #[test]
 fn many_callers_that_find_the_connection_lost_share_one_new() {
-    virtually(async {
-        let (clerk, address) = (Clerk::default(), fresh());
-        let server = serving_at(&address, &clerk, quiet()).await;
-        let desk = connected_to(&address, Channel::builder()).await;
+    in_virtual_time(async {
+        let (service, address) = (TestService::default(), unused_address());
+        let server = serving_at(&address, &service, quiet()).await;
+        let client = connected_to(&address, Channel::builder()).await;
         drop(server);
-        desk.channel().connection().unwrap().closed().await;
-        let server = serving_at(&address, &clerk, quiet()).await;
-        let calls: Vec<_> = (0..100).map(|_| asking(&desk, "hi")).collect();
+        client.channel().connection().unwrap().closed().await;
+        let server = serving_at(&address, &service, quiet()).await;
+        let calls: Vec<_> = (0..100).map(|_| asking(&client, "hi")).collect();
         for call in calls {
             call.await.unwrap().unwrap();
         }
@@ -316,19 +319,19 @@ fn assert_not_sent(status: &Status, expected: Duration) {
 
 #[test]
 fn a_call_waits_for_a_connection_within_its_timeout_and_dialing_goes_on() {
-    virtually(async {
-        let (clerk, address) = (Clerk::default(), fresh());
-        let server = serving_at(&address, &clerk, quiet()).await;
-        let desk = connected_to(&address, Channel::builder().pause(5 * SECOND).timeout(SECOND)).await;
-        ask(&desk, "hi").await.unwrap();
+    in_virtual_time(async {
+        let (service, address) = (TestService::default(), unused_address());
+        let server = serving_at(&address, &service, quiet()).await;
+        let client = connected_to(&address, Channel::builder().pause(5 * SECOND).timeout(SECOND)).await;
+        ask(&client, "hi").await.unwrap();
         drop(server);
-        desk.channel().connection().unwrap().closed().await;
+        client.channel().connection().unwrap().closed().await;
         let since = Instant::now();
         for kind in [0, 3] {
-            assert_not_sent(&of_kind(&desk, kind, "hi").await.unwrap_err(), SECOND);
+            assert_not_sent(&of_kind(&client, kind, "hi").await.unwrap_err(), SECOND);
         }
-        let server = serving_at(&address, &clerk, quiet()).await;
-        while let Err(status) = ask(&desk, "hi").await {
+        let server = serving_at(&address, &service, quiet()).await;
+        while let Err(status) = ask(&client, "hi").await {
             assert_not_sent(&status, SECOND);
         }
         assert!(since.elapsed() <= 6 * SECOND, "that was the second attempt");
@@ -338,14 +341,14 @@ fn a_call_waits_for_a_connection_within_its_timeout_and_dialing_goes_on() {
 
 #[test]
 fn a_call_that_finds_no_way_out_in_time_was_not_executed() {
-    virtually(async {
+    in_virtual_time(async {
         // A peer that takes nothing: the first call gets into the outbox, the others do not.
-        let (theirs, _peer) = Peer::with_buffer(64);
+        let (theirs, _peer) = peer_with_buffer(64);
         let config = Config { outbox_len_max: 100, write_stall_max: 1000 * SECOND, ..quiet() };
-        let desk = DeskClient::new(quietly().config(config).timeout(SECOND).attach(theirs).await.unwrap());
-        let stuck = ask(&desk, &"x".repeat(1000)).await.unwrap_err();
+        let client = TestClient::new(quiet_channel().config(config).timeout(SECOND).attach(theirs).await.unwrap());
+        let stuck = ask(&client, &"x".repeat(1000)).await.unwrap_err();
         assert!(!stuck.call_error().unwrap().is_safe_to_repeat(), "{stuck}");
-        for result in each_kind(&desk, "hi").await {
+        for result in each_kind(&client, "hi").await {
             assert_not_sent(&result.unwrap_err(), SECOND);
         }
     });
@@ -353,14 +356,14 @@ fn a_call_that_finds_no_way_out_in_time_was_not_executed() {
 
 #[test]
 fn a_server_that_hangs_up_at_once_is_not_dialed_all_the_time() {
-    virtually(async {
-        let address = fresh();
+    in_virtual_time(async {
+        let address = unused_address();
         let rude = Table::new().on(Operation::new(SAY).unwrap(), async |_: Packet| Outcome::Close);
         let server = frisbee::Server::builder(rude).config(quiet()).bind(&address).await.unwrap();
-        let desk = connected_to(&address, Channel::builder()).await;
+        let client = connected_to(&address, Channel::builder()).await;
         let (since, mut calls) = (Instant::now(), 0);
         while since.elapsed() < 60 * SECOND {
-            ask(&desk, "hi").await.unwrap_err();
+            ask(&client, "hi").await.unwrap_err();
             calls += 1;
         }
         let accepted = server.metrics().accepted;
@@ -371,22 +374,22 @@ fn a_server_that_hangs_up_at_once_is_not_dialed_all_the_time() {
 #[test]
 fn another_call_begins_to_dial_when_the_runtime_that_dialed_is_gone() {
     let runtime = || runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let (home, passing, address) = (runtime(), runtime(), fresh());
-    let clerk = Clerk::default();
-    let (desk, server) = home.block_on(async {
-        let server = serving_at(&address, &clerk, quiet()).await;
-        let desk = connected_to(&address, Channel::builder().pause(SECOND)).await;
-        ask(&desk, "hi").await.unwrap();
-        (desk, server)
+    let (home, passing, address) = (runtime(), runtime(), unused_address());
+    let service = TestService::default();
+    let (client, server) = home.block_on(async {
+        let server = serving_at(&address, &service, quiet()).await;
+        let client = connected_to(&address, Channel::builder().pause(SECOND)).await;
+        ask(&client, "hi").await.unwrap();
+        (client, server)
     });
     home.block_on(async {
         drop(server);
-        desk.channel().connection().unwrap().closed().await;
+        client.channel().connection().unwrap().closed().await;
     });
-    let waiting = desk.clone();
+    let waiting = client.clone();
     passing.block_on(async { timeout(10 * MILLI, ask(&waiting, "given up")).await.unwrap_err() });
-    let asked = home.spawn(async move { ask(&desk, "hi").await });
-    let _server = home.block_on(serving_at(&address, &clerk, quiet()));
+    let asked = home.spawn(async move { ask(&client, "hi").await });
+    let _server = home.block_on(serving_at(&address, &service, quiet()));
     drop(passing);
     let answered = home.block_on(async { timeout(60 * SECOND, asked).await.expect("dialing begins anew").unwrap() });
     assert_eq!(answered.unwrap(), "hi");
@@ -394,8 +397,8 @@ fn another_call_begins_to_dial_when_the_runtime_that_dialed_is_gone() {
 
 #[test]
 fn there_is_no_channel_to_where_nobody_listens() {
-    virtually(async {
-        let error = Channel::builder().attempts(2).connect(fresh()).await.unwrap_err();
+    in_virtual_time(async {
+        let error = Channel::builder().attempts(2).connect(unused_address()).await.unwrap_err();
         assert!(matches!(error, ConnectError::Connect(_)), "{error}");
         let error = Channel::connect("nonsense:://").await.unwrap_err();
         assert!(matches!(error, ConnectError::Address(_)), "{error}");
@@ -404,12 +407,12 @@ fn there_is_no_channel_to_where_nobody_listens() {
 
 #[test]
 fn a_channel_over_a_stream_of_the_users_own_stays_lost() {
-    virtually(async {
-        let server = serving(&Clerk::default());
-        let desk = connected(&server).await;
+    in_virtual_time(async {
+        let server = serve(&TestService::default());
+        let client = connect(&server).await;
         only_connection(&server).await.close();
-        desk.channel().connection().unwrap().closed().await;
-        for result in each_kind(&desk, "hi").await {
+        client.channel().connection().unwrap().closed().await;
+        for result in each_kind(&client, "hi").await {
             assert!(!may_have_executed(&result.unwrap_err()));
         }
     });
@@ -427,9 +430,9 @@ impl Router for Eager {
     }
 
     fn opened(&self, connection: &Connection) {
-        let desk = DeskClient::new(Channel::over(connection).unwrap());
+        let client = TestClient::new(Channel::over(connection).unwrap());
         let answers = self.answers.clone();
-        tokio::spawn(async move { answers.send(ask(&desk, "hi").await) });
+        tokio::spawn(async move { answers.send(ask(&client, "hi").await) });
         assert!(!self.panics, "on purpose");
     }
 }
@@ -437,14 +440,14 @@ impl Router for Eager {
 #[test]
 fn calls_may_begin_as_soon_as_a_connection_opens_and_end_if_that_panics() {
     for panics in [false, true] {
-        virtually(async move {
+        in_virtual_time(async move {
             let (answers, mut answered) = mpsc::unbounded_channel();
-            let server = serving(&Clerk::default());
+            let server = serve(&TestService::default());
             let (ours, theirs) = duplex(1000);
             server.attach(theirs);
-            let desk = DeskClient::new(quietly().router(Eager { panics, answers }).attach(ours).await.unwrap());
+            let client = TestClient::new(quiet_channel().router(Eager { panics, answers }).attach(ours).await.unwrap());
             let start = Instant::now();
-            let results = [ask(&desk, "hi").await, answered.recv().await.unwrap()];
+            let results = [ask(&client, "hi").await, answered.recv().await.unwrap()];
             for result in results {
                 match panics {
                     false => assert_eq!(result.unwrap(), "hi"),
@@ -461,15 +464,15 @@ fn calls_end_with_the_runtime_that_served_their_connection() {
     let home = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let here = runtime::Builder::new_current_thread().enable_all().build().unwrap();
     here.block_on(async {
-        let clerk = Clerk::default();
-        let server = serving(&clerk);
+        let service = TestService::default();
+        let server = serve(&service);
         let (ours, theirs) = duplex(1000);
         server.attach(theirs);
-        let desk = home.spawn(async { DeskClient::new(quietly().attach(ours).await.unwrap()) }).await.unwrap();
-        let waiting = asking(&desk, "wait");
+        let client = home.spawn(async { TestClient::new(quiet_channel().attach(ours).await.unwrap()) }).await.unwrap();
+        let waiting = asking(&client, "wait");
         let (_sender, requests) = Streaming::channel(1);
-        let mut answers = desk.chat(requests).await.unwrap().into_inner();
-        while !clerk.log.take().contains(&"say wait".to_owned()) {
+        let mut answers = client.chat(requests).await.unwrap().into_inner();
+        while !service.log.take().contains(&"say wait".to_owned()) {
             yield_now().await;
         }
         home.shutdown_background();

@@ -14,7 +14,6 @@ mod matching;
 mod request_streams;
 mod serving;
 mod stream_wire;
-mod support;
 mod timeouts;
 mod transport;
 mod two_ways;

@@ -6,22 +6,25 @@ use std::sync::{Arc, Mutex};
 
 use frpc::{CallError, Channel, Code, Connection, Outcome, Packet, Router, Server, Services, Status, WhenFull};
 use futures_util::future::join_all;
-use tokio::time::{Instant, timeout};
-
-use crate::support::{
-    Clerk, MILLI, Peer, SAY, SECOND, ask, asking, assert_elapsed, connected, desk, error, fresh, may_have_executed,
-    only_connection, own_packet, packet, quiet, quietly, said,
-    schema::{desk_client::DeskClient, desk_server::DeskServer},
-    serving, settled, virtually,
+use support::{
+    MILLI, SECOND, assert_elapsed,
+    calls::{
+        SAY, TestClient, TestServer, TestService, ask, asking, connect, encoded, error, may_have_executed,
+        only_connection, own_packet, peer_of_channel, peer_with_buffer, quiet, quiet_channel, serve, serve_and_connect,
+        unused_address,
+    },
+    frames::frame,
+    in_virtual_time, settle,
 };
+use tokio::time::{Instant, timeout};
 
 #[test]
 fn answers_may_come_in_any_order() {
-    virtually(async {
-        let (desk, mut peer) = Peer::of_channel(quietly()).await;
-        let calls: Vec<_> = ["a", "b", "c"].into_iter().map(|text| asking(&desk, text)).collect();
+    in_virtual_time(async {
+        let (client, mut peer) = peer_of_channel(quiet_channel()).await;
+        let calls: Vec<_> = ["a", "b", "c"].into_iter().map(|text| asking(&client, text)).collect();
         assert_eq!(peer.heard().await, ["10 1: a", "10 2: b", "10 3: c"]);
-        peer.say([packet(2, SAY, said("B")), packet(3, SAY, error("C")), packet(1, SAY, said("A"))].concat()).await;
+        peer.say([frame(2, SAY, encoded("B")), frame(3, SAY, error("C")), frame(1, SAY, encoded("A"))].concat()).await;
         let mut answers = Vec::new();
         for call in calls {
             answers.push(call.await.unwrap().map_err(|status| (status.code(), status.message().to_owned())));
@@ -32,11 +35,11 @@ fn answers_may_come_in_any_order() {
 
 #[test]
 fn a_thousand_calls_at_once_get_each_its_own_answer() {
-    virtually(async {
-        let (clerk, _server, desk) = desk().await;
-        let calls: Vec<_> = (0..1000).map(|number| asking(&desk, &format!("wait {number}"))).collect();
-        settled().await;
-        clerk.gate.open(1000);
+    in_virtual_time(async {
+        let (service, _server, client) = serve_and_connect().await;
+        let calls: Vec<_> = (0..1000).map(|number| asking(&client, &format!("wait {number}"))).collect();
+        settle().await;
+        service.gate.open(1000);
         for (number, call) in calls.into_iter().enumerate() {
             assert_eq!(call.await.unwrap().unwrap(), format!("wait {number}"));
         }
@@ -45,77 +48,77 @@ fn a_thousand_calls_at_once_get_each_its_own_answer() {
 
 #[test]
 fn the_answer_to_a_call_that_was_dropped_reaches_no_other() {
-    virtually(async {
-        let (desk, mut peer) = Peer::of_channel(quietly()).await;
-        assert!(timeout(SECOND, ask(&desk, "dropped")).await.is_err());
-        let second = asking(&desk, "second");
+    in_virtual_time(async {
+        let (client, mut peer) = peer_of_channel(quiet_channel()).await;
+        assert!(timeout(SECOND, ask(&client, "dropped")).await.is_err());
+        let second = asking(&client, "second");
         assert_eq!(peer.heard().await, ["10 1: dropped", "10 2: second"]);
-        assert!(peer.asks(packet(1, SAY, said("late"))).await.is_empty());
+        assert!(peer.asks(frame(1, SAY, encoded("late"))).await.is_empty());
         assert!(!second.is_finished());
-        peer.say(packet(2, SAY, said("mine"))).await;
+        peer.say(frame(2, SAY, encoded("mine"))).await;
         assert_eq!(second.await.unwrap().unwrap(), "mine");
     });
 }
 
 #[test]
 fn answers_that_nobody_waits_for_are_discarded() {
-    virtually(async {
-        let (desk, mut peer) = Peer::of_channel(quietly()).await;
-        let call = asking(&desk, "hi");
+    in_virtual_time(async {
+        let (client, mut peer) = peer_of_channel(quiet_channel()).await;
+        let call = asking(&client, "hi");
         assert_eq!(peer.heard().await, ["10 1: hi"]);
         // Another id, another operation, both; and the first of two answers counts.
-        let strays = [packet(2, SAY, said("no")), packet(1, 14, said("no")), packet(7, 99, error("no"))];
+        let strays = [frame(2, SAY, encoded("no")), frame(1, 14, encoded("no")), frame(7, 99, error("no"))];
         assert!(peer.asks(strays.concat()).await.is_empty());
         assert!(!call.is_finished());
-        peer.say([packet(1, SAY, said("yes")), packet(1, SAY, said("too late"))].concat()).await;
+        peer.say([frame(1, SAY, encoded("yes")), frame(1, SAY, encoded("too late"))].concat()).await;
         assert_eq!(call.await.unwrap().unwrap(), "yes");
-        let next = asking(&desk, "next");
+        let next = asking(&client, "next");
         assert_eq!(peer.heard().await, ["10 2: next"]);
-        peer.say(packet(2, SAY, said("done"))).await;
+        peer.say(frame(2, SAY, encoded("done"))).await;
         assert_eq!(next.await.unwrap().unwrap(), "done");
     });
 }
 
 #[test]
 fn an_answer_that_cannot_be_read_fails_its_call_and_no_other() {
-    virtually(async {
+    in_virtual_time(async {
         for content in [&[8, 0, 5][..], &[0xff; 3], &[]] {
-            let (desk, mut peer) = Peer::of_channel(quietly()).await;
-            let call = asking(&desk, "hi");
+            let (client, mut peer) = peer_of_channel(quiet_channel()).await;
+            let call = asking(&client, "hi");
             peer.heard().await;
-            peer.say(packet(1, SAY, content)).await;
+            peer.say(frame(1, SAY, content)).await;
             let status = call.await.unwrap().unwrap_err();
             assert_eq!(status.code(), Code::Internal, "{status}");
-            let next = asking(&desk, "next");
+            let next = asking(&client, "next");
             peer.heard().await;
-            peer.say(packet(2, SAY, said("fine"))).await;
+            peer.say(frame(2, SAY, encoded("fine"))).await;
             assert_eq!(next.await.unwrap().unwrap(), "fine");
         }
     });
 }
 
-/// A client that may have so many calls under way, of a clerk whose gate is closed.
-async fn limited(calls_max: usize, when_full: WhenFull) -> (Clerk, Server, DeskClient) {
-    let clerk = Clerk::default();
-    let server = serving(&clerk);
+/// Returns a service whose gate is closed, its server, and a client that may have this many calls under way.
+async fn limited(calls_max: usize, when_full: WhenFull) -> (TestService, Server, TestClient) {
+    let service = TestService::default();
+    let server = serve(&service);
     let (ours, theirs) = tokio::io::duplex(64 * 1024);
     server.attach(theirs);
-    let channel = quietly().calls_max(calls_max).when_full(when_full).attach(ours).await.unwrap();
-    (clerk, server, DeskClient::new(channel))
+    let channel = quiet_channel().calls_max(calls_max).when_full(when_full).attach(ours).await.unwrap();
+    (service, server, TestClient::new(channel))
 }
 
 #[test]
 fn calls_past_the_limit_wait_and_all_get_their_turn() {
     for calls_max in [1, 2, 3, 10] {
-        virtually(async {
-            let (clerk, _server, desk) = limited(calls_max, WhenFull::Wait).await;
-            let calls: Vec<_> = (0..20).map(|number| asking(&desk, &format!("wait {number}"))).collect();
-            settled().await;
-            assert_eq!(clerk.log.take().len(), calls_max);
-            clerk.gate.open(1);
-            settled().await;
-            assert_eq!(clerk.log.take().len(), 1, "each that ends makes room for one");
-            clerk.gate.open(100);
+        in_virtual_time(async {
+            let (service, _server, client) = limited(calls_max, WhenFull::Wait).await;
+            let calls: Vec<_> = (0..20).map(|number| asking(&client, &format!("wait {number}"))).collect();
+            settle().await;
+            assert_eq!(service.log.take().len(), calls_max);
+            service.gate.open(1);
+            settle().await;
+            assert_eq!(service.log.take().len(), 1, "each that ends makes room for one");
+            service.gate.open(100);
             let since = Instant::now();
             for (number, call) in calls.into_iter().enumerate() {
                 assert_eq!(call.await.unwrap().unwrap(), format!("wait {number}"));
@@ -127,11 +130,11 @@ fn calls_past_the_limit_wait_and_all_get_their_turn() {
 
 #[test]
 fn a_call_waits_for_room_within_its_timeout() {
-    virtually(async {
-        let (_clerk, _server, desk) = limited(1, WhenFull::Wait).await;
-        let first = asking(&desk, "wait");
-        settled().await;
-        let hasty = DeskClient::new(desk.channel().clone().with_timeout(2 * SECOND));
+    in_virtual_time(async {
+        let (_service, _server, client) = limited(1, WhenFull::Wait).await;
+        let first = asking(&client, "wait");
+        settle().await;
+        let hasty = TestClient::new(client.channel().clone().with_timeout(2 * SECOND));
         let since = Instant::now();
         let status = ask(&hasty, "hi").await.unwrap_err();
         assert_elapsed(since, 2 * SECOND);
@@ -142,17 +145,17 @@ fn a_call_waits_for_room_within_its_timeout() {
 }
 
 #[test]
-fn who_gives_up_waiting_for_room_takes_no_turn_of_another() {
-    virtually(async {
-        let (clerk, _server, desk) = limited(1, WhenFull::Wait).await;
-        let first = asking(&desk, "wait first");
-        settled().await;
-        let given_up = asking(&desk, "given up");
-        settled().await;
-        let last = asking(&desk, "last");
-        settled().await;
+fn a_call_that_gives_up_waiting_for_room_takes_no_turn_of_another() {
+    in_virtual_time(async {
+        let (service, _server, client) = limited(1, WhenFull::Wait).await;
+        let first = asking(&client, "wait first");
+        settle().await;
+        let given_up = asking(&client, "given up");
+        settle().await;
+        let last = asking(&client, "last");
+        settle().await;
         // At once: the end of the first call, which gives its room to the next, and the end of the next.
-        clerk.gate.open(1);
+        service.gate.open(1);
         given_up.abort();
         assert!(timeout(SECOND, last).await.expect("there is room").unwrap().is_ok());
         first.await.unwrap().unwrap();
@@ -161,30 +164,30 @@ fn who_gives_up_waiting_for_room_takes_no_turn_of_another() {
 
 #[test]
 fn calls_past_the_limit_fail_if_they_are_to() {
-    virtually(async {
-        let (clerk, _server, desk) = limited(2, WhenFull::Fail).await;
-        let calls = [asking(&desk, "wait a"), asking(&desk, "wait b")];
-        settled().await;
-        let status = ask(&desk, "one more").await.unwrap_err();
+    in_virtual_time(async {
+        let (service, _server, client) = limited(2, WhenFull::Fail).await;
+        let calls = [asking(&client, "wait a"), asking(&client, "wait b")];
+        settle().await;
+        let status = ask(&client, "one more").await.unwrap_err();
         assert_eq!(status.code(), Code::ResourceExhausted);
         assert!(matches!(status.call_error(), Some(CallError::TooManyCalls { limit: 2 })));
         assert!(status.call_error().unwrap().is_safe_to_repeat());
-        clerk.gate.open(2);
+        service.gate.open(2);
         for call in calls {
             call.await.unwrap().unwrap();
         }
-        assert_eq!(ask(&desk, "again").await.unwrap(), "again");
+        assert_eq!(ask(&client, "again").await.unwrap(), "again");
     });
 }
 
 #[test]
-fn who_waits_for_room_learns_that_the_connection_is_lost() {
-    virtually(async {
-        let (_clerk, server, desk) = limited(1, WhenFull::Wait).await;
-        let first = asking(&desk, "wait");
-        settled().await;
-        let waiting = asking(&desk, "hi");
-        settled().await;
+fn a_call_that_waits_for_room_learns_that_the_connection_is_lost() {
+    in_virtual_time(async {
+        let (_service, server, client) = limited(1, WhenFull::Wait).await;
+        let first = asking(&client, "wait");
+        settle().await;
+        let waiting = asking(&client, "hi");
+        settle().await;
         drop(server);
         assert!(may_have_executed(&first.await.unwrap().unwrap_err()));
         let since = Instant::now();
@@ -195,10 +198,10 @@ fn who_waits_for_room_learns_that_the_connection_is_lost() {
 
 #[test]
 fn clients_of_one_channel_share_its_ids() {
-    virtually(async {
-        let (desk, mut peer) = Peer::of_channel(quietly()).await;
-        let other = DeskClient::new(desk.channel().clone());
-        let calls = [asking(&desk, "a"), asking(&other, "b"), asking(&desk, "c")];
+    in_virtual_time(async {
+        let (client, mut peer) = peer_of_channel(quiet_channel()).await;
+        let other = TestClient::new(client.channel().clone());
+        let calls = [asking(&client, "a"), asking(&other, "b"), asking(&client, "c")];
         assert_eq!(peer.heard().await, ["10 1: a", "10 2: b", "10 3: c"]);
         drop(calls);
     });
@@ -206,17 +209,17 @@ fn clients_of_one_channel_share_its_ids() {
 
 #[test]
 fn a_handler_is_dropped_when_its_caller_is_gone() {
-    virtually(async {
-        let clerk = Clerk::default();
-        let server = Server::builder().add_service(DeskServer::new(clerk.clone())).without_listener().unwrap();
-        let desk = connected(&server).await;
-        let call = asking(&desk, "wait");
-        settled().await;
+    in_virtual_time(async {
+        let service = TestService::default();
+        let server = Server::builder().add_service(TestServer::new(service.clone())).without_listener().unwrap();
+        let client = connect(&server).await;
+        let call = asking(&client, "wait");
+        settle().await;
         call.abort();
-        drop(desk);
+        drop(client);
         // The client lets the answer come for a second. After that, the next ping fails.
         tokio::time::sleep(2 * SECOND).await;
-        assert_eq!(clerk.log.take(), ["say wait", "dropped say wait"]);
+        assert_eq!(service.log.take(), ["say wait", "dropped say wait"]);
     });
 }
 
@@ -230,11 +233,11 @@ impl Late {
     }
 
     /// Serves them, and a client.
-    async fn desk(&self) -> (frisbee::Server, DeskClient) {
+    async fn serve_and_connect(&self) -> (frisbee::Server, TestClient) {
         let server = frisbee::Server::builder(self.clone()).config(quiet()).without_listener();
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         server.attach(theirs);
-        (server, DeskClient::new(quietly().attach(ours).await.unwrap()))
+        (server, TestClient::new(quiet_channel().attach(ours).await.unwrap()))
     }
 
     async fn answer(requests: impl IntoIterator<Item = (Connection, Packet)>) {
@@ -242,7 +245,7 @@ impl Late {
             // A connection that is gone needs no answers.
             let _ = connection.send(request).await;
         }
-        settled().await;
+        settle().await;
     }
 }
 
@@ -254,8 +257,8 @@ impl Router for Late {
 }
 
 /// Makes calls that nobody answers in time, many at once.
-async fn give_up(desk: &DeskClient, times: usize) {
-    let hasty = DeskClient::new(desk.channel().clone().with_timeout(SECOND));
+async fn give_up(client: &TestClient, times: usize) {
+    let hasty = TestClient::new(client.channel().clone().with_timeout(SECOND));
     for number in (0..times).step_by(8192) {
         let calls = (number..times.min(number + 8192)).map(|number| asking(&hasty, &format!("given up {number}")));
         for call in join_all(calls).await {
@@ -277,14 +280,14 @@ const HALF: usize = 1 << 15;
 
 #[test]
 fn no_call_gets_the_answer_of_another_that_was_given_up_long_before() {
-    virtually(async {
+    in_virtual_time(async {
         let late = Late::default();
-        let (_server, desk) = late.desk().await;
-        let under_way = asking(&desk, "under way");
-        settled().await;
+        let (_server, client) = late.serve_and_connect().await;
+        let under_way = asking(&client, "under way");
+        settle().await;
         let mut first = late.take();
-        give_up(&desk, HALF + 1).await;
-        assert_out_of_ids(&ask(&desk, "one more").await.unwrap_err());
+        give_up(&client, HALF + 1).await;
+        assert_out_of_ids(&ask(&client, "one more").await.unwrap_err());
         let given_up = late.take();
         assert_eq!(given_up.len(), HALF + 1);
         Late::answer(first.drain(..)).await;
@@ -294,8 +297,8 @@ fn no_call_gets_the_answer_of_another_that_was_given_up_long_before() {
         for _ in 0..100 {
             let some: Vec<_> = given_up.by_ref().take(100).collect();
             Late::answer(some.clone()).await;
-            let calls: Vec<_> = (0..100).map(|number| asking(&desk, &format!("new {}", asked + number))).collect();
-            settled().await;
+            let calls: Vec<_> = (0..100).map(|number| asking(&client, &format!("new {}", asked + number))).collect();
+            settle().await;
             Late::answer(some).await;
             Late::answer(late.take().into_iter().rev()).await;
             for (index, call) in calls.into_iter().enumerate() {
@@ -308,19 +311,19 @@ fn no_call_gets_the_answer_of_another_that_was_given_up_long_before() {
 
 #[test]
 fn a_channel_goes_on_with_another_connection_when_too_many_answers_are_owed() {
-    virtually(async {
-        let (late, address) = (Late::default(), fresh());
+    in_virtual_time(async {
+        let (late, address) = (Late::default(), unused_address());
         let server = frisbee::Server::builder(late.clone()).config(quiet()).bind(&address).await.unwrap();
-        let desk = DeskClient::new(Channel::builder().config(quiet()).connect(&address).await.unwrap());
-        let under_way = asking(&desk, "under way");
-        settled().await;
+        let client = TestClient::new(Channel::builder().config(quiet()).connect(&address).await.unwrap());
+        let under_way = asking(&client, "under way");
+        settle().await;
         let first = late.take();
-        give_up(&desk, 1 << 16).await;
+        give_up(&client, 1 << 16).await;
         assert_eq!(server.metrics().accepted, 2);
         let given_up = late.take();
         assert_eq!(given_up.len(), 1 << 16);
-        let calls: Vec<_> = (0..1000).map(|number| asking(&desk, &format!("new {number}"))).collect();
-        settled().await;
+        let calls: Vec<_> = (0..1000).map(|number| asking(&client, &format!("new {number}"))).collect();
+        settle().await;
         Late::answer(given_up).await;
         Late::answer(late.take()).await;
         for (number, call) in calls.into_iter().enumerate() {
@@ -330,14 +333,14 @@ fn a_channel_goes_on_with_another_connection_when_too_many_answers_are_owed() {
         assert!(old.close_reason().is_none(), "a call is under way on it");
         Late::answer(first).await;
         assert_eq!(under_way.await.unwrap().unwrap(), "under way");
-        settled().await;
+        settle().await;
         assert!(old.close_reason().is_some());
     });
 }
 
 #[test]
 fn a_channel_over_a_connection_says_that_too_many_answers_are_owed() {
-    virtually(async {
+    in_virtual_time(async {
         let server = Server::builder().config(quiet()).without_listener().unwrap();
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         server.attach(theirs);
@@ -346,13 +349,13 @@ fn a_channel_over_a_connection_says_that_too_many_answers_are_owed() {
         let client = frisbee::Client::new(services).config(quiet()).attach(ours).await.unwrap();
         // The side that connects speaks first.
         client.try_send(own_packet(1, "hello")).unwrap();
-        let desk = DeskClient::new(Channel::over(&only_connection(&server).await).unwrap());
-        give_up(&desk, HALF + 1).await;
-        assert_out_of_ids(&ask(&desk, "one more").await.unwrap_err());
+        let client = TestClient::new(Channel::over(&only_connection(&server).await).unwrap());
+        give_up(&client, HALF + 1).await;
+        assert_out_of_ids(&ask(&client, "one more").await.unwrap_err());
         let mut given_up = late.take();
         Late::answer(given_up.drain(..2)).await;
-        let again = asking(&desk, "again");
-        settled().await;
+        let again = asking(&client, "again");
+        settle().await;
         Late::answer(late.take()).await;
         assert_eq!(again.await.unwrap().unwrap(), "again");
     });
@@ -360,14 +363,14 @@ fn a_channel_over_a_connection_says_that_too_many_answers_are_owed() {
 
 #[test]
 fn calls_that_wait_for_room_learn_that_too_many_answers_are_owed() {
-    virtually(async {
+    in_virtual_time(async {
         let late = Late::default();
-        let (_server, desk) = late.desk().await;
-        give_up(&desk, HALF).await;
-        let hasty = DeskClient::new(desk.channel().clone().with_timeout(SECOND));
+        let (_server, client) = late.serve_and_connect().await;
+        give_up(&client, HALF).await;
+        let hasty = TestClient::new(client.channel().clone().with_timeout(SECOND));
         let mut calls: Vec<_> = (0..HALF).map(|_| asking(&hasty, "one of very many")).collect();
-        settled().await;
-        calls.extend((0..10).map(|_| asking(&desk, "waits for room")));
+        settle().await;
+        calls.extend((0..10).map(|_| asking(&client, "waits for room")));
         let since = Instant::now();
         for status in join_all(calls).await.into_iter().skip(HALF) {
             assert!(matches!(status.unwrap().unwrap_err().call_error(), Some(CallError::OutOfIds { .. })));
@@ -378,20 +381,20 @@ fn calls_that_wait_for_room_learn_that_too_many_answers_are_owed() {
 
 #[test]
 fn a_call_that_is_given_up_before_it_is_sent_owes_nothing() {
-    virtually(async {
-        let (theirs, mut peer) = Peer::with_buffer(64);
+    in_virtual_time(async {
+        let (theirs, mut peer) = peer_with_buffer(64);
         let config = frpc::Config { outbox_len_max: 100, write_stall_max: 1000 * SECOND, ..quiet() };
-        let desk = DeskClient::new(quietly().config(config).attach(theirs).await.unwrap());
-        let stuck = asking(&desk, &"x".repeat(1000));
-        settled().await;
+        let client = TestClient::new(quiet_channel().config(config).attach(theirs).await.unwrap());
+        let stuck = asking(&client, &"x".repeat(1000));
+        settle().await;
         for _ in 0..5 {
-            give_up(&desk, 8192).await;
+            give_up(&client, 8192).await;
         }
         let heard = peer.heard().await;
         assert_eq!(heard, ["10 1: 1000 letters"], "{heard:?}");
-        peer.say(packet(1, SAY, said("done"))).await;
+        peer.say(frame(1, SAY, encoded("done"))).await;
         assert_eq!(stuck.await.unwrap().unwrap(), "done");
-        let next = asking(&desk, "next");
+        let next = asking(&client, "next");
         assert!(peer.hear().await.ends_with(": next"));
         next.abort();
     });

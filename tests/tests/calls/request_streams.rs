@@ -2,20 +2,18 @@
 
 use frpc::{Code, Status, Streaming};
 use futures_util::{StreamExt, stream};
+use support::{
+    SECOND, assert_elapsed,
+    calls::{TestClient, TestService, Words, joined, next, quiet_channel, serve, words},
+    in_virtual_time,
+};
 use tokio::{
     io::duplex,
     runtime,
     time::{Instant, timeout},
 };
 
-use crate::{
-    support::{
-        Clerk, SECOND, assert_elapsed, joined, next, quietly,
-        schema::{Words, desk_client::DeskClient},
-        serving, virtually, words,
-    },
-    transport::{Transport, over_every_transport},
-};
+use crate::transport::{Transport, over_every_transport};
 
 over_every_transport! {
     a_call_ends_when_its_request_stream_panics_and_the_handler_is_dropped
@@ -36,15 +34,15 @@ fn assert_panicked(status: &Status) {
 }
 
 fn a_call_ends_when_its_request_stream_panics_and_the_handler_is_dropped(transport: Transport) {
-    virtually(async {
+    in_virtual_time(async {
         for texts in [0, 1, 100] {
-            let (clerk, served, desk) = transport.desk().await;
+            let (service, served, client) = transport.serve_and_connect().await;
             let since = Instant::now();
-            assert_panicked(&joined(desk.chat(panicking(texts)).await).await.unwrap_err());
-            assert_panicked(&desk.gather(panicking(texts)).await.unwrap_err());
+            assert_panicked(&joined(client.chat(panicking(texts)).await).await.unwrap_err());
+            assert_panicked(&client.gather(panicking(texts)).await.unwrap_err());
             assert_elapsed(since, std::time::Duration::ZERO);
             served.assert_unharmed().await;
-            let log = clerk.log.take();
+            let log = service.log.take();
             assert_eq!(
                 log.iter().filter(|line| line.starts_with("dropped")).count(),
                 log.iter().filter(|line| !line.starts_with("dropped")).count(),
@@ -59,14 +57,14 @@ fn a_call_ends_when_its_request_stream_panics_and_the_handler_is_dropped(transpo
 fn a_call_over_frisbee_ends_with_the_runtime_that_sends_its_requests() {
     let runtime = || runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (home, passing) = (runtime(), runtime());
-    let (server, desk) = home.block_on(async {
-        let server = serving(&Clerk::default());
+    let (server, client) = home.block_on(async {
+        let server = serve(&TestService::default());
         let (ours, theirs) = duplex(1000);
         server.attach(theirs);
-        (server, DeskClient::new(quietly().attach(ours).await.unwrap()))
+        (server, TestClient::new(quiet_channel().attach(ours).await.unwrap()))
     });
     let (sender, requests) = Streaming::channel(1);
-    let mut answers = passing.block_on(desk.chat(requests)).unwrap().into_inner();
+    let mut answers = passing.block_on(client.chat(requests)).unwrap().into_inner();
     home.block_on(async {
         sender.send(words("hi")).await.unwrap();
         assert_eq!(next(&mut answers).await, "re: hi");

@@ -4,21 +4,21 @@
 use std::time::Duration;
 
 use frpc::{CallError, Channel, Code, Config, Engine, Request, Server, Services, Status, Streaming};
+use support::{
+    MILLI, SECOND, assert_elapsed,
+    calls::{
+        TestClient, TestServer, TestService, Words, all, ask, asking, next, only_connection, own_packet,
+        peer_of_channel, quiet_channel, serve, serve_and_connect, unused_address, words,
+    },
+    in_virtual_time, settle,
+};
 use tokio::{
     io::duplex,
     runtime::{self, Handle, Runtime},
     time::{Instant, timeout},
 };
 
-use crate::{
-    support::{
-        Clerk, MILLI, Peer, SECOND, all, ask, asking, assert_elapsed, desk, fresh, next, only_connection, own_packet,
-        quietly,
-        schema::{Words, desk_client::DeskClient, desk_server::DeskServer},
-        serving, settled, virtually, words,
-    },
-    transport::{Transport, over_every_transport},
-};
+use crate::transport::{Transport, over_every_transport};
 
 over_every_transport! {
     a_call_takes_no_longer_than_its_timeout
@@ -47,14 +47,14 @@ fn within<T>(limit: Duration, message: T) -> Request<T> {
 }
 
 fn a_call_takes_no_longer_than_its_timeout(transport: Transport) {
-    virtually(async {
-        let (_clerk, _served, desk) = transport.desk().await;
-        let short = DeskClient::new(desk.channel().clone().with_timeout(3 * SECOND));
-        for (desk, limit) in [(&desk, 30 * SECOND), (&short, 3 * SECOND)] {
+    in_virtual_time(async {
+        let (_service, _served, client) = transport.serve_and_connect().await;
+        let short = TestClient::new(client.channel().clone().with_timeout(3 * SECOND));
+        for (client, limit) in [(&client, 30 * SECOND), (&short, 3 * SECOND)] {
             for own in [None, Some(SECOND), Some(100 * SECOND)] {
                 let (since, mut request) = (Instant::now(), Request::new(words("wait")));
                 own.inspect(|own| request.set_timeout(*own));
-                let status = desk.say(request).await.unwrap_err();
+                let status = client.say(request).await.unwrap_err();
                 assert_elapsed(since, own.unwrap_or(limit));
                 assert_timed_out(&status, own.unwrap_or(limit));
             }
@@ -64,28 +64,28 @@ fn a_call_takes_no_longer_than_its_timeout(transport: Transport) {
 
 #[test]
 fn a_channel_has_the_timeout_of_its_builder() {
-    virtually(async {
-        let (desk, _peer) = Peer::of_channel(quietly().timeout(7 * SECOND)).await;
+    in_virtual_time(async {
+        let (client, _peer) = peer_of_channel(quiet_channel().timeout(7 * SECOND)).await;
         let since = Instant::now();
-        assert_timed_out(&ask(&desk, "hi").await.unwrap_err(), 7 * SECOND);
+        assert_timed_out(&ask(&client, "hi").await.unwrap_err(), 7 * SECOND);
         assert_elapsed(since, 7 * SECOND);
     });
 }
 
 fn each_call_has_its_own_deadline_whatever_was_called_before(transport: Transport) {
-    virtually(async {
-        let (_clerk, _served, desk) = transport.desk().await;
+    in_virtual_time(async {
+        let (_service, _served, client) = transport.serve_and_connect().await;
         let (since, mut calls) = (Instant::now(), Vec::new());
         for limit in [20, 10, 5, 15, 1, 1, 25].map(|seconds| seconds * SECOND) {
-            let desk = desk.clone();
+            let client = client.clone();
             calls.push((
                 limit,
                 tokio::spawn(async move {
-                    let status = desk.say(within(limit, words("wait"))).await.unwrap_err();
+                    let status = client.say(within(limit, words("wait"))).await.unwrap_err();
                     (status, since.elapsed())
                 }),
             ));
-            settled().await;
+            settle().await;
         }
         for (limit, call) in calls {
             let (status, elapsed) = call.await.unwrap();
@@ -94,33 +94,33 @@ fn each_call_has_its_own_deadline_whatever_was_called_before(transport: Transpor
         }
         // Long after everything that was known, one more.
         let since = Instant::now();
-        desk.say(within(2 * SECOND, words("wait"))).await.unwrap_err();
+        client.say(within(2 * SECOND, words("wait"))).await.unwrap_err();
         assert_elapsed(since, 2 * SECOND);
     });
 }
 
 fn a_timeout_may_be_nothing_or_forever(transport: Transport) {
-    virtually(async {
-        let (clerk, _served, desk) = transport.desk().await;
+    in_virtual_time(async {
+        let (service, _served, client) = transport.serve_and_connect().await;
         let since = Instant::now();
-        assert_timed_out(&desk.say(within(Duration::ZERO, words("wait"))).await.unwrap_err(), Duration::ZERO);
+        assert_timed_out(&client.say(within(Duration::ZERO, words("wait"))).await.unwrap_err(), Duration::ZERO);
         assert_elapsed(since, Duration::ZERO);
         let call = tokio::spawn({
-            let desk = desk.clone();
-            async move { desk.say(within(Duration::MAX, words("wait"))).await }
+            let client = client.clone();
+            async move { client.say(within(Duration::MAX, words("wait"))).await }
         });
         tokio::time::sleep(3600 * SECOND).await;
-        clerk.gate.open(2);
+        service.gate.open(2);
         assert_eq!(call.await.unwrap().unwrap().into_inner(), words("wait"));
     });
 }
 
 fn the_answer_to_a_stream_has_its_time_from_the_end_of_the_stream_on(transport: Transport) {
-    virtually(async {
-        let (clerk, _served, desk) = transport.desk().await;
-        let desk = DeskClient::new(desk.channel().clone().with_timeout(2 * SECOND));
+    in_virtual_time(async {
+        let (service, _served, client) = transport.serve_and_connect().await;
+        let client = TestClient::new(client.channel().clone().with_timeout(2 * SECOND));
         let (sender, requests) = Streaming::channel(1);
-        let call = tokio::spawn(async move { desk.gather(requests).await });
+        let call = tokio::spawn(async move { client.gather(requests).await });
         for _ in 0..10 {
             tokio::time::sleep(10 * SECOND).await;
             sender.send(words("hi")).await.unwrap();
@@ -130,44 +130,46 @@ fn the_answer_to_a_stream_has_its_time_from_the_end_of_the_stream_on(transport: 
         let since = Instant::now();
         assert_timed_out(&call.await.unwrap().unwrap_err(), 2 * SECOND);
         assert_elapsed(since, 2 * SECOND);
-        settled().await;
-        assert_eq!(clerk.log.take(), ["gather", "dropped gather"]);
+        settle().await;
+        assert_eq!(service.log.take(), ["gather", "dropped gather"]);
     });
 }
 
 fn a_stream_of_answers_takes_as_long_as_it_likes(transport: Transport) {
-    virtually(async {
-        let (_clerk, _served, desk) = transport.desk().await;
-        let desk = DeskClient::new(desk.channel().clone().with_timeout(2 * SECOND));
-        assert_eq!(all(desk.count(words("sleep 50, sleep 60")).await.unwrap()).await.unwrap().len(), 2);
+    in_virtual_time(async {
+        let (_service, _served, client) = transport.serve_and_connect().await;
+        let client = TestClient::new(client.channel().clone().with_timeout(2 * SECOND));
+        assert_eq!(all(client.count(words("sleep 50, sleep 60")).await.unwrap()).await.unwrap().len(), 2);
         let texts = Streaming::from_iter([words("sleep 70")]);
-        assert_eq!(all(desk.chat(texts).await.unwrap()).await.unwrap(), ["re: sleep 70"]);
+        assert_eq!(all(client.chat(texts).await.unwrap()).await.unwrap(), ["re: sleep 70"]);
     });
 }
 
 fn a_timeout_of_the_request_counts_for_the_whole_stream(transport: Transport) {
-    virtually(async {
-        let (clerk, served, desk) = transport.desk().await;
+    in_virtual_time(async {
+        let (service, served, client) = transport.serve_and_connect().await;
         let limit = 3 * SECOND;
         let answers: [fn(_) -> _; 2] = [
-            |desk: DeskClient| {
-                tokio::spawn(async move { desk.count(within(3 * SECOND, words("endless sleep 2"))).await })
+            |client: TestClient| {
+                tokio::spawn(async move { client.count(within(3 * SECOND, words("endless sleep 2"))).await })
             },
-            |desk: DeskClient| tokio::spawn(async move { desk.chat(within(3 * SECOND, endless(2 * SECOND))).await }),
+            |client: TestClient| {
+                tokio::spawn(async move { client.chat(within(3 * SECOND, endless(2 * SECOND))).await })
+            },
         ];
         for call in answers {
             let since = Instant::now();
-            let mut answers = call(desk.clone()).await.unwrap().unwrap().into_inner();
+            let mut answers = call(client.clone()).await.unwrap().unwrap().into_inner();
             next(&mut answers).await;
             assert_timed_out(&answers.message().await.unwrap_err(), limit);
             assert_elapsed(since, limit);
             assert_eq!(answers.message().await.unwrap(), None);
         }
         let since = Instant::now();
-        assert_timed_out(&desk.gather(within(limit, endless(2 * SECOND))).await.unwrap_err(), limit);
+        assert_timed_out(&client.gather(within(limit, endless(2 * SECOND))).await.unwrap_err(), limit);
         assert_elapsed(since, limit);
         served.assert_unharmed().await;
-        let log = clerk.log.take();
+        let log = service.log.take();
         for what in ["count endless sleep 2", "chat", "gather"] {
             assert!(log.contains(&format!("dropped {what}")), "{log:?}");
         }
@@ -175,13 +177,13 @@ fn a_timeout_of_the_request_counts_for_the_whole_stream(transport: Transport) {
 }
 
 fn a_stream_that_always_has_more_ends_as_well(transport: Transport) {
-    virtually(async {
-        let (_clerk, _served, desk) = transport.desk().await;
+    in_virtual_time(async {
+        let (_service, _served, client) = transport.serve_and_connect().await;
         let since = Instant::now();
-        let mut answers = desk.count(within(SECOND, words("endless tick"))).await.unwrap().into_inner();
+        let mut answers = client.count(within(SECOND, words("endless tick"))).await.unwrap().into_inner();
         let status = loop {
             match answers.message().await {
-                Ok(_) => settled().await,
+                Ok(_) => settle().await,
                 Err(status) => break status,
             }
         };
@@ -199,59 +201,59 @@ fn endless(pause: Duration) -> Streaming<Words> {
 }
 
 fn a_timeout_that_was_kept_disturbs_nothing_later(transport: Transport) {
-    virtually(async {
-        let (_clerk, _served, desk) = transport.desk().await;
+    in_virtual_time(async {
+        let (_service, _served, client) = transport.serve_and_connect().await;
         for _ in 0..5 {
-            desk.say(within(SECOND, words("hi"))).await.unwrap();
+            client.say(within(SECOND, words("hi"))).await.unwrap();
             tokio::time::sleep(SECOND / 2).await;
         }
         let since = Instant::now();
-        assert_eq!(ask(&desk, "sleep 20").await.unwrap(), "sleep 20");
+        assert_eq!(ask(&client, "sleep 20").await.unwrap(), "sleep 20");
         assert_elapsed(since, 20 * SECOND);
     });
 }
 
 #[test]
 fn no_task_is_left_when_the_connection_has_ended() {
-    virtually(async {
+    in_virtual_time(async {
         let tasks = || Handle::current().metrics().num_alive_tasks();
         let before = tasks();
-        let clerk = Clerk::default();
-        let server = serving(&clerk);
+        let service = TestService::default();
+        let server = serve(&service);
         let (ours, theirs) = duplex(1000);
         server.attach(theirs);
-        let desk = DeskClient::new(quietly().attach(ours).await.unwrap());
-        ask(&desk, "hi").await.unwrap();
-        let waiting = asking(&desk, "wait");
-        let mut answers = desk.count(words("one, wait, two")).await.unwrap().into_inner();
+        let client = TestClient::new(quiet_channel().attach(ours).await.unwrap());
+        ask(&client, "hi").await.unwrap();
+        let waiting = asking(&client, "wait");
+        let mut answers = client.count(words("one, wait, two")).await.unwrap().into_inner();
         next(&mut answers).await;
         let (_sender, requests) = Streaming::channel(1);
-        let mut chat = desk.chat(requests).await.unwrap().into_inner();
-        settled().await;
+        let mut chat = client.chat(requests).await.unwrap().into_inner();
+        settle().await;
         drop(server);
         waiting.await.unwrap().unwrap_err();
         answers.message().await.unwrap_err();
         chat.message().await.unwrap_err();
-        drop((desk, answers, chat));
-        settled().await;
+        drop((client, answers, chat));
+        settle().await;
         assert_eq!(tasks(), before);
     });
 }
 
 #[test]
 fn a_connection_closes_with_its_last_channel_and_call() {
-    virtually(async {
-        let (_clerk, server, desk) = desk().await;
+    in_virtual_time(async {
+        let (_service, server, client) = serve_and_connect().await;
         let connection = only_connection(&server).await;
-        let mut answers = desk.count(words("one, two")).await.unwrap().into_inner();
-        drop(desk);
-        settled().await;
+        let mut answers = client.count(words("one, two")).await.unwrap().into_inner();
+        drop(client);
+        settle().await;
         assert!(connection.close_reason().is_none(), "a call is under way");
         assert_eq!(next(&mut answers).await, "one");
         assert_eq!(next(&mut answers).await, "two");
         assert_eq!(answers.message().await.unwrap(), None);
         drop(answers);
-        settled().await;
+        settle().await;
         assert!(connection.close_reason().is_some());
     });
 }
@@ -265,8 +267,8 @@ fn real() -> Runtime {
 fn assert_ends_in_time(channel: Channel) {
     let here = runtime::Builder::new_current_thread().enable_all().build().unwrap();
     here.block_on(async {
-        let desk = DeskClient::new(channel);
-        let call = timeout(60 * SECOND, desk.say(within(10 * MILLI, words("wait"))));
+        let client = TestClient::new(channel);
+        let call = timeout(60 * SECOND, client.say(within(10 * MILLI, words("wait"))));
         assert_timed_out(&call.await.expect("the call ends").unwrap_err(), 10 * MILLI);
     });
 }
@@ -275,7 +277,7 @@ fn assert_ends_in_time(channel: Channel) {
 fn calls_end_in_time_when_the_runtime_that_connected_is_gone() {
     let (home, passing) = (real(), real());
     let server = home.block_on(async {
-        Server::builder().add_service(DeskServer::new(Clerk::default())).bind(&fresh()).await.unwrap()
+        Server::builder().add_service(TestServer::new(TestService::default())).bind(&unused_address()).await.unwrap()
     });
     let connecting = Channel::builder().engine(Engine::PerCore).connect(server.local_addr().clone());
     let channel = passing.block_on(connecting).unwrap();
@@ -288,7 +290,7 @@ fn calls_end_in_time_when_the_runtime_that_connected_is_gone() {
 fn calls_end_in_time_when_the_runtime_that_made_a_channel_over_a_connection_is_gone() {
     let (home, passing) = (real(), real());
     let (connection, _server) = home.block_on(async {
-        let server = Server::builder().add_service(DeskServer::new(Clerk::default())).without_listener().unwrap();
+        let server = Server::builder().add_service(TestServer::new(TestService::default())).without_listener().unwrap();
         let (ours, theirs) = duplex(1000);
         server.attach(theirs);
         let client = ::frisbee::Client::new(Services::new()).config(Config::default());

@@ -1,13 +1,11 @@
 //! The transports that calls go over.
 
 use frpc::{Channel, IntoEndpoint, Router, Services};
-use tokio::io::duplex;
-
-use crate::support::{
-    Clerk, quiet, quietly,
-    schema::{desk_client::DeskClient, desk_server::DeskServer},
-    settled,
+use support::{
+    calls::{TestClient, TestServer, TestService, quiet, quiet_channel},
+    settle,
 };
+use tokio::io::duplex;
 
 /// Mounts tests once for each transport, such as `answers::frisbee::a_panic_is_answered`. A test takes the transport.
 macro_rules! over_every_transport {
@@ -51,24 +49,24 @@ impl Transport {
                 let server = frisbee::Server::builder(services).config(quiet()).without_listener();
                 let (ours, theirs) = duplex(64 * 1024);
                 server.attach(theirs);
-                Served { channel: quietly().attach(ours).await.unwrap(), server: Some(server) }
+                Served { channel: quiet_channel().attach(ours).await.unwrap(), server: Some(server) }
             }
         }
     }
 
-    /// Serves a desk.
-    pub(crate) async fn desk(self) -> (Clerk, Served, DeskClient) {
-        let clerk = Clerk::default();
-        let served = self.serve(Services::new().add_service(DeskServer::new(clerk.clone()))).await;
-        let desk = DeskClient::new(served.channel.clone());
-        (clerk, served, desk)
+    /// Serves a test service.
+    pub(crate) async fn serve_and_connect(self) -> (TestService, Served, TestClient) {
+        let service = TestService::default();
+        let served = self.serve(Services::new().add_service(TestServer::new(service.clone()))).await;
+        let client = TestClient::new(served.channel.clone());
+        (service, served, client)
     }
 }
 
 impl Served {
     /// Asserts that whatever failed was a call and no connection, and that no call left anything behind.
     pub(crate) async fn assert_unharmed(&self) {
-        settled().await;
+        settle().await;
         let Some(server) = &self.server else { return };
         assert_eq!(server.metrics().accepted, 1);
         assert!(server.connections().iter().all(|connection| connection.close_reason().is_none()));

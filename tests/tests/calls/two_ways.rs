@@ -8,14 +8,25 @@ use frpc::{
     BoxService, Channel, Code, Config, ConnectError, Connection, Dispatch, Packet, Request, Response, ServeError,
     Server, Services, Status, Streaming, Table, Unimplemented,
 };
-use tests::interop::{
-    Service,
-    schema::{
-        Text,
-        interop_server::InteropServer,
-        second_client::SecondClient,
-        second_server::{Second as SecondTrait, SecondServer},
+use support::{
+    SECOND, assert_elapsed,
+    calls::{
+        CallbackClient, CallbackServer, OWN, SAY, TestClient, TestServer, TestService, all, ask, asking, connect,
+        each_kind, encoded, may_have_executed, only_connection, own_packet, peer, quiet, quiet_channel, serve,
+        serve_and_connect, stream_of, words,
     },
+    frames::{frame, stream_frame},
+    in_virtual_time,
+    interop::{
+        Service,
+        schema::{
+            Text,
+            interop_server::InteropServer,
+            second_client::SecondClient,
+            second_server::{Second as SecondTrait, SecondServer},
+        },
+    },
+    settle,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, duplex},
@@ -23,47 +34,40 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use crate::support::{
-    Clerk, OWN, Peer, SAY, SECOND, all, ask, asking, assert_elapsed, connected, desk, each_kind, may_have_executed,
-    only_connection, own_packet, packet, quiet, quietly, said,
-    schema::{desk_client::DeskClient, desk_server::DeskServer, phone_client::PhoneClient, phone_server::PhoneServer},
-    serving, settled, speech, stream, virtually, words,
-};
-
-/// A desk, a client of it that offers a phone, and who answers the phone.
-async fn with_phone() -> (Server, DeskClient, Clerk) {
-    let (server, phone) = (serving(&Clerk::default()), Clerk::default());
+/// Returns a server, a client that offers it a service, and that service.
+async fn with_callback() -> (Server, TestClient, TestService) {
+    let (server, callback) = (serve(&TestService::default()), TestService::default());
     let (ours, theirs) = duplex(64 * 1024);
     server.attach(theirs);
-    let channel = quietly().add_service(PhoneServer::new(phone.clone())).attach(ours).await.unwrap();
-    (server, DeskClient::new(channel), phone)
+    let channel = quiet_channel().add_service(CallbackServer::new(callback.clone())).attach(ours).await.unwrap();
+    (server, TestClient::new(channel), callback)
 }
 
 #[test]
 fn a_handler_calls_back_with_every_kind_of_call() {
-    virtually(async {
-        let (_server, desk, phone) = with_phone().await;
+    in_virtual_time(async {
+        let (_server, client, callback) = with_callback().await;
         for (text, expected) in [
             ("back say hi", "hi"),
             ("back count one, two", "one two"),
             ("back gather one two", "one two"),
             ("back chat one two", "re: one re: two"),
         ] {
-            assert_eq!(ask(&desk, text).await.unwrap(), expected);
+            assert_eq!(ask(&client, text).await.unwrap(), expected);
         }
-        assert_eq!(phone.log.take(), ["say hi", "count one, two", "gather", "chat"]);
-        let status = ask(&desk, "back say fail 5 nobody here").await.unwrap_err();
+        assert_eq!(callback.log.take(), ["say hi", "count one, two", "gather", "chat"]);
+        let status = ask(&client, "back say fail 5 nobody here").await.unwrap_err();
         assert_eq!((status.code(), status.message()), (Code::NotFound, "nobody here"));
-        assert_eq!(ask(&desk, "back say panic").await.unwrap_err().code(), Code::Internal);
-        assert_eq!(ask(&desk, "hi").await.unwrap(), "hi");
+        assert_eq!(ask(&client, "back say panic").await.unwrap_err().code(), Code::Internal);
+        assert_eq!(ask(&client, "hi").await.unwrap(), "hi");
     });
 }
 
 #[test]
 fn calls_in_both_directions_do_not_meet() {
-    virtually(async {
-        let (_server, desk, _phone) = with_phone().await;
-        let calls: Vec<_> = (0..200).map(|number| asking(&desk, &format!("back say {number}"))).collect();
+    in_virtual_time(async {
+        let (_server, client, _callback) = with_callback().await;
+        let calls: Vec<_> = (0..200).map(|number| asking(&client, &format!("back say {number}"))).collect();
         for (number, call) in calls.into_iter().enumerate() {
             assert_eq!(call.await.unwrap().unwrap(), number.to_string());
         }
@@ -71,21 +75,21 @@ fn calls_in_both_directions_do_not_meet() {
 }
 
 #[test]
-fn what_is_served_on_this_side_cannot_be_called_on_the_other() {
-    virtually(async {
-        let (server, desk, _phone) = with_phone().await;
-        let status = ask(&desk, "back desk hi").await.unwrap_err();
+fn methods_that_this_side_serves_cannot_be_called_on_the_other() {
+    in_virtual_time(async {
+        let (server, client, _callback) = with_callback().await;
+        let status = ask(&client, "back test hi").await.unwrap_err();
         assert_eq!(status.code(), Code::FailedPrecondition);
-        assert!(status.message().contains("calls.Desk/Say"), "{status}");
+        assert!(status.message().contains("calls.Test/Say"), "{status}");
         assert!(status.message().contains("first_operation"), "{status}");
-        let phone = PhoneClient::new(desk.channel().clone());
+        let callback = CallbackClient::new(client.channel().clone());
         let channel = Channel::over(&only_connection(&server).await).unwrap();
         for status in [
-            phone.say(words("hi")).await.unwrap_err(),
-            phone.count(words("hi")).await.unwrap_err(),
-            phone.gather(speech("hi")).await.unwrap_err(),
-            phone.chat(speech("hi")).await.unwrap_err(),
-            DeskClient::new(channel).say(words("hi")).await.unwrap_err(),
+            callback.say(words("hi")).await.unwrap_err(),
+            callback.count(words("hi")).await.unwrap_err(),
+            callback.gather(stream_of("hi")).await.unwrap_err(),
+            callback.chat(stream_of("hi")).await.unwrap_err(),
+            TestClient::new(channel).say(words("hi")).await.unwrap_err(),
         ] {
             assert_eq!(status.code(), Code::FailedPrecondition);
         }
@@ -94,72 +98,72 @@ fn what_is_served_on_this_side_cannot_be_called_on_the_other() {
 
 #[test]
 fn a_server_calls_the_clients_it_has() {
-    virtually(async {
-        let (server, desk, phone) = with_phone().await;
+    in_virtual_time(async {
+        let (server, client, callback) = with_callback().await;
         // The side that connects speaks first.
-        ask(&desk, "hi").await.unwrap();
+        ask(&client, "hi").await.unwrap();
         let connection = only_connection(&server).await;
         // Each channel over a connection shares its ids.
-        let phones = [(); 2].map(|()| PhoneClient::new(Channel::over(&connection).unwrap()));
-        let calls = phones.clone().map(|phone| tokio::spawn(async move { phone.say(words("wait")).await }));
-        settled().await;
-        assert_eq!(all(phones[0].count(words("one, two")).await.unwrap()).await.unwrap(), ["one", "two"]);
-        phone.gate.open(2);
+        let callbacks = [(); 2].map(|()| CallbackClient::new(Channel::over(&connection).unwrap()));
+        let calls = callbacks.clone().map(|callback| tokio::spawn(async move { callback.say(words("wait")).await }));
+        settle().await;
+        assert_eq!(all(callbacks[0].count(words("one, two")).await.unwrap()).await.unwrap(), ["one", "two"]);
+        callback.gate.open(2);
         for call in calls {
             assert_eq!(call.await.unwrap().unwrap().into_inner(), words("wait"));
         }
         // They take no longer than others, and do not keep the connection open.
-        let hasty = PhoneClient::new(Channel::over(&connection).unwrap().with_timeout(SECOND));
+        let hasty = CallbackClient::new(Channel::over(&connection).unwrap().with_timeout(SECOND));
         let since = Instant::now();
         assert_eq!(hasty.say(words("wait")).await.unwrap_err().code(), Code::DeadlineExceeded);
         assert_elapsed(since, SECOND);
         let waiting = tokio::spawn({
-            let phone = phones[0].clone();
-            async move { phone.say(words("wait")).await }
+            let callback = callbacks[0].clone();
+            async move { callback.say(words("wait")).await }
         });
-        settled().await;
-        drop(desk);
+        settle().await;
+        drop(client);
         assert!(may_have_executed(&waiting.await.unwrap().unwrap_err()));
-        assert!(!may_have_executed(&phones[0].say(words("hi")).await.unwrap_err()));
+        assert!(!may_have_executed(&callbacks[0].say(words("hi")).await.unwrap_err()));
         assert!(!may_have_executed(
-            &PhoneClient::new(Channel::over(&connection).unwrap()).say(words("hi")).await.unwrap_err()
+            &CallbackClient::new(Channel::over(&connection).unwrap()).say(words("hi")).await.unwrap_err()
         ));
     });
 }
 
 #[test]
 fn no_call_goes_where_no_answer_can_arrive() {
-    virtually(async {
+    in_virtual_time(async {
         let server = frisbee::Server::builder(()).without_listener();
         let (ours, theirs) = duplex(1000);
         server.attach(theirs);
         let connection = frisbee::Client::new(()).attach(ours).await.unwrap();
         assert_eq!(Channel::over(&connection).unwrap_err().code(), Code::FailedPrecondition);
-        let in_process = DeskClient::new(Channel::in_process(DeskServer::new(Clerk::default())));
+        let in_process = TestClient::new(Channel::in_process(TestServer::new(TestService::default())));
         assert_eq!(ask(&in_process, "back say hi").await.unwrap_err().code(), Code::FailedPrecondition);
     });
 }
 
 #[test]
 fn calls_to_a_client_that_offers_nothing_come_to_an_end() {
-    virtually(async {
-        let (_clerk, _server, desk) = desk().await;
-        let call = timeout(60 * SECOND, ask(&desk, "back say hi")).await;
+    in_virtual_time(async {
+        let (_service, _server, client) = serve_and_connect().await;
+        let call = timeout(60 * SECOND, ask(&client, "back say hi")).await;
         assert!(call.expect("it has its timeout at least").is_err());
-        assert!(timeout(SECOND, ask(&desk, "back count hi")).await.unwrap().is_err());
+        assert!(timeout(SECOND, ask(&client, "back count hi")).await.unwrap().is_err());
     });
 }
 
 #[test]
 fn methods_that_collide_are_found_before_anything_is_served() {
-    virtually(async {
+    in_virtual_time(async {
         let check = |error: String| {
-            for part in ["calls.Desk/Say", "interop.Interop/Echo", "operation 10", "first_operation"] {
+            for part in ["calls.Test/Say", "interop.Interop/Echo", "operation 10", "first_operation"] {
                 assert!(error.contains(part), "{error}");
             }
         };
         let both = || {
-            let server = Server::builder().add_service(DeskServer::new(Clerk::default()));
+            let server = Server::builder().add_service(TestServer::new(TestService::default()));
             server.add_service(InteropServer::new(Service))
         };
         let error = both().without_listener().unwrap_err();
@@ -168,7 +172,7 @@ fn methods_that_collide_are_found_before_anything_is_served() {
         check(both().bind("mem:calls-collision").await.unwrap_err().to_string());
         check(both().serve("mem:calls-collision").await.unwrap_err().to_string());
         let client = || {
-            let client = Channel::builder().add_service(DeskServer::new(Clerk::default()));
+            let client = Channel::builder().add_service(TestServer::new(TestService::default()));
             client.add_service(InteropServer::new(Service))
         };
         check(client().attach(duplex(10).0).await.unwrap_err().to_string());
@@ -178,7 +182,7 @@ fn methods_that_collide_are_found_before_anything_is_served() {
         check(format!("{:?}", client().connect("mem:calls-collision").await.unwrap_err()));
 
         let services = || {
-            let services = Services::new().add_service(DeskServer::new(Clerk::default()));
+            let services = Services::new().add_service(TestServer::new(TestService::default()));
             services.add_services([BoxService::new(InteropServer::new(Service))])
         };
         let bare = frisbee::Server::builder(Table::over(services())).bind("mem:calls-collision").await.unwrap_err();
@@ -186,7 +190,7 @@ fn methods_that_collide_are_found_before_anything_is_served() {
         check(format!("{bare:?}"));
         let bare = frisbee::Client::new(services()).connect("mem:calls-collision").await.unwrap_err();
         check(bare.to_string());
-        let status = ask(&DeskClient::new(Channel::in_process(services())), "hi").await.unwrap_err();
+        let status = ask(&TestClient::new(Channel::in_process(services())), "hi").await.unwrap_err();
         assert_eq!(status.code(), Code::FailedPrecondition);
         check(status.message().to_owned());
     });
@@ -194,16 +198,16 @@ fn methods_that_collide_are_found_before_anything_is_served() {
 
 #[test]
 fn a_flag_decides_about_a_service() {
-    virtually(async {
+    in_virtual_time(async {
         for is_there in [true, false] {
-            let clerk = Clerk::default();
-            let desk = is_there.then(|| DeskServer::new(clerk.clone()));
-            let server = Server::builder().config(quiet()).add_service(PhoneServer::new(clerk.clone()));
-            let server = server.add_optional_service(desk).without_listener().unwrap();
-            let channel = connected(&server).await.channel().clone();
-            let phone = PhoneClient::new(channel.clone());
-            assert_eq!(phone.say(words("hi")).await.unwrap().into_inner(), words("hi"));
-            let asked = ask(&DeskClient::new(channel), "hi").await;
+            let service = TestService::default();
+            let client = is_there.then(|| TestServer::new(service.clone()));
+            let server = Server::builder().config(quiet()).add_service(CallbackServer::new(service.clone()));
+            let server = server.add_optional_service(client).without_listener().unwrap();
+            let channel = connect(&server).await.channel().clone();
+            let callback = CallbackClient::new(channel.clone());
+            assert_eq!(callback.say(words("hi")).await.unwrap().into_inner(), words("hi"));
+            let asked = ask(&TestClient::new(channel), "hi").await;
             match is_there {
                 true => assert_eq!(asked.unwrap(), "hi"),
                 false => assert_eq!(asked.unwrap_err().code(), Code::Unimplemented),
@@ -214,33 +218,33 @@ fn a_flag_decides_about_a_service() {
 
 #[test]
 fn services_of_several_types_can_be_in_a_list() {
-    virtually(async {
-        let clerk = Clerk::default();
+    in_virtual_time(async {
+        let service = TestService::default();
         let mut services = Vec::new();
-        for name in ["desk", "phone"] {
+        for name in ["test", "callback"] {
             services.push(match name {
-                "desk" => BoxService::new(DeskServer::new(clerk.clone())),
-                _ => PhoneServer::new(clerk.clone()).into(),
+                "test" => BoxService::new(TestServer::new(service.clone())),
+                _ => CallbackServer::new(service.clone()).into(),
             });
         }
         let server = Server::builder().config(quiet()).add_services(services).without_listener().unwrap();
-        let channel = connected(&server).await.channel().clone();
-        let phone = PhoneClient::new(channel.clone());
-        assert_eq!(phone.say(words("hi")).await.unwrap().into_inner(), words("hi"));
-        assert_eq!(all(phone.count(words("one, two")).await.unwrap()).await.unwrap().len(), 2);
-        assert_eq!(ask(&DeskClient::new(channel), "hi").await.unwrap(), "hi");
+        let channel = connect(&server).await.channel().clone();
+        let callback = CallbackClient::new(channel.clone());
+        assert_eq!(callback.say(words("hi")).await.unwrap().into_inner(), words("hi"));
+        assert_eq!(all(callback.count(words("one, two")).await.unwrap()).await.unwrap().len(), 2);
+        assert_eq!(ask(&TestClient::new(channel), "hi").await.unwrap(), "hi");
 
-        let boxed = BoxService::new(DeskServer::new(clerk));
-        assert_eq!(format!("{boxed:?}"), "BoxService(\"calls.Desk\")");
-        let within = DeskClient::new(Channel::in_process(boxed));
+        let boxed = BoxService::new(TestServer::new(service));
+        assert_eq!(format!("{boxed:?}"), "BoxService(\"calls.Test\")");
+        let within = TestClient::new(Channel::in_process(boxed));
         assert_eq!(ask(&within, "hi").await.unwrap(), "hi");
     });
 }
 
 #[test]
 fn settings_under_which_no_call_could_be_made_are_named() {
-    virtually(async {
-        let server = || Server::builder().add_service(DeskServer::new(Clerk::default()));
+    in_virtual_time(async {
+        let server = || Server::builder().add_service(TestServer::new(TestService::default()));
         let error = server().handlers_max(0).bind("mem:calls-settings").await.unwrap_err();
         assert!(matches!(&error, ServeError::Setting(setting) if setting.name() == "handlers_max"), "{error}");
         let error =
@@ -262,19 +266,19 @@ fn settings_under_which_no_call_could_be_made_are_named() {
 
 #[test]
 fn several_services_share_a_server() {
-    virtually(async {
-        let clerk = Clerk::default();
-        let server = Server::builder().config(quiet()).add_service(PhoneServer::new(clerk.clone()));
+    in_virtual_time(async {
+        let service = TestService::default();
+        let server = Server::builder().config(quiet()).add_service(CallbackServer::new(service.clone()));
         let server = server.add_service(InteropServer::new(Service)).add_service(SecondServer::new(Service));
         let server = server.without_listener().unwrap();
-        let channel = connected(&server).await.channel().clone();
-        let phone = PhoneClient::new(channel.clone());
-        assert_eq!(phone.say(words("hi")).await.unwrap().into_inner(), words("hi"));
-        assert_eq!(all(phone.count(words("one, two")).await.unwrap()).await.unwrap().len(), 2);
-        let second = tests::interop::schema::second_client::SecondClient::new(channel.clone());
-        let text = |text: &str| tests::interop::schema::Text { text: text.into() };
+        let channel = connect(&server).await.channel().clone();
+        let callback = CallbackClient::new(channel.clone());
+        assert_eq!(callback.say(words("hi")).await.unwrap().into_inner(), words("hi"));
+        assert_eq!(all(callback.count(words("one, two")).await.unwrap()).await.unwrap().len(), 2);
+        let second = support::interop::schema::second_client::SecondClient::new(channel.clone());
+        let text = |text: &str| support::interop::schema::Text { text: text.into() };
         assert_eq!(second.greet(text("you")).await.unwrap().into_inner(), text("hello you"));
-        let interop = tests::interop::schema::interop_client::InteropClient::new(channel);
+        let interop = support::interop::schema::interop_client::InteropClient::new(channel);
         let mut talk = interop.talk(Streaming::from_iter([text("a")])).await.unwrap().into_inner();
         assert_eq!(talk.message().await.unwrap(), Some(text("re: a")));
     });
@@ -282,12 +286,12 @@ fn several_services_share_a_server() {
 
 #[test]
 fn a_handler_knows_who_calls() {
-    virtually(async {
-        let server = serving(&Clerk::default());
-        let (first, second) = (connected(&server).await, connected(&server).await);
+    in_virtual_time(async {
+        let server = serve(&TestService::default());
+        let (first, second) = (connect(&server).await, connect(&server).await);
         assert_eq!(ask(&first, "peer").await.unwrap(), frpc::Address::Unnamed.to_string());
-        for (desk, visits) in [(&first, "1"), (&first, "2"), (&second, "1"), (&first, "3")] {
-            assert_eq!(ask(desk, "visit").await.unwrap(), visits, "what is kept with a connection stays with it");
+        for (client, visits) in [(&first, "1"), (&first, "2"), (&second, "1"), (&first, "3")] {
+            assert_eq!(ask(client, "visit").await.unwrap(), visits, "what is kept with a connection stays with it");
         }
         // Extensions are for code on the same side.
         let mut request = Request::new(words("extension"));
@@ -298,22 +302,24 @@ fn a_handler_knows_who_calls() {
 
 #[test]
 fn packets_and_streams_of_the_users_own_share_the_port() {
-    virtually(async {
+    in_virtual_time(async {
         let table = || Table::over(Unimplemented).on(OWN, async |packet: Packet| packet);
-        let services = || Services::new().add_service(DeskServer::new(Clerk::default())).over(table());
+        let services = || Services::new().add_service(TestServer::new(TestService::default())).over(table());
         let frisbee = frisbee::Server::builder(services()).config(quiet()).without_listener();
-        let frpc = Server::builder().config(quiet()).add_service(DeskServer::new(Clerk::default())).router(table());
+        let frpc =
+            Server::builder().config(quiet()).add_service(TestServer::new(TestService::default())).router(table());
         let frpc = frpc.without_listener().unwrap();
-        let router = Server::builder().config(quiet()).router(table()).add_service(DeskServer::new(Clerk::default()));
+        let router =
+            Server::builder().config(quiet()).router(table()).add_service(TestServer::new(TestService::default()));
         let router = router.without_listener().unwrap();
         let serve: [&dyn Fn(_); 3] = [&|io| frisbee.attach(io), &|io| frpc.attach(io), &|io| router.attach(io)];
         for serve in serve {
-            let (theirs, mut peer) = Peer::new();
+            let (theirs, mut peer) = peer();
             serve(theirs);
-            assert_eq!(peer.asks(packet(1, OWN.number(), said("mine"))).await, ["1000 1: mine"]);
-            assert_eq!(peer.asks(packet(1, SAY, said("hi"))).await, ["10 1: hi"]);
-            assert_eq!(peer.asks(packet(1, 99, said("hi"))).await, ["99 1: error 12 no method has operation 99"]);
-            assert_eq!(peer.asks(stream(1, said("no call"))).await, ["stream 1 closed"]);
+            assert_eq!(peer.asks(frame(1, OWN.number(), encoded("mine"))).await, ["1000 1: mine"]);
+            assert_eq!(peer.asks(frame(1, SAY, encoded("hi"))).await, ["10 1: hi"]);
+            assert_eq!(peer.asks(frame(1, 99, encoded("hi"))).await, ["99 1: error 12 no method has operation 99"]);
+            assert_eq!(peer.asks(stream_frame(1, encoded("no call"))).await, ["stream 1 closed"]);
         }
     });
 }
@@ -335,24 +341,25 @@ impl frisbee::Router for Mirror {
 
 #[test]
 fn a_router_below_gets_whole_streams() {
-    virtually(async {
-        let server = Server::builder().config(quiet()).add_service(DeskServer::new(Clerk::default())).router(Mirror);
+    in_virtual_time(async {
+        let server =
+            Server::builder().config(quiet()).add_service(TestServer::new(TestService::default())).router(Mirror);
         let server = server.without_listener().unwrap();
-        let desk = connected(&server).await;
-        let connection = desk.channel().connection().unwrap();
+        let client = connect(&server).await;
+        let connection = client.channel().connection().unwrap();
         let mut stream = connection.open_stream().unwrap();
         for content in ["first of all", "and more"] {
             stream.send(content).await.unwrap();
             assert_eq!(stream.read().await.unwrap(), content);
         }
-        assert_eq!(ask(&desk, "hi").await.unwrap(), "hi");
+        assert_eq!(ask(&client, "hi").await.unwrap(), "hi");
     });
 }
 
 #[test]
 fn a_client_hears_packets_of_the_servers_own() {
-    virtually(async {
-        let server = serving(&Clerk::default());
+    in_virtual_time(async {
+        let server = serve(&TestService::default());
         let (sender, mut news) = mpsc::unbounded_channel();
         let (ours, theirs) = duplex(1000);
         server.attach(theirs);
@@ -360,8 +367,8 @@ fn a_client_hears_packets_of_the_servers_own() {
             sender.send(packet).unwrap();
             async {}
         });
-        let desk = DeskClient::new(quietly().router(router).attach(ours).await.unwrap());
-        assert_eq!(ask(&desk, "hi").await.unwrap(), "hi");
+        let client = TestClient::new(quiet_channel().router(router).attach(ours).await.unwrap());
+        assert_eq!(ask(&client, "hi").await.unwrap(), "hi");
         only_connection(&server).await.send(own_packet(7, "news")).await.unwrap();
         assert_eq!(news.recv().await.unwrap(), own_packet(7, "news"));
     });
@@ -380,9 +387,9 @@ impl frisbee::Router for Taker {
 
 #[test]
 fn a_connection_becomes_a_byte_stream_after_some_calls() {
-    virtually(async {
+    in_virtual_time(async {
         let (sender, mut raws) = mpsc::unbounded_channel();
-        let server = Server::builder().add_service(DeskServer::new(Clerk::default())).router(Taker(sender));
+        let server = Server::builder().add_service(TestServer::new(TestService::default())).router(Taker(sender));
         let server = server.without_listener().unwrap();
         let (ours, theirs) = duplex(1000);
         server.attach(theirs);
@@ -391,16 +398,16 @@ fn a_connection_becomes_a_byte_stream_after_some_calls() {
             agreed.send(packet).unwrap();
             async {}
         });
-        let desk = DeskClient::new(Channel::builder().router(router).attach(ours).await.unwrap());
-        for result in each_kind(&desk, "hi").await {
+        let client = TestClient::new(Channel::builder().router(router).attach(ours).await.unwrap());
+        for result in each_kind(&client, "hi").await {
             result.unwrap();
         }
-        let waiting = asking(&desk, "wait");
-        settled().await;
-        let connection = desk.channel().connection().unwrap();
+        let waiting = asking(&client, "wait");
+        settle().await;
+        let connection = client.channel().connection().unwrap();
         connection.send(own_packet(1, "shall we?")).await.unwrap();
         assert_eq!(agreement.recv().await.unwrap(), own_packet(1, "shall we?"));
-        let mut ours = desk.into_raw().await.unwrap();
+        let mut ours = client.into_raw().await.unwrap();
         let mut theirs = raws.recv().await.unwrap();
         ours.skip_heartbeats();
         theirs.skip_heartbeats();
@@ -412,7 +419,7 @@ fn a_connection_becomes_a_byte_stream_after_some_calls() {
             sides[to].read_exact(&mut bytes).await.unwrap();
             assert_eq!(&bytes, b"raw bytes");
         }
-        let in_process = Channel::in_process(DeskServer::new(Clerk::default()));
+        let in_process = Channel::in_process(TestServer::new(TestService::default()));
         assert_eq!(in_process.into_raw().await.unwrap_err().code(), Code::FailedPrecondition);
     });
 }
@@ -436,7 +443,7 @@ impl SecondTrait for Host {
 #[test]
 fn a_handler_takes_the_connection_over_behind_its_answer() {
     for dispatch in [Dispatch::InPlace, Dispatch::Ordered, Dispatch::Spawned] {
-        virtually(async move {
+        in_virtual_time(async move {
             let (sender, mut raws) = mpsc::unbounded_channel();
             let server = Server::builder().add_service(SecondServer::new(Host(sender))).dispatch(dispatch);
             let server = server.without_listener().unwrap();

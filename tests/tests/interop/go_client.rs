@@ -15,7 +15,7 @@ use frisbee::{
     CloseReason, Config, Connection, Dispatch, Engine, HeaderFormat, Outcome, Packet, ProtocolError, Router, Server,
     ServerBuilder, Stream,
 };
-use tests::{GoPeers, SelfSigned};
+use support::{GoPeers, Identity};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy, split},
     net::TcpStream,
@@ -62,10 +62,13 @@ async fn serve(
     let mut builder = Server::builder(service).dispatch(dispatch).engine(engine);
     let mut client = go.command("frisbee-client", header);
     client.arg(part);
-    let certificate = tls.then(SelfSigned::new);
-    if let Some(certificate) = &certificate {
-        builder = builder.tls(certificate.server_config());
-        client.arg("-tls-ca").arg(certificate.path());
+    let certificate = tls.then(|| {
+        let identity = Identity::new();
+        (identity.pem_file(), identity)
+    });
+    if let Some((file, identity)) = &certificate {
+        builder = builder.tls(identity.server());
+        client.arg("-tls-ca").arg(file.path());
     }
     let server = bind(builder).await;
     let is_promised = |check: &str| {
@@ -89,7 +92,7 @@ async fn a_go_client_with_the_other_header_is_turned_away() {
 }
 
 #[tokio::test]
-async fn whoever_breaks_the_protocol_is_turned_away() {
+async fn a_peer_that_breaks_the_protocol_is_turned_away() {
     let (server, mut reasons) = picky_server().await;
     for (bytes, error) in [
         (&b"\x00\x07\x00\x14\x00\x00\x00\x00"[..], ProtocolError::BadMagic { found: 7 }),

@@ -7,7 +7,7 @@ use frisbee::{
     Client, CloseReason, Config, Connection, Content, Engine, HeaderFormat, Operation, Outcome, Packet, Router,
     SendError, Stream, StreamEnd, StreamSendError,
 };
-use tests::{GoPeers, GoServer, trusting};
+use support::{GoPeers, GoServer, trusting};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, split},
     sync::mpsc,

@@ -16,7 +16,7 @@ use std::{
 };
 
 use frisbee::{Engine, HeaderFormat, Operation};
-use tests::{engines, hear_log};
+use support::{engines, hear_log};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     process::Command,

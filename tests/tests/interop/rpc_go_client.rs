@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use frisbee::HeaderFormat;
 use frpc::{Dispatch, Engine, Server};
-use tests::{
-    GoPeers, SelfSigned,
+use support::{
+    GoPeers, Identity,
     interop::{
         Service,
         schema::{interop_server::InteropServer, second_server::SecondServer},
@@ -46,10 +46,13 @@ async fn serve(
     let mut builder = builder.add_service(InteropServer::new(Service)).add_service(SecondServer::new(Service));
     let mut client = go.command("rpc-client", header);
     client.arg(part);
-    let certificate = tls.then(SelfSigned::new);
-    if let Some(certificate) = &certificate {
-        builder = builder.tls(certificate.server_config());
-        client.arg("-tls-ca").arg(certificate.path());
+    let certificate = tls.then(|| {
+        let identity = Identity::new();
+        (identity.pem_file(), identity)
+    });
+    if let Some((file, identity)) = &certificate {
+        builder = builder.tls(identity.server());
+        client.arg("-tls-ca").arg(file.path());
     }
     let server = builder.bind("tcp://127.0.0.1:0").await.expect("some port is free");
     let is_promised = |check: &str| dispatch != Dispatch::Ordered || !check.contains(AT_ONCE);

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, env, net::SocketAddr};
 
 use frisbee::HeaderFormat;
 use frpc::{Dispatch, Server};
-use tests::{
+use support::{
     GoPeers,
     interop::{
         Service,

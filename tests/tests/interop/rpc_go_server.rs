@@ -11,7 +11,7 @@ use std::{
 
 use frisbee::HeaderFormat;
 use frpc::{CallError, Channel, Code, Config, Connection, Engine, Method, Request, Status, StreamSender, Streaming};
-use tests::{
+use support::{
     GoPeers, GoServer,
     interop::schema::{
         Blob, Delay, Mood, Number, Point, Rich, Series, Summary, Text,

@@ -4,8 +4,10 @@ use std::{fs, io::ErrorKind, os::unix::net::UnixListener};
 
 use frisbee::{Address, Client, Server, SocketOptions};
 use socket2::{Domain, Socket, Type};
-
-use crate::place::{ECHO, Inbox, Kind, SECOND, engines, fresh, fresh_path, packet, really, servant};
+use support::{
+    SECOND, engines, in_real_time,
+    sockets::{ECHO, Inbox, Kind, packet, test_server, unused_address, unused_path},
+};
 
 /// Checks that this server answers.
 pub(crate) async fn check_serving(server: &Server) {
@@ -17,8 +19,8 @@ pub(crate) async fn check_serving(server: &Server) {
 
 #[test]
 fn names_are_looked_up() {
-    really(async {
-        let server = servant().bind("tcp://localhost:0").await.unwrap();
+    in_real_time(async {
+        let server = test_server().bind("tcp://localhost:0").await.unwrap();
         let addr = server.local_addr().socket_addr().unwrap();
         assert!(addr.ip().is_loopback() && addr.port() != 0);
         let (router, mut inbox) = Inbox::new();
@@ -31,8 +33,8 @@ fn names_are_looked_up() {
 
 #[test]
 fn each_side_knows_the_address_of_the_other() {
-    really(async {
-        let server = servant().bind("127.0.0.1:0").await.unwrap();
+    in_real_time(async {
+        let server = test_server().bind("127.0.0.1:0").await.unwrap();
         let (router, mut inbox) = Inbox::new();
         let connection = Client::new(router).connect(server.local_addr()).await.unwrap();
         connection.send(packet(1, ECHO, "hi")).await.unwrap();
@@ -46,10 +48,10 @@ fn each_side_knows_the_address_of_the_other() {
 
 #[test]
 fn a_name_that_does_not_exist_is_named_in_the_error() {
-    really(async {
+    in_real_time(async {
         let error = Client::new(()).attempts(1).connect("tcp://frisbee.invalid:1").await.unwrap_err();
         assert!(error.to_string().contains("tcp://frisbee.invalid:1"), "{error}");
-        let error = servant().bind("tcp://frisbee.invalid:1").await.unwrap_err();
+        let error = test_server().bind("tcp://frisbee.invalid:1").await.unwrap_err();
         assert!(error.to_string().contains("tcp://frisbee.invalid:1"), "{error}");
     });
 }
@@ -57,10 +59,10 @@ fn a_name_that_does_not_exist_is_named_in_the_error() {
 #[test]
 fn an_address_in_use_is_named_in_the_error() {
     for kind in [Kind::Tcp, Kind::UnixPath, Kind::UnixAbstract, Kind::Mem] {
-        really(async {
-            let server = servant().bind(fresh(kind)).await.unwrap();
+        in_real_time(async {
+            let server = test_server().bind(unused_address(kind)).await.unwrap();
             let address = server.local_addr();
-            let error = servant().bind(address).await.unwrap_err();
+            let error = test_server().bind(address).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::AddrInUse);
             assert!(error.to_string().contains(&address.to_string()), "{error}");
             check_serving(&server).await;
@@ -71,11 +73,11 @@ fn an_address_in_use_is_named_in_the_error() {
 #[test]
 fn a_socket_file_left_behind_is_replaced_and_ours_is_removed_at_the_end() {
     for engine in engines() {
-        really(async {
-            let path = fresh_path();
+        in_real_time(async {
+            let path = unused_path();
             drop(UnixListener::bind(&path).unwrap());
             assert!(path.exists());
-            let server = servant().engine(engine).bind(Address::Unix(path.clone())).await.unwrap();
+            let server = test_server().engine(engine).bind(Address::Unix(path.clone())).await.unwrap();
             check_serving(&server).await;
             server.shutdown(15 * SECOND).await;
             assert!(!path.exists());
@@ -85,10 +87,10 @@ fn a_socket_file_left_behind_is_replaced_and_ours_is_removed_at_the_end() {
 
 #[test]
 fn a_file_that_is_no_socket_is_left_alone() {
-    really(async {
-        let path = fresh_path();
+    in_real_time(async {
+        let path = unused_path();
         fs::write(&path, "precious").unwrap();
-        let error = servant().bind(Address::Unix(path.clone())).await.unwrap_err();
+        let error = test_server().bind(Address::Unix(path.clone())).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::AddrInUse, "{error}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
         fs::remove_file(&path).unwrap();
@@ -97,7 +99,7 @@ fn a_file_that_is_no_socket_is_left_alone() {
 
 #[test]
 fn a_server_that_comes_late_is_found() {
-    really(async {
+    in_real_time(async {
         // Bound but not listening, it keeps the port for the server and refuses connections.
         let holder = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         holder.set_reuse_address(true).unwrap();
@@ -110,7 +112,7 @@ fn a_server_that_comes_late_is_found() {
         let connecting = tokio::spawn(async move { Client::new(()).connect(address).await });
         tokio::task::yield_now().await;
         let sockets = SocketOptions { reuse_port: true, ..SocketOptions::default() };
-        let server = servant().sockets(sockets).bind(address).await.unwrap();
+        let server = test_server().sockets(sockets).bind(address).await.unwrap();
         connecting.await.unwrap().unwrap();
         drop(server);
     });
@@ -118,8 +120,8 @@ fn a_server_that_comes_late_is_found() {
 
 #[test]
 fn a_server_of_streams_only_has_no_address() {
-    really(async {
-        let server = servant().without_listener();
+    in_real_time(async {
+        let server = test_server().without_listener();
         assert_eq!(server.local_addr(), &Address::Unnamed);
         assert_eq!(server.shutdown(15 * SECOND).await, 0);
     });

@@ -3,22 +3,23 @@
 use std::{future::pending, sync::Arc};
 
 use frpc::{Channel, Code, Engine, Request, Response, Server, Status, Streaming};
-use tests::interop::{
-    Service,
-    schema::{
-        Blob, Delay, Number, Rich, Series, Summary, Text,
-        interop_client::InteropClient,
-        interop_server::InteropServer,
-        second_client::SecondClient,
-        second_server::{Second, SecondServer},
+use support::{
+    Identity, SECOND, in_real_time,
+    interop::{
+        Service,
+        schema::{
+            Blob, Delay, Number, Rich, Series, Summary, Text,
+            interop_client::InteropClient,
+            interop_server::InteropServer,
+            second_client::SecondClient,
+            second_server::{Second, SecondServer},
+        },
     },
+    localhost,
+    sockets::{IDENTITY, Kind, Setting, pattern, unused_address},
+    until,
 };
 use tokio::{io::duplex, net::TcpListener};
-
-use crate::{
-    certificates::{Identity, localhost},
-    place::{IDENTITY, Kind, SECOND, Setting, fresh, pattern, really, until},
-};
 
 macro_rules! conversations {
     ($($setting:ident: $kind:ident, $tls:literal, $engine:ident;)*) => {
@@ -31,21 +32,21 @@ macro_rules! conversations {
                 #[test]
                 fn every_kind_of_call_is_answered() {
                     if SETTING.can_be_had() {
-                        really(super::every_kind_of_call_is_answered(SETTING));
+                        in_real_time(super::every_kind_of_call_is_answered(SETTING));
                     }
                 }
 
                 #[test]
                 fn a_channel_connects_again_after_a_restart() {
                     if SETTING.can_be_had() {
-                        really(super::a_channel_connects_again_after_a_restart(SETTING));
+                        in_real_time(super::a_channel_connects_again_after_a_restart(SETTING));
                     }
                 }
 
                 #[test]
                 fn a_shutdown_lets_calls_finish() {
                     if SETTING.can_be_had() {
-                        really(super::a_shutdown_lets_calls_finish(SETTING));
+                        in_real_time(super::a_shutdown_lets_calls_finish(SETTING));
                     }
                 }
             }
@@ -81,7 +82,7 @@ conversations! {
 
 #[test]
 fn an_attempt_to_connect_that_fails_takes_nothing_from_the_next() {
-    really(async {
+    in_real_time(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let server = Server::builder().add_service(SecondServer::new(Service)).without_listener().unwrap();
@@ -126,7 +127,7 @@ fn text(text: &str) -> Text {
 }
 
 async fn every_kind_of_call_is_answered(setting: Setting) {
-    let server = serve(setting, fresh(setting.kind)).await;
+    let server = serve(setting, unused_address(setting.kind)).await;
     let channel = connect(setting, &server).await;
     let clients: Vec<_> = (0..20).map(|number| tokio::spawn(converse(channel.clone(), number))).collect();
     for client in clients {
@@ -168,7 +169,7 @@ async fn a_channel_connects_again_after_a_restart(setting: Setting) {
     if setting.kind == Kind::Own {
         return;
     }
-    let mut server = serve(setting, fresh(setting.kind)).await;
+    let mut server = serve(setting, unused_address(setting.kind)).await;
     let second = SecondClient::new(connect(setting, &server).await);
     for _ in 0..3 {
         assert_eq!(second.greet(text("you")).await.unwrap().into_inner(), text("hello you"));
@@ -185,7 +186,7 @@ async fn a_channel_connects_again_after_a_restart(setting: Setting) {
 }
 
 async fn a_shutdown_lets_calls_finish(setting: Setting) {
-    let server = serve(setting, fresh(setting.kind)).await;
+    let server = serve(setting, unused_address(setting.kind)).await;
     let interop = InteropClient::new(connect(setting, &server).await);
     let calls: Vec<_> = (0..10)
         .map(|_| {
@@ -228,10 +229,10 @@ impl Second for Doorman {
 
 #[test]
 fn a_handler_sees_the_address_and_certificate_of_its_caller() {
-    really(async {
+    in_real_time(async {
         let (alice, bob) = (Identity::new(), Identity::new());
         let server = Server::builder().tls(alice.server_for(&bob)).add_service(SecondServer::new(Doorman));
-        let server = server.bind(fresh(Kind::Tcp)).await.unwrap();
+        let server = server.bind(unused_address(Kind::Tcp)).await.unwrap();
         let channel =
             Channel::builder().tls(Arc::new(alice.client_as(&bob))).connect(server.local_addr()).await.unwrap();
         let local = channel.connection().unwrap().local_addr().clone();

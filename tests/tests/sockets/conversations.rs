@@ -1,11 +1,12 @@
 //! One list of conversations, mounted once for every setting.
 
 use frisbee::{Client, CloseReason, Config, Connection, Dispatch, Engine, HeaderFormat, Server};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
-use crate::place::{
-    BYE, ECHO, Inbox, Kind, Place, SECOND, Servant, Setting, TAKE, WAIT, WHERE, packet, pattern, really, servant, until,
+use support::{
+    SECOND, in_real_time,
+    sockets::{BYE, ECHO, Inbox, Kind, Served, Setting, TAKE, TestRouter, WAIT, WHERE, packet, pattern, test_server},
+    until,
 };
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 macro_rules! conversations {
     ($($setting:ident: $kind:ident, $tls:literal, $engine:ident;)*) => {
@@ -39,7 +40,7 @@ macro_rules! conversations {
             #[test]
             fn $conversation() {
                 if $setting.can_be_had() {
-                    really(super::$conversation($setting));
+                    in_real_time(super::$conversation($setting));
                 }
             }
         )*
@@ -73,8 +74,8 @@ conversations! {
 }
 
 async fn contents_of_every_size_come_back(setting: Setting) {
-    let place = Place::serve(setting, servant()).await;
-    let (connection, mut inbox) = place.connect().await;
+    let served = Served::start(setting, test_server()).await;
+    let (connection, mut inbox) = served.connect().await;
     let sizes = [0, 1, 4095, 4096, 4097, 16_383, 16_384, 16_385, 65_535, 65_536, 65_537, 1 << 20, 5 << 20, 7];
     let sizes: Vec<usize> = sizes.repeat(2);
     let sending = async {
@@ -95,8 +96,8 @@ async fn contents_of_every_size_come_back(setting: Setting) {
 }
 
 async fn thousands_of_packets_under_way_come_back_in_order(setting: Setting) {
-    let place = Place::serve(setting, servant()).await;
-    let (connection, mut inbox) = place.connect().await;
+    let served = Served::start(setting, test_server()).await;
+    let (connection, mut inbox) = served.connect().await;
     let sending = tokio::spawn(async move {
         for id in 0..10_000 {
             connection.send(packet(id, ECHO, id.to_be_bytes().to_vec())).await.unwrap();
@@ -110,9 +111,9 @@ async fn thousands_of_packets_under_way_come_back_in_order(setting: Setting) {
 }
 
 async fn the_reply_before_a_close_always_arrives(setting: Setting) {
-    let place = Place::serve(setting, servant()).await;
+    let served = Served::start(setting, test_server()).await;
     for id in 0..300 {
-        let (connection, mut inbox) = place.connect().await;
+        let (connection, mut inbox) = served.connect().await;
         connection.send(packet(id, BYE, "bye")).await.unwrap();
         // Input that the server does not read any more.
         while connection.try_send(packet(1000, ECHO, pattern(100))).is_ok() && id % 2 == 0 {
@@ -126,8 +127,8 @@ async fn the_reply_before_a_close_always_arrives(setting: Setting) {
 }
 
 async fn a_connection_is_taken_over_and_carries_raw_bytes(setting: Setting) {
-    let place = Place::serve(setting, servant()).await;
-    let (connection, mut inbox) = place.connect().await;
+    let served = Served::start(setting, test_server()).await;
+    let (connection, mut inbox) = served.connect().await;
     connection.send(packet(1, ECHO, "before")).await.unwrap();
     assert_eq!(inbox.next().await, Some(packet(1, ECHO, "before")));
     connection.send(packet(2, TAKE, "mine")).await.unwrap();
@@ -153,8 +154,8 @@ async fn a_connection_is_taken_over_and_carries_raw_bytes(setting: Setting) {
 }
 
 async fn streams_and_packets_share_a_connection(setting: Setting) {
-    let place = Place::serve(setting, servant()).await;
-    let (connection, mut inbox) = place.connect().await;
+    let served = Served::start(setting, test_server()).await;
+    let (connection, mut inbox) = served.connect().await;
     let streams: Vec<_> = (0..20)
         .map(|number| {
             let mut stream = connection.open_stream().unwrap();
@@ -180,28 +181,28 @@ async fn a_hook_speaks_before_the_peer_has_said_anything(setting: Setting) {
     for header in [None, Some(HeaderFormat::Magic10), Some(HeaderFormat::Plain8)] {
         let config = Config { header, ..Config::default() };
         let greeting = packet(7, ECHO, "welcome");
-        let servant = Servant { greeting: Some(greeting.clone()), ..Servant::default() };
-        let place = Place::serve(setting, Server::builder(servant).config(config.clone())).await;
+        let router = TestRouter { greeting: Some(greeting.clone()), ..TestRouter::default() };
+        let served = Served::start(setting, Server::builder(router).config(config.clone())).await;
         let (router, mut inbox) = Inbox::new();
-        let _connection = place.try_connect(Client::new(router).config(config)).await.unwrap();
+        let _connection = served.try_connect(Client::new(router).config(config)).await.unwrap();
         assert_eq!(inbox.next().await, Some(greeting));
     }
 }
 
 async fn shutdown_waits_for_handlers_and_their_replies_arrive(setting: Setting) {
-    let (servant, mut reports) = Servant::with_hooks();
-    let waiting = servant.waiting.clone();
-    let place = Place::serve(setting, Server::builder(servant)).await;
+    let (router, mut reports) = TestRouter::with_hooks();
+    let waiting = router.waiting.clone();
+    let served = Served::start(setting, Server::builder(router)).await;
     let mut clients = Vec::new();
     for id in 0..5 {
-        let (connection, inbox) = place.connect().await;
+        let (connection, inbox) = served.connect().await;
         connection.send(packet(id, WAIT, "wait")).await.unwrap();
         waiting.arrival().await;
         clients.push((connection, inbox));
     }
-    let shutdown = tokio::spawn(place.server.shutdown(SECOND * 15));
+    let shutdown = tokio::spawn(served.server.shutdown(SECOND * 15));
     for _ in 0..5 {
-        waiting.open();
+        waiting.open(1);
     }
     for (id, (connection, inbox)) in (0..).zip(&mut clients) {
         assert_eq!(inbox.next().await, Some(packet(id, WAIT, "wait")));
@@ -217,32 +218,32 @@ async fn shutdown_waits_for_handlers_and_their_replies_arrive(setting: Setting) 
 }
 
 async fn shutdown_cuts_what_hangs(setting: Setting) {
-    let servant = Servant::default();
-    let waiting = servant.waiting.clone();
+    let router = TestRouter::default();
+    let waiting = router.waiting.clone();
     let config = Config { outbox_len_max: 1 << 30, ..Config::default() };
-    let place = Place::serve(setting, Server::builder(servant).config(config)).await;
-    let (hanging, _inbox) = place.connect().await;
+    let served = Served::start(setting, Server::builder(router).config(config)).await;
+    let (hanging, _inbox) = served.connect().await;
     hanging.send(packet(1, WAIT, "wait")).await.unwrap();
     waiting.arrival().await;
-    let deaf = deaf(&place).await;
-    let (idle, _inbox) = place.connect().await;
+    let deaf = deaf(&served).await;
+    let (idle, _inbox) = served.connect().await;
     idle.send(packet(1, ECHO, "hi")).await.unwrap();
-    assert_eq!(place.server.shutdown(SECOND / 2).await, 2);
+    assert_eq!(served.server.shutdown(SECOND / 2).await, 2);
     for connection in [hanging, deaf, idle] {
         connection.closed().await;
     }
 }
 
 /// A client that has stopped reading, with more sent to it than any socket holds.
-async fn deaf(place: &Place) -> Connection {
-    let servant = Servant::default();
-    let waiting = servant.waiting.clone();
+async fn deaf(served: &Served) -> Connection {
+    let router = TestRouter::default();
+    let waiting = router.waiting.clone();
     let config = Config { backlog_max: 1, ..Config::default() };
-    let client = Client::new(servant).config(config).dispatch(Dispatch::Ordered);
-    let before = place.server.connections();
-    let connection = place.try_connect(client).await.unwrap();
-    until(|| place.server.connections().len() > before.len()).await;
-    let connections = place.server.connections();
+    let client = Client::new(router).config(config).dispatch(Dispatch::Ordered);
+    let before = served.server.connections();
+    let connection = served.try_connect(client).await.unwrap();
+    until(|| served.server.connections().len() > before.len()).await;
+    let connections = served.server.connections();
     let other = connections.iter().find(|other| !before.contains(other)).unwrap();
     other.send(packet(1, WAIT, "wait")).await.unwrap();
     waiting.arrival().await;
@@ -254,34 +255,34 @@ async fn deaf(place: &Place) -> Connection {
 }
 
 async fn connections_past_the_limit_are_closed(setting: Setting) {
-    let (servant, mut reports) = Servant::with_hooks();
-    let place = Place::serve(setting, Server::builder(servant).connections_max(2)).await;
+    let (router, mut reports) = TestRouter::with_hooks();
+    let served = Served::start(setting, Server::builder(router).connections_max(2)).await;
     let mut clients = Vec::new();
     for id in 0..2 {
-        let (connection, mut inbox) = place.connect().await;
+        let (connection, mut inbox) = served.connect().await;
         connection.send(packet(id, ECHO, "hi")).await.unwrap();
         assert!(inbox.next().await.is_some(), "at the limit");
         clients.push((connection, inbox));
     }
-    if let Ok(connection) = place.try_connect(Client::new(())).await {
+    if let Ok(connection) = served.try_connect(Client::new(())).await {
         connection.closed().await;
     }
-    let metrics = place.server.metrics();
+    let metrics = served.server.metrics();
     assert_eq!((metrics.connections, metrics.accepted, metrics.refused), (2, 3, 1));
     clients.pop();
     while reports.recv().await.unwrap() != "closed: Peer" {}
-    until(|| place.server.metrics().connections == 1).await;
-    let (connection, mut inbox) = place.connect().await;
+    until(|| served.server.metrics().connections == 1).await;
+    let (connection, mut inbox) = served.connect().await;
     connection.send(packet(9, ECHO, "hi")).await.unwrap();
     assert!(inbox.next().await.is_some(), "there is room again");
 }
 
 async fn metrics_tell_what_went_through(setting: Setting) {
     let quiet = Config { ping_interval: None, ..Config::default() };
-    let (servant, mut reports) = Servant::with_hooks();
-    let place = Place::serve(setting, Server::builder(servant).config(quiet.clone())).await;
+    let (router, mut reports) = TestRouter::with_hooks();
+    let served = Served::start(setting, Server::builder(router).config(quiet.clone())).await;
     let (router, mut inbox) = Inbox::new();
-    let connection = place.try_connect(Client::new(router).config(quiet)).await.unwrap();
+    let connection = served.try_connect(Client::new(router).config(quiet)).await.unwrap();
     for id in 0..10 {
         connection.send(packet(id, ECHO, pattern(90))).await.unwrap();
         inbox.next().await.unwrap();
@@ -289,26 +290,26 @@ async fn metrics_tell_what_went_through(setting: Setting) {
     let ours = connection.metrics();
     assert_eq!((ours.outbox_len, ours.streams, ours.handlers), (0, 0, 0));
     // The last reply is here a moment before the server counts it.
-    until(|| place.server.metrics().counters.bytes_out == 1000).await;
-    let theirs = place.server.connections()[0].metrics().counters;
-    for counters in [ours.counters, theirs, place.server.metrics().counters] {
+    until(|| served.server.metrics().counters.bytes_out == 1000).await;
+    let theirs = served.server.connections()[0].metrics().counters;
+    for counters in [ours.counters, theirs, served.server.metrics().counters] {
         assert_eq!((counters.packets_in, counters.packets_out), (10, 10));
         assert_eq!((counters.bytes_in, counters.bytes_out), (1000, 1000));
         assert_eq!((counters.dropped, counters.streams_refused), (0, 0));
     }
     drop(connection);
     while reports.recv().await.unwrap() != "closed: Peer" {}
-    until(|| place.server.metrics().connections == 0).await;
-    let metrics = place.server.metrics();
+    until(|| served.server.metrics().connections == 0).await;
+    let metrics = served.server.metrics();
     assert_eq!((metrics.accepted, metrics.refused, metrics.handshakes_failed), (1, 0, 0));
     assert_eq!((metrics.counters.packets_in, metrics.counters.bytes_in), (10, 1000), "past connections count");
 }
 
 async fn many_clients_are_served_at_once(setting: Setting) {
-    let place = Place::serve(setting, servant()).await;
+    let served = Served::start(setting, test_server()).await;
     let mut clients = Vec::new();
     for _ in 0..50 {
-        clients.push(place.connect().await);
+        clients.push(served.connect().await);
     }
     for (connection, _) in &clients {
         connection.send(packet(1, WHERE, "")).await.unwrap();
@@ -317,5 +318,5 @@ async fn many_clients_are_served_at_once(setting: Setting) {
         let thread = inbox.next().await.unwrap().content;
         assert_eq!(thread.starts_with(b"frisbee-"), setting.engine != Engine::Tokio, "{thread:?}");
     }
-    assert_eq!(place.server.connections().len(), 50);
+    assert_eq!(served.server.connections().len(), 50);
 }

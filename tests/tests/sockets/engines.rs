@@ -7,7 +7,7 @@ use std::{
     io::{ErrorKind, Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
     os::fd::AsRawFd,
-    sync::{Arc, mpsc},
+    sync::mpsc,
     thread,
 };
 
@@ -17,6 +17,11 @@ use frisbee::{
     Router, Server, Table,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use support::{
+    Gate, SECOND, can_be_had, engines, in_real_time, rings,
+    sockets::{BYE, ECHO, Inbox, TAKE, packet, pattern, test_server, unused_path},
+    until,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     process::Command,
@@ -25,20 +30,14 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{
-    addresses::check_serving,
-    place::{
-        BYE, ECHO, Gate, Inbox, SECOND, TAKE, can_be_had, engines, fresh_path, packet, pattern, really, rings, servant,
-        until,
-    },
-};
+use crate::addresses::check_serving;
 
 #[test]
 fn no_rings_are_used_unless_they_are_asked_for() {
     assert_eq!(Engine::default(), Engine::Tokio);
     assert_eq!(Engine::Auto.choose().unwrap(), Engine::PerCore);
-    really(async {
-        let server = servant().engine(Engine::Auto).bind("127.0.0.1:0").await.unwrap();
+    in_real_time(async {
+        let server = test_server().engine(Engine::Auto).bind("127.0.0.1:0").await.unwrap();
         assert_eq!(server.engine(), Engine::PerCore);
         check_serving(&server).await;
         let connection = Client::new(()).engine(Engine::Auto).connect(server.local_addr()).await.unwrap();
@@ -76,8 +75,8 @@ fn rings_of_an_older_kernel_will_do() {
     }
     alone("rings_of_an_older_kernel_will_do", || {
         refuse(&[libc::SYS_io_uring_register], libc::EINVAL);
-        really(async {
-            let server = servant().engine(Engine::Uring).bind("127.0.0.1:0").await.unwrap();
+        in_real_time(async {
+            let server = test_server().engine(Engine::Uring).bind("127.0.0.1:0").await.unwrap();
             check_serving(&server).await;
         });
     });
@@ -86,12 +85,12 @@ fn rings_of_an_older_kernel_will_do() {
 #[test]
 fn nothing_is_left_of_a_server_that_could_not_have_all_its_threads() {
     alone("nothing_is_left_of_a_server_that_could_not_have_all_its_threads", || {
-        really(async {
+        in_real_time(async {
             for engine in engines().filter(|engine| *engine != Engine::Tokio) {
                 // What is made once and kept.
-                servant().engine(engine).bind("127.0.0.1:0").await.unwrap().shutdown(SECOND).await;
+                test_server().engine(engine).bind("127.0.0.1:0").await.unwrap().shutdown(SECOND).await;
                 until(|| threads_of_engines() == 0).await;
-                let path = fresh_path();
+                let path = unused_path();
                 let before = fs::read_dir("/proc/self/fd").unwrap().count();
                 let limit = getrlimit(Resource::Nofile);
                 let mut failures = 0;
@@ -100,7 +99,7 @@ fn nothing_is_left_of_a_server_that_could_not_have_all_its_threads() {
                     let current = Some(u64::try_from(lowest_free + failures).unwrap());
                     setrlimit(Resource::Nofile, Rlimit { current, ..limit }).unwrap();
                     let targets = [Address::Tcp(([127, 0, 0, 1], 0).into()), Address::Unix(path.clone())];
-                    let bound = servant().engine(engine).bind(targets).await;
+                    let bound = test_server().engine(engine).bind(targets).await;
                     setrlimit(Resource::Nofile, limit).unwrap();
                     match bound {
                         Ok(server) => {
@@ -140,8 +139,8 @@ fn a_lack_of_descriptors_rules_rings_out_only_while_it_lasts() {
         }
         setrlimit(Resource::Nofile, limit).unwrap();
         for engine in rings() {
-            really(async {
-                let server = servant().engine(engine).bind("127.0.0.1:0").await.unwrap();
+            in_real_time(async {
+                let server = test_server().engine(engine).bind("127.0.0.1:0").await.unwrap();
                 check_serving(&server).await;
             });
         }
@@ -152,7 +151,7 @@ fn a_lack_of_descriptors_rules_rings_out_only_while_it_lasts() {
 fn a_ring_that_is_refused_later_on_ends_its_connections_and_new_ones_do_without() {
     let refusals = [(libc::EINVAL, ErrorKind::InvalidInput), (libc::EBUSY, ErrorKind::ResourceBusy)];
     for (engine, (refusal, kind)) in rings().flat_map(|engine| refusals.map(|refusal| (engine, refusal))) {
-        really(async {
+        in_real_time(async {
             let (sender, mut reasons) = unbounded_channel();
             let server = Server::builder(Refuser { refusal, reasons: sender }).engine(engine).config(quiet());
             let server = server.bind("127.0.0.1:0").await.unwrap();
@@ -221,7 +220,7 @@ fn alone(name: &str, test: impl FnOnce()) {
     if env::var_os(ALONE).is_some() {
         return test();
     }
-    really(async {
+    in_real_time(async {
         let mut command = Command::new(env::current_exe().unwrap());
         command.args(["--exact", "--nocapture", &format!("engines::{name}")]).env(ALONE, "").kill_on_drop(true);
         let output = command.output().await.unwrap();
@@ -236,13 +235,13 @@ const ALONE: &str = "FRISBEE_TEST_ALONE";
 /// Checks what becomes of each engine when these system calls are not permitted.
 fn check_refusal(calls: &[libc::c_long]) {
     refuse(calls, libc::EPERM);
-    really(async {
-        let server = servant().engine(Engine::Auto).bind("127.0.0.1:0").await.unwrap();
+    in_real_time(async {
+        let server = test_server().engine(Engine::Auto).bind("127.0.0.1:0").await.unwrap();
         assert_eq!(server.engine(), Engine::PerCore);
         check_serving(&server).await;
 
         for engine in [Engine::Uring, Engine::UringPortable, Engine::TokioUring] {
-            let error = servant().engine(engine).bind("127.0.0.1:0").await.unwrap_err();
+            let error = test_server().engine(engine).bind("127.0.0.1:0").await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::PermissionDenied);
             assert_refused(&error.to_string());
             let error = Client::new(()).engine(engine).connect(server.local_addr()).await.unwrap_err();
@@ -250,7 +249,7 @@ fn check_refusal(calls: &[libc::c_long]) {
             assert!(error.to_string().contains("(attempts: 0)"), "nothing was tried again: {error}");
         }
 
-        check_serving(&servant().bind("127.0.0.1:0").await.unwrap()).await;
+        check_serving(&test_server().bind("127.0.0.1:0").await.unwrap()).await;
     });
 }
 
@@ -283,14 +282,14 @@ fn refuse(calls: &[libc::c_long], error: libc::c_int) {
 struct Giver {
     raws: mpsc::Sender<Raw>,
     /// Passed before the packet in front of that is answered.
-    gate: Option<Arc<Gate>>,
+    gate: Option<Gate>,
 }
 
 impl Router for Giver {
     async fn route(&self, packet: Packet, connection: &Connection) -> Outcome {
         if packet.operation == ECHO {
             if let Some(gate) = &self.gate {
-                gate.pass().await;
+                gate.passed().await;
             }
             return Outcome::Reply(packet);
         }
@@ -301,9 +300,9 @@ impl Router for Giver {
 
 #[test]
 fn a_connection_taken_off_its_ring_has_every_byte_and_works_on_another_runtime() {
-    let gates = [None, Some(Arc::<Gate>::default())];
+    let gates = [None, Some(Gate::default())];
     for (engine, gate) in rings().flat_map(|engine| gates.clone().map(|gate| (engine, gate))) {
-        really(async {
+        in_real_time(async {
             let (sender, raws) = mpsc::channel();
             let giver = Giver { raws: sender, gate: gate.clone() };
             let server = Server::builder(giver).dispatch(Dispatch::Ordered).config(quiet()).engine(engine);
@@ -314,7 +313,7 @@ fn a_connection_taken_off_its_ring_has_every_byte_and_works_on_another_runtime()
                 let client = thread::spawn(move || ask_raw(addr));
                 if let Some(gate) = &gate {
                     gate.arrival().await;
-                    gate.open();
+                    gate.open(1);
                 }
                 tokio::task::spawn_blocking(|| client.join().unwrap()).await.unwrap();
             }
@@ -327,8 +326,8 @@ fn a_connection_taken_off_its_ring_has_every_byte_and_works_on_another_runtime()
 #[test]
 fn a_connection_that_was_taken_over_outlives_its_server() {
     for engine in engines() {
-        really(async {
-            let server = servant().engine(engine).bind("127.0.0.1:0").await.unwrap();
+        in_real_time(async {
+            let server = test_server().engine(engine).bind("127.0.0.1:0").await.unwrap();
             let connection = Client::new(()).connect(server.local_addr()).await.unwrap();
             connection.send(packet(1, ECHO, "")).await.unwrap();
             until(|| server.metrics().counters.packets_out > 0).await;
@@ -347,9 +346,9 @@ fn a_connection_that_was_taken_over_outlives_its_server() {
 #[test]
 fn a_takeover_does_not_wait_for_ever_for_a_peer_that_does_not_read() {
     for engine in engines() {
-        really(async {
+        in_real_time(async {
             let config = Config { write_stall_max: SECOND, ..quiet() };
-            let server = servant().config(config).engine(engine).bind("127.0.0.1:0").await.unwrap();
+            let server = test_server().config(config).engine(engine).bind("127.0.0.1:0").await.unwrap();
             let addr = server.local_addr().socket_addr().unwrap();
             // How many packets it takes until they wait, and then fewer: these have left the outbox, but not all of
             // them this process.
@@ -428,9 +427,9 @@ fn quiet() -> Config {
 #[test]
 fn a_server_that_is_dropped_leaves_nobody_waiting() {
     for engine in engines() {
-        really(async {
+        in_real_time(async {
             for _ in 0..ROUNDS {
-                let server = servant().engine(engine).bind("127.0.0.1:0").await.unwrap();
+                let server = test_server().engine(engine).bind("127.0.0.1:0").await.unwrap();
                 let mut clients = Vec::new();
                 for id in 0..10 {
                     let (router, mut inbox) = Inbox::new();
@@ -460,7 +459,7 @@ fn an_idle_connection_holds_little_memory() {
         }
         let limit = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
-        really(async {
+        in_real_time(async {
             let router = Table::new().on(ECHO, async |packet: Packet| packet);
             let server =
                 Server::builder(router).engine(Engine::Uring).config(quiet()).bind("127.0.0.1:0").await.unwrap();

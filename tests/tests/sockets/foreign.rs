@@ -2,12 +2,14 @@
 
 use frisbee::{Client, CloseReason, Connection, ProtocolError, Server, proto::Foreign};
 use frpc::Channel;
+use support::{
+    in_real_time,
+    sockets::{ECHO, IDENTITY, Inbox, TestRouter, packet, test_server},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
 };
-
-use crate::place::{ECHO, IDENTITY, Inbox, Servant, packet, really, servant};
 
 /// What a client was told when it connected, which it is unless the machine is so busy that the peer says nothing for half
 /// a second.
@@ -21,8 +23,8 @@ const SETTINGS_OF_HTTP2: [u8; 15] = [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 1
 
 #[test]
 fn a_channel_learns_when_it_connects_that_the_server_expects_tls() {
-    really(async {
-        let server = servant().tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
+    in_real_time(async {
+        let server = test_server().tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
         let channel = Channel::connect(server.local_addr()).await;
         let error = match channel {
             Ok(channel) => channel.connection().unwrap().closed().await.to_string(),
@@ -34,9 +36,9 @@ fn a_channel_learns_when_it_connects_that_the_server_expects_tls() {
 
 #[test]
 fn a_client_with_tls_learns_that_the_server_has_none() {
-    really(async {
-        let (servant, mut reports) = Servant::with_hooks();
-        let server = Server::builder(servant).bind("127.0.0.1:0").await.unwrap();
+    in_real_time(async {
+        let (router, mut reports) = TestRouter::with_hooks();
+        let server = Server::builder(router).bind("127.0.0.1:0").await.unwrap();
         let client = Client::new(()).tls(IDENTITY.client());
         let error = client.connect(server.local_addr()).await.unwrap_err().to_string();
         assert!(error.contains("(attempts: 1)"), "{error}");
@@ -48,9 +50,9 @@ fn a_client_with_tls_learns_that_the_server_has_none() {
 
 #[test]
 fn a_server_says_that_it_was_called_by_http() {
-    really(async {
-        let (servant, mut reports) = Servant::with_hooks();
-        let server = Server::builder(servant).bind("127.0.0.1:0").await.unwrap();
+    in_real_time(async {
+        let (router, mut reports) = TestRouter::with_hooks();
+        let server = Server::builder(router).bind("127.0.0.1:0").await.unwrap();
         for (call, expected) in [
             ("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", Foreign::Http1Client),
             ("POST /hello.Greeter/SayHello HTTP/1.1\r\n\r\n", Foreign::Http1Client),
@@ -73,7 +75,7 @@ fn a_server_says_that_it_was_called_by_http() {
 
 #[test]
 fn a_client_that_looks_says_what_the_server_speaks_instead() {
-    really(async {
+    in_real_time(async {
         for (answer, expected) in [
             (&SETTINGS_OF_HTTP2[..], "this looks like an HTTP/2 server"),
             (b"HTTP/1.1 400 Bad Request\r\n\r\n", "this looks like an HTTP/1 server"),
@@ -99,7 +101,7 @@ fn a_client_that_looks_says_what_the_server_speaks_instead() {
 
 #[test]
 fn a_client_that_looks_believes_a_server_that_is_slow() {
-    really(async {
+    in_real_time(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = Client::new(()).check_peer();
         let connection = client.connect(listener.local_addr().unwrap()).await.unwrap();
@@ -109,8 +111,8 @@ fn a_client_that_looks_believes_a_server_that_is_slow() {
 
 #[test]
 fn a_client_that_looks_finds_a_server_in_order() {
-    really(async {
-        let server = servant().bind("127.0.0.1:0").await.unwrap();
+    in_real_time(async {
+        let server = test_server().bind("127.0.0.1:0").await.unwrap();
         let (router, mut inbox) = Inbox::new();
         let connection: Connection = Client::new(router).check_peer().connect(server.local_addr()).await.unwrap();
         connection.send(packet(1, ECHO, "hi")).await.unwrap();
@@ -120,8 +122,8 @@ fn a_client_that_looks_finds_a_server_in_order() {
 
 #[test]
 fn a_plain_client_that_does_not_look_learns_it_from_the_first_answer() {
-    really(async {
-        let server = servant().tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
+    in_real_time(async {
+        let server = test_server().tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
         let connection = Client::new(()).connect(server.local_addr()).await.unwrap();
         connection.send(packet(1, ECHO, "hi")).await.unwrap();
         let reason = connection.closed().await;

@@ -4,13 +4,11 @@
 
 mod addresses;
 mod calls;
-mod certificates;
 mod conversations;
 #[cfg(target_os = "linux")]
 mod engines;
 mod foreign;
 mod pem;
-mod place;
 mod redials;
 mod shutdowns;
 #[cfg(unix)]

@@ -7,9 +7,12 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, CertifiedKey, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     generate_simple_self_signed,
 };
+use support::{
+    in_real_time,
+    sockets::{ECHO, Forward, Inbox, Kind, TestRouter, packet, test_server, unused_address, unused_path},
+    until,
+};
 use tokio::{io::duplex, process::Command};
-
-use crate::place::{ECHO, Inbox, Kind, Servant, fresh, fresh_path, packet, really, servant, until};
 
 /// A certificate and its key, as PEM.
 struct Identity {
@@ -47,7 +50,7 @@ struct TempFile(PathBuf);
 
 impl TempFile {
     fn new(text: impl AsRef<[u8]>) -> Self {
-        let path = fresh_path();
+        let path = unused_path();
         fs::write(&path, text).unwrap();
         Self(path)
     }
@@ -63,7 +66,7 @@ impl Drop for TempFile {
     }
 }
 
-async fn check_answered(server: &Server, client: Client<crate::place::Forward>, mut inbox: Inbox) -> Connection {
+async fn check_answered(server: &Server, client: Client<Forward>, mut inbox: Inbox) -> Connection {
     let connection = client.connect(server.local_addr()).await.unwrap();
     connection.send(packet(1, ECHO, "hi")).await.unwrap();
     assert_eq!(inbox.next().await, Some(packet(1, ECHO, "hi")));
@@ -72,13 +75,13 @@ async fn check_answered(server: &Server, client: Client<crate::place::Forward>, 
 
 #[test]
 fn files_and_bytes_are_all_it_takes() {
-    really(async {
+    in_real_time(async {
         let (authority, identity) = signed();
         let files = [&authority, &identity.certificate, &identity.key].map(TempFile::new);
         let from_files = ServerTls::new(files[1].pem(), files[2].pem()).unwrap();
         let from_bytes = ServerTls::new(pem(&identity.certificate), pem(&identity.key)).unwrap();
         for tls in [from_files, from_bytes] {
-            let server = servant().tls(tls).bind("127.0.0.1:0").await.unwrap();
+            let server = test_server().tls(tls).bind("127.0.0.1:0").await.unwrap();
             for roots in [files[0].pem(), pem(&authority)] {
                 let (router, inbox) = Inbox::new();
                 let client = Client::new(router).tls(ClientTls::with_roots(roots).unwrap());
@@ -90,10 +93,10 @@ fn files_and_bytes_are_all_it_takes() {
 
 #[test]
 fn a_certificate_that_is_its_own_authority_will_do() {
-    really(async {
+    in_real_time(async {
         let Identity { certificate, key } = self_signed();
         let tls = ServerTls::new(pem(&certificate), pem(&key)).unwrap();
-        let server = servant().tls(tls).bind(fresh(Kind::UnixPath)).await.unwrap();
+        let server = test_server().tls(tls).bind(unused_address(Kind::UnixPath)).await.unwrap();
         let (router, inbox) = Inbox::new();
         let name = String::from("localhost");
         let client =
@@ -104,7 +107,7 @@ fn a_certificate_that_is_its_own_authority_will_do() {
 
 #[test]
 fn a_text_that_is_no_name_is_an_error_that_shows_it() {
-    really(async {
+    in_real_time(async {
         let tls = ClientTls::with_roots(pem(&self_signed().certificate)).unwrap();
         let client = Client::new(()).tls_with_name(tls, "not a name");
         let error = client.attach(duplex(100).0).await.unwrap_err();
@@ -114,12 +117,12 @@ fn a_text_that_is_no_name_is_an_error_that_shows_it() {
 
 #[test]
 fn each_side_can_ask_the_other_for_a_certificate() {
-    really(async {
+    in_real_time(async {
         let (authority, identity) = signed();
         let (clients, client) = signed();
         let tls = ServerTls::new(pem(&identity.certificate), pem(&identity.key)).unwrap();
         let tls = tls.client_roots(pem(&clients)).unwrap();
-        let server = servant().tls(tls).bind("127.0.0.1:0").await.unwrap();
+        let server = test_server().tls(tls).bind("127.0.0.1:0").await.unwrap();
 
         let known = ClientTls::with_roots(pem(&authority)).unwrap();
         let known = known.identity(pem(&client.certificate), pem(&client.key)).unwrap();
@@ -145,13 +148,13 @@ fn each_side_can_ask_the_other_for_a_certificate() {
 
 #[test]
 fn a_server_with_the_certificate_of_an_authority_is_told_from_a_stranger() {
-    really(async {
+    in_real_time(async {
         let mut params = CertificateParams::new(names()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         let tls = ServerTls::new(pem(&authority.pem()), pem(&authority.key().serialize_pem())).unwrap();
-        let (servant, _) = Servant::with_hooks();
-        let server = Server::builder(servant).tls(tls).bind("127.0.0.1:0").await.unwrap();
+        let (router, _) = TestRouter::with_hooks();
+        let server = Server::builder(router).tls(tls).bind("127.0.0.1:0").await.unwrap();
         let client = Client::new(()).tls(ClientTls::with_roots(pem(&authority.pem())).unwrap());
         let error = client.connect(server.local_addr()).await.unwrap_err().to_string();
         for part in ["(attempts: 1)", "the certificate of the server", "CA:TRUE", "basicConstraints=CA:FALSE"] {
@@ -201,7 +204,7 @@ fn errors_name_the_file_and_the_problem() {
 
 #[test]
 fn the_system_can_say_whom_to_trust() {
-    really(async {
+    in_real_time(async {
         let Some(roots) = env::var_os(ROOTS) else {
             let (authority, identity) = signed();
             let files = [&authority, &identity.certificate, &identity.key].map(TempFile::new);
@@ -216,7 +219,7 @@ fn the_system_can_say_whom_to_trust() {
         };
         let files: Vec<PathBuf> = env::split_paths(&roots).collect();
         let tls = ServerTls::new(Pem::file(&files[1]), Pem::file(&files[2])).unwrap();
-        let server = servant().tls(tls).bind("127.0.0.1:0").await.unwrap();
+        let server = test_server().tls(tls).bind("127.0.0.1:0").await.unwrap();
         let (router, inbox) = Inbox::new();
         let client = Client::new(router).tls(ClientTls::with_system_roots().unwrap());
         check_answered(&server, client, inbox).await;

@@ -9,16 +9,16 @@ use std::{
 };
 
 use frpc::{CallError, Channel, Connection, Outcome, Packet, Router, Server, Status};
-use tests::interop::{
-    Service,
-    schema::{Text, interop_client::InteropClient, interop_server::InteropServer},
+use support::{
+    SECOND, in_virtual_time,
+    interop::{
+        Service,
+        schema::{Text, interop_client::InteropClient, interop_server::InteropServer},
+    },
+    localhost,
+    sockets::{IDENTITY, Kind, unused_address},
 };
 use tokio::time::{Instant, sleep};
-
-use crate::{
-    certificates::localhost,
-    place::{IDENTITY, Kind, SECOND, fresh, virtually},
-};
 
 /// Lets everybody in to a server, who has to wait at the door.
 #[derive(Clone)]
@@ -49,12 +49,12 @@ async fn upper(channel: &Channel) -> Result<(), Status> {
 
 #[test]
 fn a_connection_that_takes_longer_than_a_call_is_made_once_for_all_calls() {
-    virtually(async {
+    in_virtual_time(async {
         let server = Server::builder().tls(IDENTITY.server()).add_service(InteropServer::new(Service));
         let server = Arc::new(server.without_listener().unwrap());
         let door = Door { server: server.clone(), wait: Arc::default() };
         let wait = door.wait.clone();
-        let port = frisbee::Server::builder(door).bind(fresh(Kind::Mem)).await.unwrap();
+        let port = frisbee::Server::builder(door).bind(unused_address(Kind::Mem)).await.unwrap();
         let channel = Channel::builder().tls_with_name(IDENTITY.client(), localhost());
         let channel = channel.connect_timeout(10 * SECOND).timeout(SECOND).connect(port.local_addr()).await.unwrap();
         assert_eq!(upper(&channel).await.unwrap_err().message(), "as asked");

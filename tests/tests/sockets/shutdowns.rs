@@ -1,18 +1,21 @@
 //! Shutting down while handshakes are under way, while connections are busy, and while both happen at once.
 
 use frisbee::{Client, Config, Server};
+use support::{
+    SECOND, engines, in_real_time, in_virtual_time, localhost,
+    sockets::{ECHO, IDENTITY, TestRouter, packet, test_server},
+    until,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, duplex},
     net::TcpStream,
     time::Instant,
 };
 
-use crate::place::{ECHO, IDENTITY, SECOND, Servant, engines, packet, really, servant, virtually};
-
 #[test]
 fn a_handshake_under_way_is_cut_at_the_deadline() {
-    virtually(async {
-        let server = servant().tls(IDENTITY.server()).without_listener();
+    in_virtual_time(async {
+        let server = test_server().tls(IDENTITY.server()).without_listener();
         let (mut mute, theirs) = duplex(1000);
         server.attach(theirs);
         let since = Instant::now();
@@ -24,10 +27,10 @@ fn a_handshake_under_way_is_cut_at_the_deadline() {
 
 #[test]
 fn a_handshake_under_way_on_a_socket_is_cut_as_well() {
-    really(async {
-        let server = servant().tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
+    in_real_time(async {
+        let server = test_server().tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
         let mut mute = TcpStream::connect(server.local_addr().socket_addr().unwrap()).await.unwrap();
-        crate::place::until(|| server.metrics().connections == 1).await;
+        until(|| server.metrics().connections == 1).await;
         assert_eq!(server.shutdown(SECOND / 10).await, 1);
         assert_eq!(mute.read(&mut [0]).await.unwrap_or(0), 0);
     });
@@ -35,14 +38,14 @@ fn a_handshake_under_way_on_a_socket_is_cut_as_well() {
 
 #[test]
 fn a_handshake_that_ends_during_a_shutdown_does_not_hold_it_up() {
-    virtually(async {
-        let (servant, mut reports) = Servant::with_hooks();
-        let server = Server::builder(servant).tls(IDENTITY.server()).without_listener();
+    in_virtual_time(async {
+        let (router, mut reports) = TestRouter::with_hooks();
+        let server = Server::builder(router).tls(IDENTITY.server()).without_listener();
         let (ours, theirs) = duplex(1000);
         server.attach(theirs);
         let shutdown = tokio::spawn(server.shutdown(60 * SECOND));
         tokio::task::yield_now().await;
-        let client = Client::new(()).tls_with_name(IDENTITY.client(), crate::certificates::localhost());
+        let client = Client::new(()).tls_with_name(IDENTITY.client(), localhost());
         let since = Instant::now();
         let connection = client.attach(ours).await.unwrap();
         connection.closed().await;
@@ -55,10 +58,10 @@ fn a_handshake_that_ends_during_a_shutdown_does_not_hold_it_up() {
 
 #[test]
 fn no_shutdown_is_overlooked_by_a_connection_that_just_replied() {
-    really(async {
+    in_real_time(async {
         let quiet = Config { ping_interval: None, silence_max: None, ..Config::default() };
         for _ in 0..1000 {
-            let server = servant().config(quiet.clone()).bind("127.0.0.1:0").await.unwrap();
+            let server = test_server().config(quiet.clone()).bind("127.0.0.1:0").await.unwrap();
             let mut peer = TcpStream::connect(server.local_addr().socket_addr().unwrap()).await.unwrap();
             let packet = [0, 0x0f, 0, 1, 0, 20, 0, 0, 0, 0];
             peer.write_all(&packet).await.unwrap();
@@ -73,10 +76,10 @@ fn no_shutdown_is_overlooked_by_a_connection_that_just_replied() {
 #[test]
 fn an_address_can_be_used_again_when_shutdown_returns() {
     for engine in engines() {
-        really(async {
+        in_real_time(async {
             let mut address: frisbee::Address = "tcp://127.0.0.1:0".parse().unwrap();
             for _ in 0..10 {
-                let server = servant().engine(engine).bind(address).await.unwrap();
+                let server = test_server().engine(engine).bind(address).await.unwrap();
                 address = server.local_addr().clone();
                 let connection = Client::new(()).connect(&address).await.unwrap();
                 connection.send(packet(1, ECHO, "hi")).await.unwrap();

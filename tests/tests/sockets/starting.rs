@@ -11,12 +11,13 @@ use std::{
 };
 
 use frisbee::{Address, Client, Config, Connection, Engine, ListenTarget, Packet, Router, Server, SocketOptions};
+use support::{
+    SECOND, engines, in_real_time,
+    sockets::{ECHO, Inbox, Kind, WHERE, packet, test_server, unused_address, unused_path},
+};
 use tokio::{io::duplex, runtime};
 
-use crate::{
-    addresses::check_serving,
-    place::{ECHO, Inbox, Kind, SECOND, WHERE, engines, fresh, fresh_path, packet, really, servant},
-};
+use crate::addresses::check_serving;
 
 const KINDS: [Kind; 4] = [Kind::Tcp, Kind::UnixPath, Kind::UnixAbstract, Kind::Mem];
 
@@ -29,8 +30,8 @@ async fn check_nobody(address: &Address) {
 #[test]
 fn a_server_listens_on_several_addresses() {
     for engine in engines() {
-        really(async {
-            let server = servant().engine(engine).bind(KINDS.map(fresh)).await.unwrap();
+        in_real_time(async {
+            let server = test_server().engine(engine).bind(KINDS.map(unused_address)).await.unwrap();
             assert_eq!(server.local_addrs().len(), KINDS.len());
             assert_eq!(server.local_addr(), &server.local_addrs()[0]);
             let addresses = server.local_addrs().to_vec();
@@ -52,16 +53,16 @@ fn a_server_listens_on_several_addresses() {
 fn nothing_is_left_when_the_last_of_several_addresses_is_taken() {
     for engine in engines() {
         for taken in [Kind::Tcp, Kind::UnixPath, Kind::UnixAbstract, Kind::Mem] {
-            really(async {
-                let holder = servant().bind(fresh(taken)).await.unwrap();
+            in_real_time(async {
+                let holder = test_server().bind(unused_address(taken)).await.unwrap();
                 let first = TcpListener::bind("127.0.0.1:0").unwrap();
-                let path = fresh_path();
+                let path = unused_path();
                 let mut free = vec![Address::from(first.local_addr().unwrap()), Address::Unix(path.clone())];
-                free.extend([fresh(Kind::UnixAbstract), fresh(Kind::Mem)]);
+                free.extend([unused_address(Kind::UnixAbstract), unused_address(Kind::Mem)]);
                 let mut targets = vec![ListenTarget::from(first)];
                 targets.extend(free[1..].iter().cloned().map(ListenTarget::from));
                 targets.push(holder.local_addr().clone().into());
-                let error = servant().engine(engine).bind(targets).await.unwrap_err();
+                let error = test_server().engine(engine).bind(targets).await.unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::AddrInUse);
                 assert!(error.to_string().contains(&holder.local_addr().to_string()), "{error}");
                 for address in &free {
@@ -76,8 +77,8 @@ fn nothing_is_left_when_the_last_of_several_addresses_is_taken() {
 
 #[test]
 fn no_address_is_none() {
-    really(async {
-        let error = servant().bind(Vec::<Address>::new()).await.unwrap_err();
+    in_real_time(async {
+        let error = test_server().bind(Vec::<Address>::new()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
     });
 }
@@ -85,22 +86,22 @@ fn no_address_is_none() {
 #[test]
 fn listeners_that_exist_are_served() {
     for engine in engines() {
-        really(async {
+        in_real_time(async {
             let tcp = || TcpListener::bind("127.0.0.1:0").unwrap();
-            check_serving(&servant().engine(engine).bind(tcp()).await.unwrap()).await;
+            check_serving(&test_server().engine(engine).bind(tcp()).await.unwrap()).await;
             let of_tokio = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-            check_serving(&servant().engine(engine).bind(of_tokio).await.unwrap()).await;
-            check_serving(&servant().engine(engine).bind([tcp(), tcp()]).await.unwrap()).await;
+            check_serving(&test_server().engine(engine).bind(of_tokio).await.unwrap()).await;
+            check_serving(&test_server().engine(engine).bind([tcp(), tcp()]).await.unwrap()).await;
 
-            let path = fresh_path();
-            let server = servant().engine(engine).bind(UnixListener::bind(&path).unwrap()).await.unwrap();
+            let path = unused_path();
+            let server = test_server().engine(engine).bind(UnixListener::bind(&path).unwrap()).await.unwrap();
             assert_eq!(server.local_addr(), &Address::Unix(path.clone()));
             check_serving(&server).await;
             drop(server);
             assert!(path.exists(), "it belongs to whoever made the listener");
             fs::remove_file(&path).unwrap();
             let of_tokio = tokio::net::UnixListener::bind(&path).unwrap();
-            check_serving(&servant().engine(engine).bind(of_tokio).await.unwrap()).await;
+            check_serving(&test_server().engine(engine).bind(of_tokio).await.unwrap()).await;
             fs::remove_file(&path).unwrap();
         });
     }
@@ -110,10 +111,10 @@ fn listeners_that_exist_are_served() {
 fn dropping_a_server_frees_its_address_at_once() {
     for engine in engines() {
         for kind in KINDS {
-            really(async {
-                let mut address = fresh(kind);
+            in_real_time(async {
+                let mut address = unused_address(kind);
                 for _ in 0..20 {
-                    let server = servant().engine(engine).bind(&address).await.unwrap();
+                    let server = test_server().engine(engine).bind(&address).await.unwrap();
                     address = server.local_addr().clone();
                     let _connection = Client::new(()).connect(&address).await.unwrap();
                     drop(server);
@@ -133,7 +134,7 @@ fn dropping_a_server_frees_its_address_at_once() {
 fn a_server_can_be_dropped_where_no_runtime_is() {
     for engine in engines() {
         let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let server = runtime.block_on(servant().engine(engine).bind("127.0.0.1:0")).unwrap();
+        let server = runtime.block_on(test_server().engine(engine).bind("127.0.0.1:0")).unwrap();
         let addr = server.local_addr().socket_addr().unwrap();
         drop(server);
         TcpListener::bind(addr).unwrap();
@@ -143,7 +144,7 @@ fn a_server_can_be_dropped_where_no_runtime_is() {
 #[test]
 fn an_address_is_free_when_the_runtime_that_served_it_has_ended() {
     let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let server = runtime.block_on(servant().bind("127.0.0.1:0")).unwrap();
+    let server = runtime.block_on(test_server().bind("127.0.0.1:0")).unwrap();
     drop(runtime);
     TcpListener::bind(server.local_addr().socket_addr().unwrap()).unwrap();
 }
@@ -152,19 +153,19 @@ fn an_address_is_free_when_the_runtime_that_served_it_has_ended() {
 fn a_port_is_shared_by_those_only_who_all_want_it() {
     for first in engines() {
         for second in engines() {
-            really(async {
-                let server = servant().engine(first).bind("127.0.0.1:0").await.unwrap();
+            in_real_time(async {
+                let server = test_server().engine(first).bind("127.0.0.1:0").await.unwrap();
                 let address = server.local_addr();
-                let error = servant().engine(second).bind(address).await.unwrap_err();
+                let error = test_server().engine(second).bind(address).await.unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::AddrInUse);
                 assert!(error.to_string().contains(&address.to_string()), "{error}");
                 check_serving(&server).await;
 
                 let shared = SocketOptions { reuse_port: true, ..SocketOptions::default() };
-                let server = servant().engine(first).sockets(shared.clone()).bind("127.0.0.1:0").await.unwrap();
-                let error = servant().engine(second).bind(server.local_addr()).await.unwrap_err();
+                let server = test_server().engine(first).sockets(shared.clone()).bind("127.0.0.1:0").await.unwrap();
+                let error = test_server().engine(second).bind(server.local_addr()).await.unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::AddrInUse);
-                let other = servant().engine(second).sockets(shared).bind(server.local_addr()).await.unwrap();
+                let other = test_server().engine(second).sockets(shared).bind(server.local_addr()).await.unwrap();
                 assert_eq!(other.local_addr(), server.local_addr());
             });
         }
@@ -175,8 +176,8 @@ fn a_port_is_shared_by_those_only_who_all_want_it() {
 fn every_thread_has_its_share_of_a_port_that_is_shared_with_nobody() {
     let threads = thread::available_parallelism().unwrap().get();
     for engine in engines().filter(|engine| *engine != Engine::Tokio && threads > 1) {
-        really(async {
-            let server = servant().engine(engine).bind("127.0.0.1:0").await.unwrap();
+        in_real_time(async {
+            let server = test_server().engine(engine).bind("127.0.0.1:0").await.unwrap();
             let mut seen = std::collections::BTreeSet::new();
             for _ in 0..200 {
                 let (router, mut inbox) = Inbox::new();
@@ -202,7 +203,7 @@ fn check_race(engine: Engine, address: &Address) {
             let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 start.wait();
-                let server = servant().engine(engine).bind(&address).await;
+                let server = test_server().engine(engine).bind(&address).await;
                 let bound = server.as_ref().map(|_| ()).map_err(std::io::Error::kind);
                 end.wait();
                 if let Ok(server) = server {
@@ -221,7 +222,7 @@ fn check_race(engine: Engine, address: &Address) {
 fn of_servers_that_replace_a_file_left_behind_one_gets_the_path() {
     for engine in engines() {
         for _ in 0..25 {
-            let path = fresh_path();
+            let path = unused_path();
             drop(UnixListener::bind(&path).unwrap());
             check_race(engine, &Address::Unix(path.clone()));
             assert!(!path.exists());
@@ -235,7 +236,7 @@ fn of_servers_that_want_a_port_at_once_one_gets_it() {
         for _ in 0..10 {
             let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let address = runtime.block_on(async {
-                let server = servant().engine(engine).bind("127.0.0.1:0").await.unwrap();
+                let server = test_server().engine(engine).bind("127.0.0.1:0").await.unwrap();
                 server.local_addr().clone()
             });
             check_race(engine, &address);
@@ -246,11 +247,11 @@ fn of_servers_that_want_a_port_at_once_one_gets_it() {
 #[test]
 fn a_server_removes_no_file_but_its_own() {
     for engine in engines() {
-        really(async {
-            let path = fresh_path();
-            let old = servant().engine(engine).bind(Address::Unix(path.clone())).await.unwrap();
+        in_real_time(async {
+            let path = unused_path();
+            let old = test_server().engine(engine).bind(Address::Unix(path.clone())).await.unwrap();
             fs::remove_file(&path).unwrap();
-            let new = servant().engine(engine).bind(Address::Unix(path.clone())).await.unwrap();
+            let new = test_server().engine(engine).bind(Address::Unix(path.clone())).await.unwrap();
             drop(old);
             check_serving(&new).await;
             drop(new);
@@ -261,11 +262,11 @@ fn a_server_removes_no_file_but_its_own() {
 
 #[test]
 fn a_link_to_a_socket_left_behind_is_left_alone() {
-    really(async {
-        let (path, link) = (fresh_path(), fresh_path());
+    in_real_time(async {
+        let (path, link) = (unused_path(), unused_path());
         drop(UnixListener::bind(&path).unwrap());
         std::os::unix::fs::symlink(&path, &link).unwrap();
-        let error = servant().bind(Address::Unix(link.clone())).await.unwrap_err();
+        let error = test_server().bind(Address::Unix(link.clone())).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::AddrInUse);
         assert!(link.is_symlink() && path.exists());
         fs::remove_file(&link).unwrap();
@@ -277,8 +278,8 @@ fn a_link_to_a_socket_left_behind_is_left_alone() {
 fn a_peer_over_a_unix_socket_has_credentials() {
     for engine in engines() {
         for kind in [Kind::UnixPath, Kind::UnixAbstract, Kind::Tcp] {
-            really(async {
-                let server = servant().engine(engine).bind(fresh(kind)).await.unwrap();
+            in_real_time(async {
+                let server = test_server().engine(engine).bind(unused_address(kind)).await.unwrap();
                 let (router, mut inbox) = Inbox::new();
                 let connection = Client::new(router).engine(engine).connect(server.local_addr()).await.unwrap();
                 connection.send(packet(1, ECHO, "hi")).await.unwrap();
@@ -300,8 +301,8 @@ fn a_peer_over_a_unix_socket_has_credentials() {
 
 #[test]
 fn a_stream_of_ones_own_can_have_an_address() {
-    really(async {
-        let server = servant().without_listener();
+    in_real_time(async {
+        let server = test_server().without_listener();
         let (ours, theirs) = duplex(1000);
         let peer: std::net::SocketAddr = "192.0.2.1:5000".parse().unwrap();
         server.attach_from(theirs, peer);
@@ -317,15 +318,18 @@ fn a_stream_of_ones_own_can_have_an_address() {
 #[test]
 fn limits_under_which_nothing_is_served_are_refused_before_anything_listens() {
     for engine in engines() {
-        really(async {
-            let address = fresh(Kind::UnixPath);
+        in_real_time(async {
+            let address = unused_address(Kind::UnixPath);
             let keepalive = SocketOptions { keepalive: Some(SECOND / 2), ..SocketOptions::default() };
             for (setting, server) in [
-                ("handlers_max", servant().handlers_max(0)),
-                ("connections_max", servant().connections_max(0)),
-                ("keepalive", servant().sockets(keepalive)),
-                ("handlers_max", servant().config(Config { handlers_max: 0, ..Config::default() })),
-                ("silence_max", servant().config(Config { silence_max: Some(Duration::ZERO), ..Config::default() })),
+                ("handlers_max", test_server().handlers_max(0)),
+                ("connections_max", test_server().connections_max(0)),
+                ("keepalive", test_server().sockets(keepalive)),
+                ("handlers_max", test_server().config(Config { handlers_max: 0, ..Config::default() })),
+                (
+                    "silence_max",
+                    test_server().config(Config { silence_max: Some(Duration::ZERO), ..Config::default() }),
+                ),
             ] {
                 let error = server.engine(engine).bind(&address).await.unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::InvalidInput);
@@ -338,8 +342,8 @@ fn limits_under_which_nothing_is_served_are_refused_before_anything_listens() {
 
 #[test]
 fn a_client_refuses_the_same() {
-    really(async {
-        let server = servant().bind("127.0.0.1:0").await.unwrap();
+    in_real_time(async {
+        let server = test_server().bind("127.0.0.1:0").await.unwrap();
         for (setting, client) in [
             ("timeout", Client::new(()).timeout(Duration::ZERO)),
             ("content_len_max", Client::new(()).config(Config { content_len_max: 0, ..Config::default() })),
@@ -357,7 +361,7 @@ fn a_client_refuses_the_same() {
 #[test]
 #[should_panic(expected = "handlers_max must not be zero")]
 fn a_server_of_streams_only_refuses_them_as_well() {
-    servant().handlers_max(0).without_listener();
+    test_server().handlers_max(0).without_listener();
 }
 
 /// A router that has something against serving.
@@ -375,11 +379,11 @@ impl Router for Unwilling {
 
 #[test]
 fn a_router_can_refuse_to_serve() {
-    really(async {
+    in_real_time(async {
         let router = Arc::new(frisbee::Table::over(Unwilling).on(ECHO, async |packet: Packet| packet));
         let error = Server::builder(router.clone()).bind("127.0.0.1:0").await.unwrap_err();
         assert_eq!(error.to_string(), "not today");
-        let server = servant().bind("127.0.0.1:0").await.unwrap();
+        let server = test_server().bind("127.0.0.1:0").await.unwrap();
         let error = Client::new(router).connect(server.local_addr()).await.unwrap_err();
         assert!(error.to_string().contains("not today"), "{error}");
     });
@@ -388,7 +392,7 @@ fn a_router_can_refuse_to_serve() {
 #[test]
 fn the_longest_durations_are_as_good_as_none() {
     for engine in engines() {
-        really(async {
+        in_real_time(async {
             let forever = Config {
                 ping_interval: Some(Duration::MAX / 2),
                 silence_max: Some(Duration::MAX),
@@ -400,7 +404,7 @@ fn the_longest_durations_are_as_good_as_none() {
                 ..Config::default()
             };
             let sockets = SocketOptions { keepalive: Some(Duration::MAX), ..SocketOptions::default() };
-            let server = servant().engine(engine).config(forever.clone()).sockets(sockets.clone());
+            let server = test_server().engine(engine).config(forever.clone()).sockets(sockets.clone());
             let server = server.bind("127.0.0.1:0").await.unwrap();
             let (router, mut inbox) = Inbox::new();
             let client =

@@ -8,6 +8,11 @@ use std::{
 
 use frisbee::{Client, CloseReason, Config, Connection, Server};
 use rustls::{ClientConnection, ServerConnection};
+use support::{
+    Identity, SECOND, engines, in_real_time, in_virtual_time, localhost,
+    sockets::{ECHO, IDENTITY, Inbox, Kind, TestRouter, packet, test_server, unused_address},
+    until,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, duplex},
     net::{TcpListener, TcpStream},
@@ -15,17 +20,12 @@ use tokio::{
     time::Instant,
 };
 
-use crate::{
-    certificates::{Identity, localhost},
-    place::{ECHO, IDENTITY, Inbox, Kind, SECOND, Servant, engines, fresh, packet, really, servant, until, virtually},
-};
-
 #[test]
 fn both_sides_see_the_certificate_of_the_other() {
     for kind in [Kind::Tcp, Kind::UnixPath, Kind::Mem] {
-        really(async {
+        in_real_time(async {
             let (alice, bob) = (Identity::new(), Identity::new());
-            let server = servant().tls(alice.server_for(&bob)).bind(fresh(kind)).await.unwrap();
+            let server = test_server().tls(alice.server_for(&bob)).bind(unused_address(kind)).await.unwrap();
             let (router, mut inbox) = Inbox::new();
             let client = Client::new(router).tls_with_name(alice.client_as(&bob), localhost());
             let connection = client.connect(server.local_addr()).await.unwrap();
@@ -40,9 +40,9 @@ fn both_sides_see_the_certificate_of_the_other() {
 
 #[test]
 fn without_tls_or_without_a_certificate_there_is_none_to_see() {
-    really(async {
+    in_real_time(async {
         for secure in [false, true] {
-            let (server, (router, mut inbox)) = (servant(), Inbox::new());
+            let (server, (router, mut inbox)) = (test_server(), Inbox::new());
             let (server, client) = match secure {
                 true => (server.tls(IDENTITY.server()), Client::new(router).tls(IDENTITY.client())),
                 false => (server, Client::new(router)),
@@ -59,9 +59,9 @@ fn without_tls_or_without_a_certificate_there_is_none_to_see() {
 
 #[test]
 fn a_client_that_does_not_trust_the_server_does_not_connect() {
-    really(async {
-        let (servant, mut reports) = Servant::with_hooks();
-        let server = Server::builder(servant).tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
+    in_real_time(async {
+        let (router, mut reports) = TestRouter::with_hooks();
+        let server = Server::builder(router).tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
         let client = Client::new(()).attempts(1).tls(Identity::new().client());
         let error = client.connect(server.local_addr()).await.unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidData, "{error}");
@@ -73,8 +73,8 @@ fn a_client_that_does_not_trust_the_server_does_not_connect() {
 
 #[test]
 fn a_client_that_expects_another_name_does_not_connect() {
-    really(async {
-        let server = servant().tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
+    in_real_time(async {
+        let server = test_server().tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
         let client = Client::new(()).attempts(1);
         let client = client.tls_with_name(IDENTITY.client(), "example.org");
         let error = client.connect(server.local_addr()).await.unwrap_err();
@@ -84,8 +84,8 @@ fn a_client_that_expects_another_name_does_not_connect() {
 
 #[test]
 fn a_certificate_for_a_name_is_checked_against_the_name_that_was_asked_for() {
-    really(async {
-        let server = servant().tls(IDENTITY.server()).bind("localhost:0").await.unwrap();
+    in_real_time(async {
+        let server = test_server().tls(IDENTITY.server()).bind("localhost:0").await.unwrap();
         let port = server.local_addr().socket_addr().unwrap().port();
         let (router, mut inbox) = Inbox::new();
         let client = Client::new(router).tls(IDENTITY.client());
@@ -97,7 +97,7 @@ fn a_certificate_for_a_name_is_checked_against_the_name_that_was_asked_for() {
 
 #[test]
 fn where_there_is_no_name_one_has_to_be_given() {
-    virtually(async {
+    in_virtual_time(async {
         let client = Client::new(()).tls(IDENTITY.client());
         let error = client.attach(duplex(1000).0).await.unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "{error}");
@@ -106,9 +106,9 @@ fn where_there_is_no_name_one_has_to_be_given() {
 
 #[test]
 fn a_client_without_the_certificate_that_is_asked_for_is_not_served() {
-    really(async {
-        let (servant, mut reports) = Servant::with_hooks();
-        let server = Server::builder(servant).tls(IDENTITY.server_for(&Identity::new()));
+    in_real_time(async {
+        let (router, mut reports) = TestRouter::with_hooks();
+        let server = Server::builder(router).tls(IDENTITY.server_for(&Identity::new()));
         let server = server.bind("127.0.0.1:0").await.unwrap();
         // In TLS 1.3 the client is done before the server has looked.
         if let Ok(connection) = Client::new(()).attempts(1).tls(IDENTITY.client()).connect(server.local_addr()).await {
@@ -123,9 +123,9 @@ fn a_client_without_the_certificate_that_is_asked_for_is_not_served() {
 
 #[test]
 fn a_plain_client_is_not_served_where_tls_is_spoken() {
-    really(async {
-        let (servant, mut reports) = Servant::with_hooks();
-        let server = Server::builder(servant).tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
+    in_real_time(async {
+        let (router, mut reports) = TestRouter::with_hooks();
+        let server = Server::builder(router).tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
         let connection = Client::new(()).connect(server.local_addr()).await.unwrap();
         connection.send(packet(1, ECHO, "hi")).await.unwrap();
         let reason = connection.closed().await;
@@ -138,8 +138,8 @@ fn a_plain_client_is_not_served_where_tls_is_spoken() {
 
 #[test]
 fn a_tls_client_does_not_connect_where_plain_frisbee_is_spoken() {
-    really(async {
-        let server = servant().bind("127.0.0.1:0").await.unwrap();
+    in_real_time(async {
+        let server = test_server().bind("127.0.0.1:0").await.unwrap();
         let client = Client::new(()).attempts(1).timeout(15 * SECOND).tls(IDENTITY.client());
         assert!(client.connect(server.local_addr()).await.is_err());
     });
@@ -147,9 +147,9 @@ fn a_tls_client_does_not_connect_where_plain_frisbee_is_spoken() {
 
 #[test]
 fn a_handshake_may_take_so_long_and_holds_up_nobody() {
-    virtually(async {
+    in_virtual_time(async {
         let config = Config { handshake_max: 3 * SECOND, ..Config::default() };
-        let server = servant().tls(IDENTITY.server()).config(config).without_listener();
+        let server = test_server().tls(IDENTITY.server()).config(config).without_listener();
         let (mut mute, theirs) = duplex(1000);
         server.attach(theirs);
         let since = Instant::now();
@@ -172,8 +172,8 @@ fn a_handshake_may_take_so_long_and_holds_up_nobody() {
 #[test]
 fn clients_that_never_speak_do_not_hold_up_accepting() {
     for engine in engines() {
-        really(async {
-            let server = servant().tls(IDENTITY.server()).engine(engine).bind("127.0.0.1:0").await.unwrap();
+        in_real_time(async {
+            let server = test_server().tls(IDENTITY.server()).engine(engine).bind("127.0.0.1:0").await.unwrap();
             let addr = server.local_addr().socket_addr().unwrap();
             let mut mutes = Vec::new();
             for _ in 0..20 {
@@ -193,7 +193,7 @@ fn clients_that_never_speak_do_not_hold_up_accepting() {
 
 #[test]
 fn an_attempt_to_connect_may_take_so_long_handshake_included() {
-    virtually(async {
+    in_virtual_time(async {
         let (ours, _mute) = duplex(1000);
         let client = Client::new(()).timeout(3 * SECOND).tls_with_name(IDENTITY.client(), localhost());
         let since = Instant::now();
@@ -201,7 +201,7 @@ fn an_attempt_to_connect_may_take_so_long_handshake_included() {
         assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
         assert!((3 * SECOND..4 * SECOND).contains(&since.elapsed()));
     });
-    really(async {
+    in_real_time(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = Client::new(()).timeout(SECOND / 20).attempts(2).tls(IDENTITY.client());
         let error = client.connect(listener.local_addr().unwrap()).await.unwrap_err();
@@ -214,9 +214,9 @@ fn an_attempt_to_connect_may_take_so_long_handshake_included() {
 fn a_server_ends_its_half_properly_when_the_client_ended_first() {
     for engine in engines() {
         for half in [Half::Tls, Half::Socket] {
-            really(async {
+            in_real_time(async {
                 let config = Config { ping_interval: None, silence_max: None, ..Config::default() };
-                let server = servant().tls(IDENTITY.server()).config(config).engine(engine);
+                let server = test_server().tls(IDENTITY.server()).config(config).engine(engine);
                 let server = server.bind("127.0.0.1:0").await.unwrap();
                 let addr = server.local_addr().socket_addr().unwrap();
                 let client = move || {
@@ -237,7 +237,7 @@ fn a_server_ends_its_half_properly_when_the_client_ended_first() {
 fn a_client_ends_its_half_properly_when_the_server_ended_first() {
     for engine in engines() {
         for half in [Half::Tls, Half::Socket] {
-            really(async {
+            in_real_time(async {
                 let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
                 let addr = listener.local_addr().unwrap();
                 let server = spawn_blocking(move || {
@@ -258,8 +258,8 @@ fn a_client_ends_its_half_properly_when_the_server_ended_first() {
 
 #[test]
 fn a_connection_that_is_cut_ends_properly_too() {
-    really(async {
-        let server = servant().tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
+    in_real_time(async {
+        let server = test_server().tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
         let addr = server.local_addr().socket_addr().unwrap();
         let client = spawn_blocking(move || {
             let session = ClientConnection::new(Arc::new(IDENTITY.client()), localhost()).unwrap();
@@ -345,8 +345,8 @@ impl Peer {
 
 #[test]
 fn a_peer_that_only_speaks_nonsense_fails_its_handshake() {
-    virtually(async {
-        let server = servant().tls(IDENTITY.server()).without_listener();
+    in_virtual_time(async {
+        let server = test_server().tls(IDENTITY.server()).without_listener();
         let (mut peer, theirs) = duplex(1000);
         server.attach(theirs);
         peer.write_all(&[b'x'; 100]).await.unwrap();

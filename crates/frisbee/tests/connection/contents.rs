@@ -4,8 +4,9 @@ use std::sync::Mutex;
 
 use bytes::Bytes;
 use frisbee::{Connection, Outcome, Packet, Router};
+use support::{frames::frame, in_virtual_time, settle};
 
-use crate::support::{Peer, client, connected, frame, server, settled, virtually};
+use crate::scripts::{client, connected, peer_with_buffer, server};
 
 /// Keeps every content it is given, as the slice it is.
 #[derive(Default)]
@@ -32,14 +33,14 @@ fn mixed() -> Vec<Vec<u8>> {
 #[test]
 fn contents_of_changing_sizes_stay_what_they_were() {
     for buffer_len in [1000, 1 << 16, 1 << 22] {
-        virtually(async {
+        in_virtual_time(async {
             let keeper = std::sync::Arc::new(Keeper::default());
             let server = server(keeper.clone()).without_listener();
-            let mut peer = Peer::with_buffer(&server, buffer_len);
+            let mut peer = peer_with_buffer(&server, buffer_len);
             for sent in mixed() {
                 peer.say(frame(1, 20, &sent)).await;
             }
-            settled().await;
+            settle().await;
             let kept = keeper.0.lock().unwrap();
             assert_eq!(kept.len(), mixed().len());
             for (number, (kept, sent)) in kept.iter().zip(mixed()).enumerate() {
@@ -62,13 +63,13 @@ fn contents_that_are_not_kept_leave_their_buffers_to_the_next() {
         }
     }
 
-    virtually(async {
+    in_virtual_time(async {
         let server = server(Compare(Some(()))).without_listener();
         let connection = connected(client(Compare(None)), &server).await;
         for (id, sent) in (0..).zip(mixed()) {
             connection.send(Packet::new(id, frisbee::Operation::new(20).unwrap(), sent)).await.unwrap();
         }
-        settled().await;
+        settle().await;
         assert!(connection.close_reason().is_none(), "{:?}", connection.close_reason());
     });
 }
@@ -101,18 +102,18 @@ fn packets_in_one_write_behind_a_large_content_arrive_whole() {
         writes.push(SMALL.into_iter().cycle().take(200).chain([len]).collect());
         writes.push([len].into_iter().chain(SMALL).collect());
     }
-    virtually(async {
+    in_virtual_time(async {
         let (raws, mut taken) = tokio::sync::mpsc::unbounded_channel();
         let server = server(Checking(raws)).without_listener();
-        let mut peer = Peer::with_buffer(&server, 1 << 22);
+        let mut peer = peer_with_buffer(&server, 1 << 22);
         let mut id = 0;
         for lens in &writes {
             let frames = lens.iter().map(|len| {
                 id += 1;
-                frame(id, 20, &content(id.into(), *len))
+                frame(id, 20, content(id.into(), *len))
             });
             peer.say(frames.collect::<Vec<_>>().concat()).await;
-            settled().await;
+            settle().await;
         }
         let packets: usize = writes.iter().map(Vec::len).sum();
         assert_eq!(server.metrics().counters.packets_in, packets as u64);

@@ -11,11 +11,16 @@ use std::{
 };
 
 use frisbee::{CloseReason, Config, Connection, Outcome, Packet, ProtocolError, Refusal, Refused, Router, StreamEnd};
+use support::{
+    SECOND,
+    frames::{frame, header, ping, stream_frame},
+    in_virtual_time, settle,
+};
 use tokio::io::{AsyncRead, ReadBuf, join, sink};
 
-use crate::support::{
-    OPERATION, Peer, SECOND, Script, client, connected, dispatches, frame, head, only_connection, packet, packet_bytes,
-    ping, quiet, server, settled, stream_bytes, virtually,
+use crate::scripts::{
+    OPERATION, Script, client, connected, dispatches, only_connection, packet, packet_frame, peer_of, peer_of_client,
+    peer_with_buffer, quiet, server,
 };
 
 /// Takes at most 100 bytes.
@@ -24,7 +29,7 @@ fn small() -> Config {
 }
 
 fn too_large(id: u16, len: usize) -> Vec<u8> {
-    frame(id, OPERATION.number(), &vec![b'x'; len])
+    frame(id, OPERATION.number(), vec![b'x'; len])
 }
 
 /// Has nothing to say about what it does not get.
@@ -40,13 +45,13 @@ impl Router for Unhooked {
 fn a_packet_is_discarded_and_counted_and_what_is_beside_it_arrives() {
     for dispatch in dispatches() {
         for (buffer_len, len) in [(7, 101), (1 << 16, 101), (1 << 16, 200_000), (1 << 22, 1_000_000)] {
-            virtually(async {
+            in_virtual_time(async {
                 let script = Script::new();
                 let server = server(Unhooked(script.clone()));
                 let server = server.dispatch(dispatch).config(small()).without_listener();
-                let mut peer = Peer::with_buffer(&server, buffer_len);
-                peer.say(packet_bytes(1, "wait")).await;
-                peer.say([too_large(2, len), packet_bytes(3, "nothing"), ping()].concat()).await;
+                let mut peer = peer_with_buffer(&server, buffer_len);
+                peer.say(packet_frame(1, "wait")).await;
+                peer.say([too_large(2, len), packet_frame(3, "nothing"), ping()].concat()).await;
                 assert_eq!(peer.hear_any().await, "PONG");
                 script.gate.open(1);
                 assert_eq!(peer.hear().await, "packet 1: wait", "what was under way goes on");
@@ -82,18 +87,18 @@ impl Router for Picky {
 
 #[test]
 fn the_router_hears_of_it_by_the_header_and_may_answer() {
-    virtually(async {
+    in_virtual_time(async {
         let picky = Picky::default();
         let server = server(picky.clone()).config(Config { content_len_max: 90, ..quiet() }).without_listener();
-        let mut peer = Peer::of(&server);
-        peer.say(head(7, 20, 3000)).await;
+        let mut peer = peer_of(&server);
+        peer.say(header(7, 20, 3000)).await;
         let text = "the server accepts at most 90 bytes (content_len_max), the request has 3000";
         assert_eq!(peer.hear().await, format!("packet 7: {} bytes", text.len()));
         let refused = std::mem::take(&mut *picky.0.lock().unwrap());
         let [Refused { id: 7, operation: OPERATION, why, .. }] = refused[..] else { panic!("{refused:?}") };
         assert_eq!(why, Refusal::TooLarge { announced: 3000, limit: 90 });
         assert_eq!(why.to_string(), text);
-        peer.say([&vec![b'x'; 3000][..], &packet_bytes(8, "hi")].concat()).await;
+        peer.say([&vec![b'x'; 3000][..], &packet_frame(8, "hi")].concat()).await;
         assert_eq!(peer.hear().await, "packet 8: hi");
     });
 }
@@ -101,9 +106,9 @@ fn the_router_hears_of_it_by_the_header_and_may_answer() {
 #[test]
 fn the_outcome_of_a_refusal_is_applied() {
     for (id, reason) in [(66, "HandlerPanicked(\"as told\")"), (77, "Local")] {
-        virtually(async {
+        in_virtual_time(async {
             let server = server(Picky::default()).config(small()).without_listener();
-            let mut peer = Peer::of(&server);
+            let mut peer = peer_of(&server);
             let connection = only_connection(&server).await;
             peer.say(too_large(id, 101)).await;
             assert_eq!(peer.hear().await, "end");
@@ -115,11 +120,11 @@ fn the_outcome_of_a_refusal_is_applied() {
 
 #[test]
 fn a_peer_that_does_not_read_the_answers_is_not_read_from() {
-    virtually(async {
+    in_virtual_time(async {
         let picky = Picky::default();
         let config = Config { outbox_len_max: 10_000, write_stall_max: 3600 * SECOND, ..small() };
         let server = server(picky.clone()).config(config).without_listener();
-        let mut peer = Peer::with_buffer(&server, 64);
+        let mut peer = peer_with_buffer(&server, 64);
         let flood: Vec<u8> = (0..10_000).flat_map(|id| too_large(id, 101)).collect();
         tokio::time::timeout(SECOND, peer.say(flood)).await.expect_err("reading has stopped");
         assert!(picky.0.lock().unwrap().len() < 200);
@@ -129,7 +134,7 @@ fn a_peer_that_does_not_read_the_answers_is_not_read_from() {
 
 #[test]
 fn both_sides_of_a_stream_learn_that_data_was_too_large_and_no_other_stream_ends() {
-    virtually(async {
+    in_virtual_time(async {
         let script = Script::new();
         let server = server(script.clone()).config(small()).without_listener();
         let connection = connected(client(()), &server).await;
@@ -151,24 +156,24 @@ fn both_sides_of_a_stream_learn_that_data_was_too_large_and_no_other_stream_ends
 
 #[test]
 fn a_last_word_can_follow_on_the_stream() {
-    virtually(async {
-        let (connection, mut peer) = Peer::of_client(&client(()).config(small())).await;
+    in_virtual_time(async {
+        let (connection, mut peer) = peer_of_client(&client(()).config(small())).await;
         let (sender, mut reader) = connection.open_stream_with_id(7).unwrap().split();
         let watching = tokio::spawn({
             let sender = sender.clone();
             async move { sender.closed().await }
         });
-        peer.say([stream_bytes(7, "hi"), frame(7, 2, &[b'x'; 101]), stream_bytes(7, "more")].concat()).await;
+        peer.say([stream_frame(7, "hi"), frame(7, 2, [b'x'; 101]), stream_frame(7, "more")].concat()).await;
         assert_eq!(reader.read().await.unwrap(), "hi");
         let end = StreamEnd::TooLarge { announced: 101, limit: 100 };
         assert_eq!((reader.read().await, reader.read().await), (Err(end), Err(end)));
         assert!(end.to_string().contains("at most 100 bytes (content_len_max)"), "{end}");
         sender.send("last word").await.unwrap();
-        settled().await;
+        settle().await;
         assert!(!watching.is_finished());
         drop((sender, reader));
         assert_eq!(peer.hear_times(1).await, ["stream 7: last word"]);
-        peer.say(stream_bytes(7, "")).await;
+        peer.say(stream_frame(7, "")).await;
         assert_eq!(watching.await.unwrap(), StreamEnd::ClosedByPeer);
     });
 }
@@ -197,12 +202,12 @@ fn discarding_takes_no_more_room_than_any_read() {
             Poll::Ready(Ok(()))
         }
     }
-    virtually(async {
+    in_virtual_time(async {
         let server = server(()).config(Config { content_len_max: 100_000, ..quiet() }).without_listener();
         let (read, room_max) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let front = head(2, 20, 60_000_000);
+        let front = header(2, 20, 60_000_000);
         server.attach(join(Endless { front, read: read.clone(), room_max: room_max.clone() }, sink()));
-        settled().await;
+        settle().await;
         assert!(read.load(Ordering::Relaxed) > 10_000_000);
         assert!(room_max.load(Ordering::Relaxed) <= 16 * 1024, "{room_max:?}");
     });
@@ -210,10 +215,10 @@ fn discarding_takes_no_more_room_than_any_read() {
 
 #[test]
 fn a_content_that_takes_too_long_ends_the_connection() {
-    virtually(async {
+    in_virtual_time(async {
         let config = Config { discard_time_max: 10 * SECOND, ..small() };
-        let (connection, mut peer) = Peer::of_client(&client(()).config(config)).await;
-        peer.say(head(1, 20, 101)).await;
+        let (connection, mut peer) = peer_of_client(&client(()).config(config)).await;
+        peer.say(header(1, 20, 101)).await;
         for _ in 0..9 {
             tokio::time::sleep(SECOND).await;
             peer.say("x").await;

@@ -1,19 +1,23 @@
 //! How handlers run in each mode, and what bounds them.
 
 use frisbee::{CloseReason, Config, Dispatch};
+use support::{
+    Peer, SECOND,
+    frames::{ping, stream_frame},
+    in_virtual_time, settle,
+};
 
-use crate::support::{
-    Peer, SECOND, Script, client, dispatches, limited, only_connection, packet, packet_bytes, ping, quiet, server,
-    settled, stream_bytes, virtually,
+use crate::scripts::{
+    Script, client, dispatches, limited, only_connection, packet, packet_frame, peer_of, peer_of_client, quiet, server,
 };
 
 #[test]
 fn ready_replies_come_in_order_and_in_one_batch() {
     for dispatch in [Dispatch::InPlace, Dispatch::Ordered] {
-        virtually(async {
+        in_virtual_time(async {
             let server = server(Script::new()).dispatch(dispatch).without_listener();
-            let mut peer = Peer::of(&server);
-            peer.say_all((1..=5).map(|id| packet_bytes(id, "hi"))).await;
+            let mut peer = peer_of(&server);
+            peer.say_all((1..=5).map(|id| packet_frame(id, "hi"))).await;
             let replies = ["packet 1: hi", "packet 2: hi", "packet 3: hi", "packet 4: hi", "packet 5: hi"];
             assert_eq!(peer.hear_times(5).await, replies);
             let counters = server.metrics().counters;
@@ -24,31 +28,31 @@ fn ready_replies_come_in_order_and_in_one_batch() {
 
 #[test]
 fn in_place_a_handler_that_waits_holds_up_nobody() {
-    virtually(async {
+    in_virtual_time(async {
         let script = Script::new();
         let server = server(script.clone()).without_listener();
-        let mut peer = Peer::of(&server);
-        peer.say_all([packet_bytes(1, "wait"), packet_bytes(2, "hi"), packet_bytes(3, "hi")]).await;
+        let mut peer = peer_of(&server);
+        peer.say_all([packet_frame(1, "wait"), packet_frame(2, "hi"), packet_frame(3, "hi")]).await;
         assert_eq!(peer.hear_times(2).await, ["packet 2: hi", "packet 3: hi"]);
         assert_eq!(server.metrics().handlers, 1);
         script.gate.open(1);
         assert_eq!(peer.hear().await, "packet 1: wait");
         assert_eq!(script.log.take(), ["opened", "packet 1", "packet 2", "packet 3", "done 1"]);
-        settled().await;
+        settle().await;
         assert_eq!(server.metrics().handlers, 0);
     });
 }
 
 #[test]
 fn ordered_handlers_run_one_after_the_other_while_streams_and_pings_are_served() {
-    virtually(async {
+    in_virtual_time(async {
         let script = Script::new();
         let server = server(script.clone()).dispatch(Dispatch::Ordered).without_listener();
-        let mut peer = Peer::of(&server);
-        peer.say_all([packet_bytes(1, "wait"), packet_bytes(2, "hi"), packet_bytes(3, "wait")]).await;
+        let mut peer = peer_of(&server);
+        peer.say_all([packet_frame(1, "wait"), packet_frame(2, "hi"), packet_frame(3, "wait")]).await;
         assert!(peer.hears_nothing().await);
         assert_eq!(script.log.take(), ["opened", "packet 1"]);
-        peer.say_all([ping(), stream_bytes(7, "data")]).await;
+        peer.say_all([ping(), stream_frame(7, "data")]).await;
         assert_eq!(peer.hear_any().await, "PONG");
         assert_eq!(peer.hear_any().await, "stream 7: data");
         script.gate.open(1);
@@ -63,18 +67,18 @@ fn ordered_handlers_run_one_after_the_other_while_streams_and_pings_are_served()
 #[test]
 fn only_tasks_of_their_own_run_to_their_end_after_the_connection() {
     for dispatch in dispatches() {
-        virtually(async {
+        in_virtual_time(async {
             let script = Script::new();
             let server = server(script.clone()).dispatch(dispatch).without_listener();
-            let mut peer = Peer::of(&server);
-            peer.say(packet_bytes(1, "wait")).await;
+            let mut peer = peer_of(&server);
+            peer.say(packet_frame(1, "wait")).await;
             let connection = only_connection(&server).await;
             connection.close();
             assert_eq!(peer.hear().await, "end");
             drop(peer);
             connection.closed().await;
             script.gate.open(1);
-            settled().await;
+            settle().await;
             let is_task = !matches!(dispatch, Dispatch::InPlace | Dispatch::Ordered);
             let end: &[&str] = if is_task { &["done 1"] } else { &[] };
             let expected = [&["opened", "packet 1", "closed: Local"], end].concat();
@@ -86,15 +90,15 @@ fn only_tasks_of_their_own_run_to_their_end_after_the_connection() {
 
 #[test]
 fn limited_handlers_are_never_more_over_all_connections_and_all_get_their_turn() {
-    virtually(async {
+    in_virtual_time(async {
         let script = Script::new();
         let server = server(script.clone()).dispatch(limited(2)).without_listener();
-        let mut peers: Vec<Peer> = (0..3).map(|_| Peer::of(&server)).collect();
+        let mut peers: Vec<Peer> = (0..3).map(|_| peer_of(&server)).collect();
         for peer in &mut peers {
-            peer.say_all((1..=4).map(|id| packet_bytes(id, "wait"))).await;
+            peer.say_all((1..=4).map(|id| packet_frame(id, "wait"))).await;
         }
         for _ in 0..12 {
-            settled().await;
+            settle().await;
             assert!((1..=2).contains(&script.running()));
             script.gate.open(1);
         }
@@ -108,22 +112,22 @@ fn limited_handlers_are_never_more_over_all_connections_and_all_get_their_turn()
 #[test]
 fn a_connection_has_no_more_handlers_under_way_than_its_limit() {
     for dispatch in [Dispatch::InPlace, Dispatch::Spawned, limited(5)] {
-        virtually(async {
+        in_virtual_time(async {
             let script = Script::new();
             let config = Config { handlers_max: 2, ..quiet() };
             let server = server(script.clone()).config(config).dispatch(dispatch).without_listener();
-            let mut peers = [Peer::of(&server), Peer::of(&server)];
-            peers[0].say_all((1..=2).map(|id| packet_bytes(id, "wait"))).await;
-            settled().await;
+            let mut peers = [peer_of(&server), peer_of(&server)];
+            peers[0].say_all((1..=2).map(|id| packet_frame(id, "wait"))).await;
+            settle().await;
             assert_eq!(script.running(), 2, "at the limit, {dispatch:?}");
-            peers[0].say_all((3..=5).map(|id| packet_bytes(id, "wait"))).await;
-            settled().await;
+            peers[0].say_all((3..=5).map(|id| packet_frame(id, "wait"))).await;
+            settle().await;
             assert_eq!(script.running(), 2, "past the limit, {dispatch:?}");
-            peers[1].say(packet_bytes(6, "hi")).await;
+            peers[1].say(packet_frame(6, "hi")).await;
             assert_eq!(peers[1].hear().await, "packet 6: hi", "others have a limit of their own, {dispatch:?}");
             for _ in 0..5 {
                 script.gate.open(1);
-                settled().await;
+                settle().await;
                 assert!(script.running() <= 2, "{dispatch:?}");
             }
             let mut replies = peers[0].hear_times(5).await;
@@ -136,14 +140,14 @@ fn a_connection_has_no_more_handlers_under_way_than_its_limit() {
 #[test]
 fn a_server_has_no_more_handlers_under_way_than_its_limit() {
     for dispatch in [Dispatch::Spawned, limited(9)] {
-        virtually(async {
+        in_virtual_time(async {
             let script = Script::new();
             let server = server(script.clone()).dispatch(dispatch).handlers_max(3).without_listener();
-            let mut peers = [Peer::of(&server), Peer::of(&server)];
+            let mut peers = [peer_of(&server), peer_of(&server)];
             for peer in &mut peers {
-                peer.say_all((1..=4).map(|id| packet_bytes(id, "wait"))).await;
+                peer.say_all((1..=4).map(|id| packet_frame(id, "wait"))).await;
             }
-            settled().await;
+            settle().await;
             assert_eq!(script.running(), 3, "{dispatch:?}");
             script.gate.open(8);
             for peer in &mut peers {
@@ -156,13 +160,13 @@ fn a_server_has_no_more_handlers_under_way_than_its_limit() {
 
 #[test]
 fn in_place_each_connection_may_be_one_handler_ahead_of_the_limit_of_the_server() {
-    virtually(async {
+    in_virtual_time(async {
         let script = Script::new();
         let server = server(script.clone()).handlers_max(2).without_listener();
-        let mut peers = [Peer::of(&server), Peer::of(&server)];
+        let mut peers = [peer_of(&server), peer_of(&server)];
         for peer in &mut peers {
-            peer.say_all((1..=4).map(|id| packet_bytes(id, "wait"))).await;
-            settled().await;
+            peer.say_all((1..=4).map(|id| packet_frame(id, "wait"))).await;
+            settle().await;
         }
         assert_eq!(script.running(), 4);
         script.gate.open(8);
@@ -175,15 +179,15 @@ fn in_place_each_connection_may_be_one_handler_ahead_of_the_limit_of_the_server(
 
 #[test]
 fn a_client_bounds_its_handlers_as_well() {
-    virtually(async {
+    in_virtual_time(async {
         let script = Script::new();
         let client = client(script.clone()).dispatch(limited(2));
-        let (_connection, mut peer) = Peer::of_client(&client).await;
-        let (_another, mut other) = Peer::of_client(&client).await;
+        let (_connection, mut peer) = peer_of_client(&client).await;
+        let (_another, mut other) = peer_of_client(&client).await;
         for peer in [&mut peer, &mut other] {
-            peer.say_all((1..=4).map(|id| packet_bytes(id, "wait"))).await;
+            peer.say_all((1..=4).map(|id| packet_frame(id, "wait"))).await;
         }
-        settled().await;
+        settle().await;
         assert_eq!(script.running(), 4, "the limit counts for each connection by itself");
         script.gate.open(8);
         assert_eq!(peer.hear_times(4).await.len(), 4);
@@ -203,13 +207,13 @@ fn reading_pauses_at_so_many_bytes_in_the_backlog() {
 /// With one handler at the gate, three packets of `content` are taken and more are not.
 fn paused_reading(config: Config, content: &'static str) {
     for dispatch in [Dispatch::Ordered, limited(1)] {
-        virtually(async {
+        in_virtual_time(async {
             let script = Script::new();
             let server = server(script.clone()).config(config.clone()).dispatch(dispatch).without_listener();
-            let mut peer = Peer::of(&server);
-            peer.say_all([packet_bytes(1, "wait")].into_iter().chain((2..=30).map(|id| packet_bytes(id, content))))
+            let mut peer = peer_of(&server);
+            peer.say_all([packet_frame(1, "wait")].into_iter().chain((2..=30).map(|id| packet_frame(id, content))))
                 .await;
-            settled().await;
+            settle().await;
             assert_eq!(server.metrics().counters.packets_in, 4);
             peer.say(ping()).await;
             assert!(peer.hears_nothing().await, "a peer that is not read from is not answered");
@@ -224,7 +228,7 @@ fn paused_reading(config: Config, content: &'static str) {
 
 #[test]
 fn a_paused_reader_holds_back_its_peer_and_neither_takes_the_other_for_dead() {
-    virtually(async {
+    in_virtual_time(async {
         let script = Script::new();
         let config = Config { backlog_max: 3, ..Config::default() };
         let server = server(script.clone()).config(config).dispatch(Dispatch::Ordered).without_listener();
@@ -241,7 +245,7 @@ fn a_paused_reader_holds_back_its_peer_and_neither_takes_the_other_for_dead() {
         assert!(connection.close_reason().is_none() && server.connections()[0].close_reason().is_none());
         assert_eq!(script.log.take(), ["opened", "packet 1"]);
         script.gate.open(1);
-        settled().await;
+        settle().await;
         assert_eq!(script.log.take().last().unwrap(), "packet 100");
     });
 }
@@ -249,12 +253,12 @@ fn a_paused_reader_holds_back_its_peer_and_neither_takes_the_other_for_dead() {
 #[test]
 fn a_peer_that_falls_silent_after_a_pause_is_noticed() {
     for ping_interval in [None, Some(SECOND * 49 / 10)] {
-        virtually(async {
+        in_virtual_time(async {
             let script = Script::new();
             let config = Config { backlog_max: 1, ping_interval, ..Config::default() };
             let server = server(script.clone()).config(config).dispatch(Dispatch::Ordered).without_listener();
-            let mut peer = Peer::of(&server);
-            peer.say_all([packet_bytes(1, "wait"), packet_bytes(2, "hi"), packet_bytes(3, "hi")]).await;
+            let mut peer = peer_of(&server);
+            peer.say_all([packet_frame(1, "wait"), packet_frame(2, "hi"), packet_frame(3, "hi")]).await;
             let connection = only_connection(&server).await;
             tokio::time::sleep(60 * SECOND).await;
             assert!(connection.close_reason().is_none());
@@ -262,7 +266,7 @@ fn a_peer_that_falls_silent_after_a_pause_is_noticed() {
             assert_eq!(peer.hear_times(3).await.len(), 3);
             let since = tokio::time::Instant::now();
             assert!(matches!(connection.closed().await, CloseReason::Silent { .. }));
-            crate::support::assert_elapsed(since, 5 * SECOND);
+            support::assert_elapsed(since, 5 * SECOND);
         });
     }
 }

@@ -1,26 +1,27 @@
 //! What keeps a connection open, and how it ends: drops, half-closes, shutdowns and connecting anew.
 
 use frisbee::{Client, CloseReason, Config, Connection, Dispatch, Outcome, Packet, Router, Server};
+use support::{MILLI, Peer, SECOND, assert_elapsed, frames::stream_frame, in_virtual_time, settle};
 use tokio::{
     io::BufStream,
     sync::mpsc,
     time::{Instant, timeout},
 };
 
-use crate::support::{
-    MILLI, Peer, SECOND, Script, assert_elapsed, client, dispatches, limited, only_connection, packet, packet_bytes,
-    quiet, server, settled, stream_bytes, virtually, zeros,
+use crate::scripts::{
+    Script, client, describe, dispatches, limited, only_connection, packet, packet_frame, peer_of, peer_of_client,
+    peer_of_client_with_buffer, peer_with_buffer, quiet, server, zeros,
 };
 
 // Drops
 
 #[test]
 fn a_client_closes_when_its_last_handle_is_gone_and_what_was_sent_arrives() {
-    virtually(async {
-        let (connection, mut peer) = Peer::of_client_with_buffer(&client(()), 100).await;
+    in_virtual_time(async {
+        let (connection, mut peer) = peer_of_client_with_buffer(&client(()), 100).await;
         let another = connection.clone();
         drop(connection);
-        settled().await;
+        settle().await;
         for id in 1..=100 {
             another.send(packet(id, "hi")).await.unwrap();
         }
@@ -32,11 +33,11 @@ fn a_client_closes_when_its_last_handle_is_gone_and_what_was_sent_arrives() {
 
 #[test]
 fn a_stream_keeps_the_connection_of_its_handle_open() {
-    virtually(async {
-        let (connection, mut peer) = Peer::of_client(&client(())).await;
+    in_virtual_time(async {
+        let (connection, mut peer) = peer_of_client(&client(())).await;
         let stream = connection.open_stream().unwrap();
         drop(connection);
-        settled().await;
+        settle().await;
         stream.send("hi").await.unwrap();
         drop(stream);
         assert_eq!(peer.hear_out().await, ["stream 1: hi", "stream 1 closed"]);
@@ -56,10 +57,10 @@ fn handles_given_to_routers_do_not_keep_it_open() {
             self.0.send(connection.clone()).unwrap();
         }
     }
-    virtually(async {
+    in_virtual_time(async {
         let (keep, mut kept) = mpsc::unbounded_channel();
-        let (connection, mut peer) = Peer::of_client(&client(Keeper(keep))).await;
-        peer.say(packet_bytes(1, "hi")).await;
+        let (connection, mut peer) = peer_of_client(&client(Keeper(keep))).await;
+        peer.say(packet_frame(1, "hi")).await;
         assert_eq!(peer.hear().await, "packet 1: hi");
         drop(connection);
         assert_eq!(peer.hear().await, "end");
@@ -73,15 +74,15 @@ fn handles_given_to_routers_do_not_keep_it_open() {
 #[test]
 fn dropping_a_server_cuts_its_connections_at_once() {
     for dispatch in dispatches() {
-        virtually(async {
+        in_virtual_time(async {
             let script = Script::new();
             let server = server(script.clone()).dispatch(dispatch).without_listener();
-            let mut peers: Vec<Peer> = (0..3).map(|_| Peer::with_buffer(&server, 64)).collect();
-            settled().await;
+            let mut peers: Vec<Peer> = (0..3).map(|_| peer_with_buffer(&server, 64)).collect();
+            settle().await;
             let connections = server.connections();
-            peers[0].say(packet_bytes(1, "wait")).await;
+            peers[0].say(packet_frame(1, "wait")).await;
             connections[1].send(packet(2, zeros(10_000))).await.unwrap();
-            settled().await;
+            settle().await;
             script.log.take();
             let since = Instant::now();
             drop(server);
@@ -89,10 +90,10 @@ fn dropping_a_server_cuts_its_connections_at_once() {
                 assert!(matches!(connection.closed().await, CloseReason::Shutdown));
             }
             assert_eq!(since.elapsed(), std::time::Duration::ZERO);
-            settled().await;
+            settle().await;
             assert_eq!(script.running(), 0, "its handlers are dropped");
             script.gate.open(1);
-            settled().await;
+            settle().await;
             assert_eq!(script.log.take(), ["closed: Shutdown"; 3]);
         });
     }
@@ -103,11 +104,11 @@ fn dropping_a_server_cuts_its_connections_at_once() {
 #[test]
 fn a_peer_that_ends_what_it_says_still_gets_its_replies() {
     for dispatch in dispatches() {
-        virtually(async {
+        in_virtual_time(async {
             let script = Script::new();
             let server = server(script.clone()).dispatch(dispatch).without_listener();
-            let mut peer = Peer::of(&server);
-            peer.say_all([packet_bytes(1, "hi"), packet_bytes(2, "wait"), packet_bytes(3, "wait")]).await;
+            let mut peer = peer_of(&server);
+            peer.say_all([packet_frame(1, "hi"), packet_frame(2, "wait"), packet_frame(3, "wait")]).await;
             peer.fall_silent().await;
             tokio::time::sleep(100 * SECOND).await;
             script.gate.open(2);
@@ -121,15 +122,15 @@ fn a_peer_that_ends_what_it_says_still_gets_its_replies() {
 
 #[test]
 fn a_peer_that_ends_what_it_says_and_reads_slowly_gets_everything() {
-    virtually(async {
+    in_virtual_time(async {
         let server = server(Script::new()).without_listener();
-        let mut peer = Peer::with_buffer(&server, 100);
-        let saying = (1..=20).map(|id| packet_bytes(id, &"x".repeat(50)));
+        let mut peer = peer_with_buffer(&server, 100);
+        let saying = (1..=20).map(|id| packet_frame(id, &"x".repeat(50)));
         for bytes in saying {
             peer.say(bytes).await;
             assert_eq!(peer.hear().await.split(':').count(), 2);
         }
-        peer.say(packet_bytes(21, "last")).await;
+        peer.say(packet_frame(21, "last")).await;
         peer.fall_silent().await;
         tokio::time::sleep(4 * SECOND).await;
         assert_eq!(peer.hear_out().await, ["packet 21: last"]);
@@ -139,26 +140,26 @@ fn a_peer_that_ends_what_it_says_and_reads_slowly_gets_everything() {
 #[test]
 fn data_that_a_stream_like_tls_holds_back_arrives_before_the_end() {
     for words in ["half-close", "bye", "close by handle", "shutdown"] {
-        virtually(async {
+        in_virtual_time(async {
             let server = server(Script::new()).without_listener();
             let (ours, theirs) = tokio::io::duplex(64);
             server.attach(BufStream::with_capacity(1000, 100_000, theirs));
-            let mut peer = Peer::over(ours);
+            let mut peer = Peer::over(ours, describe);
             let large = words.repeat(1000);
             let connection = only_connection(&server).await;
             match words {
                 "bye" => {
-                    peer.say(packet_bytes(1, "hi")).await;
+                    peer.say(packet_frame(1, "hi")).await;
                     connection.send(packet(1, large.clone())).await.unwrap();
-                    peer.say(packet_bytes(1, "bye")).await;
+                    peer.say(packet_frame(1, "bye")).await;
                 }
                 _ => {
-                    for chunk in packet_bytes(1, &large).chunks(50) {
+                    for chunk in packet_frame(1, &large).chunks(50) {
                         peer.say(chunk).await;
                     }
                 }
             }
-            settled().await;
+            settle().await;
             let mut shutdown = None;
             match words {
                 "half-close" => peer.fall_silent().await,
@@ -177,13 +178,13 @@ fn data_that_a_stream_like_tls_holds_back_arrives_before_the_end() {
 
 #[test]
 fn packets_of_a_peer_that_is_gone_are_still_handled() {
-    virtually(async {
+    in_virtual_time(async {
         let script = Script::new();
         let server = server(script.clone()).without_listener();
-        let mut peer = Peer::of(&server);
-        peer.say_all((1..=3).map(|id| packet_bytes(id, "nothing"))).await;
+        let mut peer = peer_of(&server);
+        peer.say_all((1..=3).map(|id| packet_frame(id, "nothing"))).await;
         drop(peer);
-        settled().await;
+        settle().await;
         assert_eq!(script.log.take(), ["opened", "packet 1", "packet 2", "packet 3", "closed: Peer"]);
     });
 }
@@ -193,17 +194,17 @@ fn packets_of_a_peer_that_is_gone_are_still_handled() {
 #[test]
 fn shutdown_lets_handlers_finish_and_their_replies_arrive() {
     for dispatch in dispatches() {
-        virtually(async {
+        in_virtual_time(async {
             let script = Script::new();
             let server = server(script.clone()).dispatch(dispatch).without_listener();
-            let mut peers = [Peer::of(&server), Peer::of(&server)];
-            peers[0].say_all([packet_bytes(1, "hi"), packet_bytes(2, "wait"), packet_bytes(3, "wait")]).await;
-            settled().await;
+            let mut peers = [peer_of(&server), peer_of(&server)];
+            peers[0].say_all([packet_frame(1, "hi"), packet_frame(2, "wait"), packet_frame(3, "wait")]).await;
+            settle().await;
             let since = Instant::now();
             let shutdown = tokio::spawn(server.shutdown(60 * SECOND));
             assert_eq!(peers[1].hear_out().await, [""; 0], "an idle connection closes at once");
             assert_eq!(peers[0].hear().await, "packet 1: hi");
-            peers[0].say_all([packet_bytes(4, "too late"), stream_bytes(7, "hi")]).await;
+            peers[0].say_all([packet_frame(4, "too late"), stream_frame(7, "hi")]).await;
             let refused = ["packet 4: Draining", "stream 7: refused", "stream 7 closed"];
             assert_eq!(peers[0].hear_times(3).await, refused, "{dispatch:?}");
             tokio::time::sleep(10 * SECOND).await;
@@ -224,12 +225,12 @@ fn shutdown_lets_handlers_finish_and_their_replies_arrive() {
 #[test]
 fn shutdown_answers_what_has_arrived_even_in_part() {
     for dispatch in dispatches() {
-        virtually(async {
+        in_virtual_time(async {
             let server = server(Script::new()).dispatch(dispatch).without_listener();
-            let (mut whole, mut part) = (Peer::of(&server), Peer::of(&server));
-            settled().await;
-            whole.say(packet_bytes(1, "hi")).await;
-            let bytes = packet_bytes(2, "hi");
+            let (mut whole, mut part) = (peer_of(&server), peer_of(&server));
+            settle().await;
+            whole.say(packet_frame(1, "hi")).await;
+            let bytes = packet_frame(2, "hi");
             let (first, rest) = bytes.split_at(bytes.len() - 1);
             part.say(first).await;
             let peers = async {
@@ -246,16 +247,16 @@ fn shutdown_answers_what_has_arrived_even_in_part() {
 
 #[test]
 fn a_peer_that_does_not_hear_of_refusals_is_not_read_from() {
-    virtually(async {
+    in_virtual_time(async {
         let config = Config { outbox_len_max: 1000, write_stall_max: 60 * SECOND, ..quiet() };
         let server = Server::builder(Script::new()).config(config).without_listener();
-        let mut peer = Peer::with_buffer(&server, 100);
-        peer.say(packet_bytes(0, "wait")).await;
-        settled().await;
+        let mut peer = peer_with_buffer(&server, 100);
+        peer.say(packet_frame(0, "wait")).await;
+        settle().await;
         let connection = server.connections()[0].clone();
         let shutdown = tokio::spawn(server.shutdown(10 * SECOND));
-        settled().await;
-        let flood = packet_bytes(1, "hi").repeat(10_000);
+        settle().await;
+        let flood = packet_frame(1, "hi").repeat(10_000);
         assert!(timeout(SECOND, peer.say(flood)).await.is_err());
         assert!(connection.metrics().outbox_len < 2000, "{:?}", connection.metrics());
         assert_eq!(shutdown.await.unwrap(), 1);
@@ -265,18 +266,18 @@ fn a_peer_that_does_not_hear_of_refusals_is_not_read_from() {
 #[test]
 fn shutdown_cuts_at_its_deadline_and_counts_what_it_cut() {
     for dispatch in dispatches() {
-        virtually(async {
+        in_virtual_time(async {
             let script = Script::new();
             let server = server(script.clone()).dispatch(dispatch).without_listener();
-            let (mut hanging, mut deaf) = (Peer::of(&server), Peer::with_buffer(&server, 64));
-            let (mut idle, mut streaming) = (Peer::of(&server), Peer::of(&server));
-            settled().await;
-            hanging.say(packet_bytes(1, "wait")).await;
+            let (mut hanging, mut deaf) = (peer_of(&server), peer_with_buffer(&server, 64));
+            let (mut idle, mut streaming) = (peer_of(&server), peer_of(&server));
+            settle().await;
+            hanging.say(packet_frame(1, "wait")).await;
             let connections = server.connections();
             connections[1].try_send(packet(2, zeros(1000))).unwrap();
-            deaf.say(packet_bytes(3, "hi")).await;
-            streaming.say(stream_bytes(7, "wait")).await;
-            settled().await;
+            deaf.say(packet_frame(3, "hi")).await;
+            streaming.say(stream_frame(7, "wait")).await;
+            settle().await;
             let since = Instant::now();
             let shutdown = tokio::spawn(server.shutdown(2 * SECOND));
             assert_eq!(idle.hear().await, "end");
@@ -294,14 +295,14 @@ fn shutdown_cuts_at_its_deadline_and_counts_what_it_cut() {
 
 #[test]
 fn shutdown_refuses_whoever_comes_later() {
-    virtually(async {
+    in_virtual_time(async {
         let script = Script::new();
         let server = server(script.clone()).bind("mem:shutdown-refuses").await.unwrap();
         let connection = client(()).connect(server.local_addr()).await.unwrap();
         connection.send(packet(1, "wait")).await.unwrap();
-        settled().await;
+        settle().await;
         let shutdown = tokio::spawn(server.shutdown(60 * SECOND));
-        settled().await;
+        settle().await;
         let late = client(()).attempts(1).connect("mem:shutdown-refuses").await.unwrap_err();
         assert_eq!(late.kind(), std::io::ErrorKind::ConnectionRefused);
         script.gate.open(1);
@@ -311,7 +312,7 @@ fn shutdown_refuses_whoever_comes_later() {
 
 #[test]
 fn an_address_is_free_when_shutdown_returns() {
-    virtually(async {
+    in_virtual_time(async {
         for _ in 0..3 {
             let server = server(()).bind("mem:free-again").await.unwrap();
             assert_eq!(server.shutdown(SECOND).await, 0);
@@ -319,14 +320,14 @@ fn an_address_is_free_when_shutdown_returns() {
         for _ in 0..3 {
             let server = server(()).bind("mem:free-again").await.unwrap();
             drop(server);
-            settled().await;
+            settle().await;
         }
     });
 }
 
 #[test]
 fn an_address_in_use_is_named() {
-    virtually(async {
+    in_virtual_time(async {
         let _server = server(()).bind("mem:in-use").await.unwrap();
         let error = server(()).bind("mem:in-use").await.unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
@@ -336,30 +337,30 @@ fn an_address_in_use_is_named() {
 
 #[test]
 fn connections_past_the_limit_are_closed_at_once() {
-    virtually(async {
+    in_virtual_time(async {
         let server = server(Script::new()).connections_max(2).without_listener();
-        let (mut first, mut second, mut third) = (Peer::of(&server), Peer::of(&server), Peer::of(&server));
+        let (mut first, mut second, mut third) = (peer_of(&server), peer_of(&server), peer_of(&server));
         assert_eq!(third.hear().await, "end");
         for peer in [&mut first, &mut second] {
-            peer.say(packet_bytes(1, "hi")).await;
+            peer.say(packet_frame(1, "hi")).await;
             assert_eq!(peer.hear().await, "packet 1: hi");
         }
         let metrics = server.metrics();
         assert_eq!((metrics.connections, metrics.accepted, metrics.refused), (2, 3, 1));
         drop(first);
-        settled().await;
-        let mut fourth = Peer::of(&server);
-        fourth.say(packet_bytes(1, "hi")).await;
+        settle().await;
+        let mut fourth = peer_of(&server);
+        fourth.say(packet_frame(1, "hi")).await;
         assert_eq!(fourth.hear().await, "packet 1: hi");
     });
 }
 
 #[test]
 fn an_end_in_the_middle_of_a_packet_is_no_good_end() {
-    virtually(async {
-        let whole = packet_bytes(1, "hello");
+    in_virtual_time(async {
+        let whole = packet_frame(1, "hello");
         for len in 0..=2 * whole.len() {
-            let (connection, mut peer) = Peer::of_client(&client(())).await;
+            let (connection, mut peer) = peer_of_client(&client(())).await;
             peer.say(&[&whole[..], &whole[..]].concat()[..len]).await;
             drop(peer);
             match connection.closed().await {
@@ -375,7 +376,7 @@ fn an_end_in_the_middle_of_a_packet_is_no_good_end() {
 
 #[test]
 fn a_client_tries_again_until_there_is_a_server() {
-    virtually(async {
+    in_virtual_time(async {
         let connecting =
             tokio::spawn(async { client(()).pause(SECOND).attempts(4).connect("mem:comes-later").await.unwrap() });
         // The second attempt comes within a second, the third within three.
@@ -389,7 +390,7 @@ fn a_client_tries_again_until_there_is_a_server() {
 
 #[test]
 fn a_client_gives_up_after_so_many_attempts() {
-    virtually(async {
+    in_virtual_time(async {
         for (attempts, pauses) in [(0, 0), (1, 0), (2, 1), (4, 7)] {
             let since = Instant::now();
             let client = client(()).pause(SECOND).attempts(attempts);
@@ -406,7 +407,7 @@ fn a_client_gives_up_after_so_many_attempts() {
 
 #[test]
 fn errors_that_another_attempt_cannot_heal_are_tried_once() {
-    virtually(async {
+    in_virtual_time(async {
         for (address, attempts) in [
             ("no-such-host.invalid:80", 1),
             ("unix:/no/such/file.sock", 2),
@@ -423,7 +424,7 @@ fn errors_that_another_attempt_cannot_heal_are_tried_once() {
 
 #[test]
 fn text_that_is_no_address_is_refused_without_an_attempt() {
-    virtually(async {
+    in_virtual_time(async {
         let error = Client::new(()).connect("nonsense").await.unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
         let error = Server::builder(()).bind("nonsense").await.unwrap_err();
@@ -442,11 +443,11 @@ fn closing_by_handle_inside_a_handler_keeps_what_was_sent() {
         }
     }
     for dispatch in [Dispatch::InPlace, Dispatch::Ordered, Dispatch::Spawned, limited(1)] {
-        virtually(async {
+        in_virtual_time(async {
             let server = server(Closer).dispatch(dispatch).config(Config { linger_max: MILLI, ..quiet() });
             let server = server.without_listener();
-            let mut peer = Peer::of(&server);
-            peer.say(packet_bytes(1, "hi")).await;
+            let mut peer = peer_of(&server);
+            peer.say(packet_frame(1, "hi")).await;
             assert_eq!(peer.hear_out().await, ["packet 1: hi"]);
         });
     }
@@ -454,9 +455,9 @@ fn closing_by_handle_inside_a_handler_keeps_what_was_sent() {
 
 #[test]
 fn two_that_close_at_the_same_time_both_end() {
-    virtually(async {
+    in_virtual_time(async {
         let server = server(()).without_listener();
-        let connection = crate::support::connected(client(()), &server).await;
+        let connection = crate::scripts::connected(client(()), &server).await;
         let other = only_connection(&server).await;
         connection.close();
         other.close();
@@ -469,15 +470,15 @@ fn two_that_close_at_the_same_time_both_end() {
 
 #[test]
 fn a_shutdown_may_take_as_long_as_it_likes() {
-    virtually(async {
+    in_virtual_time(async {
         let script = Script::new();
         let server = server(script.clone()).without_listener();
-        let mut peer = Peer::of(&server);
-        peer.say(packet_bytes(1, "wait")).await;
+        let mut peer = peer_of(&server);
+        peer.say(packet_frame(1, "wait")).await;
         only_connection(&server).await;
-        settled().await;
+        settle().await;
         let shutdown = tokio::spawn(server.shutdown(std::time::Duration::MAX));
-        settled().await;
+        settle().await;
         assert!(!shutdown.is_finished());
         script.gate.open(1);
         assert_eq!(peer.hear_out().await, ["packet 1: wait"]);

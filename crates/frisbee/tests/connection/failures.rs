@@ -11,16 +11,14 @@ use std::{
 };
 
 use frisbee::{CloseReason, Config, Connection, Outcome, Packet, Router};
+use support::{MILLI, Peer, SECOND, assert_elapsed, in_virtual_time, settle};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, duplex, join, split},
     task::yield_now,
     time::{Instant, sleep},
 };
 
-use crate::support::{
-    MILLI, Peer, SECOND, Script, assert_elapsed, client, dispatches, only_connection, packet, packet_bytes, quiet,
-    server, settled, virtually,
-};
+use crate::scripts::{Script, client, describe, dispatches, only_connection, packet, packet_frame, quiet, server};
 
 struct Broken;
 
@@ -50,10 +48,10 @@ impl Router for Count {
 
 #[test]
 fn packets_that_arrived_before_a_failed_write_are_delivered() {
-    virtually(async {
+    in_virtual_time(async {
         let count = Count::default();
         let arrived = count.0.clone();
-        let input: Vec<u8> = (0..10_000).flat_map(|id| packet_bytes(id, "arrived")).collect();
+        let input: Vec<u8> = (0..10_000).flat_map(|id| packet_frame(id, "arrived")).collect();
         let connection = client(count).attach(join(Cursor::new(input), Broken)).await.unwrap();
         connection.try_send(packet(1, "never arrives")).unwrap();
         assert!(matches!(connection.closed().await, CloseReason::Peer));
@@ -65,7 +63,7 @@ fn packets_that_arrived_before_a_failed_write_are_delivered() {
 #[test]
 fn a_write_that_fails_ends_the_connection_at_once() {
     for is_closing in [false, true] {
-        virtually(async {
+        in_virtual_time(async {
             let (silent, _open) = duplex(100);
             let connection = client(()).attach(join(silent, Broken)).await.unwrap();
             connection.try_send(packet(1, "never arrives")).unwrap();
@@ -98,18 +96,18 @@ fn assert_reset(reason: CloseReason) {
 /// Two that are answered at once, and three that wait.
 fn five() -> Vec<u8> {
     let words = ["hi", "wait", "wait", "hi", "wait"];
-    (1..).zip(words).flat_map(|(id, words)| packet_bytes(id, words)).collect()
+    (1..).zip(words).flat_map(|(id, words)| packet_frame(id, words)).collect()
 }
 
 #[test]
 fn requests_before_a_failed_read_are_served_and_answered() {
     for dispatch in dispatches() {
-        virtually(async {
+        in_virtual_time(async {
             let script = Script::new();
             let server = server(script.clone()).dispatch(dispatch).without_listener();
             let (ours, theirs) = duplex(1 << 16);
             server.attach(join(failing_after(five()), theirs));
-            let mut peer = Peer::over(ours);
+            let mut peer = Peer::over(ours, describe);
             let connection = only_connection(&server).await;
             sleep(4 * SECOND).await;
             script.gate.open(3);
@@ -125,7 +123,7 @@ fn requests_before_a_failed_read_are_served_and_answered() {
 #[test]
 fn requests_before_a_failed_read_are_served_when_nobody_can_be_answered() {
     for dispatch in dispatches() {
-        virtually(async {
+        in_virtual_time(async {
             let script = Script::new();
             let server = server(script.clone()).dispatch(dispatch).without_listener();
             server.attach(join(failing_after(five()), Broken));
@@ -141,7 +139,7 @@ fn requests_before_a_failed_read_are_served_when_nobody_can_be_answered() {
 #[test]
 fn requests_before_a_failed_write_are_served() {
     for dispatch in dispatches() {
-        virtually(async {
+        in_virtual_time(async {
             let script = Script::new();
             // One waits for the other, in a backlog that has no room for more.
             let config = Config { handlers_max: 1, backlog_max: 1, ..quiet() };
@@ -149,11 +147,11 @@ fn requests_before_a_failed_write_are_served() {
             let (ours, theirs) = duplex(1 << 16);
             let (from_peer, _) = split(theirs);
             server.attach(join(from_peer, Broken));
-            let mut peer = Peer::over(ours);
+            let mut peer = Peer::over(ours, describe);
             peer.say(five()).await;
             let connection = only_connection(&server).await;
             for _ in 0..3 {
-                settled().await;
+                settle().await;
                 script.gate.open(1);
             }
             assert!(matches!(connection.closed().await, CloseReason::Io(_)));
@@ -166,7 +164,7 @@ fn requests_before_a_failed_write_are_served() {
 #[test]
 fn handlers_that_take_too_long_after_a_failure_are_given_up() {
     for dispatch in dispatches() {
-        virtually(async {
+        in_virtual_time(async {
             let script = Script::new();
             let config = Config { write_stall_max: 3 * SECOND, ..quiet() };
             let server = server(script.clone()).dispatch(dispatch).config(config).without_listener();
@@ -193,13 +191,13 @@ fn input_that_can_still_be_read_after_a_failure_is_read() {
             Poll::Ready(Ok(()))
         }
     }
-    virtually(async {
+    in_virtual_time(async {
         let script = Script::new();
         let server = server(script.clone()).without_listener();
         let (ours, theirs) = duplex(1 << 16);
-        let reads = vec![None, Some(packet_bytes(2, "hi")), None, Some(packet_bytes(1, "hi"))];
+        let reads = vec![None, Some(packet_frame(2, "hi")), None, Some(packet_frame(1, "hi"))];
         server.attach(join(Late(reads), theirs));
-        assert_eq!(Peer::over(ours).hear_out().await, ["packet 1: hi", "packet 2: hi"]);
+        assert_eq!(Peer::over(ours, describe).hear_out().await, ["packet 1: hi", "packet 2: hi"]);
         assert_eq!(script.log.take(), ["opened", "packet 1", "packet 2", "closed: Io(Kind(ConnectionReset))"]);
     });
 }

@@ -10,9 +10,10 @@ use std::{
 
 use bytes::Bytes;
 use frisbee::{Client, Config, Connection};
+use support::{frames::stream_frame, in_virtual_time, settle};
 use tokio::task::yield_now;
 
-use crate::support::{Peer, client, packet, quiet, settled, stream_bytes, virtually};
+use crate::scripts::{client, packet, peer_of_client, peer_of_client_with_buffer, quiet};
 
 /// A client that never has to wait for room, and whose streams hold whatever comes.
 fn roomy() -> Client<()> {
@@ -22,8 +23,8 @@ fn roomy() -> Client<()> {
 
 /// Runs `step` over and over, which never has to wait, until another task has got ten turns.
 fn check(step: impl AsyncFn(&Connection)) {
-    virtually(async {
-        let (connection, _peer) = Peer::of_client(&roomy()).await;
+    in_virtual_time(async {
+        let (connection, _peer) = peer_of_client(&roomy()).await;
         let turns = Arc::new(AtomicUsize::new(0));
         tokio::spawn({
             let turns = turns.clone();
@@ -67,10 +68,10 @@ fn while_one_sends_on_streams() {
 
 #[test]
 fn while_one_reads_a_stream_that_always_has_more() {
-    virtually(async {
-        let (connection, mut peer) = Peer::of_client_with_buffer(&roomy(), 1 << 20).await;
-        peer.say_all((0..10_000).map(|_| stream_bytes(7, "hi"))).await;
-        settled().await;
+    in_virtual_time(async {
+        let (connection, mut peer) = peer_of_client_with_buffer(&roomy(), 1 << 20).await;
+        peer.say_all((0..10_000).map(|_| stream_frame(7, "hi"))).await;
+        settle().await;
         let mut stream = connection.accept_stream().await.unwrap();
         let turns = Arc::new(AtomicUsize::new(0));
         tokio::spawn({

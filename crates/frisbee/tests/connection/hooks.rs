@@ -7,14 +7,19 @@ use std::{
 };
 
 use frisbee::{Config, Connection, Server};
+use support::{
+    Peer, SECOND, assert_elapsed,
+    frames::{frame, header, ping, stream_frame},
+    in_virtual_time, settle,
+};
 use tokio::{
     io::{AsyncRead, ReadBuf},
     time::Instant,
 };
 
-use crate::support::{
-    Peer, SECOND, Script, assert_elapsed, client, frame, head, only_connection, packet, packet_bytes, ping, quiet,
-    server, settled, stream_bytes, virtually, zeros,
+use crate::scripts::{
+    Script, client, only_connection, packet, packet_frame, peer_of, peer_of_client, peer_with_buffer, quiet, server,
+    zeros,
 };
 
 /// A server that has had one packet of its one peer.
@@ -27,19 +32,19 @@ struct Scene {
 
 /// Checks what the hooks see when `act` brings a connection to its end.
 fn check(reason: &str, config: Config, act: impl AsyncFn(&mut Scene)) {
-    virtually(async {
+    in_virtual_time(async {
         let (script, _taken) = Script::with_raws();
         let server = server(script.clone()).config(config).without_listener();
-        let mut peer = Peer::with_buffer(&server, 1024);
+        let mut peer = peer_with_buffer(&server, 1024);
         let connection = only_connection(&server).await;
-        peer.say(packet_bytes(1, "hi")).await;
+        peer.say(packet_frame(1, "hi")).await;
         assert_eq!(peer.hear().await, "packet 1: hi");
         let mut scene = Scene { script, server, peer, connection };
         act(&mut scene).await;
         let ended = format!("{:?}", scene.connection.closed().await);
         assert_eq!(ended, reason);
         assert_eq!(format!("{:?}", scene.connection.close_reason().unwrap()), reason);
-        settled().await;
+        settle().await;
         let log = scene.script.log.take();
         assert_eq!(log[..2], ["opened", "packet 1"]);
         assert_eq!(log.last().unwrap(), &format!("closed: {reason}"));
@@ -54,7 +59,7 @@ fn closing_by_handle() {
 
 #[test]
 fn closing_by_a_handler() {
-    check("Local", quiet(), async |scene| scene.peer.say(packet_bytes(2, "bye")).await);
+    check("Local", quiet(), async |scene| scene.peer.say(packet_frame(2, "bye")).await);
 }
 
 #[test]
@@ -82,7 +87,7 @@ fn a_takeover() {
 
 #[test]
 fn a_takeover_in_a_handler() {
-    check("TakenOver", quiet(), async |scene| scene.peer.say(packet_bytes(2, "take")).await);
+    check("TakenOver", quiet(), async |scene| scene.peer.say(packet_frame(2, "take")).await);
 }
 
 #[test]
@@ -105,8 +110,8 @@ fn a_peer_that_does_not_read() {
 fn the_peer_is_gone_with_something_left_to_write() {
     check("Peer", quiet(), async |scene| {
         scene.connection.send(packet(2, zeros(2000))).await.unwrap();
-        settled().await;
-        scene.peer = Peer::of(&server(()).without_listener());
+        settle().await;
+        scene.peer = peer_of(&server(()).without_listener());
     });
 }
 
@@ -118,11 +123,11 @@ fn a_socket_that_fails() {
             Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
         }
     }
-    virtually(async {
+    in_virtual_time(async {
         let script = Script::new();
         let server = server(script.clone()).without_listener();
         server.attach(tokio::io::join(Failing, tokio::io::sink()));
-        settled().await;
+        settle().await;
         assert_eq!(script.log.take(), ["opened", "closed: Io(Kind(ConnectionReset))"]);
     });
 }
@@ -136,7 +141,7 @@ fn a_wrong_magic_number() {
 fn too_much_content() {
     let config = Config { content_len_max: 100, discard_len_max: 200, ..quiet() };
     check("Protocol(ContentTooLarge { announced: 201, limit: 100 })", config, async |scene| {
-        scene.peer.say(head(2, 20, 201)).await;
+        scene.peer.say(header(2, 20, 201)).await;
     });
 }
 
@@ -157,7 +162,7 @@ fn a_flood_of_control_packets() {
 fn packets_before_a_broken_rule_are_handled() {
     check("Protocol(BadMagic { found: 18533 })", quiet(), async |scene| {
         scene.script.log.take();
-        scene.peer.say([packet_bytes(1, "hi"), b"Hello".to_vec()].concat()).await;
+        scene.peer.say([packet_frame(1, "hi"), b"Hello".to_vec()].concat()).await;
         assert_eq!(scene.peer.hear().await, "packet 1: hi");
         scene.script.log.add("opened");
         let first_two = scene.script.log.take();
@@ -170,28 +175,28 @@ fn packets_before_a_broken_rule_are_handled() {
 
 #[test]
 fn a_handler_that_panics() {
-    check(r#"HandlerPanicked("as told")"#, quiet(), async |scene| scene.peer.say(packet_bytes(2, "panic")).await);
+    check(r#"HandlerPanicked("as told")"#, quiet(), async |scene| scene.peer.say(packet_frame(2, "panic")).await);
 }
 
 #[test]
 fn a_stream_handler_that_panics() {
-    check(r#"HandlerPanicked("as told")"#, quiet(), async |scene| scene.peer.say(stream_bytes(2, "panic")).await);
+    check(r#"HandlerPanicked("as told")"#, quiet(), async |scene| scene.peer.say(stream_frame(2, "panic")).await);
 }
 
 #[test]
 fn a_reply_that_is_too_large() {
     let config = Config { content_len_max: 100, ..quiet() };
     check("ReplyTooLarge { len: 101, limit: 100 }", config, async |scene| {
-        scene.peer.say(packet_bytes(2, "large")).await;
+        scene.peer.say(packet_frame(2, "large")).await;
     });
 }
 
 #[test]
 fn a_client_has_the_same_hooks() {
-    virtually(async {
+    in_virtual_time(async {
         let script = Script::new();
-        let (connection, mut peer) = Peer::of_client(&client(script.clone())).await;
-        peer.say(packet_bytes(1, "hi")).await;
+        let (connection, mut peer) = peer_of_client(&client(script.clone())).await;
+        peer.say(packet_frame(1, "hi")).await;
         assert_eq!(peer.hear().await, "packet 1: hi");
         connection.close();
         assert_eq!(peer.hear().await, "end");
@@ -213,15 +218,15 @@ fn a_hook_can_speak_first_where_the_header_is_known() {
             connection.try_send(packet(9, "welcome")).unwrap();
         }
     }
-    virtually(async {
+    in_virtual_time(async {
         let known = Config { header: Some(frisbee::HeaderFormat::Magic10), ..quiet() };
         let server_that_knows = server(Greeter).config(known).without_listener();
-        assert_eq!(Peer::of(&server_that_knows).hear().await, "packet 9: welcome");
+        assert_eq!(peer_of(&server_that_knows).hear().await, "packet 9: welcome");
 
         let server_that_detects = server(Greeter).without_listener();
-        let mut peer = Peer::of(&server_that_detects);
+        let mut peer = peer_of(&server_that_detects);
         assert!(peer.hears_nothing().await, "its peer has not shown which header it speaks");
-        peer.say(packet_bytes(1, "hi")).await;
+        peer.say(packet_frame(1, "hi")).await;
         assert_eq!(peer.hear_times(2).await, ["packet 9: welcome", "packet 1: hi"]);
     });
 }

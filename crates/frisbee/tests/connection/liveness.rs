@@ -1,11 +1,16 @@
 //! Heartbeats, silence and stalls, to the millisecond of virtual time.
 
 use frisbee::{CloseReason, Config};
+use support::{
+    MILLI, SECOND, assert_elapsed,
+    frames::{header, ping, pong},
+    in_virtual_time, settle,
+};
 use tokio::time::{Instant, advance, sleep};
 
-use crate::support::{
-    MILLI, Peer, SECOND, Script, assert_elapsed, client, head, only_connection, packet, packet_bytes, ping, pong,
-    quiet, server, settled, virtually, zeros,
+use crate::scripts::{
+    Script, client, only_connection, packet, packet_frame, peer_of, peer_of_client, peer_of_client_with_buffer,
+    peer_with_buffer, quiet, server, zeros,
 };
 
 fn silent(limit: u32) -> Config {
@@ -14,9 +19,9 @@ fn silent(limit: u32) -> Config {
 
 #[test]
 fn a_ping_is_sent_every_interval_traffic_or_not() {
-    virtually(async {
+    in_virtual_time(async {
         let config = Config { ping_interval: Some(700 * MILLI), ..quiet() };
-        let (connection, mut peer) = Peer::of_client(&client(()).config(config)).await;
+        let (connection, mut peer) = peer_of_client(&client(()).config(config)).await;
         let since = Instant::now();
         for tick in 1..=20 {
             if tick % 2 == 0 {
@@ -31,8 +36,8 @@ fn a_ping_is_sent_every_interval_traffic_or_not() {
 
 #[test]
 fn no_ping_is_sent_without_an_interval() {
-    virtually(async {
-        let (_connection, mut peer) = Peer::of_client(&client(()).config(silent(3600))).await;
+    in_virtual_time(async {
+        let (_connection, mut peer) = peer_of_client(&client(()).config(silent(3600))).await;
         sleep(3000 * SECOND).await;
         assert!(peer.hears_nothing().await);
     });
@@ -40,9 +45,9 @@ fn no_ping_is_sent_without_an_interval() {
 
 #[test]
 fn a_ping_is_answered_once_and_a_pong_never() {
-    virtually(async {
+    in_virtual_time(async {
         let server = server(Script::new()).without_listener();
-        let mut peer = Peer::of(&server);
+        let mut peer = peer_of(&server);
         peer.say_all([ping(), pong(), ping(), pong()]).await;
         assert_eq!(peer.heard().await, ["PONG", "PONG"]);
     });
@@ -50,9 +55,9 @@ fn a_ping_is_answered_once_and_a_pong_never() {
 
 #[test]
 fn a_server_and_a_client_with_nothing_to_say_stay_connected() {
-    virtually(async {
+    in_virtual_time(async {
         let server = server(Script::new()).config(Config::default()).without_listener();
-        let connection = crate::support::connected(client(()).config(Config::default()), &server).await;
+        let connection = crate::scripts::connected(client(()).config(Config::default()), &server).await;
         sleep(3600 * SECOND).await;
         assert!(connection.close_reason().is_none());
         assert_eq!(server.metrics().connections, 1);
@@ -62,11 +67,11 @@ fn a_server_and_a_client_with_nothing_to_say_stay_connected() {
 #[test]
 fn a_silent_peer_is_closed_after_exactly_the_limit() {
     for ping_interval in [None, Some(500 * MILLI), Some(2900 * MILLI)] {
-        virtually(async {
+        in_virtual_time(async {
             let config = Config { ping_interval, ..silent(3) };
             let server = server(Script::new()).config(config.clone()).without_listener();
-            let _never_spoke = Peer::of(&server);
-            let (connection, _mute) = Peer::of_client(&client(()).config(config)).await;
+            let _never_spoke = peer_of(&server);
+            let (connection, _mute) = peer_of_client(&client(()).config(config)).await;
             let since = Instant::now();
             let other = only_connection(&server).await;
             assert!(matches!(other.closed().await, CloseReason::Silent { limit } if limit == 3 * SECOND));
@@ -79,11 +84,11 @@ fn a_silent_peer_is_closed_after_exactly_the_limit() {
 
 #[test]
 fn silence_counts_from_the_last_byte() {
-    virtually(async {
+    in_virtual_time(async {
         let server = server(Script::new()).config(silent(5)).without_listener();
-        let mut peer = Peer::of(&server);
+        let mut peer = peer_of(&server);
         let connection = only_connection(&server).await;
-        for byte in packet_bytes(1, "slow") {
+        for byte in packet_frame(1, "slow") {
             peer.say([byte]).await;
             sleep(3 * SECOND).await;
             assert!(connection.close_reason().is_none());
@@ -97,10 +102,10 @@ fn silence_counts_from_the_last_byte() {
 
 #[test]
 fn a_large_packet_may_take_as_long_as_it_keeps_coming() {
-    virtually(async {
+    in_virtual_time(async {
         let server = server(Script::new()).config(silent(5)).without_listener();
-        let mut peer = Peer::of(&server);
-        peer.say(head(1, 20, 100_000)).await;
+        let mut peer = peer_of(&server);
+        peer.say(header(1, 20, 100_000)).await;
         for _ in 0..20 {
             sleep(4 * SECOND).await;
             peer.say(zeros(5000)).await;
@@ -112,9 +117,9 @@ fn a_large_packet_may_take_as_long_as_it_keeps_coming() {
 #[test]
 fn a_peer_that_takes_nothing_is_given_up_after_exactly_the_limit() {
     for ping_interval in [None, Some(500 * MILLI), Some(60 * SECOND)] {
-        virtually(async {
+        in_virtual_time(async {
             let config = Config { write_stall_max: 3 * SECOND, ping_interval, ..quiet() };
-            let (connection, _peer) = Peer::of_client_with_buffer(&client(()).config(config), 64).await;
+            let (connection, _peer) = peer_of_client_with_buffer(&client(()).config(config), 64).await;
             sleep(10 * SECOND / 4).await;
             let since = Instant::now();
             connection.send(packet(1, zeros(1000))).await.unwrap();
@@ -126,8 +131,8 @@ fn a_peer_that_takes_nothing_is_given_up_after_exactly_the_limit() {
 
 #[test]
 fn a_peer_that_does_not_read_the_last_words_is_given_up() {
-    virtually(async {
-        let (connection, _peer) = Peer::of_client_with_buffer(&client(()), 64).await;
+    in_virtual_time(async {
+        let (connection, _peer) = peer_of_client_with_buffer(&client(()), 64).await;
         connection.send(packet(1, zeros(1000))).await.unwrap();
         let since = Instant::now();
         connection.close();
@@ -138,9 +143,9 @@ fn a_peer_that_does_not_read_the_last_words_is_given_up() {
 
 #[test]
 fn a_peer_that_never_closes_is_not_waited_for_longer_than_the_limit() {
-    virtually(async {
+    in_virtual_time(async {
         let config = Config { linger_max: 2 * SECOND, ..quiet() };
-        let (connection, mut peer) = Peer::of_client(&client(()).config(config)).await;
+        let (connection, mut peer) = peer_of_client(&client(()).config(config)).await;
         connection.send(packet(1, "last")).await.unwrap();
         let since = Instant::now();
         connection.close();
@@ -152,8 +157,8 @@ fn a_peer_that_never_closes_is_not_waited_for_longer_than_the_limit() {
 
 #[test]
 fn a_slow_peer_is_waited_for_while_it_takes_something() {
-    virtually(async {
-        let (connection, mut peer) = Peer::of_client(&client(())).await;
+    in_virtual_time(async {
+        let (connection, mut peer) = peer_of_client(&client(())).await;
         connection.send(packet(1, zeros(1_000_000))).await.unwrap();
         connection.close();
         let since = Instant::now();
@@ -173,13 +178,13 @@ fn a_slow_peer_is_waited_for_while_it_takes_something() {
 
 #[test]
 fn a_peer_that_reads_again_within_the_limit_is_kept() {
-    virtually(async {
+    in_virtual_time(async {
         let config = Config { outbox_len_max: 10_000, backlog_max: 10, ..Config::default() };
         let server = server(Script::new()).config(config).without_listener();
-        let mut peer = Peer::with_buffer(&server, 1000);
+        let mut peer = peer_with_buffer(&server, 1000);
         let connection = only_connection(&server).await;
         let mut said = 0;
-        while tokio::time::timeout(MILLI, peer.say(packet_bytes(1, &"x".repeat(100)))).await.is_ok() {
+        while tokio::time::timeout(MILLI, peer.say(packet_frame(1, &"x".repeat(100)))).await.is_ok() {
             said += 1;
             assert!(said < 200, "a server that is not read from stops reading");
         }
@@ -194,13 +199,13 @@ fn a_peer_that_reads_again_within_the_limit_is_kept() {
 
 #[test]
 fn a_side_that_was_not_run_for_long_hears_its_peer_before_it_calls_it_silent() {
-    virtually(async {
+    in_virtual_time(async {
         let server = server(Script::new()).config(silent(3)).without_listener();
-        let mut peer = Peer::of(&server);
+        let mut peer = peer_of(&server);
         let connection = only_connection(&server).await;
         for _ in 0..3 {
             // Nothing here lets the driver run before the time is up.
-            peer.say(packet_bytes(1, "still here")).await;
+            peer.say(packet_frame(1, "still here")).await;
             advance(4 * SECOND).await;
             assert_eq!(peer.hear().await, "packet 1: still here");
         }
@@ -212,11 +217,11 @@ fn a_side_that_was_not_run_for_long_hears_its_peer_before_it_calls_it_silent() {
 
 #[test]
 fn a_side_that_was_not_run_for_long_tries_to_write_before_it_gives_up() {
-    virtually(async {
+    in_virtual_time(async {
         let config = Config { write_stall_max: 3 * SECOND, ..quiet() };
-        let (connection, mut peer) = Peer::of_client_with_buffer(&client(()).config(config), 1000).await;
+        let (connection, mut peer) = peer_of_client_with_buffer(&client(()).config(config), 1000).await;
         connection.send(packet(1, zeros(5000))).await.unwrap();
-        settled().await;
+        settle().await;
         for _ in 0..5 {
             let mut taken = vec![0; 1000];
             tokio::io::AsyncReadExt::read_exact(&mut peer.io, &mut taken).await.unwrap();

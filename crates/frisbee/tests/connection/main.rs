@@ -14,7 +14,7 @@ mod outcomes;
 mod overload;
 mod protocols;
 mod reentry;
+mod scripts;
 mod sending;
 mod streams;
-mod support;
 mod takeover;

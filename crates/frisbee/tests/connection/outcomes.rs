@@ -1,23 +1,24 @@
 //! What follows from what a handler returns, and from a handler that does not return.
 
 use frisbee::{CloseReason, Config, Connection, Outcome, Packet, Router, Stream};
+use support::{frames::stream_frame, in_virtual_time, settle};
 
-use crate::support::{
-    Peer, Script, client, dispatches, only_connection, packet_bytes, quiet, server, settled, stream_bytes, virtually,
+use crate::scripts::{
+    Script, client, dispatches, only_connection, packet_frame, peer_of, peer_of_client, quiet, server,
 };
 
 /// What a peer hears after `words`, and why the connection ended, if it did. Another connection always lives on.
 async fn after(words: &str, server: &frisbee::Server) -> (Vec<String>, Option<CloseReason>) {
-    let mut peer = Peer::of(server);
+    let mut peer = peer_of(server);
     let connection = only_connection(server).await;
-    let mut other = Peer::of(server);
-    peer.say(packet_bytes(1, words)).await;
+    let mut other = peer_of(server);
+    peer.say(packet_frame(1, words)).await;
     let heard = peer.heard().await;
     if heard.last().is_some_and(|last| last == "end") {
         drop(peer);
-        settled().await;
+        settle().await;
     }
-    other.say(packet_bytes(2, "hi")).await;
+    other.say(packet_frame(2, "hi")).await;
     assert_eq!(other.hear().await, "packet 2: hi", "another connection lives on after {words:?}");
     (heard, connection.close_reason())
 }
@@ -26,7 +27,7 @@ async fn after(words: &str, server: &frisbee::Server) -> (Vec<String>, Option<Cl
 fn check(words: &str, heard: &[&str], is_reason: impl Fn(Option<CloseReason>) -> bool) {
     for dispatch in dispatches() {
         for words in [words.to_owned(), format!("wait {words}")] {
-            virtually(async {
+            in_virtual_time(async {
                 let script = Script::new();
                 let config = Config { content_len_max: 100, ..quiet() };
                 let server = server(script.clone()).config(config).dispatch(dispatch).without_listener();
@@ -59,10 +60,10 @@ fn replies_and_what_handlers_send_by_themselves_stay_in_order() {
             Outcome::Reply(packet)
         }
     }
-    virtually(async {
+    in_virtual_time(async {
         let server = server(Twice).without_listener();
-        let mut peer = Peer::of(&server);
-        peer.say_all((1..=100).map(|id| packet_bytes(id, "hi"))).await;
+        let mut peer = peer_of(&server);
+        peer.say_all((1..=100).map(|id| packet_frame(id, "hi"))).await;
         for id in 1..=100 {
             let expected = [format!("packet {id}: sent"), format!("packet {id}: hi")];
             assert_eq!(peer.hear_times(2).await, expected);
@@ -93,7 +94,7 @@ fn a_handler_that_panics_closes_its_connection_only() {
 #[test]
 fn a_handler_that_panics_before_it_has_a_future_closes_its_connection_only() {
     for dispatch in dispatches() {
-        virtually(async {
+        in_virtual_time(async {
             let server = server(Script::new()).dispatch(dispatch).without_listener();
             let (heard, reason) = after("panic at once", &server).await;
             assert!(heard == ["end"] && is_panic(reason.clone(), "at once"), "{dispatch:?} {heard:?} {reason:?}");
@@ -104,10 +105,10 @@ fn a_handler_that_panics_before_it_has_a_future_closes_its_connection_only() {
 #[test]
 fn replies_before_a_panic_arrive() {
     for dispatch in [frisbee::Dispatch::InPlace, frisbee::Dispatch::Ordered] {
-        virtually(async {
+        in_virtual_time(async {
             let server = server(Script::new()).dispatch(dispatch).without_listener();
-            let mut peer = Peer::of(&server);
-            peer.say_all([packet_bytes(1, "hi"), packet_bytes(2, "panic"), packet_bytes(3, "hi")]).await;
+            let mut peer = peer_of(&server);
+            peer.say_all([packet_frame(1, "hi"), packet_frame(2, "panic"), packet_frame(3, "hi")]).await;
             assert_eq!(peer.hear_out().await, ["packet 1: hi"]);
         });
     }
@@ -116,23 +117,23 @@ fn replies_before_a_panic_arrive() {
 #[test]
 fn a_stream_handler_that_panics_closes_its_connection_only() {
     for waits in [false, true] {
-        virtually(async {
+        in_virtual_time(async {
             let script = Script::new();
             let server = server(script.clone()).without_listener();
-            let mut peer = Peer::of(&server);
+            let mut peer = peer_of(&server);
             let connection = only_connection(&server).await;
-            let mut other = Peer::of(&server);
+            let mut other = peer_of(&server);
             if waits {
-                peer.say(stream_bytes(7, "wait")).await;
-                settled().await;
+                peer.say(stream_frame(7, "wait")).await;
+                settle().await;
             }
-            peer.say(stream_bytes(7, "panic")).await;
+            peer.say(stream_frame(7, "panic")).await;
             script.gate.open(1);
             assert_eq!(peer.hear_out().await, ["stream 7 closed"]);
             drop(peer);
             let reason = connection.closed().await;
             assert!(is_panic(Some(reason.clone()), "as told"), "{reason:?}");
-            other.say(packet_bytes(2, "hi")).await;
+            other.say(packet_frame(2, "hi")).await;
             assert_eq!(other.hear().await, "packet 2: hi");
         });
     }
@@ -172,49 +173,49 @@ impl Router for PanicIn {
 
 #[test]
 fn a_hook_that_panics_at_the_beginning_closes_its_connection_only() {
-    virtually(async {
+    in_virtual_time(async {
         let server = server(PanicIn("opened", std::sync::Once::new())).without_listener();
-        let mut peer = Peer::of(&server);
+        let mut peer = peer_of(&server);
         let connection = only_connection(&server).await;
         assert_eq!(peer.hear().await, "end");
         drop(peer);
         let reason = connection.closed().await;
         assert!(is_panic(Some(reason.clone()), "in opened"), "{reason:?}");
-        let mut other = Peer::of(&server);
-        other.say(packet_bytes(2, "hi")).await;
+        let mut other = peer_of(&server);
+        other.say(packet_frame(2, "hi")).await;
         assert_eq!(other.hear().await, "packet 2: hi");
     });
 }
 
 #[test]
 fn a_hook_that_panics_at_the_end_disturbs_nobody() {
-    virtually(async {
+    in_virtual_time(async {
         let server = server(PanicIn("closed", std::sync::Once::new())).without_listener();
-        let mut other = Peer::of(&server);
-        settled().await;
+        let mut other = peer_of(&server);
+        settle().await;
         let connections = server.connections();
-        let peer = Peer::of(&server);
+        let peer = peer_of(&server);
         drop(peer);
-        settled().await;
+        settle().await;
         assert_eq!(server.connections(), connections);
-        other.say(packet_bytes(2, "hi")).await;
+        other.say(packet_frame(2, "hi")).await;
         assert_eq!(other.hear().await, "packet 2: hi");
     });
 }
 
 #[test]
 fn a_stream_handler_that_panics_before_it_has_a_future_closes_its_connection_only() {
-    virtually(async {
+    in_virtual_time(async {
         let server = server(PanicIn("stream", std::sync::Once::new())).without_listener();
-        let mut peer = Peer::of(&server);
+        let mut peer = peer_of(&server);
         let connection = only_connection(&server).await;
-        peer.say(stream_bytes(7, "data")).await;
+        peer.say(stream_frame(7, "data")).await;
         peer.hear_out().await;
         drop(peer);
         let reason = connection.closed().await;
         assert!(is_panic(Some(reason.clone()), "in stream"), "{reason:?}");
-        let mut other = Peer::of(&server);
-        other.say(packet_bytes(2, "hi")).await;
+        let mut other = peer_of(&server);
+        other.say(packet_frame(2, "hi")).await;
         assert_eq!(other.hear().await, "packet 2: hi");
     });
 }
@@ -228,12 +229,12 @@ fn outcomes_are_the_same_for_a_client() {
         ("panic", "Some(HandlerPanicked(\"as told\"))"),
         ("panic at once", "Some(HandlerPanicked(\"at once\"))"),
     ] {
-        virtually(async {
-            let (connection, mut peer) = Peer::of_client(&client(Script::new())).await;
-            peer.say(packet_bytes(1, words)).await;
-            settled().await;
+        in_virtual_time(async {
+            let (connection, mut peer) = peer_of_client(&client(Script::new())).await;
+            peer.say(packet_frame(1, words)).await;
+            settle().await;
             peer.fall_silent().await;
-            settled().await;
+            settle().await;
             let reason = connection.close_reason();
             let expected = if expected == "None" { "Some(Peer)" } else { expected };
             assert_eq!(format!("{reason:?}"), expected, "{words:?}");

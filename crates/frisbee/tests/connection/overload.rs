@@ -7,14 +7,18 @@ use std::sync::{
 
 use bytes::Bytes;
 use frisbee::{Config, Connection, Dispatch, Operation, Outcome, Packet, Refused, Router};
+use support::{
+    MILLI, SECOND, assert_elapsed,
+    frames::{frame, stream_frame},
+    in_virtual_time, settle,
+};
 use tokio::{
     sync::{Semaphore, mpsc},
     time::{Instant, timeout},
 };
 
-use crate::support::{
-    MILLI, OPERATION, Peer, SECOND, Script, assert_elapsed, dispatches, frame, limited, only_connection, packet_bytes,
-    quiet, server, settled, stream_bytes, virtually,
+use crate::scripts::{
+    OPERATION, Script, dispatches, limited, only_connection, packet_frame, peer_of, peer_with_buffer, quiet, server,
 };
 
 /// Asks the peer in each handler, and replies with its answer.
@@ -77,17 +81,17 @@ fn answer() -> Vec<u8> {
 }
 
 fn requests(count: u16) -> Vec<Vec<u8>> {
-    (1..=count).map(|id| packet_bytes(id, "hi")).collect()
+    (1..=count).map(|id| packet_frame(id, "hi")).collect()
 }
 
 #[test]
 fn an_answer_is_read_behind_any_number_of_packets_that_wait_for_it() {
     for dispatch in dispatches() {
-        virtually(async {
+        in_virtual_time(async {
             let router = Asking::default();
             let config = Config { handlers_max: 2, backlog_max: 3, backlog_len_max: 1000, ..quiet() };
             let server = server(router.clone()).config(config).dispatch(dispatch).without_listener();
-            let mut peer = Peer::of(&server);
+            let mut peer = peer_of(&server);
             peer.say_all(requests(500)).await;
             peer.say(answer().repeat(500)).await;
             let heard = peer.hear_times(1000).await;
@@ -116,26 +120,26 @@ fn reading_that_paused_goes_on_when_a_handler_begins_to_wait_for_the_peer() {
         }
     }
     for outbox_len_max in [1, 1000] {
-        virtually(async {
+        in_virtual_time(async {
             let go = Arc::new(Semaphore::new(0));
             // The outbox is full with a packet that the peer does not read: the handler waits for room to call.
             let config = Config { backlog_max: 3, outbox_len_max, write_stall_max: 60 * SECOND, ..quiet() };
             let server = server(Late(Asking::default(), go.clone())).config(config).dispatch(Dispatch::Ordered);
             let server = server.without_listener();
-            let mut peer = Peer::with_buffer(&server, 100);
-            peer.say(packet_bytes(0, "hi")).await;
+            let mut peer = peer_with_buffer(&server, 100);
+            peer.say(packet_frame(0, "hi")).await;
             let connection = only_connection(&server).await;
             if outbox_len_max == 1 {
-                connection.send(crate::support::packet(1, "x".repeat(200))).await.unwrap();
+                connection.send(crate::scripts::packet(1, "x".repeat(200))).await.unwrap();
             }
             let saying = tokio::spawn(async move {
-                peer.say(packet_bytes(1, "hi").repeat(100)).await;
+                peer.say(packet_frame(1, "hi").repeat(100)).await;
                 peer
             });
-            settled().await;
+            settle().await;
             assert!(!saying.is_finished(), "reading pauses");
             go.add_permits(1);
-            settled().await;
+            settle().await;
             assert!(saying.is_finished(), "reading goes on");
         });
     }
@@ -143,11 +147,11 @@ fn reading_that_paused_goes_on_when_a_handler_begins_to_wait_for_the_peer() {
 
 #[test]
 fn packets_beyond_the_limit_are_refused_while_this_side_waits_and_wait_otherwise() {
-    virtually(async {
+    in_virtual_time(async {
         let router = Asking::default();
         let config = Config { backlog_max: 1, handlers_len_max: 10 * 66, handlers_stall_max: 60 * SECOND, ..quiet() };
         let server = server(router.clone()).config(config).dispatch(Dispatch::Ordered).without_listener();
-        let mut peer = Peer::of(&server);
+        let mut peer = peer_of(&server);
         peer.say_all(requests(15)).await;
         assert_eq!(peer.hear().await, "packet 1: ?");
         let refused: Vec<_> = (11..=15).map(|id| format!("packet {id}: Busy")).collect();
@@ -155,7 +159,7 @@ fn packets_beyond_the_limit_are_refused_while_this_side_waits_and_wait_otherwise
         assert_eq!(server.metrics().counters.refused, 5);
         peer.say(answer().repeat(10)).await;
         assert_eq!(peer.hear_times(19).await.len(), 19);
-        settled().await;
+        settle().await;
         assert_eq!(router.0.begun.load(Ordering::Relaxed), 10);
     });
 }
@@ -168,11 +172,11 @@ fn of_many_packets_that_arrive_at_once_no_more_wait_than_may() {
         (Config { backlog_len_max: 100, ..quiet() }, 2),
     ] {
         for dispatch in dispatches() {
-            virtually(async {
+            in_virtual_time(async {
                 let (script, config) = (Script::new(), Config { handlers_max: 1, ..config.clone() });
                 let server = server(script.clone()).config(config).dispatch(dispatch).without_listener();
-                let mut peer = Peer::of(&server);
-                peer.say_all((1..=500).map(|id| packet_bytes(id, if id == 1 { "wait" } else { "hi" }))).await;
+                let mut peer = peer_of(&server);
+                peer.say_all((1..=500).map(|id| packet_frame(id, if id == 1 { "wait" } else { "hi" }))).await;
                 let connection = only_connection(&server).await;
                 assert_eq!(connection.metrics().counters.packets_in, 1 + waiting, "{dispatch:?}");
                 script.gate.open(1);
@@ -184,12 +188,12 @@ fn of_many_packets_that_arrive_at_once_no_more_wait_than_may() {
 
 #[test]
 fn a_packet_that_nobody_can_be_told_of_is_not_lost() {
-    virtually(async {
+    in_virtual_time(async {
         let router = Asking::default();
         let config = Config { backlog_max: 1, handlers_len_max: 5 * 66, ..quiet() };
         let server = server(router.clone()).config(config).dispatch(Dispatch::Ordered).without_listener();
-        let mut peer = Peer::with_buffer(&server, 100);
-        let (said, saying) = (packet_bytes(UNKNOWN, "hi").repeat(100), Instant::now());
+        let mut peer = peer_with_buffer(&server, 100);
+        let (said, saying) = (packet_frame(UNKNOWN, "hi").repeat(100), Instant::now());
         assert!(timeout(10 * SECOND, peer.say(&said)).await.is_err(), "reading pauses");
         assert!(saying.elapsed() >= 10 * SECOND);
         assert_eq!(peer.hear().await, format!("packet {UNKNOWN}: ?"));
@@ -201,20 +205,20 @@ fn a_packet_that_nobody_can_be_told_of_is_not_lost() {
 #[test]
 fn packets_that_the_peer_may_wait_for_are_refused_when_nothing_moves() {
     for dispatch in [Dispatch::InPlace, Dispatch::Ordered, Dispatch::Spawned, limited(1)] {
-        virtually(async {
+        in_virtual_time(async {
             let config = Config { handlers_max: 1, handlers_stall_max: 3 * SECOND, ..quiet() };
             let server = server(Asking::default()).config(config).dispatch(dispatch).without_listener();
-            let mut peer = Peer::of(&server);
+            let mut peer = peer_of(&server);
             let since = Instant::now();
             peer.say_all(requests(3)).await;
             assert_eq!(peer.hear().await, "packet 1: ?");
             assert_eq!(peer.hear_times(2).await, ["packet 2: Busy", "packet 3: Busy"], "{dispatch:?}");
             assert_elapsed(since, 3 * SECOND);
-            peer.say(packet_bytes(4, "hi")).await;
+            peer.say(packet_frame(4, "hi")).await;
             assert_eq!(peer.heard().await, ["packet 4: Busy"], "at once, as long as nothing has changed");
             peer.say(answer()).await;
             assert_eq!(peer.hear().await, "packet 1: hi");
-            peer.say_all([packet_bytes(5, "hi"), packet_bytes(6, "hi")]).await;
+            peer.say_all([packet_frame(5, "hi"), packet_frame(6, "hi")]).await;
             assert_eq!(peer.heard().await, ["packet 5: ?"]);
         });
     }
@@ -223,12 +227,12 @@ fn packets_that_the_peer_may_wait_for_are_refused_when_nothing_moves() {
 #[test]
 fn packets_behind_handlers_that_wait_for_nobody_wait_as_long_as_it_takes() {
     for dispatch in dispatches() {
-        virtually(async {
+        in_virtual_time(async {
             let script = Script::new();
             let config = Config { handlers_max: 1, ..quiet() };
             let server = server(script.clone()).config(config).dispatch(dispatch).without_listener();
-            let mut peer = Peer::of(&server);
-            peer.say_all((1..=3).map(|id| packet_bytes(id, "wait"))).await;
+            let mut peer = peer_of(&server);
+            peer.say_all((1..=3).map(|id| packet_frame(id, "wait"))).await;
             tokio::time::sleep(60 * SECOND).await;
             script.gate.open(3);
             assert_eq!(peer.hear_times(3).await.len(), 3);
@@ -266,20 +270,20 @@ fn handlers_hold_no_more_bytes_than_they_may_and_a_single_content_always_passes(
         (Dispatch::InPlace, 0, LEN),
         (Dispatch::Ordered, 0, LEN),
     ] {
-        virtually(async {
+        in_virtual_time(async {
             let (done, mut finished) = mpsc::unbounded_channel();
             let gate = Arc::new(Semaphore::new(0));
             let router = Holder { held: Arc::default(), held_max: Arc::default(), gate: gate.clone(), done };
             let config = Config { handlers_len_max, backlog_len_max: 2 * LEN, ..quiet() };
             let server = server(router.clone()).config(config).dispatch(dispatch).without_listener();
-            let mut peer = Peer::of(&server);
-            let frame = frame(1, OPERATION.number(), &vec![7; LEN]);
+            let mut peer = peer_of(&server);
+            let frame = frame(1, OPERATION.number(), vec![7; LEN]);
             let hostile = tokio::spawn(async move {
                 peer.say(frame.repeat(40)).await;
                 peer
             });
             for _ in 0..40 {
-                settled().await;
+                settle().await;
                 gate.add_permits(1);
                 assert_eq!(finished.recv().await.unwrap().len(), LEN);
             }
@@ -299,15 +303,15 @@ fn a_peer_that_reads_no_replies_has_few_of_them_made() {
             Outcome::Reply(Packet { content: vec![7; 100_000].into(), ..packet })
         }
     }
-    virtually(async {
+    in_virtual_time(async {
         let gate = Arc::new(Semaphore::new(0));
         let config = Config { outbox_len_max: 250_000, ..quiet() };
         let server = server(Amplifier(gate.clone())).config(config).without_listener();
-        let mut peer = Peer::with_buffer(&server, 1000);
+        let mut peer = peer_with_buffer(&server, 1000);
         peer.say_all(requests(80)).await;
-        settled().await;
+        settle().await;
         gate.add_permits(80);
-        settled().await;
+        settle().await;
         let metrics = only_connection(&server).await.metrics();
         assert!((250_000..=350_000).contains(&metrics.outbox_len), "{metrics:?}");
         assert_eq!(metrics.handlers, 77);
@@ -318,22 +322,22 @@ fn a_peer_that_reads_no_replies_has_few_of_them_made() {
 
 #[test]
 fn a_peer_does_not_fill_the_memory_through_many_streams() {
-    virtually(async {
+    in_virtual_time(async {
         let script = Script::new();
         let config = Config { streams_len_max: 1_000_000, stream_stall_max: 10 * MILLI, ..quiet() };
         let server = server(script.clone()).config(config).without_listener();
-        let mut peer = Peer::of(&server);
+        let mut peer = peer_of(&server);
         // Each handler holds the first data, and nobody reads what comes then.
         for id in 1..=200 {
-            peer.say(stream_bytes(id, "wait")).await;
-            peer.say(frame(id, 2, &vec![7; 100_000])).await;
+            peer.say(stream_frame(id, "wait")).await;
+            peer.say(frame(id, 2, vec![7; 100_000])).await;
         }
         tokio::time::sleep(SECOND).await;
         let overflowed = script.log.take().iter().filter(|line| line.ends_with("Overflow")).count();
         assert_eq!(overflowed, 0, "those handlers are at the gate");
         assert_eq!(server.metrics().counters.streams_refused, 191);
         script.gate.open(200);
-        settled().await;
+        settle().await;
         let log = script.log.take();
         assert_eq!(log.iter().filter(|line| line.ends_with("Overflow")).count(), 191);
         let echoed = peer.heard().await.iter().filter(|frame| frame.ends_with(": 100000 bytes")).count();

@@ -6,12 +6,13 @@ use frisbee::{
     Config, Drain, Protocol, Raw, Recognized, Server,
     proto::{Header, HeaderFormat},
 };
+use support::{assert_elapsed, in_virtual_time, settle};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
     time::{Instant, timeout},
 };
 
-use crate::support::{OPERATION, Peer, Script, assert_elapsed, quiet, settled, virtually};
+use crate::scripts::{OPERATION, Script, peer_of, quiet};
 
 /// A protocol whose connections begin with a word. It answers with its name and sends back what it gets, until the peer ends
 /// or, once told to drain, says goodbye.
@@ -59,13 +60,13 @@ async fn read(io: &mut DuplexStream, len: usize) -> String {
 
 #[test]
 fn a_connection_is_served_by_the_protocol_that_recognizes_it_wherever_its_bytes_are_split() {
-    virtually(async {
+    in_virtual_time(async {
         let server = server();
         for (words, expected) in [("GET me", "GET: GET me"), ("GO on!", "GO : GO on!")] {
             for at in 0..words.len() {
                 let mut io = connect(&server);
                 io.write_all(&words.as_bytes()[..at]).await.unwrap();
-                settled().await;
+                settle().await;
                 io.write_all(&words.as_bytes()[at..]).await.unwrap();
                 assert_eq!(read(&mut io, expected.len()).await, expected, "split at {at}");
             }
@@ -75,16 +76,16 @@ fn a_connection_is_served_by_the_protocol_that_recognizes_it_wherever_its_bytes_
 
 #[test]
 fn packets_are_served_beside_other_protocols_wherever_their_bytes_are_split() {
-    virtually(async {
+    in_virtual_time(async {
         let server = server();
         for format in [HeaderFormat::Magic10, HeaderFormat::Plain8] {
             let mut packet = Vec::new();
             Header { id: 1, operation: OPERATION.number(), len: 2 }.encode(format, &mut packet);
             packet.extend_from_slice(b"hi");
             for at in 0..packet.len() {
-                let mut peer = Peer::of(&server);
+                let mut peer = peer_of(&server);
                 peer.say(&packet[..at]).await;
-                settled().await;
+                settle().await;
                 peer.say(&packet[at..]).await;
                 assert_eq!(peer.hear().await, "packet 1: hi", "{format:?} split at {at}");
             }
@@ -94,7 +95,7 @@ fn packets_are_served_beside_other_protocols_wherever_their_bytes_are_split() {
 
 #[test]
 fn a_connection_that_no_protocol_recognizes_ends_as_one_that_breaks_the_rules() {
-    virtually(async {
+    in_virtual_time(async {
         let mut io = connect(&server());
         io.write_all(b"GEX is no word of anybody, and no packet").await.unwrap();
         assert_eq!(io.read_to_end(&mut Vec::new()).await.unwrap(), 0);
@@ -103,7 +104,7 @@ fn a_connection_that_no_protocol_recognizes_ends_as_one_that_breaks_the_rules() 
 
 #[test]
 fn a_connection_has_as_long_as_a_handshake_to_say_what_it_speaks() {
-    virtually(async {
+    in_virtual_time(async {
         let limit = Duration::from_secs(3);
         let config = Config { handshake_max: limit, ..Config::default() };
         let server = Server::builder(Script::new()).config(config).protocol(Shout("GET")).without_listener();
@@ -120,7 +121,7 @@ fn a_connection_has_as_long_as_a_handshake_to_say_what_it_speaks() {
 
 #[test]
 fn connections_of_other_protocols_count_and_are_waited_for() {
-    virtually(async {
+    in_virtual_time(async {
         let server = Server::builder(Script::new()).protocol(Shout("GET")).connections_max(1).without_listener();
         let mut io = connect(&server);
         io.write_all(b"GET").await.unwrap();
@@ -138,7 +139,7 @@ fn connections_of_other_protocols_count_and_are_waited_for() {
 
 #[test]
 fn a_server_that_is_dropped_drops_connections_of_other_protocols() {
-    virtually(async {
+    in_virtual_time(async {
         let server = server();
         let mut io = connect(&server);
         io.write_all(b"GET").await.unwrap();

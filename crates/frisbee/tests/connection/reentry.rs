@@ -9,9 +9,10 @@ use std::{
 };
 
 use frisbee::{Config, Connection, StreamEnd};
+use support::{SECOND, frames::stream_frame, in_virtual_time, settle};
 use tokio::pin;
 
-use crate::support::{Peer, SECOND, client, packet, quiet, settled, stream_bytes, virtually, zeros};
+use crate::scripts::{client, packet, peer_of_client, peer_of_client_with_buffer, quiet, zeros};
 
 /// Uses the connection when it is woken, and when it is dropped.
 struct Eager {
@@ -44,11 +45,11 @@ impl Drop for Eager {
 
 #[test]
 fn a_reader_may_use_the_connection_when_data_or_the_end_wakes_it() {
-    virtually(async {
-        let (connection, mut peer) = Peer::of_client(&client(())).await;
+    in_virtual_time(async {
+        let (connection, mut peer) = peer_of_client(&client(())).await;
         let (sender, mut reader) = connection.open_stream_with_id(7).unwrap().split();
         for (bytes, expected) in
-            [(stream_bytes(7, "hi"), Ok("hi".into())), (stream_bytes(7, ""), Err(StreamEnd::ClosedByPeer))]
+            [(stream_frame(7, "hi"), Ok("hi".into())), (stream_frame(7, ""), Err(StreamEnd::ClosedByPeer))]
         {
             let eager = Eager::new(&connection);
             let waker = Waker::from(eager.clone());
@@ -58,7 +59,7 @@ fn a_reader_may_use_the_connection_when_data_or_the_end_wakes_it() {
             pin!(closed);
             assert!(closed.as_mut().poll(cx).is_pending());
             peer.say(bytes).await;
-            settled().await;
+            settle().await;
             assert!(eager.woken() > 0);
             assert_eq!(reader.poll_read(cx), Poll::Ready(expected));
         }
@@ -67,15 +68,15 @@ fn a_reader_may_use_the_connection_when_data_or_the_end_wakes_it() {
 
 #[test]
 fn a_reader_may_use_the_connection_when_its_stream_took_too_much() {
-    virtually(async {
+    in_virtual_time(async {
         let config = Config { stream_queue_len_max: 1, stream_stall_max: SECOND, ..quiet() };
-        let (connection, mut peer) = Peer::of_client(&client(()).config(config)).await;
+        let (connection, mut peer) = peer_of_client(&client(()).config(config)).await;
         let (sender, _reader) = connection.open_stream_with_id(7).unwrap().split();
         let eager = Eager::new(&connection);
         let closed = sender.closed();
         pin!(closed);
         assert!(closed.as_mut().poll(&mut Context::from_waker(&Waker::from(eager.clone()))).is_pending());
-        peer.say([stream_bytes(7, "one"), stream_bytes(7, "two")].concat()).await;
+        peer.say([stream_frame(7, "one"), stream_frame(7, "two")].concat()).await;
         tokio::time::sleep(2 * SECOND).await;
         assert_eq!((eager.woken(), closed.await), (1, StreamEnd::Overflow));
     });
@@ -83,8 +84,8 @@ fn a_reader_may_use_the_connection_when_its_stream_took_too_much() {
 
 #[test]
 fn the_last_hold_on_a_task_may_be_a_waker_that_is_replaced_or_forgotten() {
-    virtually(async {
-        let (connection, _peer) = Peer::of_client(&client(())).await;
+    in_virtual_time(async {
+        let (connection, _peer) = peer_of_client(&client(())).await;
         let (_sender, mut reader) = connection.open_stream().unwrap().split();
         for _ in 0..2 {
             let waker = Waker::from(Eager::new(&connection));
@@ -95,15 +96,15 @@ fn the_last_hold_on_a_task_may_be_a_waker_that_is_replaced_or_forgotten() {
 
 #[test]
 fn a_task_that_waits_for_a_takeover_that_fails_may_use_the_connection_at_once() {
-    virtually(async {
-        let (connection, peer) = Peer::of_client_with_buffer(&client(()), 64).await;
+    in_virtual_time(async {
+        let (connection, peer) = peer_of_client_with_buffer(&client(()), 64).await;
         connection.try_send(packet(1, zeros(1000))).unwrap();
         let takeover = connection.takeover();
         pin!(takeover);
         let eager = Eager::new(&connection);
         assert!(takeover.as_mut().poll(&mut Context::from_waker(&Waker::from(eager.clone()))).is_pending());
         drop(peer);
-        settled().await;
+        settle().await;
         assert!(eager.woken() > 0);
         takeover.await.unwrap_err();
     });
@@ -111,8 +112,8 @@ fn a_task_that_waits_for_a_takeover_that_fails_may_use_the_connection_at_once() 
 
 #[test]
 fn the_function_that_makes_a_state_may_use_the_connection_and_its_states() {
-    virtually(async {
-        let (connection, _peer) = Peer::of_client(&client(())).await;
+    in_virtual_time(async {
+        let (connection, _peer) = peer_of_client(&client(())).await;
         let made = connection.state_or_insert_with(|| {
             connection.try_send(packet(1, "hi")).unwrap();
             connection.set_state(5_u8);
@@ -130,8 +131,8 @@ fn the_function_that_makes_a_state_may_use_the_connection_and_its_states() {
 
 #[test]
 fn one_of_several_threads_that_make_a_state_at_once_wins() {
-    virtually(async {
-        let (connection, _peer) = Peer::of_client(&client(())).await;
+    in_virtual_time(async {
+        let (connection, _peer) = peer_of_client(&client(())).await;
         let barrier = std::sync::Barrier::new(8);
         let attached: Vec<Arc<usize>> = std::thread::scope(|scope| {
             let make = |number| {

@@ -8,20 +8,21 @@ use frisbee::{
     StreamSendError, TrySendError,
 };
 use futures_util::FutureExt;
+use support::{Peer, SECOND, in_virtual_time, settle};
 use tokio::{sync::mpsc, time::timeout};
 
-use crate::support::{
-    Peer, SECOND, Script, client, connected, only_connection, packet, packet_bytes, quiet, server, settled, virtually,
-    zeros,
+use crate::scripts::{
+    Script, client, connected, only_connection, packet, packet_frame, peer_of, peer_of_client,
+    peer_of_client_with_buffer, quiet, server, zeros,
 };
 
 /// A client whose outbox holds 1000 bytes and has no room left, since its peer does not read.
 async fn full() -> (Connection, Peer) {
     let config = Config { outbox_len_max: 1000, write_stall_max: 3600 * SECOND, ..quiet() };
-    let (connection, peer) = Peer::of_client_with_buffer(&client(()).config(config), 64).await;
-    settled().await;
+    let (connection, peer) = peer_of_client_with_buffer(&client(()).config(config), 64).await;
+    settle().await;
     while connection.try_send(packet(1, zeros(90))).is_ok() {
-        settled().await;
+        settle().await;
     }
     (connection, peer)
 }
@@ -38,7 +39,7 @@ impl Router for Quiet {
 
 #[test]
 fn sending_waits_for_room_in_the_outbox() {
-    virtually(async {
+    in_virtual_time(async {
         let (connection, mut peer) = full().await;
         assert_eq!(connection.try_send(packet(2, "hi")), Err(TrySendError::Full(packet(2, "hi"))));
         assert!((1000..1100).contains(&connection.metrics().outbox_len));
@@ -46,7 +47,7 @@ fn sending_waits_for_room_in_the_outbox() {
             let connection = connection.clone();
             async move { connection.send(packet(2, "hi")).await }
         });
-        settled().await;
+        settle().await;
         assert!(!sending.is_finished());
         while peer.hear().await == "packet 1: 90 bytes" {}
         sending.await.unwrap().unwrap();
@@ -57,7 +58,7 @@ fn sending_waits_for_room_in_the_outbox() {
 
 #[test]
 fn all_who_wait_for_room_get_their_turn() {
-    virtually(async {
+    in_virtual_time(async {
         let (connection, mut peer) = full().await;
         let senders: Vec<_> = (100..150)
             .map(|id| {
@@ -80,13 +81,13 @@ fn all_who_wait_for_room_get_their_turn() {
 
 #[test]
 fn a_sender_that_waits_for_room_learns_that_the_connection_closed() {
-    virtually(async {
+    in_virtual_time(async {
         let (connection, peer) = full().await;
         let sending = tokio::spawn({
             let connection = connection.clone();
             async move { (connection.send(packet(2, "hi")).await, connection.flush().await) }
         });
-        settled().await;
+        settle().await;
         drop(peer);
         let (sent, flushed) = sending.await.unwrap();
         assert_eq!(sent, Err(SendError::Closed));
@@ -96,7 +97,7 @@ fn a_sender_that_waits_for_room_learns_that_the_connection_closed() {
 
 #[test]
 fn a_send_that_is_given_up_has_sent_nothing() {
-    virtually(async {
+    in_virtual_time(async {
         let (connection, mut peer) = full().await;
         assert!(timeout(SECOND, connection.send(packet(2, "given up"))).await.is_err());
         connection.try_send(packet(2, "still full")).unwrap_err();
@@ -114,9 +115,9 @@ fn a_send_that_is_given_up_has_sent_nothing() {
 
 #[test]
 fn packets_of_one_task_arrive_in_order() {
-    virtually(async {
+    in_virtual_time(async {
         let config = Config { outbox_len_max: 100, ..quiet() };
-        let (connection, mut peer) = Peer::of_client_with_buffer(&client(()).config(config), 64).await;
+        let (connection, mut peer) = peer_of_client_with_buffer(&client(()).config(config), 64).await;
         let sending = tokio::spawn(async move {
             for id in 0..1000 {
                 connection.send(packet(id, "hi")).await.unwrap();
@@ -131,9 +132,9 @@ fn packets_of_one_task_arrive_in_order() {
 
 #[test]
 fn too_much_content_is_refused_and_the_connection_lives() {
-    virtually(async {
+    in_virtual_time(async {
         let config = Config { content_len_max: 10, ..quiet() };
-        let (connection, mut peer) = Peer::of_client(&client(()).config(config)).await;
+        let (connection, mut peer) = peer_of_client(&client(()).config(config)).await;
         let refused = SendError::ContentTooLarge { len: 11, limit: 10 };
         assert_eq!(connection.send(packet(1, zeros(11))).await.unwrap_err(), refused);
         assert_eq!(connection.try_send(packet(1, zeros(11))), Err(TrySendError::Failed(refused.clone())));
@@ -157,8 +158,8 @@ fn a_content_in_several_pieces_arrives_in_one() {
     fn pieces() -> Content {
         ["one", "", "two"].map(Bytes::from).to_vec().into()
     }
-    virtually(async {
-        let (connection, mut peer) = Peer::of_client(&client(())).await;
+    in_virtual_time(async {
+        let (connection, mut peer) = peer_of_client(&client(())).await;
         connection.send(packet(1, pieces())).await.unwrap();
         connection.try_send(packet(2, pieces())).unwrap();
         connection.open_stream().unwrap().send(pieces()).await.unwrap();
@@ -166,16 +167,16 @@ fn a_content_in_several_pieces_arrives_in_one() {
         assert_eq!(peer.hear_times(4).await, expected);
 
         let server = server(Farewell).without_listener();
-        let mut peer = Peer::of(&server);
-        peer.say(packet_bytes(3, "bye")).await;
+        let mut peer = peer_of(&server);
+        peer.say(packet_frame(3, "bye")).await;
         assert_eq!(peer.hear_out().await, ["packet 3: onetwo"]);
     });
 }
 
 #[test]
 fn nothing_is_taken_after_the_close() {
-    virtually(async {
-        let (connection, mut peer) = Peer::of_client(&client(())).await;
+    in_virtual_time(async {
+        let (connection, mut peer) = peer_of_client(&client(())).await;
         connection.send(packet(1, "last")).await.unwrap();
         connection.close();
         assert!(connection.close_reason().is_some());
@@ -185,7 +186,7 @@ fn nothing_is_taken_after_the_close() {
             assert_eq!(connection.open_stream().unwrap_err(), OpenError::ConnectionClosed);
             assert_eq!(connection.open_stream_with_id(7).unwrap_err(), OpenError::ConnectionClosed);
             connection.close();
-            settled().await;
+            settle().await;
         }
         assert!(connection.closed().now_or_never().is_none(), "its peer has not closed yet");
         assert_eq!(peer.hear_out().await, ["packet 1: last"]);
@@ -197,15 +198,15 @@ fn nothing_is_taken_after_the_close() {
 
 #[test]
 fn flush_waits_until_everything_sent_before_is_written() {
-    virtually(async {
-        let (connection, mut peer) = Peer::of_client_with_buffer(&client(()), 64).await;
+    in_virtual_time(async {
+        let (connection, mut peer) = peer_of_client_with_buffer(&client(()), 64).await;
         assert!(connection.flush().await.is_ok(), "there is nothing to wait for");
         connection.send(packet(1, zeros(100))).await.unwrap();
         let flushing = tokio::spawn({
             let connection = connection.clone();
             async move { connection.flush().await }
         });
-        settled().await;
+        settle().await;
         assert!(!flushing.is_finished());
         assert_eq!(peer.hear().await, "packet 1: 100 bytes");
         assert!(flushing.await.unwrap().is_ok());
@@ -216,18 +217,18 @@ fn flush_waits_until_everything_sent_before_is_written() {
 
 #[test]
 fn flush_does_not_wait_for_what_others_send_later() {
-    virtually(async {
-        let (connection, mut peer) = Peer::of_client(&client(())).await;
+    in_virtual_time(async {
+        let (connection, mut peer) = peer_of_client(&client(())).await;
         let sender = tokio::spawn({
             let connection = connection.clone();
             async move { while connection.send(packet(1, zeros(100_000))).await.is_ok() {} }
         });
-        settled().await;
+        settle().await;
         let flushing = tokio::spawn({
             let connection = connection.clone();
             async move { connection.flush().await }
         });
-        settled().await;
+        settle().await;
         let mut heard = 0;
         while !flushing.is_finished() {
             peer.hear().await;
@@ -240,14 +241,14 @@ fn flush_does_not_wait_for_what_others_send_later() {
 
 #[test]
 fn requests_that_fill_the_outbox_do_not_keep_their_replies_out() {
-    virtually(async {
+    in_virtual_time(async {
         let server = server(Script::new()).without_listener();
         let replies = Script::new();
         let connection = connected(client(Quiet(replies.clone())), &server).await;
         for _ in 0..4 {
             connection.send(packet(1, zeros(5_000_000))).await.unwrap();
         }
-        settled().await;
+        settle().await;
         assert_eq!(replies.log.take(), ["packet 1"; 4]);
     });
 }
@@ -266,7 +267,7 @@ fn both_sides_may_ask_and_answer_with_contents_larger_than_the_outbox() {
         }
     }
     const ANSWER: u16 = 1000;
-    virtually(async {
+    in_virtual_time(async {
         let script = Script::new();
         let server = server(Answering(script.clone())).without_listener();
         let connection = connected(client(Answering(script.clone())), &server).await;
@@ -279,7 +280,7 @@ fn both_sides_may_ask_and_answer_with_contents_larger_than_the_outbox() {
                 connection
             })
         });
-        settled().await;
+        settle().await;
         assert_eq!(script.log.take(), ["answer"; 6]);
         drop(asking);
     });
@@ -288,7 +289,7 @@ fn both_sides_may_ask_and_answer_with_contents_larger_than_the_outbox() {
 #[test]
 fn replies_that_were_written_leave_room_for_more_in_both_header_formats() {
     for header in [HeaderFormat::Magic10, HeaderFormat::Plain8] {
-        virtually(async {
+        in_virtual_time(async {
             let config = Config { header: Some(header), outbox_len_max: 50, ..quiet() };
             let server = server(Script::new()).config(config.clone()).without_listener();
             let replies = Script::new();
@@ -296,7 +297,7 @@ fn replies_that_were_written_leave_room_for_more_in_both_header_formats() {
             for _ in 0..1000 {
                 connection.send(packet(1, "hi")).await.unwrap();
             }
-            settled().await;
+            settle().await;
             assert_eq!(replies.log.take().len(), 1000);
         });
     }
@@ -304,10 +305,10 @@ fn replies_that_were_written_leave_room_for_more_in_both_header_formats() {
 
 #[test]
 fn one_content_sent_to_many_is_not_copied() {
-    virtually(async {
+    in_virtual_time(async {
         let (mut connections, mut peers) = (Vec::new(), Vec::new());
         for _ in 0..5 {
-            let (connection, peer) = Peer::of_client_with_buffer(&client(()), 64).await;
+            let (connection, peer) = peer_of_client_with_buffer(&client(()), 64).await;
             connections.push(connection);
             peers.push(peer);
         }
@@ -315,12 +316,12 @@ fn one_content_sent_to_many_is_not_copied() {
         for connection in &connections {
             connection.send(packet(1, news.clone())).await.unwrap();
         }
-        settled().await;
+        settle().await;
         assert!(!news.is_unique(), "outboxes hold the content itself");
         for peer in &mut peers {
             assert_eq!(peer.hear().await, "packet 1: 100000 bytes");
         }
-        settled().await;
+        settle().await;
         assert!(news.is_unique(), "and let go of it when it is written");
     });
 }
@@ -334,10 +335,10 @@ fn received_contents_are_slices_of_one_read() {
             Outcome::Nothing
         }
     }
-    virtually(async {
+    in_virtual_time(async {
         let (contents, mut received) = mpsc::unbounded_channel();
         let server = server(Collector(contents)).without_listener();
-        Peer::of(&server).say_all([packet_bytes(1, "one"), packet_bytes(2, "two")]).await;
+        peer_of(&server).say_all([packet_frame(1, "one"), packet_frame(2, "two")]).await;
         let (one, two) = (received.recv().await.unwrap(), received.recv().await.unwrap());
         assert_eq!((&one[..], &two[..]), (&b"one"[..], &b"two"[..]));
         assert_eq!(two.as_ptr() as usize - one.as_ptr() as usize, one.len() + 10);
@@ -346,8 +347,8 @@ fn received_contents_are_slices_of_one_read() {
 
 #[test]
 fn a_connection_carries_state_of_the_user_one_value_of_each_type() {
-    virtually(async {
-        let (connection, _peer) = Peer::of_client(&client(())).await;
+    in_virtual_time(async {
+        let (connection, _peer) = peer_of_client(&client(())).await;
         assert_eq!(connection.state::<u32>(), None);
         connection.set_state(1_u32);
         connection.set_state("name");
@@ -371,8 +372,8 @@ fn state_may_use_its_connection_while_it_is_replaced() {
             let _ = self.1.send(used.1.recv_timeout(10 * SECOND).is_ok());
         }
     }
-    virtually(async {
-        let (connection, _peer) = Peer::of_client(&client(())).await;
+    in_virtual_time(async {
+        let (connection, _peer) = peer_of_client(&client(())).await;
         let (usable, is_usable) = std::sync::mpsc::channel();
         connection.set_state(Guest(connection.clone(), usable.clone()));
         connection.set_state(Guest(connection.clone(), usable));
@@ -382,11 +383,11 @@ fn state_may_use_its_connection_while_it_is_replaced() {
 
 #[test]
 fn handles_are_equal_when_they_are_of_one_connection() {
-    virtually(async {
+    in_virtual_time(async {
         let script = Script::new();
         let server = server(script.clone()).without_listener();
-        let (_first, _second) = (Peer::of(&server), Peer::of(&server));
-        settled().await;
+        let (_first, _second) = (peer_of(&server), peer_of(&server));
+        settle().await;
         let connections = server.connections();
         assert_eq!(connections, server.connections());
         assert_ne!(connections[0], connections[1]);
@@ -405,24 +406,24 @@ fn a_handler_sees_the_connection_of_the_one_who_connected() {
             Outcome::Nothing
         }
     }
-    virtually(async {
+    in_virtual_time(async {
         let (seen, mut handles) = mpsc::unbounded_channel();
-        let (connection, mut peer) = Peer::of_client(&client(Keeper(seen))).await;
-        peer.say(packet_bytes(1, "hi")).await;
+        let (connection, mut peer) = peer_of_client(&client(Keeper(seen))).await;
+        peer.say(packet_frame(1, "hi")).await;
         assert_eq!(handles.recv().await.unwrap(), connection);
     });
 }
 
 #[test]
 fn metrics_tell_what_went_through_and_what_is_held() {
-    virtually(async {
+    in_virtual_time(async {
         let script = Script::new();
         let server = server(script.clone()).without_listener();
-        let mut peer = Peer::of(&server);
+        let mut peer = peer_of(&server);
         let connection = only_connection(&server).await;
-        peer.say_all([packet_bytes(1, "wait"), packet_bytes(2, "hi")]).await;
+        peer.say_all([packet_frame(1, "wait"), packet_frame(2, "hi")]).await;
         assert_eq!(peer.hear().await, "packet 2: hi");
-        settled().await;
+        settle().await;
         let metrics = connection.metrics();
         assert_eq!((metrics.handlers, metrics.streams, metrics.outbox_len), (1, 0, 0));
         let counters = metrics.counters;
@@ -432,7 +433,7 @@ fn metrics_tell_what_went_through_and_what_is_held() {
         drop(peer);
         connection.closed().await;
         assert_eq!(connection.metrics().handlers, 0, "its handlers are gone");
-        settled().await;
+        settle().await;
         let metrics = server.metrics();
         assert_eq!((metrics.connections, metrics.accepted, metrics.handlers), (0, 1, 0));
         assert_eq!(metrics.counters, counters, "the server remembers past connections");
@@ -441,21 +442,21 @@ fn metrics_tell_what_went_through_and_what_is_held() {
 
 #[test]
 fn it_is_known_what_may_have_reached_the_peer() {
-    virtually(async {
+    in_virtual_time(async {
         let config = Config { write_stall_max: 3600 * SECOND, ..quiet() };
-        let (connection, peer) = Peer::of_client_with_buffer(&client(()).config(config), 64).await;
+        let (connection, peer) = peer_of_client_with_buffer(&client(()).config(config), 64).await;
         let written = connection.send(packet(1, "hi")).await.unwrap();
         assert!(!connection.may_have_left(written), "the driver has not seen it yet");
-        settled().await;
+        settle().await;
         assert!(connection.may_have_left(written));
         let begun = connection.try_send(packet(2, zeros(1000))).unwrap();
-        settled().await;
+        settle().await;
         let waiting = [connection.try_send(packet(3, "hi")).unwrap(), connection.send(packet(4, "hi")).await.unwrap()];
         let check = || {
             assert!(connection.may_have_left(written) && connection.may_have_left(begun));
             assert!(waiting.iter().all(|waiting| !connection.may_have_left(*waiting)));
         };
-        settled().await;
+        settle().await;
         check();
         drop(peer);
         connection.closed().await;
@@ -465,9 +466,9 @@ fn it_is_known_what_may_have_reached_the_peer() {
 
 #[test]
 fn packets_that_arrived_have_left() {
-    virtually(async {
+    in_virtual_time(async {
         let config = Config { write_stall_max: 3600 * SECOND, ..quiet() };
-        let (connection, mut peer) = Peer::of_client_with_buffer(&client(()).config(config), 64).await;
+        let (connection, mut peer) = peer_of_client_with_buffer(&client(()).config(config), 64).await;
         let mut sent = Vec::new();
         for id in 0..10 {
             sent.push(connection.try_send(packet(id, zeros(100_000))).unwrap());
@@ -484,16 +485,16 @@ fn packets_that_arrived_have_left() {
 #[test]
 fn a_peer_that_leaves_without_a_word_leaves_nothing_behind() {
     for config in [quiet(), Config::default()] {
-        virtually(async {
+        in_virtual_time(async {
             let server = server(()).config(config.clone()).without_listener();
-            let peer = Peer::of(&server);
+            let peer = peer_of(&server);
             let connection = only_connection(&server).await;
             let sent = connection.send(packet(1, "held back")).await.unwrap();
-            settled().await;
+            settle().await;
             assert!(!connection.may_have_left(sent), "its header is not known");
             drop(peer);
             timeout(SECOND, connection.closed()).await.expect("what cannot be written does not keep it open");
-            settled().await;
+            settle().await;
             assert_eq!(server.metrics().connections, 0);
         });
     }
@@ -501,7 +502,7 @@ fn a_peer_that_leaves_without_a_word_leaves_nothing_behind() {
 
 #[test]
 fn state_is_made_once() {
-    virtually(async {
+    in_virtual_time(async {
         let server = server(()).without_listener();
         let connection = connected(client(()), &server).await;
         assert_eq!(*connection.state_or_insert_with(|| 1_u32), 1);
@@ -515,7 +516,7 @@ fn state_is_made_once() {
 
 #[test]
 fn settings_stay_when_the_router_changes() {
-    virtually(async {
+    in_virtual_time(async {
         let (before, after) = (Script::new(), Script::new());
         let config = Config { content_len_max: 7, ..quiet() };
         let server = server(before.clone()).config(config.clone()).router(after.clone()).without_listener();
@@ -527,7 +528,7 @@ fn settings_stay_when_the_router_changes() {
             assert_eq!(connection.config().content_len_max, 7);
             connection.send(packet(1, "nothing")).await.unwrap();
         }
-        settled().await;
+        settle().await;
         assert!(before.log.take().is_empty());
         assert_eq!(after.log.take(), ["opened", "opened", "packet 1", "packet 1"]);
         assert_eq!(first.log.take(), ["opened"], "only the connection of its own");

@@ -7,11 +7,16 @@ use bytes::Bytes;
 use frisbee::{
     Client, Config, Connection, Dispatch, OpenError, Server, Stream, StreamEnd, StreamSendError, TrySendError,
 };
+use support::{
+    SECOND,
+    frames::{frame, ping, stream_frame},
+    in_virtual_time, settle,
+};
 use tokio::time::timeout;
 
-use crate::support::{
-    Peer, SECOND, Script, client, connected, frame, only_connection, packet_bytes, ping, quiet, server, settled,
-    stream_bytes, virtually, zeros,
+use crate::scripts::{
+    Script, client, connected, only_connection, packet_frame, peer_of, peer_of_client, peer_of_client_with_buffer,
+    quiet, server, zeros,
 };
 
 /// Accepts up to `backlog` streams by handle.
@@ -40,7 +45,7 @@ async fn stream_pair() -> (Server, Stream, Stream) {
 
 #[test]
 fn either_side_opens_and_both_talk() {
-    virtually(async {
+    in_virtual_time(async {
         let (_server, connection, other) = both_ends(1).await;
         for (opener, accepter) in [(&connection, &other), (&other, &connection)] {
             let mut opened = opener.open_stream().unwrap();
@@ -56,15 +61,15 @@ fn either_side_opens_and_both_talk() {
 
 #[test]
 fn the_router_serves_streams_that_the_peer_opened() {
-    virtually(async {
+    in_virtual_time(async {
         let script = Script::new();
         let server = server(script.clone()).without_listener();
-        let mut peer = Peer::of(&server);
-        peer.say_all([stream_bytes(7, "one"), stream_bytes(8, "two"), stream_bytes(7, "three")]).await;
+        let mut peer = peer_of(&server);
+        peer.say_all([stream_frame(7, "one"), stream_frame(8, "two"), stream_frame(7, "three")]).await;
         let mut heard = peer.hear_times(3).await;
         heard.sort();
         assert_eq!(heard, ["stream 7: one", "stream 7: three", "stream 8: two"]);
-        peer.say(stream_bytes(7, "")).await;
+        peer.say(stream_frame(7, "")).await;
         assert!(peer.hears_nothing().await, "a close is not answered");
         assert_eq!(script.log.take(), ["opened", "stream 7", "stream 8", "stream 7: ClosedByPeer"]);
     });
@@ -73,13 +78,13 @@ fn the_router_serves_streams_that_the_peer_opened() {
 #[test]
 fn as_many_streams_wait_to_be_accepted_as_the_backlog_allows() {
     for backlog in 0..=2 {
-        virtually(async {
+        in_virtual_time(async {
             let (_server, connection, other) = both_ends(backlog).await;
             let mut opened: Vec<Stream> = (0..3).map(|_| connection.open_stream().unwrap()).collect();
             for stream in &opened {
                 stream.send("hello").await.unwrap();
             }
-            settled().await;
+            settle().await;
             for refused in &mut opened[backlog..] {
                 assert_eq!(refused.read().await, Err(StreamEnd::ClosedByPeer));
             }
@@ -93,10 +98,10 @@ fn as_many_streams_wait_to_be_accepted_as_the_backlog_allows() {
 
 #[test]
 fn a_task_that_waits_for_a_stream_learns_that_the_connection_closed() {
-    virtually(async {
+    in_virtual_time(async {
         let (_server, connection, other) = both_ends(1).await;
         let accepting = tokio::spawn(async move { other.accept_stream().await.is_none() });
-        settled().await;
+        settle().await;
         connection.close();
         assert!(accepting.await.unwrap());
     });
@@ -104,13 +109,13 @@ fn a_task_that_waits_for_a_stream_learns_that_the_connection_closed() {
 
 #[test]
 fn data_from_before_a_close_is_read_first() {
-    virtually(async {
+    in_virtual_time(async {
         let (_server, stream, mut accepted) = stream_pair().await;
         stream.send("last").await.unwrap();
         stream.close();
         stream.close();
         assert_eq!(stream.send("late").await, Err(StreamSendError::Ended(StreamEnd::Closed)));
-        settled().await;
+        settle().await;
         assert_eq!(accepted.send("late").await, Err(StreamSendError::Ended(StreamEnd::ClosedByPeer)));
         assert_eq!(accepted.read().await.unwrap(), "last");
         for _ in 0..2 {
@@ -121,10 +126,10 @@ fn data_from_before_a_close_is_read_first() {
 
 #[test]
 fn a_close_on_this_side_leaves_what_had_come() {
-    virtually(async {
+    in_virtual_time(async {
         let (_server, stream, mut accepted) = stream_pair().await;
         stream.send("last").await.unwrap();
-        settled().await;
+        settle().await;
         accepted.close();
         assert_eq!(accepted.read().await.unwrap(), "last");
         assert_eq!(accepted.read().await, Err(StreamEnd::Closed));
@@ -133,7 +138,7 @@ fn a_close_on_this_side_leaves_what_had_come() {
 
 #[test]
 fn dropping_a_stream_closes_it() {
-    virtually(async {
+    in_virtual_time(async {
         let (_server, mut stream, accepted) = stream_pair().await;
         drop(accepted);
         assert_eq!(stream.read().await, Err(StreamEnd::ClosedByPeer));
@@ -143,7 +148,7 @@ fn dropping_a_stream_closes_it() {
 #[test]
 fn a_stream_that_was_split_closes_with_its_last_half() {
     for sender_first in [true, false] {
-        virtually(async {
+        in_virtual_time(async {
             let (_server, mut stream, accepted) = stream_pair().await;
             let (sender, mut reader) = accepted.split();
             assert_eq!(sender.id(), reader.id());
@@ -168,11 +173,11 @@ fn a_stream_that_was_split_closes_with_its_last_half() {
 
 #[test]
 fn a_reader_learns_that_its_other_half_closed_the_stream() {
-    virtually(async {
+    in_virtual_time(async {
         let (_server, _stream, accepted) = stream_pair().await;
         let (sender, mut reader) = accepted.split();
         let reading = tokio::spawn(async move { reader.read().await });
-        settled().await;
+        settle().await;
         sender.close();
         assert_eq!(timeout(SECOND, reading).await.expect("the reader is woken").unwrap(), Err(StreamEnd::Closed));
     });
@@ -180,7 +185,7 @@ fn a_reader_learns_that_its_other_half_closed_the_stream() {
 
 #[test]
 fn a_read_that_is_given_up_has_taken_nothing() {
-    virtually(async {
+    in_virtual_time(async {
         let (_server, stream, mut accepted) = stream_pair().await;
         assert!(timeout(SECOND, accepted.read()).await.is_err());
         stream.send("data").await.unwrap();
@@ -190,15 +195,15 @@ fn a_read_that_is_given_up_has_taken_nothing() {
 
 #[test]
 fn an_unread_stream_overflows_while_everything_else_goes_on() {
-    virtually(async {
+    in_virtual_time(async {
         let config = Config { accept_backlog: 1, stream_queue_len_max: 300, ..quiet() };
-        let (connection, mut peer) = Peer::of_client(&client(Script::new()).config(config)).await;
+        let (connection, mut peer) = peer_of_client(&client(Script::new()).config(config)).await;
         let mut unread = connection.open_stream().unwrap();
         let mut read = connection.open_stream().unwrap();
         assert_eq!((unread.id(), read.id()), (1, 2));
-        peer.say_all((0..4).map(|_| stream_bytes(1, "data"))).await;
+        peer.say_all((0..4).map(|_| stream_frame(1, "data"))).await;
         assert!(peer.hears_nothing().await);
-        peer.say_all([stream_bytes(1, "too much"), stream_bytes(2, "hi"), packet_bytes(3, "hi"), ping()]).await;
+        peer.say_all([stream_frame(1, "too much"), stream_frame(2, "hi"), packet_frame(3, "hi"), ping()]).await;
         assert_eq!(read.read().await.unwrap(), "hi");
         assert_eq!(peer.heard().await, ["PONG", "stream 1 closed", "packet 3: hi"]);
         for _ in 0..4 {
@@ -212,9 +217,9 @@ fn an_unread_stream_overflows_while_everything_else_goes_on() {
 
 #[test]
 fn several_data_are_sent_together_up_to_one_that_cannot_be() {
-    virtually(async {
+    in_virtual_time(async {
         let config = Config { content_len_max: 10, outbox_len_max: 1, ..quiet() };
-        let (connection, mut peer) = Peer::of_client(&client(()).config(config)).await;
+        let (connection, mut peer) = peer_of_client(&client(()).config(config)).await;
         let (sender, _reader) = connection.open_stream().unwrap().split();
         let mut contents = VecDeque::from([Bytes::from("a"), Bytes::from("b")]);
         sender.send_many(&mut contents).await.unwrap();
@@ -230,11 +235,11 @@ fn several_data_are_sent_together_up_to_one_that_cannot_be() {
 
 #[test]
 fn a_reader_that_catches_up_loses_nothing_and_a_sender_waits_for_it() {
-    virtually(async {
+    in_virtual_time(async {
         let config = Config { stream_queue_len_max: 300, stream_stall_max: 60 * SECOND, ..quiet() };
-        let (connection, mut peer) = Peer::of_client(&client(Script::new()).config(config)).await;
+        let (connection, mut peer) = peer_of_client(&client(Script::new()).config(config)).await;
         let mut stream = connection.open_stream().unwrap();
-        peer.say_all((0..100).map(|number| stream_bytes(1, &number.to_string()))).await;
+        peer.say_all((0..100).map(|number| stream_frame(1, number.to_string()))).await;
         peer.say(ping()).await;
         assert!(peer.hears_nothing().await, "what is behind the stream waits");
         for number in 0..100 {
@@ -246,11 +251,11 @@ fn a_reader_that_catches_up_loses_nothing_and_a_sender_waits_for_it() {
 
 #[test]
 fn streams_end_with_their_connection() {
-    virtually(async {
+    in_virtual_time(async {
         let (server, mut stream, accepted) = stream_pair().await;
         let (sender, mut reader) = accepted.split();
         let reading = tokio::spawn(async move { reader.read().await });
-        settled().await;
+        settle().await;
         drop(server);
         assert_eq!(reading.await.unwrap(), Err(StreamEnd::ConnectionClosed));
         assert_eq!(sender.send("late").await, Err(StreamSendError::Ended(StreamEnd::ConnectionClosed)));
@@ -260,11 +265,11 @@ fn streams_end_with_their_connection() {
 
 #[test]
 fn data_that_waits_in_a_stream_outlives_the_connection() {
-    virtually(async {
-        let (connection, mut peer) = Peer::of_client(&accepting(1)).await;
-        peer.say_all([stream_bytes(7, "one"), stream_bytes(7, "two")]).await;
+    in_virtual_time(async {
+        let (connection, mut peer) = peer_of_client(&accepting(1)).await;
+        peer.say_all([stream_frame(7, "one"), stream_frame(7, "two")]).await;
         let mut stream = connection.accept_stream().await.unwrap();
-        settled().await;
+        settle().await;
         drop(peer);
         connection.closed().await;
         assert_eq!(stream.read().await.unwrap(), "one");
@@ -276,17 +281,17 @@ fn data_that_waits_in_a_stream_outlives_the_connection() {
 #[test]
 fn a_stream_handler_does_not_hold_up_the_end_of_its_connection() {
     for dispatch in [Dispatch::InPlace, Dispatch::Ordered, Dispatch::Spawned] {
-        virtually(async {
+        in_virtual_time(async {
             let script = Script::new();
             let server = server(script.clone()).dispatch(dispatch).without_listener();
-            let mut peer = Peer::of(&server);
-            peer.say(stream_bytes(7, "hi")).await;
+            let mut peer = peer_of(&server);
+            peer.say(stream_frame(7, "hi")).await;
             assert_eq!(peer.hear().await, "stream 7: hi");
             let connection = only_connection(&server).await;
             peer.fall_silent().await;
             let closed = timeout(SECOND, connection.closed()).await.expect("the peer closed, so it ends");
             assert_eq!(format!("{closed:?}"), "Peer");
-            settled().await;
+            settle().await;
             assert_eq!(script.log.take()[1..], ["stream 7", "closed: Peer", "stream 7: ConnectionClosed"]);
         });
     }
@@ -294,32 +299,32 @@ fn a_stream_handler_does_not_hold_up_the_end_of_its_connection() {
 
 #[test]
 fn a_stream_handler_may_outlive_its_connection() {
-    virtually(async {
+    in_virtual_time(async {
         let script = Script::new();
         let server = server(script.clone()).without_listener();
-        let mut peer = Peer::of(&server);
-        peer.say(stream_bytes(7, "wait")).await;
+        let mut peer = peer_of(&server);
+        peer.say(stream_frame(7, "wait")).await;
         let connection = only_connection(&server).await;
         connection.close();
         drop(peer);
         connection.closed().await;
         script.gate.open(1);
-        settled().await;
+        settle().await;
         assert_eq!(script.log.take(), ["opened", "stream 7", "closed: Local", "stream 7: ConnectionClosed"]);
     });
 }
 
 #[test]
 fn an_id_is_free_again_after_its_stream() {
-    virtually(async {
-        let (connection, mut peer) = Peer::of_client(&client(Script::new())).await;
+    in_virtual_time(async {
+        let (connection, mut peer) = peer_of_client(&client(Script::new())).await;
         let first = connection.open_stream_with_id(7).unwrap();
         assert_eq!(connection.open_stream_with_id(7).unwrap_err(), OpenError::IdInUse);
         first.close();
         let mut second = connection.open_stream_with_id(7).unwrap();
         second.send("again").await.unwrap();
         assert_eq!(peer.hear_times(2).await, ["stream 7 closed", "stream 7: again"]);
-        peer.say(stream_bytes(7, "for the second")).await;
+        peer.say(stream_frame(7, "for the second")).await;
         assert_eq!(second.read().await.unwrap(), "for the second");
         drop(first);
         second.send("not disturbed").await.unwrap();
@@ -329,12 +334,12 @@ fn an_id_is_free_again_after_its_stream() {
 
 #[test]
 fn late_data_of_an_ended_stream_opens_a_new_one() {
-    virtually(async {
+    in_virtual_time(async {
         let script = Script::new();
         let server = server(script.clone()).without_listener();
-        let mut peer = Peer::of(&server);
-        peer.say_all([stream_bytes(7, "one"), stream_bytes(7, ""), stream_bytes(7, "late"), stream_bytes(7, "")]).await;
-        settled().await;
+        let mut peer = peer_of(&server);
+        peer.say_all([stream_frame(7, "one"), stream_frame(7, ""), stream_frame(7, "late"), stream_frame(7, "")]).await;
+        settle().await;
         assert_eq!(script.log.take().iter().filter(|line| *line == "stream 7").count(), 2);
         assert_eq!(server.metrics().counters.streams_refused, 0);
     });
@@ -342,27 +347,27 @@ fn late_data_of_an_ended_stream_opens_a_new_one() {
 
 #[test]
 fn a_peer_opens_no_more_streams_than_the_limit() {
-    virtually(async {
+    in_virtual_time(async {
         let script = Script::new();
         let config = Config { streams_max: 2, ..quiet() };
         let server = server(script.clone()).config(config).without_listener();
-        let mut peer = Peer::of(&server);
-        peer.say_all([7, 8, 9].map(|id| stream_bytes(id, "hi"))).await;
+        let mut peer = peer_of(&server);
+        peer.say_all([7, 8, 9].map(|id| stream_frame(id, "hi"))).await;
         let mut heard = peer.hear_times(3).await;
         heard.sort();
         assert_eq!(heard, ["stream 7: hi", "stream 8: hi", "stream 9 closed"]);
         let connection = only_connection(&server).await;
         assert_eq!(connection.metrics().streams, 2);
         assert_eq!(connection.open_stream().unwrap_err(), OpenError::TooManyStreams { limit: 2 });
-        peer.say(stream_bytes(7, "")).await;
-        settled().await;
+        peer.say(stream_frame(7, "")).await;
+        settle().await;
         assert!(connection.open_stream().is_ok());
     });
 }
 
 #[test]
 fn empty_data_is_refused_and_the_stream_lives() {
-    virtually(async {
+    in_virtual_time(async {
         let (_server, stream, mut accepted) = stream_pair().await;
         assert_eq!(stream.send("").await, Err(StreamSendError::Empty));
         stream.send("data").await.unwrap();
@@ -372,9 +377,9 @@ fn empty_data_is_refused_and_the_stream_lives() {
 
 #[test]
 fn data_may_be_as_large_as_a_packet() {
-    virtually(async {
-        let (connection, mut peer) = Peer::of_client(&accepting(1)).await;
-        peer.say(frame(7, 2, &vec![b'x'; 60_000])).await;
+    in_virtual_time(async {
+        let (connection, mut peer) = peer_of_client(&accepting(1)).await;
+        peer.say(frame(7, 2, vec![b'x'; 60_000])).await;
         let mut stream = connection.accept_stream().await.unwrap();
         assert_eq!(stream.read().await.unwrap().len(), 60_000);
         stream.send(vec![b'x'; 60_000]).await.unwrap();
@@ -384,7 +389,7 @@ fn data_may_be_as_large_as_a_packet() {
 
 #[test]
 fn peeked_data_is_read_next() {
-    virtually(async {
+    in_virtual_time(async {
         let (_server, stream, mut accepted) = stream_pair().await;
         assert!(timeout(SECOND, accepted.peek()).await.is_err(), "there is nothing yet");
         stream.send("one").await.unwrap();
@@ -395,7 +400,7 @@ fn peeked_data_is_read_next() {
         assert_eq!(accepted.read().await.unwrap(), "one");
         assert_eq!(accepted.peek().await.unwrap(), "two");
         stream.close();
-        settled().await;
+        settle().await;
         assert_eq!(accepted.peek().await.unwrap(), "two", "data before the end comes first");
         assert_eq!(accepted.read().await.unwrap(), "two");
         assert_eq!(accepted.peek().await, Err(StreamEnd::ClosedByPeer));
@@ -404,14 +409,14 @@ fn peeked_data_is_read_next() {
 
 #[test]
 fn a_stream_is_polled_by_whoever_polled_last() {
-    virtually(async {
+    in_virtual_time(async {
         let (_server, stream, accepted) = stream_pair().await;
         let (_sender, mut reader) = accepted.split();
         let mut first = Box::pin(poll_fn(|cx| reader.poll_read(cx)));
         assert!(poll_fn(|cx| Poll::Ready(first.as_mut().poll(cx).is_pending())).await);
         drop(first);
         let last = tokio::spawn(async move { poll_fn(|cx| reader.poll_read(cx)).await });
-        settled().await;
+        settle().await;
         stream.send("data").await.unwrap();
         assert_eq!(timeout(SECOND, last).await.expect("it is woken").unwrap().unwrap(), "data");
     });
@@ -419,19 +424,19 @@ fn a_stream_is_polled_by_whoever_polled_last() {
 
 #[test]
 fn data_that_comes_after_the_reader_is_dropped_is_discarded() {
-    virtually(async {
+    in_virtual_time(async {
         let config = Config { stream_queue_len_max: 300, ..quiet() };
-        let (connection, mut peer) = Peer::of_client(&client(Script::new()).config(config)).await;
+        let (connection, mut peer) = peer_of_client(&client(Script::new()).config(config)).await;
         let (sender, reader) = connection.open_stream().unwrap().split();
-        peer.say_all((0..4).map(|_| stream_bytes(1, "unread"))).await;
-        settled().await;
+        peer.say_all((0..4).map(|_| stream_frame(1, "unread"))).await;
+        settle().await;
         drop(reader);
-        peer.say_all((0..100).map(|_| stream_bytes(1, "too late"))).await;
-        peer.say(packet_bytes(3, "hi")).await;
+        peer.say_all((0..100).map(|_| stream_frame(1, "too late"))).await;
+        peer.say(packet_frame(3, "hi")).await;
         assert_eq!(timeout(SECOND, peer.hear()).await.expect("nothing is held up"), "packet 3: hi");
         sender.send("still here").await.unwrap();
         assert_eq!(peer.hear().await, "stream 1: still here");
-        peer.say(stream_bytes(1, "")).await;
+        peer.say(stream_frame(1, "")).await;
         assert_eq!(sender.closed().await, StreamEnd::ClosedByPeer);
         assert_eq!(connection.metrics().counters.streams_refused, 0);
     });
@@ -440,9 +445,9 @@ fn data_that_comes_after_the_reader_is_dropped_is_discarded() {
 #[test]
 fn all_who_watch_a_stream_learn_how_it_ended() {
     for expected in [StreamEnd::Closed, StreamEnd::ClosedByPeer, StreamEnd::Overflow, StreamEnd::ConnectionClosed] {
-        virtually(async {
+        in_virtual_time(async {
             let config = Config { stream_queue_len_max: 300, ..quiet() };
-            let (connection, mut peer) = Peer::of_client(&client(()).config(config)).await;
+            let (connection, mut peer) = peer_of_client(&client(()).config(config)).await;
             let (sender, reader) = connection.open_stream().unwrap().split();
             let watching: Vec<_> = (0..3)
                 .map(|_| {
@@ -450,12 +455,12 @@ fn all_who_watch_a_stream_learn_how_it_ended() {
                     tokio::spawn(async move { sender.closed().await })
                 })
                 .collect();
-            settled().await;
+            settle().await;
             assert!(watching.iter().all(|watcher| !watcher.is_finished()));
             match expected {
                 StreamEnd::Closed => sender.close(),
-                StreamEnd::ClosedByPeer => peer.say(stream_bytes(1, "")).await,
-                StreamEnd::Overflow => peer.say_all((0..20).map(|_| stream_bytes(1, "data"))).await,
+                StreamEnd::ClosedByPeer => peer.say(stream_frame(1, "")).await,
+                StreamEnd::Overflow => peer.say_all((0..20).map(|_| stream_frame(1, "data"))).await,
                 StreamEnd::ConnectionClosed => drop(peer),
                 other => panic!("{other:?} is not how a stream ends"),
             }
@@ -470,13 +475,13 @@ fn all_who_watch_a_stream_learn_how_it_ended() {
 
 #[test]
 fn a_stream_sends_without_waiting_if_it_must() {
-    virtually(async {
+    in_virtual_time(async {
         let config = Config { outbox_len_max: 1000, write_stall_max: 3600 * SECOND, ..quiet() };
-        let (connection, mut peer) = Peer::of_client_with_buffer(&client(()).config(config), 64).await;
+        let (connection, mut peer) = peer_of_client_with_buffer(&client(()).config(config), 64).await;
         let (sender, _reader) = connection.open_stream().unwrap().split();
         let mut sent = 0;
         while sender.try_send("some data").is_ok() {
-            settled().await;
+            settle().await;
             sent += 1;
         }
         assert_eq!(sender.try_send("more"), Err(TrySendError::Full("more".into())));

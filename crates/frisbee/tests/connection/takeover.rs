@@ -5,15 +5,20 @@ use frisbee::{
     CloseReason, Config, Connection, Dispatch, HeaderFormat, Outcome, Packet, Raw, Router, SendError, TrySendError,
     proto::Header,
 };
+use support::{
+    Peer, SECOND, assert_elapsed,
+    frames::{header, ping, pong, stream_frame},
+    in_virtual_time, settle,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     sync::mpsc::{self, UnboundedReceiver},
     time::Instant,
 };
 
-use crate::support::{
-    Peer, SECOND, Script, assert_elapsed, client, head, limited, only_connection, packet, packet_bytes, ping, pong,
-    quiet, server, settled, stream_bytes, virtually,
+use crate::scripts::{
+    Script, client, limited, only_connection, packet, packet_frame, peer_of, peer_of_client,
+    peer_of_client_with_buffer, quiet, server,
 };
 
 /// Reads so many raw bytes as text.
@@ -38,9 +43,9 @@ async fn taken(raws: &mut UnboundedReceiver<Result<Raw, CloseReason>>) -> Raw {
 #[test]
 fn from_outside_it_happens_at_once_even_if_the_peer_is_silent() {
     for config in [quiet(), Config::default()] {
-        virtually(async {
-            let (connection, mut peer) = Peer::of_client(&client(()).config(config.clone())).await;
-            settled().await;
+        in_virtual_time(async {
+            let (connection, mut peer) = peer_of_client(&client(()).config(config.clone())).await;
+            settle().await;
             let since = Instant::now();
             let mut raw = connection.takeover().await.unwrap();
             assert_eq!(since.elapsed(), std::time::Duration::ZERO);
@@ -59,12 +64,12 @@ fn from_outside_it_happens_at_once_even_if_the_peer_is_silent() {
 #[test]
 fn a_handler_takes_over_with_raw_bytes_right_behind_its_packet() {
     for dispatch in [Dispatch::InPlace, Dispatch::Ordered] {
-        for behind in [&b"raw bytes"[..], &packet_bytes(2, "looks like a packet"), &stream_bytes(3, "hi"), &ping()] {
-            virtually(async {
+        for behind in [&b"raw bytes"[..], &packet_frame(2, "looks like a packet"), &stream_frame(3, "hi"), &ping()] {
+            in_virtual_time(async {
                 let (script, mut raws) = Script::with_raws();
                 let server = server(script.clone()).dispatch(dispatch).without_listener();
-                let mut peer = Peer::of(&server);
-                peer.say([packet_bytes(1, "take"), behind.to_vec()].concat()).await;
+                let mut peer = peer_of(&server);
+                peer.say([packet_frame(1, "take"), behind.to_vec()].concat()).await;
                 let mut raw = taken(&mut raws).await;
                 assert_eq!(raw.unread(), behind);
                 let mut bytes = vec![0; behind.len()];
@@ -79,16 +84,16 @@ fn a_handler_takes_over_with_raw_bytes_right_behind_its_packet() {
 
 #[test]
 fn a_handler_that_waited_takes_over_with_any_bytes_behind_its_packet() {
-    let frames = [packet_bytes(2, "hi"), packet_bytes(3, "hi")].concat();
+    let frames = [packet_frame(2, "hi"), packet_frame(3, "hi")].concat();
     let behinds =
-        [b"no frame at all".to_vec(), frames.clone(), [&frames[..], b"raw"].concat(), head(2, 20, u32::MAX), vec![]];
+        [b"no frame at all".to_vec(), frames.clone(), [&frames[..], b"raw"].concat(), header(2, 20, u32::MAX), vec![]];
     for behind in behinds {
-        virtually(async {
+        in_virtual_time(async {
             let (script, mut raws) = Script::with_raws();
             let server = server(script.clone()).dispatch(Dispatch::Ordered).without_listener();
-            let mut peer = Peer::of(&server);
-            peer.say([packet_bytes(1, "wait take"), behind.clone()].concat()).await;
-            settled().await;
+            let mut peer = peer_of(&server);
+            peer.say([packet_frame(1, "wait take"), behind.clone()].concat()).await;
+            settle().await;
             script.gate.open(1);
             let mut raw = taken(&mut raws).await;
             assert_eq!(raw.unread(), &behind);
@@ -122,15 +127,15 @@ impl Router for Eager {
 
 #[test]
 fn packets_that_arrived_with_the_one_that_takes_over_come_back() {
-    let frames = [packet_bytes(4, "hi"), packet_bytes(5, ""), packet_bytes(6, "take")].concat();
-    let behinds = [frames.clone(), [&frames[..], &stream_bytes(7, "hi")].concat(), [&frames[..], b"raw"].concat()];
+    let frames = [packet_frame(4, "hi"), packet_frame(5, ""), packet_frame(6, "take")].concat();
+    let behinds = [frames.clone(), [&frames[..], &stream_frame(7, "hi")].concat(), [&frames[..], b"raw"].concat()];
     for behind in behinds {
-        virtually(async {
+        in_virtual_time(async {
             let (raws, mut taken_over) = mpsc::unbounded_channel();
             let script = Script::new();
             let server = server(Eager(script.clone(), raws)).without_listener();
-            let mut peer = Peer::of(&server);
-            peer.say_all([packet_bytes(1, "hi"), packet_bytes(2, "wait"), packet_bytes(3, "take"), behind.clone()])
+            let mut peer = peer_of(&server);
+            peer.say_all([packet_frame(1, "hi"), packet_frame(2, "wait"), packet_frame(3, "take"), behind.clone()])
                 .await;
             assert_eq!(peer.hear().await, "packet 1: hi");
             let raw = taken(&mut taken_over).await;
@@ -142,11 +147,11 @@ fn packets_that_arrived_with_the_one_that_takes_over_come_back() {
 
 #[test]
 fn packets_that_arrived_with_the_one_that_closes_reach_nobody() {
-    virtually(async {
+    in_virtual_time(async {
         let script = Script::new();
         let server = server(Eager(script.clone(), mpsc::unbounded_channel().0)).without_listener();
-        let mut peer = Peer::of(&server);
-        peer.say_all(["hi", "close", "hi", "hi"].map(|words| packet_bytes(1, words))).await;
+        let mut peer = peer_of(&server);
+        peer.say_all(["hi", "close", "hi", "hi"].map(|words| packet_frame(1, words))).await;
         assert_eq!(peer.hear_out().await, ["packet 1: hi"]);
         assert_eq!(script.log.take(), ["packet 1"]);
     });
@@ -154,8 +159,8 @@ fn packets_that_arrived_with_the_one_that_closes_reach_nobody() {
 
 #[test]
 fn everything_sent_before_arrives_and_nothing_follows() {
-    virtually(async {
-        let (connection, mut peer) = Peer::of_client_with_buffer(&client(()).config(Config::default()), 64).await;
+    in_virtual_time(async {
+        let (connection, mut peer) = peer_of_client_with_buffer(&client(()).config(Config::default()), 64).await;
         for id in 1..=50 {
             connection.send(packet(id, "hi")).await.unwrap();
         }
@@ -171,15 +176,15 @@ fn everything_sent_before_arrives_and_nothing_follows() {
 
 #[test]
 fn the_replies_before_it_arrive_and_those_after_it_do_not() {
-    virtually(async {
+    in_virtual_time(async {
         let (script, mut raws) = Script::with_raws();
         let server = server(script.clone()).without_listener();
-        let mut peer = Peer::of(&server);
-        peer.say_all([packet_bytes(1, "hi"), packet_bytes(2, "wait"), packet_bytes(3, "take")]).await;
+        let mut peer = peer_of(&server);
+        peer.say_all([packet_frame(1, "hi"), packet_frame(2, "wait"), packet_frame(3, "take")]).await;
         assert_eq!(peer.hear().await, "packet 1: hi");
         let mut raw = taken(&mut raws).await;
         script.gate.open(1);
-        settled().await;
+        settle().await;
         check_raw(&mut raw, &mut peer).await;
         let log = ["opened", "packet 1", "packet 2", "packet 3", "closed: TakenOver", "done 2"];
         assert_eq!(script.log.take(), log, "handlers under way go on");
@@ -188,12 +193,12 @@ fn the_replies_before_it_arrive_and_those_after_it_do_not() {
 
 #[test]
 fn a_packet_that_is_not_complete_comes_back_whole() {
-    let frame = packet_bytes(1, "0123456789");
+    let frame = packet_frame(1, "0123456789");
     for len in 0..frame.len() {
-        virtually(async {
-            let (connection, mut peer) = Peer::of_client(&client(Script::new())).await;
+        in_virtual_time(async {
+            let (connection, mut peer) = peer_of_client(&client(Script::new())).await;
             peer.say(&frame[..len]).await;
-            settled().await;
+            settle().await;
             let mut raw = connection.takeover().await.unwrap();
             peer.say(&frame[len..]).await;
             assert_eq!(raw.unread(), &frame[..len]);
@@ -207,11 +212,11 @@ fn a_packet_that_is_not_complete_comes_back_whole() {
 
 #[test]
 fn a_large_packet_that_is_not_complete_comes_back_whole() {
-    virtually(async {
-        let (connection, mut peer) = Peer::of_client(&client(Script::new())).await;
-        let part = [head(1, 20, 1_000_000), vec![b'x'; 300_000]].concat();
+    in_virtual_time(async {
+        let (connection, mut peer) = peer_of_client(&client(Script::new())).await;
+        let part = [header(1, 20, 1_000_000), vec![b'x'; 300_000]].concat();
         peer.say(&part).await;
-        settled().await;
+        settle().await;
         assert_eq!(connection.takeover().await.unwrap().unread(), &part);
     });
 }
@@ -221,22 +226,22 @@ fn raw_bytes_begin_behind_a_packet_that_is_being_discarded() {
     const LEN: u32 = 20_000;
     let config = Config { content_len_max: 100, discard_time_max: SECOND, ..quiet() };
     for before in [0, 1, 5_000, 19_999, 20_000] {
-        virtually(async {
-            let (connection, mut peer) = Peer::of_client(&client(()).config(config.clone())).await;
-            peer.say([head(1, 20, LEN), vec![b'x'; before]].concat()).await;
-            settled().await;
+        in_virtual_time(async {
+            let (connection, mut peer) = peer_of_client(&client(()).config(config.clone())).await;
+            peer.say([header(1, 20, LEN), vec![b'x'; before]].concat()).await;
+            settle().await;
             let taking = tokio::spawn(connection.takeover());
-            settled().await;
+            settle().await;
             peer.say([&vec![b'x'; LEN as usize - before], &b"raw"[..]].concat()).await;
             let mut raw = taking.await.unwrap().unwrap();
             assert_eq!(read(&mut raw, 3).await, "raw");
             check_raw(&mut raw, &mut peer).await;
         });
     }
-    virtually(async {
-        let (connection, mut peer) = Peer::of_client(&client(()).config(config)).await;
-        peer.say(head(1, 20, LEN)).await;
-        settled().await;
+    in_virtual_time(async {
+        let (connection, mut peer) = peer_of_client(&client(()).config(config)).await;
+        peer.say(header(1, 20, LEN)).await;
+        settle().await;
         let since = Instant::now();
         assert!(matches!(connection.takeover().await, Err(CloseReason::Io(_))));
         assert_elapsed(since, SECOND);
@@ -246,17 +251,17 @@ fn raw_bytes_begin_behind_a_packet_that_is_being_discarded() {
 #[test]
 fn packets_that_no_handler_got_come_back() {
     for format in [HeaderFormat::Magic10, HeaderFormat::Plain8] {
-        virtually(async {
+        in_virtual_time(async {
             let script = Script::new();
             let server = server(script.clone()).dispatch(Dispatch::Ordered).without_listener();
-            let mut peer = Peer::of(&server);
+            let mut peer = peer_of(&server);
             let mut bytes = BytesMut::new();
             for (id, content) in [(1, "wait"), (2, "hi"), (3, "")] {
                 Header { id, operation: 20, len: u32::try_from(content.len()).unwrap() }.encode(format, &mut bytes);
                 bytes.extend_from_slice(content.as_bytes());
             }
             peer.say(&bytes).await;
-            settled().await;
+            settle().await;
             let raw = only_connection(&server).await.takeover().await.unwrap();
             let first_len = format.header_len() + 4;
             assert_eq!(raw.unread(), &bytes[first_len..], "{format:?}");
@@ -269,13 +274,13 @@ fn heartbeats_in_front_are_skipped_however_they_are_cut() {
     let front = [ping(), pong(), ping()].concat();
     let whole = [&front[..], b"raw"].concat();
     for cut in 0..=whole.len() {
-        virtually(async {
-            let (connection, mut peer) = Peer::of_client(&client(())).await;
+        in_virtual_time(async {
+            let (connection, mut peer) = peer_of_client(&client(())).await;
             let mut raw = connection.takeover().await.unwrap();
             raw.skip_heartbeats();
             peer.say(&whole[..cut]).await;
             let reading = tokio::spawn(async move { (read(&mut raw, 3).await, raw) });
-            settled().await;
+            settle().await;
             peer.say(&whole[cut..]).await;
             let (text, mut raw) = reading.await.unwrap();
             assert_eq!(text, "raw", "cut at {cut}");
@@ -291,11 +296,11 @@ fn heartbeats_in_front_are_skipped_however_they_are_cut() {
 fn heartbeats_read_before_the_takeover_are_skipped_as_well() {
     let front = [ping(), pong()].concat();
     for cut in 0..=front.len() {
-        virtually(async {
+        in_virtual_time(async {
             let (script, mut raws) = Script::with_raws();
             let server = server(script.clone()).without_listener();
-            let mut peer = Peer::of(&server);
-            peer.say([&packet_bytes(1, "take")[..], &front[..cut]].concat()).await;
+            let mut peer = peer_of(&server);
+            peer.say([&packet_frame(1, "take")[..], &front[..cut]].concat()).await;
             let mut raw = taken(&mut raws).await;
             raw.skip_heartbeats();
             peer.say([&front[cut..], b"raw"].concat()).await;
@@ -306,8 +311,8 @@ fn heartbeats_read_before_the_takeover_are_skipped_as_well() {
 
 #[test]
 fn heartbeats_are_raw_bytes_unless_skipped() {
-    virtually(async {
-        let (connection, mut peer) = Peer::of_client(&client(())).await;
+    in_virtual_time(async {
+        let (connection, mut peer) = peer_of_client(&client(())).await;
         let mut raw = connection.takeover().await.unwrap();
         peer.say(ping()).await;
         let mut bytes = vec![0; 10];
@@ -318,8 +323,8 @@ fn heartbeats_are_raw_bytes_unless_skipped() {
 
 #[test]
 fn a_raw_stream_that_ends_within_a_heartbeat_yields_the_piece() {
-    virtually(async {
-        let (connection, mut peer) = Peer::of_client(&client(())).await;
+    in_virtual_time(async {
+        let (connection, mut peer) = peer_of_client(&client(())).await;
         let mut raw = connection.takeover().await.unwrap();
         raw.skip_heartbeats();
         peer.say([&ping()[..], &ping()[..4]].concat()).await;
@@ -332,8 +337,8 @@ fn a_raw_stream_that_ends_within_a_heartbeat_yields_the_piece() {
 
 #[test]
 fn the_second_takeover_fails() {
-    virtually(async {
-        let (connection, _peer) = Peer::of_client(&client(())).await;
+    in_virtual_time(async {
+        let (connection, _peer) = peer_of_client(&client(())).await;
         let (first, second) = (connection.takeover(), connection.takeover());
         assert!(matches!(second.await, Err(CloseReason::TakenOver)));
         assert!(first.await.is_ok());
@@ -343,12 +348,12 @@ fn the_second_takeover_fails() {
 
 #[test]
 fn a_takeover_of_a_closed_connection_fails() {
-    virtually(async {
-        let (connection, peer) = Peer::of_client(&client(())).await;
+    in_virtual_time(async {
+        let (connection, peer) = peer_of_client(&client(())).await;
         connection.close();
         drop(peer);
         assert!(matches!(connection.takeover().await, Err(CloseReason::Local)));
-        let (connection, peer) = Peer::of_client(&client(())).await;
+        let (connection, peer) = peer_of_client(&client(())).await;
         drop(peer);
         connection.closed().await;
         assert!(matches!(connection.takeover().await, Err(CloseReason::Peer)));
@@ -357,8 +362,8 @@ fn a_takeover_of_a_closed_connection_fails() {
 
 #[test]
 fn a_takeover_that_cannot_write_what_was_sent_fails() {
-    virtually(async {
-        let (connection, _peer) = Peer::of_client_with_buffer(&client(()), 64).await;
+    in_virtual_time(async {
+        let (connection, _peer) = peer_of_client_with_buffer(&client(()), 64).await;
         connection.send(packet(1, Bytes::from(vec![0; 1000]))).await.unwrap();
         assert!(matches!(connection.takeover().await, Err(CloseReason::WriteStalled { .. })));
     });
@@ -366,8 +371,8 @@ fn a_takeover_that_cannot_write_what_was_sent_fails() {
 
 #[test]
 fn a_takeover_that_is_given_up_ends_the_connection() {
-    virtually(async {
-        let (connection, mut peer) = Peer::of_client(&client(())).await;
+    in_virtual_time(async {
+        let (connection, mut peer) = peer_of_client(&client(())).await;
         drop(connection.takeover());
         assert_eq!(peer.hear_any().await, "end");
     });
@@ -375,8 +380,8 @@ fn a_takeover_that_is_given_up_ends_the_connection() {
 
 #[test]
 fn streams_end_with_a_takeover() {
-    virtually(async {
-        let (connection, mut peer) = Peer::of_client(&client(())).await;
+    in_virtual_time(async {
+        let (connection, mut peer) = peer_of_client(&client(())).await;
         let mut stream = connection.open_stream().unwrap();
         stream.send("hi").await.unwrap();
         assert_eq!(peer.hear().await, "stream 1: hi");
@@ -389,16 +394,16 @@ fn streams_end_with_a_takeover() {
 
 #[test]
 fn a_connection_that_was_taken_over_takes_no_part_in_the_limit_of_handlers() {
-    virtually(async {
+    in_virtual_time(async {
         let (script, mut raws) = Script::with_raws();
         let server = server(script.clone()).dispatch(limited(2)).without_listener();
-        let mut taken_over = Peer::of(&server);
-        taken_over.say_all([packet_bytes(1, "wait"), packet_bytes(2, "wait take"), packet_bytes(3, "wait")]).await;
-        settled().await;
+        let mut taken_over = peer_of(&server);
+        taken_over.say_all([packet_frame(1, "wait"), packet_frame(2, "wait take"), packet_frame(3, "wait")]).await;
+        settle().await;
         let connection: Connection = only_connection(&server).await;
         let _raw = connection.takeover().await.unwrap();
-        let mut other = Peer::of(&server);
-        other.say_all([packet_bytes(4, "hi"), packet_bytes(5, "hi")]).await;
+        let mut other = peer_of(&server);
+        other.say_all([packet_frame(4, "hi"), packet_frame(5, "hi")]).await;
         assert!(other.hears_nothing().await, "handlers under way go on and count");
         script.gate.open(1);
         assert_eq!(other.hear_times(2).await.len(), 2);

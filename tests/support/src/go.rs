@@ -80,4 +80,4 @@ impl GoPeers {
     }
 }
 
-const GO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/go");
+const GO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../go");

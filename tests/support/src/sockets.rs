@@ -1,12 +1,11 @@
-//! The vocabulary of these tests: a [`Place`] where a server and its clients meet, and who meets there.
+//! Servers and clients of frisbee over every kind of address, and a router that does what tests of them need.
 
 use std::{
     env,
-    fmt::Debug,
     path::PathBuf,
     process,
     sync::{
-        Arc, LazyLock,
+        LazyLock,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
@@ -17,84 +16,73 @@ use frisbee::{
     Address, Client, CloseReason, ConnectError, Connection, Content, Engine, Operation, Outcome, Packet, Router,
     Server, ServerBuilder, Stream,
 };
-pub(crate) use tests::{can_be_had, engines, rings};
 use tokio::{
     io::{AsyncWriteExt, duplex},
-    runtime,
-    sync::{Semaphore, mpsc},
-    time::timeout,
+    sync::mpsc,
 };
 
-use crate::certificates::{Identity, localhost};
+use crate::{Gate, Identity, can_be_had, localhost};
 
-/// Runs a test on real sockets and in real time.
-pub(crate) fn really(test: impl Future<Output = ()>) {
-    let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async { timeout(LIMIT, test).await.expect("a test ends in time") });
-    runtime.shutdown_background();
-}
-
-/// Runs a test in virtual time, which jumps to the next deadline whenever nobody has anything to do.
-pub(crate) fn virtually(test: impl Future<Output = ()>) {
-    let runtime = runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    runtime.block_on(async { timeout(3600 * SECOND, test).await.expect("a test ends in time") });
-}
-
-/// Lets others run until it is so.
-pub(crate) async fn until(mut is_so: impl FnMut() -> bool) {
-    while !is_so() {
-        tokio::task::yield_now().await;
-    }
-}
-
-/// What lies below a connection.
+/// The kinds of sockets below a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// TCP.
     Tcp,
+    /// A Unix socket with a path.
     UnixPath,
+    /// A Unix socket with an abstract name.
     UnixAbstract,
+    /// A listener in this process.
     Mem,
-    /// A stream that the test makes.
+    /// A stream of the test's own.
     Own,
 }
 
+/// The ways to run a conversation.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Setting {
-    pub(crate) kind: Kind,
-    pub(crate) tls: bool,
-    pub(crate) engine: Engine,
+pub struct Setting {
+    /// The kind of socket.
+    pub kind: Kind,
+    /// Whether there is TLS on top.
+    pub tls: bool,
+    /// The engine of both sides.
+    pub engine: Engine,
 }
 
 impl Setting {
-    pub(crate) fn can_be_had(&self) -> bool {
+    /// Tells whether the engine can be had here.
+    pub fn can_be_had(&self) -> bool {
         can_be_had(self.engine)
     }
 }
 
-/// A server, and how to get there.
-pub(crate) struct Place {
-    pub(crate) server: Server,
+/// A server in a setting, which knows how to connect to it.
+pub struct Served {
+    /// The server.
+    pub server: Server,
     setting: Setting,
 }
 
-impl Place {
-    pub(crate) async fn serve<R: Router>(setting: Setting, server: ServerBuilder<R>) -> Self {
+impl Served {
+    /// Starts a server in a setting.
+    pub async fn start<R: Router>(setting: Setting, server: ServerBuilder<R>) -> Self {
         let server = server.engine(setting.engine);
         let server = if setting.tls { server.tls(IDENTITY.server()) } else { server };
         let server = match setting.kind {
             Kind::Own => server.without_listener(),
-            kind => server.bind(fresh(kind)).await.unwrap(),
+            kind => server.bind(unused_address(kind)).await.unwrap(),
         };
         Self { server, setting }
     }
 
-    pub(crate) async fn try_connect<R: Router>(&self, client: Client<R>) -> Result<Connection, ConnectError> {
+    /// Connects a client.
+    pub async fn try_connect<R: Router>(&self, client: Client<R>) -> Result<Connection, ConnectError> {
         let client = match (self.setting.tls, self.setting.kind) {
             (false, _) => client,
             (true, Kind::Tcp) => client.tls(IDENTITY.client()),
             (true, _) => client.tls_with_name(IDENTITY.client(), localhost()),
         };
-        let client = client.timeout(LIMIT).attempts(1).engine(self.setting.engine);
+        let client = client.timeout(CONNECT_MAX).attempts(1).engine(self.setting.engine);
         if self.setting.kind == Kind::Own {
             let (ours, theirs) = duplex(10_000);
             self.server.attach(theirs);
@@ -103,15 +91,15 @@ impl Place {
         client.connect(self.server.local_addr()).await
     }
 
-    /// A connection, and what arrives on it.
-    pub(crate) async fn connect(&self) -> (Connection, Inbox) {
+    /// Returns a connection, and what arrives on it.
+    pub async fn connect(&self) -> (Connection, Inbox) {
         let (router, inbox) = Inbox::new();
         (self.try_connect(Client::new(router)).await.unwrap(), inbox)
     }
 }
 
-/// An address of this kind that nobody has.
-pub(crate) fn fresh(kind: Kind) -> Address {
+/// Returns an address of this kind that nobody has.
+pub fn unused_address(kind: Kind) -> Address {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let name = format!("frisbee-tests-{}-{}", process::id(), MADE.fetch_add(1, Ordering::Relaxed));
     match kind {
@@ -123,16 +111,16 @@ pub(crate) fn fresh(kind: Kind) -> Address {
     }
 }
 
-/// A path for a socket that nobody has.
-pub(crate) fn fresh_path() -> PathBuf {
-    match fresh(Kind::UnixPath) {
+/// Returns a path for a socket that nobody has.
+pub fn unused_path() -> PathBuf {
+    match unused_address(Kind::UnixPath) {
         Address::Unix(path) => path,
         other => unreachable!("{other} is no path"),
     }
 }
 
 /// A router that puts packets where the test takes them from.
-pub(crate) struct Forward(mpsc::UnboundedSender<Packet>);
+pub struct Forward(mpsc::UnboundedSender<Packet>);
 
 impl Router for Forward {
     async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
@@ -142,61 +130,36 @@ impl Router for Forward {
     }
 }
 
-pub(crate) struct Inbox(mpsc::UnboundedReceiver<Packet>);
+/// The packets that a [`Forward`] gets.
+pub struct Inbox(mpsc::UnboundedReceiver<Packet>);
 
 impl Inbox {
-    pub(crate) fn new() -> (Forward, Self) {
+    /// Returns a router, and the inbox that it puts packets into.
+    pub fn new() -> (Forward, Self) {
         let (sender, receiver) = mpsc::unbounded_channel();
         (Forward(sender), Self(receiver))
     }
 
-    /// The next packet, or `None` after the end.
-    pub(crate) async fn next(&mut self) -> Option<Packet> {
+    /// Returns the next packet, or `None` after the end.
+    pub async fn next(&mut self) -> Option<Packet> {
         self.0.recv().await
     }
 }
 
-/// A router with one operation for everything the tests want of a server.
+/// A router with an operation for each thing that tests want of a server. Others it echoes.
 #[derive(Clone, Default)]
-pub(crate) struct Servant {
+pub struct TestRouter {
     /// Sent as soon as a connection is there.
-    pub(crate) greeting: Option<Packet>,
+    pub greeting: Option<Packet>,
     /// Handlers that were told to wait, and what lets them go on.
-    pub(crate) waiting: Arc<Gate>,
-    pub(crate) hooks: Option<mpsc::UnboundedSender<String>>,
+    pub waiting: Gate,
+    /// Where its hooks report.
+    pub hooks: Option<mpsc::UnboundedSender<String>>,
 }
 
-pub(crate) struct Gate {
-    arrived: Semaphore,
-    open: Semaphore,
-}
-
-impl Default for Gate {
-    fn default() -> Self {
-        Self { arrived: Semaphore::new(0), open: Semaphore::new(0) }
-    }
-}
-
-impl Gate {
-    /// Waits for a handler to wait.
-    pub(crate) async fn arrival(&self) {
-        self.arrived.acquire().await.unwrap().forget();
-    }
-
-    /// Lets a handler go on.
-    pub(crate) fn open(&self) {
-        self.open.add_permits(1);
-    }
-
-    pub(crate) async fn pass(&self) {
-        self.arrived.add_permits(1);
-        self.open.acquire().await.unwrap().forget();
-    }
-}
-
-impl Servant {
-    /// A servant and what its hooks report.
-    pub(crate) fn with_hooks() -> (Self, mpsc::UnboundedReceiver<String>) {
+impl TestRouter {
+    /// Returns a router and what its hooks report.
+    pub fn with_hooks() -> (Self, mpsc::UnboundedReceiver<String>) {
         let (hooks, reports) = mpsc::unbounded_channel();
         (Self { hooks: Some(hooks), ..Self::default() }, reports)
     }
@@ -209,12 +172,12 @@ impl Servant {
     }
 }
 
-impl Router for Servant {
+impl Router for TestRouter {
     async fn route(&self, packet: Packet, connection: &Connection) -> Outcome {
         match packet.operation {
             BYE => Outcome::ReplyAndClose(packet),
             WAIT => {
-                self.waiting.pass().await;
+                self.waiting.passed().await;
                 Outcome::Reply(packet)
             }
             WHERE => {
@@ -257,26 +220,33 @@ impl Router for Servant {
     }
 }
 
-/// A server of a [`Servant`].
-pub(crate) fn servant() -> ServerBuilder<Servant> {
-    Server::builder(Servant::default())
+/// Returns the settings of a server of a [`TestRouter`].
+pub fn test_server() -> ServerBuilder<TestRouter> {
+    Server::builder(TestRouter::default())
 }
 
-pub(crate) fn packet(id: u16, operation: Operation, content: impl Into<Content>) -> Packet {
+/// Returns a packet.
+pub fn packet(id: u16, operation: Operation, content: impl Into<Content>) -> Packet {
     Packet::new(id, operation, content)
 }
 
-/// So many bytes that tell when they are in the wrong place.
-pub(crate) fn pattern(len: usize) -> Bytes {
+/// Returns this many bytes that tell when they are in the wrong place.
+pub fn pattern(len: usize) -> Bytes {
     (0..=250).cycle().take(len).collect()
 }
 
-pub(crate) static IDENTITY: LazyLock<Identity> = LazyLock::new(Identity::new);
+/// The certificate of servers in settings with TLS.
+pub static IDENTITY: LazyLock<Identity> = LazyLock::new(Identity::new);
 
-pub(crate) const ECHO: Operation = Operation::new(20).expect("not reserved");
-pub(crate) const BYE: Operation = Operation::new(21).expect("not reserved");
-pub(crate) const WAIT: Operation = Operation::new(22).expect("not reserved");
-pub(crate) const TAKE: Operation = Operation::new(23).expect("not reserved");
-pub(crate) const WHERE: Operation = Operation::new(24).expect("not reserved");
-pub(crate) const SECOND: Duration = Duration::from_secs(1);
-const LIMIT: Duration = Duration::from_secs(20);
+/// Is echoed.
+pub const ECHO: Operation = Operation::new(20).expect("not reserved");
+/// Is echoed, and then the connection closes.
+pub const BYE: Operation = Operation::new(21).expect("not reserved");
+/// Is echoed when the test lets it.
+pub const WAIT: Operation = Operation::new(22).expect("not reserved");
+/// Is echoed, and then the connection taken over, whose bytes are echoed.
+pub const TAKE: Operation = Operation::new(23).expect("not reserved");
+/// Is answered with the name of the thread that handles it.
+pub const WHERE: Operation = Operation::new(24).expect("not reserved");
+/// What takes longer hangs.
+const CONNECT_MAX: Duration = Duration::from_secs(20);

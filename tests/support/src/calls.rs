@@ -1,0 +1,418 @@
+//! Calls: a [`TestService`] that does what messages say, channels and servers in memory, and peers that speak the wire of
+//! calls by hand.
+
+use std::{
+    iter, process,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicUsize, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use frisbee::proto::{Frame, Kind};
+use frpc::{
+    Address, CallError, Channel, ChannelBuilder, Code, Config, Connection, Operation, Packet, Request, Response,
+    Server, Status, Streaming,
+    codec::{self, Content, Reader},
+};
+use futures_util::stream::try_unfold;
+use tokio::{
+    io::{DuplexStream, duplex},
+    time::sleep,
+};
+
+pub use schema::{
+    Words, callback_client::CallbackClient, callback_server::CallbackServer, test_client::TestClient,
+    test_server::TestServer,
+};
+use schema::{callback_server::Callback, test_server::Test};
+
+use crate::{EventLog, Gate, Peer, SECOND, frames::stream_frame, settle};
+
+/// What was generated.
+pub mod schema {
+    #![allow(missing_docs, unreachable_pub, reason = "it is generated for any use")]
+    frpc::include_proto!("calls");
+}
+
+/// Serves both services and does what each message says; what it does not know, it sends back.
+#[derive(Clone, Default)]
+pub struct TestService {
+    /// Handlers that began, and those that were dropped before their end.
+    pub log: EventLog,
+    /// Where handlers wait that are told to.
+    pub gate: Gate,
+    made: Arc<AtomicUsize>,
+}
+
+impl TestService {
+    /// Returns the number of answers that were made in streams.
+    pub fn made(&self) -> usize {
+        self.made.load(Ordering::Relaxed)
+    }
+
+    fn begin(&self, what: String) -> Handling {
+        self.log.add(&*what);
+        Handling { log: self.log.clone(), what, is_done: false }
+    }
+
+    /// Does what a text says, and returns the answer.
+    async fn play(&self, text: &str) -> Result<String, Status> {
+        let (first, rest) = text.split_once(' ').unwrap_or((text, ""));
+        match first {
+            "panic" => panic!("as told"),
+            "wait" => self.gate.passed().await,
+            "sleep" => sleep(rest.parse::<u32>().unwrap() * SECOND).await,
+            "large" => return Ok("x".repeat(rest.parse().unwrap())),
+            "complain" => return Err(Status::not_found("x".repeat(rest.parse().unwrap()))),
+            "bye" => return Err(Status::aborted("bye").closing_connection()),
+            "fail" => {
+                let (code, message) = rest.split_once(' ').unwrap();
+                return Err(Status::new(Code::from_number(code.parse().unwrap()), message));
+            }
+            _ => {}
+        }
+        Ok(text.to_owned())
+    }
+
+    /// Makes a stream of a list, or an endless one.
+    fn answers(&self, handling: Handling, list: &str) -> Streaming<Words> {
+        let items: Box<dyn Iterator<Item = String> + Send> = match list.strip_prefix("endless ") {
+            Some(item) => Box::new(iter::repeat(item.to_owned())),
+            None => Box::new(list.split(", ").map(str::to_owned).collect::<Vec<_>>().into_iter()),
+        };
+        let service = self.clone();
+        Streaming::new(try_unfold((items, handling), move |(mut items, handling)| {
+            let service = service.clone();
+            async move {
+                let Some(item) = items.next() else { return handling.done(None) };
+                let text = service.play(&item).await?;
+                service.made.fetch_add(1, Ordering::Relaxed);
+                Ok(Some((words(text), (items, handling))))
+            }
+        }))
+    }
+
+    async fn say(&self, request: Request<Words>) -> Result<Response<Words>, Status> {
+        let text = request.get_ref().text.clone();
+        let handling = self.begin(format!("say {text}"));
+        let answer = match text.split_once(' ') {
+            Some(("back", call)) => CallBack(request.channel()?).run(call).await?,
+            _ if text == "peer" => request.peer_addr().map_or("nobody".into(), |addr| addr.to_string()),
+            _ if text == "visit" => {
+                let connection = request.connection().expect("it came on one");
+                let visits = connection.state_or_insert_with(|| AtomicUsize::new(0));
+                (visits.fetch_add(1, Ordering::Relaxed) + 1).to_string()
+            }
+            _ if text == "extension" => format!("{:?}", request.extensions().get::<u32>()),
+            _ => self.play(&text).await?,
+        };
+        handling.done(words(answer).into())
+    }
+
+    async fn count(&self, request: Request<Words>) -> Result<Response<Streaming<Words>>, Status> {
+        let list = request.into_inner().text;
+        let handling = self.begin(format!("count {list}"));
+        match list.strip_prefix("first ") {
+            Some(first) => self.play(first).await.map(|_| self.answers(handling, "").into()),
+            None => Ok(self.answers(handling, &list).into()),
+        }
+    }
+
+    /// Joins what it is told.
+    async fn gather(&self, request: Request<Streaming<Words>>) -> Result<Response<Words>, Status> {
+        let handling = self.begin("gather".into());
+        let (mut all, mut texts) = (Vec::new(), request.into_inner());
+        while let Some(Words { text }) = texts.message().await? {
+            all.push(self.play(&text).await?);
+            if text == "now" {
+                break;
+            }
+        }
+        handling.done(words(all.join(" ")).into())
+    }
+
+    /// Answers each message, or, when told so, alone without hearing the rest.
+    async fn chat(&self, request: Request<Streaming<Words>>) -> Result<Response<Streaming<Words>>, Status> {
+        let handling = self.begin("chat".into());
+        let (service, texts) = (self.clone(), request.into_inner());
+        Ok(Streaming::new(try_unfold((texts, handling, None), move |(mut texts, handling, mut alone)| {
+            let service = service.clone();
+            async move {
+                if let Some(speech) = &mut alone {
+                    let Some(next) = Streaming::message(speech).await? else { return handling.done(None) };
+                    return Ok(Some((next, (texts, handling, alone))));
+                }
+                let Some(Words { text }) = texts.message().await? else { return handling.done(None) };
+                if let Some(list) = text.strip_prefix("alone ") {
+                    let mut speech = service.answers(service.begin("speech".into()), list);
+                    let first = speech.message().await?.unwrap();
+                    return Ok(Some((first, (Streaming::from_iter([]), handling, Some(speech)))));
+                }
+                if text == "stop" {
+                    return handling.done(None);
+                }
+                Ok(Some((words(format!("re: {}", service.play(&text).await?)), (texts, handling, alone))))
+            }
+        }))
+        .into())
+    }
+}
+
+macro_rules! serves {
+    ($($service:ident)*) => {$(
+        impl $service for TestService {
+            async fn say(&self, request: Request<Words>) -> Result<Response<Words>, Status> {
+                self.say(request).await
+            }
+
+            async fn count(&self, request: Request<Words>) -> Result<Response<Streaming<Words>>, Status> {
+                self.count(request).await
+            }
+
+            async fn gather(&self, request: Request<Streaming<Words>>) -> Result<Response<Words>, Status> {
+                self.gather(request).await
+            }
+
+            async fn chat(&self, request: Request<Streaming<Words>>) -> Result<Response<Streaming<Words>>, Status> {
+                self.chat(request).await
+            }
+        }
+    )*};
+}
+
+serves!(Test Callback);
+
+/// Calls from a handler to the side that called it.
+struct CallBack(Channel);
+
+impl CallBack {
+    async fn run(self, call: &str) -> Result<String, Status> {
+        let (method, text) = call.split_once(' ').expect("a call has a method and a text");
+        let (test, callback) = (TestClient::new(self.0.clone()), CallbackClient::new(self.0));
+        Ok(match method {
+            "test" => test.say(words(text)).await?.into_inner().text,
+            "say" => callback.say(words(text)).await?.into_inner().text,
+            "count" => all(callback.count(words(text)).await?).await?.join(" "),
+            "gather" => callback.gather(stream_of(text)).await?.into_inner().text,
+            "chat" => all(callback.chat(stream_of(text)).await?).await?.join(" "),
+            _ => unreachable!("{method} is no method"),
+        })
+    }
+}
+
+/// A handler under way. Tells when it is dropped before it is done.
+struct Handling {
+    log: EventLog,
+    what: String,
+    is_done: bool,
+}
+
+impl Handling {
+    fn done<T>(mut self, result: T) -> Result<T, Status> {
+        self.is_done = true;
+        Ok(result)
+    }
+}
+
+impl Drop for Handling {
+    fn drop(&mut self) {
+        if !self.is_done && !std::thread::panicking() {
+            self.log.add(format!("dropped {}", self.what));
+        }
+    }
+}
+
+/// Returns a peer, and the stream to it.
+pub fn peer() -> (DuplexStream, Peer) {
+    peer_with_buffer(64 * 1024)
+}
+
+/// Returns a peer, and the stream to it, which takes this many bytes in each direction until they are read.
+pub fn peer_with_buffer(buffer_len: usize) -> (DuplexStream, Peer) {
+    Peer::pair(buffer_len, describe)
+}
+
+/// Returns a peer of a server.
+pub fn peer_of(server: &Server) -> Peer {
+    let (theirs, peer) = peer();
+    server.attach(theirs);
+    peer
+}
+
+/// Returns a client and its peer.
+pub async fn peer_of_channel(builder: ChannelBuilder) -> (TestClient, Peer) {
+    let (theirs, peer) = peer();
+    (TestClient::new(builder.attach(theirs).await.unwrap()), peer)
+}
+
+fn describe(frame: &Frame) -> String {
+    let content = match frame.content.first() {
+        Some(9) => format!("open {}", Reader::new(&frame.content).u16().unwrap()),
+        _ => match codec::decode::<Words>(&frame.content) {
+            Ok(Content::Message(Words { text })) if text.len() <= 20 => text,
+            Ok(Content::Message(Words { text })) => format!("{} letters", text.len()),
+            Ok(Content::Error(failure)) if failure.text == "EOF" => "end".into(),
+            Ok(Content::Error(failure)) => format!("error {} {}", failure.code.unwrap_or(2), failure.text),
+            Err(_) => format!("{:x?}", frame.content),
+        },
+    };
+    match frame.kind {
+        Kind::Application(operation) => format!("{operation} {}: {content}", frame.id),
+        _ => format!("stream {}: {content}", frame.id),
+    }
+}
+
+/// Returns the bytes that open a stream for a call.
+pub fn open_frame(id: u16, operation: u8) -> Vec<u8> {
+    stream_frame(id, [9, operation])
+}
+
+/// Returns a message as content.
+pub fn encoded(text: &str) -> Bytes {
+    codec::encode(&words(text))
+}
+
+/// Returns the error of a Go peer as content.
+pub fn error(text: &str) -> Bytes {
+    codec::encode_error(text, None)
+}
+
+/// Returns the content behind the last message of a stream.
+pub fn end() -> Bytes {
+    error("EOF")
+}
+
+/// Returns a message.
+pub fn words(text: impl Into<String>) -> Words {
+    Words { text: text.into() }
+}
+
+/// Returns a stream with a message for each word, all there already.
+pub fn stream_of(text: &str) -> Streaming<Words> {
+    text.split_whitespace().map(words).collect()
+}
+
+/// Returns all messages of a stream, or the status that ends it.
+pub async fn all(stream: Response<Streaming<Words>>) -> Result<Vec<String>, Status> {
+    let (mut stream, mut texts) = (stream.into_inner(), Vec::new());
+    while let Some(Words { text }) = stream.message().await? {
+        texts.push(text);
+    }
+    Ok(texts)
+}
+
+/// Returns the next message of a stream that has one.
+pub async fn next(stream: &mut Streaming<Words>) -> String {
+    stream.message().await.unwrap().expect("there is another message").text
+}
+
+/// Makes a call of each kind with the same text, and returns the result of each.
+pub async fn each_kind(client: &TestClient, text: &str) -> [Result<String, Status>; 4] {
+    [
+        of_kind(client, 0, text).await,
+        of_kind(client, 1, text).await,
+        of_kind(client, 2, text).await,
+        of_kind(client, 3, text).await,
+    ]
+}
+
+/// Returns all messages of a stream as one text.
+pub async fn joined(stream: Result<Response<Streaming<Words>>, Status>) -> Result<String, Status> {
+    all(stream?).await.map(|texts| texts.join(" "))
+}
+
+/// Makes a call of one of the four kinds.
+pub async fn of_kind(client: &TestClient, kind: usize, text: &str) -> Result<String, Status> {
+    let answer = |answer: Result<Response<Words>, Status>| answer.map(|answer| answer.into_inner().text);
+    match kind {
+        0 => answer(client.say(words(text)).await),
+        1 => joined(client.count(words(text)).await).await,
+        2 => answer(client.gather(Streaming::from_iter([words(text)])).await),
+        _ => joined(client.chat(Streaming::from_iter([words(text)])).await).await,
+    }
+}
+
+/// Makes a unary call.
+pub async fn ask(client: &TestClient, text: &str) -> Result<String, Status> {
+    client.say(words(text)).await.map(|answer| answer.into_inner().text)
+}
+
+/// Begins a unary call that goes on while the test does something else.
+pub fn asking(client: &TestClient, text: &str) -> tokio::task::JoinHandle<Result<String, Status>> {
+    let (client, text) = (client.clone(), text.to_owned());
+    tokio::spawn(async move { ask(&client, &text).await })
+}
+
+/// Tells whether the request of a call whose connection was lost may have been executed.
+#[track_caller]
+pub fn may_have_executed(status: &Status) -> bool {
+    match status.call_error() {
+        Some(CallError::ConnectionLost { may_have_executed, .. }) => {
+            assert_eq!(status.code(), Code::Unavailable);
+            *may_have_executed
+        }
+        _ => panic!("{status} instead of a lost connection"),
+    }
+}
+
+/// Returns a server of the service, for streams that the test hands to it, without timers.
+pub fn serve(service: &TestService) -> Server {
+    Server::builder().config(quiet()).add_service(TestServer::new(service.clone())).without_listener().unwrap()
+}
+
+/// Returns a client of this server, without timers.
+pub async fn connect(server: &Server) -> TestClient {
+    let (ours, theirs) = duplex(64 * 1024);
+    server.attach(theirs);
+    TestClient::new(quiet_channel().attach(ours).await.unwrap())
+}
+
+/// Returns a service, its server, and a client of that.
+pub async fn serve_and_connect() -> (TestService, Server, TestClient) {
+    let service = TestService::default();
+    let server = serve(&service);
+    let client = connect(&server).await;
+    (service, server, client)
+}
+
+/// Returns the settings of a channel without timers.
+pub fn quiet_channel() -> ChannelBuilder {
+    Channel::builder().config(quiet())
+}
+
+/// Returns a configuration without timers.
+pub fn quiet() -> Config {
+    Config { ping_interval: None, silence_max: None, ..Config::default() }
+}
+
+/// Returns the one connection that this server has.
+pub async fn only_connection(server: &Server) -> Connection {
+    settle().await;
+    let connections = server.connections();
+    assert_eq!(connections.len(), 1);
+    connections[0].clone()
+}
+
+/// Returns an address in memory that nobody has.
+pub fn unused_address() -> Address {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    Address::Mem(format!("calls-{}-{}", process::id(), MADE.fetch_add(1, Ordering::Relaxed)))
+}
+
+/// Returns a packet of the user's own.
+pub fn own_packet(id: u16, content: &'static str) -> Packet {
+    Packet::new(id, OWN, content)
+}
+
+/// The unary method.
+pub const SAY: u16 = 10;
+/// The method with a stream of answers.
+pub const COUNT: u8 = 11;
+/// The method with a stream of requests.
+pub const GATHER: u8 = 12;
+/// The method with a stream each way.
+pub const CHAT: u8 = 13;
+/// An operation that is no method.
+pub const OWN: Operation = Operation::new(1000).expect("not reserved");

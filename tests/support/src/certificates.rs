@@ -1,0 +1,107 @@
+//! Certificates that are their own authority, for either side.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+use rcgen::CertifiedKey;
+use rustls::{
+    ClientConfig, RootCertStore, ServerConfig,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName},
+    server::WebPkiClientVerifier,
+};
+
+/// A certificate for `localhost` and `127.0.0.1`, and its key.
+#[derive(Debug)]
+pub struct Identity {
+    /// The certificate.
+    pub certificate: CertificateDer<'static>,
+    key: PrivateKeyDer<'static>,
+    pem: String,
+}
+
+impl Identity {
+    /// Makes a fresh one.
+    #[allow(clippy::new_without_default, reason = "each is another one")]
+    pub fn new() -> Self {
+        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let CertifiedKey { cert, signing_key } = rcgen::generate_simple_self_signed(names).unwrap();
+        Self { pem: cert.pem(), certificate: cert.into(), key: signing_key.into() }
+    }
+
+    /// Returns the settings of a server that takes any client.
+    pub fn server(&self) -> ServerConfig {
+        ServerConfig::builder().with_no_client_auth().with_single_cert(self.chain(), self.key.clone_key()).unwrap()
+    }
+
+    /// Returns the settings of a server that takes one client only.
+    pub fn server_for(&self, client: &Self) -> ServerConfig {
+        let verifier = WebPkiClientVerifier::builder(Arc::new(roots(client.certificate.clone()))).build().unwrap();
+        let config = ServerConfig::builder().with_client_cert_verifier(verifier);
+        config.with_single_cert(self.chain(), self.key.clone_key()).unwrap()
+    }
+
+    /// Returns the settings of an anonymous client of this server.
+    pub fn client(&self) -> ClientConfig {
+        trusting(self.certificate.clone())
+    }
+
+    /// Returns the settings of a client of this server that shows its own certificate.
+    pub fn client_as(&self, client: &Self) -> ClientConfig {
+        let config = ClientConfig::builder().with_root_certificates(roots(self.certificate.clone()));
+        config.with_client_auth_cert(client.chain(), client.key.clone_key()).unwrap()
+    }
+
+    /// Writes the certificate to a file, for other programs.
+    pub fn pem_file(&self) -> PemFile {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let path = env::temp_dir().join(format!("frisbee-tests-{}-{number}.pem", process::id()));
+        fs::write(&path, &self.pem).expect("the directory for temporary files takes one");
+        PemFile(path)
+    }
+
+    fn chain(&self) -> Vec<CertificateDer<'static>> {
+        vec![self.certificate.clone()]
+    }
+}
+
+/// A file that is removed when this is dropped.
+#[derive(Debug)]
+pub struct PemFile(PathBuf);
+
+impl PemFile {
+    /// Returns where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for PemFile {
+    fn drop(&mut self) {
+        // Left behind it does no harm.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Returns the settings of a client that trusts this certificate and no other.
+pub fn trusting(certificate: CertificateDer<'static>) -> ClientConfig {
+    ClientConfig::builder().with_root_certificates(roots(certificate)).with_no_client_auth()
+}
+
+fn roots(certificate: CertificateDer<'static>) -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate).expect("it is a certificate");
+    roots
+}
+
+/// Returns the name that the certificates are for.
+pub fn localhost() -> ServerName<'static> {
+    "localhost".try_into().unwrap()
+}

@@ -1,0 +1,45 @@
+//! What tests share: time that jumps, gates, what happened in order, peers that speak frames. With the feature `full` also
+//! test services and routers, certificates, engines, peers written in Go, and an ear for the log.
+
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod events;
+pub mod frames;
+mod gate;
+mod time;
+
+#[cfg(feature = "full")]
+pub mod calls;
+#[cfg(feature = "full")]
+mod certificates;
+#[cfg(feature = "full")]
+mod engines;
+#[cfg(feature = "full")]
+mod go;
+#[cfg(feature = "full")]
+pub mod interop;
+#[cfg(feature = "full")]
+mod log;
+#[cfg(feature = "full")]
+pub mod sockets;
+
+pub use events::EventLog;
+pub use frames::Peer;
+pub use gate::Gate;
+pub use time::{DAY, MILLI, SECOND, assert_elapsed, in_virtual_time, settle, until};
+
+#[cfg(feature = "full")]
+pub use self::{
+    certificates::{Identity, PemFile, localhost, trusting},
+    engines::{can_be_had, engines, rings},
+    go::{GoPeers, GoServer},
+    log::{ThreadLog, hear_log},
+    time::in_real_time,
+};
+
+/// The messages and the service of a plain unary call.
+#[cfg(feature = "full")]
+pub mod echo {
+    #![allow(missing_docs, reason = "the schema has none")]
+    frpc::include_proto!("echo");
+}

@@ -1,0 +1,50 @@
+//! Running tests, in virtual and in real time.
+
+use std::time::Duration;
+
+use tokio::{
+    runtime,
+    time::{Instant, sleep, timeout},
+};
+
+/// Runs a test in virtual time, which jumps to the next deadline whenever all tasks wait.
+pub fn in_virtual_time(test: impl Future<Output = ()>) {
+    let runtime = runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(async { timeout(DAY, test).await.expect("a test ends within a day of virtual time") });
+}
+
+/// Runs a test in real time, on two threads.
+#[cfg(feature = "full")]
+pub fn in_real_time(test: impl Future<Output = ()>) {
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async { timeout(REAL_TIME_MAX, test).await.expect("a test ends in time") });
+    runtime.shutdown_background();
+}
+
+/// Returns when all tasks have done what they can do without time passing. For virtual time.
+pub async fn settle() {
+    sleep(MILLI).await;
+}
+
+/// Lets other tasks run until the condition is met.
+pub async fn until(mut is_met: impl FnMut() -> bool) {
+    while !is_met() {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Asserts that this much virtual time has passed, up to the resolution of timers.
+#[track_caller]
+pub fn assert_elapsed(since: Instant, expected: Duration) {
+    let elapsed = since.elapsed();
+    assert!(expected <= elapsed && elapsed <= expected + 3 * MILLI, "{elapsed:?} instead of {expected:?}");
+}
+
+/// A millisecond.
+pub const MILLI: Duration = Duration::from_millis(1);
+/// A second.
+pub const SECOND: Duration = Duration::from_secs(1);
+/// A day.
+pub const DAY: Duration = Duration::from_secs(24 * 3600);
+#[cfg(feature = "full")]
+const REAL_TIME_MAX: Duration = Duration::from_secs(20);
