@@ -34,11 +34,11 @@ enum Step {
         operation: u8,
         is_too_large: bool,
     },
-    /// So many calls that are answered at once.
+    /// `count` calls that are answered at once.
     Pass {
         count: u16,
     },
-    /// So many calls that are given up.
+    /// `count` calls that are given up.
     GiveUp {
         count: u16,
     },
@@ -166,7 +166,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// What a call has come to. One that is over is gone then.
+    /// Checks the state of a call. One that is over is gone then.
     fn look(&mut self, index: usize) {
         let call = &mut self.calls[index];
         match (call.pending.answer(), call.answer) {

@@ -26,9 +26,9 @@ use vectors::Text;
 
 #[derive(Arbitrary, Debug)]
 struct Input<'a> {
-    /// What the server says on the stream of a call.
+    /// The words of the server on the stream of a call.
     answers: Vec<Said<'a>>,
-    /// What a caller says, on any stream.
+    /// The words of a caller, on any stream.
     requests: Vec<(u8, Said<'a>)>,
 }
 

@@ -1,4 +1,4 @@
-//! What only a Unix system can be asked.
+//! Questions that only a Unix system answers.
 
 use std::{io, time::Duration};
 

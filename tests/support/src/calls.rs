@@ -30,7 +30,7 @@ use schema::{callback_server::Callback, test_server::Test};
 
 use crate::{EventLog, Gate, Peer, SECOND, frames::stream_frame, settle};
 
-/// What was generated.
+/// The generated code.
 pub mod schema {
     #![allow(missing_docs, unreachable_pub, reason = "it is generated for any use")]
     frpc::include_proto!("calls");
@@ -41,7 +41,7 @@ pub mod schema {
 pub struct TestService {
     /// Handlers that began, and those that were dropped before their end.
     pub log: EventLog,
-    /// Where handlers wait that are told to.
+    /// The gate at which handlers wait that are told to.
     pub gate: Gate,
     made: Arc<AtomicUsize>,
 }

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use schema::{Blob, Delay, Number, Rich, Series, Summary, Text, interop_server, second_server};
 
-/// What was generated.
+/// The generated code.
 pub mod schema {
     #![allow(missing_docs, reason = "the schema has none")]
     frpc::include_proto!("interop");

@@ -1,5 +1,5 @@
-//! What tests share: time that jumps, gates, what happened in order, peers that speak frames. With the feature `full` also
-//! test services and routers, certificates, engines, peers written in Go, and an ear for the log.
+//! Tools that tests share: time that jumps, gates, events in their order, peers that speak frames. With the feature `full`
+//! also test services and routers, certificates, engines, peers written in Go, and an ear for the log.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 

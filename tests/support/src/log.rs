@@ -28,7 +28,7 @@ pub struct ThreadLog {
 #[derive(Default)]
 struct Heard {
     lines: Vec<String>,
-    /// What is known of each span. Its id is its place here, from 1 on.
+    /// The text of each span. Its id is its place here, from 1 on.
     spans: Vec<String>,
     entered: Vec<u64>,
 }

@@ -43,7 +43,7 @@ pub enum Kind {
 pub struct Setting {
     /// The kind of socket.
     pub kind: Kind,
-    /// Whether there is TLS on top.
+    /// True with TLS on top.
     pub tls: bool,
     /// The engine of both sides.
     pub engine: Engine,
@@ -153,7 +153,7 @@ pub struct TestRouter {
     pub greeting: Option<Packet>,
     /// Handlers that were told to wait, and what lets them go on.
     pub waiting: Gate,
-    /// Where its hooks report.
+    /// The channel to which its hooks report.
     pub hooks: Option<mpsc::UnboundedSender<String>>,
 }
 
@@ -248,5 +248,5 @@ pub const WAIT: Operation = Operation::new(22).expect("not reserved");
 pub const TAKE: Operation = Operation::new(23).expect("not reserved");
 /// Is answered with the name of the thread that handles it.
 pub const WHERE: Operation = Operation::new(24).expect("not reserved");
-/// What takes longer hangs.
+/// The time after which a connect counts as hanging.
 const CONNECT_MAX: Duration = Duration::from_secs(20);

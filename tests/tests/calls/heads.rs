@@ -1,5 +1,5 @@
-//! What goes with the messages of a call: metadata, deadlines, trailers, details of a status, cancellation. In process all
-//! of it arrives. Plain frisbee carries none of it, and says so.
+//! Beside the messages of a call: metadata, deadlines, trailers, details of a status, cancellation. In process all of
+//! it arrives. Plain frisbee carries none of it, and says so.
 
 use std::{sync::Arc, time::Duration};
 
@@ -116,7 +116,7 @@ impl Test for Mirror {
     }
 }
 
-/// What a call was answered with.
+/// The answer to a call.
 #[derive(Debug, Default, PartialEq)]
 struct Reply {
     /// The last message.
@@ -224,7 +224,7 @@ fn extensions_stay_on_their_side(transport: Transport) {
     });
 }
 
-/// What a handler gets from a call of its own says nothing about the call that it answers.
+/// The failure of a handler's own call says nothing about the call that the handler answers.
 fn the_source_of_a_status_stays_on_its_side(transport: Transport) {
     in_virtual_time(async {
         let (_mirror, _served, client) = mirror(transport).await;

@@ -1,4 +1,4 @@
-//! How the handlers of a connection run, and how a server stops. This is about servers of frisbee: in process there are
+//! The handlers of a connection at work, and the end of a server. This is about servers of frisbee: in process there are
 //! neither dispatch nor shutdown.
 
 use std::num::NonZeroUsize;

@@ -1,5 +1,5 @@
-//! How long calls may take, to the millisecond. Behind the tests for every transport are those about connections and the
-//! runtimes that serve them.
+//! The time that calls may take, to the millisecond. Behind the tests for every transport are those about connections and
+//! the runtimes that serve them.
 
 use std::time::Duration;
 

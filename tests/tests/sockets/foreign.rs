@@ -11,8 +11,8 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-/// What a client was told when it connected, which it is unless the machine is so busy that the peer says nothing for half
-/// a second.
+/// Returns what a client was told when it connected, which it is unless the machine is so busy that the peer says nothing
+/// for half a second.
 fn told_at_once(error: &impl ToString) -> String {
     let error = error.to_string();
     assert!(error.contains("(attempts: 1)"), "{error}");

@@ -1,4 +1,4 @@
-//! Who proves what to whom, and what becomes of those who do not.
+//! Proof of identity in each direction, and the fate of peers without.
 
 use std::{
     io::{self, Read, Write},
@@ -273,7 +273,7 @@ fn a_connection_that_is_cut_ends_properly_too() {
     });
 }
 
-/// How a peer ends what it says.
+/// The way in which a peer ends its side.
 #[derive(Clone, Copy)]
 enum Half {
     /// With a close_notify.

@@ -1,8 +1,8 @@
 //! Reads the modules of a crate and finds out which of them names things of which other one.
 //!
 //! A name is followed to the file that defines it: through `use`, through re-exports in `mod.rs` and `lib.rs`, through
-//! `crate`, `self` and `super`. What a `mod.rs` or `lib.rs` only re-exports makes no edge of its own. Methods are not
-//! looked at: an edge is where a file names something. Unit tests stand last in a file and are left out.
+//! `crate`, `self` and `super`. A name that a `mod.rs` or `lib.rs` only re-exports makes no edge of its own. Methods are
+//! not looked at: an edge is where a file names something. Unit tests stand last in a file and are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,7 @@ struct Module {
 /// One leaf of a `use`.
 struct Use {
     line: usize,
-    /// What it is called here. `*` for everything.
+    /// Its name here. `*` for everything.
     name: String,
     path: Vec<String>,
     is_public: bool,
@@ -151,7 +151,7 @@ impl Modules {
     }
 }
 
-/// Where one segment of a path leads.
+/// The place to which one segment of a path leads.
 enum Step {
     Module(String),
     /// To something that this module defines.

@@ -61,7 +61,7 @@ impl Cork {
             return Write::Later;
         }
         self.last_burst = burst;
-        // What did not come is half forgotten: answers that no task follows up must not put off writes for ever.
+        // Half of the missing packets are forgotten: answers that no task follows up must not put off writes for ever.
         self.expected = self.expected.saturating_sub(burst) / 2;
         self.deferrals = 0;
         Write::Now

@@ -26,7 +26,7 @@ impl<'a> Driver<'a> {
         if self.end.is_some() {
             return;
         }
-        // What was left undecoded for want of room goes first.
+        // Bytes that were left undecoded for want of room go first.
         if !self.inbox.bytes.is_empty() {
             self.handle_input(cx, now, 0, handlers);
         }
@@ -50,7 +50,7 @@ impl<'a> Driver<'a> {
     }
 
     /// Ends a connection that shuts down, when everything that has arrived is answered, and nothing has arrived in part:
-    /// whoever sent it is told.
+    /// its sender is told.
     fn finish_shutdown(&self, handlers: &impl Handling) {
         if self.is_draining && self.backlog.is_empty() && self.is_between_packets() && handlers.is_idle() {
             self.shared.finish(CloseReason::Shutdown);

@@ -1,4 +1,4 @@
-//! What the end of a handler asks for.
+//! The steps that the end of a handler asks for.
 
 use tracing::{error, warn};
 

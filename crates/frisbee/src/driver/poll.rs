@@ -28,8 +28,8 @@ impl Driver<'_> {
             self.end_behind_backlog(cx, handlers);
             self.poll_input(cx, now, handlers);
             self.poll_output(cx, now);
-            // Not before: on a machine that is busy or was asleep, this task may be late itself. What the peer sent and
-            // took meanwhile has to be seen before it is blamed for its silence.
+            // Not before: on a machine that is busy or was asleep, this task may be late itself. The bytes that the peer
+            // sent and took meanwhile have to be seen before it is blamed for its silence.
             if round == 0 {
                 self.poll_timer(cx, now);
             }
@@ -116,7 +116,7 @@ impl Driver<'_> {
         let waker = self.waker.take().filter(|waker| waker.will_wake(cx.waker()));
         core.driver = Some(waker.unwrap_or_else(|| cx.waker().clone()));
         debug_assert!(self.arrived.is_empty() || core.proto.is_finishing(), "what was decoded is dealt with");
-        debug_assert!(self.woken.is_empty(), "whoever has something to read was woken");
+        debug_assert!(self.woken.is_empty(), "every reader with something to read was woken");
         Some(Poll::Pending)
     }
 
@@ -125,7 +125,7 @@ impl Driver<'_> {
         let Some(failure) = &self.write_failure else { return false };
         let is_open = core.proto.is_open();
         match &self.end {
-            // What has arrived is read first, and waits for room.
+            // Bytes that have arrived are read first, and wait for room.
             None if is_open && !self.is_reading => {}
             None if is_open => {
                 self.end = Some(End::Failed(failure.clone()));

@@ -1,4 +1,4 @@
-//! What the drivers of one server have in common.
+//! State that the drivers of one server share.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! How a socket comes onto the ring of its thread, and off it.
+//! The way of a socket onto the ring of its thread, and off it.
 
 use std::io;
 #[cfg(all(feature = "uring", target_os = "linux"))]

@@ -106,7 +106,7 @@ impl Server {
         metrics
     }
 
-    /// Stops accepting, lets the handlers under way finish and their replies arrive, then closes. What is left after
+    /// Stops accepting, lets the handlers under way finish and their replies arrive, then closes. Any left after
     /// `limit` is cut; [`Duration::MAX`] waits as long as it takes. Returns how many connections that were.
     ///
     /// # Cancel safety
@@ -118,7 +118,7 @@ impl Server {
         for connection in self.connections() {
             connection.shared().drain();
         }
-        // Whether it was enough shows below.
+        // The count below shows if it was enough.
         let _ = timeout(limit, shared.slots.wait_until_empty()).await;
         let left = shared.slots.len();
         shared.kill();

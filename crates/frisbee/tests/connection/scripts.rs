@@ -1,4 +1,4 @@
-//! What these tests share: a [`Script`] that does what packets say, clients, servers, and their peers.
+//! Tools that these tests share: a [`Script`] that does what packets say, clients, servers, and their peers.
 
 use std::sync::{
     Arc,
@@ -18,7 +18,7 @@ use tokio::{io::duplex, sync::mpsc};
 #[derive(Clone)]
 pub(crate) struct Script {
     pub(crate) log: EventLog,
-    /// Where handlers wait that were told to.
+    /// The gate at which handlers wait that were told to.
     pub(crate) gate: Gate,
     /// Handlers at the gate, and the most there ever were.
     running: Arc<(AtomicUsize, AtomicUsize)>,
@@ -130,7 +130,7 @@ pub(crate) fn peer_of(server: &Server) -> Peer {
     peer_with_buffer(server, 64 * 1024)
 }
 
-/// A peer of this server that has so many bytes under way at most, in each direction.
+/// A peer of this server that has at most `buffer_len` bytes under way in each direction.
 pub(crate) fn peer_with_buffer(server: &Server, buffer_len: usize) -> Peer {
     let (theirs, peer) = Peer::pair(buffer_len, describe);
     server.attach(theirs);

@@ -22,7 +22,7 @@ use crate::call::{
 /// Makes a [`Layer`] of one of tower's, such as a timeout, a limit, or a stack of them.
 ///
 /// The middleware is a service from a [`TowerCall`] to an [`Answer`]. It is made once and cloned for each call, so state that
-/// calls share has to be shared by its clones, as in tower's own limits. What it fails with becomes a [`Status`]: its own if it
+/// calls share has to be shared by its clones, as in tower's own limits. Its error becomes a [`Status`]: its own if it
 /// is one, and [`Code::Unknown`](crate::Code::Unknown) otherwise. A call can be handed on once.
 ///
 /// ```
@@ -100,8 +100,8 @@ where
     async fn call(&self, call: Call, next: Next<'_>) -> Result<Answer, Status> {
         let mut service = self.service.lock().unwrap_or_else(PoisonError::into_inner).clone();
         poll_fn(|cx| service.poll_ready(cx)).await.map_err(status)?;
-        // What is next borrows from the server, and services of tower borrow nothing: so it runs here, beside the middleware,
-        // once that hands the call on.
+        // The next service borrows from the server, and services of tower borrow nothing: so it runs here, beside the
+        // middleware, once that hands the call on.
         let (to_next, handed_on) = oneshot::channel();
         let (answering, answer) = oneshot::channel();
         let outside = service.call(TowerCall { call, to_next, answer });

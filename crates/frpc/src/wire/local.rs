@@ -82,7 +82,7 @@ async fn one(endpoint: Result<Endpoint, Collision>, call: Call) -> Result<Answer
     Ok(bounded(deadline, answering).await?.without_extensions())
 }
 
-/// How many requests of a stream a handler may be behind its caller.
+/// The number of requests of a stream that a handler may be behind its caller.
 const REQUESTS_AHEAD: usize = 64;
 
 /// Hands requests to the handler up to their end. Those that it does not want are discarded.

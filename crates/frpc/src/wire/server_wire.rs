@@ -1,4 +1,4 @@
-//! What serves the calls of a server besides frisbee.
+//! Wires that serve the calls of a server besides frisbee.
 
 use std::future::Future;
 

@@ -32,8 +32,8 @@ impl TcpSockets {
     }
 
     /// Listens on all of them. The first listens before it shares its port. That fails if anybody listens there
-    /// already, with a port that can be shared or without; and whoever tries the same from then on finds this one. Only
-    /// the other sockets of this server, which do not ask first, come in beside it.
+    /// already, with a port that can be shared or without; and anybody who tries the same from then on finds this one.
+    /// Only the other sockets of this server, which do not ask first, come in beside it.
     pub(super) fn listen(self, backlog: u32) -> io::Result<Vec<std::net::TcpListener>> {
         let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
         let is_spread = self.sockets.len() > 1 && cfg!(target_os = "linux");

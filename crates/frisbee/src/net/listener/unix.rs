@@ -64,7 +64,7 @@ pub(super) async fn bind(address: &Address) -> io::Result<(Option<SocketFile>, n
         Address::Unix(path) => {
             // Between finding that a file was left behind and replacing it, another server could have done the same.
             let _lock = lock_directory(path).await?;
-            // What a server that died left behind refuses connections. So does a file that never was a socket.
+            // The file of a server that died refuses connections. So does a file that never was a socket.
             if let Err(error) = UnixStream::connect(path).await
                 && error.kind() == io::ErrorKind::ConnectionRefused
                 && std::fs::symlink_metadata(path)?.file_type().is_socket()
@@ -85,7 +85,7 @@ pub(super) async fn bind(address: &Address) -> io::Result<(Option<SocketFile>, n
 /// Waits until no other server binds in the directory of a path. The lock goes with the file.
 async fn lock_directory(path: &Path) -> io::Result<Option<File>> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // What is wrong with the directory will be told by the attempt to bind in it.
+    // The attempt to bind in the directory will tell any trouble with it.
     let Ok(file) = File::open(directory) else { return Ok(None) };
     let since = Instant::now();
     loop {

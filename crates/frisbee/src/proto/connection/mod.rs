@@ -147,7 +147,7 @@ impl Connection {
         }
     }
 
-    // What happened.
+    // Events.
 
     /// Reports that `len` bytes of `batch` were written. A batch that is written whole ends a stall.
     pub fn handle_written(&mut self, now: Instant, len: usize, batch: &mut Transmit) {
@@ -203,7 +203,7 @@ impl Connection {
         }
     }
 
-    // What to do next.
+    // Next steps.
 
     /// Moves the next batch of bytes to write into `batch`, which must be empty. `false` if there is nothing.
     pub fn poll_transmit(&mut self, now: Instant, batch: &mut Transmit) -> bool {
@@ -364,7 +364,7 @@ impl Connection {
         self.state = if self.outbox.is_empty() { State::Closed(reason) } else { State::Finishing(reason) };
     }
 
-    /// Closes at once. What is queued is lost. Once closed, the reason stays.
+    /// Closes at once. Queued packets are lost. Once closed, the reason stays.
     pub fn fail(&mut self, reason: CloseReason) {
         if !matches!(self.state, State::Closed(_)) {
             self.streams.end_all();
