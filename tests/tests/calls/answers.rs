@@ -3,9 +3,9 @@
 use frpc::{CallError, Channel, Code, Config, Server, Services, Streaming, Unimplemented};
 use support::{
     calls::{
-        CHAT, COUNT, CallbackClient, CallbackServer, GATHER, SAY, TestClient, TestServer, TestService, all, ask,
+        CHAT, COUNT, CallbackClient, CallbackServer, GATHER, SAY, TestClient, TestServer, TestService, Words, all, ask,
         connect, each_kind, encoded, end, error, joined, of_kind, only_connection, open_frame, own_packet, peer_of,
-        peer_of_channel, quiet, quiet_channel, serve, serve_and_connect, stream_of, words,
+        peer_of_channel, quiet, quiet_channel, schema::test_methods, serve, serve_and_connect, stream_of, words,
     },
     frames::{frame, stream_frame},
     in_virtual_time, settle,
@@ -21,6 +21,7 @@ over_every_transport! {
     messages_before_a_status_arrive
     a_panic_is_answered_and_everything_else_lives
     calls_to_unknown_services_are_answered
+    a_method_that_is_called_as_another_kind_is_not_there
     a_status_that_closes_the_connection_arrives
 }
 
@@ -195,6 +196,28 @@ fn calls_to_unknown_services_are_answered(transport: Transport) {
         for result in results {
             let status = result.unwrap_err();
             assert_eq!(status.code(), Code::Unimplemented);
+            assert!(status.call_error().is_none(), "it is an answer");
+        }
+        assert!(service.log.take().is_empty());
+        assert_eq!(ask(&client, "hi").await.unwrap(), "hi");
+        served.assert_unharmed().await;
+    });
+}
+
+fn a_method_that_is_called_as_another_kind_is_not_there(transport: Transport) {
+    in_virtual_time(async {
+        let (service, served, client) = transport.serve_and_connect().await;
+        let requests = || Streaming::from_iter([words("hi")]);
+        let channel = &served.channel;
+        let results = [
+            channel.unary::<Words, Words>(&test_methods::COUNT, words("hi")).await.map(drop),
+            joined(channel.server_streaming::<Words, Words>(&test_methods::SAY, words("hi")).await).await.map(drop),
+            channel.client_streaming::<Words, Words>(&test_methods::SAY, requests()).await.map(drop),
+            joined(channel.bidirectional::<Words, Words>(&test_methods::SAY, requests()).await).await.map(drop),
+        ];
+        for result in results {
+            let status = result.unwrap_err();
+            assert_eq!(status.code(), Code::Unimplemented, "{status}");
             assert!(status.call_error().is_none(), "it is an answer");
         }
         assert!(service.log.take().is_empty());

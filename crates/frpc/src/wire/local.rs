@@ -160,6 +160,9 @@ async fn answered(endpoint: Result<Endpoint, Collision>, call: Call) -> Result<A
     let Some(found) = endpoint.find_operation(method.operation).filter(|found| found.method() == method) else {
         return Err(Status::unimplemented(format!("no method {method} here")));
     };
+    if call.kind() != method.kind {
+        return Err(Status::unimplemented("the method is called as one of another kind"));
+    }
     let (head, body) = call.into_parts();
     endpoint.call(found, format, head, body).await.map_err(without_source)
 }
@@ -177,7 +180,7 @@ fn received(
     deadline: Option<Deadline>,
     requests: impl FnOnce(Streaming<Bytes>) -> Streaming<Bytes>,
 ) -> (Call, DropGuard) {
-    let (method, format) = (call.method(), call.format());
+    let (method, kind, format) = (call.method(), call.kind(), call.format());
     let (mut sent, body) = call.into_parts();
     let at = deadline.and_then(|deadline| deadline.at).map(Instant::into_std);
     let mut head = Head::received(None, at);
@@ -190,7 +193,7 @@ fn received(
         Body::Many(contents) => Body::Many(requests(contents)),
         body => body,
     };
-    (Call::new(method, format, head, body), token.drop_guard())
+    (Call::new(method, format, head, body).with_kind(kind), token.drop_guard())
 }
 
 /// Returns the requests of a call, and their failure if there will be one. As over a wire, it ends the call whatever the
