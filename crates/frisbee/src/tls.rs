@@ -1,4 +1,4 @@
-//! TLS through rustls: any configuration of the user's, plain TLS around the same bytes, no ALPN.
+//! TLS through rustls: any configuration of the user's, plain TLS around the same bytes. ALPN is for other protocols only.
 
 use std::{io, sync::Arc};
 

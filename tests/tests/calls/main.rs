@@ -17,3 +17,4 @@ mod stream_wire;
 mod timeouts;
 mod transport;
 mod two_ways;
+mod wires;

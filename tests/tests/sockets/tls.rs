@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use frisbee::{Client, CloseReason, Config, Connection, Server};
+use frisbee::{Client, CloseReason, Config, Connection, Drain, Protocol, Raw, Recognized, Server};
 use rustls::{ClientConnection, ServerConnection};
 use support::{
     Identity, SECOND, engines, in_real_time, in_virtual_time, localhost,
@@ -207,6 +207,52 @@ fn an_attempt_to_connect_may_take_so_long_handshake_included() {
         let error = client.connect(listener.local_addr().unwrap()).await.unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
         assert!(error.to_string().contains("(attempts: 2)"), "{error}");
+    });
+}
+
+/// Says hello to those who agreed on it in their handshake, before they say anything.
+struct Hello;
+
+const HELLO: &[u8] = b"hello";
+
+impl Protocol for Hello {
+    fn recognize(&self, _: &[u8], alpn: Option<&[u8]>) -> Recognized {
+        if alpn == Some(HELLO) { Recognized::Yes } else { Recognized::No }
+    }
+
+    async fn serve(&self, mut socket: Raw, _: Drain) {
+        socket.write_all(b"hello to you").await.unwrap();
+        socket.shutdown().await.unwrap();
+    }
+}
+
+#[test]
+fn a_protocol_can_be_agreed_on_in_the_handshake() {
+    in_real_time(async {
+        let alpn = |names: &[&[u8]]| names.iter().map(|name| name.to_vec()).collect::<Vec<_>>();
+        let mut tls = IDENTITY.server();
+        tls.alpn_protocols = alpn(&[HELLO, b"packets"]);
+        let server = test_server().protocol(Hello).tls(tls).bind("127.0.0.1:0").await.unwrap();
+        let addr = server.local_addr().socket_addr().unwrap();
+
+        let mut tls = IDENTITY.client();
+        tls.alpn_protocols = alpn(&[HELLO]);
+        let caller = spawn_blocking(move || {
+            let session = ClientConnection::new(Arc::new(tls), localhost()).unwrap();
+            let mut peer = Peer::new(session, net::TcpStream::connect(addr).unwrap());
+            assert_eq!(peer.hear(12), b"hello to you");
+            peer.hear_the_end();
+        });
+        caller.await.unwrap();
+
+        for names in [alpn(&[]), alpn(&[b"packets"])] {
+            let mut tls = IDENTITY.client();
+            tls.alpn_protocols = names;
+            let (router, mut inbox) = Inbox::new();
+            let connection = Client::new(router).tls(tls).connect(addr).await.unwrap();
+            connection.send(packet(1, ECHO, "hi")).await.unwrap();
+            assert!(inbox.next().await.is_some(), "frisbee is for those who agreed on nothing else");
+        }
     });
 }
 
