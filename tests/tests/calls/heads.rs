@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use frpc::{
-    CallError, Channel, Code, Head, LostMetadata, Metadata, MetadataValue, Request, Response, Services, Status,
+    CallError, Channel, Code, Head, LostMetadata, Metadata, MetadataValue, Request, Response, Server, Services, Status,
     Streaming, prost_types,
 };
 use support::{
@@ -399,14 +399,19 @@ fn a_call_with_metadata_fails_over_frisbee_and_nothing_is_sent() {
     });
 }
 
+/// Returns a channel over frisbee that accepts the loss of metadata with a warning, and its server.
+async fn channel_that_warns() -> (Server, Channel) {
+    let server = serve(&TestService::default());
+    let (ours, theirs) = duplex(64 * 1024);
+    server.attach(theirs);
+    let channel = quiet_channel().lost_metadata(LostMetadata::Warn).attach(ours).await.unwrap();
+    (server, channel)
+}
+
 #[test]
 fn a_call_with_metadata_goes_without_where_its_loss_is_accepted() {
     in_virtual_time(async {
-        let service = TestService::default();
-        let server = serve(&service);
-        let (ours, theirs) = duplex(64 * 1024);
-        server.attach(theirs);
-        let channel = quiet_channel().lost_metadata(LostMetadata::Warn).attach(ours).await.unwrap();
+        let (_server, channel) = channel_that_warns().await;
         let client = TestClient::new(channel);
         let log = ThreadLog::hear(Level::WARN);
         for result in each_reply(&client, "hi", &every_form()).await {
@@ -423,11 +428,7 @@ fn a_call_with_metadata_goes_without_where_its_loss_is_accepted() {
 #[test]
 fn a_channel_over_a_connection_loses_no_metadata_either() {
     in_virtual_time(async {
-        let service = TestService::default();
-        let server = serve(&service);
-        let (ours, theirs) = duplex(64 * 1024);
-        server.attach(theirs);
-        let channel = quiet_channel().lost_metadata(LostMetadata::Warn).attach(ours).await.unwrap();
+        let (_server, channel) = channel_that_warns().await;
         settle().await;
         let client = TestClient::new(Channel::over(&channel.connection().unwrap()).unwrap());
         let status = client.say(with(&every_form(), words("hi"))).await.unwrap_err();

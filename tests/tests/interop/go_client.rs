@@ -12,10 +12,10 @@ use std::{
 
 use bytes::Bytes;
 use frisbee::{
-    CloseReason, Config, Connection, Dispatch, Engine, HeaderFormat, Outcome, Packet, ProtocolError, Router, Server,
+    CloseReason, Config, Connection, Dispatch, HeaderFormat, Outcome, Packet, ProtocolError, Router, Server,
     ServerBuilder, Stream,
 };
-use support::{GoPeers, Identity};
+use support::GoPeers;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy, split},
     net::TcpStream,
@@ -25,56 +25,29 @@ use tokio::{
 };
 
 use crate::{
-    COUNT, ECHO, HANGUP, NEWS, OPEN, OTHER, PUBLISH, RAW, REPLY, RUN_MAX, SILENT, SUBSCRIBE, WIRES, all, engines, name,
-    run_client, settings,
+    COUNT, ECHO, HANGUP, NEWS, OPEN, OTHER, PUBLISH, RAW, REPLY, RUN_MAX, SILENT, SUBSCRIBE,
+    clients::{GoClient, run_clients},
 };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn go_clients_are_content_with_our_server() {
-    let Some(go) = GoPeers::build() else { return };
-    let (mut busy, mut idle) = (Vec::new(), Vec::new());
-    for (header, tls) in WIRES {
-        for dispatch in [Dispatch::InPlace, Dispatch::Ordered, Dispatch::Spawned, Dispatch::Limited(EIGHT)] {
-            for engine in engines() {
-                let name = format!("{} {dispatch:?} {engine:?}", name(header, tls));
-                busy.push((name.clone(), serve(go, name, header, tls, dispatch, engine, "-quick")));
-            }
-        }
-    }
-    for (engine, header, tls) in settings() {
-        let name = format!("{} {engine:?} idle", name(header, tls));
-        idle.push((name.clone(), serve(go, name, header, tls, Dispatch::InPlace, engine, "-idle")));
-    }
-    all(busy, idle).await;
+    let dispatches = [Dispatch::InPlace, Dispatch::Ordered, Dispatch::Spawned, Dispatch::Limited(EIGHT)];
+    run_clients("frisbee-client", &dispatches, Dispatch::InPlace, serve).await;
 }
 
-async fn serve(
-    go: GoPeers,
-    name: String,
-    header: HeaderFormat,
-    tls: bool,
-    dispatch: Dispatch,
-    engine: Engine,
-    part: &'static str,
-) {
+async fn serve(client: GoClient) {
+    let dispatch = client.dispatch;
     // In place, replies are in order only if handlers are ready at once.
     let service = Service { waits: dispatch != Dispatch::InPlace, ..Service::default() };
-    let mut builder = Server::builder(service).dispatch(dispatch).engine(engine);
-    let mut client = go.command("frisbee-client", header);
-    client.arg(part);
-    let certificate = tls.then(|| {
-        let identity = Identity::new();
-        (identity.pem_file(), identity)
-    });
-    if let Some((file, identity)) = &certificate {
+    let mut builder = Server::builder(service).dispatch(dispatch).engine(client.engine);
+    if let Some(identity) = client.identity() {
         builder = builder.tls(identity.server());
-        client.arg("-tls-ca").arg(file.path());
     }
     let server = bind(builder).await;
     let is_promised = |check: &str| {
         matches!(dispatch, Dispatch::InPlace | Dispatch::Ordered) || !NEED_ORDER.iter().any(|name| check.contains(name))
     };
-    run_client(&name, client.arg(addr(&server)), is_promised).await;
+    client.run(addr(&server), is_promised).await;
     assert_eq!(server.shutdown(Duration::from_secs(5)).await, 0, "connections outlived their client");
 }
 

@@ -2,6 +2,7 @@
 //! with TLS.
 #![allow(clippy::unwrap_used, reason = "the checks are tests without the attribute")]
 
+mod clients;
 mod go_client;
 mod go_server;
 mod rpc_go_client;
@@ -17,12 +18,7 @@ use std::{
 
 use frisbee::{Engine, HeaderFormat, Operation};
 use support::{engines, hear_log};
-use tokio::{
-    io::{AsyncBufReadExt, BufReader},
-    process::Command,
-    sync::Semaphore,
-    time::timeout,
-};
+use tokio::{sync::Semaphore, time::timeout};
 use tracing::Level;
 
 /// What the wire can be like.
@@ -71,22 +67,6 @@ macro_rules! checks {
     };
 }
 use checks;
-
-/// Runs a client written in Go, and fails if one of its checks does that is promised.
-async fn run_client(name: &str, client: &mut Command, is_promised: impl Fn(&str) -> bool) {
-    let mut process = client.spawn().expect("the client was built");
-    let mut lines = BufReader::new(process.stdout.take().expect("its output is piped")).lines();
-    let (mut report, mut failures) = (String::new(), 0);
-    while let Some(line) = lines.next_line().await.expect("its output is text") {
-        if line.starts_with("FAIL") && is_promised(&line) {
-            println!("{name}: {line}");
-            failures += 1;
-        }
-        report = line;
-    }
-    assert_eq!(failures, 0, "{report}");
-    assert!(report.contains(" passed, "), "the client ended with {report:?}");
-}
 
 /// Lets all run, and fails with the names of those that failed or took too long. Few are busy at once: with hundreds of
 /// connections under way on two cores, each waits for seconds until it is its turn, and a peer written in Go closes a
