@@ -5,6 +5,8 @@
 //! checks them first: it accepts nothing that a proto file could not have said, so names in a [`Schema`] are identifiers
 //! and types exist. Names are those of the proto files; full names have no leading dot (`shop.Order.Item`).
 //!
+//! [`fingerprint`] says how two peers find out whether they mean the same by a message.
+//!
 //! ```
 //! use frpc_schema::{Options, Schema};
 //!
@@ -23,12 +25,15 @@
 mod check;
 mod descriptors;
 mod diagnostic;
+pub mod fingerprint;
 pub mod location;
 mod model;
 mod operations;
 mod order;
 mod positions;
 mod read;
+#[cfg(test)]
+mod testing;
 
 pub use check::unescaped;
 pub use descriptors::descriptors_of;

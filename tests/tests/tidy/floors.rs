@@ -29,8 +29,9 @@ const HOUSES: &[House] = &[
         floors: &[
             &["location"],
             &["descriptors", "diagnostic", "model"],
-            &["check", "operations", "order", "positions"],
+            &["check", "fingerprint", "operations", "order", "positions"],
             &["read"],
+            &["testing"],
         ],
     },
     House {
