@@ -3,7 +3,7 @@
 pub use crate::{
     call::{
         exchange::{Answer, Call},
-        method::{Method, MethodKind},
+        method::{MessageType, Method, MethodKind},
         status::Status,
     },
     service::handle::Service,

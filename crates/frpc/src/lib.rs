@@ -81,7 +81,7 @@ pub use call::exchange::{Answer, Body, Call};
 pub use call::extensions::Extensions;
 pub use call::head::Head;
 pub use call::metadata::{InvalidMetadata, Metadata, MetadataValue};
-pub use call::method::{Method, MethodKind};
+pub use call::method::{MessageType, Method, MethodKind, MethodTypes};
 pub use call::request::{IntoRequest, IntoStreaming, IntoStreamingRequest, Request, Response};
 pub use call::status::{Code, Status};
 pub use call::streaming::{StreamSender, Streaming};

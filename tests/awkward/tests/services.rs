@@ -8,7 +8,10 @@ use awkward::golden::echo::echo::{
     echo_server::{Echo, EchoServer},
     parrot_client::ParrotClient,
 };
-use frpc::{Channel, Code, Request, Response, Status, Streaming, prost::Message as _, prost_types::FileDescriptorSet};
+use frpc::{
+    Channel, Code, Method, Request, Response, Status, Streaming, prost::Message as _, prost_types::FileDescriptorSet,
+};
+use frpc_schema::Schema;
 
 struct Service;
 
@@ -138,5 +141,32 @@ fn the_services_of_a_package_are_in_its_descriptors() {
             .iter()
             .all(|file| orders.iter().any(|found| found == file)),
         "{orders:?}"
+    );
+}
+
+#[test]
+fn methods_have_the_fingerprints_of_their_messages() {
+    use awkward::{
+        golden::{echo::echo::echo_methods, shop::shop::order::v1::orders_methods},
+        schemas::accepted::message_constants::types_methods,
+    };
+    let has_types = |method: &Method, names: [&str; 2]| {
+        let types = method.types.unwrap();
+        for (message, name) in [types.request, types.response].into_iter().zip(names) {
+            let set = FileDescriptorSet::decode(message.descriptors).unwrap();
+            let schema = Schema::read(&set, &Default::default()).unwrap();
+            assert_eq!(message.name, name, "{method}");
+            assert_eq!(Some(message.fingerprint), schema.fingerprints().of(name), "{method}");
+        }
+    };
+    has_types(&echo_methods::SAY, ["echo.Words"; 2]);
+    has_types(&echo_methods::CHAT, ["echo.Words"; 2]);
+    has_types(&orders_methods::PLACE, ["shop.order.v1.Order", "google.protobuf.Empty"]);
+    has_types(&orders_methods::PICK, ["shop.item.Item", "Units"]);
+    let own = |names: [&str; 2]| names.map(|name| format!("accepted.message_constants.{name}"));
+    has_types(&types_methods::TYPES, own(["OrderItem", "Order.Item"]).each_ref().map(String::as_str));
+    has_types(
+        &types_methods::FILE_DESCRIPTOR_SET,
+        own(["FileDescriptorSet", "MessageType"]).each_ref().map(String::as_str),
     );
 }

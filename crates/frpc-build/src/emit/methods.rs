@@ -1,27 +1,41 @@
 //! The module of a service's methods, which both sides use.
 
-use frpc_schema::{Method, MethodKind, Service};
+use std::collections::{BTreeMap, HashSet};
+
+use frpc_schema::{Method, MethodKind, Service, fingerprint::Fingerprints};
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 
 use super::{
     emitter::Emitter,
-    rust::{doc, tokens},
+    rust::{doc, fingerprint, tokens},
+    scope::{Imports, Scope},
 };
 use crate::naming;
 
-pub(super) fn module(service: &Service, emitter: &Emitter) -> Option<TokenStream> {
+pub(super) fn module(
+    service: &Service,
+    package: &str,
+    emitter: &Emitter,
+    fingerprints: &Fingerprints<'_>,
+) -> Option<TokenStream> {
     if !emitter.has_server && !emitter.has_client {
         return None;
     }
     let (module, service_name) = (tokens(&module_name(service)), &service.full_name);
     let about = doc(&format!("The methods of `{service_name}`."));
+    let types = Types::of(service, package);
     let constants = service.methods.iter().map(|method| {
         let (constant, name, kind) = (constant(method), &method.name, call(method.kind));
         let operation = Literal::u16_unsuffixed(method.operation);
-        quote! { pub const #constant: Method = Method::#kind(#service_name, #name, #operation); }
+        let [request, response] = [&method.input, &method.output].map(|message| types.constant(message));
+        quote! {
+            pub const #constant: Method = Method::#kind(#service_name, #name, #operation)
+                .with_types(&types::#request, &types::#response);
+        }
     });
     let import = (!service.methods.is_empty()).then(|| quote! { use frpc::generated::Method; });
+    let types = (!service.methods.is_empty()).then(|| types.module(fingerprints));
     Some(quote! {
         #about
         #[allow(missing_docs)]
@@ -29,8 +43,61 @@ pub(super) fn module(service: &Service, emitter: &Emitter) -> Option<TokenStream
             #import
 
             #(#constants)*
+
+            #types
         }
     })
+}
+
+/// The messages of a service's methods, each with the name of its constant.
+struct Types<'a>(BTreeMap<&'a str, String>);
+
+impl<'a> Types<'a> {
+    fn of(service: &'a Service, package: &str) -> Self {
+        let mut names = BTreeMap::new();
+        let mut taken = HashSet::from([DESCRIPTORS.to_owned()]);
+        for message in service.methods.iter().flat_map(|method| [&method.input, &method.output]) {
+            names.entry(message.as_str()).or_insert_with(|| {
+                let own = message.strip_prefix(package).and_then(|own| own.strip_prefix('.')).unwrap_or(message);
+                let mut constant = naming::shouty(&own.replace('.', "_"));
+                // `Order.Item` and `OrderItem` have the same name as a constant.
+                while !taken.insert(constant.clone()) {
+                    constant.push('_');
+                }
+                constant
+            });
+        }
+        Self(names)
+    }
+
+    /// Returns the name of a message's constant.
+    fn constant(&self, message: &str) -> TokenStream {
+        tokens(&self.0[message])
+    }
+
+    fn module(&self, fingerprints: &Fingerprints<'_>) -> TokenStream {
+        let scope = Scope::default();
+        let imports = Imports::new(&scope);
+        imports.add("frpc", "generated", "MessageType");
+        imports.add("super::super", "", DESCRIPTORS);
+        let (imports, descriptors) = (imports.statements(), tokens(DESCRIPTORS));
+        let constants = self.0.keys().map(|message| {
+            let constant = self.constant(message);
+            let print =
+                fingerprint(fingerprints.of(message).expect("a checked schema has all messages of its methods"));
+            quote! {
+                pub(super) const #constant: MessageType = MessageType::new(#message, #print, #descriptors);
+            }
+        });
+        quote! {
+            /// The messages, and the fingerprints by which peers find out whether they mean the same.
+            mod types {
+                #imports
+
+                #(#constants)*
+            }
+        }
+    }
 }
 
 pub(super) fn module_name(service: &Service) -> String {
@@ -73,3 +140,6 @@ pub(super) fn allow(service: &Service) -> TokenStream {
     }
     quote! { #[allow(#(#lints),*)] }
 }
+
+/// The constant of a package that holds its descriptors.
+const DESCRIPTORS: &str = "FILE_DESCRIPTOR_SET";

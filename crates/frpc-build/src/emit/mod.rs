@@ -27,8 +27,9 @@ pub(crate) fn package(emitter: &Emitter, package: &Package, schema: &Schema, str
     structs::mend(&mut file.items, &module, &scope);
 
     let mut items = TokenStream::new();
+    let fingerprints = schema.fingerprints();
     for service in package.services.iter().filter(|service| emitter.is_here(&service.full_name)) {
-        items.extend(methods::module(service, emitter));
+        items.extend(methods::module(service, &package.name, emitter, &fingerprints));
         items.extend(server::module(service, &package.name, emitter));
         items.extend(client::module(service, &package.name, emitter));
     }

@@ -22,6 +22,13 @@ pub(super) fn number(number: i64) -> TokenStream {
     tokens(&text)
 }
 
+/// Returns a fingerprint in hexadecimal, with underscores between groups of digits.
+pub(super) fn fingerprint(fingerprint: u128) -> TokenStream {
+    let digits = format!("{fingerprint:032x}");
+    let groups: Vec<_> = (0..digits.len()).step_by(4).map(|start| &digits[start..start + 4]).collect();
+    tokens(&format!("0x{}", groups.join("_")))
+}
+
 /// Returns a line of documentation.
 pub(super) fn doc(text: &str) -> TokenStream {
     let text = format!(" {text}");

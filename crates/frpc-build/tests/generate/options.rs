@@ -30,7 +30,7 @@ fn the_operations_of_one_file_can_move() {
         ["shop.rs", "bank.rs"].map(|file| {
             let code = fs::read_to_string(dir.join(file)).unwrap();
             let lines = code.lines().filter(|line| line.contains(": Method = Method::unary("));
-            let numbers = lines.map(|line| line.trim_end_matches(");").rsplit(' ').next().unwrap());
+            let numbers = lines.map(|line| line.trim_end_matches(')').rsplit(' ').next().unwrap());
             numbers.map(|number| number.parse().unwrap()).collect::<Vec<u16>>()
         })
     };

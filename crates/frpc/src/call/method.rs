@@ -1,4 +1,7 @@
-use std::fmt;
+use std::{
+    fmt,
+    hash::{Hash, Hasher},
+};
 
 /// One method of a service, as generated code declares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -12,27 +15,62 @@ pub struct Method {
     pub operation: u16,
     /// Its kind: the sides that send more than one message.
     pub kind: MethodKind,
+    /// Its messages, which methods that were written by hand may leave out.
+    pub types: Option<MethodTypes>,
+}
+
+/// The messages of a method, as its proto file declares them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct MethodTypes {
+    /// The message that callers send, once or as a stream.
+    pub request: &'static MessageType,
+    /// The message that they receive.
+    pub response: &'static MessageType,
+}
+
+/// A message of a proto file. Two are equal if name and fingerprint are.
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub struct MessageType {
+    /// The full name, without a leading dot.
+    pub name: &'static str,
+    /// A hash of everything that matters on the wire of frpc, fields and enums within included: peers with the same
+    /// fingerprint read each other's bytes.
+    pub fingerprint: u128,
+    /// An encoded `google.protobuf.FileDescriptorSet` with the message and all that it holds.
+    pub descriptors: &'static [u8],
 }
 
 impl Method {
     /// Declares a method of one request and one response.
     pub const fn unary(service: &'static str, name: &'static str, operation: u16) -> Self {
-        Self { service, name, operation, kind: MethodKind::Unary }
+        Self::new(service, name, operation, MethodKind::Unary)
     }
 
     /// Declares a method of one request and a stream of responses.
     pub const fn server_streaming(service: &'static str, name: &'static str, operation: u16) -> Self {
-        Self { service, name, operation, kind: MethodKind::ServerStreaming }
+        Self::new(service, name, operation, MethodKind::ServerStreaming)
     }
 
     /// Declares a method of a stream of requests and one response.
     pub const fn client_streaming(service: &'static str, name: &'static str, operation: u16) -> Self {
-        Self { service, name, operation, kind: MethodKind::ClientStreaming }
+        Self::new(service, name, operation, MethodKind::ClientStreaming)
     }
 
     /// Declares a method of a stream in both directions.
     pub const fn bidirectional(service: &'static str, name: &'static str, operation: u16) -> Self {
-        Self { service, name, operation, kind: MethodKind::Bidirectional }
+        Self::new(service, name, operation, MethodKind::Bidirectional)
+    }
+
+    const fn new(service: &'static str, name: &'static str, operation: u16, kind: MethodKind) -> Self {
+        Self { service, name, operation, kind, types: None }
+    }
+
+    /// Adds the messages of the method.
+    pub const fn with_types(mut self, request: &'static MessageType, response: &'static MessageType) -> Self {
+        self.types = Some(MethodTypes { request, response });
+        self
     }
 
     /// Returns the path of the method in gRPC and its relatives: `package.Service/Method`.
@@ -45,6 +83,35 @@ impl Method {
 impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.service, self.name)
+    }
+}
+
+impl MessageType {
+    /// Describes a message.
+    pub const fn new(name: &'static str, fingerprint: u128, descriptors: &'static [u8]) -> Self {
+        Self { name, fingerprint, descriptors }
+    }
+}
+
+/// Leaves out the descriptors, which are long and no text.
+impl fmt::Debug for MessageType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, fingerprint, descriptors: _ } = self;
+        write!(f, "MessageType({name}, {fingerprint:#034x})")
+    }
+}
+
+impl PartialEq for MessageType {
+    fn eq(&self, other: &Self) -> bool {
+        (self.name, self.fingerprint) == (other.name, other.fingerprint)
+    }
+}
+
+impl Eq for MessageType {}
+
+impl Hash for MessageType {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.name, self.fingerprint).hash(state);
     }
 }
 
@@ -70,5 +137,38 @@ impl MethodKind {
     /// Returns whether the service answers with a stream.
     pub fn has_response_stream(self) -> bool {
         matches!(self, Self::ServerStreaming | Self::Bidirectional)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_method_has_the_messages_that_it_was_given() {
+        const ONE: MessageType = MessageType::new("a.One", 1, b"a");
+        const TWO: MessageType = MessageType::new("a.Two", 2, b"a");
+        const PLAIN: Method = Method::unary("a.A", "Do", 10);
+        const TYPED: Method = PLAIN.with_types(&ONE, &TWO);
+        assert_eq!(PLAIN.types, None);
+        let types = TYPED.types.unwrap();
+        assert_eq!((types.request.name, types.request.fingerprint, types.request.descriptors), ("a.One", 1, &b"a"[..]));
+        assert_eq!((types.response.name, types.response.fingerprint), ("a.Two", 2));
+        assert_eq!(TYPED, PLAIN.with_types(&ONE, &TWO));
+        assert_ne!(TYPED, PLAIN);
+        assert_ne!(TYPED, PLAIN.with_types(&TWO, &ONE));
+        assert_ne!(TYPED, PLAIN.with_types(&ONE, const { &MessageType::new("a.Two", 3, b"a") }));
+    }
+
+    #[test]
+    fn descriptors_are_neither_compared_nor_printed() {
+        let [one, other] = [b"a", b"b"].map(|descriptors: &[u8; 1]| MessageType::new("a.One", 0x2a, descriptors));
+        assert_eq!(one, other);
+        assert_eq!(format!("{one:?}"), "MessageType(a.One, 0x0000000000000000000000000000002a)");
+    }
+
+    #[test]
+    fn a_method_is_small() {
+        assert!(size_of::<Method>() <= 7 * size_of::<usize>());
     }
 }

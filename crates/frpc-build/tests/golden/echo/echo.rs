@@ -19,11 +19,31 @@ pub struct Words {
 pub mod echo_methods {
     use frpc::generated::Method;
 
-    pub const SAY: Method = Method::unary("echo.Echo", "Say", 10);
-    pub const REPEAT: Method = Method::server_streaming("echo.Echo", "Repeat", 11);
-    pub const COLLECT: Method = Method::client_streaming("echo.Echo", "Collect", 12);
-    pub const CHAT: Method = Method::bidirectional("echo.Echo", "Chat", 13);
-    pub const SHOUT: Method = Method::unary("echo.Echo", "Shout", 14);
+    pub const SAY: Method = Method::unary("echo.Echo", "Say", 10)
+        .with_types(&types::WORDS, &types::WORDS);
+
+    pub const REPEAT: Method = Method::server_streaming("echo.Echo", "Repeat", 11)
+        .with_types(&types::WORDS, &types::WORDS);
+
+    pub const COLLECT: Method = Method::client_streaming("echo.Echo", "Collect", 12)
+        .with_types(&types::WORDS, &types::WORDS);
+
+    pub const CHAT: Method = Method::bidirectional("echo.Echo", "Chat", 13)
+        .with_types(&types::WORDS, &types::WORDS);
+
+    pub const SHOUT: Method = Method::unary("echo.Echo", "Shout", 14)
+        .with_types(&types::WORDS, &types::WORDS);
+
+    /// The messages, and the fingerprints by which peers find out whether they mean the same.
+    mod types {
+        use super::super::FILE_DESCRIPTOR_SET;
+        use frpc::generated::MessageType;
+        pub(super) const WORDS: MessageType = MessageType::new(
+            "echo.Words",
+            0xc36f_2898_ecf9_b249_9442_9094_c7cc_9d29,
+            FILE_DESCRIPTOR_SET,
+        );
+    }
 }
 
 /// Serves `echo.Echo`.
@@ -209,7 +229,19 @@ pub mod echo_client {
 pub mod parrot_methods {
     use frpc::generated::Method;
 
-    pub const SAY: Method = Method::unary("echo.Parrot", "Say", 15);
+    pub const SAY: Method = Method::unary("echo.Parrot", "Say", 15)
+        .with_types(&types::WORDS, &types::WORDS);
+
+    /// The messages, and the fingerprints by which peers find out whether they mean the same.
+    mod types {
+        use super::super::FILE_DESCRIPTOR_SET;
+        use frpc::generated::MessageType;
+        pub(super) const WORDS: MessageType = MessageType::new(
+            "echo.Words",
+            0xc36f_2898_ecf9_b249_9442_9094_c7cc_9d29,
+            FILE_DESCRIPTOR_SET,
+        );
+    }
 }
 
 /// Serves `echo.Parrot`.

@@ -28,12 +28,37 @@ pub struct Order {
 pub mod orders_methods {
     use frpc::generated::Method;
 
-    pub const PLACE: Method = Method::unary("shop.order.v1.Orders", "Place", 10);
-    pub const PICK: Method = Method::server_streaming(
-        "shop.order.v1.Orders",
-        "Pick",
-        11,
-    );
+    pub const PLACE: Method = Method::unary("shop.order.v1.Orders", "Place", 10)
+        .with_types(&types::ORDER, &types::GOOGLE_PROTOBUF_EMPTY);
+
+    pub const PICK: Method = Method::server_streaming("shop.order.v1.Orders", "Pick", 11)
+        .with_types(&types::SHOP_ITEM_ITEM, &types::UNITS);
+
+    /// The messages, and the fingerprints by which peers find out whether they mean the same.
+    mod types {
+        use super::super::FILE_DESCRIPTOR_SET;
+        use frpc::generated::MessageType;
+        pub(super) const UNITS: MessageType = MessageType::new(
+            "Units",
+            0xb29c_4b39_0f1f_d915_8d18_a38a_598f_b0d7,
+            FILE_DESCRIPTOR_SET,
+        );
+        pub(super) const GOOGLE_PROTOBUF_EMPTY: MessageType = MessageType::new(
+            "google.protobuf.Empty",
+            0xdc8e_4c6b_d009_e0a6_4b02_9244_61db_02f7,
+            FILE_DESCRIPTOR_SET,
+        );
+        pub(super) const SHOP_ITEM_ITEM: MessageType = MessageType::new(
+            "shop.item.Item",
+            0x9373_1e06_e17b_2ac6_c125_67e9_b4dd_8b09,
+            FILE_DESCRIPTOR_SET,
+        );
+        pub(super) const ORDER: MessageType = MessageType::new(
+            "shop.order.v1.Order",
+            0xd97b_0c34_46b9_744f_16f4_268e_b15e_a8c4,
+            FILE_DESCRIPTOR_SET,
+        );
+    }
 }
 
 /// Serves `shop.order.v1.Orders`.
