@@ -78,6 +78,13 @@ pub struct Config {
     /// once. Default 1000. The allowance refills at a tenth of this per second, and by one with each packet that has
     /// content.
     pub control_burst: u32,
+    /// Packets that a peer may withdraw at once, for handlers that are dropped have cost something as well. Default 1000. The
+    /// allowance refills at a tenth of this per second. An extended peer is told, and keeps to half of it.
+    pub cancel_burst: u32,
+    /// True if this side says that it speaks the extended protocol (docs/protocol.md of the repository), and answers a peer
+    /// that does. Default true: a connecting side begins with one packet that plain peers drop, and a PING. With false, every
+    /// peer is taken for a plain one.
+    pub extended: bool,
     /// The time between two PINGs, traffic or not. Default 500 ms. `None` sends none; Go peers then need other traffic
     /// at least every 5 s.
     pub ping_interval: Option<Duration>,
@@ -112,6 +119,8 @@ impl Default for Config {
             stream_stall_max: Duration::from_millis(100),
             accept_backlog: 0,
             control_burst: 1000,
+            cancel_burst: 1000,
+            extended: true,
             ping_interval: Some(Duration::from_millis(500)),
             silence_max: Some(Duration::from_secs(5)),
             write_stall_max: Duration::from_secs(5),

@@ -9,10 +9,11 @@ use std::{
     sync::Arc,
 };
 
-use tokio::{runtime::Handle, sync::oneshot};
+use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 
 use crate::{
-    Address, CloseReason, Config, Packet, PeerCredentials, Raw, SendError, TrySendError, proto,
+    Address, CloseReason, Config, Packet, PacketName, PeerCredentials, Raw, SendError, TrySendError,
+    proto::{self, GoAway, Peer},
     shared::{Core, Sent, Shared},
 };
 
@@ -65,6 +66,39 @@ impl Connection {
             .await
     }
 
+    /// Returns what is known of the peer: whether it speaks the extended protocol, and what it said of itself.
+    pub fn peer(&self) -> Peer {
+        self.shared.core().proto.peer().clone()
+    }
+
+    /// Waits until it is known what the peer speaks, or returns why it never will be. A plain peer that answers no PING is
+    /// never known.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has changed nothing.
+    pub async fn recognized(&self) -> Result<Peer, CloseReason> {
+        let look = |core: &mut Core| match (core.proto.peer(), core.proto.finishing()) {
+            (Peer::Unknown, reason) => reason.cloned().map(Err),
+            (peer, _) => Some(Ok(peer.clone())),
+        };
+        self.shared.wait_for(&self.shared.changed, look).await
+    }
+
+    /// Tells the peer that this side does not want the answer to a packet that it sent. Its handler is dropped there.
+    /// Returns whether the peer will hear of it: then either the answer comes, or
+    /// [`Router::withdrawn`](crate::Router::withdrawn) is called. It will not hear of it if it is plain, or if too many
+    /// packets were withdrawn lately ([`Config::cancel_burst`]).
+    pub fn withdraw(&self, packet: PacketName) -> bool {
+        self.shared.change(|core| core.proto.cancel(Instant::now().into_std(), packet))
+    }
+
+    /// Asks the peer to begin nothing new on this connection. What is under way, and what it sends all the same, is
+    /// handled. Returns whether the peer understands that.
+    pub fn go_away(&self, why: GoAway) -> bool {
+        self.shared.change(|core| core.proto.go_away(why))
+    }
+
     /// Returns this side's address.
     pub fn local_addr(&self) -> &Address {
         &self.shared.local
@@ -84,6 +118,11 @@ impl Connection {
     /// Returns the limits and timers of the connection.
     pub fn config(&self) -> &Config {
         &self.shared.config
+    }
+
+    /// Returns the largest content that both sides carry, as far as the peer has said what it accepts.
+    pub fn content_len_max(&self) -> u32 {
+        self.shared.content_len_max()
     }
 
     /// Attaches a value to the connection, in place of an earlier one of the same type.

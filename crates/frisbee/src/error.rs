@@ -76,6 +76,18 @@ pub enum ProtocolError {
         /// The configured burst.
         burst: u32,
     },
+    /// The peer withdrew packets faster than [`Config::cancel_burst`](crate::Config::cancel_burst) allows.
+    CancelFlood {
+        /// The configured burst.
+        burst: u32,
+    },
+    /// A control frame of the extended protocol cannot be read.
+    BadControl {
+        /// The kind of the frame, as docs/protocol.md names it.
+        kind: &'static str,
+        /// The rule that it breaks.
+        why: &'static str,
+    },
 }
 
 impl fmt::Display for ProtocolError {
@@ -94,6 +106,10 @@ impl fmt::Display for ProtocolError {
             Self::ControlFlood { burst } => {
                 write!(f, "more control packets than the allowance of {burst} (control_burst)")
             }
+            Self::CancelFlood { burst } => {
+                write!(f, "more packets withdrawn than the allowance of {burst} (cancel_burst)")
+            }
+            Self::BadControl { kind, why } => write!(f, "a {kind} frame {why}"),
         }
     }
 }
@@ -185,6 +201,15 @@ pub enum SendError {
         /// [`Config::content_len_max`](crate::Config::content_len_max).
         limit: u32,
     },
+    /// The content is larger than the peer said that it accepts. Nothing was sent and the connection stays.
+    TooLargeForPeer {
+        /// Bytes of content.
+        len: usize,
+        /// [`Config::content_len_max`](crate::Config::content_len_max) of the peer.
+        limit: u32,
+    },
+    /// The packet is one for extended peers, and this peer is plain or has not said yet that it is extended.
+    PlainPeer,
 }
 
 impl fmt::Display for SendError {
@@ -192,6 +217,8 @@ impl fmt::Display for SendError {
         match self {
             Self::Closed => f.write_str("the connection is closed"),
             Self::ContentTooLarge { len, limit } => write_too_large(f, *len, *limit),
+            Self::TooLargeForPeer { len, limit } => write_too_large_for_peer(f, *len, *limit),
+            Self::PlainPeer => f.write_str("the peer is not known to speak the extended protocol"),
         }
     }
 }
@@ -211,6 +238,13 @@ pub enum StreamSendError {
         /// [`Config::content_len_max`](crate::Config::content_len_max).
         limit: u32,
     },
+    /// The data is larger than the peer said that it accepts at once. Nothing was sent and the stream stays.
+    TooLargeForPeer {
+        /// Bytes of data.
+        len: usize,
+        /// [`Config::content_len_max`](crate::Config::content_len_max) of the peer.
+        limit: u32,
+    },
     /// The data is empty: on the wire, that closes the stream.
     Empty,
 }
@@ -220,6 +254,7 @@ impl fmt::Display for StreamSendError {
         match self {
             Self::Ended(end) => end.fmt(f),
             Self::ContentTooLarge { len, limit } => write_too_large(f, *len, *limit),
+            Self::TooLargeForPeer { len, limit } => write_too_large_for_peer(f, *len, *limit),
             Self::Empty => f.write_str("data of a stream must not be empty"),
         }
     }
@@ -229,6 +264,10 @@ impl std::error::Error for StreamSendError {}
 
 fn write_too_large(f: &mut fmt::Formatter<'_>, len: usize, limit: u32) -> fmt::Result {
     write!(f, "{len} bytes of content, the limit is {limit} (content_len_max)")
+}
+
+fn write_too_large_for_peer(f: &mut fmt::Formatter<'_>, len: usize, limit: u32) -> fmt::Result {
+    write!(f, "{len} bytes of content, the limit of the peer is {limit} (its content_len_max)")
 }
 
 /// The error of sending without waiting.
@@ -339,6 +378,11 @@ pub enum OpenError {
         /// [`Config::streams_max`](crate::Config::streams_max).
         limit: usize,
     },
+    /// This side has opened as many streams as the peer lets exist.
+    TooManyForPeer {
+        /// [`Config::streams_max`](crate::Config::streams_max) of the peer.
+        limit: u32,
+    },
     /// A stream with the wanted id is open.
     IdInUse,
     /// The connection takes nothing more to send.
@@ -349,6 +393,9 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooManyStreams { limit } => write!(f, "there are {limit} streams already (streams_max)"),
+            Self::TooManyForPeer { limit } => {
+                write!(f, "there are {limit} streams already, the limit of the peer (its streams_max)")
+            }
             Self::IdInUse => f.write_str("a stream with this id is open"),
             Self::ConnectionClosed => f.write_str("the connection is closed"),
         }

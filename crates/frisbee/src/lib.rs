@@ -93,8 +93,8 @@ pub use content::Content;
 pub use error::{
     CloseReason, InvalidSetting, OpenError, ProtocolError, SendError, StreamEnd, StreamSendError, TrySendError,
 };
-pub use packet::{Operation, Packet};
-pub use proto::HeaderFormat;
+pub use packet::{Operation, Packet, PacketName};
+pub use proto::{GoAway, HeaderFormat, Hello, Peer};
 
 #[cfg(feature = "tokio")]
 pub use self::{

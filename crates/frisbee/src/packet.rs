@@ -23,9 +23,18 @@ impl Operation {
     /// The lowest number that applications may use.
     pub const FIRST: u16 = 10;
 
+    /// The operation of packets whose contents only extended peers understand. It is taken for sending once the peer is known
+    /// to be [extended](crate::proto::Peer::Extended).
+    pub const EXTENDED: Self = Self(4);
+
     /// Returns the operation with this number, or `None` if the number is reserved.
     pub const fn new(number: u16) -> Option<Self> {
         if number < Self::FIRST { None } else { Some(Self(number)) }
+    }
+
+    /// Returns the operation of a packet with this number, which may be [`Operation::EXTENDED`].
+    pub(crate) const fn from_wire(number: u16) -> Option<Self> {
+        if number == Self::EXTENDED.0 { Some(Self::EXTENDED) } else { Self::new(number) }
     }
 
     /// Returns the number on the wire.
@@ -46,6 +55,15 @@ impl fmt::Display for Operation {
     }
 }
 
+/// The name of a packet among those that its sender waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PacketName {
+    /// The id of the packet.
+    pub id: u16,
+    /// The operation of the packet.
+    pub operation: Operation,
+}
+
 /// One message: an operation, an id that the application may use as it likes, and content.
 ///
 /// The content of a received packet is a slice of the read buffer. Keeping a small one for long keeps up to 16 KiB
@@ -64,6 +82,11 @@ impl Packet {
     /// Makes a packet with this id, operation and content. A content in several pieces is made from a `Vec<Bytes>`.
     pub fn new(id: u16, operation: Operation, content: impl Into<Content>) -> Self {
         Self { id, operation, content: content.into() }
+    }
+
+    /// Returns what the packet is called in what both sides say of it.
+    pub fn name(&self) -> PacketName {
+        PacketName { id: self.id, operation: self.operation }
     }
 
     /// Copies the content out of the buffer it was received in, and returns the same packet.

@@ -8,7 +8,12 @@ use std::{
     sync::Arc,
 };
 
-use crate::{CloseReason, Connection, Operation, Packet, Stream};
+use bytes::Bytes;
+
+use crate::{
+    CloseReason, Connection, Operation, Packet, PacketName, Stream,
+    proto::{GoAway, Peer},
+};
 
 /// Handles what arrives on one side of a connection. Servers and clients take one alike.
 ///
@@ -81,6 +86,30 @@ pub trait Router: Send + Sync + 'static {
         let _ = connection;
         drop(stream);
         future::ready(())
+    }
+
+    /// Returns the part of the application in what this side says of itself to an extended peer: its name, and bytes that
+    /// mean something to the same application there ([`Hello::part`](crate::proto::Hello::part)). Called once for each connection, before
+    /// [`opened`](Self::opened).
+    fn part(&self) -> Option<(&'static str, Bytes)> {
+        None
+    }
+
+    /// Learns what the peer speaks: before any packet that an extended peer sends behind that, and at once if a connecting
+    /// side finds its peer plain. It must not block.
+    fn recognized(&self, connection: &Connection, peer: &Peer) {
+        let _ = (connection, peer);
+    }
+
+    /// Learns that the peer wants no new packets and streams on this connection; what is under way goes on. It must not
+    /// block.
+    fn going_away(&self, connection: &Connection, why: &GoAway) {
+        let _ = (connection, why);
+    }
+
+    /// Learns that a packet that was [withdrawn](Connection::withdraw) will not be answered. It must not block.
+    fn withdrawn(&self, packet: PacketName, connection: &Connection) {
+        let _ = (packet, connection);
     }
 
     /// Learns that a connection was established. Called once, before any packet of it.
@@ -225,6 +254,22 @@ impl<R: Router> Router for Arc<R> {
 
     fn check(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
         (**self).check()
+    }
+
+    fn part(&self) -> Option<(&'static str, Bytes)> {
+        (**self).part()
+    }
+
+    fn recognized(&self, connection: &Connection, peer: &Peer) {
+        (**self).recognized(connection, peer);
+    }
+
+    fn going_away(&self, connection: &Connection, why: &GoAway) {
+        (**self).going_away(connection, why);
+    }
+
+    fn withdrawn(&self, packet: PacketName, connection: &Connection) {
+        (**self).withdrawn(packet, connection);
     }
 
     fn opened(&self, connection: &Connection) {

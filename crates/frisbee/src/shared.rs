@@ -6,7 +6,7 @@ use std::{
     pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     task::{Context, Poll, Waker, ready},
     time::{Duration, Instant},
@@ -23,7 +23,7 @@ use tokio::{
 use crate::{
     Address, CloseReason, Config, Content, Packet, Raw, SendError, StreamSendError, TrySendError,
     net::Identity,
-    proto::{self, StreamEnd, StreamKey, Transmit},
+    proto::{self, Peer, StreamEnd, StreamKey, Transmit},
 };
 
 /// The place of a packet among those sent on a connection; see
@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     core: Mutex<Core>,
     /// True if the core is closing, to be seen without its lock.
     is_closing: AtomicBool,
+    /// The largest content that both sides carry, to be seen without the lock of the core.
+    content_len_max: AtomicU32,
     /// Something was written.
     pub(crate) progress: Notify,
     /// The connection ended, a stream can be accepted, or the peer's first bytes came.
@@ -149,6 +151,7 @@ impl Shared {
         Self {
             core: Mutex::new(core),
             is_closing: AtomicBool::new(false),
+            content_len_max: AtomicU32::new(config.content_len_max),
             progress: Notify::new(),
             changed: Notify::new(),
             config,
@@ -206,6 +209,15 @@ impl Shared {
         self.is_closing.store(core.proto.is_finishing(), Ordering::Relaxed);
     }
 
+    /// Keeps what an extended peer said of itself where it is looked at often. Called under the lock of the core.
+    pub(crate) fn note_recognized(&self, core: &Core) {
+        self.content_len_max.store(core.proto.content_len_max(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn content_len_max(&self) -> u32 {
+        self.content_len_max.load(Ordering::Relaxed)
+    }
+
     /// Tells without the lock whether the connection was closed, at least if this thread did it.
     pub(crate) fn is_closing(&self) -> bool {
         self.is_closing.load(Ordering::Relaxed)
@@ -240,13 +252,17 @@ impl Shared {
         self.changed.notify_waiters();
     }
 
-    /// Sends a PING and waits until the peer has shown that it speaks frisbee, or that it does not. A peer that says
+    /// Sends a PING and waits until the peer has shown which frisbee it speaks, or that it speaks none. A peer that says
     /// nothing within the limit is believed: it may just be slow.
     pub(crate) async fn recognize_peer(&self, limit: Duration) -> Result<(), CloseReason> {
         self.change(|core| core.proto.ping());
+        let is_recognized = |core: &Core| match core.proto.config().extended {
+            true => *core.proto.peer() != Peer::Unknown,
+            false => core.proto.has_received(),
+        };
         let look = |core: &mut Core| match core.proto.finishing() {
             Some(reason) => Some(Err(reason.clone())),
-            None => core.proto.has_received().then_some(Ok(())),
+            None => is_recognized(core).then_some(Ok(())),
         };
         timeout(limit, self.wait_for(&self.changed, look)).await.unwrap_or(Ok(()))
     }

@@ -93,6 +93,9 @@ impl CallError {
 /// The end of every text of [`CallError::Refused`], by which the calling side knows it again.
 pub(crate) const NOT_EXECUTED: &str = "was not executed";
 
+/// The beginning of the text of [`CallError::AnswerTooLarge`].
+const ANSWER_TOO_LARGE: &str = "the client accepts at most";
+
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -114,7 +117,7 @@ impl fmt::Display for CallError {
                 )
             }
             Self::AnswerTooLarge { len, limit } => {
-                write!(f, "the client accepts at most {limit} bytes (content_len_max), the answer has {len}")
+                write!(f, "{ANSWER_TOO_LARGE} {limit} bytes (content_len_max), the answer has {len}")
             }
             Self::MetadataNotCarried { name } => {
                 write!(
@@ -152,18 +155,25 @@ impl From<Failure> for Status {
     fn from(failure: Failure) -> Self {
         let code = failure.code.map_or(Code::Unknown, |code| Code::from_number(code.into()));
         let status = Self::new(if code == Code::Ok { Code::Unknown } else { code }, failure.text);
-        if status.message().ends_with(NOT_EXECUTED) { refused(&status).unwrap_or(status) } else { status }
+        if status.message().ends_with(NOT_EXECUTED) || status.message().starts_with(ANSWER_TOO_LARGE) {
+            with_cause(&status).unwrap_or(status)
+        } else {
+            status
+        }
     }
 }
 
-/// Returns the same status with its cause, if the peer refused the call. The wire has no other place for the cause than
-/// its text.
-fn refused(status: &Status) -> Option<Status> {
+/// Returns the same status with its cause, if the peer refused the call or could not send its answer. The wire has no other
+/// place for the cause than its text.
+fn with_cause(status: &Status) -> Option<Status> {
     let mut numbers = status.message().split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok());
-    let too_large = numbers.next().zip(numbers.next()).map(|(limit, announced)| Refusal::TooLarge { announced, limit });
+    let sizes = numbers.next().zip(numbers.next());
+    let too_large = sizes.map(|(limit, announced)| Refusal::TooLarge { announced, limit });
     let refusals = [Refusal::Busy, Refusal::Draining].into_iter().chain(too_large);
-    let is_same = |refusal: &Status| (refusal.code(), refusal.message()) == (status.code(), status.message());
-    refusals.map(|why| CallError::Refused { why }.into()).find(is_same)
+    let unsent = sizes.map(|(limit, len)| CallError::AnswerTooLarge { len, limit });
+    let causes = refusals.map(|why| CallError::Refused { why }).chain(unsent);
+    let is_same = |cause: &Status| (cause.code(), cause.message()) == (status.code(), status.message());
+    causes.map(Status::from).find(is_same)
 }
 
 /// Makes the status of a call that did not come through, with the error as its source.

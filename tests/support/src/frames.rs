@@ -15,7 +15,16 @@ pub struct Peer {
     pub io: DuplexStream,
     decoder: Decoder,
     inbox: BytesMut,
+    opening: Opening,
     describe: Describe,
+}
+
+/// The progress of the other side in its opening, which is not heard of: a HELLO, and a PING behind it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Opening {
+    Begins,
+    HasSaidHello,
+    IsOver,
 }
 
 /// Puts a frame with data in a stream, or with an operation of the application, into words.
@@ -24,7 +33,7 @@ pub type Describe = fn(&Frame) -> String;
 impl Peer {
     /// Returns a peer at the end of a stream.
     pub fn over(io: DuplexStream, describe: Describe) -> Self {
-        Self { io, decoder: Decoder::new(None, u32::MAX), inbox: BytesMut::new(), describe }
+        Self { io, decoder: Decoder::new(None, u32::MAX), inbox: BytesMut::new(), opening: Opening::Begins, describe }
     }
 
     /// Returns a peer, and the stream to it, which takes this many bytes in each direction until they are read.
@@ -43,10 +52,19 @@ impl Peer {
         self.say(frames.into_iter().collect::<Vec<_>>().concat()).await;
     }
 
-    /// Returns the next frame, in words, or `"end"`.
+    /// Returns the next frame behind the opening, in words, or `"end"`.
     pub async fn hear_any(&mut self) -> String {
         loop {
             if let Some(frame) = self.decoder.decode(&mut self.inbox).expect("only whole frames come") {
+                let before = self.opening;
+                self.opening = match (before, frame.kind) {
+                    (Opening::Begins, Kind::Reserved) => Opening::HasSaidHello,
+                    _ => Opening::IsOver,
+                };
+                let is_fence = before == Opening::HasSaidHello && frame.kind == Kind::Ping;
+                if self.opening == Opening::HasSaidHello || is_fence {
+                    continue;
+                }
                 return self.name(&frame);
             }
             if self.io.read_buf(&mut self.inbox).await.unwrap() == 0 {
@@ -121,6 +139,7 @@ impl Peer {
             Kind::Pong => "PONG".into(),
             Kind::Stream if frame.content.is_empty() => format!("stream {} closed", frame.id),
             Kind::Reserved => format!("reserved {}", frame.id),
+            Kind::Control | Kind::Extended => unreachable!("the decoder is one of a plain peer"),
             Kind::Stream | Kind::Application(_) => (self.describe)(frame),
         }
     }

@@ -257,7 +257,7 @@ fn an_answer_is_never_answered() {
         settle().await;
         for connection in [connection, only_connection(&server).await] {
             let counters = connection.metrics().counters;
-            assert_eq!((counters.packets_in, counters.packets_out), (1, 1));
+            assert_eq!(counters.packets_out, 1);
         }
     });
 }

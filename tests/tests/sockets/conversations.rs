@@ -278,7 +278,7 @@ async fn connections_past_the_limit_are_closed(setting: Setting) {
 }
 
 async fn metrics_tell_what_went_through(setting: Setting) {
-    let quiet = Config { ping_interval: None, ..Config::default() };
+    let quiet = Config { ping_interval: None, extended: false, ..Config::default() };
     let (router, mut reports) = TestRouter::with_hooks();
     let served = Served::start(setting, Server::builder(router).config(quiet.clone())).await;
     let (router, mut inbox) = Inbox::new();

@@ -125,7 +125,8 @@ fn a_plain_client_that_does_not_look_learns_it_from_the_first_answer() {
     in_real_time(async {
         let server = test_server().tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
         let connection = Client::new(()).connect(server.local_addr()).await.unwrap();
-        connection.send(packet(1, ECHO, "hi")).await.unwrap();
+        // It may know already, because its own hello was answered.
+        let _ = connection.send(packet(1, ECHO, "hi")).await;
         let reason = connection.closed().await;
         let is_tls = matches!(reason, CloseReason::Protocol(ProtocolError::Foreign(Foreign::TlsServer)));
         assert!(is_tls, "{reason:?}");

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, mem};
 
 use crate::{
-    Config, Packet,
+    Config, Packet, PacketName,
     proto::{COPY_LEN_MAX, PACKET_COST},
 };
 
@@ -48,6 +48,14 @@ impl Backlog {
         self.detached = self.detached.saturating_sub(1);
         debug_assert!(self.len > 0 || self.packets.is_empty(), "every packet costs something");
         Some(packet)
+    }
+
+    /// Takes out a packet that was withdrawn. Returns whether it was there.
+    pub(super) fn remove(&mut self, name: PacketName) -> bool {
+        let Some(place) = self.packets.iter().position(|packet| packet.name() == name) else { return false };
+        self.detached -= usize::from(place < self.detached);
+        self.len -= self.packets.remove(place).as_ref().map_or(0, cost);
+        true
     }
 
     /// Takes all packets.

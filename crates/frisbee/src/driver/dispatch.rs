@@ -26,7 +26,7 @@ impl Driver<'_> {
         while !self.holds_replies
             && let Poll::Ready(finished) = handlers.poll_finished(cx)
         {
-            if let Finished::Handler(_) = finished {
+            if let Finished::Handler(_) | Finished::Withdrawn(_) = finished {
                 self.standstill.note_handler_end();
             }
             // The others would only add to what the peer does not read. What is written makes room for them.

@@ -2,25 +2,32 @@
 
 use std::{
     any::Any,
+    collections::HashMap,
     future::{Future, poll_fn},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker, ready},
 };
 
 use futures_util::stream::{FuturesUnordered, Stream as _};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::{backlog::cost, permits::Permits, scope::Scope};
-use crate::{Config, Dispatch, Outcome, Packet, Stream, router::Refused};
+use crate::{
+    Config, Dispatch, Outcome, Packet, PacketName, Stream,
+    proto::{GoAway, Peer},
+    router::Refused,
+};
 
 /// The end of a handler.
 pub(super) enum Finished {
     Handler(Outcome),
     /// No handler got the packet.
     Refused(Outcome),
+    /// The handler was dropped because the peer withdrew its packet.
+    Withdrawn(PacketName),
     Stream,
     Panicked(Arc<str>),
 }
@@ -48,6 +55,12 @@ pub(super) trait Handling {
     /// Has the router answer a packet that no handler gets.
     fn refuse(&self, refused: Refused) -> Finished;
 
+    /// Tells the router of something that the peer said.
+    fn tell(&mut self, news: News) -> Option<Finished>;
+
+    /// Drops the handler of a packet, which ends as [`Finished::Withdrawn`]. Returns whether there was one.
+    fn withdraw(&mut self, packet: PacketName) -> bool;
+
     /// Starts a handler, in place or as a task. `None` if it has to wait.
     fn start(&mut self, cx: &mut Context<'_>, packet: Packet) -> Option<Finished>;
 
@@ -65,18 +78,26 @@ pub(super) enum Entry {
     Refused,
 }
 
+/// Something that the peer said of itself or of its packets.
+pub(super) enum News {
+    Recognized(Peer),
+    GoingAway(GoAway),
+    Withdrawn(PacketName),
+}
+
 /// The ways into a router: at once, a future for this task, one for a task of its own, and one for a stream.
-pub(super) struct Entrances<T, X, A, P, D, S> {
+pub(super) struct Entrances<T, X, N, A, P, D, S> {
     pub(super) intercept: T,
     pub(super) refuse: X,
+    pub(super) news: N,
     pub(super) awaited: A,
     pub(super) in_place: P,
     pub(super) detached: D,
     pub(super) stream: S,
 }
 
-pub(super) struct Handlers<F, T, X, A, P, D, S> {
-    entrances: Entrances<T, X, A, P, D, S>,
+pub(super) struct Handlers<F, T, X, N, A, P, D, S> {
+    entrances: Entrances<T, X, N, A, P, D, S>,
     dispatch: Dispatch,
     /// The number of handlers that may be under way.
     limit: usize,
@@ -90,21 +111,27 @@ pub(super) struct Handlers<F, T, X, A, P, D, S> {
     tasks: JoinSet<Task>,
     /// The number of `tasks` that handle packets. The others serve streams.
     handler_tasks: usize,
+    /// True if the peer can withdraw packets, so that their tasks have to be found.
+    may_withdraw: bool,
+    /// The tasks that handle packets of a peer that can withdraw them, with what the packets cost.
+    by_name: HashMap<PacketName, (AbortHandle, usize)>,
+    /// Tasks that were aborted and have not ended.
+    aborted: HashMap<Id, (PacketName, usize)>,
     permits: Permits,
 }
 
 enum Task {
-    /// With the cost of its packet.
-    Handler(Outcome, usize),
+    /// With the name and the cost of its packet.
+    Handler(Outcome, PacketName, usize),
     Stream,
 }
 
-impl<F, T, X, A, P, D, S> Handlers<F, T, X, A, P, D, S>
+impl<F, T, X, N, A, P, D, S> Handlers<F, T, X, N, A, P, D, S>
 where
     F: Future<Output = Outcome>,
     P: Fn(Packet) -> F,
 {
-    pub(super) fn new(scope: &Scope, config: &Config, entrances: Entrances<T, X, A, P, D, S>) -> Self {
+    pub(super) fn new(scope: &Scope, config: &Config, entrances: Entrances<T, X, N, A, P, D, S>) -> Self {
         Self {
             entrances,
             dispatch: scope.dispatch,
@@ -115,6 +142,9 @@ where
             waiting: FuturesUnordered::new(),
             tasks: JoinSet::new(),
             handler_tasks: 0,
+            may_withdraw: false,
+            by_name: HashMap::new(),
+            aborted: HashMap::new(),
             permits: Permits { all: scope.permits.clone(), held: Vec::new(), acquiring: None },
         }
     }
@@ -132,7 +162,7 @@ where
 
     fn start_in_place(&mut self, cx: &mut Context<'_>, packet: Packet) -> Option<Finished> {
         let mut place = self.place.take().unwrap_or_else(|| Box::pin(None));
-        let cost = cost(&packet);
+        let (name, cost) = (packet.name(), cost(&packet));
         // The call itself may panic too, before there is a future. What a panic leaves behind is dropped with the place,
         // and the connection ends, so that nothing sees it half changed.
         let polled = catch_unwind(AssertUnwindSafe(|| {
@@ -147,22 +177,28 @@ where
             }
             Ok(Poll::Pending) => {
                 self.held_len += cost;
-                self.waiting.push(InPlace { place, cost });
+                self.waiting.push(InPlace { place, name, cost, waker: None, is_withdrawn: false });
                 None
             }
             Err(panic) => Some(Finished::Panicked(message(&*panic))),
         }
     }
 
-    fn finished_task(&mut self, result: Result<Task, JoinError>) -> Finished {
+    fn finished_task(&mut self, result: Result<(Id, Task), JoinError>) -> Finished {
         match result {
-            Ok(Task::Handler(outcome, cost)) => {
-                debug_assert!(self.handler_tasks > 0 && self.held_len >= cost, "a handler ends once");
-                self.handler_tasks -= 1;
-                self.held_len -= cost;
+            Ok((id, Task::Handler(outcome, name, cost))) => {
+                self.end_task(cost);
+                if self.aborted.remove(&id).is_none() {
+                    self.by_name.remove(&name);
+                }
                 Finished::Handler(outcome)
             }
-            Ok(Task::Stream) => Finished::Stream,
+            Ok((_, Task::Stream)) => Finished::Stream,
+            Err(error) if error.is_cancelled() && self.aborted.contains_key(&error.id()) => {
+                let (name, cost) = self.aborted.remove(&error.id()).expect("it was just found");
+                self.end_task(cost);
+                Finished::Withdrawn(name)
+            }
             Err(error) => Finished::Panicked(match error.try_into_panic() {
                 Ok(panic) => message(&*panic),
                 Err(error) => error.to_string().into(),
@@ -171,10 +207,19 @@ where
     }
 }
 
-impl<F, T, X, A, P, D, S, DF, SF> Handling for Handlers<F, T, X, A, P, D, S>
+impl<F, T, X, N, A, P, D, S> Handlers<F, T, X, N, A, P, D, S> {
+    fn end_task(&mut self, cost: usize) {
+        debug_assert!(self.handler_tasks > 0 && self.held_len >= cost, "a handler ends once");
+        self.handler_tasks -= 1;
+        self.held_len -= cost;
+    }
+}
+
+impl<F, T, X, N, A, P, D, S, DF, SF> Handling for Handlers<F, T, X, N, A, P, D, S>
 where
     T: Fn(Packet) -> Option<Packet>,
     X: Fn(Refused) -> Outcome,
+    N: Fn(News),
     A: Fn() -> usize,
     F: Future<Output = Outcome>,
     P: Fn(Packet) -> F,
@@ -225,20 +270,46 @@ where
         outcome.map_or_else(|panic| Finished::Panicked(message(&*panic)), Finished::Refused)
     }
 
+    fn tell(&mut self, news: News) -> Option<Finished> {
+        if let News::Recognized(Peer::Extended(_)) = news {
+            self.may_withdraw = true;
+        }
+        let told = catch_unwind(AssertUnwindSafe(|| (self.entrances.news)(news)));
+        told.err().map(|panic| Finished::Panicked(message(&*panic)))
+    }
+
+    fn withdraw(&mut self, name: PacketName) -> bool {
+        if let Some((task, cost)) = self.by_name.remove(&name) {
+            task.abort();
+            self.aborted.insert(task.id(), (name, cost));
+            return true;
+        }
+        let mut waiting = Pin::new(&mut self.waiting).iter_pin_mut();
+        let Some(found) = waiting.find(|handler| handler.name == name && !handler.is_withdrawn) else { return false };
+        // Its turn to be polled drops the future.
+        let handler = found.get_mut();
+        handler.is_withdrawn = true;
+        handler.waker.take().into_iter().for_each(Waker::wake);
+        true
+    }
+
     fn start(&mut self, cx: &mut Context<'_>, packet: Packet) -> Option<Finished> {
         match self.dispatch {
             Dispatch::InPlace | Dispatch::Ordered => self.start_in_place(cx, packet),
             Dispatch::Spawned | Dispatch::Limited(_) => {
-                let cost = cost(&packet);
+                let (name, cost) = (packet.name(), cost(&packet));
                 let (handler, permit) = ((self.entrances.detached)(packet), self.permits.held.pop());
                 self.handler_tasks += 1;
                 self.held_len += cost;
-                self.tasks.spawn(async move {
+                let task = self.tasks.spawn(async move {
                     let outcome = handler.await;
                     // Before the driver hears of the end, which may be later: others wait for the permit.
                     drop(permit);
-                    Task::Handler(outcome, cost)
+                    Task::Handler(outcome, name, cost)
                 });
+                if self.may_withdraw {
+                    self.by_name.insert(name, (task, cost));
+                }
                 None
             }
         }
@@ -268,7 +339,7 @@ where
             return Poll::Ready(finished);
         }
         if !self.tasks.is_empty()
-            && let Some(result) = ready!(self.tasks.poll_join_next(cx))
+            && let Some(result) = ready!(self.tasks.poll_join_next_with_id(cx))
         {
             return Poll::Ready(self.finished_task(result));
         }
@@ -291,19 +362,33 @@ pub(super) async fn finish(mut handlers: impl Handling, kill: &CancellationToken
 /// A handler that was polled in place and has to wait.
 struct InPlace<F> {
     place: Pin<Box<Option<F>>>,
-    /// The cost of its packet.
+    /// The name and the cost of its packet.
+    name: PacketName,
     cost: usize,
+    /// Polls it again when its packet is withdrawn.
+    waker: Option<Waker>,
+    is_withdrawn: bool,
 }
 
 impl<F: Future<Output = Outcome>> Future for InPlace<F> {
     type Output = (Finished, usize);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let polled = match catch_unwind(AssertUnwindSafe(|| poll_in(&mut self.place, cx))) {
-            Ok(polled) => polled.map(Finished::Handler),
+        let this = &mut *self;
+        let polled = match catch_unwind(AssertUnwindSafe(|| match this.is_withdrawn {
+            true => {
+                this.place.set(None);
+                Poll::Ready(Finished::Withdrawn(this.name))
+            }
+            false => poll_in(&mut this.place, cx).map(Finished::Handler),
+        })) {
+            Ok(polled) => polled,
             Err(panic) => Poll::Ready(Finished::Panicked(message(&*panic))),
         };
-        polled.map(|finished| (finished, self.cost))
+        if polled.is_pending() && !this.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            this.waker = Some(cx.waker().clone());
+        }
+        polled.map(|finished| (finished, this.cost))
     }
 }
 

@@ -11,7 +11,7 @@ use tracing::warn;
 use super::{
     Driver, End,
     backlog::cost,
-    handlers::{Entry, Finished, Handling},
+    handlers::{Entry, Finished, Handling, News},
 };
 use crate::{
     CloseReason, Stream,
@@ -217,6 +217,29 @@ impl<'a> Driver<'a> {
                 drop(core);
                 self.wake_readers();
                 Some(handlers.refuse(Refused { id, operation, why }))
+            }
+            Event::Recognized => {
+                let peer = core.proto.peer().clone();
+                self.shared.note_recognized(&core);
+                drop(core);
+                self.shared.tell_changed();
+                handlers.tell(News::Recognized(peer))
+            }
+            Event::GoingAway(why) => {
+                drop(core);
+                handlers.tell(News::GoingAway(why))
+            }
+            Event::Cancelled(packet) => {
+                drop(core);
+                handlers.tell(News::Withdrawn(packet))
+            }
+            Event::Cancel(packet) => {
+                drop(core);
+                // One whose handler is done was answered, or is about to be.
+                if !handlers.withdraw(packet) && self.backlog.remove(packet) {
+                    return Some(Finished::Withdrawn(packet));
+                }
+                None
             }
             // The caller dealt with it under the lock.
             Event::StreamReadable(_) => None,

@@ -33,7 +33,7 @@ pub(crate) use self::scope::Scope;
 use self::{
     backlog::Backlog,
     cork::Cork,
-    handlers::{Entrances, Entry, Handlers, Handling as _},
+    handlers::{Entrances, Entry, Handlers, Handling as _, News},
     inbox::Inbox,
     standstill::Standstill,
 };
@@ -50,12 +50,20 @@ pub(crate) async fn drive<R: Router>(
     scope: Scope,
 ) {
     debug!("connection opened");
+    if let Some((name, part)) = router.part() {
+        connection.shared().core().proto.add_part(name, part);
+    }
     call_hook(&connection, || router.opened(&connection));
     let mut ending = Ending { connection: &connection, router: &*router, is_told: false };
 
     let entrances = Entrances {
         intercept: |packet| router.intercept(packet, &connection),
         refuse: |refused| router.refuse(refused, &connection),
+        news: |news| match news {
+            News::Recognized(peer) => router.recognized(&connection, &peer),
+            News::GoingAway(why) => router.going_away(&connection, &why),
+            News::Withdrawn(packet) => router.withdrawn(packet, &connection),
+        },
         awaited: || router.awaited(&connection),
         in_place: |packet| router.route(packet, &connection),
         detached: |packet| {

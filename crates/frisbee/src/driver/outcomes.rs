@@ -25,6 +25,7 @@ impl Core {
             None | Some(Finished::Handler(Outcome::Nothing) | Finished::Stream) => {}
             Some(Finished::Handler(outcome)) => self.apply_outcome(outcome, proto::Connection::reply),
             Some(Finished::Refused(outcome)) => self.apply_outcome(outcome, proto::Connection::refuse),
+            Some(Finished::Withdrawn(packet)) => self.proto.cancelled(packet),
             Some(Finished::Panicked(message)) => {
                 error!(%message, "a handler panicked");
                 self.proto.finish(CloseReason::HandlerPanicked(message));
@@ -52,7 +53,7 @@ impl Core {
 
     fn check_reply(&mut self, replied: Result<(), SendError>) {
         // A reply that comes too late is dropped: the connection is closed.
-        if let Err(SendError::ContentTooLarge { len, limit }) = replied {
+        if let Err(SendError::ContentTooLarge { len, limit } | SendError::TooLargeForPeer { len, limit }) = replied {
             warn!(len, limit, "a reply is larger than the connection carries, the connection closes");
             self.proto.finish(CloseReason::ReplyTooLarge { len, limit });
         }

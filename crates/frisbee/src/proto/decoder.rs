@@ -31,7 +31,19 @@ pub struct Decoder {
     format: Option<HeaderFormat>,
     content_len_max: u32,
     skip_len_max: u32,
+    reach: Reach,
     state: State,
+}
+
+/// The reserved operations whose contents are kept. Those of others are skipped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// None.
+    Plain,
+    /// Control frames, one of which may tell that the peer is extended.
+    Control,
+    /// All that extended peers send.
+    Extended,
 }
 
 #[derive(Debug)]
@@ -48,12 +60,17 @@ enum State {
 impl Decoder {
     /// Makes a decoder at the start of a connection. Without a format, the first two bytes decide.
     pub fn new(format: Option<HeaderFormat>, content_len_max: u32) -> Self {
-        Self { format, content_len_max, skip_len_max: 0, state: State::First }
+        Self { format, content_len_max, skip_len_max: 0, reach: Reach::Plain, state: State::First }
     }
 
     /// Has the decoder skip contents above its limit, up to this length, instead of refusing their headers.
     pub fn skipping(self, skip_len_max: u32) -> Self {
         Self { skip_len_max, ..self }
+    }
+
+    /// Has the decoder keep the contents of these reserved operations.
+    pub fn set_reach(&mut self, reach: Reach) {
+        self.reach = reach;
     }
 
     /// Returns the header layout, once it is known.
@@ -77,10 +94,10 @@ impl Decoder {
                 }
                 State::Head => {
                     let Some(header) = self.decode_header(inbox)? else { return Ok(None) };
-                    if header.kind() == Kind::Reserved || header.len > self.content_len_max {
+                    let kind = self.kind(header);
+                    if kind == Kind::Reserved || header.len > self.content_len_max {
                         self.state = State::Skip { left: header.len as usize };
-                        let (id, kind) = (header.id, header.kind());
-                        return Ok(Some(Frame { id, kind, content: Bytes::new(), skipped: header.len }));
+                        return Ok(Some(Frame { id: header.id, kind, content: Bytes::new(), skipped: header.len }));
                     }
                     self.state = State::Content(header);
                 }
@@ -91,7 +108,7 @@ impl Decoder {
                     }
                     self.state = State::Head;
                     let content = if len == 0 { Bytes::new() } else { inbox.split_to(len).freeze() };
-                    return Ok(Some(Frame { id: header.id, kind: header.kind(), content, skipped: 0 }));
+                    return Ok(Some(Frame { id: header.id, kind: self.kind(header), content, skipped: 0 }));
                 }
                 State::Skip { left } => {
                     let here = left.min(inbox.len());
@@ -111,9 +128,9 @@ impl Decoder {
     pub fn decode_packet(&mut self, inbox: &mut BytesMut) -> Option<Frame> {
         let (State::Head, Some(format)) = (&self.state, self.format) else { return None };
         let header = Header::decode(format, inbox).ok()??;
-        let (kind, len) = (header.kind(), header.len as usize);
+        let (kind, len) = (self.kind(header), header.len as usize);
         let is_whole = inbox.len() - format.header_len() >= len;
-        if !matches!(kind, Kind::Application(_)) || header.len > self.content_len_max || !is_whole {
+        if !matches!(kind, Kind::Application(_) | Kind::Extended) || header.len > self.content_len_max || !is_whole {
             return None;
         }
         inbox.advance(format.header_len());
@@ -153,6 +170,14 @@ impl Decoder {
             front.extend_from_slice(inbox);
             *inbox = front;
             self.state = State::Head;
+        }
+    }
+
+    /// Returns the meaning of a header as far as the peer is known.
+    fn kind(&self, header: Header) -> Kind {
+        match (header.kind(), self.reach) {
+            (Kind::Control, Reach::Plain) | (Kind::Extended, Reach::Plain | Reach::Control) => Kind::Reserved,
+            (kind, _) => kind,
         }
     }
 

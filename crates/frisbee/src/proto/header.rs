@@ -46,6 +46,10 @@ pub enum Kind {
     Pong,
     /// Data of a stream, or its close if there is no content.
     Stream,
+    /// About the connection itself, between extended peers.
+    Control,
+    /// A packet of the application that only extended peers understand.
+    Extended,
     /// Kept for the protocol's future: dropped.
     Reserved,
     /// The application's own.
@@ -60,6 +64,8 @@ impl Kind {
             (PING, _) => Self::Ping,
             (PONG, _) => Self::Pong,
             (STREAM, _) => Self::Stream,
+            (CONTROL, _) => Self::Control,
+            (EXTENDED, _) => Self::Extended,
             _ => Self::Reserved,
         }
     }
@@ -82,6 +88,10 @@ impl Header {
 
     pub(super) const fn stream(id: u16, len: u32) -> Self {
         Self { id, operation: STREAM, len }
+    }
+
+    pub(super) const fn control(id: u16, len: u32) -> Self {
+        Self { id, operation: CONTROL, len }
     }
 
     /// Writes the header.
@@ -119,10 +129,10 @@ impl Header {
     }
 }
 
-/// The heartbeats at the front of raw bytes, which the peer sent before it left packet mode.
+/// The heartbeats and control frames at the front of raw bytes, which the peer sent before it left packet mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heartbeats {
-    /// The first `len` bytes are whole PINGs and PONGs, and what follows them is not.
+    /// The first `len` bytes are whole ones, and what follows them is none.
     Before {
         /// The number of bytes to skip.
         len: usize,
@@ -146,8 +156,19 @@ impl Heartbeats {
                 header.encode(format, &mut whole);
                 undecided |= whole.starts_with(rest);
             }
+            // A frame about the connection: anything behind its operation number may follow.
+            let mut control = Vec::with_capacity(format.header_len());
+            Header::control(0, 0).encode(format, &mut control);
+            undecided |= control[..format.header_len() - size_of::<u32>()].starts_with(rest);
             match Header::decode(format, rest) {
                 Ok(Some(header)) if header == Header::PING || header == Header::PONG => len += format.header_len(),
+                Ok(Some(Header { id: 0, operation: CONTROL, len: content_len @ 1..=SKIPPED_LEN_MAX })) => {
+                    let whole = format.header_len() + content_len as usize;
+                    if rest.len() < whole {
+                        return Self::Undecided { len };
+                    }
+                    len += whole;
+                }
                 _ if undecided => return Self::Undecided { len },
                 _ => return Self::Before { len },
             }
@@ -155,11 +176,16 @@ impl Heartbeats {
     }
 }
 
+/// The content of a control frame that raw bytes are searched for. More is taken for raw bytes.
+const SKIPPED_LEN_MAX: u32 = 1024 * 1024;
+
 const MAGIC: [u8; 2] = [0x00, 0x0f];
 
 const PING: u16 = 0;
 const PONG: u16 = 1;
 const STREAM: u16 = 2;
+const CONTROL: u16 = 3;
+const EXTENDED: u16 = Operation::EXTENDED.number();
 
 #[cfg(test)]
 mod tests {
@@ -193,7 +219,9 @@ mod tests {
         assert_eq!(Kind::of(0), Kind::Ping);
         assert_eq!(Kind::of(1), Kind::Pong);
         assert_eq!(Kind::of(2), Kind::Stream);
-        for number in 3..10 {
+        assert_eq!(Kind::of(3), Kind::Control);
+        assert_eq!(Kind::of(4), Kind::Extended);
+        for number in 5..10 {
             assert_eq!(Kind::of(number), Kind::Reserved);
         }
         assert!(matches!(Kind::of(10), Kind::Application(operation) if operation.number() == 10));

@@ -8,11 +8,13 @@
 
 mod budget;
 mod connection;
+mod control;
 mod counters;
 mod decoder;
 mod foreign;
 mod header;
 mod heartbeat;
+mod hello;
 mod id_hasher;
 mod outbox;
 mod share;
@@ -21,9 +23,11 @@ mod transmit;
 
 pub use self::{
     connection::{Connection, Event, PEER_INDUCED_LEN_MAX, Role},
+    control::{Control, GoAway},
     counters::Counters,
-    decoder::{Decoder, Frame},
+    decoder::{Decoder, Frame, Reach},
     header::{Header, HeaderFormat, Heartbeats, Kind},
+    hello::{Features, Hello, Peer},
     outbox::COPY_LEN_MAX,
     streams::{PACKET_COST, StreamKey},
     transmit::Transmit,

@@ -5,6 +5,7 @@ use std::{collections::VecDeque, mem};
 use bytes::{Buf, BytesMut};
 
 use super::{
+    control::Control,
     header::{Header, HeaderFormat},
     share::Share,
     transmit::{Part, Transmit},
@@ -23,6 +24,8 @@ pub(super) struct Outbox {
     parts: VecDeque<Part>,
     /// Frames still being gathered, behind `parts`.
     tail: BytesMut,
+    /// Control frames that go ahead of everything else.
+    control: BytesMut,
     ping: bool,
     pongs: u32,
     packets: u64,
@@ -30,7 +33,7 @@ pub(super) struct Outbox {
     encoded: u64,
     /// Returns the number of bytes queued or handed out that have not been written.
     len: usize,
-    /// The part of `len` that is heartbeats handed out, which go ahead of frames.
+    /// The part of `len` that is heartbeats and control frames handed out, which go ahead of other frames.
     heartbeats_len: usize,
     replies: Share,
     peer_induced: Share,
@@ -54,6 +57,7 @@ impl Outbox {
             held: Vec::new(),
             parts: VecDeque::new(),
             tail: BytesMut::new(),
+            control: BytesMut::new(),
             ping: false,
             pongs: 0,
             packets: 0,
@@ -104,6 +108,17 @@ impl Outbox {
         self.len += self.format.map_or(0, HeaderFormat::header_len);
     }
 
+    /// Queues a control frame ahead of all frames, PINGs and PONGs included. The layout has to be known.
+    pub(super) fn push_control(&mut self, control: &Control) {
+        debug_assert!(self.format.is_some(), "a control frame goes to a peer that has spoken, or opens the connection");
+        let Some(format) = self.format else { return };
+        let (header, content) = control.encode();
+        let before = self.control.len();
+        header.encode(format, &mut self.control);
+        self.control.extend_from_slice(&content);
+        self.len += self.control.len() - before;
+    }
+
     /// Drops what is queued.
     pub(super) fn clear(&mut self) {
         *self = Self { format: self.format, packets: self.packets, ..Self::new(None) };
@@ -145,8 +160,10 @@ impl Outbox {
     pub(super) fn poll_transmit(&mut self, batch: &mut Transmit) -> bool {
         debug_assert!(!batch.has_remaining(), "the last batch is written before the next is taken");
         let Some(format) = self.format else { return false };
-        if self.ping || self.pongs > 0 {
+        if self.ping || self.pongs > 0 || !self.control.is_empty() {
             let mut heartbeats = mem::take(&mut batch.spare);
+            // First, because a PONG tells that no HELLO comes any more.
+            heartbeats.extend_from_slice(&mem::take(&mut self.control));
             if mem::take(&mut self.ping) {
                 Header::PING.encode(format, &mut heartbeats);
                 self.len += format.header_len();

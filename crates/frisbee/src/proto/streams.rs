@@ -37,6 +37,9 @@ pub(super) struct Streams {
     ids: RangeInclusive<u16>,
     next_id: u16,
     streams_max: usize,
+    /// The number of streams that this side may have open by the word of the peer, and the number that it has.
+    own_max: Option<u32>,
+    own: u32,
     queue_len_max: usize,
     len_max: usize,
     stall_max: Duration,
@@ -87,6 +90,8 @@ impl Streams {
             next_id: *ids.start(),
             ids,
             streams_max: config.streams_max,
+            own_max: None,
+            own: 0,
             queue_len_max: config.stream_queue_len_max,
             len_max: config.streams_len_max,
             stall_max: config.stream_stall_max,
@@ -155,12 +160,23 @@ impl Streams {
         Err(OpenError::TooManyStreams { limit: self.ids.len() })
     }
 
+    /// Sets the number of streams that this side may have open by the word of the peer.
+    pub(super) fn set_own_max(&mut self, own_max: Option<u32>) {
+        self.own_max = own_max;
+    }
+
     pub(super) fn open(&mut self, id: u16) -> Result<StreamKey, OpenError> {
         if self.open.contains_key(&id) {
             return Err(OpenError::IdInUse);
         }
         if self.entries.len() >= self.streams_max {
             return Err(OpenError::TooManyStreams { limit: self.streams_max });
+        }
+        if let Some(limit) = self.own_max
+            && self.ids.contains(&id)
+            && self.own >= limit
+        {
+            return Err(OpenError::TooManyForPeer { limit });
         }
         let key = self.entries.insert(Entry {
             id,
@@ -175,6 +191,7 @@ impl Streams {
             defers_close: false,
         });
         self.open.insert(id, key);
+        self.own += u32::from(self.ids.contains(&id));
         Ok(StreamKey(key))
     }
 
@@ -316,6 +333,7 @@ impl Streams {
 
     pub(super) fn end_all(&mut self) {
         self.open.clear();
+        self.own = 0;
         self.unannounced.clear();
         self.stalling = 0;
         self.over_since = None;
@@ -342,6 +360,7 @@ impl Streams {
         if entry.end.is_none() {
             entry.end = Some(end);
             self.open.remove(&entry.id);
+            self.own -= u32::from(self.ids.contains(&entry.id));
             self.relieve(key);
         }
     }

@@ -18,3 +18,4 @@ mod scripts;
 mod sending;
 mod streams;
 mod takeover;
+mod withdrawing;

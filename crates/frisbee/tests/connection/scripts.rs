@@ -184,9 +184,9 @@ pub(crate) async fn only_connection(server: &Server) -> Connection {
     connections[0].clone()
 }
 
-/// A configuration without timers.
+/// A configuration without timers and without the extended protocol, so that every byte is one that the test asked for.
 pub(crate) fn quiet() -> Config {
-    Config { ping_interval: None, silence_max: None, ..Config::default() }
+    Config { ping_interval: None, silence_max: None, extended: false, ..Config::default() }
 }
 
 /// A packet of the one operation these tests use.

@@ -42,7 +42,7 @@ async fn taken(raws: &mut UnboundedReceiver<Result<Raw, CloseReason>>) -> Raw {
 
 #[test]
 fn from_outside_it_happens_at_once_even_if_the_peer_is_silent() {
-    for config in [quiet(), Config::default()] {
+    for config in [quiet(), Config { extended: false, ..Config::default() }] {
         in_virtual_time(async {
             let (connection, mut peer) = peer_of_client(&client(()).config(config.clone())).await;
             settle().await;

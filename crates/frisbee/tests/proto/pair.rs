@@ -226,7 +226,8 @@ fn name(frame: &Frame) -> String {
         Kind::Stream if content.is_empty() => format!("stream {} closed", frame.id),
         Kind::Stream => format!("stream {}: {content}", frame.id),
         Kind::Reserved => format!("reserved {}", frame.id),
-        Kind::Application(_) => format!("packet {}: {content}", frame.id),
+        Kind::Control => format!("control {}: {:?}", frame.id, &*frame.content),
+        Kind::Extended | Kind::Application(_) => format!("packet {}: {content}", frame.id),
     }
 }
 
@@ -271,9 +272,10 @@ fn len(content: &[u8]) -> u32 {
 
 /// A configuration without timers.
 pub(crate) fn quiet() -> Config {
-    Config { ping_interval: None, silence_max: None, ..Config::default() }
+    Config { ping_interval: None, silence_max: None, extended: false, ..Config::default() }
 }
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MILLI: Duration = Duration::from_millis(1);
 pub(crate) const OPERATION: Operation = Operation::new(20).expect("not reserved");
+pub(crate) const FORMATS: [HeaderFormat; 2] = [HeaderFormat::Magic10, HeaderFormat::Plain8];

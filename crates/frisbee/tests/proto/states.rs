@@ -8,7 +8,7 @@ use frisbee::{
     proto::{Connection, Event, HeaderFormat, OpenError, Role, StreamEnd, StreamKey, Transmit},
 };
 
-use crate::pair::{Pair, SECOND, Side, frame, head, packet, packet_bytes, ping, quiet, stream, zeros};
+use crate::pair::{FORMATS, Pair, SECOND, Side, frame, head, packet, packet_bytes, ping, quiet, stream, zeros};
 
 // The table
 
@@ -326,8 +326,9 @@ fn two_bytes_of_the_peer_are_enough_for_an_accepting_side_to_speak() {
 fn both_formats_converse_whether_detected_or_configured() {
     for format in FORMATS {
         for header in [None, Some(format)] {
-            let client = Config { header: Some(format), ..Config::default() };
-            let mut pair = Pair::with(client, Config { header, ..Config::default() });
+            let plain = Config { extended: false, ..Config::default() };
+            let client = Config { header: Some(format), ..plain.clone() };
+            let mut pair = Pair::with(client, Config { header, ..plain });
             pair.piece = 1;
             pair.client.send(packet(1, "question")).unwrap();
             pair.server.send(packet(2, "news")).unwrap();
@@ -620,8 +621,6 @@ fn empty_data_is_refused_because_it_would_close_the_stream() {
     assert_eq!(side.send_on(key, Content::default()), Err(StreamSendError::Empty));
     assert_eq!((side.has_output(), side.stream_ended(key)), (false, None));
 }
-
-const FORMATS: [HeaderFormat; 2] = [HeaderFormat::Magic10, HeaderFormat::Plain8];
 
 /// The same frame in this format.
 fn encoded(format: HeaderFormat, magic10: &[u8]) -> Vec<u8> {

@@ -229,8 +229,12 @@ impl Transcript {
 }
 
 impl Step {
+    /// As a plain peer understands it.
     fn kind(&self) -> Kind {
-        Kind::of(self.op)
+        match Kind::of(self.op) {
+            Kind::Control | Kind::Extended => Kind::Reserved,
+            kind => kind,
+        }
     }
 
     fn frame(&self) -> Frame {

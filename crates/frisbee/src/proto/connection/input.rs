@@ -1,16 +1,22 @@
 //! Frames that arrive, and what each of them means.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::BytesMut;
 
-use super::{Connection, Discarding, Event, State};
+use super::{Connection, Discarding, Event, Role, State};
 use crate::{
-    Packet, ProtocolError,
+    Operation, Packet, ProtocolError,
     error::StreamEnd,
     proto::{
-        decoder::Frame,
+        budget::Budget,
+        control::Control,
+        decoder::{Frame, Reach},
         header::{Header, Kind},
+        hello::Peer,
         outbox::Cause,
         streams::Received,
     },
@@ -54,7 +60,11 @@ impl Connection {
             return None;
         }
         let frame = self.decoder.decode_packet(inbox)?;
-        let Kind::Application(operation) = frame.kind else { return None };
+        let operation = match frame.kind {
+            Kind::Application(operation) => operation,
+            Kind::Extended => Operation::EXTENDED,
+            _ => return None,
+        };
         self.counters.packets_in += 1;
         self.discarding = None;
         if !frame.content.is_empty() {
@@ -116,17 +126,19 @@ impl Connection {
 
     fn handle_frame(&mut self, now: Instant, frame: Frame) -> Result<Option<Event>, ProtocolError> {
         self.counters.packets_in += 1;
+        if matches!(self.peer, Peer::Unknown)
+            && let Some(event) = self.recognize(now, &frame)?
+        {
+            return Ok(Some(event));
+        }
         if frame.skipped > self.config.content_len_max {
             return self.handle_too_large(now, &frame);
         }
         self.discarding = None;
         match frame.kind {
-            Kind::Application(operation) => {
-                if !frame.content.is_empty() {
-                    self.budget.earn();
-                }
-                Ok(Some(Event::Packet(Packet { id: frame.id, operation, content: frame.content.into() })))
-            }
+            Kind::Application(operation) => Ok(Some(self.handle_application(operation, frame))),
+            Kind::Extended => Ok(Some(self.handle_application(Operation::EXTENDED, frame))),
+            Kind::Control => self.handle_control(now, frame),
             Kind::Stream if !frame.content.is_empty() => {
                 self.budget.earn();
                 self.detach_due.get_or_insert(now + DETACH_AFTER);
@@ -161,11 +173,12 @@ impl Connection {
         self.counters.too_large += 1;
         match frame.kind {
             Kind::Application(operation) => Ok(Some(Event::TooLarge { id, operation, announced })),
+            Kind::Extended => Ok(Some(Event::TooLarge { id, operation: Operation::EXTENDED, announced })),
             Kind::Stream => {
                 let received = self.streams.handle_too_large(id, StreamEnd::TooLarge { announced, limit });
                 Ok(self.handle_stream_received(id, received))
             }
-            Kind::Ping | Kind::Pong | Kind::Reserved => self.spend(now).map(|()| None),
+            Kind::Ping | Kind::Pong | Kind::Control | Kind::Reserved => self.spend(now).map(|()| None),
         }
     }
 
@@ -178,6 +191,68 @@ impl Connection {
                 self.counters.streams_refused += 1;
                 self.push_stream_close(id, Cause::PeerInduced);
                 None
+            }
+        }
+    }
+
+    fn handle_application(&mut self, operation: Operation, frame: Frame) -> Event {
+        if !frame.content.is_empty() {
+            self.budget.earn();
+        }
+        Event::Packet(Packet { id: frame.id, operation, content: frame.content.into() })
+    }
+
+    /// Finds out by a frame what an unknown peer speaks. Returns an event if the frame was all about that.
+    fn recognize(&mut self, now: Instant, frame: &Frame) -> Result<Option<Event>, ProtocolError> {
+        let hello = match frame.kind {
+            Kind::Control if frame.skipped == 0 => Control::decode(frame.id, frame.content.clone())?,
+            _ => None,
+        };
+        if let Some(Control::Hello(hello)) = hello {
+            // Each side keeps to half of what the other allows, whose clock may see the frames closer together.
+            self.cancels_out = Budget::new(now, hello.cancel_burst.unwrap_or(0) / 2);
+            self.streams.set_own_max(hello.streams_max);
+            self.peer = Peer::Extended(Arc::new(hello));
+            self.decoder.set_reach(Reach::Extended);
+            if let (Role::Server, Some(own)) = (self.role, self.own_hello.take()) {
+                self.outbox.push_control(&Control::Hello(own));
+            }
+            return Ok(Some(Event::Recognized));
+        }
+        match self.role {
+            Role::Client if frame.kind != Kind::Pong => return Ok(None),
+            Role::Client | Role::Server => {}
+        }
+        self.peer = Peer::Plain;
+        self.own_hello = None;
+        self.decoder.set_reach(Reach::Plain);
+        // The one frame that is about nothing else. An accepting side has something to do with its first frame.
+        if self.role == Role::Client { self.spend(now).map(|()| Some(Event::Recognized)) } else { Ok(None) }
+    }
+
+    fn handle_control(&mut self, now: Instant, frame: Frame) -> Result<Option<Event>, ProtocolError> {
+        let control = match self.peer {
+            Peer::Extended(_) => Control::decode(frame.id, frame.content)?,
+            Peer::Unknown | Peer::Plain => None,
+        };
+        match control {
+            Some(Control::Cancel(packet)) => {
+                if !self.cancels_in.spend(now) {
+                    return Err(ProtocolError::CancelFlood { burst: self.config.cancel_burst });
+                }
+                Ok(Some(Event::Cancel(packet)))
+            }
+            Some(Control::Cancelled(packet)) => {
+                match self.cancelled_expected.checked_sub(1) {
+                    Some(left) => self.cancelled_expected = left,
+                    None => self.spend(now)?,
+                }
+                Ok(Some(Event::Cancelled(packet)))
+            }
+            Some(Control::GoAway(goaway)) => self.spend(now).map(|()| Some(Event::GoingAway(goaway))),
+            Some(Control::Hello(_)) | None => {
+                self.counters.dropped += 1;
+                self.spend(now).map(|()| None)
             }
         }
     }

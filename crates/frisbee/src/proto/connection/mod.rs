@@ -5,17 +5,21 @@ mod sending;
 
 use std::{ops::RangeInclusive, sync::Arc, time::Instant};
 
+use bytes::Bytes;
+
 use super::{
     budget::Budget,
+    control::{Control, GoAway},
     counters::Counters,
-    decoder::Decoder,
+    decoder::{Decoder, Reach},
     header::HeaderFormat,
     heartbeat::{Beat, Heartbeat},
+    hello::{Features, Hello, Peer},
     outbox::{Cause, Outbox},
     streams::{StreamKey, Streams},
     transmit::Transmit,
 };
-use crate::{CloseReason, Config, Operation, Packet, ProtocolError};
+use crate::{CloseReason, Config, Operation, Packet, PacketName, ProtocolError};
 
 /// The side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +58,11 @@ pub enum Role {
 #[derive(Debug)]
 pub struct Connection {
     config: Arc<Config>,
+    role: Role,
     state: State,
+    /// What this side says of itself, until it has.
+    own_hello: Option<Hello>,
+    peer: Peer,
     decoder: Decoder,
     outbox: Outbox,
     heartbeat: Heartbeat,
@@ -62,6 +70,13 @@ pub struct Connection {
     /// Streams that ended because they stalled, to be told of.
     overflowed: Vec<StreamKey>,
     budget: Budget,
+    /// The allowance of CANCEL frames that the peer sends, and of those that this side sends.
+    cancels_in: Budget,
+    cancels_out: Budget,
+    /// The number of CANCEL frames that were not answered. Each may be.
+    cancelled_expected: u64,
+    /// True once a GOAWAY was sent.
+    is_going_away: bool,
     /// The time since which a batch has been handed out without any of it being written.
     stalled: Option<Instant>,
     written: u64,
@@ -118,6 +133,15 @@ pub enum Event {
     StreamOpened(StreamKey),
     /// The stream has something to read, or ended.
     StreamReadable(StreamKey),
+    /// It turned out what the peer speaks; see [`Connection::peer`].
+    Recognized,
+    /// The peer does not want the answer to this packet. A driver that drops its handler calls
+    /// [`cancelled`](Connection::cancelled).
+    Cancel(PacketName),
+    /// The peer will not answer this packet, because it was [withdrawn](Connection::cancel).
+    Cancelled(PacketName),
+    /// The peer wants no new packets and streams.
+    GoingAway(GoAway),
 }
 
 impl Connection {
@@ -127,14 +151,34 @@ impl Connection {
             Role::Client => (Some(config.header.unwrap_or(HeaderFormat::FALLBACK)), STREAMS_OF_CLIENT),
             Role::Server => (config.header, STREAMS_OF_SERVER),
         };
+        let mut decoder = Decoder::new(format, config.content_len_max).skipping(config.discard_len_max);
+        let mut outbox = Outbox::new(format);
+        let (own_hello, peer) = match config.extended {
+            true => (Some(Hello::new(&config)), Peer::Unknown),
+            false => (None, Peer::Plain),
+        };
+        if peer == Peer::Unknown {
+            decoder.set_reach(Reach::Control);
+            if role == Role::Client {
+                // Goes out behind the HELLO. Whoever answers it has seen that.
+                outbox.push_ping();
+            }
+        }
         Self {
+            role,
             state: State::Open,
-            decoder: Decoder::new(format, config.content_len_max).skipping(config.discard_len_max),
-            outbox: Outbox::new(format),
+            decoder,
+            outbox,
+            own_hello,
+            peer,
             heartbeat: Heartbeat::new(now, config.ping_interval, config.silence_max),
             streams: Streams::new(stream_ids, &config),
             overflowed: Vec::new(),
             budget: Budget::new(now, config.control_burst),
+            cancels_in: Budget::new(now, config.cancel_burst),
+            cancels_out: Budget::new(now, 0),
+            cancelled_expected: 0,
+            is_going_away: false,
             stalled: None,
             written: 0,
             attempted: 0,
@@ -207,6 +251,12 @@ impl Connection {
 
     /// Moves the next batch of bytes to write into `batch`, which must be empty. `false` if there is nothing.
     pub fn poll_transmit(&mut self, now: Instant, batch: &mut Transmit) -> bool {
+        if self.role == Role::Client
+            && self.is_open()
+            && let Some(hello) = self.own_hello.take()
+        {
+            self.outbox.push_control(&Control::Hello(hello));
+        }
         let due = self.outbox.poll_transmit(batch);
         if due {
             self.stalled = Some(now);
@@ -331,12 +381,45 @@ impl Connection {
         self.format().unwrap_or(HeaderFormat::FALLBACK)
     }
 
+    /// Returns what is known of the peer.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// Returns the largest content that both sides carry, as far as the peer has said.
+    pub fn content_len_max(&self) -> u32 {
+        let own = self.config.content_len_max;
+        self.peer.hello().map_or(own, |hello| own.min(hello.content_len_max))
+    }
+
+    /// Tells whether both sides know a feature.
+    pub fn uses(&self, feature: Features) -> bool {
+        self.peer.hello().is_some_and(|hello| hello.features.contains(feature))
+    }
+
     /// Returns what went through so far.
     pub fn counters(&self) -> Counters {
         Counters { packets_out: self.outbox.packets(), ..self.counters }
     }
 
     // The user's wishes.
+
+    /// Adds the part of an application to what this side says of itself, which it has not said yet.
+    pub fn add_part(&mut self, name: &'static str, part: Bytes) {
+        debug_assert!(!matches!(self.peer, Peer::Extended(_)), "the peer has heard everything already");
+        self.own_hello = self.own_hello.take().map(|hello| hello.with_part(name, part));
+    }
+
+    /// Asks the peer to begin nothing new on this connection, if it understands that. Returns whether it does.
+    pub fn go_away(&mut self, goaway: GoAway) -> bool {
+        if !self.is_open() || !self.uses(Features::GOAWAY) {
+            return false;
+        }
+        if !std::mem::replace(&mut self.is_going_away, true) {
+            self.outbox.push_control(&Control::GoAway(goaway));
+        }
+        true
+    }
 
     /// Queues a PING, which every peer answers, ahead of everything else.
     pub fn ping(&mut self) {
@@ -359,6 +442,7 @@ impl Connection {
         }
         self.streams.end_all();
         self.outbox.drop_ping();
+        self.own_hello = None;
         // A peer that never said anything did not show its format, and is still owed what was sent to it.
         self.outbox.set_format(self.format_or_fallback());
         self.state = if self.outbox.is_empty() { State::Closed(reason) } else { State::Finishing(reason) };

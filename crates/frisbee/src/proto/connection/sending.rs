@@ -1,12 +1,14 @@
 //! Sending: packets, and the streams of both sides.
 
+use std::time::Instant;
+
 use bytes::Bytes;
 
 use super::Connection;
 use crate::{
-    Content, Packet, SendError,
+    Content, Operation, Packet, PacketName, SendError,
     error::{OpenError, StreamEnd, StreamSendError},
-    proto::{header::Header, outbox::Cause, streams::StreamKey},
+    proto::{control::Control, header::Header, hello::Features, outbox::Cause, streams::StreamKey},
 };
 
 impl Connection {
@@ -24,6 +26,31 @@ impl Connection {
     /// [`is_overrun`](Self::is_overrun).
     pub fn refuse(&mut self, packet: Packet) -> Result<(), SendError> {
         self.push(packet, Cause::PeerInduced)
+    }
+
+    /// Tells the peer that this side does not want the answer to a packet. Returns whether it will hear of it: then either
+    /// the answer or [`Event::Cancelled`](super::Event::Cancelled) comes. It will not if it does not know CANCEL, or got
+    /// half as many of them lately as it allows.
+    pub fn cancel(&mut self, now: Instant, packet: PacketName) -> bool {
+        let will = self.is_open() && self.uses(Features::CANCEL) && self.cancels_out.spend(now);
+        if will {
+            self.cancelled_expected += 1;
+            self.push_control(&Control::Cancel(packet));
+        }
+        will
+    }
+
+    /// Tells the peer that a packet that it [withdrew](super::Event::Cancel) will not be answered.
+    pub fn cancelled(&mut self, packet: PacketName) {
+        if self.is_open() {
+            self.push_control(&Control::Cancelled(packet));
+        }
+    }
+
+    /// Queues a control frame behind the packets that are queued.
+    fn push_control(&mut self, control: &Control) {
+        let (header, content) = control.encode();
+        self.outbox.push(header, Bytes::from(content).into(), Cause::Local);
     }
 
     /// Drops what is queued, for a peer that will not see it.
@@ -57,7 +84,13 @@ impl Connection {
         let len = match self.carried_len(&content) {
             Ok(0) => return Err(StreamSendError::Empty),
             Ok(len) => len,
-            Err(limit) => return Err(StreamSendError::ContentTooLarge { len: content.len(), limit }),
+            Err(SendError::TooLargeForPeer { len, limit }) => {
+                return Err(StreamSendError::TooLargeForPeer { len, limit });
+            }
+            Err(_) => {
+                let limit = self.config.content_len_max;
+                return Err(StreamSendError::ContentTooLarge { len: content.len(), limit });
+            }
         };
         for id in self.streams.take_unannounced() {
             self.push_stream_close(id, Cause::Local);
@@ -127,8 +160,10 @@ impl Connection {
             return Err(SendError::Closed);
         }
         let Packet { id, operation, content } = packet;
-        let len =
-            self.carried_len(&content).map_err(|limit| SendError::ContentTooLarge { len: content.len(), limit })?;
+        if operation == Operation::EXTENDED && self.peer.hello().is_none() {
+            return Err(SendError::PlainPeer);
+        }
+        let len = self.carried_len(&content)?;
         self.outbox.push(Header { id, operation: operation.number(), len }, content, cause);
         Ok(())
     }
@@ -139,9 +174,14 @@ impl Connection {
         }
     }
 
-    /// Returns the length of a content for its header, or the limit if it is more.
-    fn carried_len(&self, content: &Content) -> Result<u32, u32> {
-        let limit = self.config.content_len_max;
-        u32::try_from(content.len()).ok().filter(|len| *len <= limit).ok_or(limit)
+    /// Returns the length of a content for its header, unless one of the sides does not carry as much.
+    fn carried_len(&self, content: &Content) -> Result<u32, SendError> {
+        let (len, own) = (content.len(), self.config.content_len_max);
+        let theirs = self.peer.hello().map_or(own, |hello| hello.content_len_max);
+        match u32::try_from(len) {
+            Ok(short) if short <= own && short <= theirs => Ok(short),
+            Ok(short) if short <= own => Err(SendError::TooLargeForPeer { len, limit: theirs }),
+            _ => Err(SendError::ContentTooLarge { len, limit: own }),
+        }
     }
 }

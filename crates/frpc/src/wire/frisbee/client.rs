@@ -12,8 +12,8 @@ use std::{
 
 use bytes::Bytes;
 use frisbee::{
-    CloseReason, Connection, OpenError, Operation, Packet, ProtocolError, SendError, Sent, StreamEnd, StreamReader,
-    StreamSendError, StreamSender, TrySendError,
+    CloseReason, Connection, OpenError, Operation, Packet, ProtocolError, Refusal, SendError, Sent, StreamEnd,
+    StreamReader, StreamSendError, StreamSender, TrySendError,
 };
 use futures_util::StreamExt;
 use tokio::task::AbortHandle;
@@ -169,8 +169,10 @@ impl ClientConnection {
             biased;
             answer = incoming.next() => (answer, false),
             sent = stream_framing::send_all(&mut contents, &sender) => {
-                if let Err(Halted::Failed(status)) = sent {
-                    return Err(status);
+                match sent {
+                    Err(Halted::Failed(status)) => return Err(status),
+                    Err(Halted::TooLargeForPeer { len, limit }) => return Err(refused_as_too_large(len, limit)),
+                    Ok(()) | Err(Halted::Cut) => {}
                 }
                 let deadline = whole.unwrap_or_else(|| Deadline::after(opening.limit));
                 (deadline.bound(async { Ok(incoming.next().await) }).await?, true)
@@ -226,6 +228,7 @@ impl ClientConnection {
     fn unsent(&self, error: SendError) -> Status {
         match error {
             SendError::ContentTooLarge { len, limit } => CallError::MessageTooLarge { len, limit }.into(),
+            SendError::TooLargeForPeer { len, limit } => refused_as_too_large(len, limit),
             _ => lost(stream_framing::why_closed(&self.connection), false),
         }
     }
@@ -233,12 +236,19 @@ impl ClientConnection {
     fn unsent_on_stream(&self, error: StreamSendError) -> Status {
         match error {
             StreamSendError::ContentTooLarge { len, limit } => CallError::MessageTooLarge { len, limit }.into(),
+            StreamSendError::TooLargeForPeer { len, limit } => refused_as_too_large(len, limit),
             StreamSendError::Ended(end) if end != StreamEnd::ConnectionClosed => {
                 stream_framing::cut(end, &self.connection)
             }
             _ => lost(stream_framing::why_closed(&self.connection), false),
         }
     }
+}
+
+/// Returns the status that the peer would answer with, for a request that it said it would not accept.
+fn refused_as_too_large(len: usize, limit: u32) -> Status {
+    let announced = len.try_into().unwrap_or(u32::MAX);
+    CallError::Refused { why: Refusal::TooLarge { announced, limit } }.into()
 }
 
 fn not_begun(why: CannotBegin) -> Status {
@@ -302,6 +312,7 @@ impl Pump {
             Ok(()) => self.requests.own_end.store(true, Ordering::Relaxed),
             Err(Halted::Cut) => {}
             Err(Halted::Failed(status)) => self.fail(status),
+            Err(Halted::TooLargeForPeer { len, limit }) => self.fail(refused_as_too_large(len, limit)),
         }
         self.is_over = true;
     }

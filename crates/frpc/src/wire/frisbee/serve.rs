@@ -64,7 +64,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             }
             _ => Err(Status::unimplemented("the method is called on a stream")),
         };
-        let limit = connection.config().content_len_max;
+        let limit = connection.content_len_max();
         let status = match answer {
             Ok(answer) => {
                 let mut take_over = None;
@@ -80,6 +80,9 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
                         let _ = connection.send(reply).await;
                         take_over.run(connection);
                         return Outcome::Nothing;
+                    }
+                    Body::One(content) if content.len() <= connection.config().content_len_max as usize => {
+                        answer_too_large(content.len(), limit)
                     }
                     Body::One(content) => too_large(content.len(), limit),
                     Body::Many(_) => Status::internal("the handler answered with a stream"),
@@ -162,7 +165,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
             }
             return self.fallback.refuse(refused, connection);
         }
-        let content = failure(&CallError::Refused { why }.into(), connection.config().content_len_max);
+        let content = failure(&CallError::Refused { why }.into(), connection.content_len_max());
         Outcome::Reply(Packet { id, operation, content: content.into() })
     }
 
@@ -226,7 +229,7 @@ impl Router for Unimplemented {
     fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {
         let Refused { id, operation, why: Refusal::TooLarge { .. }, .. } = refused else { return Outcome::Nothing };
         // If this answers an answer, it is a small error, which is not answered.
-        let content = failure(&no_method(operation.number()), connection.config().content_len_max).into();
+        let content = failure(&no_method(operation.number()), connection.content_len_max()).into();
         Outcome::Reply(Packet { id, operation, content })
     }
 
@@ -252,6 +255,11 @@ fn no_method(operation: u16) -> Status {
     Status::unimplemented(format!("no method has operation {operation}"))
 }
 
+/// Returns the status in place of an answer that this side could send, and its caller would not accept.
+fn answer_too_large(len: usize, limit: u32) -> Status {
+    CallError::AnswerTooLarge { len: len.try_into().unwrap_or(u32::MAX), limit }.into()
+}
+
 fn too_large(len: usize, limit: u32) -> Status {
     CallError::MessageTooLarge { len, limit }.into()
 }
@@ -271,7 +279,12 @@ async fn send_answer(method: &Method, answer: Result<Answer, Status>, sender: &S
         Ok(())
     });
     let sent = sending.catch_unwind().await.unwrap_or_else(|_| Err(panicked(method).into()));
-    if let Err(Halted::Failed(status)) = sent {
+    let failure = match sent {
+        Err(Halted::Failed(status)) => Some(status),
+        Err(Halted::TooLargeForPeer { len, limit }) => Some(answer_too_large(len, limit)),
+        Ok(()) | Err(Halted::Cut) => None,
+    };
+    if let Some(status) = failure {
         tell_of_lost_details(method, &status);
         stream_framing::send_failure(&status, sender).await;
         if status.closes_connection() {

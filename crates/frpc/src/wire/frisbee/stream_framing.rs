@@ -155,6 +155,8 @@ impl Drop for Incoming {
 pub(crate) enum Halted {
     /// There is one that cannot be sent, or a status in its place.
     Failed(Status),
+    /// There is one that is larger than the peer accepts.
+    TooLargeForPeer { len: usize, limit: u32 },
     /// The stream they were sent on has ended.
     Cut,
 }
@@ -210,6 +212,7 @@ impl From<StreamSendError> for Halted {
             StreamSendError::ContentTooLarge { len, limit } => {
                 Self::Failed(CallError::MessageTooLarge { len, limit }.into())
             }
+            StreamSendError::TooLargeForPeer { len, limit } => Self::TooLargeForPeer { len, limit },
             _ => Self::Cut,
         }
     }
@@ -219,9 +222,12 @@ impl From<StreamSendError> for Halted {
 pub(crate) async fn send_failure(status: &Status, sender: &StreamSender) {
     let send = async |content| sender.send_many(&mut VecDeque::from([content, END])).await;
     // If nobody hears it, nobody waits for it.
-    if let Err(StreamSendError::ContentTooLarge { .. }) = send(failure(status)).await
-        && let Err(StreamSendError::ContentTooLarge { .. }) = send(without_text(status).encode()).await
-    {
+    let is_too_large = |sent| {
+        let too_large =
+            |error| matches!(error, StreamSendError::ContentTooLarge { .. } | StreamSendError::TooLargeForPeer { .. });
+        Result::is_err_and(sent, too_large)
+    };
+    if is_too_large(send(failure(status)).await) && is_too_large(send(without_text(status).encode()).await) {
         let _ = send(Status::new(status.code(), "").encode()).await;
     }
 }

@@ -1,0 +1,141 @@
+//! Frames about the connection itself, which only extended peers understand.
+//!
+//! ```text
+//!   CONTROL = header with operation 3 | kind u8 | body
+//! ```
+
+use bytes::{Buf, BufMut, Bytes};
+
+use super::{header::Header, hello::Hello};
+use crate::{Operation, PacketName, ProtocolError};
+
+/// A control frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Control {
+    /// The features and limits of the sender.
+    Hello(Hello),
+    /// The sender wants no new packets and streams on this connection.
+    GoAway(GoAway),
+    /// The sender does not want the answer to a packet that it sent.
+    Cancel(PacketName),
+    /// The packet was withdrawn: its answer will not come.
+    Cancelled(PacketName),
+}
+
+/// The reason for which a side wants no new packets and streams on a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GoAway {
+    /// The kind of reason: one of the constants, or another number that means nothing in particular.
+    pub code: u8,
+    /// The reason in words.
+    pub text: Box<str>,
+}
+
+impl GoAway {
+    /// The server shuts down.
+    pub const SHUTDOWN: u8 = 1;
+    /// The connection is as old as connections get.
+    pub const AGE: u8 = 2;
+}
+
+impl Control {
+    /// Returns the header, for a body of this length, and the body with its kind in front.
+    pub(super) fn encode(&self) -> (Header, Vec<u8>) {
+        let mut content = Vec::new();
+        let mut id = 0;
+        match self {
+            Self::Hello(hello) => {
+                content.put_u8(HELLO);
+                hello.encode(&mut content);
+            }
+            Self::GoAway(goaway) => {
+                content.extend([GOAWAY, goaway.code]);
+                content.put_slice(goaway.text.as_bytes());
+            }
+            Self::Cancel(packet) | Self::Cancelled(packet) => {
+                id = packet.id;
+                content.put_u8(if let Self::Cancel(_) = self { CANCEL } else { CANCELLED });
+                content.put_u16(packet.operation.number());
+            }
+        }
+        (Header::control(id, content.len().try_into().expect("what this side says of itself is short")), content)
+    }
+
+    /// Reads a frame with this id and content. `None` if its kind is not known.
+    pub fn decode(id: u16, mut content: Bytes) -> Result<Option<Self>, ProtocolError> {
+        let Ok(kind) = content.try_get_u8() else { return Ok(None) };
+        Ok(Some(match kind {
+            HELLO => Self::Hello(Hello::decode(content)?),
+            GOAWAY => {
+                let code = content.try_get_u8().map_err(|_| too_short("GOAWAY"))?;
+                content.truncate(GOAWAY_TEXT_LEN_MAX);
+                Self::GoAway(GoAway { code, text: String::from_utf8_lossy(&content).into() })
+            }
+            CANCEL | CANCELLED => {
+                let (name, of): (_, fn(_) -> _) = match kind {
+                    CANCEL => ("CANCEL", Self::Cancel),
+                    _ => ("CANCELLED", Self::Cancelled),
+                };
+                let number = content.try_get_u16().map_err(|_| too_short(name))?;
+                // No packet has another operation, so there is none to withdraw.
+                let Some(operation) = Operation::from_wire(number) else { return Ok(None) };
+                of(PacketName { id, operation })
+            }
+            _ => return Ok(None),
+        }))
+    }
+}
+
+fn too_short(kind: &'static str) -> ProtocolError {
+    ProtocolError::BadControl { kind, why: "is too short" }
+}
+
+const HELLO: u8 = 1;
+const GOAWAY: u8 = 3;
+const CANCEL: u8 = 4;
+const CANCELLED: u8 = 5;
+
+/// The part of the text of a GOAWAY that is kept.
+const GOAWAY_TEXT_LEN_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    fn check_round_trip(control: Control) {
+        let (header, content) = control.encode();
+        assert_eq!(header.len as usize, content.len());
+        assert_eq!(Control::decode(header.id, content.into()), Ok(Some(control)));
+    }
+
+    #[test]
+    fn every_kind_comes_back_as_it_was() {
+        check_round_trip(Control::Hello(Hello::new(&Config::default())));
+        check_round_trip(Control::GoAway(GoAway { code: GoAway::AGE, text: "an hour old".into() }));
+        let packet = PacketName { id: 7, operation: Operation::new(20).unwrap() };
+        check_round_trip(Control::Cancel(packet));
+        check_round_trip(Control::Cancelled(PacketName { operation: Operation::EXTENDED, ..packet }));
+    }
+
+    #[test]
+    fn unknown_kinds_and_empty_frames_mean_nothing() {
+        assert_eq!(Control::decode(0, Bytes::new()), Ok(None));
+        assert_eq!(Control::decode(0, Bytes::from_static(&[200, 1, 2])), Ok(None));
+    }
+
+    #[test]
+    fn bytes_behind_a_body_are_ignored_and_a_short_body_is_an_error() {
+        let cancel = Control::decode(7, Bytes::from_static(&[CANCEL, 0, 20, 99])).unwrap();
+        assert_eq!(cancel, Some(Control::Cancel(PacketName { id: 7, operation: Operation::new(20).unwrap() })));
+        for content in [&[CANCEL, 0][..], &[CANCELLED], &[GOAWAY], &[HELLO]] {
+            assert!(Control::decode(7, Bytes::copy_from_slice(content)).is_err(), "{content:?}");
+        }
+    }
+
+    #[test]
+    fn a_packet_of_the_protocol_itself_cannot_be_withdrawn() {
+        assert_eq!(Control::decode(7, Bytes::from_static(&[CANCEL, 0, 2])), Ok(None));
+    }
+}

@@ -1,0 +1,246 @@
+//! Two sides that may be extended: how they find out, and what each says of itself.
+
+use bytes::Bytes;
+use frisbee::{
+    Config, GoAway, Operation, Packet, PacketName, Peer, SendError,
+    proto::{Event, Features, OpenError, Role, StreamSendError},
+};
+
+use crate::pair::{FORMATS, OPERATION, Pair, Side, frame, packet, packet_bytes, ping, quiet, zeros};
+
+fn extended() -> Config {
+    Config { extended: true, ..quiet() }
+}
+
+fn pong() -> Vec<u8> {
+    frame(0, 1, b"")
+}
+
+/// A HELLO without fields.
+fn hello() -> Vec<u8> {
+    frame(0, 3, &[1, 1])
+}
+
+fn name(id: u16) -> PacketName {
+    PacketName { id, operation: OPERATION }
+}
+
+/// Two sides that know each other.
+fn known(client: Config, server: Config) -> Pair {
+    let mut pair = Pair::with(client, server);
+    pair.exchange();
+    assert_eq!((pair.client.events(), pair.server.events()), (vec![Event::Recognized], vec![Event::Recognized]));
+    pair
+}
+
+#[test]
+fn a_client_begins_with_a_hello_and_a_ping_in_front_of_what_was_sent_before() {
+    let mut client = Side::client(extended());
+    client.send(packet(1, "early")).unwrap();
+    let said = client.say();
+    assert!(said[0].starts_with("reserved 0"), "{said:?}");
+    assert_eq!(said[1..], ["PING", "packet 1: early"]);
+    assert_eq!(client.say(), [""; 0]);
+}
+
+#[test]
+fn two_extended_sides_know_each_other_in_one_round_trip_however_their_bytes_are_cut() {
+    for format in FORMATS {
+        for piece in [1, 3, usize::MAX] {
+            let client = Config { header: Some(format), content_len_max: 1000, ..extended() };
+            let mut pair = Pair::with(client, Config { streams_max: 7, ..extended() });
+            pair.piece = piece;
+            pair.client.send(packet(1, "question")).unwrap();
+            pair.exchange();
+            assert_eq!(pair.server.events(), [Event::Recognized, Event::Packet(packet(1, "question"))]);
+            assert_eq!(pair.client.events(), [Event::Recognized]);
+            let (of_client, of_server) = (pair.server.peer().clone(), pair.client.peer().clone());
+            assert_eq!(of_client.hello().unwrap().content_len_max, 1000);
+            assert_eq!(of_server.hello().unwrap().streams_max, Some(7));
+            assert!(pair.client.uses(Features::CANCEL) && pair.server.uses(Features::GOAWAY));
+        }
+    }
+}
+
+#[test]
+fn a_hello_is_answered_ahead_of_everything_else_and_of_the_pong() {
+    let mut server = Side::server(extended());
+    server.send(packet(1, "news")).unwrap();
+    server.hear(&[hello(), ping()].concat());
+    let said = server.say();
+    assert!(said[0].starts_with("reserved 0"), "{said:?}");
+    assert_eq!(said[1..], ["PONG", "packet 1: news"]);
+}
+
+#[test]
+fn the_parts_of_applications_come_through() {
+    let mut pair = Pair::with(extended(), extended());
+    pair.client.add_part("chat", Bytes::from_static(b"rooms"));
+    pair.server.add_part("frpc", Bytes::from(vec![7; 100_000]));
+    pair.exchange();
+    let (of_client, of_server) = (pair.server.peer().clone(), pair.client.peer().clone());
+    assert_eq!(of_client.hello().unwrap().part("chat").unwrap(), "rooms");
+    assert_eq!(of_server.hello().unwrap().part("frpc").unwrap().len(), 100_000);
+    assert_eq!(of_server.hello().unwrap().part("chat"), None);
+}
+
+#[test]
+fn a_server_that_hears_anything_else_first_says_no_word_of_the_extension() {
+    for first in [ping(), pong(), packet_bytes(1, "hi"), frame(0, 3, b""), frame(0, 3, &[200]), frame(0, 9, b"x")] {
+        let mut server = Side::server(extended());
+        server.hear(&[first.clone(), hello(), frame(5, 4, b"extended")].concat());
+        assert_eq!(*server.peer(), Peer::Plain);
+        assert!(server.say().iter().all(|said| said == "PONG"), "{first:?}");
+        assert!(!server.events().contains(&Event::Recognized));
+        assert_eq!(server.state(), "open");
+    }
+}
+
+#[test]
+fn a_pong_without_a_hello_tells_a_client_that_its_peer_is_plain() {
+    let mut client = Side::client(extended());
+    client.say();
+    client.hear(&[ping(), packet_bytes(1, "hi"), frame(0, 5, b"x")].concat());
+    assert_eq!(*client.peer(), Peer::Unknown);
+    client.hear(&pong());
+    assert_eq!(*client.peer(), Peer::Plain);
+    client.hear(&hello());
+    assert_eq!(*client.peer(), Peer::Plain, "it is too late for that");
+    assert_eq!(client.events(), [Event::Packet(packet(1, "hi")), Event::Recognized]);
+    assert_eq!(client.say(), ["PONG"]);
+}
+
+#[test]
+fn without_the_extension_every_peer_is_plain() {
+    for (client, server) in [(quiet(), extended()), (extended(), quiet()), (quiet(), quiet())] {
+        let mut pair = Pair::with(client.clone(), server);
+        pair.client.send(packet(1, "question")).unwrap();
+        pair.exchange();
+        assert_eq!(pair.server.events(), [Event::Packet(packet(1, "question"))]);
+        let of_client = if client.extended { vec![Event::Recognized] } else { vec![] };
+        assert_eq!(pair.client.events(), of_client);
+        assert_eq!([pair.client.peer(), pair.server.peer()], [&Peer::Plain; 2]);
+    }
+}
+
+#[test]
+fn a_second_hello_is_dropped_and_a_broken_one_ends_the_connection() {
+    let mut server = Side::server(extended());
+    server.hear(&[hello(), hello()].concat());
+    assert_eq!((server.events(), server.counters().dropped), (vec![Event::Recognized], 1));
+    server.say();
+
+    for role in [Role::Server, Role::Client] {
+        let mut side = Side::new(role, extended());
+        side.hear(&frame(0, 3, &[1, 1, 2, 0, 0, 0, 9, 1]));
+        assert!(side.state().contains("a HELLO frame announces a field"), "{}", side.state());
+    }
+}
+
+#[test]
+fn a_sender_knows_the_limits_of_its_peer() {
+    let server = Config { content_len_max: 100, streams_max: 1, ..extended() };
+    let mut pair = known(extended(), server);
+    assert_eq!(pair.client.content_len_max(), 100);
+    assert_eq!(pair.client.send(packet(1, zeros(101))), Err(SendError::TooLargeForPeer { len: 101, limit: 100 }));
+    assert_eq!(pair.client.send(packet(1, zeros(100))), Ok(()));
+    let stream = pair.client.open_stream().unwrap();
+    let refused = StreamSendError::TooLargeForPeer { len: 101, limit: 100 };
+    assert_eq!(pair.client.send_on(stream, zeros(101).into()), Err(refused));
+    assert_eq!(pair.client.open_stream(), Err(OpenError::TooManyForPeer { limit: 1 }));
+    assert_eq!(pair.client.open_stream_with_id(9), Err(OpenError::TooManyForPeer { limit: 1 }));
+    pair.client.close_stream(stream);
+    assert!(pair.client.open_stream().is_ok(), "an ended stream does not count");
+    assert!(pair.server.open_stream().is_ok(), "the other side has said another number");
+}
+
+#[test]
+fn packets_for_extended_peers_go_to_no_other() {
+    let extended_packet = Packet::new(3, Operation::EXTENDED, "for those who know");
+    let mut pair = Pair::with(extended(), extended());
+    assert_eq!(pair.client.send(extended_packet.clone()), Err(SendError::PlainPeer), "it is not known yet");
+    pair.exchange();
+    pair.client.send(extended_packet.clone()).unwrap();
+    pair.exchange();
+    assert_eq!(pair.server.events(), [Event::Recognized, Event::Packet(extended_packet.clone())]);
+
+    let mut plain = Pair::with(extended(), quiet());
+    plain.exchange();
+    assert_eq!(plain.client.send(extended_packet), Err(SendError::PlainPeer));
+}
+
+#[test]
+fn a_packet_is_withdrawn_behind_itself_and_the_other_side_says_so() {
+    let mut pair = known(extended(), extended());
+    pair.client.send(packet(1, "question")).unwrap();
+    let now = pair.client.now;
+    assert!(pair.client.cancel(now, name(1)));
+    pair.exchange();
+    assert_eq!(pair.server.events(), [Event::Packet(packet(1, "question")), Event::Cancel(name(1))]);
+    pair.server.cancelled(name(1));
+    pair.exchange();
+    assert_eq!(pair.client.events(), [Event::Cancelled(name(1))]);
+}
+
+#[test]
+fn a_sender_keeps_to_half_of_what_the_other_side_lets_it_withdraw() {
+    let mut pair = known(extended(), Config { cancel_burst: 10, ..extended() });
+    let now = pair.client.now;
+    let taken = (0..100).filter(|&id| pair.client.cancel(now, name(id))).count();
+    assert_eq!(taken, 5);
+    pair.exchange();
+    assert_eq!((pair.server.events().len(), pair.server.state()), (5, "open".to_owned()));
+    pair.advance(crate::pair::SECOND * 10);
+    let now = pair.client.now;
+    assert!(pair.client.cancel(now, name(7)), "time makes room");
+    let mut plain = Pair::with(extended(), quiet());
+    plain.exchange();
+    let now = plain.client.now;
+    assert!(!plain.client.cancel(now, name(1)), "a plain peer is told nothing");
+    assert_eq!(plain.client.say(), [""; 0]);
+}
+
+#[test]
+fn a_peer_that_withdraws_more_than_it_may_loses_its_connection() {
+    let mut server = Side::server(Config { cancel_burst: 10, ..extended() });
+    server.hear(&hello());
+    for _ in 0..10 {
+        server.hear(&frame(1, 3, &[4, 0, 20]));
+    }
+    assert_eq!(server.state(), "open");
+    server.hear(&frame(1, 3, &[4, 0, 20]));
+    assert_eq!(
+        server.state(),
+        "closed: the peer broke the protocol: more packets withdrawn than the allowance of 10 (cancel_burst)"
+    );
+}
+
+#[test]
+fn a_side_that_goes_away_says_so_once_and_goes_on() {
+    let why = GoAway { code: GoAway::SHUTDOWN, text: "a new version".into() };
+    let mut pair = known(extended(), extended());
+    assert!(pair.server.go_away(why.clone()) && pair.server.go_away(why.clone()));
+    pair.exchange();
+    assert_eq!(pair.client.events(), [Event::GoingAway(why.clone())]);
+    pair.client.send(packet(1, "late")).unwrap();
+    pair.exchange();
+    assert_eq!(pair.server.events(), [Event::Packet(packet(1, "late"))]);
+
+    let mut plain = Pair::with(quiet(), extended());
+    plain.client.send(packet(1, "hi")).unwrap();
+    plain.exchange();
+    assert!(!plain.server.go_away(why));
+    assert_eq!(plain.server.say(), [""; 0]);
+}
+
+#[test]
+fn control_frames_that_bring_nothing_use_up_the_allowance() {
+    for content in [&[][..], &[200, 1], &[1, 1], &[3, 1], &[5, 0, 20]] {
+        let mut server = Side::server(Config { control_burst: 10, ..extended() });
+        server.hear(&hello());
+        for _ in 0..11 {
+            server.hear(&frame(0, 3, content));
+        }
+        assert!(server.state().contains("control_burst"), "{content:?}: {}", server.state());
+    }
+}
