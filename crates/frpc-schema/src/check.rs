@@ -380,7 +380,7 @@ fn not_declared(name: &str, is_other: bool) -> String {
 }
 
 /// Returns a name without control characters, cut to a length that can be read.
-fn shown(name: &str) -> String {
+pub(crate) fn shown(name: &str) -> String {
     let name = name.strip_prefix('.').unwrap_or(name);
     let shown: String = name.escape_debug().take(SHOWN_LEN_MAX).collect();
     if shown.len() < name.len() { shown + "…" } else { shown }

@@ -5,7 +5,8 @@
 //! checks them first: it accepts nothing that a proto file could not have said, so names in a [`Schema`] are identifiers
 //! and types exist. Names are those of the proto files; full names have no leading dot (`shop.Order.Item`).
 //!
-//! [`fingerprint`] says how two peers find out whether they mean the same by a message.
+//! [`fingerprint`] says how two peers find out whether they mean the same by a message, and [`compat`] whether protobuf's own
+//! encoding bridges the difference.
 //!
 //! ```
 //! use frpc_schema::{Options, Schema};
@@ -23,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+pub mod compat;
 mod descriptors;
 mod diagnostic;
 pub mod fingerprint;

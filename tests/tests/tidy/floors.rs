@@ -30,7 +30,7 @@ const HOUSES: &[House] = &[
             &["location"],
             &["descriptors", "diagnostic", "model"],
             &["check", "fingerprint", "operations", "order", "positions"],
-            &["read"],
+            &["compat", "read"],
             &["testing"],
         ],
     },

@@ -1,0 +1,753 @@
+//! Whether what one side writes in protobuf's own encoding can be read by the other, whose proto file says something else.
+//!
+//! Two sides with different [fingerprints](crate::fingerprint) of a message cannot speak the format of frpc, but most
+//! changes of a proto file are safe in protobuf. [`misfit`] finds the first that is not:
+//!
+//! - A field is known by its number. One that only one side knows fits: the other skips it, or leaves it unset. Names of
+//!   fields and messages do not matter.
+//! - Types fit if their encodings do: `int32`, `int64`, `uint32`, `uint64`, `bool` and enums among each other (a number that
+//!   is too large for its reader loses its high bits), `sint32` and `sint64`, `fixed32` and `sfixed32`, `fixed64` and
+//!   `sfixed64`, `string` and `bytes`. Bytes that are no UTF-8 do not decode as a `string`: that call fails by itself, which
+//!   no declaration can tell in advance. All other types fit only themselves.
+//! - Messages fit if their fields do. A map is a list of messages with the fields `key` (1) and `value` (2).
+//! - A reader may take a list where the writer has at most one. The reverse would lose items, so it does not fit.
+//! - Fields that the writer can set together have to be more than members of one oneof for the reader, who would keep the
+//!   last one. A single field that moves into a new oneof fits, and so do members that leave theirs.
+//! - `optional` and `required` do not matter: a reader takes what is not there for unset.
+//! - Groups do not fit, because frpc cannot send them.
+//!
+//! Descriptors of a peer may say anything. Comparing them takes time and memory in proportion to their size and to
+//! [`FIELDS_MAX`], and ends whatever they say.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+};
+
+use prost_types::{
+    DescriptorProto, FieldDescriptorProto, FileDescriptorSet,
+    field_descriptor_proto::{Label, Type},
+};
+
+use crate::check::{is_entry, shown};
+
+/// The number of fields that one call of [`misfit`] looks at. Messages that hold more, with all that they reach on both
+/// sides, count as a misfit.
+pub const FIELDS_MAX: usize = 1 << 18;
+
+/// The messages that descriptors declare, found by their names.
+#[derive(Clone, Debug)]
+pub struct Declarations<'a> {
+    /// Packages, messages and the nested ones, by the node that they are in and their own name. The root is node 0.
+    nodes: HashMap<(usize, &'a str), usize>,
+    /// The messages of the nodes.
+    messages: Vec<Option<&'a DescriptorProto>>,
+}
+
+/// The role of the other side in a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Peer {
+    /// The other side is the caller, and this one the server.
+    Caller,
+    /// The other side is the server, and this one the caller.
+    Server,
+}
+
+/// The part of a call that a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// What the caller writes and the server reads.
+    Request,
+    /// What the server writes and the caller reads.
+    Response,
+}
+
+/// A message that one side declares.
+#[derive(Clone, Copy, Debug)]
+pub struct Declared<'a> {
+    /// All declarations of the side.
+    pub declarations: &'a Declarations<'a>,
+    /// The full name of the message.
+    pub name: &'a str,
+}
+
+/// The reason why a message of one side does not fit that of the other. Prints as a sentence without its full stop, for
+/// people on this side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Misfit {
+    /// The way from the message to the field, or the message itself: `Order.items.price`, with the names of this side.
+    pub path: String,
+    /// The rule that is broken.
+    pub reason: Reason,
+    /// The role of the other side.
+    pub peer: Peer,
+}
+
+/// The rule that two declarations of a message break.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// A field has types that do not fit.
+    Types {
+        /// The field, as this side declares it.
+        field: Member,
+        /// Its type on this side, as a proto file would have it.
+        here: String,
+        /// Its type on the other side.
+        there: String,
+    },
+    /// The writer can set fields together of which the reader keeps the last.
+    Together {
+        /// The first of them.
+        first: Member,
+        /// Another one.
+        second: Member,
+        /// True if this side is the writer.
+        is_here: bool,
+    },
+    /// One side does not declare the message.
+    Undeclared {
+        /// The full name of the message.
+        message: String,
+        /// True if this side lacks it.
+        is_here: bool,
+    },
+    /// There are more fields to compare than [`FIELDS_MAX`].
+    TooLarge {
+        /// The full name of the message.
+        message: String,
+    },
+}
+
+/// A field and the message that has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Member {
+    /// The full name of the message.
+    pub message: String,
+    /// The name of the field.
+    pub name: String,
+    /// The number of the field.
+    pub number: i32,
+}
+
+/// Returns the first field in which a message of this side does not fit that of the other, in the direction in which this
+/// part of a call travels.
+///
+/// ```
+/// use frpc_schema::compat::{Declarations, Declared, Part, Peer, misfit};
+///
+/// fn check(ours: &prost_types::FileDescriptorSet, theirs: &prost_types::FileDescriptorSet) -> Result<(), String> {
+///     let (ours, theirs) = (Declarations::of(ours), Declarations::of(theirs));
+///     let here = Declared { declarations: &ours, name: "shop.Order" };
+///     let there = Declared { declarations: &theirs, name: "shop.Order" };
+///     match misfit(here, there, Peer::Server, Part::Request) {
+///         // For example "field `price` (3) of shop.Item is string here and double on the server".
+///         Some(misfit) => Err(misfit.to_string()),
+///         None => Ok(()),
+///     }
+/// }
+/// ```
+pub fn misfit(here: Declared<'_>, there: Declared<'_>, peer: Peer, part: Part) -> Option<Misfit> {
+    let undeclared = |side: Declared<'_>, is_here| Misfit {
+        path: shown(side.name),
+        reason: Reason::Undeclared { message: shown(side.name), is_here },
+        peer,
+    };
+    let Some(own) = here.declarations.find(here.name) else { return Some(undeclared(here, true)) };
+    let Some(other) = there.declarations.find(there.name) else { return Some(undeclared(there, false)) };
+    let is_writer = matches!((peer, part), (Peer::Server, Part::Request) | (Peer::Caller, Part::Response));
+    let mut comparison =
+        Comparison { here: here.declarations, there: there.declarations, is_writer, pairs: Vec::new() };
+    comparison.pairs.push(Pair { here: own, there: other, name: here.name, within: None });
+    let (at, field, reason) = comparison.run()?;
+    Some(Misfit { path: comparison.path(at, field), reason, peer })
+}
+
+impl<'a> Declarations<'a> {
+    /// Returns the messages of a set. Of two with the same name the first counts.
+    pub fn of(set: &'a FileDescriptorSet) -> Self {
+        let mut declarations = Self { nodes: HashMap::new(), messages: vec![None] };
+        let mut left = Vec::new();
+        for file in &set.file {
+            let mut package = ROOT;
+            for part in file.package().split('.').filter(|part| !part.is_empty()) {
+                package = declarations.node(package, part);
+            }
+            left.extend(file.message_type.iter().rev().map(|message| (package, message)));
+            // Not by recursion, because nothing says how deep a peer nests its messages.
+            while let Some((parent, message)) = left.pop() {
+                let node = declarations.node(parent, message.name());
+                declarations.messages[node].get_or_insert(message);
+                left.extend(message.nested_type.iter().rev().map(|nested| (node, nested)));
+            }
+        }
+        declarations
+    }
+
+    fn node(&mut self, parent: usize, name: &'a str) -> usize {
+        *self.nodes.entry((parent, name)).or_insert_with(|| {
+            self.messages.push(None);
+            self.messages.len() - 1
+        })
+    }
+
+    /// Returns the node of a message by its full name, with or without the leading dot that descriptors have.
+    fn find(&self, full_name: &str) -> Option<usize> {
+        let mut parts = full_name.strip_prefix('.').unwrap_or(full_name).split('.');
+        let node = parts.try_fold(ROOT, |node, part| self.nodes.get(&(node, part)).copied())?;
+        self.messages[node].map(|_| node)
+    }
+
+    fn message(&self, node: usize) -> &'a DescriptorProto {
+        self.messages[node].expect("nodes of messages only are compared")
+    }
+
+    /// Returns the type of a field as a proto file has it.
+    fn type_of(&self, field: &FieldDescriptorProto) -> String {
+        let entry = (kind(field) == Some(Kind::Message)).then(|| self.find(field.type_name())).flatten();
+        if let Some(entry) = entry.map(|entry| self.message(entry)).filter(|entry| is_entry(entry)) {
+            let part = |number| entry.field.iter().find(|field| field.number() == number).map(single_type);
+            let [key, value] = [1, 2].map(|number| part(number).unwrap_or_else(|| "nothing".to_owned()));
+            return format!("map<{key}, {value}>");
+        }
+        match is_repeated(field) {
+            true => format!("repeated {}", single_type(field)),
+            false => single_type(field),
+        }
+    }
+}
+
+/// A comparison under way.
+struct Comparison<'a> {
+    here: &'a Declarations<'a>,
+    there: &'a Declarations<'a>,
+    /// True if this side writes what the other reads.
+    is_writer: bool,
+    /// Messages that stand for each other, in the order in which they were met.
+    pairs: Vec<Pair<'a>>,
+}
+
+/// A message of each side.
+struct Pair<'a> {
+    here: usize,
+    there: usize,
+    /// The full name of the message of this side.
+    name: &'a str,
+    /// The pair in which it was met, and the field there.
+    within: Option<(usize, &'a str)>,
+}
+
+impl<'a> Comparison<'a> {
+    /// Compares all pairs. Returns where it ended with a misfit: the pair, and its field if there is one.
+    fn run(&mut self) -> Option<(usize, Option<&'a str>, Reason)> {
+        let mut seen: HashSet<_> = self.pairs.iter().map(|pair| (pair.here, pair.there)).collect();
+        let (mut next, mut compared) = (0, 0);
+        while let Some(pair) = self.pairs.get(next) {
+            let (own, other) = (self.here.message(pair.here), self.there.message(pair.there));
+            let name = pair.name;
+            compared += own.field.len() + other.field.len() + 1;
+            if compared > FIELDS_MAX {
+                return Some((next, None, Reason::TooLarge { message: shown(name) }));
+            }
+            let others = by_number(other);
+            for field in &own.field {
+                let Some(other) = others.get(&field.number()) else { continue };
+                match self.compare(field, other) {
+                    Fit::Whole => {}
+                    Fit::If(here, there) => {
+                        if seen.insert((here, there)) {
+                            let within = Some((next, field.name()));
+                            self.pairs.push(Pair { here, there, name: field.type_name(), within });
+                        }
+                    }
+                    Fit::Not => {
+                        let (here, there) = (self.here.type_of(field), self.there.type_of(other));
+                        return Some((
+                            next,
+                            Some(field.name()),
+                            Reason::Types { field: member(name, field), here, there },
+                        ));
+                    }
+                }
+            }
+            if let Some((first, second)) = self.together(own, other) {
+                let (field, is_here) = (second.name(), self.is_writer);
+                let [first, second] = [first, second].map(|field| member(name, field));
+                return Some((next, Some(field), Reason::Together { first, second, is_here }));
+            }
+            next += 1;
+        }
+        None
+    }
+
+    fn compare(&self, own: &FieldDescriptorProto, other: &FieldDescriptorProto) -> Fit {
+        let (written, read) = if self.is_writer { (own, other) } else { (other, own) };
+        if is_repeated(written) && !is_repeated(read) {
+            return Fit::Not;
+        }
+        match (kind(own), kind(other)) {
+            (Some(Kind::Message), Some(Kind::Message)) => {
+                let (own, other) = (self.here.find(own.type_name()), self.there.find(other.type_name()));
+                own.zip(other).map_or(Fit::Not, |(own, other)| Fit::If(own, other))
+            }
+            (Some(own), Some(other)) if own == other => Fit::Whole,
+            _ => Fit::Not,
+        }
+    }
+
+    /// Returns two fields of this side that the writer can set together, though they share a oneof of the reader.
+    fn together(
+        &self,
+        own: &'a DescriptorProto,
+        other: &'a DescriptorProto,
+    ) -> Option<(&'a FieldDescriptorProto, &'a FieldDescriptorProto)> {
+        let others = by_number(other);
+        let mut firsts = HashMap::new();
+        for field in &own.field {
+            let Some(other) = others.get(&field.number()) else { continue };
+            let (written, read) = if self.is_writer { (field, *other) } else { (*other, field) };
+            let Some(choice) = oneof(read) else { continue };
+            let (first, before) = *firsts.entry(choice).or_insert((field, oneof(written)));
+            if !std::ptr::eq(first, field) && (before.is_none() || before != oneof(written)) {
+                return Some((first, field));
+            }
+        }
+        None
+    }
+
+    /// Returns the way from the message that was asked about to a field.
+    fn path(&self, at: usize, field: Option<&'a str>) -> String {
+        let mut names: Vec<_> = field.into_iter().collect();
+        let mut pair = &self.pairs[at];
+        while let Some((parent, field)) = pair.within {
+            names.push(field);
+            pair = &self.pairs[parent];
+        }
+        let mut path = shown(pair.name.rsplit('.').next().unwrap_or_default());
+        let left_out = names.len().saturating_sub(PATH_LEN_MAX);
+        names.truncate(PATH_LEN_MAX);
+        if left_out > 0 {
+            path += ".…";
+        }
+        names.iter().rev().for_each(|name| path += &format!(".{}", shown(name)));
+        path
+    }
+}
+
+/// Whether two fields fit.
+enum Fit {
+    Whole,
+    /// They fit if these messages do.
+    If(usize, usize),
+    Not,
+}
+
+/// The types that have the same encoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Varint,
+    ZigZag,
+    Fixed32,
+    Fixed64,
+    Float,
+    Double,
+    Bytes,
+    Message,
+}
+
+fn kind(field: &FieldDescriptorProto) -> Option<Kind> {
+    Some(match scalar(field)? {
+        Type::Int32 | Type::Int64 | Type::Uint32 | Type::Uint64 | Type::Bool | Type::Enum => Kind::Varint,
+        Type::Sint32 | Type::Sint64 => Kind::ZigZag,
+        Type::Fixed32 | Type::Sfixed32 => Kind::Fixed32,
+        Type::Fixed64 | Type::Sfixed64 => Kind::Fixed64,
+        Type::Float => Kind::Float,
+        Type::Double => Kind::Double,
+        Type::String | Type::Bytes => Kind::Bytes,
+        Type::Message => Kind::Message,
+        Type::Group => return None,
+    })
+}
+
+/// Returns the type of a field, which the descriptors of a peer may lack.
+fn scalar(field: &FieldDescriptorProto) -> Option<Type> {
+    field.r#type.and_then(|of| Type::try_from(of).ok())
+}
+
+/// Returns the type of a single value of a field as a proto file has it.
+fn single_type(field: &FieldDescriptorProto) -> String {
+    match scalar(field) {
+        Some(Type::Message) if field.type_name().is_empty() => "of no type".to_owned(),
+        Some(Type::Message) => shown(field.type_name()),
+        Some(Type::Enum) => format!("enum {}", shown(field.type_name())),
+        Some(Type::Group) => "a group".to_owned(),
+        Some(of) => of.as_str_name().trim_start_matches("TYPE_").to_lowercase(),
+        None => "of no type".to_owned(),
+    }
+}
+
+fn is_repeated(field: &FieldDescriptorProto) -> bool {
+    field.label == Some(Label::Repeated as i32)
+}
+
+/// Returns the oneof of a field. The one that stands for proto3 `optional` is none.
+fn oneof(field: &FieldDescriptorProto) -> Option<i32> {
+    field.oneof_index.filter(|_| !field.proto3_optional())
+}
+
+/// Returns the fields of a message by their numbers. Of two with the same number the first counts.
+fn by_number(message: &DescriptorProto) -> HashMap<i32, &FieldDescriptorProto> {
+    message.field.iter().rev().map(|field| (field.number(), field)).collect()
+}
+
+fn member(message: &str, field: &FieldDescriptorProto) -> Member {
+    Member { message: shown(message), name: shown(field.name()), number: field.number() }
+}
+
+impl fmt::Display for Misfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let there = match self.peer {
+            Peer::Caller => "at the caller",
+            Peer::Server => "on the server",
+        };
+        match &self.reason {
+            Reason::Types { field, here, there: type_there } => {
+                write!(f, "field {field} of {} is {here} here and {type_there} {there}", field.message)
+            }
+            Reason::Together { first, second, is_here } => {
+                let (one, other) = if *is_here { ("here", there) } else { (there, "here") };
+                write!(f, "fields {first} and {second} of {} can be set together {one}, but not {other}", first.message)
+            }
+            Reason::Undeclared { message, is_here } => {
+                write!(f, "{message} is not declared {}", if *is_here { "here" } else { there })
+            }
+            Reason::TooLarge { message } => {
+                write!(f, "{message} cannot be compared: more than {FIELDS_MAX} fields were reached before it")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` ({})", self.name, self.number)
+    }
+}
+
+const ROOT: usize = 0;
+/// The number of fields that the path of a misfit names, the last ones.
+const PATH_LEN_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use prost_types::FileDescriptorProto;
+
+    use super::*;
+    use crate::testing::{compiled, compiled_files};
+
+    #[test]
+    fn what_is_the_same_fits() {
+        let all =
+            "message M { int32 a = 1; repeated string b = 2; map<string, N> c = 3; oneof x { N d = 4; bool e = 5; } }
+            message N { M m = 1; E e = 2; } enum E { A = 0; }";
+        assert_fits(all, all);
+    }
+
+    #[test]
+    fn a_field_that_one_side_does_not_know_fits() {
+        let (old, new) = ("message M { string a = 1; }", "message M { string a = 1; repeated bytes b = 2; M c = 3; }");
+        assert_fits(old, new);
+        assert_fits(new, old);
+    }
+
+    #[test]
+    fn names_and_order_of_fields_do_not_matter() {
+        let before = "message M { string a = 1; bool b = 2; N c = 3; } message N { bool d = 1; }";
+        assert_fits(before, "message M { O x = 3; bool y = 2; string z = 1; } message O { bool w = 1; }");
+    }
+
+    #[test]
+    fn a_field_of_another_type_is_named_with_both_types() {
+        let here = "message M { Item item = 2; } message Item { string name = 1; string price = 3; }";
+        let there = "message M { Item item = 2; } message Item { string name = 1; double price = 3; }";
+        let found = misfits(here, there);
+        let text = "field `price` (3) of t.Item is string here and double on the server";
+        assert_eq!((found.to_string().as_str(), found.path.as_str()), (text, "M.item.price"));
+        let found = ask(here, there, Peer::Caller, Part::Request).unwrap();
+        assert_eq!(found.to_string(), "field `price` (3) of t.Item is string here and double at the caller");
+    }
+
+    #[test]
+    fn types_fit_exactly_those_of_their_encoding() {
+        let groups = [
+            &["int32", "int64", "uint32", "uint64", "bool", "E"][..],
+            &["sint32", "sint64"],
+            &["fixed32", "sfixed32"],
+            &["fixed64", "sfixed64"],
+            &["float"],
+            &["double"],
+            &["string", "bytes"],
+            &["N"],
+        ];
+        let types: Vec<_> =
+            groups.iter().zip(0..).flat_map(|(group, at)| group.iter().map(move |of| (*of, at))).collect();
+        for label in ["", "repeated "] {
+            for (one, group) in &types {
+                for (other, other_group) in &types {
+                    let [one, other] = [one, other]
+                        .map(|of| format!("message M {{ {label}{of} a = 1; }} message N {{}} enum E {{ A = 0; }}"));
+                    assert_eq!(fits(&one, &other), group == other_group, "{one} and {other}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_reader_may_have_a_list_where_the_writer_has_one() {
+        for of in ["string", "int32", "M"] {
+            let one = format!("message M {{ {of} a = 1; }}");
+            let list = format!("message M {{ repeated {of} a = 1; }}");
+            assert_fits(&one, &list);
+            assert_fits(&format!("message M {{ optional {of} a = 1; }}"), &list);
+            assert!(!fits(&list, &one), "{of}");
+        }
+        let text = misfits("message M { repeated string a = 1; }", "message M { string a = 1; }").to_string();
+        assert_eq!(text, "field `a` (1) of t.M is repeated string here and string on the server");
+    }
+
+    #[test]
+    fn who_writes_depends_on_the_role_and_on_the_part_of_the_call() {
+        let (one, list) = ("message M { string a = 1; }", "message M { repeated string a = 1; }");
+        use {Part::*, Peer::*};
+        let has_misfit = |here, there, peer, part| ask(here, there, peer, part).is_some();
+        for (peer, part, is_writer) in
+            [(Server, Request, true), (Server, Response, false), (Caller, Request, false), (Caller, Response, true)]
+        {
+            assert_eq!(has_misfit(list, one, peer, part), is_writer, "{peer:?} {part:?}");
+            assert_eq!(has_misfit(one, list, peer, part), !is_writer, "{peer:?} {part:?}");
+        }
+    }
+
+    #[test]
+    fn a_map_is_a_list_of_entries() {
+        let map = "message M { map<string, int32> a = 1; } message Entry { string key = 1; int32 value = 2; }";
+        let list = "message M { repeated Entry a = 1; } message Entry { string key = 1; int64 value = 2; }";
+        assert_fits(map, list);
+        assert_fits(list, map);
+        let other = "message M { map<string, N> a = 1; } message N {}";
+        let found = misfits(map, other);
+        assert_eq!((found.path.as_str(), fits(other, map)), ("M.a.value", false));
+        let text = misfits("message M { bool a = 1; }", other).to_string();
+        assert_eq!(text, "field `a` (1) of t.M is bool here and map<string, t.N> on the server");
+    }
+
+    #[test]
+    fn one_field_may_move_into_a_new_oneof_and_out_again() {
+        let (before, after) = ("message M { string a = 1; }", "message M { oneof x { string a = 1; bool b = 2; } }");
+        assert_fits(before, after);
+        assert_fits(after, before);
+        let out = "message M { string a = 1; bool b = 2; }";
+        assert_fits(after, out);
+    }
+
+    #[test]
+    fn two_fields_do_not_move_into_one_oneof() {
+        let (before, after) =
+            ("message M { string a = 1; bool b = 2; }", "message M { oneof x { string a = 1; bool b = 2; } }");
+        let found = misfits(before, after);
+        let text = "fields `a` (1) and `b` (2) of t.M can be set together here, but not on the server";
+        assert_eq!((found.to_string().as_str(), found.path.as_str()), (text, "M.b"));
+        let found = ask(after, before, Peer::Server, Part::Response).unwrap();
+        let text = "fields `a` (1) and `b` (2) of t.M can be set together on the server, but not here";
+        assert_eq!(found.to_string(), text);
+    }
+
+    #[test]
+    fn a_field_does_not_move_into_a_oneof_that_the_writer_has() {
+        let before = "message M { string c = 3; oneof x { string a = 1; bool b = 2; } }";
+        assert!(!fits(before, "message M { oneof x { string a = 1; bool b = 2; string c = 3; } }"));
+        let two = "message M { oneof x { string a = 1; bool b = 2; } oneof y { string c = 3; } }";
+        assert!(!fits(two, "message M { oneof x { string a = 1; bool b = 2; string c = 3; } }"));
+        assert_fits("message M { oneof x { string a = 1; bool b = 2; string c = 3; } }", two);
+    }
+
+    #[test]
+    fn optional_fields_share_no_oneof() {
+        let optional = "message M { optional string a = 1; optional string b = 2; }";
+        assert_fits(optional, optional);
+        assert_fits("message M { string a = 1; string b = 2; }", optional);
+    }
+
+    #[test]
+    fn what_old_files_require_may_be_absent() {
+        let old = [("t.proto", "syntax = \"proto2\"; package t; message M { required string a = 1; }")];
+        let (old, new) = (compiled_files(&old), compiled("message M {}"));
+        assert_eq!(ask_sets(&new, &old, Peer::Server, Part::Request), None);
+    }
+
+    #[test]
+    fn a_group_fits_nothing() {
+        let old = "syntax = \"proto2\"; package t; message M { optional group A = 1 {} }";
+        let old = compiled_files(&[("t.proto", old)]);
+        let text = ask_sets(&old, &old, Peer::Server, Part::Request).unwrap().to_string();
+        assert_eq!(text, "field `a` (1) of t.M is a group here and a group on the server");
+    }
+
+    #[test]
+    fn messages_that_hold_themselves_and_each_other_are_compared_once() {
+        let here = "message M { M m = 1; repeated N n = 2; } message N { M m = 1; repeated N n = 2; string a = 3; }";
+        assert_fits(here, here);
+        let there = "message M { N m = 1; repeated N n = 2; } message N { M m = 1; repeated N n = 2; bytes a = 3; bool b = 9; }";
+        assert_fits(here, there);
+        assert_fits(there, here);
+        let found = misfits(
+            here,
+            "message M { M m = 1; repeated N n = 2; } message N { M m = 1; repeated N n = 2; bool a = 3; }",
+        );
+        assert_eq!(found.path, "M.n.a");
+    }
+
+    #[test]
+    fn one_message_may_stand_for_two() {
+        let here = "message M { N a = 1; N b = 2; } message N { string c = 1; }";
+        let there = "message M { N a = 1; O b = 2; } message N { string c = 1; } message O { bool c = 1; }";
+        assert_eq!(misfits(here, there).path, "M.b.c");
+    }
+
+    #[test]
+    fn a_message_that_is_not_declared_fits_nothing() {
+        let set = compiled("message M {}");
+        let declarations = Declarations::of(&set);
+        let [known, unknown, enclosing] =
+            ["t.M", "t.X", "t"].map(|name| Declared { declarations: &declarations, name });
+        let text = |here, there| misfit(here, there, Peer::Server, Part::Request).map(|misfit| misfit.to_string());
+        assert_eq!(text(known, known), None);
+        assert_eq!(text(unknown, known).unwrap(), "t.X is not declared here");
+        assert_eq!(text(known, unknown).unwrap(), "t.X is not declared on the server");
+        assert_eq!(text(known, enclosing).unwrap(), "t is not declared on the server");
+    }
+
+    #[test]
+    fn names_are_found_in_packages_and_in_messages() {
+        let set = compiled_files(&[
+            ("a.proto", "syntax = \"proto3\"; package a; import \"b.proto\"; message M { b.c.N.O o = 1; }"),
+            ("b.proto", "syntax = \"proto3\"; package a.b.c; message N { message O { bool p = 1; } }"),
+        ]);
+        let declarations = Declarations::of(&set);
+        let found = |name| declarations.find(name).map(|node| declarations.message(node).name().to_owned());
+        assert_eq!(found("a.b.c.N.O").as_deref(), Some("O"));
+        assert_eq!(found(".a.M").as_deref(), Some("M"));
+        assert!(["", ".", "a", "a.b.c", "a.M.", "a..M", "M"].iter().all(|name| found(name).is_none()));
+        assert_eq!(ask_named(&set, &set, "a.M", Peer::Server, Part::Request), None);
+    }
+
+    #[test]
+    fn descriptors_without_types_labels_and_names_fit_nothing_and_break_nothing() {
+        let own = compiled("message M { N a = 1; string b = 2; } message N {}");
+        let text = |change: fn(&mut FieldDescriptorProto)| {
+            let mut set = own.clone();
+            set.file[0].message_type[0].field.iter_mut().for_each(change);
+            ask_sets(&own, &set, Peer::Server, Part::Request).map(|misfit| misfit.to_string())
+        };
+        let a_is = |there: &str| Some(format!("field `a` (1) of t.M is t.N here and {there} on the server"));
+        assert_eq!(text(|field| field.r#type = None), a_is("of no type"));
+        assert_eq!(text(|field| field.r#type = Some(99)), a_is("of no type"));
+        assert_eq!(text(|field| field.type_name = None), a_is("of no type"));
+        assert_eq!(text(|field| field.type_name = Some("\n.\u{202e}".to_owned())), a_is("\\n.\\u{202e}"));
+        assert_eq!(text(|field| field.label = Some(99)), None);
+        assert_eq!(text(|field| field.number = None), None);
+        assert!(text(|field| field.oneof_index = Some(-7)).is_some());
+    }
+
+    #[test]
+    fn entries_without_fields_are_told_apart() {
+        let own = compiled("message M { bool a = 1; }");
+        let mut set = compiled("message M { map<string, string> a = 1; }");
+        set.file[0].message_type[0].nested_type[0].field.clear();
+        let text = ask_sets(&own, &set, Peer::Server, Part::Request).unwrap().to_string();
+        assert_eq!(text, "field `a` (1) of t.M is bool here and map<nothing, nothing> on the server");
+    }
+
+    #[test]
+    fn nesting_of_any_depth_is_read() {
+        let mut message = DescriptorProto { name: Some("M".to_owned()), ..DescriptorProto::default() };
+        for _ in 0..1_000 {
+            let nested_type = vec![message];
+            message = DescriptorProto { name: Some("M".to_owned()), nested_type, ..DescriptorProto::default() };
+        }
+        let file = FileDescriptorProto { message_type: vec![message], ..FileDescriptorProto::default() };
+        let set = FileDescriptorSet { file: vec![file] };
+        let name = vec!["M"; 1_001].join(".");
+        assert_eq!(ask_named(&set, &set, &name, Peer::Server, Part::Request), None);
+    }
+
+    #[test]
+    fn pairs_of_messages_are_compared_up_to_the_limit() {
+        // One side goes round in a circle of 1,009 messages, the other in one of 1,013: all pairs would be met.
+        let [here, there] = [1_009, 1_013].map(|count| {
+            let message = |index| format!("message M{index} {{ M{} next = 1; }}", (index + 1) % count);
+            compiled(&(0..count).map(message).collect::<String>())
+        });
+        let found = ask_named(&here, &there, "t.M0", Peer::Server, Part::Request).unwrap();
+        assert!(matches!(&found.reason, Reason::TooLarge { .. }), "{found}");
+        assert!(found.path.starts_with("M0.….next.next") && found.path.len() < 200, "{}", found.path);
+        assert!(found.to_string().contains("more than 262144 fields"), "{found}");
+        assert_eq!(ask_named(&here, &here, "t.M0", Peer::Server, Part::Request), None);
+    }
+
+    #[test]
+    fn the_limit_counts_the_fields_of_both_sides() {
+        let with_fields = |count: usize| {
+            let mut set = compiled("message M { string a = 1; }");
+            let field = set.file[0].message_type[0].field[0].clone();
+            set.file[0].message_type[0].field = vec![field; count];
+            set
+        };
+        let one = with_fields(1);
+        let ask = |count| ask_sets(&one, &with_fields(count), Peer::Server, Part::Request);
+        assert_eq!(ask(FIELDS_MAX - 2), None);
+        assert!(matches!(ask(FIELDS_MAX - 1).unwrap().reason, Reason::TooLarge { .. }));
+    }
+
+    /// Asserts that what one file declares can be read by another, whichever side looks at it.
+    fn assert_fits(writer: &str, reader: &str) {
+        assert!(fits(writer, reader), "{}", misfits(writer, reader));
+    }
+
+    fn fits(writer: &str, reader: &str) -> bool {
+        let answers = [Peer::Server, Peer::Caller].map(|peer| {
+            let (writes, reads) =
+                if peer == Peer::Server { (Part::Request, Part::Response) } else { (Part::Response, Part::Request) };
+            [ask(writer, reader, peer, writes).is_none(), ask(reader, writer, peer, reads).is_none()]
+        });
+        assert!(answers.iter().flatten().all(|answer| *answer == answers[0][0]), "all sides agree on the answer");
+        answers[0][0]
+    }
+
+    /// Returns the misfit of a request that this side writes.
+    fn misfits(here: &str, there: &str) -> Misfit {
+        ask(here, there, Peer::Server, Part::Request).expect("the messages do not fit")
+    }
+
+    fn ask(here: &str, there: &str, peer: Peer, part: Part) -> Option<Misfit> {
+        ask_sets(&compiled(here), &compiled(there), peer, part)
+    }
+
+    fn ask_sets(here: &FileDescriptorSet, there: &FileDescriptorSet, peer: Peer, part: Part) -> Option<Misfit> {
+        ask_named(here, there, "t.M", peer, part)
+    }
+
+    fn ask_named(
+        here: &FileDescriptorSet,
+        there: &FileDescriptorSet,
+        name: &str,
+        peer: Peer,
+        part: Part,
+    ) -> Option<Misfit> {
+        let [here, there] = [here, there].map(Declarations::of);
+        let [here, there] = [&here, &there].map(|declarations| Declared { declarations, name });
+        misfit(here, there, peer, part)
+    }
+}
