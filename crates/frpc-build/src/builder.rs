@@ -15,6 +15,7 @@ use crate::{
     emit::{self, Emitter},
     error::Error,
     files::{self, Files},
+    lock::Lock,
     naming::{self, Names},
     prost_input,
     resolver::Resolver,
@@ -46,6 +47,8 @@ pub fn configure() -> Builder {
         out_dir: None,
         include_file: PathBuf::from(files::TREE),
         file_descriptor_set_path: None,
+        lock: None,
+        has_plain_peers: true,
         emits_rerun_if_changed: env::var_os("OUT_DIR").is_some(),
     }
 }
@@ -67,6 +70,8 @@ pub struct Builder {
     out_dir: Option<PathBuf>,
     include_file: PathBuf,
     file_descriptor_set_path: Option<PathBuf>,
+    lock: Option<PathBuf>,
+    has_plain_peers: bool,
     emits_rerun_if_changed: bool,
 }
 
@@ -116,7 +121,55 @@ impl Builder {
         self
     }
 
-    /// Sets whether cargo is told to watch the proto files. Default: yes in a build script.
+    /// Guards the layout of everything that methods send with a file, such as `proto/frpc.lock`. Default: no file.
+    ///
+    /// The first build writes the file, which is made to be committed and reviewed. From then on, a change of the proto
+    /// files that breaks peers fails the build, with the place of the change, whom it breaks and how to accept it: by
+    /// deleting the lines that the error names. Every other change is written into the file.
+    ///
+    /// Plain peers, such as those in Go, know methods, fields and values by their positions. Binaries that were built before
+    /// by frpc-build know a method by its path. Where a message is no longer the same, they and new ones speak protobuf,
+    /// which knows fields and values by their numbers.
+    ///
+    /// | change | plain peers | binaries built before |
+    /// |---|---|---|
+    /// | method added behind all others of its file | fine | fine |
+    /// | method inserted or moved | broken | fine |
+    /// | method, service or package renamed | fine | broken |
+    /// | method removed, or with other streams | broken | broken |
+    /// | field or member of a oneof added or removed | broken | fine |
+    /// | fields in another order | broken | fine |
+    /// | field with another number | fine | broken |
+    /// | fields moved together into a oneof, or out of it | fine | broken |
+    /// | `int32` made `sint32`: polyglot writes both alike | fine | broken |
+    /// | `int32` made `int64`: protobuf writes both alike | broken | fine |
+    /// | field with any other type | broken | broken |
+    /// | value added behind all others of its enum | fine | fine |
+    /// | value inserted, moved or removed | broken | fine |
+    /// | value with another number | fine | broken |
+    /// | message, field, value or file renamed | fine | fine |
+    /// | comments and options | fine | fine |
+    ///
+    /// The file knows what is there, not what was: reserve the numbers of removed fields, as in protobuf.
+    ///
+    /// Each call of `compile_protos` and its relatives needs a file of its own. A build changes the file only if it has
+    /// something else to say; in CI, `git status --porcelain proto/frpc.lock` behind the build prints nothing if the file
+    /// was committed as it has to be.
+    pub fn lock(mut self, path: impl Into<PathBuf>) -> Self {
+        self.lock = Some(path.into());
+        self
+    }
+
+    /// Sets whether the [lock file](Self::lock) guards plain peers, such as those that frpc-go generates. Default: yes.
+    ///
+    /// Without them, all that is left are changes that break binaries built before: between those, fields can be added and
+    /// methods moved.
+    pub fn lock_plain_peers(mut self, enable: bool) -> Self {
+        self.has_plain_peers = enable;
+        self
+    }
+
+    /// Sets whether cargo is told to watch the proto files and the lock file. Default: yes in a build script.
     pub fn emit_rerun_if_changed(mut self, enable: bool) -> Self {
         self.emits_rerun_if_changed = enable;
         self
@@ -251,6 +304,13 @@ impl Builder {
             return Err(Error::schema(&conflicts, sources));
         }
 
+        let lock = self.lock.take().map(|path| Lock { path, has_plain_peers: self.has_plain_peers });
+        if let Some(lock) = lock.as_ref().filter(|_| self.emits_rerun_if_changed) {
+            rerun_if_changed(&lock.path);
+        }
+        let is_here = |service: &str| emitter.names.external(service).is_none();
+        let lock = lock.map(|lock| lock.check(&schema, &set, is_here, sources)).transpose()?;
+
         let (input, comments) = prost_input::of(&set, &schema);
         let modules = input.into_iter().map(|file| (Module::from_protobuf_package_name(file.package()), file));
         let mut structs = self.config.generate(modules.collect()).map_err(Error::other)?;
@@ -269,7 +329,8 @@ impl Builder {
                 files.add(&package.name, &code, descriptors_of(&package.name, &set).encode_to_vec());
             }
         }
-        files.write_to(&dir, &self.include_file)
+        files.write_to(&dir, &self.include_file)?;
+        lock.map_or(Ok(()), |lock| lock.write())
     }
 
     fn emitter(&mut self) -> Result<Emitter, Error> {

@@ -21,6 +21,8 @@
 //! and, for `service Echo`, the modules `echo_server`, `echo_client` and `echo_methods`. `FILE_DESCRIPTOR_SET` holds the
 //! descriptors of the package and of what it imports, as server reflection needs them.
 //!
+//! [`Builder::lock`] keeps what travels in a file, and fails the build when a change of the proto files would break peers.
+//!
 //! A method has the same name in the trait and in the client: its own in snake case. The functions that every client has
 //! (`new`, `connect`, `channel`, `into_raw`) keep theirs, so for `rpc Connect` both sides say `connect_`.
 //!
@@ -35,6 +37,7 @@ mod conflicts;
 mod emit;
 mod error;
 mod files;
+mod lock;
 mod naming;
 mod prost_input;
 mod protox_errors;

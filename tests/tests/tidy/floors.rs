@@ -42,6 +42,7 @@ const HOUSES: &[House] = &[
             &["error", "prost_input"],
             &["emit"],
             &["conflicts", "files"],
+            &["lock"],
             &["builder"],
         ],
     },

@@ -5,6 +5,7 @@
 mod descriptors;
 mod errors;
 mod golden;
+mod lock;
 mod options;
 mod refused;
 

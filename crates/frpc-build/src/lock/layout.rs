@@ -1,0 +1,165 @@
+//! The layout of everything that methods send.
+
+use std::collections::{BTreeMap, HashMap};
+
+use frpc_schema::{Message, MethodKind, Schema, Shape, Type};
+use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorSet, field_descriptor_proto::Type as Scalar};
+
+/// The layout of everything that methods send. Full names have no leading dot.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// The methods of each file, by their operations.
+    pub(super) files: BTreeMap<String, BTreeMap<u16, Method>>,
+    /// The fields of each message, in the order of the wire.
+    pub(super) messages: BTreeMap<String, Vec<Field>>,
+    /// The values of each enum, in the order of declaration.
+    pub(super) enums: BTreeMap<String, Vec<Value>>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Method {
+    pub(super) kind: MethodKind,
+    pub(super) path: String,
+    pub(super) input: String,
+    pub(super) output: String,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Field {
+    pub(super) number: i32,
+    pub(super) name: String,
+    pub(super) label: Label,
+    /// The type of a single value: that of an item for a list, that of a value for a map.
+    pub(super) of: Of,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Label {
+    Always,
+    Optional,
+    Repeated,
+    /// A member of the oneof of this name.
+    Member(String),
+    /// A map with keys of this type.
+    Map(Scalar),
+}
+
+/// A type as a proto file has it. Scalars that frpc writes alike are different in protobuf.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Of {
+    Scalar(Scalar),
+    Enum(String),
+    Message(String),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Value {
+    pub(super) number: i32,
+    pub(super) name: String,
+}
+
+impl Layout {
+    /// Returns the layout of all services that are generated here, and of everything that their methods reach. The set is
+    /// the one that the schema was read from.
+    pub(super) fn of(schema: &Schema, set: &FileDescriptorSet, is_here: impl Fn(&str) -> bool) -> Self {
+        let mut layout = Self::default();
+        let mut left = Vec::new();
+        for service in schema.packages.iter().flat_map(|package| &package.services) {
+            for method in service.methods.iter().filter(|_| is_here(&service.full_name)) {
+                left.extend([method.input.as_str(), method.output.as_str()]);
+                let (path, input, output) = (method.path.clone(), method.input.clone(), method.output.clone());
+                let methods = layout.files.entry(service.place.file.clone()).or_default();
+                methods.insert(method.operation, Method { kind: method.kind, path, input, output });
+            }
+        }
+
+        let declared = Declared::of(set);
+        let messages = schema.packages.iter().flat_map(|package| &package.messages);
+        let messages: HashMap<_, _> = messages.map(|message| (message.full_name.as_str(), message)).collect();
+        let enums = schema.packages.iter().flat_map(|package| &package.enums);
+        let enums: HashMap<_, _> = enums.map(|declared| (declared.full_name.as_str(), declared)).collect();
+        while let Some(name) = left.pop() {
+            if layout.messages.contains_key(name) {
+                continue;
+            }
+            let message = messages[name];
+            layout.messages.insert(name.to_owned(), declared.fields(message));
+            for field in &message.fields {
+                match field.shape.element() {
+                    Type::Message(of) => left.push(of),
+                    Type::Enum(of) => {
+                        let value = |value: &frpc_schema::EnumValue| (value.number, value.name.clone());
+                        let values = enums[of.as_str()].values.iter().map(value);
+                        let values = values.map(|(number, name)| Value { number, name }).collect();
+                        layout.enums.insert(of.clone(), values);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        layout
+    }
+
+    /// Returns all methods with their files and operations.
+    pub(super) fn methods(&self) -> impl Iterator<Item = (&str, u16, &Method)> {
+        let files = self.files.iter();
+        files.flat_map(|(file, methods)| {
+            methods.iter().map(move |(&operation, method)| (file.as_str(), operation, method))
+        })
+    }
+}
+
+/// The declarations of all messages by their full names.
+struct Declared<'a>(HashMap<String, &'a DescriptorProto>);
+
+impl<'a> Declared<'a> {
+    /// Returns the messages of a checked set, which says how deep they are nested.
+    fn of(set: &'a FileDescriptorSet) -> Self {
+        let mut declared = Self(HashMap::new());
+        for file in &set.file {
+            declared.add(file.package(), &file.message_type);
+        }
+        declared
+    }
+
+    fn add(&mut self, parent: &str, messages: &'a [DescriptorProto]) {
+        for message in messages {
+            let dot = if parent.is_empty() { "" } else { "." };
+            let name = format!("{parent}{dot}{}", message.name());
+            self.add(&name, &message.nested_type);
+            self.0.insert(name, message);
+        }
+    }
+
+    fn fields(&self, message: &Message) -> Vec<Field> {
+        let declared = &self.0[&message.full_name].field;
+        let declared: HashMap<_, _> = declared.iter().map(|field| (field.number(), field)).collect();
+        let field = |field: &frpc_schema::Field| {
+            let declared = declared[&field.number];
+            let (label, of) = match &field.shape {
+                Shape::Always(_) => (Label::Always, of(declared)),
+                Shape::Optional(_) => (Label::Optional, of(declared)),
+                Shape::Member(oneof, _) => (Label::Member(message.oneofs[*oneof].name.clone()), of(declared)),
+                Shape::List(_) => (Label::Repeated, of(declared)),
+                Shape::Map(..) => {
+                    let entry = &self.0[&undotted(declared.type_name())].field;
+                    (Label::Map(entry[0].r#type()), of(&entry[1]))
+                }
+            };
+            Field { number: field.number, name: field.name.clone(), label, of }
+        };
+        message.fields.iter().map(field).collect()
+    }
+}
+
+fn of(declared: &FieldDescriptorProto) -> Of {
+    match declared.r#type() {
+        Scalar::Enum => Of::Enum(undotted(declared.type_name())),
+        Scalar::Message => Of::Message(undotted(declared.type_name())),
+        scalar => Of::Scalar(scalar),
+    }
+}
+
+fn undotted(name: &str) -> String {
+    name.trim_start_matches('.').to_owned()
+}

@@ -1,0 +1,193 @@
+//! The lock file as text: a line for each method, field and value.
+
+use std::{fmt, str::FromStr};
+
+use frpc_schema::MethodKind;
+use prost_types::field_descriptor_proto::Type as Scalar;
+
+use super::layout::{Field, Label, Layout, Method, Of, Value};
+
+/// A line that is none of a lock file.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Malformed {
+    /// The number of the line, from 0.
+    pub(super) line: usize,
+    pub(super) reason: &'static str,
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{HEAD}{VERSION}")?;
+        for (file, methods) in &self.files {
+            writeln!(f, "\nfile {file}")?;
+            for (operation, Method { kind, path, input, output }) in methods {
+                writeln!(f, "  {operation} {} {path} {input} -> {output}", name_of(*kind))?;
+            }
+        }
+        for (message, fields) in &self.messages {
+            writeln!(f, "\nmessage {message}")?;
+            for Field { number, name, label, of } in fields {
+                writeln!(f, "  {number} {label}{of} {name}")?;
+            }
+        }
+        for (declared, values) in &self.enums {
+            writeln!(f, "\nenum {declared}")?;
+            values.iter().try_for_each(|Value { number, name }| writeln!(f, "  {number} {name}"))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Always => Ok(()),
+            Self::Optional => f.write_str("optional "),
+            Self::Repeated => f.write_str("repeated "),
+            Self::Member(oneof) => write!(f, "oneof {oneof} "),
+            Self::Map(key) => write!(f, "map {} ", scalar_name(*key)),
+        }
+    }
+}
+
+impl fmt::Display for Of {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Scalar(of) => f.write_str(&scalar_name(*of)),
+            Self::Enum(of) => write!(f, "enum {of}"),
+            Self::Message(of) => write!(f, "message {of}"),
+        }
+    }
+}
+
+impl FromStr for Layout {
+    type Err = Malformed;
+
+    fn from_str(text: &str) -> Result<Self, Malformed> {
+        let mut lines = text.lines().enumerate().filter(|(_, line)| !line.starts_with('#') && !line.trim().is_empty());
+        match lines.next() {
+            Some((_, line)) if line.trim_end() == VERSION => {}
+            Some((line, version)) if version.starts_with("version ") => {
+                return Err(Malformed { line, reason: "this version of the lock file is not known" });
+            }
+            found => {
+                let line = found.map_or(0, |(line, _)| line);
+                return Err(Malformed { line, reason: "a lock file starts with its version" });
+            }
+        }
+        let mut layout = Self::default();
+        let mut block = Block::None;
+        for (line, text) in lines {
+            let malformed = |reason| Malformed { line, reason };
+            if text.starts_with(' ') {
+                layout.add(&block, text).ok_or(malformed("this is no line of a lock file"))?;
+                continue;
+            }
+            let Some((kind, name)) = text.trim_end().split_once(' ') else {
+                return Err(malformed("this is no line of a lock file"));
+            };
+            let name = name.to_owned();
+            let is_new = match kind {
+                "file" => layout.files.insert(name.clone(), Default::default()).is_none(),
+                "message" => layout.messages.insert(name.clone(), Vec::new()).is_none(),
+                "enum" => layout.enums.insert(name.clone(), Vec::new()).is_none(),
+                _ => return Err(malformed("this is no line of a lock file")),
+            };
+            if !is_new {
+                return Err(malformed("this is there twice"));
+            }
+            block = match kind {
+                "file" => Block::File(name),
+                "message" => Block::Message(name),
+                _ => Block::Enum(name),
+            };
+        }
+        Ok(layout)
+    }
+}
+
+/// The block that a line belongs to.
+enum Block {
+    None,
+    File(String),
+    Message(String),
+    Enum(String),
+}
+
+impl Layout {
+    /// Adds a line to a block. Returns `None` if it is malformed.
+    fn add(&mut self, block: &Block, line: &str) -> Option<()> {
+        let mut words = line.split_whitespace();
+        let number = words.next()?;
+        match block {
+            Block::None => return None,
+            Block::File(name) => {
+                let (kind, path, input) = (words.next().and_then(kind_of)?, words.next()?, words.next()?);
+                let output = words.next().filter(|arrow| *arrow == "->").and_then(|_| words.next())?;
+                let [path, input, output] = [path, input, output].map(str::to_owned);
+                let method = Method { kind, path, input, output };
+                let before = self.files.get_mut(name)?.insert(number.parse().ok()?, method);
+                before.is_none().then_some(())?;
+            }
+            Block::Message(name) => {
+                let field = field(number.parse().ok()?, &mut words)?;
+                self.messages.get_mut(name)?.push(field);
+            }
+            Block::Enum(name) => {
+                let value = Value { number: number.parse().ok()?, name: words.next()?.to_owned() };
+                self.enums.get_mut(name)?.push(value);
+            }
+        }
+        words.next().is_none().then_some(())
+    }
+}
+
+fn field<'a>(number: i32, words: &mut impl Iterator<Item = &'a str>) -> Option<Field> {
+    let mut word = words.next()?;
+    let label = match word {
+        "optional" => Label::Optional,
+        "repeated" => Label::Repeated,
+        "oneof" => Label::Member(words.next()?.to_owned()),
+        "map" => Label::Map(words.next().and_then(scalar)?),
+        _ => Label::Always,
+    };
+    if label != Label::Always {
+        word = words.next()?;
+    }
+    let of = match word {
+        "enum" => Of::Enum(words.next()?.to_owned()),
+        "message" => Of::Message(words.next()?.to_owned()),
+        word => Of::Scalar(scalar(word)?),
+    };
+    Some(Field { number, name: words.next()?.to_owned(), label, of })
+}
+
+/// Returns the name of a scalar in a proto file.
+fn scalar_name(of: Scalar) -> String {
+    of.as_str_name().trim_start_matches("TYPE_").to_lowercase()
+}
+
+fn scalar(name: &str) -> Option<Scalar> {
+    let of = Scalar::from_str_name(&format!("TYPE_{}", name.to_uppercase()))?;
+    (!matches!(of, Scalar::Enum | Scalar::Message | Scalar::Group) && scalar_name(of) == name).then_some(of)
+}
+
+fn name_of(kind: MethodKind) -> &'static str {
+    match kind {
+        MethodKind::Unary => "unary",
+        MethodKind::ServerStreaming => "server_streaming",
+        MethodKind::ClientStreaming => "client_streaming",
+        MethodKind::Bidirectional => "bidirectional",
+    }
+}
+
+fn kind_of(name: &str) -> Option<MethodKind> {
+    use MethodKind::{Bidirectional, ClientStreaming, ServerStreaming, Unary};
+    [Unary, ServerStreaming, ClientStreaming, Bidirectional].into_iter().find(|kind| name_of(*kind) == name)
+}
+
+const HEAD: &str = "\
+# The layout of everything that methods send, written by frpc-build. Commit this file and review its changes.
+# A change that breaks peers fails the build. To accept it, delete the lines that the error names, and build again.
+";
+const VERSION: &str = "version 1";

@@ -1,0 +1,609 @@
+//! The lock file: which changes of a proto file are written into it, and which fail the build.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use frpc_build::Builder;
+
+use crate::new_dir;
+
+#[test]
+fn the_first_build_writes_the_layout_of_all_that_methods_send() {
+    let dir = Dir::new();
+    dir.write(
+        "shop.proto",
+        "import \"units.proto\";
+        message Lonely { string a = 1; }
+        message Order {
+            repeated Item items = 4;
+            string id = 1;
+            optional sint32 count = 2;
+            oneof pay { bool cash = 5; Card card = 6; }
+            map<fixed64, Color> colors = 3;
+            message Item { Item with = 1; Units.Weight weight = 2; }
+        }
+        message Card {}
+        enum Color { NONE = 0; RED = 7; }
+        service Shop { rpc Buy(Order) returns (stream Card); rpc Chat(stream Card) returns (stream Card); }
+        service Bank { rpc Pay(stream Card) returns (Card); rpc Ask(Card) returns (Card); }",
+    );
+    let units = "syntax = \"proto3\"; message Units { message Weight { double grams = 1; } string name = 1; }";
+    fs::write(dir.path.join("units.proto"), units).unwrap();
+    dir.build().unwrap();
+    let expected = "\
+# The layout of everything that methods send, written by frpc-build. Commit this file and review its changes.
+# A change that breaks peers fails the build. To accept it, delete the lines that the error names, and build again.
+version 1
+
+file shop.proto
+  10 unary shop.Shop/Buy shop.Order -> shop.Card
+";
+    let expected = expected.replace("unary shop.Shop/Buy", "server_streaming shop.Shop/Buy")
+        + "  11 bidirectional shop.Shop/Chat shop.Card -> shop.Card
+  12 client_streaming shop.Bank/Pay shop.Card -> shop.Card
+  13 unary shop.Bank/Ask shop.Card -> shop.Card
+
+message Units.Weight
+  1 double grams
+
+message shop.Card
+
+message shop.Order
+  1 string id
+  2 optional sint32 count
+  5 oneof pay bool cash
+  4 repeated message shop.Order.Item items
+  6 oneof pay message shop.Card card
+  3 map fixed64 enum shop.Color colors
+
+message shop.Order.Item
+  1 optional message shop.Order.Item with
+  2 optional message Units.Weight weight
+
+enum shop.Color
+  0 NONE
+  7 RED
+";
+    assert_eq!(dir.lock(), expected);
+}
+
+#[test]
+fn a_build_without_changes_does_not_write() {
+    let dir = Dir::with(MESSAGE);
+    let modified = || fs::metadata(dir.path.join("frpc.lock")).unwrap().modified().unwrap();
+    let before = modified();
+    dir.build().unwrap();
+    assert_eq!(modified(), before);
+
+    let with_returns = dir.lock().replace('\n', "\r\n");
+    fs::write(dir.path.join("frpc.lock"), &with_returns).unwrap();
+    dir.build().unwrap();
+    assert_eq!(dir.lock(), with_returns);
+}
+
+#[test]
+fn what_is_written_reads_back_the_same_for_all_schemas() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/awkward/proto/accepted");
+    let paths = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path());
+    let protos: Vec<_> = paths.filter(|path| path.extension().is_some_and(|extension| extension == "proto")).collect();
+    let out = new_dir();
+    let lock = out.join("frpc.lock");
+    let build = || frpc_build::configure().out_dir(&out).lock(&lock).compile_protos(&protos, &[&dir]).unwrap();
+    build();
+    let text = fs::read_to_string(&lock).unwrap();
+    assert!(text.lines().filter(|line| line.starts_with("file ")).count() > 10, "{text}");
+    build();
+    assert_eq!(fs::read_to_string(&lock).unwrap(), text);
+}
+
+#[test]
+fn without_being_asked_nothing_is_locked() {
+    let dir = Dir::new();
+    dir.write("shop.proto", MESSAGE);
+    frpc_build::configure().out_dir(dir.path.join("out")).compile_protos(&[dir.proto()], &[&dir.path]).unwrap();
+    assert!(!dir.path.join("frpc.lock").exists());
+}
+
+#[test]
+fn a_field_that_is_added_breaks_plain_peers() {
+    let text = change(MESSAGE, &MESSAGE.replace("string id = 1;", "string id = 1;\n  bool paid = 9;")).unwrap_err();
+    let expected = "\
+field 'paid' (9) was added to shop.Order
+ --> shop.proto:6:3
+  |
+6 |   bool paid = 9;
+  |   ^^^^^^^^^^^^^^
+  = note: this breaks plain peers, such as those in Go: they know a field by its position
+  = help: to accept it, delete 'message shop.Order' and the lines below it from frpc.lock and build again";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn a_member_that_is_added_to_a_oneof_breaks_plain_peers() {
+    breaks_plain(
+        MESSAGE,
+        &MESSAGE.replace("bool cash = 5;", "bool cash = 5; bool gift = 9;"),
+        "field 'gift' (9) was added",
+    );
+}
+
+#[test]
+fn a_field_that_is_removed_breaks_plain_peers() {
+    breaks_plain(MESSAGE, &MESSAGE.replace("int32 count = 2;", ""), "field 'count' (2) was removed from shop.Order");
+}
+
+#[test]
+fn fields_that_change_places_break_plain_peers() {
+    let after = MESSAGE.replace("string id = 1;", "").replace("string note = 3;", "string note = 3; string id = 1;");
+    breaks_plain(MESSAGE, &after, "field 'count' (2) of shop.Order is sent ahead of 'id' (1) now, and was behind it");
+}
+
+#[test]
+fn the_order_of_declaration_may_change_where_the_wire_does_not_have_it() {
+    let after = MESSAGE
+        .replace("string id = 1;", "")
+        .replace("repeated string tags = 4;", "repeated string tags = 4; string id = 1;");
+    let moved = after.replace("int32 count = 2;", "").replace("string id = 1;", "string id = 1; int32 count = 2;");
+    let moved = moved.replace("string note = 3;", "").replace("int32 count = 2;", "int32 count = 2; string note = 3;");
+    let moved = moved
+        .replace("oneof pay { bool cash = 5; bool card = 6; }", "")
+        .replace("string note = 3;", "string note = 3; oneof pay { bool cash = 5; bool card = 6; }");
+    breaks_nobody(MESSAGE, &moved);
+}
+
+#[test]
+fn a_field_may_be_renamed() {
+    let lock = breaks_nobody(MESSAGE, &MESSAGE.replace("string id", "string order_id"));
+    assert!(lock.contains("\n  1 string order_id\n"), "{lock}");
+}
+
+#[test]
+fn messages_enums_and_oneofs_may_be_renamed_and_moved() {
+    let after = MESSAGE.replace("Order", "Purchase").replace("Color", "Colour").replace("oneof pay", "oneof payment");
+    let lock = breaks_nobody(MESSAGE, &after);
+    assert!(lock.contains("message shop.Purchase\n") && !lock.contains("message shop.Order\n"), "{lock}");
+    let after = MESSAGE.replace("Order", "Purchase").replace("int32 count = 2;", "");
+    let text = change(MESSAGE, &after).unwrap_err();
+    assert!(text.starts_with("field 'count' (2) was removed from shop.Purchase\n"), "{text}");
+    assert!(text.contains("delete 'message shop.Order' and the lines below it"), "{text}");
+}
+
+#[test]
+fn a_field_with_another_number_breaks_older_binaries() {
+    breaks_older(
+        MESSAGE,
+        &MESSAGE.replace("note = 3", "note = 8"),
+        "field 'note' of shop.Order has number 8 now, and had 3",
+    );
+}
+
+#[test]
+fn fields_that_swap_their_names_are_not_only_renamed() {
+    let before = message("string id = 1; string note = 3;");
+    let text = change(&before, &message("string note = 1; string id = 3;")).unwrap_err();
+    assert!(text.contains("field 'id' of shop.Order has number 3 now, and had 1"), "{text}");
+    assert!(text.contains("is sent ahead of"), "{text}");
+}
+
+#[test]
+fn a_type_breaks_those_who_encode_it_otherwise() {
+    let table = [
+        // before, now, plain peers, older binaries
+        ("int32", "int64", true, false),
+        ("int32", "sint32", false, true),
+        ("uint32", "fixed32", false, true),
+        ("string", "bytes", true, false),
+        ("string", "double", true, true),
+        ("string", "repeated string", true, true),
+        ("int32", "Color", true, false),
+        ("Color", "Tint", false, false),
+        ("string", "optional string", false, false),
+        ("string", "Order", true, true),
+        ("map<string, int32>", "map<string, int64>", true, false),
+        ("map<string, int32>", "map<string, sint32>", false, true),
+        ("map<string, int32>", "map<bytes_, int32>", true, true),
+        ("map<uint32, int32>", "map<fixed32, int32>", false, true),
+        ("map<string, int32>", "repeated string", true, true),
+    ];
+    for (before, now, plain, older) in table {
+        let with = |of: &str| message(&format!("{} field = 1;", of.replace("bytes_", "bool")));
+        let (before, now) = (with(before), with(now));
+        let outcome = change(&before, &now);
+        let has = |note| outcome.as_ref().err().is_some_and(|text| text.contains(note));
+        assert_eq!((has(PLAIN), has(OLDER)), (plain, older), "{before} {now}: {outcome:?}");
+        assert_eq!(outcome.is_err(), plain || older);
+    }
+    let text = change(&message("string price = 1;"), &message("repeated double price = 1;")).unwrap_err();
+    assert!(text.starts_with("field 'price' (1) of shop.Order is 'repeated double' now, and was 'string'\n"), "{text}");
+}
+
+#[test]
+fn a_field_may_move_into_a_new_oneof_and_fields_that_move_together_break_older_binaries() {
+    let before = message("string a = 1; string b = 2;");
+    breaks_nobody(&before, &message("oneof x { string a = 1; } string b = 2;"));
+    let after = message("oneof x { string a = 1; string b = 2; }");
+    breaks_older(&before, &after, "fields 'a' (1) and 'b' (2) of shop.Order share a oneof now");
+    breaks_older(&after, &before, "fields 'a' (1) and 'b' (2) of shop.Order can be set together now");
+    breaks_nobody(&after, &message("oneof y { string a = 1; string b = 2; }"));
+}
+
+#[test]
+fn a_change_is_found_however_deep_it_is() {
+    let before =
+        message("map<string, A> a = 1;") + "message A { repeated B b = 1; } message B { Order back = 1; int32 c = 2; }";
+    breaks_plain(&before, &before.replace("int32 c = 2;", ""), "field 'c' (2) was removed from shop.B");
+}
+
+#[test]
+fn a_value_may_be_added_behind_the_others() {
+    let lock = breaks_nobody(MESSAGE, &MESSAGE.replace("RED = 1;", "RED = 1; BLUE = 5;"));
+    assert!(lock.ends_with("enum shop.Color\n  0 NONE\n  1 RED\n  5 BLUE\n"), "{lock}");
+}
+
+#[test]
+fn a_value_may_be_renamed() {
+    breaks_nobody(MESSAGE, &MESSAGE.replace("RED = 1;", "CRIMSON = 1;"));
+}
+
+#[test]
+fn values_that_move_break_plain_peers() {
+    let after = MESSAGE.replace("RED = 1;", "BLUE = 5; RED = 1;");
+    breaks_plain(MESSAGE, &after, "value 'RED' of shop.Color has position 2 now, and had 1");
+    breaks_plain(MESSAGE, &MESSAGE.replace("RED = 1;", ""), "value 'RED' (1) was removed from shop.Color");
+}
+
+#[test]
+fn a_value_with_another_number_breaks_older_binaries() {
+    breaks_older(
+        MESSAGE,
+        &MESSAGE.replace("RED = 1;", "RED = 2;"),
+        "value 'RED' of shop.Color has number 2 now, and had 1",
+    );
+}
+
+#[test]
+fn a_method_may_be_added_behind_the_others() {
+    let after = MESSAGE.replace("// end", "rpc Last(Order) returns (Order);");
+    assert!(breaks_nobody(MESSAGE, &after).contains("\n  12 unary shop.Shop/Last shop.Order -> shop.Order\n"));
+    let service = format!("{MESSAGE} service Other {{ rpc Do(Order) returns (Order); }}");
+    assert!(breaks_nobody(MESSAGE, &service).contains("\n  12 unary shop.Other/Do "));
+}
+
+#[test]
+fn a_method_that_is_inserted_breaks_plain_peers() {
+    let after = MESSAGE.replace("rpc Buy", "rpc First(Order) returns (Order); rpc Buy");
+    let text = change(MESSAGE, &after).unwrap_err();
+    let expected = "method 'shop.Shop/Buy' has operation 11 now, and had 10, and 1 more method of this file moved\n";
+    assert!(text.starts_with(expected) && text.contains("they call a method by its operation"), "{text}");
+    assert!(text.contains("delete the lines of these methods from frpc.lock") && !text.contains(OLDER), "{text}");
+}
+
+#[test]
+fn methods_that_change_places_break_plain_peers() {
+    let after =
+        MESSAGE.replace("rpc Buy(", "rpc Tmp(").replace("rpc Sell(", "rpc Buy(").replace("rpc Tmp(", "rpc Sell(");
+    breaks_plain(MESSAGE, &after, "method 'shop.Shop/Buy' has operation 11 now, and had 10, and 1 more method");
+}
+
+#[test]
+fn a_method_that_is_renamed_breaks_older_binaries() {
+    breaks_older(
+        MESSAGE,
+        &MESSAGE.replace("rpc Buy", "rpc Purchase"),
+        "method 'shop.Shop/Buy' is named 'shop.Shop/Purchase' now",
+    );
+    let text =
+        breaks_older(MESSAGE, &MESSAGE.replace("service Shop", "service Store"), "method 'shop.Shop/Buy' is named");
+    assert!(text.contains("method 'shop.Shop/Sell' is named 'shop.Store/Sell' now"), "{text}");
+}
+
+#[test]
+fn a_method_that_is_removed_breaks_everybody() {
+    let after = MESSAGE.replace("rpc Sell(Order) returns (Order);", "");
+    let text = change(MESSAGE, &after).unwrap_err();
+    assert!(text.starts_with("method 'shop.Shop/Sell' was removed\n  --> shop.proto:16:1\n"), "{text}");
+    assert!(
+        text.contains(PLAIN) && text.contains(OLDER) && text.contains("delete the line of 'shop.Shop/Sell'"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_method_that_streams_otherwise_breaks_everybody() {
+    let after = MESSAGE.replace("rpc Sell(Order)", "rpc Sell(stream Order)");
+    let text = change(MESSAGE, &after).unwrap_err();
+    assert!(text.starts_with("method 'shop.Shop/Sell' streams otherwise than before\n"), "{text}");
+    assert!(text.contains(PLAIN) && text.contains(OLDER), "{text}");
+}
+
+#[test]
+fn a_method_may_take_another_message_of_the_same_layout() {
+    let other = MESSAGE.replace("rpc Sell(Order)", "rpc Sell(Other)");
+    let same = "message Other { A a = 1; } message A { string b = 1; }";
+    let before = other.clone() + same;
+    let twin = before.replace("rpc Sell(Other)", "rpc Sell(Twin)") + "message Twin { A c = 1; }";
+    breaks_nobody(&before, &twin);
+    let text = change(MESSAGE, &before).unwrap_err();
+    assert!(text.contains("of shop.Other"), "{text}");
+}
+
+#[test]
+fn a_file_may_be_added_and_renamed() {
+    let dir = Dir::with(MESSAGE);
+    dir.write("other.proto", "message Other {} service Another { rpc Do(Other) returns (Other); }");
+    dir.build_with(&["shop.proto", "other.proto"], |builder| builder).unwrap();
+    assert!(dir.lock().contains("\nfile other.proto\n  10 unary shop.Another/Do shop.Other -> shop.Other\n"));
+
+    fs::rename(dir.path.join("other.proto"), dir.path.join("another.proto")).unwrap();
+    dir.build_with(&["shop.proto", "another.proto"], |builder| builder).unwrap();
+    assert!(dir.lock().contains("\nfile another.proto\n") && !dir.lock().contains("\nfile other.proto\n"));
+
+    let text = dir.build().unwrap_err();
+    assert!(text.starts_with("method 'shop.Another/Do' was removed\n--> another.proto\n"), "{text}");
+}
+
+#[test]
+fn operations_that_are_told_to_move_break_plain_peers() {
+    let dir = Dir::with(MESSAGE);
+    let text = dir.build_with(&["shop.proto"], |builder| builder.first_operation("shop.proto", 200)).unwrap_err();
+    assert!(text.starts_with("method 'shop.Shop/Buy' has operation 200 now, and had 10, and 1 more"), "{text}");
+}
+
+#[test]
+fn services_that_are_generated_elsewhere_are_not_locked() {
+    let dir = Dir::new();
+    dir.write("shop.proto", MESSAGE);
+    dir.build_with(&["shop.proto"], |builder| builder.extern_path(".shop", "::shop")).unwrap();
+    assert!(dir.lock().ends_with("\nversion 1\n"));
+}
+
+#[test]
+fn plain_peers_can_be_left_out() {
+    let dir = Dir::with(MESSAGE);
+    let build = || dir.build_with(&["shop.proto"], |builder| builder.lock_plain_peers(false));
+    dir.write(
+        "shop.proto",
+        &MESSAGE
+            .replace("rpc Buy", "rpc First(Order) returns (Order); rpc Buy")
+            .replace("string id", "bool new = 9; string id"),
+    );
+    build().unwrap();
+    assert!(dir.lock().contains("  9 bool new\n") && dir.lock().contains("  11 unary shop.Shop/Buy "));
+
+    dir.write("shop.proto", &MESSAGE.replace("string id", "bool new = 9; double id"));
+    let text = build().unwrap_err();
+    assert!(text.contains(OLDER) && !text.contains(PLAIN), "{text}");
+}
+
+#[test]
+fn a_change_is_accepted_by_deleting_the_lines_that_the_error_names() {
+    let dir = Dir::with(MESSAGE);
+    let after = MESSAGE.replace("string id = 1;", "double id = 1;").replace("RED = 1;", "RED = 2;");
+    let after = after.replace("rpc Sell(Order) returns (Order);", "");
+    dir.write("shop.proto", &after);
+    let mistakes = || dir.build().unwrap_err().matches("= help: to accept it, delete").count();
+    assert_eq!(mistakes(), 3);
+
+    let keep = |is_kept: fn(&str) -> bool| {
+        let lock = dir.lock();
+        let blocks = lock.split("\n\n").filter(|block| is_kept(block)).collect::<Vec<_>>().join("\n\n");
+        fs::write(dir.path.join("frpc.lock"), blocks + "\n").unwrap();
+    };
+    keep(|block| !block.starts_with("enum shop.Color\n"));
+    assert_eq!(mistakes(), 2);
+    keep(|block| !block.starts_with("message shop.Order\n"));
+    assert_eq!(mistakes(), 1);
+    let lines: Vec<_> = dir.lock().lines().filter(|line| !line.contains("shop.Shop/Sell")).map(str::to_owned).collect();
+    fs::write(dir.path.join("frpc.lock"), lines.join("\n")).unwrap();
+    dir.build().unwrap();
+    let accepted = dir.lock();
+    assert!(accepted.contains("  1 double id\n") && accepted.contains("  2 RED\n") && !accepted.contains("/Sell"));
+
+    fs::remove_file(dir.path.join("frpc.lock")).unwrap();
+    dir.build().unwrap();
+    assert_eq!(dir.lock(), accepted);
+}
+
+#[test]
+fn a_message_keeps_its_lock_when_the_methods_above_it_are_accepted() {
+    let dir = Dir::with(MESSAGE);
+    dir.write(
+        "shop.proto",
+        &MESSAGE.replace("rpc Buy", "rpc First(Order) returns (Order); rpc Buy").replace("string id", "double id"),
+    );
+    let lines: Vec<_> = dir.lock().lines().filter(|line| !line.contains("shop.Shop/")).map(str::to_owned).collect();
+    fs::write(dir.path.join("frpc.lock"), lines.join("\n")).unwrap();
+    let text = dir.build().unwrap_err();
+    assert!(text.starts_with("field 'id' (1) of shop.Order is 'double' now, and was 'string'\n"), "{text}");
+}
+
+#[test]
+fn a_change_that_is_refused_changes_no_file() {
+    let dir = Dir::with(MESSAGE);
+    let files = || ["frpc.lock", "out/shop.rs", "out/shop.binpb"].map(|file| fs::read(dir.path.join(file)).unwrap());
+    let before = files();
+    dir.write("shop.proto", &MESSAGE.replace("int32 count = 2;", ""));
+    dir.build().unwrap_err();
+    assert_eq!(files(), before);
+}
+
+#[test]
+fn a_file_that_is_no_lock_file_is_refused_with_the_line() {
+    let dir = Dir::with(MESSAGE);
+    let lock = dir.lock();
+    let with = |text: &str| {
+        fs::write(dir.path.join("frpc.lock"), text).unwrap();
+        let error = dir.build().unwrap_err();
+        assert!(error.ends_with("accept everything as it is now"), "{error}");
+        error.lines().take(2).collect::<Vec<_>>().join("")
+    };
+    let conflict = lock.replace("  1 string id", "<<<<<<< HEAD\n  1 string id");
+    let text = dir_error(&dir, &conflict);
+    let expected = "\
+this is no line of a lock file
+  --> frpc.lock:10:1
+   |
+10 | <<<<<<< HEAD
+   | ^^^^^^^^^^^^
+   = help: take the file of a version that was built, or delete it to accept everything as it is now";
+    assert_eq!(text, expected);
+    assert_eq!(with(""), "a lock file starts with its version --> frpc.lock:1:1");
+    assert_eq!(
+        with(&lock.replace("version 1", "version 2")),
+        "this version of the lock file is not known --> frpc.lock:3:1"
+    );
+    assert_eq!(with(&format!("{lock}\nenum shop.Color\n")), "this is there twice  --> frpc.lock:22:1");
+    for (line, wrong) in [
+        ("  10 unary shop.Shop/Buy shop.Order -> shop.Order", "  10 unary shop.Shop/Buy shop.Order - shop.Order"),
+        ("  10 unary shop.Shop/Buy shop.Order -> shop.Order", "  x unary shop.Shop/Buy shop.Order -> shop.Order"),
+        ("  10 unary shop.Shop/Buy shop.Order -> shop.Order", "  70000 unary shop.Shop/Buy shop.Order -> shop.Order"),
+        ("  10 unary shop.Shop/Buy shop.Order -> shop.Order", "  10 once shop.Shop/Buy shop.Order -> shop.Order"),
+        ("  11 unary shop.Shop/Sell", "  10 unary shop.Shop/Sell"),
+        ("  1 string id", "  1 text id"),
+        ("  1 string id", "  1 group id"),
+        ("  1 string id", "  1 string"),
+        ("  1 string id", "  1 string id more"),
+        ("  1 string id", "  one string id"),
+        ("  1 RED", "  1"),
+        ("  1 RED", "  1 RED GREEN"),
+        ("file shop.proto", "  1 string id"),
+        ("enum shop.Color", "service shop.Color"),
+        ("enum shop.Color", "enum"),
+    ] {
+        assert!(lock.contains(line), "{line}");
+        assert!(with(&lock.replace(line, wrong)).starts_with("this is no line of a lock file"), "{wrong}");
+    }
+}
+
+#[test]
+fn a_lock_file_that_cannot_be_read_is_an_error() {
+    let dir = Dir::new();
+    dir.write("shop.proto", MESSAGE);
+    fs::create_dir(dir.path.join("frpc.lock")).unwrap();
+    assert!(dir.build().unwrap_err().starts_with("cannot read "));
+}
+
+#[test]
+fn descriptors_are_locked_like_proto_files() {
+    let dir = Dir::with(MESSAGE);
+    let set = || protox::compile([dir.proto()], [&dir.path]).unwrap();
+    let options = || frpc_build::configure().out_dir(dir.path.join("out")).lock(dir.path.join("frpc.lock"));
+    let lock = dir.lock();
+    options().compile_fds(set()).unwrap();
+    assert_eq!(dir.lock(), lock);
+    dir.write("shop.proto", &MESSAGE.replace("int32 count = 2;", ""));
+    options().compile_fds(set()).unwrap_err();
+}
+
+fn dir_error(dir: &Dir, lock: &str) -> String {
+    fs::write(dir.path.join("frpc.lock"), lock).unwrap();
+    dir.build().unwrap_err()
+}
+
+/// Returns the body of a file with a message of these fields that travels both ways.
+fn message(fields: &str) -> String {
+    format!(
+        "message Order {{ {fields} }} enum Color {{ NONE = 0; }} enum Tint {{ NO = 0; }}
+        service Shop {{ rpc Buy(Order) returns (Order); }}"
+    )
+}
+
+/// Builds two versions of a file, one after the other. Returns the lock file or the error.
+fn change(before: &str, now: &str) -> Result<String, String> {
+    assert_ne!(before, now);
+    let dir = Dir::with(before);
+    dir.write("shop.proto", now);
+    let outcome = dir.build();
+    outcome.map(|()| dir.lock())
+}
+
+fn breaks_nobody(before: &str, now: &str) -> String {
+    let lock = change(before, now).unwrap();
+    let fresh = Dir::with(now);
+    assert_eq!(lock, fresh.lock(), "the file is brought up to date");
+    lock
+}
+
+fn breaks_plain(before: &str, now: &str, what: &str) -> String {
+    let text = change(before, now).unwrap_err();
+    assert!(text.starts_with(what) && text.contains(PLAIN) && !text.contains(OLDER), "{text}");
+    text
+}
+
+fn breaks_older(before: &str, now: &str, what: &str) -> String {
+    let text = change(before, now).unwrap_err();
+    assert!(text.starts_with(what) && text.contains(OLDER) && !text.contains(PLAIN), "{text}");
+    text
+}
+
+/// A directory with proto files of the package `shop`, and the lock file beside them.
+struct Dir {
+    path: PathBuf,
+}
+
+impl Dir {
+    fn new() -> Self {
+        Self { path: new_dir() }
+    }
+
+    /// Makes a directory in which this file was built.
+    fn with(body: &str) -> Self {
+        let dir = Self::new();
+        dir.write("shop.proto", body);
+        dir.build().unwrap();
+        dir
+    }
+
+    fn write(&self, file: &str, body: &str) {
+        fs::write(self.path.join(file), format!("syntax = \"proto3\";\npackage shop;\n{body}")).unwrap();
+    }
+
+    fn proto(&self) -> PathBuf {
+        self.path.join("shop.proto")
+    }
+
+    fn lock(&self) -> String {
+        fs::read_to_string(self.path.join("frpc.lock")).unwrap()
+    }
+
+    fn build(&self) -> Result<(), String> {
+        self.build_with(&["shop.proto"], |builder| builder)
+    }
+
+    /// Builds these files. Paths in errors are those within the directory.
+    fn build_with(&self, protos: &[&str], change: impl FnOnce(Builder) -> Builder) -> Result<(), String> {
+        let builder = frpc_build::configure().out_dir(self.path.join("out")).lock(self.path.join("frpc.lock"));
+        let protos: Vec<_> = protos.iter().map(|proto| self.path.join(proto)).collect();
+        let outcome = change(builder).compile_protos(&protos, &[&self.path]);
+        outcome.map_err(|error| error.to_string().replace(&self.prefix(), ""))
+    }
+
+    fn prefix(&self) -> String {
+        format!("{}/", Path::new(&self.path).display())
+    }
+}
+
+const PLAIN: &str = "this breaks plain peers, such as those in Go: ";
+const OLDER: &str = "this breaks binaries that were built before: ";
+
+const MESSAGE: &str = "
+message Order {
+  string id = 1;
+  int32 count = 2;
+  string note = 3;
+  repeated string tags = 4;
+  oneof pay { bool cash = 5; bool card = 6; }
+  Color color = 7;
+}
+enum Color {
+  NONE = 0;
+  RED = 1;
+}
+service Shop {
+  rpc Buy(Order) returns (Order);
+  rpc Sell(Order) returns (Order);
+  // end
+}
+";
