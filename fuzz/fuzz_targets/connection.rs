@@ -213,7 +213,7 @@ impl Side {
             }
             Act::Drain => {
                 self.drained = true;
-                self.connection.drain();
+                self.connection.drain(CloseReason::Shutdown);
             }
             Act::Finish => self.connection.finish(CloseReason::Local),
             Act::Fail => self.connection.fail(CloseReason::Shutdown),

@@ -242,6 +242,11 @@ impl Connection {
         }
     }
 
+    /// Returns a handle to the same connection that does not keep it open, like those that routers see.
+    pub fn without_keeping_open(&self) -> Self {
+        Self::new(self.shared.clone())
+    }
+
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self { shared, _keep_open: None }
     }

@@ -131,6 +131,8 @@ pub enum CloseReason {
     Truncated,
     /// The server it belonged to shut down.
     Shutdown,
+    /// It was as old as the server lets connections get, and its peer did not leave by itself in time.
+    TooOld,
     /// The bytes were taken over from frisbee on this side.
     TakenOver,
     /// Nothing arrived for too long.
@@ -165,6 +167,7 @@ impl fmt::Display for CloseReason {
             Self::Peer => f.write_str("closed by the peer"),
             Self::Truncated => f.write_str("the peer ended in the middle of a packet: it crashed, or was cut off"),
             Self::Shutdown => f.write_str("the server shut down"),
+            Self::TooOld => f.write_str("as old as the server lets connections get (connection_age_max)"),
             Self::TakenOver => f.write_str("taken over as a raw connection"),
             Self::Silent { limit } => write!(f, "nothing received for {limit:?} (silence_max)"),
             Self::WriteStalled { limit } => write!(f, "the peer took nothing for {limit:?} (write_stall_max)"),

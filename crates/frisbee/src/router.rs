@@ -101,6 +101,13 @@ pub trait Router: Send + Sync + 'static {
         let _ = (connection, peer);
     }
 
+    /// Returns whether this side closes a connection by itself, as [`going_away`](Self::going_away) asks it to, once it waits for
+    /// nothing more. An extended peer is told so, and may wait for that ([`ServerBuilder::lame_duck`](crate::ServerBuilder::lame_duck)).
+    /// Called once for each connection, before [`opened`](Self::opened).
+    fn leaves(&self) -> bool {
+        false
+    }
+
     /// Learns that the peer wants no new packets and streams on this connection; what is under way goes on. It must not
     /// block.
     fn going_away(&self, connection: &Connection, why: &GoAway) {
@@ -262,6 +269,10 @@ impl<R: Router> Router for Arc<R> {
 
     fn recognized(&self, connection: &Connection, peer: &Peer) {
         (**self).recognized(connection, peer);
+    }
+
+    fn leaves(&self) -> bool {
+        (**self).leaves()
     }
 
     fn going_away(&self, connection: &Connection, why: &GoAway) {

@@ -23,7 +23,7 @@ use tokio::{
 use crate::{
     Address, CloseReason, Config, Content, Packet, Raw, SendError, StreamSendError, TrySendError,
     net::Identity,
-    proto::{self, Peer, StreamEnd, StreamKey, Transmit},
+    proto::{self, GoAway, Peer, StreamEnd, StreamKey, Transmit},
 };
 
 /// The place of a packet among those sent on a connection; see
@@ -184,8 +184,12 @@ impl Shared {
         result
     }
 
-    pub(crate) fn drain(&self) {
-        self.change(|core| core.proto.drain());
+    pub(crate) fn drain(&self, reason: CloseReason) {
+        self.change(|core| core.proto.drain(reason));
+    }
+
+    pub(crate) fn retire(&self, goaway: GoAway) {
+        self.change(|core| core.proto.retire(goaway));
     }
 
     pub(crate) fn finish(&self, reason: CloseReason) {

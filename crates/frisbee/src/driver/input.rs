@@ -52,8 +52,10 @@ impl<'a> Driver<'a> {
     /// Ends a connection that shuts down, when everything that has arrived is answered, and nothing has arrived in part:
     /// its sender is told.
     fn finish_shutdown(&self, handlers: &impl Handling) {
-        if self.is_draining && self.backlog.is_empty() && self.is_between_packets() && handlers.is_idle() {
-            self.shared.finish(CloseReason::Shutdown);
+        if self.closes_when_idle && self.backlog.is_empty() && self.is_between_packets() && handlers.is_idle() {
+            // Looked up again: what arrived in this turn may have shown that the peer leaves by itself.
+            let reason = self.shared.core().proto.closes_when_idle().cloned();
+            reason.into_iter().for_each(|reason| self.shared.finish(reason));
         }
     }
 

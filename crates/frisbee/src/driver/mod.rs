@@ -53,6 +53,9 @@ pub(crate) async fn drive<R: Router>(
     if let Some((name, part)) = router.part() {
         connection.shared().core().proto.add_part(name, part);
     }
+    if router.leaves() {
+        connection.shared().core().proto.promise_to_leave();
+    }
     call_hook(&connection, || router.opened(&connection));
     let mut ending = Ending { connection: &connection, router: &*router, is_told: false };
 
@@ -173,8 +176,8 @@ struct Driver<'a> {
     // The turn.
     /// True if anything happened in this round, so that another one may find more.
     is_busy: bool,
-    /// True if a shutdown had begun when the core was looked at last.
-    is_draining: bool,
+    /// True if the connection was to close once nothing is under way, when the core was looked at last.
+    closes_when_idle: bool,
     /// The time at which a connection whose socket has failed ends, whatever is still under way.
     give_up: Option<Instant>,
     sleep: Pin<Box<Sleep>>,
@@ -213,7 +216,7 @@ impl<'a> Driver<'a> {
             write_failure: None,
             holds_replies: false,
             is_busy: false,
-            is_draining: false,
+            closes_when_idle: false,
             give_up: None,
             sleep: Box::pin(sleep_until(first_timeout)),
             is_timer_set: false,

@@ -52,7 +52,7 @@ impl Driver<'_> {
     fn wake_up(&mut self) -> Write {
         let mut core = self.shared.core();
         self.waker = core.driver.take().or(self.waker.take());
-        self.is_draining = core.proto.is_draining();
+        self.closes_when_idle = core.proto.closes_when_idle().is_some();
         self.cork.wake(core.proto.progress().0)
     }
 
@@ -150,8 +150,9 @@ impl Driver<'_> {
         let has_begun_to_wait = std::mem::take(&mut core.has_begun_to_wait);
         let is_paused = !self.is_reading && self.end.is_none() && core.proto.is_open();
         let reads_on = is_paused && (has_begun_to_wait || self.has_room(core));
-        let was_draining = std::mem::replace(&mut self.is_draining, core.proto.is_draining());
-        can_write || reads_on || self.is_draining != was_draining
+        let closes_when_idle = core.proto.closes_when_idle().is_some();
+        let had_to_close = std::mem::replace(&mut self.closes_when_idle, closes_when_idle);
+        can_write || reads_on || closes_when_idle != had_to_close
     }
 
     /// Has the driver woken when the next thing is due.

@@ -63,12 +63,20 @@ impl Features {
     pub const CANCEL: Self = Self(1 << 1);
     /// A side can ask for new packets and streams to go elsewhere.
     pub const GOAWAY: Self = Self(1 << 2);
+    /// The side closes the connection by itself, once it was asked to go away and waits for nothing more. A promise of one
+    /// side, whatever the other has.
+    pub const LEAVES: Self = Self(1 << 8);
 
     const ALL: Self = Self(Self::CANCEL.0 | Self::GOAWAY.0);
 
     /// Tells whether all of these are in the set.
     pub const fn contains(self, others: Self) -> bool {
         self.0 & others.0 == others.0
+    }
+
+    /// Returns this set with these in it.
+    pub const fn with(self, others: Self) -> Self {
+        Self(self.0 | others.0)
     }
 }
 

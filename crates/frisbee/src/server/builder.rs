@@ -1,12 +1,13 @@
 //! The settings of a server, and how it starts.
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Duration};
 
 use tracing::{Instrument, debug, debug_span, info};
 
 use super::{
     Server,
     protocols::{Protocol, Protocols},
+    retirement::Retirement,
     serve::{Front, serve},
     shared::ServerShared,
     starting::Starting,
@@ -31,6 +32,7 @@ impl Server {
             handlers_max: 65_536,
             secure: None,
             protocols: Protocols::default(),
+            retirement: Retirement::default(),
         }
     }
 }
@@ -46,6 +48,7 @@ pub struct ServerBuilder<R> {
     handlers_max: usize,
     pub(crate) secure: Option<Secure>,
     protocols: Protocols,
+    retirement: Retirement,
 }
 
 impl<R: Router> ServerBuilder<R> {
@@ -61,6 +64,7 @@ impl<R: Router> ServerBuilder<R> {
             handlers_max: self.handlers_max,
             secure: self.secure,
             protocols: self.protocols,
+            retirement: self.retirement,
         }
     }
 
@@ -103,10 +107,40 @@ impl<R: Router> ServerBuilder<R> {
         self
     }
 
+    /// Sets the longest time for which a [shutdown](Server::shutdown) goes on serving what peers send that were asked to leave and
+    /// do so by themselves, as channels of frpc do. Default 5 s, and at most half of the limit of the shutdown. It ends as soon
+    /// as they have left. Zero refuses at once what still comes, as it does from all other peers.
+    pub fn lame_duck(mut self, lame_duck: Duration) -> Self {
+        self.retirement.lame_duck = lame_duck;
+        self
+    }
+
+    /// Limits the age of a connection, so that its client connects anew from time to time, and finds servers that came later.
+    /// Default `None`. The age of each connection is up to a tenth more or less, at random, so that clients that came together
+    /// do not leave together.
+    ///
+    /// At that age, an extended peer is asked to leave, and has [a time](Self::connection_age_grace) to do so. A plain peer
+    /// cannot be asked: its connection gets as old as it likes.
+    pub fn connection_age_max(mut self, age_max: impl Into<Option<Duration>>) -> Self {
+        self.retirement.age_max = age_max.into();
+        self
+    }
+
+    /// Sets the time for which a connection that is too old is served on. Default 30 s. Then what still comes is refused, and it
+    /// closes when what is under way has ended, as in a shutdown.
+    pub fn connection_age_grace(mut self, grace: Duration) -> Self {
+        self.retirement.age_grace = grace;
+        self
+    }
+
     /// Finds the first setting under which no connection could be served: a limit of zero, for example.
     pub fn check(&self) -> Result<(), InvalidSetting> {
         InvalidSetting::refuse_zero("connections_max", &self.connections_max, "every connection would be refused")?;
         InvalidSetting::refuse_zero("handlers_max", &self.handlers_max, "no handler could ever start")?;
+        if let Some(age_max) = self.retirement.age_max {
+            let effect = "every connection would be too old from the start (None lets them get as old as they like)";
+            InvalidSetting::refuse_zero("connection_age_max", &age_max, effect)?;
+        }
         self.sockets.check()?;
         self.config.check()
     }
@@ -188,6 +222,6 @@ impl<R: Router> ServerBuilder<R> {
             let serving = serve(shared, slot, wire, local, peer, router.clone(), front.clone());
             tokio::spawn(serving.instrument(span));
         };
-        ServerShared::new(self.config, self.engine, self.connections_max, scope, start)
+        ServerShared::new(self.config, self.engine, self.connections_max, self.retirement, scope, start)
     }
 }

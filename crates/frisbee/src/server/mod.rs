@@ -3,6 +3,7 @@
 mod accept;
 mod builder;
 mod protocols;
+mod retirement;
 mod serve;
 mod shared;
 mod slot;
@@ -16,7 +17,7 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    time::timeout,
+    time::{Instant, timeout},
 };
 
 use self::shared::{KILL_GRACE, ServerShared};
@@ -109,17 +110,31 @@ impl Server {
     /// Stops accepting, lets the handlers under way finish and their replies arrive, then closes. Any left after
     /// `limit` is cut; [`Duration::MAX`] waits as long as it takes. Returns how many connections that were.
     ///
+    /// The addresses are free at once, so that the next server can listen while this one ends. Those who need time to
+    /// learn that they should connect elsewhere, such as load balancers, have to get it before the shutdown.
+    ///
+    /// Extended peers are asked to begin nothing new here. Those that then [leave by themselves](crate::Router::leaves) lose
+    /// nothing: what they had sent by the time they heard of it is served, for as long as
+    /// [`lame_duck`](ServerBuilder::lame_duck) allows. From all others, whatever arrives from now on is
+    /// [refused](crate::Router::refuse), and their connections close as soon as nothing is under way.
+    ///
     /// # Cancel safety
     ///
     /// If the future is dropped, so is the server, and every connection is cut.
     pub async fn shutdown(self, limit: Duration) -> usize {
         let shared = &self.shared;
+        let since = Instant::now();
         shared.stop_accepting();
-        for connection in self.connections() {
-            connection.shared().drain();
+        let lame_duck = shared.retirement.lame_duck.min(limit / 2);
+        if !lame_duck.is_zero() {
+            self.connections().iter().for_each(|connection| shared.retire(connection));
+            // Those who are left are told below that the time is up.
+            let _ = timeout(lame_duck, shared.slots.wait_until_empty()).await;
         }
+        shared.stop_serving();
+        self.connections().iter().for_each(|connection| shared.retire(connection));
         // The count below shows if it was enough.
-        let _ = timeout(limit, shared.slots.wait_until_empty()).await;
+        let _ = timeout(limit.saturating_sub(since.elapsed()), shared.slots.wait_until_empty()).await;
         let left = shared.slots.len();
         shared.kill();
         // Only a handler that blocks its thread can still be there after this.

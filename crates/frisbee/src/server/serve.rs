@@ -3,15 +3,17 @@
 use std::{
     pin::pin,
     sync::{Arc, atomic::Ordering},
+    time::Duration,
 };
 
 use bytes::BytesMut;
-use futures_util::future::select;
+use futures_util::future::{Either, select};
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
 use super::{
     protocols::{Drain, Protocols},
+    retirement::end_of_old_age,
     shared::ServerShared,
     slot::ConnectionSlot,
 };
@@ -101,7 +103,25 @@ pub(super) async fn serve<R: Router>(
     slot.fill(&connection);
     // A shutdown that began during the handshake did not find the connection. Looked up only now that it can be found.
     if server.draining.is_cancelled() {
-        connection.shared().drain();
+        server.retire(&connection);
     }
-    drive(wire, first, connection, router, server.scope.clone()).await;
+    let Some(age_max) = server.retirement.age_max else {
+        return drive(wire, first, connection, router, server.scope.clone()).await;
+    };
+    let driving = drive(wire, first, connection.clone(), router, server.scope.clone());
+    // Boxed, so that only servers that look at the age hold the memory for it.
+    Box::pin(drive_until_old(driving, connection, age_max, server.retirement.age_grace)).await;
+}
+
+/// Drives a connection, and has it end when it is too old.
+async fn drive_until_old(
+    driving: impl Future<Output = ()>,
+    connection: Connection,
+    age_max: Duration,
+    grace: Duration,
+) {
+    let aging = pin!(end_of_old_age(&connection, age_max, grace));
+    if let Either::Right(((), driving)) = select(pin!(driving), aging).await {
+        driving.await;
+    }
 }

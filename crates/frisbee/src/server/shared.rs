@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -14,12 +14,14 @@ use tracing::{debug, warn};
 
 use super::{
     accept::{Accepting, ListenerPlace, is_about_one_connection, lock},
+    retirement::Retirement,
     slot::{ConnectionSlot, Slots},
 };
 use crate::{
-    Address, CloseReason, Config, Engine,
+    Address, CloseReason, Config, Connection, Engine,
     driver::Scope,
     net::{Listener, Wire},
+    proto::GoAway,
 };
 
 /// The part that the acceptors, the connections and the handle of one server have in common.
@@ -28,7 +30,11 @@ pub(super) struct ServerShared {
     pub(super) engine: Engine,
     pub(super) connections_max: usize,
     pub(super) scope: Scope,
+    pub(super) retirement: Retirement,
+    /// Cancelled when a shutdown begins.
     pub(super) draining: CancellationToken,
+    /// True once a shutdown serves nobody any more, however gently its peers leave.
+    serves_nobody: AtomicBool,
     /// The place of each listener. Emptying it closes the listener at once, wherever its task is.
     listeners: Mutex<Vec<Arc<ListenerPlace>>>,
     pub(super) slots: Arc<Slots>,
@@ -47,6 +53,7 @@ impl ServerShared {
         config: Config,
         engine: Engine,
         connections_max: usize,
+        retirement: Retirement,
         scope: Scope,
         start: impl Fn(Arc<Self>, ConnectionSlot, Wire, Address, Address) + Send + Sync + 'static,
     ) -> Self {
@@ -55,7 +62,9 @@ impl ServerShared {
             engine,
             connections_max,
             scope,
+            retirement,
             draining: CancellationToken::new(),
+            serves_nobody: AtomicBool::new(false),
             listeners: Mutex::default(),
             slots: Arc::default(),
             accepted: AtomicU64::new(0),
@@ -112,6 +121,23 @@ impl ServerShared {
         };
         let start = &self.start;
         start(self.clone(), slot, wire, local, peer);
+    }
+
+    /// Has connections drain from now on, instead of letting their peers leave.
+    pub(super) fn stop_serving(&self) {
+        // Relaxed: a connection looks for it behind a lock that those who list the connections take as well.
+        self.serves_nobody.store(true, Ordering::Relaxed);
+    }
+
+    /// Begins to end a connection in the way in which the shutdown does now.
+    pub(super) fn retire(&self, connection: &Connection) {
+        let goaway = GoAway { code: GoAway::SHUTDOWN, text: "the server shuts down".into() };
+        if self.serves_nobody.load(Ordering::Relaxed) {
+            connection.go_away(goaway);
+            connection.shared().drain(CloseReason::Shutdown);
+        } else {
+            connection.shared().retire(goaway);
+        }
     }
 
     /// Ends every connection at once, and the threads of the server with them.

@@ -9,6 +9,7 @@ mod endings;
 mod failures;
 mod fairness;
 mod hooks;
+mod leaving;
 mod liveness;
 mod outcomes;
 mod overload;

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use frisbee::{
-    Config, GoAway, Operation, Packet, PacketName, Peer, SendError,
+    CloseReason, Config, GoAway, Operation, Packet, PacketName, Peer, SendError,
     proto::{Event, Features, OpenError, Role, StreamSendError},
 };
 
@@ -243,4 +243,78 @@ fn control_frames_that_bring_nothing_use_up_the_allowance() {
         }
         assert!(server.state().contains("control_burst"), "{content:?}: {}", server.state());
     }
+}
+
+/// A server whose client says that it leaves by itself.
+fn with_leaving_client() -> Pair {
+    let mut pair = Pair::with(extended(), extended());
+    pair.client.promise_to_leave();
+    pair
+}
+
+fn shutting_down() -> GoAway {
+    GoAway { code: GoAway::SHUTDOWN, text: "for tests".into() }
+}
+
+#[test]
+fn a_retiring_side_serves_a_peer_that_leaves_by_itself_until_it_drains() {
+    let mut pair = with_leaving_client();
+    pair.exchange();
+    pair.server.events();
+    pair.client.events();
+    assert!(pair.server.peer().hello().unwrap().features.contains(Features::LEAVES));
+    assert!(!pair.client.peer().hello().unwrap().features.contains(Features::LEAVES));
+    pair.server.retire(shutting_down());
+    pair.client.send(packet(1, "crossing")).unwrap();
+    pair.exchange();
+    assert_eq!(pair.client.events(), [Event::GoingAway(shutting_down())]);
+    assert_eq!(pair.server.events(), [Event::Packet(packet(1, "crossing"))]);
+    assert_eq!(pair.server.state(), "open");
+    assert!(pair.server.closes_when_idle().is_none());
+    pair.server.drain(CloseReason::TooOld);
+    assert_eq!(pair.server.state(), "draining");
+    assert!(matches!(pair.server.closes_when_idle(), Some(CloseReason::TooOld)));
+}
+
+#[test]
+fn a_retiring_side_tells_other_peers_if_it_can_and_drains_at_once() {
+    let mut pair = known(extended(), extended());
+    pair.server.retire(shutting_down());
+    pair.exchange();
+    assert_eq!(pair.client.events(), [Event::GoingAway(shutting_down())]);
+    assert_eq!(pair.server.state(), "draining");
+
+    let mut plain = Pair::with(quiet(), extended());
+    plain.client.send(packet(1, "hi")).unwrap();
+    plain.exchange();
+    plain.server.retire(shutting_down());
+    assert_eq!(plain.server.state(), "draining");
+    assert_eq!(plain.server.say(), [""; 0]);
+}
+
+#[test]
+fn a_retiring_side_tells_an_unknown_peer_as_soon_as_it_shows_what_it_speaks() {
+    let mut leaving = with_leaving_client();
+    leaving.server.retire(shutting_down());
+    assert!(leaving.server.closes_when_idle().is_some(), "nothing is known of it yet");
+    leaving.client.send(packet(1, "early")).unwrap();
+    leaving.exchange();
+    assert_eq!(leaving.client.events(), [Event::Recognized, Event::GoingAway(shutting_down())]);
+    assert_eq!(leaving.server.events(), [Event::Recognized, Event::Packet(packet(1, "early"))]);
+    assert!(leaving.server.closes_when_idle().is_none());
+
+    for (client, peer) in [(extended(), "extended"), (quiet(), "plain")] {
+        let mut pair = Pair::with(client, extended());
+        pair.server.retire(shutting_down());
+        assert_eq!(pair.server.state(), "open", "{peer}");
+        pair.client.send(packet(1, "early")).unwrap();
+        pair.exchange();
+        assert_eq!(pair.server.state(), "draining", "{peer}");
+    }
+
+    let mut mute = Side::server(extended());
+    mute.retire(shutting_down());
+    mute.drain(CloseReason::Shutdown);
+    mute.hear(&hello());
+    assert_eq!(mute.state(), "draining", "its time was up");
 }

@@ -560,7 +560,7 @@ fn pings_are_sent_on_the_tick_traffic_or_not() {
     assert_eq!(side.say(), ["packet 1: hi", "PING"]);
     side.advance(3 * SECOND);
     assert_eq!(side.say(), ["PING", "PING", "PING"]);
-    side.drain();
+    side.drain(CloseReason::Shutdown);
     side.advance(SECOND);
     assert_eq!(side.say(), ["PING"], "a draining side stays alive");
     side.send(packet(2, "bye")).unwrap();

@@ -66,7 +66,7 @@ const CALLS: &[(&str, Act)] = &[
         format!("{} held", side.streams_len())
     }),
     ("drain", |side, _| {
-        side.drain();
+        side.drain(CloseReason::Shutdown);
         String::new()
     }),
     ("finish", |side, _| {
@@ -98,7 +98,7 @@ fn in_state(state: &str) -> (Side, StreamKey) {
     side.hear(&stream(7, "queued"));
     let key = side.opened();
     match state {
-        "draining" => side.drain(),
+        "draining" => side.drain(CloseReason::Shutdown),
         "finishing" => {
             side.send(packet(99, "left")).expect("open");
             side.finish(CloseReason::Local);

@@ -34,7 +34,7 @@ impl Connection {
     /// [stalls](Self::is_stalled). A header
     /// that breaks a rule stays in `inbox`. After an error the connection goes on until [`fail`](Self::fail) ends it.
     pub fn handle_input(&mut self, now: Instant, inbox: &mut BytesMut) -> Result<Option<Event>, ProtocolError> {
-        while matches!(self.state, State::Open | State::Draining) && !self.is_stalled() {
+        while matches!(self.state, State::Open | State::Draining(_)) && !self.is_stalled() {
             let frame = self.decoder.decode(inbox)?;
             if let (false, Some(format)) = (self.outbox.has_format(), self.decoder.format()) {
                 self.outbox.set_format(format);
@@ -217,6 +217,7 @@ impl Connection {
             if let (Role::Server, Some(own)) = (self.role, self.own_hello.take()) {
                 self.outbox.push_control(&Control::Hello(own));
             }
+            self.retire_recognized();
             return Ok(Some(Event::Recognized));
         }
         match self.role {
@@ -226,8 +227,17 @@ impl Connection {
         self.peer = Peer::Plain;
         self.own_hello = None;
         self.decoder.set_reach(Reach::Plain);
+        // Before the frame is looked at: a peer that cannot be told to leave has it refused.
+        self.retire_recognized();
         // The one frame that is about nothing else. An accepting side has something to do with its first frame.
         if self.role == Role::Client { self.spend(now).map(|()| Some(Event::Recognized)) } else { Ok(None) }
+    }
+
+    /// Does for a peer that was just recognized what was put off while it was unknown.
+    fn retire_recognized(&mut self) {
+        if let Some(goaway) = self.retiring.take() {
+            self.retire(goaway);
+        }
     }
 
     fn handle_control(&mut self, now: Instant, frame: Frame) -> Result<Option<Event>, ProtocolError> {

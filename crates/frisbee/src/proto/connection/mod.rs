@@ -48,10 +48,11 @@ pub enum Role {
 /// client.send(packet.clone())?;
 ///
 /// let (mut wire, mut batch) = (BytesMut::new(), Transmit::default());
-/// while client.poll_transmit(now, &mut batch) {
+/// while batch.has_remaining() || client.poll_transmit(now, &mut batch) {
 ///     wire.extend_from_slice(batch.chunk());
 ///     client.handle_written(now, batch.chunk().len(), &mut batch);
 /// }
+/// assert_eq!(server.handle_input(now, &mut wire)?, Some(Event::Recognized));
 /// assert_eq!(server.handle_input(now, &mut wire)?, Some(Event::Packet(packet)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -77,6 +78,8 @@ pub struct Connection {
     cancelled_expected: u64,
     /// True once a GOAWAY was sent.
     is_going_away: bool,
+    /// What [`retire`](Self::retire) tells a peer that has not said yet what it speaks.
+    retiring: Option<GoAway>,
     /// The time since which a batch has been handed out without any of it being written.
     stalled: Option<Instant>,
     written: u64,
@@ -95,14 +98,15 @@ pub struct Connection {
 
 /// ```text
 ///   Open ──drain()──▶ Draining ──finish()──▶ Finishing ──all written──▶ Closed
-///     ├──────────────finish()──────────────────▲                         ▲
+///     ├───retire()──────▲                      ▲                         ▲
+///     ├──────────────finish()──────────────────┤                         │
 ///     └──any──fail()─────────────────────────────────────────────────────┘
 /// ```
 #[derive(Debug)]
 enum State {
     Open,
-    /// Handlers under way may still send; the peer gets no new handler.
-    Draining,
+    /// Handlers under way may still send; the peer gets no new handler. With the reason for which the connection is to end.
+    Draining(CloseReason),
     /// Packets sent before are being written, nothing is read or taken for sending.
     Finishing(CloseReason),
     Closed(CloseReason),
@@ -179,6 +183,7 @@ impl Connection {
             cancels_out: Budget::new(now, 0),
             cancelled_expected: 0,
             is_going_away: false,
+            retiring: None,
             stalled: None,
             written: 0,
             attempted: 0,
@@ -270,7 +275,7 @@ impl Connection {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let stall = self.stalled.and_then(|since| since.checked_add(self.config.write_stall_max));
         let beat = match self.state {
-            State::Open | State::Draining => self.heartbeat.poll_timeout(),
+            State::Open | State::Draining(_) => self.heartbeat.poll_timeout(),
             State::Finishing(_) | State::Closed(_) => None,
         };
         [stall, beat, self.discard_due(), self.detach_due, self.streams.poll_timeout()].into_iter().flatten().min()
@@ -293,14 +298,14 @@ impl Connection {
     /// called.
     pub fn finishing(&self) -> Option<&CloseReason> {
         match &self.state {
-            State::Open | State::Draining => None,
+            State::Open | State::Draining(_) => None,
             State::Finishing(reason) | State::Closed(reason) => Some(reason),
         }
     }
 
     /// Tells whether packets are taken for sending.
     pub fn is_open(&self) -> bool {
-        matches!(self.state, State::Open | State::Draining)
+        matches!(self.state, State::Open | State::Draining(_))
     }
 
     /// Tells whether [`finish`](Self::finish) or [`fail`](Self::fail) was called: input is not looked at any more.
@@ -310,7 +315,17 @@ impl Connection {
 
     /// Tells whether [`drain`](Self::drain) was called and nothing since.
     pub fn is_draining(&self) -> bool {
-        matches!(self.state, State::Draining)
+        matches!(self.state, State::Draining(_))
+    }
+
+    /// Returns why the connection is to be [finished](Self::finish) as soon as nothing is under way on it, if it is:
+    /// because it drains, or because it retires and nothing has come that tells what the peer speaks.
+    pub fn closes_when_idle(&self) -> Option<&CloseReason> {
+        match &self.state {
+            State::Draining(reason) => Some(reason),
+            State::Open if self.retiring.is_some() => Some(&CloseReason::Shutdown),
+            _ => None,
+        }
     }
 
     /// Tells whether as much is queued for writing as the configuration allows.
@@ -421,6 +436,33 @@ impl Connection {
         true
     }
 
+    /// Begins to shut down gently: asks a peer that [leaves](Features::LEAVES) to do so, and goes on handling what it sends. A
+    /// peer that would not leave by itself is told if it understands, and the connection [drains](Self::drain) at once. One that
+    /// has said nothing yet is told as soon as it shows what it speaks.
+    pub fn retire(&mut self, goaway: GoAway) {
+        match self.peer {
+            Peer::Unknown if matches!(self.state, State::Open) => self.retiring = Some(goaway),
+            _ => {
+                self.go_away(goaway);
+                if !self.leaves() {
+                    self.drain(CloseReason::Shutdown);
+                }
+            }
+        }
+    }
+
+    /// Tells whether the peer closes the connection by itself, once it was asked to go away.
+    fn leaves(&self) -> bool {
+        self.uses(Features::GOAWAY) && self.peer.hello().is_some_and(|hello| hello.features.contains(Features::LEAVES))
+    }
+
+    /// Has this side say that it [leaves](Features::LEAVES), if it has not said anything yet.
+    pub fn promise_to_leave(&mut self) {
+        if let Some(hello) = &mut self.own_hello {
+            hello.features = hello.features.with(Features::LEAVES);
+        }
+    }
+
     /// Queues a PING, which every peer answers, ahead of everything else.
     pub fn ping(&mut self) {
         if self.is_open() {
@@ -428,10 +470,12 @@ impl Connection {
         }
     }
 
-    /// Begins to shut down: packets and new streams of the peer still come, but are to reach no handler. Sending goes on.
-    pub fn drain(&mut self) {
+    /// Begins to shut down: packets and new streams of the peer still come, but are to reach no handler. Sending goes on. The
+    /// reason is the one for which the connection is to be [finished](Self::finish) when nothing is under way on it.
+    pub fn drain(&mut self, reason: CloseReason) {
+        self.retiring = None;
         if matches!(self.state, State::Open) {
-            self.state = State::Draining;
+            self.state = State::Draining(reason);
         }
     }
 

@@ -1,0 +1,297 @@
+//! Connections whose peers are asked to leave: when a server shuts down, and when they are old.
+
+use std::time::Duration;
+
+use frisbee::{CloseReason, Config, Connection, GoAway, Outcome, Packet, Router, Server, ServerBuilder, Stream};
+use support::{EventLog, MILLI, SECOND, assert_elapsed, in_virtual_time, settle};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep, timeout},
+};
+
+use crate::scripts::{Script, client, connected, packet, packet_frame, peer_of, quiet, server};
+
+/// A client that is told to leave, and says whether it will.
+#[derive(Clone, Default)]
+struct Guest {
+    leaves: bool,
+    log: EventLog,
+}
+
+impl Router for Guest {
+    async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
+        self.log.add(String::from_utf8_lossy(&packet.content.into_bytes()));
+        Outcome::Nothing
+    }
+
+    fn leaves(&self) -> bool {
+        self.leaves
+    }
+
+    fn going_away(&self, _: &Connection, why: &GoAway) {
+        self.log.add(format!("asked to leave: {}", why.code));
+    }
+}
+
+fn extended() -> Config {
+    Config { extended: true, ..quiet() }
+}
+
+fn serving(script: &Script) -> ServerBuilder<Script> {
+    server(script.clone()).config(extended())
+}
+
+/// A client that the server knows by now, and what it hears.
+async fn guest_of(server: &Server, leaves: bool) -> (Connection, EventLog) {
+    let guest = Guest { leaves, log: EventLog::default() };
+    let log = guest.log.clone();
+    let connection = connected(client(guest).config(extended()), server).await;
+    connection.recognized().await.unwrap();
+    settle().await;
+    (connection, log)
+}
+
+fn shutting_down(server: Server, limit: Duration) -> JoinHandle<usize> {
+    tokio::spawn(server.shutdown(limit))
+}
+
+// Shutdowns
+
+#[test]
+fn a_shutdown_serves_peers_that_leave_until_they_have_left() {
+    in_virtual_time(async {
+        let script = Script::new();
+        let server = serving(&script).without_listener();
+        let (guest, log) = guest_of(&server, true).await;
+        guest.send(packet(1, "wait")).await.unwrap();
+        settle().await;
+        let since = Instant::now();
+        let shutdown = shutting_down(server, 60 * SECOND);
+        settle().await;
+        assert_eq!(log.take(), ["asked to leave: 1"]);
+        sleep(4 * SECOND).await;
+        guest.send(packet(2, "late")).await.unwrap();
+        settle().await;
+        assert_eq!(log.take(), ["late"]);
+        script.gate.open(1);
+        settle().await;
+        assert_eq!(log.take(), ["wait"]);
+        assert!(!shutdown.is_finished() && guest.close_reason().is_none(), "it may have something under way");
+        guest.close();
+        assert_eq!(shutdown.await.unwrap(), 0);
+        assert_elapsed(since, 4 * SECOND);
+        assert_eq!(script.log.take().last().unwrap(), "closed: Peer");
+    });
+}
+
+#[test]
+fn a_peer_that_promised_to_leave_and_does_not_is_refused_after_the_lame_duck() {
+    for (limit, lame_duck) in [(60 * SECOND, 5 * SECOND), (4 * SECOND, 2 * SECOND)] {
+        in_virtual_time(async {
+            let script = Script::new();
+            let server = serving(&script).without_listener();
+            let (guest, log) = guest_of(&server, true).await;
+            let (idle, _) = guest_of(&server, true).await;
+            guest.send(packet(1, "wait")).await.unwrap();
+            settle().await;
+            let since = Instant::now();
+            let shutdown = shutting_down(server, limit);
+            assert!(matches!(idle.closed().await, CloseReason::Peer));
+            assert_elapsed(since, lame_duck);
+            guest.send(packet(2, "late")).await.unwrap();
+            settle().await;
+            assert_eq!(log.take(), ["asked to leave: 1", "Draining"]);
+            script.gate.open(1);
+            assert_eq!(shutdown.await.unwrap(), 0);
+            assert_eq!(log.take(), ["wait"]);
+            assert_elapsed(since, lame_duck);
+        });
+    }
+}
+
+#[test]
+fn a_shutdown_never_takes_longer_than_its_limit() {
+    in_virtual_time(async {
+        let server = serving(&Script::new()).lame_duck(Duration::MAX).without_listener();
+        let (guest, _) = guest_of(&server, true).await;
+        guest.send(packet(1, "wait")).await.unwrap();
+        settle().await;
+        let since = Instant::now();
+        assert_eq!(server.shutdown(3 * SECOND).await, 1);
+        assert_elapsed(since, 3 * SECOND);
+    });
+}
+
+#[test]
+fn without_a_lame_duck_whatever_comes_is_refused_at_once() {
+    in_virtual_time(async {
+        let script = Script::new();
+        let server = serving(&script).lame_duck(Duration::ZERO).without_listener();
+        let (guest, log) = guest_of(&server, true).await;
+        guest.send(packet(1, "wait")).await.unwrap();
+        settle().await;
+        let shutdown = shutting_down(server, 60 * SECOND);
+        settle().await;
+        guest.send(packet(2, "late")).await.unwrap();
+        settle().await;
+        assert_eq!(log.take(), ["asked to leave: 1", "Draining"], "it may still leave");
+        script.gate.open(1);
+        assert_eq!(shutdown.await.unwrap(), 0);
+    });
+}
+
+#[test]
+fn peers_that_would_not_leave_are_refused_at_once_and_do_not_hold_a_shutdown_up() {
+    in_virtual_time(async {
+        let script = Script::new();
+        let server = serving(&script).without_listener();
+        let (staying, log) = guest_of(&server, false).await;
+        let (mut plain, mut mute) = (peer_of(&server), peer_of(&server));
+        assert_eq!(plain.asks(packet_frame(1, "hi")).await, ["packet 1: hi"]);
+        plain.say(packet_frame(2, "wait")).await;
+        settle().await;
+        let since = Instant::now();
+        let shutdown = shutting_down(server, 60 * SECOND);
+        assert!(matches!(staying.closed().await, CloseReason::Peer));
+        assert_eq!(log.take(), ["asked to leave: 1"]);
+        assert_eq!(mute.hear().await, "end");
+        drop(mute);
+        assert_eq!(plain.asks(packet_frame(3, "late")).await, ["packet 3: Draining"]);
+        script.gate.open(1);
+        assert_eq!(plain.hear_times(2).await, ["packet 2: wait", "end"]);
+        drop(plain);
+        assert_eq!(shutdown.await.unwrap(), 0);
+        assert_elapsed(since, Duration::ZERO);
+    });
+}
+
+#[test]
+fn streams_of_peers_that_leave_are_served_in_the_lame_duck_and_refused_after_it() {
+    in_virtual_time(async {
+        let server = serving(&Script::new()).without_listener();
+        let (guest, _) = guest_of(&server, true).await;
+        let mut before = guest.open_stream().unwrap();
+        before.send("before").await.unwrap();
+        assert_eq!(before.read().await.unwrap(), "before");
+        let shutdown = shutting_down(server, 60 * SECOND);
+        settle().await;
+        let hears = async |mut stream: Stream| {
+            stream.send("hi").await.unwrap();
+            stream.read().await.unwrap()
+        };
+        assert_eq!(hears(guest.open_stream().unwrap()).await, "hi");
+        sleep(6 * SECOND).await;
+        assert_eq!(hears(guest.open_stream().unwrap()).await, "refused");
+        before.send("goes on").await.unwrap();
+        assert_eq!(before.read().await.unwrap(), "goes on");
+        drop(before);
+        assert_eq!(shutdown.await.unwrap(), 0);
+    });
+}
+
+// Age
+
+/// The time after which a connection hears that it is old.
+async fn age_of(log: &EventLog, since: Instant) -> Duration {
+    loop {
+        match log.take().pop() {
+            Some(heard) => {
+                assert_eq!(heard, "asked to leave: 2");
+                return since.elapsed();
+            }
+            None => sleep(100 * MILLI).await,
+        }
+    }
+}
+
+#[test]
+fn an_old_connection_is_asked_to_leave_and_served_until_the_grace_is_over() {
+    in_virtual_time(async {
+        let script = Script::new();
+        let aging = serving(&script).connection_age_max(100 * SECOND).connection_age_grace(10 * SECOND);
+        let server = aging.without_listener();
+        for leaves in [true, false] {
+            let since = Instant::now();
+            let (guest, log) = guest_of(&server, leaves).await;
+            guest.send(packet(1, "wait")).await.unwrap();
+            let age = age_of(&log, since).await;
+            assert!((90 * SECOND..=111 * SECOND).contains(&age), "{age:?}");
+            sleep(9 * SECOND).await;
+            guest.send(packet(2, "late")).await.unwrap();
+            sleep(2 * SECOND).await;
+            guest.send(packet(3, "too late")).await.unwrap();
+            settle().await;
+            assert_eq!(log.take(), ["late", "Draining"]);
+            assert!(guest.close_reason().is_none(), "a handler is under way");
+            script.gate.open(1);
+            assert!(matches!(guest.closed().await, CloseReason::Peer));
+            assert_eq!(log.take(), ["wait"]);
+            assert_eq!(script.log.take().last().unwrap(), "closed: TooOld");
+        }
+    });
+}
+
+#[test]
+fn connections_that_came_together_do_not_leave_together() {
+    in_virtual_time(async {
+        let server = serving(&Script::new()).connection_age_max(100 * SECOND).without_listener();
+        let since = Instant::now();
+        let mut ages = Vec::new();
+        let mut guests = Vec::new();
+        for _ in 0..20 {
+            guests.push(guest_of(&server, true).await);
+        }
+        for (_, log) in &guests {
+            let log = log.clone();
+            ages.push(tokio::spawn(async move { age_of(&log, since).await }));
+        }
+        let mut heard = Vec::new();
+        for age in ages {
+            heard.push(age.await.unwrap());
+        }
+        let spread = *heard.iter().max().unwrap() - *heard.iter().min().unwrap();
+        assert!(spread > SECOND && spread < 21 * SECOND, "{spread:?}");
+    });
+}
+
+#[test]
+fn plain_peers_and_those_that_say_nothing_get_as_old_as_they_like() {
+    in_virtual_time(async {
+        let script = Script::new();
+        let aging = serving(&script).connection_age_max(SECOND).connection_age_grace(SECOND);
+        let server = aging.without_listener();
+        let (mut plain, mut mute) = (peer_of(&server), peer_of(&server));
+        assert_eq!(plain.asks(packet_frame(1, "hi")).await, ["packet 1: hi"]);
+        sleep(1000 * SECOND).await;
+        assert_eq!(plain.asks(packet_frame(2, "hi")).await, ["packet 2: hi"]);
+        assert_eq!(mute.asks(packet_frame(1, "hi")).await, ["packet 1: hi"]);
+    });
+}
+
+#[test]
+fn without_a_setting_no_connection_is_old() {
+    in_virtual_time(async {
+        let server = serving(&Script::new()).without_listener();
+        let (guest, log) = guest_of(&server, true).await;
+        assert!(timeout(80_000 * SECOND, guest.closed()).await.is_err());
+        assert!(log.take().is_empty());
+    });
+}
+
+#[test]
+fn a_handle_that_does_not_keep_the_connection_open_can_be_had_of_one_that_does() {
+    in_virtual_time(async {
+        let server = serving(&Script::new()).without_listener();
+        let (guest, _) = guest_of(&server, true).await;
+        let look = guest.without_keeping_open();
+        assert_eq!(look, guest);
+        drop(guest);
+        assert!(matches!(look.closed().await, CloseReason::Local));
+    });
+}
+
+#[test]
+fn an_age_of_zero_is_refused_by_name() {
+    let error = Server::builder(()).connection_age_max(Duration::ZERO).check().unwrap_err();
+    assert_eq!(error.name(), "connection_age_max");
+}
