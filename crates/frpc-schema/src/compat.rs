@@ -165,6 +165,11 @@ pub fn misfit(here: Declared<'_>, there: Declared<'_>, peer: Peer, part: Part) -
     Some(Misfit { path: comparison.path(at, field), reason, peer })
 }
 
+/// Returns whether protobuf's own encoding of these types fits, as the documentation of this module has it.
+pub fn is_same_encoding(one: Type, other: Type) -> bool {
+    Kind::of(one).is_some_and(|kind| Kind::of(other) == Some(kind))
+}
+
 impl<'a> Declarations<'a> {
     /// Returns the messages of a set. Of two with the same name the first counts.
     pub fn of(set: &'a FileDescriptorSet) -> Self {
@@ -358,17 +363,23 @@ enum Kind {
 }
 
 fn kind(field: &FieldDescriptorProto) -> Option<Kind> {
-    Some(match scalar(field)? {
-        Type::Int32 | Type::Int64 | Type::Uint32 | Type::Uint64 | Type::Bool | Type::Enum => Kind::Varint,
-        Type::Sint32 | Type::Sint64 => Kind::ZigZag,
-        Type::Fixed32 | Type::Sfixed32 => Kind::Fixed32,
-        Type::Fixed64 | Type::Sfixed64 => Kind::Fixed64,
-        Type::Float => Kind::Float,
-        Type::Double => Kind::Double,
-        Type::String | Type::Bytes => Kind::Bytes,
-        Type::Message => Kind::Message,
-        Type::Group => return None,
-    })
+    Kind::of(scalar(field)?)
+}
+
+impl Kind {
+    fn of(declared: Type) -> Option<Self> {
+        Some(match declared {
+            Type::Int32 | Type::Int64 | Type::Uint32 | Type::Uint64 | Type::Bool | Type::Enum => Self::Varint,
+            Type::Sint32 | Type::Sint64 => Self::ZigZag,
+            Type::Fixed32 | Type::Sfixed32 => Self::Fixed32,
+            Type::Fixed64 | Type::Sfixed64 => Self::Fixed64,
+            Type::Float => Self::Float,
+            Type::Double => Self::Double,
+            Type::String | Type::Bytes => Self::Bytes,
+            Type::Message => Self::Message,
+            Type::Group => return None,
+        })
+    }
 }
 
 /// Returns the type of a field, which the descriptors of a peer may lack.

@@ -1,6 +1,6 @@
 //! The declarations of proto files. Full names have no leading dot.
 
-use prost_types::method_options::IdempotencyLevel;
+use prost_types::{field_descriptor_proto::Type as FieldType, method_options::IdempotencyLevel};
 
 use crate::location::{Comment, Place};
 
@@ -201,6 +201,24 @@ impl Message {
         self.fields.iter().filter_map(|field| match field.shape.element() {
             Type::Message(of) => Some(of.as_str()),
             _ => None,
+        })
+    }
+}
+
+impl Type {
+    /// Returns the type of a scalar, a text or bytes, or `None` for what has a name: enums, messages and groups.
+    pub fn of_scalar(scalar: FieldType) -> Option<Self> {
+        Some(match scalar {
+            FieldType::Bool => Self::Bool,
+            FieldType::Int32 | FieldType::Sint32 | FieldType::Sfixed32 => Self::I32,
+            FieldType::Int64 | FieldType::Sint64 | FieldType::Sfixed64 => Self::I64,
+            FieldType::Uint32 | FieldType::Fixed32 => Self::U32,
+            FieldType::Uint64 | FieldType::Fixed64 => Self::U64,
+            FieldType::Float => Self::F32,
+            FieldType::Double => Self::F64,
+            FieldType::String => Self::String,
+            FieldType::Bytes => Self::Bytes,
+            FieldType::Enum | FieldType::Message | FieldType::Group => return None,
         })
     }
 }

@@ -162,15 +162,6 @@ impl<'a> FileReader<'a> {
 
     fn type_of(&self, field: &FieldDescriptorProto, path: &[i32]) -> Result<Type, Diagnostic> {
         Ok(match field.r#type() {
-            FieldType::Bool => Type::Bool,
-            FieldType::Int32 | FieldType::Sint32 | FieldType::Sfixed32 => Type::I32,
-            FieldType::Int64 | FieldType::Sint64 | FieldType::Sfixed64 => Type::I64,
-            FieldType::Uint32 | FieldType::Fixed32 => Type::U32,
-            FieldType::Uint64 | FieldType::Fixed64 => Type::U64,
-            FieldType::Float => Type::F32,
-            FieldType::Double => Type::F64,
-            FieldType::String => Type::String,
-            FieldType::Bytes => Type::Bytes,
             FieldType::Enum => Type::Enum(undotted(field.type_name())),
             FieldType::Message => Type::Message(undotted(field.type_name())),
             FieldType::Group => {
@@ -178,6 +169,7 @@ impl<'a> FileReader<'a> {
                 let help = "declare a message and a field of its type instead";
                 return Err(Diagnostic::new(message).at(self.place(path)).help(help));
             }
+            scalar => Type::of_scalar(scalar).expect("all others are scalars, texts or bytes"),
         })
     }
 

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use frpc_schema::{Diagnostic, Schema, location::Place};
+use frpc_schema::{Diagnostic, Schema, Type, compat::is_same_encoding, location::Place};
 use prost_types::field_descriptor_proto::Type as Scalar;
 
 use super::layout::{Field, Label, Layout, Of, Value};
@@ -284,54 +284,30 @@ fn parted<'a>(old: &'a [Field], new: &'a [Field], pairs: &[(usize, usize)], is_n
 /// Returns whether plain peers read the bytes of two fields alike. Presence is no part of them.
 fn is_same_plain(old: &Field, new: &Field) -> bool {
     let of = match (&old.of, &new.of) {
-        (Of::Scalar(old), Of::Scalar(new)) => plain(*old) == plain(*new),
+        (Of::Scalar(old), Of::Scalar(new)) => Type::of_scalar(*old) == Type::of_scalar(*new),
         (Of::Enum(_), Of::Enum(_)) | (Of::Message(_), Of::Message(_)) => true,
         _ => false,
     };
-    let label = match (&old.label, &new.label) {
-        (Label::Map(old), Label::Map(new)) => plain(*old) == plain(*new),
-        (Label::Map(_), _) | (_, Label::Map(_)) => false,
-        (old, new) => (*old == Label::Repeated) == (*new == Label::Repeated),
-    };
-    of && label
+    of && is_same_shape(&old.label, &new.label, |old, new| Type::of_scalar(old) == Type::of_scalar(new))
 }
 
-/// Returns whether the encoding of two fields in protobuf is the same.
+/// Returns whether protobuf reads what the one field wrote as the other, whichever is older.
 fn is_same_in_protobuf(old: &Field, new: &Field) -> bool {
-    let encoding_of = |of: &Of| match of {
-        Of::Scalar(of) => encoding(*of),
-        Of::Enum(_) => Scalar::Int32,
+    let declared = |of: &Of| match of {
+        Of::Scalar(of) => *of,
+        Of::Enum(_) => Scalar::Enum,
         Of::Message(_) => Scalar::Message,
     };
-    let label = match (&old.label, &new.label) {
-        (Label::Map(old), Label::Map(new)) => encoding(*old) == encoding(*new),
-        // A list of messages with a key and a value would do, but nobody writes one.
+    is_same_encoding(declared(&old.of), declared(&new.of)) && is_same_shape(&old.label, &new.label, is_same_encoding)
+}
+
+/// Returns whether both are single, lists, or maps with the same keys. Protobuf could read a map as a list of messages with a
+/// key and a value, but nobody writes one.
+fn is_same_shape(old: &Label, new: &Label, is_same_key: impl Fn(Scalar, Scalar) -> bool) -> bool {
+    match (old, new) {
+        (Label::Map(old), Label::Map(new)) => is_same_key(*old, *new),
         (Label::Map(_), _) | (_, Label::Map(_)) => false,
         (old, new) => (*old == Label::Repeated) == (*new == Label::Repeated),
-    };
-    encoding_of(&old.of) == encoding_of(&new.of) && label
-}
-
-/// Returns a scalar that plain peers write like this one.
-fn plain(of: Scalar) -> Scalar {
-    match of {
-        Scalar::Sint32 | Scalar::Sfixed32 => Scalar::Int32,
-        Scalar::Sint64 | Scalar::Sfixed64 => Scalar::Int64,
-        Scalar::Fixed32 => Scalar::Uint32,
-        Scalar::Fixed64 => Scalar::Uint64,
-        of => of,
-    }
-}
-
-/// Returns a scalar with the same encoding in protobuf, as `frpc_schema::compat` has it.
-fn encoding(of: Scalar) -> Scalar {
-    match of {
-        Scalar::Int64 | Scalar::Uint32 | Scalar::Uint64 | Scalar::Bool => Scalar::Int32,
-        Scalar::Sint64 => Scalar::Sint32,
-        Scalar::Sfixed32 => Scalar::Fixed32,
-        Scalar::Sfixed64 => Scalar::Fixed64,
-        Scalar::Bytes => Scalar::String,
-        of => of,
     }
 }
 
