@@ -154,7 +154,7 @@ impl Builder {
     ///
     /// Each call of `compile_protos` and its relatives needs a file of its own. A build changes the file only if it has
     /// something else to say; in CI, `git status --porcelain proto/frpc.lock` behind the build prints nothing if the file
-    /// was committed as it has to be.
+    /// was committed as it has to be. Cargo runs a build script once more after it wrote the file.
     pub fn lock(mut self, path: impl Into<PathBuf>) -> Self {
         self.lock = Some(path.into());
         self

@@ -454,6 +454,7 @@ const PATH_LEN_MAX: usize = 16;
 #[cfg(test)]
 mod tests {
     use prost_types::FileDescriptorProto;
+    use protox::prost::Message as _;
 
     use super::*;
     use crate::testing::{compiled, compiled_files};
@@ -670,6 +671,36 @@ mod tests {
         assert_eq!(text(|field| field.label = Some(99)), None);
         assert_eq!(text(|field| field.number = None), None);
         assert!(text(|field| field.oneof_index = Some(-7)).is_some());
+    }
+
+    #[test]
+    fn descriptors_with_wrong_bytes_break_nothing() {
+        let body =
+            "message M { map<string, N> a = 1; oneof x { N b = 2; bytes c = 3; } repeated E d = 4; optional M e = 5; }
+            message N { repeated M a = 1; fixed64 b = 2; message O { N n = 1; } O o = 3; } enum E { A = 0; }";
+        let own = compiled(body);
+        let bytes = own.encode_to_vec();
+        let (mut decoded, mut misfits) = (0, 0);
+        let mut random = 1_u64;
+        let mut below = |limit: usize| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from(random >> 33).unwrap() % limit
+        };
+        for _ in 0..20_000 {
+            let mut bytes = bytes.clone();
+            for _ in 0..1 + below(4) {
+                let at = below(bytes.len());
+                bytes[at] = u8::try_from(below(256)).unwrap();
+            }
+            let Ok(other) = FileDescriptorSet::decode(&bytes[..]) else { continue };
+            decoded += 1;
+            for (peer, part) in [(Peer::Server, Part::Request), (Peer::Caller, Part::Request)] {
+                misfits +=
+                    usize::from(ask_sets(&own, &other, peer, part).is_some_and(|found| !found.to_string().is_empty()));
+                misfits += usize::from(ask_sets(&other, &own, peer, part).is_some_and(|found| !found.path.is_empty()));
+            }
+        }
+        assert!(decoded > 1_000 && misfits > 1_000, "{decoded} of the sets decoded, with {misfits} misfits");
     }
 
     #[test]
