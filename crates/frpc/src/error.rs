@@ -2,7 +2,7 @@
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
-use frisbee::{CloseReason, InvalidSetting, Refusal};
+use frisbee::{CloseReason, GoAway, InvalidSetting, Refusal};
 
 use crate::{
     call::{
@@ -44,6 +44,13 @@ pub enum CallError {
     Refused {
         /// The peer's reason.
         why: Refusal,
+    },
+    /// The peer wants no new calls on the connection, because it shuts down or the connection is old. Nothing was sent. A
+    /// channel that connects by itself makes the call on a new connection instead; one over a connection of somebody else
+    /// cannot.
+    GoingAway {
+        /// The peer's reason.
+        why: GoAway,
     },
     /// There are as many calls on the connection as it may have, and the channel does not wait.
     TooManyCalls {
@@ -109,6 +116,7 @@ impl fmt::Display for CallError {
             Self::NotSent { limit } => write!(f, "the request could not be sent within {limit:?}"),
             Self::TimedOut { limit } => write!(f, "no answer within {limit:?}"),
             Self::Refused { why } => write!(f, "{why}: the call {NOT_EXECUTED}"),
+            Self::GoingAway { why } => write!(f, "the peer takes no new calls on this connection: {}", why.text),
             Self::TooManyCalls { limit } => write!(f, "{limit} calls wait on the connection already (calls_max)"),
             Self::OutOfIds { owed } => {
                 write!(
@@ -180,7 +188,9 @@ fn with_cause(status: &Status) -> Option<Status> {
 impl From<CallError> for Status {
     fn from(error: CallError) -> Self {
         let code = match error {
-            CallError::ConnectionLost { .. } | CallError::Unreachable(_) => Code::Unavailable,
+            CallError::ConnectionLost { .. } | CallError::Unreachable(_) | CallError::GoingAway { .. } => {
+                Code::Unavailable
+            }
             CallError::Refused { why: Refusal::Draining } => Code::Unavailable,
             CallError::Refused { why: Refusal::TooLarge { .. } } | CallError::AnswerTooLarge { .. } => Code::OutOfRange,
             CallError::NotSent { .. } | CallError::TimedOut { .. } => Code::DeadlineExceeded,

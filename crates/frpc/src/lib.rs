@@ -101,9 +101,9 @@ pub use wire::frisbee::reconnect::LostMetadata;
 pub use wire::server_wire::Wire;
 
 pub use frisbee::{
-    self, Address, CloseReason, Config, Connection, Dispatch, Drain, Engine, InvalidSetting, ListenOn, ListenTarget,
-    Operation, Outcome, Packet, PeerCredentials, Raw, Recognized, Refusal, Refused, Router, SocketOptions, Table,
-    ToAddress,
+    self, Address, CloseReason, Config, Connection, Dispatch, Drain, Engine, GoAway, InvalidSetting, ListenOn,
+    ListenTarget, Operation, Outcome, Packet, PeerCredentials, Raw, Recognized, Refusal, Refused, Router,
+    SocketOptions, Table, ToAddress,
 };
 
 #[cfg(feature = "tls")]

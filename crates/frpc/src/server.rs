@@ -95,6 +95,12 @@ impl Server {
     /// Stops accepting, lets the calls under way finish and their answers arrive, then closes. What is left after
     /// `limit` is cut; [`Duration::MAX`] waits as long as it takes. Returns how many connections that were.
     ///
+    /// The addresses are free at once, for the next server. A [`Channel`](crate::Channel) is asked to make new calls elsewhere: it
+    /// connects again, to the next server, and no call fails, as long as there is one in time. Calls that had been sent by then
+    /// are served, for the [lame-duck time](ServerBuilder::lame_duck) at most. Calls that come later, and those of plain peers such
+    /// as Go clients, are answered with a status that says that they were not executed
+    /// ([`CallError::Refused`](crate::CallError::Refused)).
+    ///
     /// # Cancel safety
     ///
     /// If the future is dropped, so is the server, and every connection is cut.
@@ -191,6 +197,24 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
     /// Handlers under way at once over all connections; see [`frisbee::ServerBuilder::handlers_max`].
     pub fn handlers_max(self, handlers_max: usize) -> Self {
         self.transport(|transport| transport.handlers_max(handlers_max))
+    }
+
+    /// Sets the longest time for which a [shutdown](Server::shutdown) serves calls of channels that it asked to make new ones
+    /// elsewhere. Default 5 s, and at most half of the limit of the shutdown; see [`frisbee::ServerBuilder::lame_duck`].
+    pub fn lame_duck(self, lame_duck: Duration) -> Self {
+        self.transport(|transport| transport.lame_duck(lame_duck))
+    }
+
+    /// Limits the age of a connection, give or take a tenth, so that channels connect anew from time to time. Default `None`; see
+    /// [`frisbee::ServerBuilder::connection_age_max`]. A [`Channel`](crate::Channel) does so without any call noticing.
+    pub fn connection_age_max(self, age_max: impl Into<Option<Duration>>) -> Self {
+        self.transport(|transport| transport.connection_age_max(age_max))
+    }
+
+    /// Sets the time for which a connection that is too old is served on. Default 30 s; see
+    /// [`frisbee::ServerBuilder::connection_age_grace`].
+    pub fn connection_age_grace(self, grace: Duration) -> Self {
+        self.transport(|transport| transport.connection_age_grace(grace))
     }
 
     /// Accepts TLS only, with a [`ServerTls`](crate::ServerTls) made of PEM, or any rustls configuration.

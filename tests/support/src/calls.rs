@@ -369,6 +369,13 @@ pub async fn connect(server: &Server) -> TestClient {
     TestClient::new(quiet_channel().attach(ours).await.unwrap())
 }
 
+/// Returns a client of this server that speaks the plain protocol only, as Go peers do.
+pub async fn connect_plainly(server: &Server) -> TestClient {
+    let (ours, theirs) = duplex(64 * 1024);
+    server.attach(theirs);
+    TestClient::new(quiet_channel().config(plain()).attach(ours).await.unwrap())
+}
+
 /// Returns a service, its server, and a client of that.
 pub async fn serve_and_connect() -> (TestService, Server, TestClient) {
     let service = TestService::default();
@@ -385,6 +392,11 @@ pub fn quiet_channel() -> ChannelBuilder {
 /// Returns a configuration without timers.
 pub fn quiet() -> Config {
     Config { ping_interval: None, silence_max: None, ..Config::default() }
+}
+
+/// Returns a configuration without timers for a side that speaks the plain protocol only, as Go peers do.
+pub fn plain() -> Config {
+    Config { extended: false, ..quiet() }
 }
 
 /// Returns the one connection that this server has.

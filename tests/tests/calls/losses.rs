@@ -11,9 +11,9 @@ use frpc::{
 use support::{
     MILLI, SECOND, assert_elapsed,
     calls::{
-        SAY, TestClient, TestServer, TestService, ask, asking, connect, each_kind, encoded, may_have_executed, next,
-        of_kind, only_connection, peer_of_channel, peer_with_buffer, quiet, quiet_channel, serve, serve_and_connect,
-        unused_address, words,
+        SAY, TestClient, TestServer, TestService, ask, asking, connect, connect_plainly, each_kind, encoded,
+        may_have_executed, next, of_kind, only_connection, peer_of_channel, peer_with_buffer, quiet, quiet_channel,
+        serve, serve_and_connect, unused_address, words,
     },
     frames::frame,
     in_virtual_time, settle,
@@ -134,7 +134,9 @@ fn a_peer_that_speaks_something_else_has_executed_nothing() {
 #[test]
 fn a_drain_and_a_crash_have_different_reasons() {
     in_virtual_time(async {
-        let (service, server, client) = serve_and_connect().await;
+        let service = TestService::default();
+        let server = serve(&service);
+        let client = connect_plainly(&server).await;
         let under_way = asking(&client, "wait");
         settle().await;
         let draining = tokio::spawn(async move { server.shutdown(100 * SECOND).await });

@@ -7,9 +7,9 @@ use frpc::{CallError, Code, Dispatch, Refusal, Server, Streaming};
 use support::{
     SECOND, assert_elapsed,
     calls::{
-        CHAT, CallbackServer, SAY, TestClient, TestServer, TestService, ask, asking, connect, each_kind, encoded, end,
-        error, may_have_executed, next, of_kind, open_frame, peer_of, quiet, quiet_channel, serve, serve_and_connect,
-        stream_of, words,
+        CHAT, CallbackServer, SAY, TestClient, TestServer, TestService, ask, asking, connect, connect_plainly,
+        each_kind, encoded, end, error, may_have_executed, next, of_kind, open_frame, peer_of, quiet, quiet_channel,
+        serve, serve_and_connect, stream_of, words,
     },
     frames::{frame, stream_frame},
     in_virtual_time, settle,
@@ -139,7 +139,8 @@ fn a_shutdown_waits_for_the_calls_under_way() {
 fn calls_that_arrive_during_a_shutdown_are_known_not_to_have_been_executed() {
     for dispatch in [Dispatch::InPlace, Dispatch::Ordered, Dispatch::Spawned, limited(2)] {
         in_virtual_time(async {
-            let (service, server, client) = dispatching(dispatch).await;
+            let (service, server, _) = dispatching(dispatch).await;
+            let client = connect_plainly(&server).await;
             let under_way = asking(&client, "wait");
             settle().await;
             let shutdown = tokio::spawn(server.shutdown(60 * SECOND));

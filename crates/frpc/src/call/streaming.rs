@@ -52,6 +52,11 @@ impl<T> Streaming<T> {
         Self::of(Messages::Boxed(Box::pin(messages)))
     }
 
+    /// Makes a stream that has ended.
+    pub(crate) fn over() -> Self {
+        Self::of(Messages::Over)
+    }
+
     fn of(messages: Messages<T>) -> Self {
         Self { messages, metadata: None, trailers: None }
     }

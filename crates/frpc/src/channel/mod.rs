@@ -45,8 +45,18 @@ use crate::{
 /// come, until it ends or the channel is dropped. If it fails, all that wait fail with
 /// [`CallError::Unreachable`](crate::CallError::Unreachable), and the next call begins anew.
 ///
+/// A server that shuts down, or has had enough of an old connection, asks the channel to go elsewhere. New calls then wait for
+/// another connection as they do when one is lost; those under way finish, and the old connection closes behind the last.
+///
 /// It begins at once when a connection is lost on which the server had said anything. After a failure, and after a
 /// connection on which nothing was heard, it begins with a [pause](frisbee::Backoff) that grows up to 5 s.
+///
+/// # Repeating calls
+///
+/// A call is made again by itself on another connection, within its timeout, if it is certain that it was not executed: if
+/// nothing of it was given to the socket, or if the server refused it because it shuts down. There are at most five attempts,
+/// from the third on with a [pause](frisbee::Backoff) before each. A call that sends a stream is repeated only as long as nothing was
+/// taken from that stream, which is until it is opened. A call that may have been executed is never repeated.
 ///
 /// # Cancel safety
 ///
@@ -109,8 +119,8 @@ impl Channel {
         Self { route: Route::Other(Arc::new(caller)), layers: Layers::default(), timeout: TIMEOUT }
     }
 
-    fn on(connection: Reconnecting, layers: Layers) -> Self {
-        Self { route: Route::Frisbee(Arc::new(connection)), layers, timeout: TIMEOUT }
+    fn on(connection: Arc<Reconnecting>, layers: Layers) -> Self {
+        Self { route: Route::Frisbee(connection), layers, timeout: TIMEOUT }
     }
 
     /// Returns the same channel with another timeout for calls that set none of their own.

@@ -2,7 +2,7 @@
 
 use std::{error::Error, future::Future, sync::Arc};
 
-use frisbee::{CloseReason, Connection, Outcome, Packet, Refused, Router, Stream};
+use frisbee::{CloseReason, Connection, GoAway, Outcome, Packet, Refused, Router, Stream};
 
 use super::pending::PendingCalls;
 use crate::service::{services::Services, set::ServiceSet};
@@ -44,6 +44,15 @@ impl<S: ServiceSet, R: Router> Router for AnswerRouter<S, R> {
 
     fn check(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
         Router::check(&*self.services)
+    }
+
+    /// The channel lets go of the connection, which closes with the last call.
+    fn leaves(&self) -> bool {
+        true
+    }
+
+    fn going_away(&self, connection: &Connection, why: &GoAway) {
+        self.services.going_away(connection, why);
     }
 
     fn opened(&self, connection: &Connection) {

@@ -12,7 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use frisbee::{
-    CloseReason, Connection, OpenError, Operation, Packet, ProtocolError, Refusal, SendError, Sent, StreamEnd,
+    CloseReason, Connection, GoAway, OpenError, Operation, Packet, ProtocolError, Refusal, SendError, Sent, StreamEnd,
     StreamReader, StreamSendError, StreamSender, TrySendError,
 };
 use futures_util::StreamExt;
@@ -39,6 +39,9 @@ pub enum WhenFull {
     /// The call fails at once with [`CallError::TooManyCalls`].
     Fail,
 }
+
+/// A stream that was opened for a call, and the packet without which there is no call.
+pub(crate) type Opened = (StreamSender, StreamReader, Sent);
 
 /// One connection that calls go over.
 pub(crate) struct ClientConnection {
@@ -77,7 +80,29 @@ impl ClientConnection {
 
     /// Returns whether a new call has a chance here.
     pub(crate) fn takes_calls(&self) -> bool {
-        self.connection.close_reason().is_none() && !self.calls.is_out_of_ids()
+        self.connection.close_reason().is_none() && self.calls.takes_calls()
+    }
+
+    /// Returns whether the peer wants no new calls here.
+    pub(crate) fn is_going_away(&self) -> bool {
+        self.calls.going_away().is_some()
+    }
+
+    /// Lets no new calls begin here, because the peer refuses them.
+    pub(crate) fn go_away(&self, why: GoAway) {
+        self.calls.go_away(why);
+    }
+
+    /// Has `leave` called once the peer wants no new calls here.
+    pub(crate) fn on_leaving(&self, leave: impl FnOnce() + Send + 'static) {
+        self.calls.on_leaving(leave);
+    }
+
+    /// Returns the same connection, not kept open by this: it closes with its last call.
+    pub(crate) fn let_go(&self) -> Self {
+        let (connection, calls, serves) =
+            (self.connection.without_keeping_open(), self.calls.clone(), self.serves.clone());
+        Self { connection, calls, when_full: self.when_full, serves }
     }
 
     /// Returns the number of packets that the peer has sent so far.
@@ -138,32 +163,29 @@ impl ClientConnection {
         Ok(Streaming::new(Answers { incoming, sender, sent, requests, pump: None }))
     }
 
-    /// Makes a call with a stream each way.
-    pub(crate) async fn bidirectional(
+    /// Makes a call with a stream each way, which was opened.
+    pub(crate) fn bidirectional(
         &self,
-        method: &Method,
+        (sender, reader, sent): Opened,
         mut contents: Streaming<Bytes>,
-        opening: Deadline,
         whole: Option<Deadline>,
-    ) -> Result<Streaming<Bytes>, Status> {
-        let (sender, reader, sent) = self.open(method, opening).await?;
+    ) -> Streaming<Bytes> {
         let requests = Arc::new(Requests { own_end: AtomicBool::new(false), failure: OnceLock::new() });
         let pump = Pump { sender: sender.clone(), requests: requests.clone(), is_over: false };
         let pump = tokio::spawn(async move { pump.run(&mut contents).await });
         let (incoming, pump) = (incoming(reader, whole), Some(pump.abort_handle()));
-        Ok(Streaming::new(Answers { incoming, sender, sent, requests, pump }))
+        Streaming::new(Answers { incoming, sender, sent, requests, pump })
     }
 
-    /// Makes a call that sends a stream. Without a deadline for the whole call, the answer has its time from the end of the
+    /// Makes a call that sends a stream, which was opened. Without a deadline for the whole call, the answer has its time from the end of the
     /// stream on.
     pub(crate) async fn client_streaming(
         &self,
-        method: &Method,
+        (sender, reader, sent): Opened,
         mut contents: Streaming<Bytes>,
         opening: Deadline,
         whole: Option<Deadline>,
     ) -> Result<Bytes, Status> {
-        let (sender, reader, sent) = self.open(method, opening).await?;
         let mut incoming = incoming(reader, whole);
         let (answer, own_end) = tokio::select! {
             biased;
@@ -211,8 +233,12 @@ impl ClientConnection {
         }
     }
 
-    async fn open(&self, method: &Method, deadline: Deadline) -> Result<(StreamSender, StreamReader, Sent), Status> {
+    /// Opens the stream of a call. If that fails, nothing was sent.
+    pub(crate) async fn open(&self, method: &Method, deadline: Deadline) -> Result<Opened, Status> {
         let operation = self.operation(method)?;
+        if let Some(why) = self.calls.going_away() {
+            return Err(CallError::GoingAway { why }.into());
+        }
         let stream = self.connection.open_stream().map_err(|error| match error {
             OpenError::ConnectionClosed => self.unsent(SendError::Closed),
             error => Status::resource_exhausted(error.to_string()),
@@ -254,6 +280,7 @@ fn refused_as_too_large(len: usize, limit: u32) -> Status {
 fn not_begun(why: CannotBegin) -> Status {
     match why {
         CannotBegin::Closed(reason) => lost(reason, false),
+        CannotBegin::GoingAway(why) => CallError::GoingAway { why }.into(),
         CannotBegin::OutOfIds { owed } => CallError::OutOfIds { owed }.into(),
     }
 }

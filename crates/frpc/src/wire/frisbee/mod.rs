@@ -1,6 +1,7 @@
 //! Calls as frisbee packets and streams, as frpc-go puts them on the wire.
 
 pub(crate) mod answers;
+pub(crate) mod attempts;
 pub(crate) mod client;
 pub(crate) mod peer;
 pub(crate) mod pending;

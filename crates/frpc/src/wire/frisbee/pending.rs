@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    fmt,
     future::poll_fn,
     iter, mem,
     pin::pin,
@@ -13,7 +14,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use frisbee::{CloseReason, Operation, Packet};
+use frisbee::{CloseReason, GoAway, Operation, Packet};
 use tokio::{
     sync::Notify,
     time::{Instant, timeout_at},
@@ -32,6 +33,16 @@ pub(crate) struct PendingCalls {
     sooner: Notify,
     /// Set once a task [expires](Self::expire) calls.
     expires: AtomicBool,
+    /// The step to take when the connection takes no new calls any more.
+    leave: Mutex<Option<Leave>>,
+}
+
+struct Leave(Box<dyn FnOnce() + Send>);
+
+impl fmt::Debug for Leave {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Leave")
+    }
 }
 
 /// The reason why a call that waited has no answer.
@@ -50,6 +61,8 @@ pub(crate) enum Unanswered {
 #[derive(Clone, Debug)]
 pub(crate) enum CannotBegin {
     Closed(CloseReason),
+    /// The peer wants no new calls here.
+    GoingAway(GoAway),
     /// More answers are owed than the ids allow.
     OutOfIds {
         owed: usize,
@@ -74,6 +87,7 @@ impl PendingCalls {
             room: Notify::new(),
             sooner: Notify::new(),
             expires: AtomicBool::new(false),
+            leave: Mutex::new(None),
         }
     }
 
@@ -151,15 +165,22 @@ impl PendingCalls {
     }
 
     /// Returns whether more answers are owed than let the connection take new calls.
+    #[cfg(fuzzing)]
     pub(crate) fn is_out_of_ids(&self) -> bool {
         self.table().is_out_of_ids()
+    }
+
+    /// Returns whether a new call could begin, if not at once.
+    pub(crate) fn takes_calls(&self) -> bool {
+        let table = self.table();
+        table.refuses.is_none() && !table.is_out_of_ids()
     }
 
     /// Puts the calls on another connection, and returns its number. One of several attempts to connect may be given up
     /// after its connection has opened: the end of that one must not end calls on the next, whichever comes first.
     pub(crate) fn open(&self) -> u64 {
         let mut table = self.table();
-        table.closed = None;
+        table.refuses = None;
         table.connection += 1;
         table.connection
     }
@@ -171,7 +192,7 @@ impl PendingCalls {
             return;
         }
         // Under one lock, so that no call begins between the two and waits for ever.
-        table.closed = Some(reason.clone());
+        table.refuses = Some(CannotBegin::Closed(reason.clone()));
         let wakers = table.end_all(reason);
         drop(table);
         // Without the lock: a waker may be anything, and may use the table.
@@ -179,6 +200,48 @@ impl PendingCalls {
         // Those that wait for room find the table closed, and so does the task that expires calls.
         self.room.notify_waiters();
         self.sooner.notify_one();
+    }
+
+    /// Lets no new calls begin, because the peer wants them elsewhere. Those under way go on.
+    pub(crate) fn go_away(&self, why: GoAway) {
+        let mut table = self.table();
+        if table.refuses.is_some() {
+            return;
+        }
+        table.refuses = Some(CannotBegin::GoingAway(why));
+        drop(table);
+        // Those that wait for room have to go elsewhere.
+        self.room.notify_waiters();
+        self.leave();
+    }
+
+    /// Returns why the peer wants no new calls here, if it does not.
+    pub(crate) fn going_away(&self) -> Option<GoAway> {
+        match &self.table().refuses {
+            Some(CannotBegin::GoingAway(why)) => Some(why.clone()),
+            _ => None,
+        }
+    }
+
+    /// Has `leave` called once the peer wants no new calls here: at once, if it said so before.
+    pub(crate) fn on_leaving(&self, leave: impl FnOnce() + Send + 'static) {
+        *self.leave_place() = Some(Leave(Box::new(leave)));
+        // After it is in its place: who says so in between calls it.
+        if self.going_away().is_some() {
+            self.leave();
+        }
+    }
+
+    fn leave(&self) {
+        // Taken first: it must not be called under the lock, nor twice.
+        let leave = self.leave_place().take();
+        if let Some(Leave(leave)) = leave {
+            leave();
+        }
+    }
+
+    fn leave_place(&self) -> MutexGuard<'_, Option<Leave>> {
+        self.leave.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns true to the first that asks, which has to have calls [expire](Self::expire).
@@ -191,7 +254,7 @@ impl PendingCalls {
     pub(crate) async fn expire(self: Arc<Self>) {
         loop {
             let (wakers, wake_at) = match &mut *self.table() {
-                Table { closed: Some(_), .. } => return,
+                Table { refuses: Some(CannotBegin::Closed(_)), .. } => return,
                 table => (table.end_due(Instant::now()), table.wake_at),
             };
             wakers.into_iter().for_each(Waker::wake);
@@ -308,7 +371,8 @@ struct Table {
     wake_at: Option<Instant>,
     /// The number of the connection that the calls are on.
     connection: u64,
-    closed: Option<CloseReason>,
+    /// The reason why no call may begin, other than those that a look at the calls tells.
+    refuses: Option<CannotBegin>,
 }
 
 #[derive(Debug)]
@@ -341,7 +405,7 @@ impl Table {
             operations: Vec::new(),
             wake_at: None,
             connection: 0,
-            closed: None,
+            refuses: None,
         }
     }
 
@@ -351,8 +415,8 @@ impl Table {
         deadline: Option<Instant>,
         waker: Option<&Waker>,
     ) -> Result<Option<u16>, CannotBegin> {
-        if let Some(reason) = &self.closed {
-            return Err(CannotBegin::Closed(reason.clone()));
+        if let Some(why) = &self.refuses {
+            return Err(why.clone());
         }
         if self.is_out_of_ids() {
             return Err(CannotBegin::OutOfIds { owed: self.owed.len() });
@@ -421,7 +485,7 @@ impl Table {
         self.len -= 1;
         if call.is_answered {
             self.rest(id);
-        } else if is_sent && self.closed.is_none() {
+        } else if is_sent && !matches!(self.refuses, Some(CannotBegin::Closed(_))) {
             let before = self.owed.insert(id, call.operation);
             debug_assert_eq!(before, None, "an id that is owed is not given to another call");
         }

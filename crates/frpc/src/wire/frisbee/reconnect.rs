@@ -5,11 +5,14 @@ use std::{
     mem,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
 use bytes::Bytes;
-use frisbee::{Backoff, CloseReason, Connection, Router};
+use frisbee::{Backoff, Connection, GoAway, Refusal, Router};
+use futures_core::Stream;
+use futures_util::StreamExt;
 use tokio::{
     sync::watch,
     task::yield_now,
@@ -19,7 +22,8 @@ use tracing::warn;
 
 use super::{
     answers::AnswerRouter,
-    client::{ClientConnection, WhenFull},
+    attempts::{Attempts, is_draining, needs_another_connection, refused_or_not},
+    client::{ClientConnection, Opened, WhenFull},
     pending::PendingCalls,
     stream_framing::message_or_status,
 };
@@ -30,6 +34,7 @@ use crate::{
         head::Head,
         method::{Method, MethodKind},
         status::Status,
+        streaming::Streaming,
     },
     codec::{Format, Pieces},
     error::{CallError, ConnectError},
@@ -123,29 +128,128 @@ impl Redial {
 }
 
 impl Reconnecting {
-    pub(crate) fn new(first: ClientConnection, redial: Option<Redial>, lost_metadata: LostMetadata) -> Self {
-        Self { current: Mutex::new(Arc::new(first)), redial, lost_metadata }
+    pub(crate) fn new(first: ClientConnection, redial: Option<Redial>, lost_metadata: LostMetadata) -> Arc<Self> {
+        let first = Arc::new(first);
+        let wire = Arc::new(Self { current: Mutex::new(first.clone()), redial, lost_metadata });
+        wire.let_go_of(&first);
+        wire
     }
 
-    /// Makes a unary call. The first attempt trusts that the connection is open, the second looks. `encode` makes the
-    /// content for each.
+    /// Lets go of a connection when its peer wants no new calls there, so that it closes with its last call.
+    fn let_go_of(self: &Arc<Self>, connection: &ClientConnection) {
+        let wire = Arc::downgrade(self);
+        connection.on_leaving(move || {
+            let Some(wire) = wire.upgrade() else { return };
+            let mut current = wire.current_place();
+            // There may be another by now.
+            if current.is_going_away() {
+                let released = Arc::new(current.let_go());
+                let left = mem::replace(&mut *current, released);
+                // The last handle closes it, which is none of the business of those that wait for the lock.
+                drop(current);
+                drop(left);
+            }
+        });
+    }
+
+    fn current_place(&self) -> MutexGuard<'_, Arc<ClientConnection>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a unary call. The first attempt trusts that the connection takes calls, others look. `encode` makes the content
+    /// for each.
     pub(crate) async fn unary(
         self: &Arc<Self>,
         method: &Method,
         encode: impl Fn() -> Pieces,
         deadline: Deadline,
     ) -> Result<Bytes, Status> {
-        match self.current().unary(method, encode(), deadline).await {
-            Err(status) if needs_another_connection(&status) => {
-                let again = async { self.open(deadline).await?.unary(method, encode(), deadline).await };
-                Box::pin(again).await
+        let mut connection = self.current();
+        let mut status = match refused_or_not(connection.unary(method, encode(), deadline).await) {
+            Err(status) if needs_another_connection(&status) => status,
+            outcome => return outcome,
+        };
+        // Boxed, so that only calls that need it hold the memory for it.
+        Box::pin(async {
+            let mut attempts = Attempts::new(deadline);
+            loop {
+                connection = self.another(&mut attempts, connection, status).await?;
+                match refused_or_not(connection.unary(method, encode(), deadline).await) {
+                    Err(next) => status = next,
+                    answered => return answered,
+                }
             }
-            answered => answered,
+        })
+        .await
+    }
+
+    /// Returns the connection for another attempt to make a call. Fails with the status of the last if there is to be none, or if
+    /// there can be no other connection.
+    async fn another(
+        self: &Arc<Self>,
+        attempts: &mut Attempts,
+        last: Arc<ClientConnection>,
+        status: Status,
+    ) -> Result<Arc<ClientConnection>, Status> {
+        if self.redial.is_none() {
+            return Err(status);
+        }
+        if is_draining(&status) {
+            // As good as if it had asked to leave: plain peers have no other word for it.
+            last.go_away(GoAway { code: GoAway::SHUTDOWN, text: Refusal::Draining.to_string().into() });
+        }
+        // It may be what keeps the connection open.
+        drop(last);
+        attempts.begin_another(status).await?;
+        self.open(attempts.deadline()).await
+    }
+
+    /// Opens the stream of a call, and returns the connection that it is on.
+    async fn open_stream(
+        self: &Arc<Self>,
+        method: &Method,
+        opening: Deadline,
+    ) -> Result<(Arc<ClientConnection>, Opened), Status> {
+        let mut attempts = Attempts::new(opening);
+        let mut connection = self.open(opening).await?;
+        loop {
+            match connection.open(method, opening).await {
+                Ok(opened) => return Ok((connection, opened)),
+                Err(status) => connection = self.another(&mut attempts, connection, status).await?,
+            }
         }
     }
 
+    /// Makes a call that a stream answers, on this connection or another. Returns the connection that it is on.
+    async fn send_request(
+        self: &Arc<Self>,
+        mut connection: Arc<ClientConnection>,
+        request: &StreamedCall,
+        attempts: &mut Attempts,
+    ) -> Result<(Arc<ClientConnection>, Streaming<Bytes>), Status> {
+        let StreamedCall { method, content, opening, whole } = request;
+        loop {
+            match connection.server_streaming(method, content.clone(), *opening, *whole).await {
+                Ok(answers) => return Ok((connection, answers)),
+                Err(status) => connection = self.another(attempts, connection, status).await?,
+            }
+        }
+    }
+
+    /// Makes a call that a stream answers. It is made again as long as the first that comes shows that it was not executed.
+    async fn server_streaming(self: &Arc<Self>, call: StreamedCall) -> Result<Streaming<Bytes>, Status> {
+        let mut attempts = Attempts::new(call.opening);
+        let connection = self.open(call.opening).await?;
+        let (connection, answers) = self.send_request(connection, &call, &mut attempts).await?;
+        if self.redial.is_none() {
+            return Ok(answers);
+        }
+        let undecided = Undecided { wire: self.clone(), connection, call, attempts };
+        Ok(Streaming::new(Repeatable { answers, undecided: Some(Box::new(undecided)), again: None }))
+    }
+
     pub(crate) fn current(&self) -> Arc<ClientConnection> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.current_place().clone()
     }
 
     /// Returns the connection, connected again if it was lost. All calls that find it lost share one attempt to connect,
@@ -207,7 +311,7 @@ impl Reconnecting {
     }
 
     fn end_dialing(
-        &self,
+        self: &Arc<Self>,
         outcome: Result<ClientConnection, ConnectError>,
     ) -> Option<Result<Arc<ClientConnection>, Arc<ConnectError>>> {
         let mut progress = self.redial.as_ref()?.progress();
@@ -216,11 +320,13 @@ impl Reconnecting {
         progress.last = (Instant::now(), end);
         let outcome = outcome.map(Arc::new).map_err(Arc::new);
         if let Ok(next) = &outcome {
-            let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut current = self.current_place();
             let lost = mem::replace(&mut *current, next.clone());
             // The last handle of a connection closes it, which is none of the business of those that wait for the locks.
             drop((current, progress));
             drop(lost);
+            // It may want to be left already.
+            self.let_go_of(next);
         }
         Some(outcome)
     }
@@ -240,14 +346,66 @@ impl Progress {
     }
 }
 
-/// Returns whether nothing was sent, and may be on another connection: not to a peer that speaks something else.
-fn needs_another_connection(status: &Status) -> bool {
-    match status.call_error() {
-        Some(CallError::ConnectionLost { reason, may_have_executed: false }) => {
-            !matches!(reason, CloseReason::Protocol(_))
+/// A call with one request that a stream answers.
+struct StreamedCall {
+    method: &'static Method,
+    content: Bytes,
+    opening: Deadline,
+    whole: Option<Deadline>,
+}
+
+/// The answers to a call that is made again if the first of them shows that it was not executed.
+struct Repeatable {
+    answers: Streaming<Bytes>,
+    /// Until the first answer.
+    undecided: Option<Box<Undecided>>,
+    again: Option<BoxFuture<'static, Result<MadeAgain, Status>>>,
+}
+
+type MadeAgain = (Box<Undecided>, Streaming<Bytes>);
+
+struct Undecided {
+    wire: Arc<Reconnecting>,
+    connection: Arc<ClientConnection>,
+    call: StreamedCall,
+    attempts: Attempts,
+}
+
+impl Undecided {
+    /// Makes the call again after it came to this status.
+    async fn again(mut self: Box<Self>, status: Status) -> Result<MadeAgain, Status> {
+        let connection = self.wire.another(&mut self.attempts, self.connection, status).await?;
+        let sending = self.wire.send_request(connection, &self.call, &mut self.attempts);
+        let (connection, answers) = sending.await?;
+        self.connection = connection;
+        Ok((self, answers))
+    }
+}
+
+impl Stream for Repeatable {
+    type Item = Result<Bytes, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        loop {
+            if let Some(again) = &mut this.again {
+                let outcome = ready!(again.as_mut().poll(cx));
+                this.again = None;
+                match outcome {
+                    Ok((undecided, answers)) => (this.undecided, this.answers) = (Some(undecided), answers),
+                    Err(status) => return Poll::Ready(Some(Err(status))),
+                }
+            }
+            let next = ready!(this.answers.poll_next_unpin(cx));
+            match (this.undecided.take(), next) {
+                (Some(undecided), Some(Err(status))) if needs_another_connection(&status) => {
+                    // The stream that failed may be what keeps its connection open.
+                    this.answers = Streaming::over();
+                    this.again = Some(Box::pin(undecided.again(status)));
+                }
+                (_, next) => return Poll::Ready(next),
+            }
         }
-        Some(CallError::OutOfIds { .. }) => true,
-        _ => false,
     }
 }
 
@@ -269,17 +427,17 @@ impl Caller for Arc<Reconnecting> {
                     Body::One(message_or_status(content)?.into())
                 }
                 (MethodKind::ServerStreaming, Body::One(content)) => {
-                    let connection = self.open(opening).await?;
-                    Body::Many(connection.server_streaming(method, content.into_bytes(), opening, whole).await?)
+                    let content = content.into_bytes();
+                    Body::Many(self.server_streaming(StreamedCall { method, content, opening, whole }).await?)
                 }
                 (MethodKind::ClientStreaming, Body::Many(contents)) => {
-                    let connection = self.open(opening).await?;
-                    let content = connection.client_streaming(method, contents, opening, whole).await?;
+                    let (connection, opened) = self.open_stream(method, opening).await?;
+                    let content = connection.client_streaming(opened, contents, opening, whole).await?;
                     Body::One(message_or_status(content)?.into())
                 }
                 (MethodKind::Bidirectional, Body::Many(contents)) => {
-                    let connection = self.open(opening).await?;
-                    Body::Many(connection.bidirectional(method, contents, opening, whole).await?)
+                    let (connection, opened) = self.open_stream(method, opening).await?;
+                    Body::Many(connection.bidirectional(opened, contents, whole))
                 }
                 _ => return Err(Status::internal("the call does not have the messages of its kind")),
             };

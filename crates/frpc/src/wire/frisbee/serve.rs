@@ -10,7 +10,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use frisbee::{CloseReason, Connection, Outcome, Packet, Refusal, Refused, Router, Stream, StreamEnd, StreamSender};
+use frisbee::{
+    CloseReason, Connection, GoAway, Outcome, Packet, Refusal, Refused, Router, Stream, StreamEnd, StreamSender,
+};
 use futures_util::FutureExt;
 use tracing::{debug, warn};
 
@@ -200,6 +202,13 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
     fn check(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
         Services::check(self)?;
         self.fallback.check()
+    }
+
+    fn going_away(&self, connection: &Connection, why: &GoAway) {
+        if let Some(session) = Session::of(connection) {
+            session.calls.get_or_init(Arc::default).go_away(why.clone());
+        }
+        self.fallback.going_away(connection, why);
     }
 
     fn opened(&self, connection: &Connection) {

@@ -1,0 +1,342 @@
+//! Calls while the server wants them elsewhere: what goes on, what is made on another connection, and what is repeated.
+//!
+//! This is about frisbee: calls in process have no connection.
+
+use std::time::Duration;
+
+use frpc::{Address, CallError, Channel, Code, Config, GoAway, Refusal, Server, Status};
+use support::{
+    MILLI, SECOND, assert_elapsed,
+    calls::{
+        CallbackClient, CallbackServer, TestClient, TestServer, TestService, all, ask, asking, each_kind, next,
+        of_kind, only_connection, plain, quiet, quiet_channel, serve, serve_and_connect, unused_address, words,
+    },
+    in_virtual_time, settle,
+};
+use tokio::{
+    io::duplex,
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
+
+/// A server at an address, and what it serves.
+async fn serve_at(address: &Address, config: Config) -> (TestService, Server) {
+    let service = TestService::default();
+    let server = Server::builder().config(config).add_service(TestServer::new(service.clone()));
+    (service, server.bind(address).await.unwrap())
+}
+
+async fn connect_to(address: &Address) -> TestClient {
+    TestClient::new(quiet_channel().connect(address).await.unwrap())
+}
+
+/// The first server at an address that shuts down while a call is under way, the second one, and the client of both.
+struct Succession {
+    first: TestService,
+    shutdown: JoinHandle<usize>,
+    second: TestService,
+    server: Server,
+    client: TestClient,
+    under_way: JoinHandle<Result<String, Status>>,
+}
+
+impl Succession {
+    async fn begin(config: Config) -> Self {
+        let address = unused_address();
+        let (first, server) = serve_at(&address, config).await;
+        let client = connect_to(&address).await;
+        let under_way = asking(&client, "wait");
+        settle().await;
+        let shutdown = tokio::spawn(server.shutdown(60 * SECOND));
+        settle().await;
+        let (second, server) = serve_at(&address, quiet()).await;
+        Self { first, shutdown, second, server, client, under_way }
+    }
+
+    /// Lets the call that was under way finish, which lets the first server finish at once.
+    async fn end(self) {
+        let since = Instant::now();
+        self.first.gate.open(1);
+        assert_eq!(self.under_way.await.unwrap().unwrap(), "wait");
+        assert_eq!(self.shutdown.await.unwrap(), 0);
+        assert_elapsed(since, Duration::ZERO);
+    }
+}
+
+fn why(status: &Status) -> &CallError {
+    status.call_error().unwrap_or_else(|| panic!("{status}"))
+}
+
+fn is_refused(status: &Status) -> bool {
+    matches!(why(status), CallError::Refused { why: Refusal::Draining })
+}
+
+#[test]
+fn new_calls_go_to_the_next_server_and_the_old_connection_closes_behind_the_last_call() {
+    in_virtual_time(async {
+        let succession = Succession::begin(quiet()).await;
+        for result in each_kind(&succession.client, "hi").await {
+            result.unwrap();
+        }
+        assert_eq!(succession.first.log.take(), ["say wait"]);
+        assert_eq!(succession.second.log.take().len(), 4);
+        assert_eq!(succession.server.metrics().accepted, 1);
+        succession.end().await;
+    });
+}
+
+#[test]
+fn a_shutdown_of_idle_channels_takes_no_time() {
+    in_virtual_time(async {
+        let address = unused_address();
+        let (_, server) = serve_at(&address, quiet()).await;
+        let clients = [connect_to(&address).await, connect_to(&address).await];
+        ask(&clients[0], "hi").await.unwrap();
+        let since = Instant::now();
+        assert_eq!(server.shutdown(60 * SECOND).await, 0);
+        assert_elapsed(since, Duration::ZERO);
+    });
+}
+
+#[test]
+fn streams_under_way_go_on_and_the_connection_closes_behind_the_last() {
+    in_virtual_time(async {
+        let address = unused_address();
+        let (service, server) = serve_at(&address, quiet()).await;
+        let client = connect_to(&address).await;
+        let mut count = client.count(words("one, wait, two, three")).await.unwrap().into_inner();
+        assert_eq!(next(&mut count).await, "one");
+        let shutdown = tokio::spawn(server.shutdown(60 * SECOND));
+        // Longer than anything that arrives would be served.
+        sleep(30 * SECOND).await;
+        service.gate.open(1);
+        let rest = [next(&mut count).await, next(&mut count).await, next(&mut count).await];
+        assert_eq!(rest, ["wait", "two", "three"]);
+        assert!(count.message().await.unwrap().is_none());
+        drop(count);
+        let since = Instant::now();
+        assert_eq!(shutdown.await.unwrap(), 0);
+        assert_elapsed(since, Duration::ZERO);
+    });
+}
+
+#[test]
+fn calls_wait_together_for_the_next_server() {
+    in_virtual_time(async {
+        let address = unused_address();
+        let (_, server) = serve_at(&address, quiet()).await;
+        let client = connect_to(&address).await;
+        assert_eq!(server.shutdown(60 * SECOND).await, 0);
+        let calls: Vec<_> = (0..100).map(|number| asking(&client, &number.to_string())).collect();
+        sleep(SECOND).await;
+        let (_service, server) = serve_at(&address, quiet()).await;
+        for (number, call) in calls.into_iter().enumerate() {
+            assert_eq!(call.await.unwrap().unwrap(), number.to_string());
+        }
+        assert_eq!(server.metrics().accepted, 1);
+    });
+}
+
+#[test]
+fn a_call_that_waits_for_room_goes_elsewhere() {
+    in_virtual_time(async {
+        let address = unused_address();
+        let (first, server) = serve_at(&address, quiet()).await;
+        let client = TestClient::new(quiet_channel().calls_max(1).connect(&address).await.unwrap());
+        let under_way = asking(&client, "wait");
+        settle().await;
+        let waiting = [asking(&client, "a"), asking(&client, "b")];
+        settle().await;
+        let shutdown = tokio::spawn(server.shutdown(60 * SECOND));
+        settle().await;
+        let (second, _server) = serve_at(&address, quiet()).await;
+        for call in waiting {
+            call.await.unwrap().unwrap();
+        }
+        first.gate.open(1);
+        under_way.await.unwrap().unwrap();
+        assert_eq!(shutdown.await.unwrap(), 0);
+        assert_eq!((first.log.take().len(), second.log.take().len()), (1, 2));
+    });
+}
+
+// Channels that cannot connect again
+
+#[test]
+fn a_channel_over_a_stream_of_the_users_own_has_nowhere_to_go() {
+    in_virtual_time(async {
+        let (service, server, client) = serve_and_connect().await;
+        let under_way = asking(&client, "wait");
+        settle().await;
+        let shutdown = tokio::spawn(server.shutdown(60 * SECOND));
+        settle().await;
+        for result in each_kind(&client, "late").await {
+            let status = result.unwrap_err();
+            assert_eq!(status.code(), Code::Unavailable);
+            assert!(matches!(why(&status), CallError::GoingAway { why } if why.code == GoAway::SHUTDOWN), "{status}");
+            assert!(why(&status).is_safe_to_repeat());
+        }
+        service.gate.open(1);
+        under_way.await.unwrap().unwrap();
+        assert_eq!(shutdown.await.unwrap(), 0);
+    });
+}
+
+#[test]
+fn a_channel_over_a_connection_that_the_peer_wants_to_leave_says_so() {
+    in_virtual_time(async {
+        let server = serve(&TestService::default());
+        let (ours, theirs) = duplex(64 * 1024);
+        server.attach(theirs);
+        let offered = TestService::default();
+        let offering = quiet_channel().add_service(CallbackServer::new(offered.clone()));
+        let channel = offering.attach(ours).await.unwrap();
+        let connection = only_connection(&server).await;
+        let before = CallbackClient::new(Channel::over(&connection).unwrap());
+        let under_way = tokio::spawn({
+            let before = before.clone();
+            async move { before.say(words("wait")).await }
+        });
+        settle().await;
+        let text = "the client is updated";
+        assert!(channel.connection().unwrap().go_away(GoAway { code: 0, text: text.into() }));
+        settle().await;
+        for client in [before, CallbackClient::new(Channel::over(&connection).unwrap())] {
+            let unary = client.say(words("late")).await.unwrap_err();
+            let stream = client.count(words("late")).await.unwrap_err();
+            for status in [unary, stream] {
+                assert!(matches!(why(&status), CallError::GoingAway { .. }), "{status}");
+                assert!(status.message().ends_with(text), "{status}");
+            }
+        }
+        offered.gate.open(1);
+        assert_eq!(under_way.await.unwrap().unwrap().into_inner(), words("wait"));
+        assert_eq!(offered.log.take(), ["say wait"]);
+    });
+}
+
+// Repeating
+
+#[test]
+fn a_call_refused_by_a_server_that_cannot_ask_is_made_again() {
+    for kind in 0..2 {
+        in_virtual_time(async {
+            let succession = Succession::begin(plain()).await;
+            of_kind(&succession.client, kind, "late").await.unwrap();
+            assert_eq!(succession.first.log.take(), ["say wait"]);
+            assert_eq!(succession.second.log.take().len(), 1);
+            of_kind(&succession.client, kind, "later").await.unwrap();
+            assert_eq!(succession.server.metrics().accepted, 1, "the first refusal was enough");
+            succession.end().await;
+        });
+    }
+}
+
+#[test]
+fn a_call_that_sends_a_stream_is_not_made_again_once_it_was_opened() {
+    for kind in 2..4 {
+        in_virtual_time(async {
+            let succession = Succession::begin(plain()).await;
+            let status = of_kind(&succession.client, kind, "late").await.unwrap_err();
+            assert!(is_refused(&status), "{status}");
+            assert!(succession.second.log.take().is_empty());
+            ask(&succession.client, "refused, and then repeated").await.unwrap();
+            of_kind(&succession.client, kind, "later").await.unwrap();
+            assert_eq!(succession.second.log.take().len(), 2);
+            succession.end().await;
+        });
+    }
+}
+
+/// What a server says that shuts down.
+const REFUSED: &str = "fail 14 the peer is shutting down: the call was not executed";
+
+#[test]
+fn a_call_that_is_refused_wherever_it_is_made_fails_after_some_attempts() {
+    for text in [REFUSED.to_owned(), format!("first {REFUSED}")] {
+        in_virtual_time(async {
+            let address = unused_address();
+            let (service, server) = serve_at(&address, quiet()).await;
+            let client = connect_to(&address).await;
+            let since = Instant::now();
+            let is_stream = text.starts_with("first");
+            let status = match is_stream {
+                true => all(client.count(words(&*text)).await.unwrap()).await.map(|_| ()).unwrap_err(),
+                false => ask(&client, &text).await.map(|_| ()).unwrap_err(),
+            };
+            assert!(is_refused(&status), "{status}");
+            assert_eq!(service.log.take().iter().filter(|line| !line.starts_with("dropped")).count(), 5);
+            assert_eq!(server.metrics().accepted, 5, "each on a connection of its own");
+            let paused = since.elapsed();
+            assert!((35 * MILLI..=75 * MILLI).contains(&paused), "{paused:?}");
+        });
+    }
+}
+
+#[test]
+fn repeating_a_call_takes_no_longer_than_its_timeout() {
+    in_virtual_time(async {
+        let address = unused_address();
+        let (_service, _server) = serve_at(&address, quiet()).await;
+        let client = TestClient::new(quiet_channel().timeout(20 * MILLI).connect(&address).await.unwrap());
+        let since = Instant::now();
+        let status = ask(&client, REFUSED).await.unwrap_err();
+        assert!(matches!(why(&status), CallError::NotSent { .. }), "{status}");
+        assert_elapsed(since, 20 * MILLI);
+    });
+}
+
+#[test]
+fn a_call_that_may_have_been_executed_is_not_made_again() {
+    for kind in 0..4 {
+        in_virtual_time(async {
+            let address = unused_address();
+            let (first, server) = serve_at(&address, quiet()).await;
+            let client = connect_to(&address).await;
+            let call = tokio::spawn(async move { of_kind(&client, kind, "wait").await });
+            settle().await;
+            assert!(!first.log.take().is_empty());
+            drop(server);
+            let (second, _server) = serve_at(&address, quiet()).await;
+            let status = call.await.unwrap().unwrap_err();
+            assert!(matches!(why(&status), CallError::ConnectionLost { may_have_executed: true, .. }), "{status}");
+            assert!(second.log.take().is_empty());
+        });
+    }
+}
+
+#[test]
+fn a_stream_whose_answers_have_begun_is_not_made_again() {
+    in_virtual_time(async {
+        let address = unused_address();
+        let (service, _server) = serve_at(&address, quiet()).await;
+        let client = connect_to(&address).await;
+        let mut answers =
+            client.count(words(format!("one, {}", &REFUSED.replace(", ", ",")))).await.unwrap().into_inner();
+        assert_eq!(next(&mut answers).await, "one");
+        assert!(is_refused(&answers.message().await.unwrap_err()));
+        assert_eq!(service.log.take().iter().filter(|line| line.starts_with("count")).count(), 1);
+    });
+}
+
+// Age
+
+#[test]
+fn no_call_notices_that_connections_get_old() {
+    in_virtual_time(async {
+        let (address, service) = (unused_address(), TestService::default());
+        let server = Server::builder().config(quiet()).add_service(TestServer::new(service.clone()));
+        let server = server.connection_age_max(100 * SECOND).connection_age_grace(10 * SECOND);
+        let server = server.bind(&address).await.unwrap();
+        let client = TestClient::new(quiet_channel().timeout(2000 * SECOND).connect(&address).await.unwrap());
+        let long = asking(&client, "sleep 500");
+        for _ in 0..10_000 {
+            ask(&client, "hi").await.unwrap();
+            sleep(100 * MILLI).await;
+        }
+        assert_eq!(long.await.unwrap().unwrap(), "sleep 500");
+        let accepted = server.metrics().accepted;
+        assert!((9..=12).contains(&accepted), "{accepted} connections in a thousand seconds");
+        assert_eq!(server.metrics().connections, 1);
+    });
+}
