@@ -159,10 +159,17 @@ impl Heartbeats {
             // A frame about the connection: anything behind its operation number may follow.
             let mut control = Vec::with_capacity(format.header_len());
             Header::control(0, 0).encode(format, &mut control);
-            undecided |= control[..format.header_len() - size_of::<u32>()].starts_with(rest);
+            // Where a magic number tells it from raw bytes, it may be about a stream or a packet.
+            if let (HeaderFormat::Magic10, Some(id)) = (format, rest.get(2..rest.len().min(4))) {
+                control[2..][..id.len()].copy_from_slice(id);
+            }
+            let known = rest.len().min(format.header_len() - size_of::<u32>());
+            undecided |= rest.len() < format.header_len() && control.starts_with(&rest[..known]);
             match Header::decode(format, rest) {
                 Ok(Some(header)) if header == Header::PING || header == Header::PONG => len += format.header_len(),
-                Ok(Some(Header { id: 0, operation: CONTROL, len: content_len @ 1..=SKIPPED_LEN_MAX })) => {
+                Ok(Some(Header { id, operation: CONTROL, len: content_len @ 1.. }))
+                    if content_len <= SKIPPED_LEN_MAX && (id == 0 || format == HeaderFormat::Magic10) =>
+                {
                     let whole = format.header_len() + content_len as usize;
                     if rest.len() < whole {
                         return Self::Undecided { len };
@@ -239,5 +246,21 @@ mod tests {
             bytes.push(b'R');
             assert_eq!(Heartbeats::measure(format, &bytes), Heartbeats::Before { len });
         }
+    }
+
+    #[test]
+    fn control_frames_in_front_of_raw_bytes_are_measured() {
+        let ids: [(_, &[u16]); 2] = [(HeaderFormat::Magic10, &[0, 7, 0xffff]), (HeaderFormat::Plain8, &[0])];
+        for (format, id) in ids.into_iter().flat_map(|(format, ids)| ids.iter().map(move |id| (format, *id))) {
+            let mut bytes = encoded(Header::control(id, 5), format);
+            bytes.extend([2, 0, 0, 1, 0]);
+            let len = bytes.len();
+            for cut in 0..len {
+                assert_eq!(Heartbeats::measure(format, &bytes[..cut]), Heartbeats::Undecided { len: 0 });
+            }
+            bytes.push(b'R');
+            assert_eq!(Heartbeats::measure(format, &bytes), Heartbeats::Before { len });
+        }
+        assert_eq!(Heartbeats::measure(HeaderFormat::Plain8, b"R"), Heartbeats::Before { len: 0 });
     }
 }
