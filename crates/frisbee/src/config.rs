@@ -57,17 +57,24 @@ pub struct Config {
     /// peer that opens more finds them closed at once.
     pub streams_max: usize,
     /// Bytes that may wait in one stream to be read, 64 counted on top of each packet. Default 1 MiB. A single packet
-    /// always fits. The wire has no way to slow down one stream, so a stream that goes over it holds up reading from the
-    /// connection, for [`Config::stream_stall_max`] at most.
+    /// always fits. An extended peer is let send twice that before the reader has read more, if the reader is fast: what it
+    /// works on counts too. A plain peer cannot be slowed down on one stream, so one of its streams that goes over the
+    /// limit holds up reading from the connection, for [`Config::stream_stall_max`] at most.
     pub stream_queue_len_max: usize,
     /// Bytes that all streams of this connection may hold together, 64 counted on top of each packet: what waits to be
     /// read, and what each reader took last, until it asks for more or lets go of its stream. Default 32 MiB. A single
     /// packet always fits. Streams that go over it hold up reading, for [`Config::stream_stall_max`] at most; then the
     /// one that holds most is closed with [`StreamEnd::Overflow`](crate::StreamEnd::Overflow) and loses what waits in it.
+    ///
+    /// Extended peers are not let send more. Half of it is shared by the [`Config::streams_max`] streams that may exist,
+    /// 16 KiB each by default, and the last packet that a sender fits in may be of any length. The other half is for
+    /// streams with fast readers, and for packets that go over. Make it hold a few contents of
+    /// [`Config::content_len_max`], or a few of them that nobody reads use it up.
     pub streams_len_max: usize,
     /// The time that a stream may hold up the connection until half of what waits in it is read. Default 100 ms; then
     /// it is closed with [`StreamEnd::Overflow`](crate::StreamEnd::Overflow). Longer spares streams with slow readers
-    /// at the cost of everything else on the connection, zero the reverse.
+    /// at the cost of everything else on the connection, zero the reverse. An extended peer waits for slow readers
+    /// before it comes to that.
     pub stream_stall_max: Duration,
     /// Streams opened by the peer that may wait for [`accept_stream`]. Default 0: a new stream is refused, as the Go
     /// implementation does without a stream handler.

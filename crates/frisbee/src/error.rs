@@ -276,7 +276,8 @@ fn write_too_large_for_peer(f: &mut fmt::Formatter<'_>, len: usize, limit: u32) 
 /// The error of sending without waiting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TrySendError<T = Packet, E = SendError> {
-    /// The outbox is full. Gives back what was to be sent: wait and try again, or let it go.
+    /// The outbox is full, or the peer has to read more of the stream first. Gives back what was to be sent: wait and try
+    /// again, or let it go.
     Full(T),
     /// It cannot be sent, and waiting would not help.
     Failed(E),
@@ -285,7 +286,7 @@ pub enum TrySendError<T = Packet, E = SendError> {
 impl<T, E: fmt::Display> fmt::Display for TrySendError<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Full(_) => f.write_str("the outbox is full (outbox_len_max)"),
+            Self::Full(_) => f.write_str("the outbox is full (outbox_len_max), or the reader of the stream is behind"),
             Self::Failed(error) => error.fmt(f),
         }
     }

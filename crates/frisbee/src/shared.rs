@@ -3,6 +3,7 @@
 use std::{
     any::Any,
     collections::{HashMap, VecDeque},
+    future::poll_fn,
     pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -56,6 +57,8 @@ pub(crate) struct Core {
     pub(crate) driver: Option<Waker>,
     /// Tasks that wait for a stream to have something to read.
     pub(crate) readers: HashMap<StreamKey, Waker>,
+    /// Tasks that wait for the peer to take more data of a stream.
+    pub(crate) senders: HashMap<StreamKey, Vec<Waker>>,
     /// Tasks that wait for a stream to end.
     pub(crate) watchers: HashMap<StreamKey, Vec<Waker>>,
     /// The task that takes over, if one does.
@@ -87,9 +90,10 @@ impl Core {
         self.states.iter().find_map(|state| state.clone().downcast().ok())
     }
 
-    /// Returns the streams of this side on which a task waits for the peer.
+    /// Returns the streams on which a task waits for the peer: to read on those of this side, to send on any.
     pub(crate) fn awaited_streams(&self) -> impl Iterator<Item = StreamKey> {
-        self.readers.keys().copied().filter(|key| self.proto.is_own_stream(*key))
+        let is_read = |key: &StreamKey| self.proto.is_own_stream(*key) && !self.senders.contains_key(key);
+        self.readers.keys().copied().filter(is_read).chain(self.senders.keys().copied())
     }
 
     /// Notes that a task waits for the peer. Returns the driver's waker if it has to hear of it.
@@ -112,14 +116,27 @@ impl Core {
     /// waker may use the connection at once.
     pub(crate) fn take_waiting(&mut self, key: StreamKey) -> impl Iterator<Item = Waker> + use<> {
         let reader = self.readers.remove(&key);
-        let watchers = self.proto.stream_ended(key).and_then(|_| self.watchers.remove(&key));
-        reader.into_iter().chain(watchers.into_iter().flatten())
+        let ended = self.proto.stream_ended(key);
+        let watchers = ended.and_then(|_| self.watchers.remove(&key));
+        let senders = ended.and_then(|_| self.senders.remove(&key));
+        reader.into_iter().chain(watchers.into_iter().chain(senders).flatten())
+    }
+
+    /// Takes the wakers of tasks that wait for credit on a stream, to be woken when the core is unlocked.
+    pub(crate) fn take_senders(&mut self, key: StreamKey) -> impl Iterator<Item = Waker> + use<> {
+        self.senders.remove(&key).into_iter().flatten()
+    }
+
+    /// Notes that the peer is not listened to any more. Returns the wakers of tasks that wait for its credit.
+    pub(crate) fn end_input(&mut self, now: Instant) -> impl Iterator<Item = Waker> + use<> {
+        self.proto.handle_end(now);
+        std::mem::take(&mut self.senders).into_values().flatten()
     }
 
     /// Closes a stream that nobody holds any more. Gives back the wakers it had, to be dropped when the core is unlocked:
     /// one may be the last to keep a task that holds another stream.
     pub(crate) fn forget_stream(&mut self, key: StreamKey) -> impl Sized + use<> {
-        let wakers = (self.readers.remove(&key), self.watchers.remove(&key));
+        let wakers = (self.readers.remove(&key), self.senders.remove(&key), self.watchers.remove(&key));
         self.proto.release_stream(key);
         wakers
     }
@@ -138,6 +155,7 @@ impl Shared {
             proto,
             driver: None,
             readers: HashMap::new(),
+            senders: HashMap::new(),
             watchers: HashMap::new(),
             taker: None,
             handlers: 0,
@@ -274,9 +292,11 @@ impl Shared {
     /// Wakes all tasks that wait for packets, space or streams, because the protocol is over.
     pub(crate) fn release_waiters(&self) {
         let mut core = self.core();
-        let (readers, watchers) = (std::mem::take(&mut core.readers), std::mem::take(&mut core.watchers));
+        let readers = std::mem::take(&mut core.readers);
+        let (senders, watchers) = (std::mem::take(&mut core.senders), std::mem::take(&mut core.watchers));
         drop(core);
-        readers.into_values().chain(watchers.into_values().flatten()).for_each(Waker::wake);
+        let others = senders.into_values().chain(watchers.into_values()).flatten();
+        readers.into_values().chain(others).for_each(Waker::wake);
         self.progress.notify_waiters();
         self.changed.notify_waiters();
     }
@@ -300,7 +320,29 @@ impl Shared {
         what: P,
         push: impl FnOnce(&mut Core, P) -> Result<T, E>,
     ) -> Result<T, TrySendError<P, E>> {
-        let mut core = self.core();
+        self.push_locked(self.core(), what, push)
+    }
+
+    /// Sends `what` on a stream by `push` as [`try_push`](Self::try_push) does, unless the peer has to give credit first.
+    pub(crate) fn try_push_on<P, T>(
+        &self,
+        key: StreamKey,
+        what: P,
+        push: impl FnOnce(&mut Core, P) -> Result<T, StreamSendError>,
+    ) -> Result<T, Unsent<P, StreamSendError>> {
+        let core = self.core();
+        if !core.proto.has_credit(key) {
+            return Err(Unsent::NoCredit(what, key));
+        }
+        self.push_locked(core, what, push).map_err(Unsent::from)
+    }
+
+    fn push_locked<P, T, E>(
+        &self,
+        mut core: MutexGuard<'_, Core>,
+        what: P,
+        push: impl FnOnce(&mut Core, P) -> Result<T, E>,
+    ) -> Result<T, TrySendError<P, E>> {
         if core.proto.is_open() && core.proto.is_full() {
             core.progress_is_awaited = true;
             // It may be a call, whose answer this side waits for from now on.
@@ -344,7 +386,8 @@ impl Shared {
         let was_stalled = core.proto.is_stalled();
         let found = read(&mut core.proto, key).transpose();
         // A reader that asks for more has let go of what it took last.
-        let mut driver = if was_stalled && !core.proto.is_stalled() { core.driver.take() } else { None };
+        let has_news = was_stalled && !core.proto.is_stalled() || core.proto.owes_credit();
+        let mut driver = if has_news { core.driver.take() } else { None };
         let mut former = None;
         if found.is_none() {
             former = core.readers.insert(key, cx.waker().clone());
@@ -382,12 +425,30 @@ impl Shared {
         what: P,
         mut push: impl FnMut(&mut Core, P) -> Result<T, E>,
     ) -> Result<T, E> {
+        self.until_sent(what, |what| self.try_push(what, &mut push).map_err(Unsent::from)).await
+    }
+
+    /// Sends `what` on a stream by `push` as soon as the peer takes more data of it and the outbox is not full.
+    pub(crate) async fn when_sendable<P, T>(
+        &self,
+        key: StreamKey,
+        what: P,
+        mut push: impl FnMut(&mut Core, P) -> Result<T, StreamSendError>,
+    ) -> Result<T, StreamSendError> {
+        self.until_sent(what, |what| self.try_push_on(key, what, &mut push)).await
+    }
+
+    async fn until_sent<P, T, E>(
+        &self,
+        what: P,
+        mut attempt: impl FnMut(P) -> Result<T, Unsent<P, E>>,
+    ) -> Result<T, E> {
         // A task that only sends would otherwise keep its thread to itself for as long as the outbox has room.
         coop::consume_budget().await;
-        let mut what = match self.try_push(what, &mut push) {
+        let mut what = match attempt(what) {
             Ok(sent) => return Ok(sent),
-            Err(TrySendError::Failed(error)) => return Err(error),
-            Err(TrySendError::Full(what)) => what,
+            Err(Unsent::Failed(error)) => return Err(error),
+            Err(Unsent::NoSpace(what) | Unsent::NoCredit(what, _)) => what,
         };
         // Boxed, so that only a call that has to wait holds the memory for it.
         Box::pin(async {
@@ -395,14 +456,63 @@ impl Shared {
                 let mut space = pin!(self.progress.notified());
                 // Before the attempt: space that is made right behind it would otherwise go unnoticed.
                 space.as_mut().enable();
-                what = match self.try_push(what, &mut push) {
+                what = match attempt(what) {
                     Ok(sent) => return Ok(sent),
-                    Err(TrySendError::Failed(error)) => return Err(error),
-                    Err(TrySendError::Full(what)) => what,
+                    Err(Unsent::Failed(error)) => return Err(error),
+                    Err(Unsent::NoSpace(what)) => {
+                        space.await;
+                        what
+                    }
+                    Err(Unsent::NoCredit(what, key)) => {
+                        poll_fn(|cx| self.poll_credit(cx, key)).await;
+                        what
+                    }
                 };
-                space.await;
             }
         })
         .await
+    }
+
+    /// Waits until data may be sent on a stream, or it has ended.
+    fn poll_credit(&self, cx: &Context<'_>, key: StreamKey) -> Poll<()> {
+        let mut core = self.core();
+        if core.proto.has_credit(key) {
+            return Poll::Ready(());
+        }
+        let senders = core.senders.entry(key).or_default();
+        if !senders.iter().any(|sender| sender.will_wake(cx.waker())) {
+            senders.push(cx.waker().clone());
+        }
+        let driver = core.begin_to_wait();
+        drop(core);
+        driver.into_iter().for_each(Waker::wake);
+        Poll::Pending
+    }
+}
+
+/// The reason why something was not sent. Gives it back if it may be sent later.
+pub(crate) enum Unsent<P, E> {
+    /// The outbox is full.
+    NoSpace(P),
+    /// The peer has to read more of this stream first.
+    NoCredit(P, StreamKey),
+    Failed(E),
+}
+
+impl<P, E> From<TrySendError<P, E>> for Unsent<P, E> {
+    fn from(error: TrySendError<P, E>) -> Self {
+        match error {
+            TrySendError::Full(what) => Self::NoSpace(what),
+            TrySendError::Failed(error) => Self::Failed(error),
+        }
+    }
+}
+
+impl<P, E> From<Unsent<P, E>> for TrySendError<P, E> {
+    fn from(unsent: Unsent<P, E>) -> Self {
+        match unsent {
+            Unsent::NoSpace(what) | Unsent::NoCredit(what, _) => Self::Full(what),
+            Unsent::Failed(error) => Self::Failed(error),
+        }
     }
 }

@@ -61,7 +61,8 @@ impl Connection {
 
 /// One stream of a connection. Dropping it closes both directions.
 ///
-/// The wire has no flow control for a stream. What waits to be read is bounded by
+/// Between [extended](crate::Config::extended) peers, a sender waits for a reader that is behind, and nothing else on the
+/// connection does. A plain peer has no way to wait. What it sent and nobody has read is bounded by
 /// [`Config::stream_queue_len_max`](crate::Config::stream_queue_len_max); past it, nothing is read from the connection
 /// for a moment, and a stream whose reader does not catch up by then is closed with [`StreamEnd::Overflow`].
 ///
@@ -112,7 +113,8 @@ impl Stream {
         self.sender.id()
     }
 
-    /// Sends data, waiting while the connection's outbox is full. Empty data is refused: it would close the stream.
+    /// Sends data, waiting while the connection's outbox is full, or the reader on the other side is behind and the peer
+    /// can say so. Empty data is refused: it would close the stream.
     ///
     /// # Cancel safety
     ///
@@ -153,7 +155,8 @@ impl Stream {
     ///
     /// Use it in protocols whose data says when a stream is through. A peer that has received all it waits for may be
     /// closing the connection, and frisbee-go locks up if a packet of a stream arrives during that. A close that comes
-    /// ahead of data that the peer waits for does no harm.
+    /// ahead of data that the peer waits for does no harm. An extended peer is told at once: it does not lock up, and keeps
+    /// a credit for the stream until then.
     pub fn defer_close(&self) {
         let held = &self.sender.held;
         held.connection.shared().core().proto.defer_stream_close(held.key);
@@ -199,7 +202,7 @@ impl StreamSender {
     /// A dropped call has sent the data whole or not at all.
     pub async fn send_tracked(&self, content: impl Into<Content>) -> Result<Sent, StreamSendError> {
         let Held { connection, key, .. } = &*self.held;
-        connection.shared().when_not_full(content.into(), |core, content| core.send_on(*key, content)).await
+        connection.shared().when_sendable(*key, content.into(), |core, content| core.send_on(*key, content)).await
     }
 
     /// Sends several data, which takes less than sending one after the other. What is left in `contents` after an error
@@ -213,7 +216,7 @@ impl StreamSender {
         while !contents.is_empty() {
             let push = |core: &mut Core, ()| {
                 for _ in 0..SENT_AT_ONCE_MAX {
-                    if core.proto.is_full() {
+                    if core.proto.is_full() || !core.proto.has_credit(*key) {
                         break;
                     }
                     let Some(content) = contents.pop_front() else { break };
@@ -221,15 +224,17 @@ impl StreamSender {
                 }
                 Ok(())
             };
-            connection.shared().when_not_full((), push).await?;
+            connection.shared().when_sendable(*key, (), push).await?;
         }
         Ok(())
     }
 
-    /// Sends data unless the connection's outbox is full, which gives the data back.
+    /// Sends data unless the connection's outbox is full or the reader on the other side is behind, either of which gives
+    /// the data back.
     pub fn try_send(&self, content: impl Into<Content>) -> Result<(), TrySendError<Content, StreamSendError>> {
         let Held { connection, key, .. } = &*self.held;
-        connection.shared().try_push(content.into(), |core, content| core.proto.send_on(*key, content))
+        let push = |core: &mut Core, content| core.proto.send_on(*key, content);
+        Ok(connection.shared().try_push_on(*key, content.into(), push)?)
     }
 
     /// Closes both directions as [`Stream::close`] does.

@@ -38,7 +38,8 @@
 //! A method that takes or returns a stream has a [`Streaming`] in that place, on both sides: read it with
 //! [`message`](Streaming::message) or as a [`Stream`](futures_core::Stream), make one from any stream or iterator, or
 //! feed one with a [`StreamSender`]. Dropping the sender ends a stream; dropping what the call returned cuts the call
-//! off. The wire has no flow control for a single stream: one that is not read in time is closed, and the others go on.
+//! off. A reader that is slow slows its sender down. Go peers know no flow control for a single stream: one of theirs that
+//! is not read in time is closed, and the others go on.
 //!
 //! # When a call fails
 //!

@@ -56,7 +56,7 @@ fn a_call_that_was_sent_may_have_been_executed() {
 #[test]
 fn a_call_that_waited_behind_a_peer_that_does_not_read_was_not_executed() {
     in_virtual_time(async {
-        let (theirs, peer) = peer_with_buffer(64);
+        let (theirs, peer) = peer_with_buffer(128);
         let client = TestClient::new(quiet_channel().attach(theirs).await.unwrap());
         let stuck = asking(&client, &"x".repeat(1000));
         settle().await;
@@ -73,7 +73,7 @@ fn a_call_that_waited_behind_a_peer_that_does_not_read_was_not_executed() {
 #[test]
 fn a_call_that_waits_for_room_in_the_outbox_was_not_executed() {
     in_virtual_time(async {
-        let (theirs, peer) = peer_with_buffer(64);
+        let (theirs, peer) = peer_with_buffer(128);
         let config = Config { outbox_len_max: 100, ..quiet() };
         let client = TestClient::new(quiet_channel().config(config).attach(theirs).await.unwrap());
         let stuck = asking(&client, &"x".repeat(1000));
@@ -90,7 +90,7 @@ fn a_call_that_waits_for_room_in_the_outbox_was_not_executed() {
 fn calls_with_streams_that_waited_in_the_outbox_were_not_executed() {
     in_virtual_time(async {
         for kind in 1..4 {
-            let (theirs, peer) = peer_with_buffer(64);
+            let (theirs, peer) = peer_with_buffer(128);
             let client = TestClient::new(quiet_channel().attach(theirs).await.unwrap());
             let stuck = asking(&client, &"x".repeat(1000));
             settle().await;
@@ -345,7 +345,7 @@ fn a_call_waits_for_a_connection_within_its_timeout_and_dialing_goes_on() {
 fn a_call_that_finds_no_way_out_in_time_was_not_executed() {
     in_virtual_time(async {
         // A peer that takes nothing: the first call gets into the outbox, the others do not.
-        let (theirs, _peer) = peer_with_buffer(64);
+        let (theirs, _peer) = peer_with_buffer(128);
         let config = Config { outbox_len_max: 100, write_stall_max: 1000 * SECOND, ..quiet() };
         let client = TestClient::new(quiet_channel().config(config).timeout(SECOND).attach(theirs).await.unwrap());
         let stuck = ask(&client, &"x".repeat(1000)).await.unwrap_err();

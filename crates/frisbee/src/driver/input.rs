@@ -70,7 +70,8 @@ impl<'a> Driver<'a> {
             None if self.is_between_packets() => End::Closed(CloseReason::Peer),
             None => End::Closed(CloseReason::Truncated),
         });
-        self.shared.core().proto.set_reading(now.into_std(), false);
+        self.woken.extend(self.shared.core().end_input(now.into_std()));
+        self.wake_readers();
     }
 
     /// Tells whether nothing has arrived of a packet that is not whole.
@@ -160,6 +161,10 @@ impl<'a> Driver<'a> {
                 }
                 continue;
             }
+            if let Event::StreamWritable(key) = event {
+                self.woken.extend(core.take_senders(key));
+                continue;
+            }
             let finished = self.handle_event(cx, event, has_room, core, handlers);
             if self.inbox.bytes.is_empty() {
                 // Nothing is left to decode: the lock is taken only for what there is to apply.
@@ -179,7 +184,7 @@ impl<'a> Driver<'a> {
             Ok(event) => event,
             Err(error) => {
                 warn!(%error, "the peer broke the protocol");
-                core.proto.set_reading(now.into_std(), false);
+                self.woken.extend(core.end_input(now.into_std()));
                 self.end = Some(End::Broken(error));
                 self.is_busy = true;
                 None
@@ -243,8 +248,8 @@ impl<'a> Driver<'a> {
                 }
                 None
             }
-            // The caller dealt with it under the lock.
-            Event::StreamReadable(_) => None,
+            // The caller dealt with them under the lock.
+            Event::StreamReadable(_) | Event::StreamWritable(_) => None,
         }
     }
 

@@ -15,6 +15,13 @@ use crate::{Operation, PacketName, ProtocolError};
 pub enum Control {
     /// The features and limits of the sender.
     Hello(Hello),
+    /// The sender lets more data of a stream come.
+    Credit {
+        /// The id of the stream.
+        id: u16,
+        /// The credit that is added.
+        len: u32,
+    },
     /// The sender wants no new packets and streams on this connection.
     GoAway(GoAway),
     /// The sender does not want the answer to a packet that it sent.
@@ -49,6 +56,11 @@ impl Control {
                 content.put_u8(HELLO);
                 hello.encode(&mut content);
             }
+            Self::Credit { id: stream, len } => {
+                id = *stream;
+                content.put_u8(CREDIT);
+                content.put_u32(*len);
+            }
             Self::GoAway(goaway) => {
                 content.extend([GOAWAY, goaway.code]);
                 content.put_slice(goaway.text.as_bytes());
@@ -67,6 +79,7 @@ impl Control {
         let Ok(kind) = content.try_get_u8() else { return Ok(None) };
         Ok(Some(match kind {
             HELLO => Self::Hello(Hello::decode(content)?),
+            CREDIT => Self::Credit { id, len: content.try_get_u32().map_err(|_| too_short("CREDIT"))? },
             GOAWAY => {
                 let code = content.try_get_u8().map_err(|_| too_short("GOAWAY"))?;
                 content.truncate(GOAWAY_TEXT_LEN_MAX);
@@ -92,6 +105,7 @@ fn too_short(kind: &'static str) -> ProtocolError {
 }
 
 const HELLO: u8 = 1;
+const CREDIT: u8 = 2;
 const GOAWAY: u8 = 3;
 const CANCEL: u8 = 4;
 const CANCELLED: u8 = 5;
@@ -113,6 +127,7 @@ mod tests {
     #[test]
     fn every_kind_comes_back_as_it_was() {
         check_round_trip(Control::Hello(Hello::new(&Config::default())));
+        check_round_trip(Control::Credit { id: 7, len: u32::MAX });
         check_round_trip(Control::GoAway(GoAway { code: GoAway::AGE, text: "an hour old".into() }));
         let packet = PacketName { id: 7, operation: Operation::new(20).unwrap() };
         check_round_trip(Control::Cancel(packet));
@@ -129,7 +144,7 @@ mod tests {
     fn bytes_behind_a_body_are_ignored_and_a_short_body_is_an_error() {
         let cancel = Control::decode(7, Bytes::from_static(&[CANCEL, 0, 20, 99])).unwrap();
         assert_eq!(cancel, Some(Control::Cancel(PacketName { id: 7, operation: Operation::new(20).unwrap() })));
-        for content in [&[CANCEL, 0][..], &[CANCELLED], &[GOAWAY], &[HELLO]] {
+        for content in [&[CANCEL, 0][..], &[CREDIT, 0, 0, 1], &[CANCELLED], &[GOAWAY], &[HELLO]] {
             assert!(Control::decode(7, Bytes::copy_from_slice(content)).is_err(), "{content:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! The times to send a PING, and to give up a silent peer.
+//! The times to send a PING, and to give up a silent peer; and how long a PING takes there and back.
 
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,11 @@ pub(super) struct Heartbeat {
     next_ping: Option<Instant>,
     /// `None` while this side does not read: silence then says nothing about the peer.
     heard: Option<Instant>,
+    /// The number of PINGs that were not answered.
+    unanswered: u32,
+    /// The time at which the first of them was sent, if none was under way before it.
+    timed: Option<Instant>,
+    round_trip: Option<Duration>,
 }
 
 /// The request of a tick.
@@ -24,7 +29,29 @@ pub(super) enum Beat {
 impl Heartbeat {
     pub(super) fn new(now: Instant, ping_interval: Option<Duration>, silence_max: Option<Duration>) -> Self {
         let next_ping = ping_interval.and_then(|interval| now.checked_add(interval));
-        Self { ping_interval, silence_max, next_ping, heard: Some(now) }
+        let heard = Some(now);
+        Self { ping_interval, silence_max, next_ping, heard, unanswered: 0, timed: None, round_trip: None }
+    }
+
+    pub(super) fn handle_ping_sent(&mut self, now: Instant) {
+        // With others under way, its PONG could not be told from theirs.
+        if self.unanswered == 0 {
+            self.timed = Some(now);
+        }
+        self.unanswered = self.unanswered.saturating_add(1);
+    }
+
+    pub(super) fn handle_pong(&mut self, now: Instant) {
+        self.unanswered = self.unanswered.saturating_sub(1);
+        if let Some(sent) = self.timed.take() {
+            let measured = now.saturating_duration_since(sent);
+            self.round_trip = Some(self.round_trip.map_or(measured, |known| (known * 7 + measured) / 8));
+        }
+    }
+
+    /// Returns the time from a PING to its PONG, averaged over the last ones. `None` before the first.
+    pub(super) fn round_trip(&self) -> Option<Duration> {
+        self.round_trip
     }
 
     pub(super) fn handle_received(&mut self, now: Instant) {
@@ -95,5 +122,24 @@ mod tests {
         assert_eq!(heartbeat.handle_timeout(start + SECOND * 9), Beat::Idle);
         heartbeat.set_reading(start + SECOND * 9, true);
         assert_eq!(heartbeat.poll_timeout(), Some(start + SECOND * 10));
+    }
+
+    #[test]
+    fn the_round_trip_is_an_average_of_pings_that_were_alone() {
+        let start = Instant::now();
+        let mut heartbeat = Heartbeat::new(start, None, None);
+        heartbeat.handle_pong(start);
+        assert_eq!(heartbeat.round_trip(), None, "nobody asked");
+        heartbeat.handle_ping_sent(start);
+        heartbeat.handle_ping_sent(start + SECOND);
+        heartbeat.handle_pong(start + SECOND * 8);
+        assert_eq!(heartbeat.round_trip(), Some(SECOND * 8));
+        heartbeat.handle_ping_sent(start + SECOND * 9);
+        heartbeat.handle_pong(start + SECOND * 9);
+        heartbeat.handle_pong(start + SECOND * 9);
+        assert_eq!(heartbeat.round_trip(), Some(SECOND * 8), "the first of these answers one that was not alone");
+        heartbeat.handle_ping_sent(start + SECOND * 10);
+        heartbeat.handle_pong(start + SECOND * 10);
+        assert_eq!(heartbeat.round_trip(), Some(SECOND * 7));
     }
 }

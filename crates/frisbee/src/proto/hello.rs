@@ -8,6 +8,7 @@ use std::{fmt, sync::Arc};
 
 use bytes::{Buf, BufMut, Bytes};
 
+use super::credit::initial_window;
 use crate::{Config, ProtocolError};
 
 /// The features and limits of one side of a connection, as it tells its peer.
@@ -22,6 +23,8 @@ pub struct Hello {
     pub content_len_max: u32,
     /// The number of streams that the side lets exist at once, if it says so.
     pub streams_max: Option<u32>,
+    /// The credit that the side gives for a stream when it opens, if it gives any.
+    pub window: Option<u32>,
     /// The number of CANCEL frames that the side takes at once, if it takes any.
     pub cancel_burst: Option<u32>,
     parts: Vec<(Bytes, Bytes)>,
@@ -59,6 +62,8 @@ impl Peer {
 }
 
 impl Features {
+    /// Each stream has a credit, so that a slow reader holds up its own sender only.
+    pub const CREDIT: Self = Self(1 << 0);
     /// A packet can be withdrawn before it is answered.
     pub const CANCEL: Self = Self(1 << 1);
     /// A side can ask for new packets and streams to go elsewhere.
@@ -67,7 +72,7 @@ impl Features {
     /// side, whatever the other has.
     pub const LEAVES: Self = Self(1 << 8);
 
-    const ALL: Self = Self(Self::CANCEL.0 | Self::GOAWAY.0);
+    const ALL: Self = Self(Self::CREDIT.0 | Self::CANCEL.0 | Self::GOAWAY.0);
 
     /// Tells whether all of these are in the set.
     pub const fn contains(self, others: Self) -> bool {
@@ -87,6 +92,7 @@ impl Hello {
             features: Features::ALL,
             content_len_max: config.content_len_max,
             streams_max: Some(config.streams_max.try_into().unwrap_or(u32::MAX)),
+            window: Some(initial_window(config)),
             cancel_burst: Some(config.cancel_burst),
             parts: Vec::new(),
         }
@@ -112,7 +118,7 @@ impl Hello {
     pub fn encode(&self, out: &mut impl BufMut) {
         out.put_u8(VERSION);
         let mut numbers = vec![(FEATURES, Some(self.features.0)), (CONTENT_LEN_MAX, Some(self.content_len_max))];
-        numbers.extend([(STREAMS_MAX, self.streams_max), (CANCEL_BURST, self.cancel_burst)]);
+        numbers.extend([(STREAMS_MAX, self.streams_max), (WINDOW, self.window), (CANCEL_BURST, self.cancel_burst)]);
         for (tag, number) in numbers {
             if let Some(number) = number {
                 put_head(out, tag, size_of::<u32>());
@@ -162,6 +168,7 @@ impl Hello {
             features: Features(number(FEATURES).unwrap_or(0)),
             content_len_max: number(CONTENT_LEN_MAX).unwrap_or(CONTENT_LEN_MAX_UNSAID),
             streams_max: number(STREAMS_MAX),
+            window: number(WINDOW),
             cancel_burst: number(CANCEL_BURST),
             parts,
         })
@@ -176,6 +183,7 @@ impl fmt::Debug for Hello {
             .field("features", &self.features)
             .field("content_len_max", &self.content_len_max)
             .field("streams_max", &self.streams_max)
+            .field("window", &self.window)
             .field("cancel_burst", &self.cancel_burst)
             .field("parts", &parts)
             .finish()
@@ -196,6 +204,7 @@ const VERSION: u8 = 1;
 const FEATURES: u8 = 1;
 const CONTENT_LEN_MAX: u8 = 2;
 const STREAMS_MAX: u8 = 3;
+const WINDOW: u8 = 4;
 const CANCEL_BURST: u8 = 5;
 /// The last tag whose value is a number.
 const LAST_NUMBER: u8 = 5;
@@ -261,7 +270,7 @@ mod tests {
     fn a_hello_that_is_cut_anywhere_is_an_error_or_ends_with_a_field() {
         let bytes = encoded(&hello());
         let whole = (1..bytes.len()).filter(|&len| decoded(&bytes[..len]).is_ok()).collect::<Vec<_>>();
-        assert_eq!(whole, [1, 10, 19, 28, 37], "where a field ends");
+        assert_eq!(whole, [1, 10, 19, 28, 37, 46], "where a field ends");
         assert!(decoded(b"").is_err());
     }
 }

@@ -10,6 +10,7 @@ mod budget;
 mod connection;
 mod control;
 mod counters;
+mod credit;
 mod decoder;
 mod foreign;
 mod header;

@@ -97,6 +97,11 @@ impl Outbox {
         self.ping = true;
     }
 
+    /// Tells whether a PING goes out with the next batch.
+    pub(super) fn has_ping(&self) -> bool {
+        self.ping
+    }
+
     /// Takes back a PING that has not been handed out.
     pub(super) fn drop_ping(&mut self) {
         self.ping = false;

@@ -3,10 +3,13 @@
 //! ```text
 //!   free id ──open() or data of the peer──▶ Open ──close(), close of the peer, overflow──▶ Ended(why)
 //! ```
-//! A stream in which too much waits stalls the connection until half of it is read, or ends when that takes too long.
+//! A peer that knows credits sends no more than the [window](ReceiveWindow) of a stream. Of any other, a stream in which
+//! too much waits stalls the connection until half of it is read, or ends when that takes too long.
+//!
 //! An ended stream gives its id back at once. What it had queued stays readable until its holder lets go of it. A
 //! stream whose close is deferred ends here without a packet. The peer is told ahead of the next data of any stream. If
-//! it uses the id again before, it is not told, because the close would end the stream that it has just opened.
+//! it uses the id again before, it is not told, because the close would end the stream that it has just opened. A peer
+//! that gives credit is told at once: on an id that it uses again, it would take its credit for that of the old stream.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -19,7 +22,11 @@ use std::{
 use bytes::Bytes;
 use slab::Slab;
 
-use super::{id_hasher::IdHasher, outbox::COPY_LEN_MAX};
+use super::{
+    credit::{ReceiveWindow, SendCredit, TooMuch, WindowBudget},
+    id_hasher::IdHasher,
+    outbox::COPY_LEN_MAX,
+};
 use crate::{
     Config,
     error::{OpenError, StreamEnd},
@@ -51,6 +58,15 @@ pub(super) struct Streams {
     len: usize,
     /// The time since which they hold more than they may.
     over_since: Option<Instant>,
+    /// The part of their bytes that windows have.
+    budget: WindowBudget,
+    /// True if the peer keeps to the windows of streams, and is told when they move.
+    gives_credit: bool,
+    /// The window that streams open with on the side of the peer, if it has said so. Without, this side sends what it
+    /// wants.
+    peer_window: Option<u32>,
+    /// Streams whose peer is owed enough credit to be told, and some that have ended since.
+    due: Vec<StreamKey>,
 }
 
 #[derive(Debug)]
@@ -71,6 +87,14 @@ struct Entry {
     is_ignored: bool,
     /// True if the peer need not hear at once that this side ended it.
     defers_close: bool,
+    /// The credit for what this side sends. Below zero, until the window of the peer is known.
+    credit: SendCredit,
+    /// The credit of the peer, seen from here.
+    window: ReceiveWindow,
+    /// The part of the budget that it was counted with last.
+    claim: usize,
+    /// True if it is among those that are due.
+    is_due: bool,
 }
 
 /// The effect of data of the peer.
@@ -99,6 +123,25 @@ impl Streams {
             len: 0,
             over_since: None,
             unannounced: BTreeSet::new(),
+            budget: WindowBudget::new(config),
+            gives_credit: false,
+            peer_window: None,
+            due: Vec::new(),
+        }
+    }
+
+    /// Begins to keep to the windows of the peer, if it has said how wide they are, and to tell it of those here.
+    pub(super) fn use_credit(&mut self, peer_window: Option<u32>) {
+        self.gives_credit = true;
+        self.peer_window = peer_window;
+        for key in self.open.values().copied() {
+            let entry = &mut self.entries[key];
+            // What was sent and received before counts.
+            entry.credit.open(peer_window.unwrap_or(0));
+            if entry.window.is_due() {
+                entry.is_due = true;
+                self.due.push(StreamKey(key));
+            }
         }
     }
 
@@ -129,13 +172,13 @@ impl Streams {
             return Some(StreamKey(key));
         }
         while is_due(self.over_since) {
-            let (key, entry) = self.entries.iter_mut().max_by_key(|(_, entry)| entry.queue_len + entry.taken_len)?;
-            let (len, was_open) = (entry.queue_len + entry.taken_len, entry.end.is_none());
+            let (key, entry) = self.entries.iter_mut().max_by_key(|(_, entry)| entry.held_len())?;
+            let (len, was_open) = (entry.held_len(), entry.end.is_none());
             // What the reader does with what it took is not for us to say, but it hears that the stream is over.
             entry.taken_len = 0;
             entry.clear();
-            self.give_back(len);
             self.end(StreamKey(key), StreamEnd::Overflow);
+            self.release(StreamKey(key), len);
             if was_open {
                 return Some(StreamKey(key));
             }
@@ -189,6 +232,10 @@ impl Streams {
             stalls_since: None,
             is_ignored: false,
             defers_close: false,
+            credit: SendCredit::new(self.peer_window.unwrap_or(0)),
+            window: ReceiveWindow::new(&self.budget),
+            claim: 0,
+            is_due: false,
         });
         self.open.insert(id, key);
         self.own += u32::from(self.ids.contains(&id));
@@ -208,33 +255,39 @@ impl Streams {
             }
         };
         let entry = &mut self.entries[key.0];
+        let cost = content.len() + PACKET_COST;
+        let had_credit = entry.window.receive(now, entry.held_len()) && self.gives_credit;
         if entry.is_ignored || entry.input_end.is_some() {
+            self.pay_back(key, cost);
             return Received::Ignored;
         }
-        let cost = content.len() + PACKET_COST;
         // A single content always fits.
         if self.len > 0 && self.len + cost > self.len_max {
             self.over_since.get_or_insert(now);
         }
         self.len += cost;
         entry.queue_len += cost;
-        if entry.queue_len > self.queue_len_max && !entry.queue.is_empty() && entry.stalls_since.is_none() {
+        let is_over = entry.queue_len > self.queue_len_max && !entry.queue.is_empty();
+        if is_over && !had_credit && entry.stalls_since.is_none() {
             entry.stalls_since = Some(now);
             self.stalling += 1;
         }
         entry.queue.push_back(content);
+        self.count(key);
         if opened { Received::Opened(key) } else { Received::Queued(key) }
     }
 
     /// Notes data of the peer whose content is discarded: it is the last that its stream hears.
-    pub(super) fn handle_too_large(&mut self, id: u16, end: StreamEnd) -> Received {
+    pub(super) fn handle_too_large(&mut self, now: Instant, id: u16, announced: u32, limit: u32) -> Received {
         let Some(&key) = self.open.get(&id) else { return Received::Refused };
         let entry = &mut self.entries[key];
-        if entry.is_ignored || entry.input_end.is_some() {
-            return Received::Ignored;
+        entry.window.receive(now, entry.held_len());
+        let is_heard = !entry.is_ignored && entry.input_end.is_none();
+        if is_heard {
+            entry.input_end = Some(StreamEnd::TooLarge { announced, limit });
         }
-        entry.input_end = Some(end);
-        Received::Queued(StreamKey(key))
+        self.pay_back(StreamKey(key), announced as usize + PACKET_COST);
+        if is_heard { Received::Queued(StreamKey(key)) } else { Received::Ignored }
     }
 
     /// Handles the close of the peer. Returns the stream it ended, if there was one.
@@ -263,12 +316,14 @@ impl Streams {
             (None, Some(end)) => Err(end),
             (None, None) => Ok(None),
         };
-        self.give_back(done);
+        self.release(key, done);
         next
     }
 
-    /// Returns what [`read`](Self::read) would take.
-    pub(super) fn peek(&self, key: StreamKey) -> Result<Option<Bytes>, StreamEnd> {
+    /// Returns what [`read`](Self::read) would take. Whoever asks for it is done with the last, too.
+    pub(super) fn peek(&mut self, key: StreamKey) -> Result<Option<Bytes>, StreamEnd> {
+        let done = mem::take(&mut self.entries[key.0].taken_len);
+        self.release(key, done);
         let entry = &self.entries[key.0];
         match (entry.queue.front(), entry.input_end.or(entry.end)) {
             (None, Some(end)) => Err(end),
@@ -280,10 +335,63 @@ impl Streams {
     pub(super) fn ignore(&mut self, key: StreamKey) {
         let entry = &mut self.entries[key.0];
         entry.is_ignored = true;
-        let len = entry.queue_len;
+        let len = entry.held_len();
+        entry.taken_len = 0;
         entry.clear();
-        self.give_back(len);
+        self.release(key, len);
         self.relieve(key);
+    }
+
+    /// Tells whether data may be sent on the stream: otherwise the peer has to give credit first.
+    pub(super) fn has_credit(&self, key: StreamKey) -> bool {
+        let entry = &self.entries[key.0];
+        self.peer_window.is_none() || entry.credit.may_send() || entry.end.is_some()
+    }
+
+    /// Takes the cost of data with this length off the credit.
+    pub(super) fn spend_credit(&mut self, key: StreamKey, len: usize) {
+        self.entries[key.0].credit.spend(len + PACKET_COST);
+    }
+
+    /// Handles credit that the peer gives. Returns the stream if it had none left.
+    pub(super) fn handle_credit(&mut self, id: u16, len: u32) -> Result<Option<StreamKey>, TooMuch> {
+        let Some(&key) = self.open.get(&id) else { return Ok(None) };
+        Ok(self.entries[key].credit.grant(len)?.then_some(StreamKey(key)))
+    }
+
+    /// Stops to keep to the windows of the peer.
+    pub(super) fn ignore_credit(&mut self) {
+        self.peer_window = None;
+    }
+
+    /// Tells whether there may be credit to give.
+    pub(super) fn owes_credit(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    /// Forgets the credit that is due, for a peer that will not get it.
+    pub(super) fn discard_credit(&mut self) {
+        self.due.clear();
+    }
+
+    /// Takes the next credit that the peer is to be given, with the id of its stream.
+    pub(super) fn poll_credit(&mut self, now: Instant, round_trip: Option<Duration>) -> Option<(u16, u32)> {
+        while let Some(key) = self.due.pop() {
+            let Some(entry) = self.entries.get_mut(key.0).filter(|entry| entry.is_due && entry.end.is_none()) else {
+                continue;
+            };
+            let given = entry.window.take_credit(now, round_trip, &self.budget, entry.claim);
+            entry.is_due = entry.window.is_due();
+            if entry.is_due {
+                self.due.push(key);
+            }
+            let id = entry.id;
+            self.count(key);
+            if given > 0 {
+                return Some((id, given));
+            }
+        }
+        None
     }
 
     pub(super) fn id(&self, key: StreamKey) -> u16 {
@@ -307,7 +415,7 @@ impl Streams {
             return false;
         }
         self.end(key, StreamEnd::Closed);
-        if defers_close && self.unannounced.len() < self.streams_max {
+        if defers_close && !self.gives_credit && self.unannounced.len() < self.streams_max {
             self.unannounced.insert(id);
             return false;
         }
@@ -328,13 +436,15 @@ impl Streams {
     pub(super) fn remove(&mut self, key: StreamKey) {
         debug_assert!(self.entries[key.0].end.is_some(), "a stream is closed before it is forgotten");
         let entry = self.entries.remove(key.0);
-        self.give_back(entry.queue_len + entry.taken_len);
+        self.let_go(entry.held_len());
+        self.budget.count(entry.claim, 0);
     }
 
     pub(super) fn end_all(&mut self) {
         self.open.clear();
         self.own = 0;
         self.unannounced.clear();
+        self.due.clear();
         self.stalling = 0;
         self.over_since = None;
         for (_, entry) in &mut self.entries {
@@ -362,14 +472,41 @@ impl Streams {
             self.open.remove(&entry.id);
             self.own -= u32::from(self.ids.contains(&entry.id));
             self.relieve(key);
+            self.count(key);
         }
     }
 
-    /// Counts what is not held any more.
-    fn give_back(&mut self, len: usize) {
+    /// Counts what a stream does not hold any more.
+    fn release(&mut self, key: StreamKey, len: usize) {
+        if len > 0 {
+            self.let_go(len);
+            self.pay_back(key, len);
+        }
+    }
+
+    fn let_go(&mut self, len: usize) {
         self.len -= len;
         if self.len <= self.len_max {
             self.over_since = None;
+        }
+    }
+
+    /// Owes the peer the credit for what is not held any more.
+    fn pay_back(&mut self, key: StreamKey, len: usize) {
+        let entry = &mut self.entries[key.0];
+        let is_due = entry.window.release(len) && self.gives_credit && entry.end.is_none();
+        if is_due && !mem::replace(&mut entry.is_due, true) {
+            self.due.push(key);
+        }
+        self.count(key);
+    }
+
+    /// Counts what a stream claims of the budget.
+    fn count(&mut self, key: StreamKey) {
+        let entry = &mut self.entries[key.0];
+        let claim = entry.new_claim();
+        if claim != entry.claim {
+            self.budget.count(mem::replace(&mut entry.claim, claim), claim);
         }
     }
 
@@ -381,6 +518,17 @@ impl Streams {
 }
 
 impl Entry {
+    /// Returns the cost of what waits and of what the reader took last.
+    fn held_len(&self) -> usize {
+        self.queue_len + self.taken_len
+    }
+
+    /// Returns the most that it may come to hold.
+    fn new_claim(&self) -> usize {
+        let takes_more = self.end.is_none() && self.input_end.is_none() && !self.is_ignored;
+        if takes_more { self.window.claim(self.held_len()) } else { self.held_len() }
+    }
+
     /// Drops what waits.
     fn clear(&mut self) {
         self.queue = VecDeque::new();
@@ -392,10 +540,16 @@ impl Entry {
 pub const PACKET_COST: usize = 64;
 
 #[cfg(test)]
+mod walk;
+
+#[cfg(test)]
 mod tests {
     use std::sync::LazyLock;
 
-    use super::*;
+    use super::{
+        walk::{Manners, walk},
+        *,
+    };
 
     static NOW: LazyLock<Instant> = LazyLock::new(Instant::now);
     const STALL: Duration = Duration::from_secs(1);
@@ -571,16 +725,49 @@ mod tests {
     fn data_that_is_too_large_is_the_last_that_is_heard_and_keeps_the_stream_open() {
         let mut streams = streams();
         let end = StreamEnd::TooLarge { announced: 9, limit: 5 };
-        assert_eq!(streams.handle_too_large(7, end), Received::Refused, "it opens no stream");
+        assert_eq!(streams.handle_too_large(*NOW, 7, 9, 5), Received::Refused, "it opens no stream");
         let Received::Opened(key) = data(&mut streams, 7, "a") else { panic!("not opened") };
-        assert_eq!(streams.handle_too_large(7, end), Received::Queued(key));
+        assert_eq!(streams.handle_too_large(*NOW, 7, 9, 5), Received::Queued(key));
         assert_eq!(data(&mut streams, 7, "b"), Received::Ignored);
-        assert_eq!(streams.handle_too_large(7, end), Received::Ignored);
+        assert_eq!(streams.handle_too_large(*NOW, 7, 9, 5), Received::Ignored);
         assert_eq!(streams.ended(key), None);
         assert_eq!(streams.handle_close(7), Some(key));
         assert_eq!(streams.read(key), Ok(Some("a".into())));
         assert_eq!((streams.peek(key), streams.read(key)), (Err(end), Err(end)));
         assert_eq!(streams.ended(key), Some(StreamEnd::ClosedByPeer));
+    }
+
+    #[test]
+    fn credit_that_nobody_got_leaves_no_later_sender_waiting() {
+        let config = Config { streams_max: 50, streams_len_max: 100 * 1000, ..Config::default() };
+        let mut streams = Streams::new(IDS, &config);
+        streams.use_credit(Some(1000));
+        // Late data of a stream that is over opens one here, whose window widens while nobody there knows it.
+        let mut credit = SendCredit::new(1000);
+        let mut key = None;
+        let mut send = |streams: &mut Streams, credit: &mut SendCredit| {
+            credit.spend(100 + PACKET_COST);
+            match streams.handle_data(*NOW, 1, vec![0; 100].into()) {
+                Received::Opened(opened) => key = Some(opened),
+                received => assert_eq!(received, Received::Queued(key.unwrap())),
+            }
+            while let Ok(Some(_)) = streams.read(key.unwrap()) {}
+            key.unwrap()
+        };
+        for _ in 0..200 {
+            send(&mut streams, &mut credit);
+            while streams.poll_credit(*NOW, None).is_some() {}
+        }
+        // This side sends on it, by which it begins there, with the credit of a new stream.
+        let mut credit = SendCredit::new(1000);
+        for _ in 0..100 {
+            assert!(credit.may_send());
+            let key = send(&mut streams, &mut credit);
+            assert!(streams.entries[key.0].window.len() > 4000);
+            while let Some((1, len)) = streams.poll_credit(*NOW, None) {
+                credit.grant(len).unwrap();
+            }
+        }
     }
 
     #[test]
@@ -608,5 +795,17 @@ mod tests {
         streams.detach();
         assert!(buffer.is_unique());
         assert_eq!(streams.read(key), Ok(Some("xxx".into())));
+    }
+
+    #[test]
+    fn no_credit_is_lost_and_nothing_is_held_up_whatever_people_do() {
+        let done = walk(*NOW, Manners::Usual, 500_000);
+        assert!(done.data > 50_000 && done.waits > 1000 && done.widened > 1000 && done.balanced > 50_000, "{done:?}");
+    }
+
+    #[test]
+    fn nothing_gets_stuck_even_where_ids_are_used_again_at_once() {
+        let done = walk(*NOW, Manners::Wild, 500_000);
+        assert!(done.data > 50_000 && done.waits > 1000 && done.mixed > 50_000 && done.balanced > 50_000, "{done:?}");
     }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod contents;
+mod credit;
 mod discarding;
 mod dispatch;
 mod endings;

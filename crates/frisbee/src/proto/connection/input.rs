@@ -10,13 +10,13 @@ use bytes::BytesMut;
 use super::{Connection, Discarding, Event, Role, State};
 use crate::{
     Operation, Packet, ProtocolError,
-    error::StreamEnd,
     proto::{
         budget::Budget,
         control::Control,
+        credit::TooMuch,
         decoder::{Frame, Reach},
         header::{Header, Kind},
-        hello::Peer,
+        hello::{Features, Peer},
         outbox::Cause,
         streams::Received,
     },
@@ -71,6 +71,12 @@ impl Connection {
             self.budget.earn();
         }
         Some(Packet { id: frame.id, operation, content: frame.content.into() })
+    }
+
+    /// Reports that the peer sends nothing more that is listened to. It cannot give credit then, and nobody waits for any.
+    pub fn handle_end(&mut self, now: Instant) {
+        self.set_reading(now, false);
+        self.streams.ignore_credit();
     }
 
     /// Reports that no handler gets a packet, because there are too many or the connection is
@@ -157,7 +163,10 @@ impl Connection {
                 self.outbox.push_pong();
                 Ok(None)
             }
-            Kind::Pong => self.spend(now).map(|()| None),
+            Kind::Pong => {
+                self.heartbeat.handle_pong(now);
+                self.spend(now).map(|()| None)
+            }
             Kind::Reserved => {
                 self.counters.dropped += 1;
                 self.spend(now).map(|()| None)
@@ -175,7 +184,7 @@ impl Connection {
             Kind::Application(operation) => Ok(Some(Event::TooLarge { id, operation, announced })),
             Kind::Extended => Ok(Some(Event::TooLarge { id, operation: Operation::EXTENDED, announced })),
             Kind::Stream => {
-                let received = self.streams.handle_too_large(id, StreamEnd::TooLarge { announced, limit });
+                let received = self.streams.handle_too_large(now, id, announced, limit);
                 Ok(self.handle_stream_received(id, received))
             }
             Kind::Ping | Kind::Pong | Kind::Control | Kind::Reserved => self.spend(now).map(|()| None),
@@ -212,6 +221,10 @@ impl Connection {
             // Each side keeps to half of what the other allows, whose clock may see the frames closer together.
             self.cancels_out = Budget::new(now, hello.cancel_burst.unwrap_or(0) / 2);
             self.streams.set_own_max(hello.streams_max);
+            if hello.features.contains(Features::CREDIT) {
+                self.streams.use_credit(hello.window);
+                self.announce_closes();
+            }
             self.peer = Peer::Extended(Arc::new(hello));
             self.decoder.set_reach(Reach::Extended);
             if let (Role::Server, Some(own)) = (self.role, self.own_hello.take()) {
@@ -222,7 +235,8 @@ impl Connection {
         }
         match self.role {
             Role::Client if frame.kind != Kind::Pong => return Ok(None),
-            Role::Client | Role::Server => {}
+            Role::Client => self.heartbeat.handle_pong(now),
+            Role::Server => {}
         }
         self.peer = Peer::Plain;
         self.own_hello = None;
@@ -259,8 +273,20 @@ impl Connection {
                 }
                 Ok(Some(Event::Cancelled(packet)))
             }
+            Some(Control::Credit { id, len }) if self.uses(Features::CREDIT) => {
+                // Each frame of data brings one at most.
+                match self.credits_expected.checked_sub(1) {
+                    Some(left) => self.credits_expected = left,
+                    None => self.spend(now)?,
+                }
+                let reached = self.streams.handle_credit(id, len).map_err(|TooMuch| ProtocolError::BadControl {
+                    kind: "CREDIT",
+                    why: "makes a credit larger than 2147483647",
+                })?;
+                Ok(reached.map(Event::StreamWritable))
+            }
             Some(Control::GoAway(goaway)) => self.spend(now).map(|()| Some(Event::GoingAway(goaway))),
-            Some(Control::Hello(_)) | None => {
+            Some(Control::Hello(_) | Control::Credit { .. }) | None => {
                 self.counters.dropped += 1;
                 self.spend(now).map(|()| None)
             }

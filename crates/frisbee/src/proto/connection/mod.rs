@@ -93,6 +93,8 @@ pub struct Connection {
     detach_due: Option<Instant>,
     /// The number of packets of streams for which the peer has not sent a close. Each may cause one.
     closes_expected: u64,
+    /// The number of packets of streams for which the peer has not sent credit. Each may cause some.
+    credits_expected: u64,
     counters: Counters,
 }
 
@@ -137,6 +139,8 @@ pub enum Event {
     StreamOpened(StreamKey),
     /// The stream has something to read, or ended.
     StreamReadable(StreamKey),
+    /// The stream had no credit left and got some: the peer takes more data.
+    StreamWritable(StreamKey),
     /// It turned out what the peer speaks; see [`Connection::peer`].
     Recognized,
     /// The peer does not want the answer to this packet. A driver that drops its handler calls
@@ -191,6 +195,7 @@ impl Connection {
             paused: None,
             detach_due: None,
             closes_expected: 0,
+            credits_expected: 0,
             counters: Counters::default(),
             config,
         }
@@ -262,8 +267,15 @@ impl Connection {
         {
             self.outbox.push_control(&Control::Hello(hello));
         }
+        while let Some((id, len)) = self.streams.poll_credit(now, self.heartbeat.round_trip()) {
+            self.outbox.push_control(&Control::Credit { id, len });
+        }
+        let pings = self.outbox.has_ping();
         let due = self.outbox.poll_transmit(batch);
         if due {
+            if pings {
+                self.heartbeat.handle_ping_sent(now);
+            }
             self.stalled = Some(now);
             self.attempted = self.attempted.max(batch.packets());
             self.counters.batches_out += 1;
@@ -358,7 +370,7 @@ impl Connection {
 
     /// Tells whether anything waits to be written.
     pub fn has_output(&self) -> bool {
-        !self.outbox.is_empty()
+        !self.outbox.is_empty() || self.streams.owes_credit()
     }
 
     /// Tells whether any byte has come.

@@ -56,6 +56,7 @@ impl Connection {
     /// Drops what is queued, for a peer that will not see it.
     pub fn discard_output(&mut self) {
         self.outbox.clear();
+        self.streams.discard_credit();
         self.stalled = None;
     }
 
@@ -75,7 +76,8 @@ impl Connection {
         self.streams.open(id)
     }
 
-    /// Queues data of a stream, full or not.
+    /// Queues data of a stream, full or not, and with credit or without: a sender asks [`has_credit`](Self::has_credit)
+    /// first.
     pub fn send_on(&mut self, key: StreamKey, content: Content) -> Result<(), StreamSendError> {
         // All streams end with the connection.
         if let Some(end) = self.streams.ended(key) {
@@ -92,12 +94,23 @@ impl Connection {
                 return Err(StreamSendError::ContentTooLarge { len: content.len(), limit });
             }
         };
-        for id in self.streams.take_unannounced() {
-            self.push_stream_close(id, Cause::Local);
-        }
+        self.announce_closes();
+        self.streams.spend_credit(key, content.len());
         self.outbox.push(Header::stream(self.streams.id(key), len), content, Cause::Local);
         self.closes_expected += 1;
+        self.credits_expected += 1;
         Ok(())
+    }
+
+    /// Tells whether the peer takes data of a stream now. Otherwise a sender waits for
+    /// [`Event::StreamWritable`](super::Event::StreamWritable), or for the end of the stream.
+    pub fn has_credit(&self, key: StreamKey) -> bool {
+        self.streams.has_credit(key)
+    }
+
+    /// Tells whether the peer is owed credit, which [`poll_transmit`](Self::poll_transmit) sends.
+    pub fn owes_credit(&self) -> bool {
+        self.streams.owes_credit()
     }
 
     /// Takes the next data of a stream. `Ok(None)` if none has come, and an error if no more will.
@@ -106,7 +119,7 @@ impl Connection {
     }
 
     /// Returns what [`read_from`](Self::read_from) would take next, and leaves it where it is.
-    pub fn peek_at(&self, key: StreamKey) -> Result<Option<Bytes>, StreamEnd> {
+    pub fn peek_at(&mut self, key: StreamKey) -> Result<Option<Bytes>, StreamEnd> {
         self.streams.peek(key)
     }
 
@@ -144,7 +157,7 @@ impl Connection {
 
     /// Defers the close of a stream: once this side has closed it, the peer is told ahead of the next data sent on any
     /// stream, and not at all if it closes the stream itself or uses its id again before. Beyond
-    /// [`Config::streams_max`](crate::Config::streams_max) such streams, it is told at once.
+    /// [`Config::streams_max`](crate::Config::streams_max) such streams, and if it gives credit, it is told at once.
     pub fn defer_stream_close(&mut self, key: StreamKey) {
         self.streams.defer_close(key);
     }
@@ -166,6 +179,13 @@ impl Connection {
         let len = self.carried_len(&content)?;
         self.outbox.push(Header { id, operation: operation.number(), len }, content, cause);
         Ok(())
+    }
+
+    /// Tells the peer of the streams whose close was deferred.
+    pub(super) fn announce_closes(&mut self) {
+        for id in self.streams.take_unannounced() {
+            self.push_stream_close(id, Cause::Local);
+        }
     }
 
     pub(super) fn push_stream_close(&mut self, id: u16, cause: Cause) {

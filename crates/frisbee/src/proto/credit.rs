@@ -1,0 +1,415 @@
+//! The credit of a stream: what its sender may send before the reader of the other side has read more.
+//!
+//! ```text
+//!   ┌───────────────────────────────── window ────────────────────────────────┐
+//!   credit ──data──▶ under way ──▶ queued, or with the reader ──▶ owed ──CREDIT──▶ credit
+//!   SendCredit                                          ReceiveWindow
+//! ```
+//! Nothing gets lost on this way: what is at its four stations makes up the window at any time. A frame may cost more
+//! than is left of a credit, and then the credit is below zero by the rest.
+//!
+//! One half of what the streams of a connection may hold is for the windows that they open with. From the other half,
+//! [`WindowBudget`] lends: a window widens while its reader is fast, as far as it leaves a multiple of what it takes, so
+//! that something is left for streams that come later. What a stream holds beyond its window, because a frame went over
+//! it, is taken from the same half, and not lent meanwhile. So the windows that could all be filled
+//! are never more than the connection may hold.
+//!
+//! A side that uses an id again can get credit, or send data, that was meant for the old stream. It may come to have too
+//! much credit by that, never too little for its next frame: a receiver gives back what is owed as soon as it is as much
+//! as a new stream opens with, however wide it believes the window to be, and takes nothing of a window back.
+
+use std::time::{Duration, Instant};
+
+use crate::Config;
+
+/// The credit that one side has with the reader of the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SendCredit(i64);
+
+/// A credit that would be more than any can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TooMuch;
+
+impl SendCredit {
+    /// Makes the credit of a stream that nothing was sent on.
+    pub(super) fn new(window: u32) -> Self {
+        let mut credit = Self(0);
+        credit.open(window);
+        credit
+    }
+
+    /// Adds the window of the peer to the credit of a stream on which something was sent before it was known.
+    pub(super) fn open(&mut self, window: u32) {
+        self.0 += i64::from(window).min(CREDIT_MAX);
+    }
+
+    #[cfg(test)]
+    pub(super) fn left(self) -> i64 {
+        self.0
+    }
+
+    /// Tells whether a frame may be sent, whatever it costs.
+    pub(super) fn may_send(self) -> bool {
+        self.0 > 0
+    }
+
+    /// Takes what a frame costs.
+    pub(super) fn spend(&mut self, cost: usize) {
+        self.0 = self.0.saturating_sub_unsigned(cost as u64);
+    }
+
+    /// Adds what the peer gives. Tells whether it ends a wait.
+    pub(super) fn grant(&mut self, len: u32) -> Result<bool, TooMuch> {
+        let could_send = self.may_send();
+        let credit = self.0 + i64::from(len);
+        if credit > CREDIT_MAX {
+            return Err(TooMuch);
+        }
+        self.0 = credit;
+        Ok(self.may_send() && !could_send)
+    }
+}
+
+/// The window of one stream, on the side that receives.
+#[derive(Debug)]
+pub(super) struct ReceiveWindow {
+    /// The width it opened with.
+    initial: usize,
+    len: usize,
+    /// The part that the reader is done with and the sender has not been given back.
+    owed: usize,
+    /// What was given back since `since`.
+    returned: usize,
+    /// The time at which the first data came, or at which a whole window had been given back last.
+    since: Option<Instant>,
+}
+
+impl ReceiveWindow {
+    pub(super) fn new(budget: &WindowBudget) -> Self {
+        Self { initial: budget.initial, len: budget.initial, owed: 0, returned: 0, since: None }
+    }
+
+    /// Notes that data came. Tells whether the sender had credit for it, with `held` the cost of what came before and
+    /// is queued or with the reader.
+    pub(super) fn receive(&mut self, now: Instant, held: usize) -> bool {
+        self.since.get_or_insert(now);
+        held + self.owed < self.len
+    }
+
+    /// Notes that nobody holds data of this cost any more. Tells whether enough is owed to send it.
+    pub(super) fn release(&mut self, cost: usize) -> bool {
+        self.owed += cost;
+        self.is_due()
+    }
+
+    /// Tells whether enough is owed to send it: half of a window, or as much as a window has at least.
+    pub(super) fn is_due(&self) -> bool {
+        self.owed > 0 && self.owed >= self.initial.min(self.len / 2)
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    #[cfg(test)]
+    pub(super) fn owed(&self) -> usize {
+        self.owed
+    }
+
+    /// Returns the most that the stream may come to hold if `held` is what it holds now.
+    pub(super) fn claim(&self, held: usize) -> usize {
+        self.len.max(held)
+    }
+
+    /// Gives back what is owed, and more if a whole window has gone round in little time. `claim` is what the stream
+    /// claims of the budget now.
+    pub(super) fn take_credit(
+        &mut self,
+        now: Instant,
+        round_trip: Option<Duration>,
+        budget: &WindowBudget,
+        claim: usize,
+    ) -> u32 {
+        // What is more follows at once, because it is due as well.
+        let owed = self.owed.min(WINDOW_MAX);
+        self.owed -= owed;
+        self.returned += owed;
+        let before = self.len;
+        if self.returned >= self.len {
+            let since = self.since.replace(now).unwrap_or(now);
+            let quick = 2 * round_trip.unwrap_or(ROUND_TRIP_UNKNOWN).max(ROUND_TRIP_MIN);
+            if now.saturating_duration_since(since) <= quick {
+                self.len = self.len.max(budget.widest(claim).min(self.len * 2));
+            }
+            self.returned = 0;
+        }
+        u32::try_from(owed + self.len - before).expect("neither window nor owed are more than WINDOW_MAX")
+    }
+}
+
+/// What the streams of a connection may hold, parted among their windows.
+#[derive(Debug)]
+pub(super) struct WindowBudget {
+    initial: usize,
+    /// The widest window.
+    len_max: usize,
+    /// What is left of the half that is lent. Below zero if frames went over their windows.
+    free: isize,
+}
+
+impl WindowBudget {
+    pub(super) fn new(config: &Config) -> Self {
+        let initial = initial_window(config) as usize;
+        let spare = config.streams_len_max - config.streams_len_max / 2;
+        Self { initial, len_max: widest_window(config), free: isize::try_from(spare).unwrap_or(isize::MAX) }
+    }
+
+    /// Counts that a stream which claimed `before` claims `after`. One that does not exist claims nothing.
+    pub(super) fn count(&mut self, before: usize, after: usize) {
+        self.free = self.free.saturating_add_unsigned(self.lent(before)).saturating_sub_unsigned(self.lent(after));
+    }
+
+    #[cfg(test)]
+    pub(super) fn free(&self) -> isize {
+        self.free
+    }
+
+    /// Returns the widest window of a stream that claims `claim` now: it leaves a multiple of what it takes.
+    fn widest(&self, claim: usize) -> usize {
+        let free = self.free.saturating_add_unsigned(self.lent(claim));
+        self.len_max.min(self.initial + usize::try_from(free / (1 + LEFT_MULTIPLE)).unwrap_or(0))
+    }
+
+    fn lent(&self, claim: usize) -> usize {
+        claim.saturating_sub(self.initial)
+    }
+}
+
+/// Returns the window that streams open with: half of what all may hold together, shared by as many as may exist, and
+/// at least 1, with which a sender may send one frame and then the next when it was read.
+pub(super) fn initial_window(config: &Config) -> u32 {
+    let share = config.streams_len_max / 2 / config.streams_max.max(1);
+    u32::try_from(share.clamp(1, widest_window(config))).expect("no window is wider than WINDOW_MAX")
+}
+
+/// Returns the widest window: as much as may wait for the reader, twice, because what the reader works on counts too.
+fn widest_window(config: &Config) -> usize {
+    config.stream_queue_len_max.saturating_mul(2).clamp(1, WINDOW_MAX)
+}
+
+/// The largest credit.
+const CREDIT_MAX: i64 = i32::MAX as i64;
+/// The widest window that this side gives, far enough below the largest credit for credits that cross on an id that is
+/// used again.
+const WINDOW_MAX: usize = 1 << 30;
+/// The part of the budget that a window leaves for others when it widens, in parts of its own size: large enough that
+/// dozens of busy streams get something.
+const LEFT_MULTIPLE: isize = 8;
+/// The round trip that is assumed before the first is measured.
+const ROUND_TRIP_UNKNOWN: Duration = Duration::from_millis(100);
+/// The shortest round trip that counts: with data in front of them, frames take longer than a PING.
+const ROUND_TRIP_MIN: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUND_TRIP: Option<Duration> = Some(Duration::from_millis(50));
+    /// The windows of these tests open with this.
+    const INITIAL: usize = 1000;
+
+    /// Room for ten windows as they open, and for as much in addition.
+    fn budget() -> WindowBudget {
+        WindowBudget::new(&config())
+    }
+
+    fn config() -> Config {
+        Config {
+            streams_max: 10,
+            streams_len_max: 20 * INITIAL,
+            stream_queue_len_max: 4 * INITIAL,
+            ..Config::default()
+        }
+    }
+
+    /// A window, and what it was counted with.
+    struct Lent {
+        window: ReceiveWindow,
+        claim: usize,
+    }
+
+    impl Lent {
+        fn new(budget: &WindowBudget) -> Self {
+            Self { window: ReceiveWindow::new(budget), claim: INITIAL }
+        }
+
+        /// Has a reader be done with data of this cost at once, and returns the credit for it.
+        fn consume(&mut self, now: Instant, cost: usize, budget: &mut WindowBudget) -> u32 {
+            self.window.receive(now, 0);
+            if !self.window.release(cost) {
+                return 0;
+            }
+            let given = self.window.take_credit(now, ROUND_TRIP, budget, self.claim);
+            self.hold(0, budget);
+            given
+        }
+
+        fn hold(&mut self, held: usize, budget: &mut WindowBudget) {
+            let claim = self.window.claim(held);
+            budget.count(std::mem::replace(&mut self.claim, claim), claim);
+        }
+
+        /// Widens the window as far as it goes.
+        fn widen(&mut self, now: Instant, budget: &mut WindowBudget) -> usize {
+            for _ in 0..10 {
+                self.consume(now, self.window.len, budget);
+            }
+            self.window.len
+        }
+    }
+
+    #[test]
+    fn a_sender_waits_when_nothing_is_left_and_a_frame_may_cost_more_than_that() {
+        let mut credit = SendCredit::new(100);
+        credit.spend(99);
+        assert!(credit.may_send());
+        credit.spend(500);
+        assert!(!credit.may_send());
+        assert_eq!(credit.grant(499), Ok(false));
+        assert_eq!(credit.grant(1), Ok(true), "this ends the wait");
+        assert_eq!(credit.grant(1), Ok(false), "nobody waits any more");
+        assert_eq!(credit, SendCredit(2));
+    }
+
+    #[test]
+    fn what_was_sent_before_the_window_was_known_counts() {
+        let mut credit = SendCredit::new(0);
+        credit.spend(150);
+        credit.open(100);
+        assert_eq!(credit, SendCredit(-50));
+        let mut credit = SendCredit::new(u32::MAX);
+        assert_eq!(credit, SendCredit(CREDIT_MAX));
+        credit.spend(usize::MAX);
+        assert!(!credit.may_send());
+    }
+
+    #[test]
+    fn a_credit_has_an_end() {
+        let mut credit = SendCredit::new(1);
+        assert_eq!(credit.grant(i32::MAX as u32 - 1), Ok(false));
+        assert_eq!(credit.grant(1), Err(TooMuch));
+        assert_eq!(SendCredit::new(0).grant(u32::MAX), Err(TooMuch));
+    }
+
+    #[test]
+    fn credit_is_given_back_when_half_a_window_is_owed() {
+        let (now, mut budget) = (Instant::now(), budget());
+        let mut slow = Lent::new(&budget);
+        assert_eq!(slow.consume(now, 499, &mut budget), 0);
+        assert_eq!(slow.consume(now, 1, &mut budget), 500);
+        assert_eq!(slow.window.owed, 0);
+        assert_eq!(slow.consume(now, 499, &mut budget), 0);
+    }
+
+    #[test]
+    fn the_narrowest_window_lets_one_frame_through_after_the_other() {
+        let now = Instant::now();
+        let narrow = Config { streams_len_max: 1, stream_queue_len_max: 0, ..Config::default() };
+        let mut budget = WindowBudget::new(&narrow);
+        let mut window = ReceiveWindow::new(&budget);
+        assert!(window.receive(now, 0));
+        budget.count(1, 64);
+        assert!(!window.receive(now, 64), "the sender had to wait");
+        assert!(window.release(64));
+        budget.count(64, 1);
+        assert_eq!(window.take_credit(now, None, &budget, 1), 64);
+        assert!(window.receive(now, 0));
+    }
+
+    #[test]
+    fn a_window_doubles_when_it_went_round_in_two_round_trips() {
+        let (start, mut budget) = (Instant::now(), budget());
+        let quick = ROUND_TRIP.unwrap() * 2;
+        let mut fast = Lent::new(&budget);
+        assert_eq!(fast.consume(start, 500, &mut budget), 500, "this is half a window");
+        assert_eq!(fast.consume(start + quick, 500, &mut budget), 500 + 1000);
+        let mut slow = Lent::new(&budget);
+        assert_eq!(slow.consume(start, 500, &mut budget), 500);
+        let late = start + quick + Duration::from_nanos(1);
+        assert_eq!(slow.consume(late, 500, &mut budget), 500);
+        assert_eq!(slow.consume(late, 1000, &mut budget), 1000 + 1000, "the time counts from the last time round");
+    }
+
+    #[test]
+    fn a_round_trip_is_assumed_until_one_is_measured_and_never_too_short() {
+        let start = Instant::now();
+        for (round_trip, quick) in [(None, ROUND_TRIP_UNKNOWN), (Some(Duration::ZERO), ROUND_TRIP_MIN)] {
+            for (took, given) in [(quick * 2, 2000), (quick * 3, 1000)] {
+                let budget = budget();
+                let mut window = ReceiveWindow::new(&budget);
+                window.receive(start, 0);
+                window.release(1000);
+                assert_eq!(window.take_credit(start + took, round_trip, &budget, INITIAL), given);
+            }
+        }
+    }
+
+    #[test]
+    fn windows_widen_as_far_as_they_leave_a_multiple_of_what_they_take() {
+        let (now, mut budget) = (Instant::now(), budget());
+        let mut lent: Vec<Lent> = (0..3).map(|_| Lent::new(&budget)).collect();
+        let widened: Vec<usize> = lent.iter_mut().map(|lent| lent.widen(now, &mut budget)).collect();
+        // A ninth of 10000, of what is left of it, and of what is left of that.
+        assert_eq!(widened, [1000 + 1111, 1000 + 987, 1000 + 878]);
+        lent.iter().for_each(|lent| budget.count(lent.claim, 0));
+        assert_eq!(budget.free, 10_000, "streams that go leave everything");
+    }
+
+    #[test]
+    fn no_window_is_wider_than_what_may_wait_twice() {
+        let (now, mut budget) = (Instant::now(), WindowBudget::new(&Config { streams_len_max: 1 << 20, ..config() }));
+        assert_eq!(budget.initial, 8 * INITIAL);
+        let config = Config { streams_max: 1000, streams_len_max: 1 << 20, ..config() };
+        budget = WindowBudget::new(&config);
+        let mut lent = Lent { window: ReceiveWindow::new(&budget), claim: 0 };
+        assert_eq!(lent.widen(now, &mut budget), 8 * INITIAL);
+    }
+
+    #[test]
+    fn frames_that_go_over_their_window_take_from_what_is_lent() {
+        let (now, mut budget) = (Instant::now(), budget());
+        let (mut wide, mut over) = (Lent::new(&budget), Lent::new(&budget));
+        over.hold(1000 + 9100, &mut budget);
+        assert_eq!(budget.free, 900);
+        assert_eq!(wide.widen(now, &mut budget), 1000 + 100);
+        over.hold(20_000, &mut budget);
+        assert_eq!(wide.widen(now, &mut budget), 1000 + 100, "nothing is taken back");
+        over.hold(0, &mut budget);
+        assert_eq!(wide.widen(now, &mut budget), 1000 + 1111);
+    }
+
+    #[test]
+    fn a_wide_window_is_owed_no_more_than_a_new_one_has() {
+        let (now, mut budget) = (
+            Instant::now(),
+            WindowBudget::new(&Config { streams_len_max: 100 * INITIAL, streams_max: 50, ..config() }),
+        );
+        let mut wide = Lent::new(&budget);
+        assert_eq!(wide.widen(now, &mut budget), 1000 + 50_000 / 9);
+        assert_eq!(wide.consume(now, 999, &mut budget), 0);
+        assert_eq!(wide.consume(now, 1, &mut budget), 1000);
+    }
+
+    #[test]
+    fn half_of_the_budget_is_shared_by_as_many_streams_as_may_exist() {
+        let default = Config::default();
+        assert_eq!(initial_window(&default), 16 * 1024);
+        assert_eq!(initial_window(&Config { streams_max: 0, ..default.clone() }), 2 * 1024 * 1024);
+        assert_eq!(initial_window(&Config { streams_len_max: 0, ..default.clone() }), 1);
+        assert_eq!(initial_window(&Config { stream_queue_len_max: 100, ..default.clone() }), 200);
+        let huge = usize::MAX;
+        let huge = Config { streams_len_max: huge, stream_queue_len_max: huge, streams_max: 1, ..default };
+        assert_eq!(initial_window(&huge) as usize, WINDOW_MAX);
+    }
+}
