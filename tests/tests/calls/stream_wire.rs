@@ -2,12 +2,15 @@
 //!
 //! The frames are those of frisbee.
 
+use std::time::Duration;
+
 use frpc::{Code, Config, Request, Server, Status, Streaming};
+use futures_util::{StreamExt, stream};
 use support::{
-    Peer, SECOND,
+    Peer, SECOND, assert_elapsed,
     calls::{
         CHAT, COUNT, GATHER, SAY, TestClient, TestService, all, ask, asking, connect, encoded, end, error, next,
-        only_connection, open_frame, peer_of, peer_of_channel, peer_with_buffer, quiet, quiet_channel, serve,
+        of_kind, only_connection, open_frame, peer_of, peer_of_channel, peer_with_buffer, quiet, quiet_channel, serve,
         stream_of, words,
     },
     frames::{frame, stream_frame},
@@ -475,6 +478,27 @@ fn answers_that_are_not_read_in_time_cost_their_call_only() {
         assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
         peer.say(stream_frame(2, end())).await;
         assert_eq!(read.message().await.unwrap(), None);
+    });
+}
+
+#[test]
+fn answers_that_nobody_reads_slow_their_handler_down_and_nothing_else() {
+    in_virtual_time(async {
+        let server = serve(&TestService::default());
+        let (ours, theirs) = duplex(64 * 1024);
+        server.attach(theirs);
+        let client = TestClient::new(quiet_channel().attach(ours).await.unwrap());
+        let endless = Streaming::new(stream::iter(0..).map(|number: u32| Ok(words(number.to_string()))));
+        let mut unread = client.chat(endless).await.unwrap().into_inner();
+        settle().await;
+        let since = Instant::now();
+        for kind in (0..100).map(|round| round % 4) {
+            of_kind(&client, kind, "hi").await.unwrap();
+        }
+        assert_elapsed(since, Duration::ZERO);
+        for number in 0..50_000 {
+            assert_eq!(next(&mut unread).await, format!("re: {number}"));
+        }
     });
 }
 
