@@ -90,10 +90,15 @@ impl Core {
         self.states.iter().find_map(|state| state.clone().downcast().ok())
     }
 
-    /// Returns the streams on which a task waits for the peer: to read on those of this side, to send on any.
-    pub(crate) fn awaited_streams(&self) -> impl Iterator<Item = StreamKey> {
-        let is_read = |key: &StreamKey| self.proto.is_own_stream(*key) && !self.senders.contains_key(key);
-        self.readers.keys().copied().filter(is_read).chain(self.senders.keys().copied())
+    /// Returns the number of streams of this side on which a task waits for the peer.
+    pub(crate) fn awaited_streams(&self) -> usize {
+        let waits_to_send = self.senders.keys().filter(|key| !self.readers.contains_key(key));
+        self.readers.keys().chain(waits_to_send).filter(|key| self.proto.is_own_stream(**key)).count()
+    }
+
+    /// Tells whether a task waits for the peer: to read from a stream of this side, or to send on any.
+    pub(crate) fn awaits_peer(&self) -> bool {
+        !self.senders.is_empty() || self.readers.keys().any(|key| self.proto.is_own_stream(*key))
     }
 
     /// Notes that a task waits for the peer. Returns the driver's waker if it has to hear of it.

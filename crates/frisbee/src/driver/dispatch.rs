@@ -184,7 +184,7 @@ impl Driver<'_> {
 
     /// Tells whether every handler may be one that waits for the peer.
     fn all_wait(&self, handlers: &impl Handling) -> bool {
-        let awaited = self.awaited(handlers).saturating_add(self.shared.core().awaited_streams().count());
+        let awaited = self.awaited(handlers).saturating_add(self.shared.core().awaited_streams());
         awaited >= handlers.len().max(1)
     }
 

@@ -113,7 +113,7 @@ impl<'a> Driver<'a> {
         if self.is_clogged || core.proto.is_flooded() || core.proto.is_stalled() {
             return false;
         }
-        let awaits_stream = core.awaited_streams().next().is_some();
+        let awaits_stream = core.awaits_peer();
         drop(core);
         awaits_stream || self.awaited(handlers) > 0
     }

@@ -8,17 +8,18 @@ use frisbee::{
     StreamSender, TrySendError,
 };
 use support::{
-    Gate,
+    Gate, SECOND,
     frames::{frame, pong},
     in_virtual_time, settle,
 };
 use tokio::{
     task::JoinHandle,
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use crate::scripts::{
-    Script, client, connected, only_connection, packet, packet_frame, peer_of, peer_of_client, quiet, server, zeros,
+    Script, client, connected, limited, only_connection, packet, packet_frame, peer_of, peer_of_client, quiet, server,
+    zeros,
 };
 
 /// Windows of 4000 for each of a hundred streams.
@@ -249,6 +250,30 @@ fn credit_is_read_although_packets_wait_that_no_handler_may_start_on() {
         for number in 0..50 {
             assert_eq!(stream.read().await.unwrap(), numbered(number));
         }
+    });
+}
+
+#[test]
+fn slow_readers_of_served_streams_have_no_packet_refused() {
+    in_virtual_time(async {
+        let script = Script::new();
+        let server = server(script.clone()).config(extended()).dispatch(limited(1)).without_listener();
+        let connection = connected(client(()).config(extended()), &server).await;
+        let other = only_connection(&server).await;
+        let stream = connection.open_stream().unwrap();
+        let echoed = tokio::spawn(async move {
+            for number in 0..20 {
+                stream.send(numbered(number)).await.unwrap();
+            }
+        });
+        connection.send(packet(1, "wait")).await.unwrap();
+        connection.send(packet(2, "wait")).await.unwrap();
+        sleep(10 * SECOND).await;
+        assert!(!echoed.is_finished(), "the handler of the stream waits for its echo to be read");
+        assert_eq!((script.running(), other.metrics().counters.refused), (1, 0));
+        script.gate.open(2);
+        settle().await;
+        assert!(script.log.take().ends_with(&["done 1".into(), "packet 2".into(), "done 2".into()]));
     });
 }
 
