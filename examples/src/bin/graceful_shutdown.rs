@@ -1,9 +1,9 @@
-//! A server that ends without losing a call: those under way are answered, those that come too late are turned away and
-//! were not executed. Ends by itself after a second, or earlier by Ctrl-C or SIGTERM.
+//! A server that is replaced by the next without losing a call: those under way are answered, and the client makes the others
+//! at the next server. Changes by itself after a second, or earlier by Ctrl-C or SIGTERM.
 
 use std::{error::Error, io, time::Duration};
 
-use frpc::{Channel, Request, Response, Server, Status};
+use frpc::{Address, Channel, Request, Response, ServeError, Server, Status};
 use hello_world::{
     HelloReply, HelloRequest,
     greeter_client::GreeterClient,
@@ -31,20 +31,35 @@ impl Greeter for SlowHost {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let server = Server::builder().add_service(GreeterServer::new(SlowHost)).bind("tcp://127.0.0.1:0").await?;
-    println!("server: listening on {}; Ctrl-C ends it", server.local_addr());
-    let client = GreeterClient::new(Channel::connect(server.local_addr()).await?);
-    let calling = tokio::spawn(call_until_turned_away(client));
+    let address = server.local_addr().clone();
+    println!("server: listening on {address}; Ctrl-C ends it");
+    let client = GreeterClient::new(Channel::connect(&address).await?);
+    let calling = tokio::spawn(call_for_two_seconds(client));
 
     // For the sake of an example that ends. A server would only wait for the signal.
     if let Ok(signal) = timeout(Duration::from_secs(1), asked_to_stop()).await {
         signal?;
     }
     println!("server: shutting down");
-    // Nobody connects any more, and what is not answered after 10 seconds is cut. Kubernetes sends SIGKILL after 30.
-    let cut = server.shutdown(Duration::from_secs(10)).await;
-    println!("server: done, {cut} connections were cut");
+    // The address is free at once, and what is not answered after 10 seconds is cut. Kubernetes sends SIGKILL after 30.
+    let shutdown = tokio::spawn(server.shutdown(Duration::from_secs(10)));
+    let next = start_next(&address).await?;
+    println!("server: the first is done, {} connections were cut", shutdown.await?);
     calling.await??;
+    next.shutdown(Duration::from_secs(10)).await;
     Ok(())
+}
+
+/// Starts the next server, usually another process, as soon as the first has left the address to it.
+async fn start_next(address: &Address) -> Result<Server, ServeError> {
+    loop {
+        match Server::builder().add_service(GreeterServer::new(SlowHost)).bind(address).await {
+            Err(ServeError::Listen(error)) if error.kind() == io::ErrorKind::AddrInUse => {
+                sleep(Duration::from_millis(1)).await;
+            }
+            started => return started,
+        }
+    }
 }
 
 /// Comes back when the program is to end.
@@ -65,35 +80,16 @@ async fn asked_to_stop() -> io::Result<()> {
     tokio::signal::ctrl_c().await
 }
 
-/// Calls all the time, without waiting for one answer before the next call.
-async fn call_until_turned_away(client: GreeterClient) -> Result<(), Box<dyn Error + Send + Sync>> {
+/// Calls all the time, without waiting for one answer before the next call, and does not notice that the server changes.
+async fn call_for_two_seconds(client: GreeterClient) -> Result<(), Box<dyn Error + Send + Sync>> {
     let mut calls = JoinSet::new();
-    for number in 1.. {
+    for number in 1..=20 {
         let client = client.clone();
         calls.spawn(async move { client.say_hello(HelloRequest { name: format!("caller {number}") }).await });
         sleep(Duration::from_millis(100)).await;
-        while let Some(answered) = calls.try_join_next() {
-            match answered? {
-                Ok(reply) => println!("client: {}", reply.into_inner().message),
-                Err(status) => return turned_away(status, calls).await,
-            }
-        }
     }
-    Ok(())
-}
-
-/// Looks at what became of the calls that were under way.
-async fn turned_away(
-    status: Status,
-    mut calls: JoinSet<Result<Response<HelloReply>, Status>>,
-) -> Result<(), Box<dyn Error + Send + Sync>> {
-    // Whoever gets this may make the call again, at another server or later.
-    println!("client: turned away: {status}");
     while let Some(answered) = calls.join_next().await {
-        match answered? {
-            Ok(reply) => println!("client: {}", reply.into_inner().message),
-            Err(status) => println!("client: turned away as well: {status}"),
-        }
+        println!("client: {}", answered??.into_inner().message);
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ mod engines;
 mod foreign;
 mod pem;
 mod redials;
+mod restarts;
 mod shutdowns;
 #[cfg(unix)]
 mod starting;

@@ -1,0 +1,142 @@
+//! Servers that follow each other at one address while their clients go on calling.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    io,
+    net::TcpListener,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use frpc::{Address, Channel, Engine, ServeError, Server, Status};
+use support::{
+    SECOND,
+    calls::{TestClient, TestServer, TestService, all, stream_of, words},
+    engines, in_real_time,
+    sockets::{Kind, unused_address},
+};
+use tokio::{
+    sync::Semaphore,
+    task::{JoinSet, yield_now},
+};
+
+/// Returns an address whose port nobody has, and nobody is given by the system: those begin at 32 768.
+fn lasting_address(kind: Kind) -> Address {
+    if kind != Kind::Tcp {
+        return unused_address(kind);
+    }
+    let random = RandomState::new();
+    let ports = (0..u64::MAX).map(|attempt| 12_000 + u16::try_from(random.hash_one(attempt) % 20_000).unwrap());
+    let mut unused = ports.filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    Address::Tcp(([127, 0, 0, 1], unused.next().unwrap()).into())
+}
+
+/// Starts a server as soon as the address is free.
+async fn serve_at(address: &Address, engine: Engine) -> Server {
+    loop {
+        let server = Server::builder().engine(engine).add_service(TestServer::new(TestService::default()));
+        match server.bind(address).await {
+            Ok(server) => return server,
+            Err(ServeError::Listen(error)) if error.kind() == io::ErrorKind::AddrInUse => yield_now().await,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Callers that go on until they are told to stop, and never wait for anything but their answers.
+struct Load {
+    is_over: Arc<AtomicBool>,
+    answered: Arc<Semaphore>,
+    callers: JoinSet<Result<(), Status>>,
+}
+
+impl Load {
+    async fn on(address: &Address) -> Self {
+        let mut load = Self { is_over: Arc::default(), answered: Arc::new(Semaphore::new(0)), callers: JoinSet::new() };
+        for _ in 0..CHANNELS {
+            let client = TestClient::new(Channel::connect(address).await.unwrap());
+            for caller in 0..CALLERS {
+                let (client, is_over, answered) = (client.clone(), load.is_over.clone(), load.answered.clone());
+                load.callers.spawn(async move {
+                    while !is_over.load(Ordering::Relaxed) {
+                        call(&client, caller).await?;
+                        answered.add_permits(1);
+                    }
+                    Ok(())
+                });
+            }
+        }
+        load
+    }
+
+    /// Waits until so many calls more were answered.
+    async fn goes_on(&mut self, calls: u32) {
+        tokio::select! {
+            answered = self.answered.acquire_many(calls) => answered.unwrap().forget(),
+            failed = self.callers.join_next() => panic!("{:?}", failed.unwrap().unwrap()),
+        }
+    }
+
+    async fn end(mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        while let Some(caller) = self.callers.join_next().await {
+            caller.unwrap().unwrap();
+        }
+    }
+}
+
+/// Makes a call, half of them unary, and the others of every kind that has streams.
+async fn call(client: &TestClient, caller: u32) -> Result<(), Status> {
+    match caller {
+        0 | 1 => assert_eq!(all(client.count(words("a, b, c")).await?).await?, ["a", "b", "c"]),
+        2 => assert_eq!(client.gather(stream_of("a b c")).await?.into_inner(), words("a b c")),
+        3 => assert_eq!(all(client.chat(stream_of("a b")).await?).await?, ["re: a", "re: b"]),
+        _ => assert_eq!(client.say(words("hi")).await?.into_inner(), words("hi")),
+    }
+    Ok(())
+}
+
+fn check_restarts(kind: Kind, engine: Engine, restarts: u32) {
+    in_real_time(async {
+        let address = lasting_address(kind);
+        let mut server = serve_at(&address, engine).await;
+        let mut load = Load::on(&address).await;
+        for _ in 0..restarts {
+            load.goes_on(CALLS_EACH).await;
+            let shutdown = tokio::spawn(server.shutdown(10 * SECOND));
+            server = serve_at(&address, engine).await;
+            assert_eq!(shutdown.await.unwrap(), 0, "no connection was cut");
+        }
+        load.goes_on(CALLS_EACH).await;
+        load.end().await;
+        let metrics = server.metrics();
+        assert_eq!((metrics.accepted, metrics.refused), (CHANNELS, 0), "each channel connected once");
+        assert_eq!(server.shutdown(10 * SECOND).await, 0);
+    });
+}
+
+#[test]
+fn twenty_restarts_under_load_fail_no_call() {
+    check_restarts(Kind::Tcp, Engine::Tokio, 20);
+}
+
+#[cfg(unix)]
+#[test]
+fn twenty_restarts_under_load_at_a_path_fail_no_call() {
+    check_restarts(Kind::UnixPath, Engine::Tokio, 20);
+}
+
+#[test]
+fn restarts_under_load_fail_no_call_whatever_the_engine() {
+    for engine in engines() {
+        check_restarts(Kind::Tcp, engine, 3);
+    }
+}
+
+const CHANNELS: u64 = 2;
+/// On each channel.
+const CALLERS: u32 = 8;
+/// The number of calls that each server answers at least.
+const CALLS_EACH: u32 = 500;
