@@ -152,6 +152,13 @@ impl std::error::Error for CallError {
 }
 
 impl Status {
+    /// Returns the status of a peer with its cause, if it is one of those that this side would have had as well.
+    pub(crate) fn with_known_cause(self) -> Self {
+        let text = self.message();
+        let may_be = text.ends_with(NOT_EXECUTED) || text.starts_with(ANSWER_TOO_LARGE);
+        may_be.then(|| with_cause(&self)).flatten().unwrap_or(self)
+    }
+
     /// Returns what went wrong on the way, if the status was made on this side because the call did not come through.
     pub fn call_error(&self) -> Option<&CallError> {
         std::error::Error::source(self)?.downcast_ref()
@@ -163,11 +170,7 @@ impl From<Failure> for Status {
     fn from(failure: Failure) -> Self {
         let code = failure.code.map_or(Code::Unknown, |code| Code::from_number(code.into()));
         let status = Self::new(if code == Code::Ok { Code::Unknown } else { code }, failure.text);
-        if status.message().ends_with(NOT_EXECUTED) || status.message().starts_with(ANSWER_TOO_LARGE) {
-            with_cause(&status).unwrap_or(status)
-        } else {
-            status
-        }
+        status.with_known_cause()
     }
 }
 

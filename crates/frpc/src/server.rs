@@ -127,6 +127,11 @@ pub struct ServerBuilder<S = (), R = Unimplemented> {
 type AddWire = Box<dyn FnOnce(frisbee::ServerBuilder<()>, &Endpoint) -> frisbee::ServerBuilder<()> + Send>;
 
 impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
+    /// Sets the size of the metadata that a call may bring: [`Services::metadata_len_max`]. Default 8 KiB.
+    pub fn metadata_len_max(self, metadata_len_max: usize) -> Self {
+        Self { services: self.services.metadata_len_max(metadata_len_max), ..self }
+    }
+
     /// Adds a service.
     pub fn add_service<T: Service>(self, service: T) -> ServerBuilder<(S, T), R> {
         let Self { services, transport, wires, drain_max } = self;

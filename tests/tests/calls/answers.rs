@@ -5,7 +5,7 @@ use support::{
     calls::{
         CHAT, COUNT, CallbackClient, CallbackServer, GATHER, SAY, TestClient, TestServer, TestService, Words, all, ask,
         connect, each_kind, encoded, end, error, joined, of_kind, only_connection, open_frame, own_packet, peer_of,
-        peer_of_channel, quiet, quiet_channel, schema::test_methods, serve, serve_and_connect, stream_of, words,
+        peer_of_channel, quiet, quiet_channel, schema::test_methods, serve, stream_of, words,
     },
     frames::{frame, stream_frame},
     in_virtual_time, settle,
@@ -71,13 +71,14 @@ fn a_status_with_the_text_of_an_end_marker_is_no_end(transport: Transport) {
 #[test]
 fn on_a_stream_of_frisbee_the_code_keeps_a_status_from_being_an_end_marker() {
     in_virtual_time(async {
-        let (_service, server, client) = serve_and_connect().await;
+        let (_service, _served, client) = Transport::Frisbee.serve_and_connect().await;
         let [say, count, gather, chat] = each_kind(&client, "fail 5 EOF").await;
         assert_eq!(say.unwrap_err().message(), "EOF");
         for result in [count, gather, chat] {
             let status = result.unwrap_err();
             assert_eq!((status.code(), status.message()), (Code::NotFound, "NotFound: EOF"));
         }
+        let server = serve(&TestService::default());
         let mut peer = peer_of(&server);
         peer.say([open_frame(1, COUNT), stream_frame(1, encoded("one, fail 2 EOF"))].concat()).await;
         assert_eq!(peer.heard().await, ["stream 1: one", "stream 1: error 2 Unknown: EOF", "stream 1: end"]);
@@ -316,7 +317,7 @@ fn a_status_that_closes_the_connection_arrives(transport: Transport) {
             let (_service, served, client) = transport.serve_and_connect().await;
             settle().await;
             let connections = served.server.iter().flat_map(|server| server.connections()).collect::<Vec<_>>();
-            assert_eq!(connections.len(), usize::from(transport == Transport::Frisbee));
+            assert_eq!(connections.len(), usize::from(transport != Transport::InProcess));
             let status = of_kind(&client, kind, "bye").await.unwrap_err();
             assert_eq!((status.code(), status.message()), (Code::Aborted, "bye"));
             for connection in connections {

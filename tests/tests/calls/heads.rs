@@ -5,13 +5,13 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use frpc::{
-    CallError, Channel, Code, Head, LostMetadata, Metadata, MetadataValue, Request, Response, Server, Services, Status,
-    Streaming, prost_types,
+    CallError, Channel, Code, Config, Head, LostMetadata, Metadata, MetadataValue, Request, Response, Server, Services,
+    Status, Streaming, prost_types,
 };
 use support::{
     EventLog, Gate, SECOND, ThreadLog,
     calls::{
-        TestClient, TestServer, TestService, Words, each_kind, peer_of_channel, quiet_channel,
+        TestClient, TestServer, TestService, Words, each_kind, peer_of_channel, quiet, quiet_channel,
         schema::test_server::Test, serve, words,
     },
     in_virtual_time, settle,
@@ -19,12 +19,20 @@ use support::{
 use tokio::{io::duplex, task::JoinSet};
 use tracing::Level;
 
-use crate::transport::{Served, Transport, over_every_transport};
+use crate::transport::{Served, Transport, over_every_transport, over_full_transports};
 
 over_every_transport! {
     a_request_without_metadata_arrives_without
     extensions_stay_on_their_side
     the_source_of_a_status_stays_on_its_side
+}
+
+over_full_transports! {
+    metadata_and_trailers_of_every_form_arrive
+    metadata_of_a_stream_is_there_with_its_first_message_and_trailers_behind_its_last
+    details_and_metadata_of_a_status_arrive
+    a_call_that_was_answered_is_not_cancelled
+    a_handler_sees_the_time_that_its_caller_gives_it
 }
 
 /// Answers calls with the metadata that came with them, as text and in front of the answer, and with trailers behind it.
@@ -236,10 +244,9 @@ fn the_source_of_a_status_stays_on_its_side(transport: Transport) {
     });
 }
 
-#[test]
-fn metadata_and_trailers_of_every_form_arrive_in_process() {
+fn metadata_and_trailers_of_every_form_arrive(transport: Transport) {
     in_virtual_time(async {
-        let (_mirror, _served, client) = mirror(Transport::InProcess).await;
+        let (_mirror, _served, client) = mirror(transport).await;
         let metadata = every_form();
         let text = "authorization=Bearer s3cret forwarded=first forwarded=second trace-bin=00ff07 trace-bin=";
         for result in each_reply(&client, "mirror", &metadata).await {
@@ -249,10 +256,9 @@ fn metadata_and_trailers_of_every_form_arrive_in_process() {
     });
 }
 
-#[test]
-fn metadata_of_a_stream_is_there_with_its_first_message_and_trailers_behind_its_last() {
+fn metadata_of_a_stream_is_there_with_its_first_message_and_trailers_behind_its_last(transport: Transport) {
     in_virtual_time(async {
-        let (_mirror, _served, client) = mirror(Transport::InProcess).await;
+        let (_mirror, _served, client) = mirror(transport).await;
         let mut answers = client.count(with(&every_form(), words("mirror"))).await.unwrap().into_inner();
         assert_eq!(answers.message().await.unwrap(), Some(words("first")));
         assert_eq!(answers.metadata(), Some(&every_form()));
@@ -276,11 +282,17 @@ async fn each_time(client: &TestClient) -> [String; 4] {
     ]
 }
 
+fn a_handler_sees_the_time_that_its_caller_gives_it(transport: Transport) {
+    in_virtual_time(async {
+        let (_mirror, _served, client) = mirror(transport).await;
+        assert_eq!(each_time(&client).await, ["Some(5s) true"; 4]);
+    });
+}
+
 #[test]
-fn a_handler_in_process_sees_the_time_that_its_caller_gives_it() {
+fn a_handler_in_process_sees_the_time_of_the_channel() {
     in_virtual_time(async {
         let (_mirror, _served, client) = mirror(Transport::InProcess).await;
-        assert_eq!(each_time(&client).await, ["Some(5s) true"; 4]);
         let [say, rest @ ..] = each_kind(&client, "time").await.map(Result::unwrap);
         assert_eq!(say, "Some(30s) true", "the timeout of the channel");
         assert_eq!(
@@ -292,17 +304,16 @@ fn a_handler_in_process_sees_the_time_that_its_caller_gives_it() {
 }
 
 #[test]
-fn frisbee_tells_no_handler_how_much_time_it_has() {
+fn plain_frisbee_tells_no_handler_how_much_time_it_has() {
     in_virtual_time(async {
         let (_mirror, _served, client) = mirror(Transport::Frisbee).await;
         assert_eq!(each_time(&client).await, ["None false"; 4]);
     });
 }
 
-#[test]
-fn details_and_metadata_of_a_status_arrive_in_process() {
+fn details_and_metadata_of_a_status_arrive(transport: Transport) {
     in_virtual_time(async {
-        let (_mirror, _served, client) = mirror(Transport::InProcess).await;
+        let (_mirror, _served, client) = mirror(transport).await;
         for result in each_reply(&client, "fail", &Metadata::new()).await {
             let status = result.unwrap_err();
             assert_eq!((status.code(), status.message()), (Code::Unavailable, "come back later"));
@@ -353,10 +364,9 @@ fn a_handler_in_process_hears_that_its_caller_has_given_up() {
     });
 }
 
-#[test]
-fn a_call_in_process_that_was_answered_is_not_cancelled() {
+fn a_call_that_was_answered_is_not_cancelled(transport: Transport) {
     in_virtual_time(async {
-        let (mirror, _served, client) = mirror(Transport::InProcess).await;
+        let (mirror, _served, client) = mirror(transport).await;
         for kind in 0..4 {
             let mut call = waiting(&client, kind, None).await;
             mirror.gate.open(1);
@@ -387,7 +397,8 @@ fn a_handler_over_frisbee_hears_that_the_connection_of_its_caller_has_ended() {
 #[test]
 fn a_call_with_metadata_fails_over_frisbee_and_nothing_is_sent() {
     in_virtual_time(async {
-        let (client, mut peer) = peer_of_channel(quiet_channel()).await;
+        let plain = Config { extended: false, ..quiet() };
+        let (client, mut peer) = peer_of_channel(quiet_channel().config(plain)).await;
         for result in each_reply(&client, "hi", &every_form()).await {
             let status = result.unwrap_err();
             assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
@@ -404,7 +415,8 @@ async fn channel_that_warns() -> (Server, Channel) {
     let server = serve(&TestService::default());
     let (ours, theirs) = duplex(64 * 1024);
     server.attach(theirs);
-    let channel = quiet_channel().lost_metadata(LostMetadata::Warn).attach(ours).await.unwrap();
+    let plain = Config { extended: false, ..quiet() };
+    let channel = quiet_channel().config(plain).lost_metadata(LostMetadata::Warn).attach(ours).await.unwrap();
     (server, channel)
 }
 

@@ -162,7 +162,7 @@ fn metadata_of_a_layer_of_the_channel_arrives_in_process() {
 }
 
 #[test]
-fn metadata_of_a_layer_of_the_channel_fails_calls_over_frisbee() {
+fn metadata_of_a_layer_of_the_channel_fails_calls_to_plain_peers() {
     in_virtual_time(async {
         let tag = interceptor(|call: &mut Call| Ok(call.head_mut().metadata_mut().insert("x-caller", "billing")?));
         let (service, _served, client) = layered_client(Transport::Frisbee, tag).await;
@@ -279,7 +279,7 @@ fn a_layer_sees_who_calls_and_with_what(transport: Transport) {
             Request::new(words("hi")),
             match transport {
                 Transport::InProcess => "None Some(\"billing\")",
-                Transport::Frisbee => "Some(Unnamed) None",
+                Transport::Frisbee | Transport::Extended => "Some(Unnamed) None",
             },
         );
         if transport == Transport::InProcess {

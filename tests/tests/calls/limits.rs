@@ -105,7 +105,11 @@ fn an_answer_above_the_limit_of_a_server_that_calls_its_client_fails_alone() {
 fn messages_before_one_that_is_too_large_arrive() {
     in_virtual_time(async {
         let server = serve(&TestService::default(), 200);
-        let client = connect(&server).await;
+        let (ours, theirs) = tokio::io::duplex(64 * 1024);
+        server.attach(theirs);
+        // An extended client would know, and cut the call off.
+        let plain = Config { extended: false, ..quiet() };
+        let client = TestClient::new(quiet_channel().config(plain).attach(ours).await.unwrap());
         let speech = [words("one"), words("x".repeat(300)), words("two")];
         let mut answers = client.chat(Streaming::from_iter(speech)).await.unwrap().into_inner();
         assert_eq!(answers.message().await.unwrap(), Some(words("re: one")));

@@ -53,11 +53,16 @@ fn a_call_that_was_sent_may_have_been_executed() {
     });
 }
 
+/// A configuration under which the first byte is one of a call.
+fn plain() -> Config {
+    Config { extended: false, ..quiet() }
+}
+
 #[test]
 fn a_call_that_waited_behind_a_peer_that_does_not_read_was_not_executed() {
     in_virtual_time(async {
-        let (theirs, peer) = peer_with_buffer(128);
-        let client = TestClient::new(quiet_channel().attach(theirs).await.unwrap());
+        let (theirs, peer) = peer_with_buffer(64);
+        let client = TestClient::new(quiet_channel().config(plain()).attach(theirs).await.unwrap());
         let stuck = asking(&client, &"x".repeat(1000));
         settle().await;
         let waiting = [asking(&client, "a"), asking(&client, "b")];
@@ -73,8 +78,8 @@ fn a_call_that_waited_behind_a_peer_that_does_not_read_was_not_executed() {
 #[test]
 fn a_call_that_waits_for_room_in_the_outbox_was_not_executed() {
     in_virtual_time(async {
-        let (theirs, peer) = peer_with_buffer(128);
-        let config = Config { outbox_len_max: 100, ..quiet() };
+        let (theirs, peer) = peer_with_buffer(64);
+        let config = Config { outbox_len_max: 100, ..plain() };
         let client = TestClient::new(quiet_channel().config(config).attach(theirs).await.unwrap());
         let stuck = asking(&client, &"x".repeat(1000));
         settle().await;
@@ -90,8 +95,8 @@ fn a_call_that_waits_for_room_in_the_outbox_was_not_executed() {
 fn calls_with_streams_that_waited_in_the_outbox_were_not_executed() {
     in_virtual_time(async {
         for kind in 1..4 {
-            let (theirs, peer) = peer_with_buffer(128);
-            let client = TestClient::new(quiet_channel().attach(theirs).await.unwrap());
+            let (theirs, peer) = peer_with_buffer(64);
+            let client = TestClient::new(quiet_channel().config(plain()).attach(theirs).await.unwrap());
             let stuck = asking(&client, &"x".repeat(1000));
             settle().await;
             let waiting = tokio::spawn({

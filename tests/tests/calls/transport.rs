@@ -1,6 +1,6 @@
 //! The transports that calls go over.
 
-use frpc::{Channel, IntoEndpoint, Router, Services};
+use frpc::{Channel, Config, IntoEndpoint, Router, Services};
 use support::{
     calls::{TestClient, TestServer, TestService, quiet, quiet_channel},
     settle,
@@ -12,6 +12,7 @@ macro_rules! over_every_transport {
     ($($test:ident)*) => {
         over_every_transport! { in_process InProcess: $($test)* }
         over_every_transport! { frisbee Frisbee: $($test)* }
+        over_every_transport! { extended Extended: $($test)* }
     };
     ($name:ident $transport:ident: $($test:ident)*) => {
         mod $name {
@@ -25,12 +26,23 @@ macro_rules! over_every_transport {
     };
 }
 
-pub(crate) use over_every_transport;
+/// Mounts tests once for each transport that carries everything that goes with a call.
+macro_rules! over_full_transports {
+    ($($test:ident)*) => {
+        crate::transport::over_every_transport! { full_in_process InProcess: $($test)* }
+        crate::transport::over_every_transport! { full_extended Extended: $($test)* }
+    };
+}
+
+pub(crate) use {over_every_transport, over_full_transports};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
     InProcess,
+    /// As between plain peers.
     Frisbee,
+    /// Frisbee between extended peers.
+    Extended,
 }
 
 /// Services that are served over a transport, and a channel to them.
@@ -45,8 +57,9 @@ impl Transport {
     pub(crate) async fn serve(self, services: impl Router + IntoEndpoint) -> Served {
         match self {
             Self::InProcess => Served { channel: Channel::in_process(services), server: None },
-            Self::Frisbee => {
-                let server = frisbee::Server::builder(services).config(quiet()).without_listener();
+            Self::Frisbee | Self::Extended => {
+                let config = Config { extended: self == Self::Extended, ..quiet() };
+                let server = frisbee::Server::builder(services).config(config).without_listener();
                 let (ours, theirs) = duplex(64 * 1024);
                 server.attach(theirs);
                 Served { channel: quiet_channel().attach(ours).await.unwrap(), server: Some(server) }

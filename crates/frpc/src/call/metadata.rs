@@ -49,7 +49,9 @@ use bytes::Bytes;
 ///
 /// # How far it gets
 ///
-/// **The wire of today does not carry metadata**: frpc-go has no place for it, so it stays on the side that set it.
+/// In process and between two Rust peers it arrives, as far as the peer accepts its size
+/// ([`ServerBuilder::metadata_len_max`](crate::ServerBuilder::metadata_len_max)). Plain fRPC, which Go peers speak, does not carry
+/// it: a call fails then, unless [`LostMetadata`](crate::LostMetadata) says otherwise, and what a handler adds to its answer is lost.
 //
 // Calls have few entries, so a list in the order of insertion beats a map: it is one allocation, and scanning it is cheap.
 #[derive(Clone, Default, PartialEq, Eq)]

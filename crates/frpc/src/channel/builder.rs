@@ -3,7 +3,10 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use frisbee::{Config, Dispatch, Engine, InvalidSetting, Router, SocketOptions, ToAddress};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time,
+};
 
 use super::{Channel, TIMEOUT};
 use crate::{
@@ -87,6 +90,11 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     /// Sets what becomes of a call with metadata over a peer that cannot take it. Default [`LostMetadata::Fail`].
     pub fn lost_metadata(self, lost_metadata: LostMetadata) -> Self {
         Self { lost_metadata, ..self }
+    }
+
+    /// Sets the size of the metadata that a call of the server may bring: [`Services::metadata_len_max`].
+    pub fn metadata_len_max(self, metadata_len_max: usize) -> Self {
+        self.map(|services| services.metadata_len_max(metadata_len_max))
     }
 
     /// Puts a layer around the calls of the channel, behind those that are there; see [`Channel::layer`].
@@ -197,7 +205,8 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         };
         let first = dial().await?;
         let redial = Redial::new(dial, pause, &first);
-        Ok(Channel::on(Reconnecting::new(first, Some(redial), lost_metadata), layers).with_timeout(timeout))
+        let connection = Reconnecting::new(first, Some(redial), lost_metadata, Some(timeout));
+        Ok(Channel::on(connection, layers).with_timeout(timeout))
     }
 
     /// Talks over a stream of the user's own. When it is lost, so is the channel.
@@ -214,7 +223,11 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         let dialer = self.dialer();
         let (client, calls) = dialer.client();
         let connection = dialer.serve(client.attach(stream).await?, calls);
-        Ok(Channel::on(Reconnecting::new(connection, None, lost_metadata), layers).with_timeout(timeout))
+        // As when connecting: the first call knows what the peer serves, and under which numbers. One that says nothing is
+        // taken for a plain peer that is slow.
+        let _ = time::timeout(SILENCE_BELIEVED, connection.connection.recognized()).await;
+        let connection = Reconnecting::new(connection, None, lost_metadata, Some(timeout));
+        Ok(Channel::on(connection, layers).with_timeout(timeout))
     }
 
     /// Finds what would keep every call from being made or answered.
@@ -226,8 +239,8 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     }
 
     fn dialer(self) -> Dialer<S, R> {
-        let Self { client, services, calls_max, when_full, .. } = self;
-        Dialer { client: client.check_peer(), services: Arc::new(services), calls_max, when_full }
+        let Self { client, services, calls_max, when_full, timeout, .. } = self;
+        Dialer { client: client.check_peer(), services: Arc::new(services), calls_max, when_full, timeout }
     }
 
     fn map<S2, R2>(self, change: impl FnOnce(Services<S, R>) -> Services<S2, R2>) -> ChannelBuilder<S2, R2> {
@@ -247,5 +260,7 @@ impl<S, R> fmt::Debug for ChannelBuilder<S, R> {
     }
 }
 
+/// The time that a peer on a stream of the user's own has to show what it speaks.
+const SILENCE_BELIEVED: Duration = Duration::from_millis(500);
 /// The pause after the first failure.
 const PAUSE: Duration = Duration::from_millis(10);

@@ -11,6 +11,7 @@ use crate::{
     call::{
         deadline::{CallTime, Deadline},
         exchange::{Answer, Call, decode_response},
+        head::Head,
         method::{Method, MethodKind},
         request::{IntoRequest, IntoStreamingRequest, Request, Response},
         status::Status,
@@ -26,7 +27,8 @@ use crate::{
         caller::Caller,
         frisbee::{
             client::ClientConnection,
-            reconnect::{LostMetadata, Reconnecting},
+            pending::Reply,
+            reconnect::{LostMetadata, Reconnecting, answer_of},
         },
         local::Local,
     },
@@ -101,7 +103,8 @@ impl Channel {
     pub fn over(connection: &Connection) -> Result<Self, Status> {
         match ClientConnection::over(connection) {
             Some(connection) => {
-                Ok(Self::on(Reconnecting::new(connection, None, LostMetadata::default()), Layers::default()))
+                let connection = Reconnecting::new(connection, None, LostMetadata::default(), None);
+                Ok(Self::on(connection, Layers::default()))
             }
             None => Err(Status::failed_precondition("the connection is not served by frpc, so no answer can arrive")),
         }
@@ -181,13 +184,22 @@ impl Channel {
         let request = request.into_request();
         match &self.route {
             // The common case: nothing of the call is boxed, and it is encoded where it is sent.
-            Route::Frisbee(connection) if self.layers.is_empty() && request.metadata().is_empty() => {
-                let deadline = Deadline::after(request.timeout().unwrap_or(self.timeout));
-                let content = connection.unary(method, || encode_pieces(request.get_ref()), deadline).await?;
-                decode_response(Format::Polyglot, &content).map(Response::new)
+            Route::Frisbee(connection) if self.layers.is_empty() && self.is_plain(connection, &request) => {
+                let deadline = Deadline::after(self.timeout);
+                match connection.unary(method, || encode_pieces(request.get_ref()), deadline).await? {
+                    Some(Reply::Plain(content)) => decode_response(Format::Polyglot, &content).map(Response::new),
+                    Some(reply) => answer_of(reply)?.into_response(Format::Polyglot),
+                    None => Box::pin(self.call_one(method, request)).await,
+                }
             }
             _ => Box::pin(self.call_one(method, request)).await,
         }
+    }
+
+    /// Returns whether a request has nothing but its message that the peer would have to be told of.
+    fn is_plain<Q>(&self, connection: &Reconnecting, request: &Request<Q>) -> bool {
+        let is_announced = connection.announced.is_none_or(|announced| announced == self.timeout);
+        request.metadata().is_empty() && request.timeout().is_none() && is_announced
     }
 
     async fn call_one<Q: Message, P: Message>(
@@ -195,7 +207,7 @@ impl Channel {
         method: &'static Method,
         request: Request<Q>,
     ) -> Result<Response<P>, Status> {
-        let format = self.format();
+        let format = self.format(method, request.head()).await?;
         let call = Call::of_request(method, format, request)?.with_kind(MethodKind::Unary);
         self.call(call).await?.into_response(format)
     }
@@ -211,8 +223,9 @@ impl Channel {
         method: &'static Method,
         request: impl IntoRequest<Q>,
     ) -> Result<Response<Streaming<P>>, Status> {
-        let format = self.format();
-        let call = Call::of_request(method, format, request.into_request())?;
+        let request = request.into_request();
+        let format = self.format(method, request.head()).await?;
+        let call = Call::of_request(method, format, request)?;
         let call = call.with_kind(MethodKind::ServerStreaming);
         self.call(call).await?.into_stream_response(format)
     }
@@ -227,8 +240,9 @@ impl Channel {
         method: &'static Method,
         requests: impl IntoStreamingRequest<Message = Q>,
     ) -> Result<Response<P>, Status> {
-        let format = self.format();
-        let call = Call::of_stream(method, format, requests.into_streaming_request());
+        let requests = requests.into_streaming_request();
+        let format = self.format(method, requests.head()).await?;
+        let call = Call::of_stream(method, format, requests);
         self.call(call.with_kind(MethodKind::ClientStreaming)).await?.into_response(format)
     }
 
@@ -243,8 +257,9 @@ impl Channel {
         method: &'static Method,
         requests: impl IntoStreamingRequest<Message = Q>,
     ) -> Result<Response<Streaming<P>>, Status> {
-        let format = self.format();
-        let call = Call::of_stream(method, format, requests.into_streaming_request());
+        let requests = requests.into_streaming_request();
+        let format = self.format(method, requests.head()).await?;
+        let call = Call::of_stream(method, format, requests);
         self.call(call.with_kind(MethodKind::Bidirectional)).await?.into_stream_response(format)
     }
 
@@ -270,8 +285,15 @@ impl Channel {
         }
     }
 
-    fn format(&self) -> Format {
-        self.caller().format()
+    /// Returns the format of the messages of a call with this head.
+    async fn format(&self, method: &'static Method, head: &Head) -> Result<Format, Status> {
+        match &self.route {
+            Route::Frisbee(connection) => {
+                let CallTime { opening, .. } = CallTime::start(head.timeout(), self.timeout);
+                connection.format(method, !head.metadata().is_empty(), opening).await
+            }
+            Route::Other(caller) => Ok(caller.format()),
+        }
     }
 }
 

@@ -41,11 +41,12 @@ use crate::call::{
 ///
 /// A service that a flag switches on is added by [`add_optional_service`](Self::add_optional_service), a list of services
 /// of different types by [`add_services`](Self::add_services).
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Services<S = (), R = Unimplemented> {
     services: S,
     table: MethodTable,
     layers: Layers,
+    metadata_len_max: usize,
     pub(crate) fallback: R,
 }
 
@@ -57,7 +58,19 @@ pub struct Unimplemented;
 impl Services {
     /// Makes a set without services.
     pub fn new() -> Self {
-        Self::default()
+        Self {
+            services: (),
+            table: MethodTable::default(),
+            layers: Layers::default(),
+            metadata_len_max: METADATA_LEN_MAX,
+            fallback: Unimplemented,
+        }
+    }
+}
+
+impl Default for Services {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -85,17 +98,28 @@ impl<S: ServiceSet, R> Services<S, R> {
         Self { layers: self.layers.with(layer), ..self }
     }
 
+    /// Sets the size of the metadata that a call may bring, as [`Metadata::size`](crate::Metadata::size) counts it and two for
+    /// each value. Default 8 KiB, at most 65 535. A call that brings more is answered with
+    /// [`ResourceExhausted`](crate::Code::ResourceExhausted). Callers are told, and fail before they send.
+    pub fn metadata_len_max(self, metadata_len_max: usize) -> Self {
+        Self { metadata_len_max: metadata_len_max.min(u16::MAX.into()), ..self }
+    }
+
+    pub(crate) fn metadata_max(&self) -> usize {
+        self.metadata_len_max
+    }
+
     fn add<T>(self, service: T, methods: impl IntoIterator<Item = &'static [Method]>) -> Services<(S, T), R> {
-        let Self { services, mut table, layers, fallback } = self;
+        let Self { services, mut table, layers, metadata_len_max, fallback } = self;
         for (index, methods) in methods.into_iter().enumerate() {
             table = table.with(methods, S::SLOTS, index);
         }
-        Services { services: (services, service), table, layers, fallback }
+        Services { services: (services, service), table, layers, metadata_len_max, fallback }
     }
 
     pub(crate) fn with_fallback<T>(self, fallback: T) -> Services<S, T> {
-        let Self { services, table, layers, .. } = self;
-        Services { services, table, layers, fallback }
+        let Self { services, table, layers, metadata_len_max, .. } = self;
+        Services { services, table, layers, metadata_len_max, fallback }
     }
 
     /// Finds two methods that the wire cannot tell apart.
@@ -125,6 +149,9 @@ impl<S: ServiceSet, R> Services<S, R> {
         handling.map(|answer| answer.unwrap_or_else(|_| Err(panicked(method))))
     }
 }
+
+/// The size of metadata unless somebody sets another.
+const METADATA_LEN_MAX: usize = 8 * 1024;
 
 pub(crate) fn panicked(method: &Method) -> Status {
     error!(service = method.service, method = method.name, "a handler panicked");

@@ -2,9 +2,10 @@
 
 use std::{error::Error, future::Future, sync::Arc};
 
-use frisbee::{CloseReason, Connection, GoAway, Outcome, Packet, Refused, Router, Stream};
+use bytes::Bytes;
+use frisbee::{CloseReason, Connection, GoAway, Operation, Outcome, Packet, PacketName, Peer, Refused, Router, Stream};
 
-use super::pending::PendingCalls;
+use super::{pending::PendingCalls, remote::PART_NAME};
 use crate::service::{services::Services, set::ServiceSet};
 
 /// The router of a channel's connection: answers go to the calls that wait for them, the rest to what the channel
@@ -12,14 +13,18 @@ use crate::service::{services::Services, set::ServiceSet};
 pub(crate) struct AnswerRouter<S, R> {
     pub(crate) calls: Arc<PendingCalls>,
     pub(crate) services: Arc<Services<S, R>>,
+    /// What this side says of itself.
+    pub(crate) said: Bytes,
 }
 
 impl<S: ServiceSet, R: Router> Router for AnswerRouter<S, R> {
     fn intercept(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
-        if self.services.serves(packet.operation.number()) {
+        if self.services.is_request(&packet) {
             return Some(packet);
         }
-        self.services.fallback.intercept(self.calls.complete(packet)?, connection)
+        let is_extended = packet.operation == Operation::EXTENDED;
+        let packet = self.calls.complete(packet).filter(|_| !is_extended)?;
+        self.services.fallback.intercept(packet, connection)
     }
 
     fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send {
@@ -51,8 +56,20 @@ impl<S: ServiceSet, R: Router> Router for AnswerRouter<S, R> {
         true
     }
 
+    fn part(&self) -> Option<(&'static str, Bytes)> {
+        Some((PART_NAME, self.said.clone()))
+    }
+
+    fn recognized(&self, connection: &Connection, peer: &Peer) {
+        self.services.recognized(connection, peer);
+    }
+
     fn going_away(&self, connection: &Connection, why: &GoAway) {
         self.services.going_away(connection, why);
+    }
+
+    fn withdrawn(&self, packet: PacketName, connection: &Connection) {
+        self.services.withdrawn(packet, connection);
     }
 
     fn opened(&self, connection: &Connection) {

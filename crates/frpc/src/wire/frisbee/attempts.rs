@@ -6,6 +6,7 @@ use bytes::Bytes;
 use frisbee::{Backoff, CloseReason, Refusal};
 use tokio::time::sleep;
 
+use super::pending::Reply;
 use crate::{
     call::{deadline::Deadline, status::Status},
     codec,
@@ -65,9 +66,9 @@ pub(crate) fn is_draining(status: &Status) -> bool {
 
 /// Makes the answer of a peer that shuts down the status that it is. Any other status stays in its place.
 #[inline]
-pub(crate) fn refused_or_not(answer: Result<Bytes, Status>) -> Result<Bytes, Status> {
+pub(crate) fn refused_or_not(answer: Result<Reply, Status>) -> Result<Reply, Status> {
     match &answer {
-        Ok(content) if codec::is_error(content) => refusal(content).map_or(answer, Err),
+        Ok(Reply::Plain(content)) if codec::is_error(content) => refusal(content).map_or(answer, Err),
         _ => answer,
     }
 }

@@ -12,20 +12,30 @@ use std::{
 
 use bytes::Bytes;
 use frisbee::{
-    CloseReason, Connection, GoAway, OpenError, Operation, Packet, ProtocolError, Refusal, SendError, Sent, StreamEnd,
-    StreamReader, StreamSendError, StreamSender, TrySendError,
+    CloseReason, Connection, Content, GoAway, OpenError, Operation, Packet, ProtocolError, Refusal, SendError, Sent,
+    StreamEnd, StreamReader, StreamSendError, StreamSender, TrySendError,
 };
 use futures_util::StreamExt;
-use tokio::task::AbortHandle;
+use tokio::{task::AbortHandle, time::Instant};
 
 use super::{
-    pending::{CannotBegin, PendingCall, PendingCalls, Unanswered},
+    envelope::{self, METADATA_LEN_MAX},
+    pending::{CannotBegin, PendingCall, PendingCalls, Reply, Unanswered},
+    remote::{Extended, Remote, Way},
     session::Session,
-    stream_framing::{self, END, Halted, Incoming},
+    stream_framing::{self, Framing, Halted, Incoming},
 };
 use crate::{
-    call::{deadline::Deadline, method::Method, status::Status, streaming::Streaming},
-    codec::Pieces,
+    call::{
+        deadline::Deadline,
+        exchange::{Answer, Body},
+        head::Head,
+        metadata::Metadata,
+        method::Method,
+        status::Status,
+        streaming::Streaming,
+    },
+    codec::{Format, Pieces},
     error::CallError,
     service::table::MethodTable,
 };
@@ -41,7 +51,7 @@ pub enum WhenFull {
 }
 
 /// A stream that was opened for a call, and the packet without which there is no call.
-pub(crate) type Opened = (StreamSender, StreamReader, Sent);
+pub(crate) type Opened = (Framing, StreamSender, StreamReader, Sent);
 
 /// One connection that calls go over.
 pub(crate) struct ClientConnection {
@@ -50,6 +60,8 @@ pub(crate) struct ClientConnection {
     when_full: WhenFull,
     /// The operations of this side's own: a packet with one of them would be a request, not the answer.
     serves: MethodTable,
+    /// The peer, once it is known.
+    remote: OnceLock<Arc<Remote>>,
 }
 
 impl ClientConnection {
@@ -63,7 +75,7 @@ impl ClientConnection {
             // On the runtime of the connection, which lasts as long as there are calls that could end by an answer.
             connection.runtime().spawn(calls.clone().expire());
         }
-        Self { connection, calls, when_full, serves }
+        Self { connection, calls, when_full, serves, remote: OnceLock::new() }
     }
 
     /// Makes calls possible over a connection that is there. `None` if [`Services`] do not serve it.
@@ -100,9 +112,13 @@ impl ClientConnection {
 
     /// Returns the same connection, not kept open by this: it closes with its last call.
     pub(crate) fn let_go(&self) -> Self {
-        let (connection, calls, serves) =
-            (self.connection.without_keeping_open(), self.calls.clone(), self.serves.clone());
-        Self { connection, calls, when_full: self.when_full, serves }
+        Self {
+            connection: self.connection.without_keeping_open(),
+            calls: self.calls.clone(),
+            when_full: self.when_full,
+            serves: self.serves.clone(),
+            remote: self.remote.clone(),
+        }
     }
 
     /// Returns the number of packets that the peer has sent so far.
@@ -110,9 +126,93 @@ impl ClientConnection {
         self.connection.metrics().counters.packets_in
     }
 
-    /// Makes a call with one packet each way.
-    pub(crate) async fn unary(&self, method: &Method, content: Pieces, deadline: Deadline) -> Result<Bytes, Status> {
-        let operation = self.operation(method)?;
+    /// Returns how to call a method, once the peer is known.
+    pub(crate) fn way(&self, method: &Method) -> Option<Way> {
+        self.remote().map(|remote| remote.way(method))
+    }
+
+    /// Returns what the peer said of itself. Waits until it is known, and fails if that never is or it said nothing.
+    pub(crate) async fn extended(&self, deadline: Deadline) -> Result<Option<&Extended>, Status> {
+        if self.remote().is_none() {
+            let known = async { self.connection.recognized().await.map_err(|reason| lost(reason, false)) };
+            deadline.bound_unsent(known).await?;
+        }
+        Ok(self.known_extended())
+    }
+
+    /// Returns what the peer said of itself, if it is known to be extended.
+    pub(crate) fn known_extended(&self) -> Option<&Extended> {
+        self.remote().and_then(|remote| remote.extended())
+    }
+
+    fn remote(&self) -> Option<&Arc<Remote>> {
+        match self.remote.get() {
+            Some(remote) => Some(remote),
+            None => {
+                let remote = Session::of(&self.connection)?.remote(&self.connection)?.clone();
+                Some(self.remote.get_or_init(|| remote))
+            }
+        }
+    }
+
+    /// Returns the operation that calls a method in plain packets, or `None` if they do not say enough.
+    pub(crate) fn plain_operation(&self, method: &Method) -> Result<Option<Operation>, Status> {
+        match self.way(method) {
+            None | Some(Way::Plain) => self.operation(method).map(Some),
+            Some(Way::Extended { operation, format: Format::Polyglot }) if !self.serves.contains(operation) => {
+                Ok(Operation::new(operation))
+            }
+            Some(Way::Extended { .. }) => Ok(None),
+            Some(Way::Missing) => Err(missing(method)),
+        }
+    }
+
+    /// Makes a call with one plain packet, which an extended peer may answer with another.
+    pub(crate) async fn unary(
+        &self,
+        method: &Method,
+        operation: Operation,
+        content: Pieces,
+        deadline: Deadline,
+    ) -> Result<Reply, Status> {
+        let is_known = self.remote.get().is_some();
+        let reply = self.ask(operation, content.into(), deadline).await?;
+        if !is_known {
+            self.check_way(method, operation)?;
+        }
+        Ok(reply)
+    }
+
+    /// Checks the answer to a call that was made before the peer was known: the operation of this side may be another
+    /// method of the peer, or the same with other messages.
+    fn check_way(&self, method: &Method, operation: Operation) -> Result<(), Status> {
+        match self.way(method) {
+            None | Some(Way::Plain) => Ok(()),
+            Some(Way::Extended { operation: right, format: Format::Polyglot }) if right == operation.number() => Ok(()),
+            Some(_) => Err(Status::failed_precondition(format!(
+                "the server has another schema than this client, of which it told too late for this call of {method}: \
+                 another method may have been executed"
+            ))),
+        }
+    }
+
+    /// Makes a call with one packet that only extended peers understand.
+    pub(crate) async fn unary_extended(
+        &self,
+        operation: u16,
+        format: Format,
+        head: &Head,
+        timeout: Option<Deadline>,
+        message: Pieces,
+        deadline: Deadline,
+    ) -> Result<Reply, Status> {
+        let left = timeout.and_then(|deadline| deadline.at).map(|at| at.saturating_duration_since(Instant::now()));
+        let content = envelope::request(operation, format, left, head.metadata(), message);
+        self.ask(Operation::EXTENDED, content, deadline).await
+    }
+
+    /// Sends a packet and waits for its answer.
+    async fn ask(&self, operation: Operation, content: Content, deadline: Deadline) -> Result<Reply, Status> {
         // Registered with the waker of this poll, so that the first look for the answer takes no lock.
         let begin =
             |cx: &mut Context<'_>| Poll::Ready(self.calls.try_begin(operation.number(), deadline.at, Some(cx.waker())));
@@ -120,7 +220,7 @@ impl ClientConnection {
             Ok(Some(waiting)) => waiting,
             _ => Box::pin(self.begin(operation, deadline)).await?,
         };
-        let packet = Packet { id: waiting.id, operation, content: content.into() };
+        let packet = Packet { id: waiting.id, operation, content };
         // Most packets are taken at once. What it takes to wait is kept out of the futures of calls, which are moved around.
         let sent = match self.connection.try_send(packet) {
             Ok(sent) => sent,
@@ -129,7 +229,7 @@ impl ClientConnection {
                 Box::pin(self.send_later(error, deadline)).await?
             }
         };
-        waiting.sent();
+        waiting.sent(Some(&self.connection));
         waiting.answered().await.map_err(|unanswered| match unanswered {
             Unanswered::TimedOut => deadline.passed(),
             Unanswered::TooLarge { announced, limit } => CallError::AnswerTooLarge { len: announced, limit }.into(),
@@ -150,47 +250,52 @@ impl ClientConnection {
     /// Makes a call that a stream answers.
     pub(crate) async fn server_streaming(
         &self,
-        method: &Method,
+        call: &StreamCall<'_>,
         content: Bytes,
-        opening: Deadline,
-        whole: Option<Deadline>,
     ) -> Result<Streaming<Bytes>, Status> {
-        let (sender, reader, _) = self.open(method, opening).await?;
+        let StreamCall { opening, whole, .. } = *call;
+        let (framing, sender, reader, _) = self.open(call).await?;
+        let content = match framing {
+            Framing::Plain => content.into(),
+            Framing::Extended { .. } => {
+                envelope::messages(&mut [content].into(), u32::MAX).pop_front().expect("one message makes one data")
+            }
+        };
         let sending = async { sender.send_tracked(content).await.map_err(|error| self.unsent_on_stream(error)) };
         let sent = opening.bound_unsent(sending).await?;
         let requests = Requests { own_end: AtomicBool::new(true), failure: OnceLock::new() };
-        let (incoming, requests) = (incoming(reader, whole), Arc::new(requests));
-        Ok(Streaming::new(Answers { incoming, sender, sent, requests, pump: None }))
+        let (incoming, requests) = (incoming(framing, reader, whole), Arc::new(requests));
+        Ok(Answers { framing, incoming, sender, sent, requests, pump: None }.into_streaming())
     }
 
     /// Makes a call with a stream each way, which was opened.
     pub(crate) fn bidirectional(
         &self,
-        (sender, reader, sent): Opened,
+        (framing, sender, reader, sent): Opened,
         mut contents: Streaming<Bytes>,
         whole: Option<Deadline>,
     ) -> Streaming<Bytes> {
         let requests = Arc::new(Requests { own_end: AtomicBool::new(false), failure: OnceLock::new() });
-        let pump = Pump { sender: sender.clone(), requests: requests.clone(), is_over: false };
+        let pump = Pump { framing, sender: sender.clone(), requests: requests.clone(), is_over: false };
         let pump = tokio::spawn(async move { pump.run(&mut contents).await });
-        let (incoming, pump) = (incoming(reader, whole), Some(pump.abort_handle()));
-        Streaming::new(Answers { incoming, sender, sent, requests, pump })
+        let (incoming, pump) = (incoming(framing, reader, whole), Some(pump.abort_handle()));
+        Answers { framing, incoming, sender, sent, requests, pump }.into_streaming()
     }
 
     /// Makes a call that sends a stream, which was opened. Without a deadline for the whole call, the answer has its time from the end of the
     /// stream on.
     pub(crate) async fn client_streaming(
         &self,
-        (sender, reader, sent): Opened,
+        (framing, sender, reader, sent): Opened,
         mut contents: Streaming<Bytes>,
         opening: Deadline,
         whole: Option<Deadline>,
-    ) -> Result<Bytes, Status> {
-        let mut incoming = incoming(reader, whole);
+    ) -> Result<Answer, Status> {
+        let mut incoming = incoming(framing, reader, whole);
         let (answer, own_end) = tokio::select! {
             biased;
             answer = incoming.next() => (answer, false),
-            sent = stream_framing::send_all(&mut contents, &sender) => {
+            sent = stream_framing::send_all(framing, &mut contents, &sender) => {
                 match sent {
                     Err(Halted::Failed(status)) => return Err(status),
                     Err(Halted::TooLargeForPeer { len, limit }) => return Err(refused_as_too_large(len, limit)),
@@ -205,7 +310,17 @@ impl ClientConnection {
         // The end follows the answer directly. What else could happen to the stream now changes nothing.
         let _ = Deadline::after(opening.limit).bound(async { Ok(incoming.next().await) }).await;
         if !own_end {
-            let _ = sender.try_send(END);
+            let _ = sender.try_send(framing.end(&Metadata::new()));
+        }
+        if framing == Framing::Plain {
+            return Ok(Answer::new(Body::One(stream_framing::message_or_status(answer)?.into())));
+        }
+        let mut answer = Answer::new(Body::One(answer.into()));
+        if let Some(metadata) = incoming.metadata.get() {
+            *answer.metadata_mut() = metadata.clone();
+        }
+        if let Some(trailers) = incoming.trailers.get() {
+            *answer.trailers_mut() = trailers.clone();
         }
         Ok(answer)
     }
@@ -234,20 +349,34 @@ impl ClientConnection {
     }
 
     /// Opens the stream of a call. If that fails, nothing was sent.
-    pub(crate) async fn open(&self, method: &Method, deadline: Deadline) -> Result<Opened, Status> {
-        let operation = self.operation(method)?;
+    pub(crate) async fn open(&self, call: &StreamCall<'_>) -> Result<Opened, Status> {
+        let StreamCall { method, format, head, timeout, opening: deadline, .. } = *call;
         if let Some(why) = self.calls.going_away() {
             return Err(CallError::GoingAway { why }.into());
         }
+        let (framing, open) = match self.way(method).unwrap_or(Way::Plain) {
+            Way::Missing => return Err(missing(method)),
+            Way::Plain if format == Format::Polyglot => {
+                (Framing::Plain, stream_framing::encode_open(self.operation(method)?.number()))
+            }
+            Way::Extended { operation, format: right } if format == right => {
+                let metadata_max = self.known_extended().map_or(0, |extended| extended.metadata_len_max);
+                envelope::check_metadata(envelope::metadata_len(head.metadata()), metadata_max)?;
+                let left =
+                    timeout.and_then(|deadline| deadline.at).map(|at| at.saturating_duration_since(Instant::now()));
+                let open = envelope::open(operation, format, left, head.metadata());
+                (Framing::Extended { metadata_max: METADATA_LEN_MAX }, open)
+            }
+            Way::Plain | Way::Extended { .. } => return Err(changed(method)),
+        };
         let stream = self.connection.open_stream().map_err(|error| match error {
             OpenError::ConnectionClosed => self.unsent(SendError::Closed),
             error => Status::resource_exhausted(error.to_string()),
         })?;
         let (sender, reader) = stream.split();
-        let open = stream_framing::encode_open(operation.number());
         let sending = async { sender.send_tracked(open).await.map_err(|error| self.unsent_on_stream(error)) };
         let sent = deadline.bound_unsent(sending).await?;
-        Ok((sender, reader, sent))
+        Ok((framing, sender, reader, sent))
     }
 
     /// Returns the status of a call of which nothing was sent.
@@ -275,6 +404,28 @@ impl ClientConnection {
 fn refused_as_too_large(len: usize, limit: u32) -> Status {
     let announced = len.try_into().unwrap_or(u32::MAX);
     CallError::Refused { why: Refusal::TooLarge { announced, limit } }.into()
+}
+
+/// A call with streams on its way.
+pub(crate) struct StreamCall<'a> {
+    pub(crate) method: &'static Method,
+    pub(crate) format: Format,
+    pub(crate) head: &'a Head,
+    /// The time to tell the peer of.
+    pub(crate) timeout: Option<Deadline>,
+    pub(crate) opening: Deadline,
+    pub(crate) whole: Option<Deadline>,
+}
+
+/// Returns the status of a call that was encoded for a server with another schema.
+pub(crate) fn changed(method: &Method) -> Status {
+    let text = format!("the server has changed its schema while {method} was called: nothing was sent, call again");
+    Status::unavailable(text)
+}
+
+/// Returns the status of a method that an extended peer does not have.
+pub(crate) fn missing(method: &Method) -> Status {
+    Status::unimplemented(format!("the server has no method {method}"))
 }
 
 fn not_begun(why: CannotBegin) -> Status {
@@ -306,8 +457,8 @@ fn without_doubt(status: Status, connection: &Connection, sent: Sent) -> Status 
     }
 }
 
-fn incoming(reader: StreamReader, whole: Option<Deadline>) -> Incoming {
-    let incoming = Incoming::new(reader);
+fn incoming(framing: Framing, reader: StreamReader, whole: Option<Deadline>) -> Incoming {
+    let incoming = Incoming::new(framing, reader);
     match whole.and_then(|deadline| Some((deadline.at?, deadline))) {
         Some((at, deadline)) => incoming.until(at, deadline.passed()),
         None => incoming,
@@ -316,6 +467,7 @@ fn incoming(reader: StreamReader, whole: Option<Deadline>) -> Incoming {
 
 /// The stream that answers a call. Dropping it before its end cuts the call off.
 struct Answers {
+    framing: Framing,
     incoming: Incoming,
     sender: StreamSender,
     /// The packet without which there is no call.
@@ -327,6 +479,7 @@ struct Answers {
 
 /// Sends the stream of a caller. Dropped before it is over, as by a runtime that ends, it cuts the call off.
 struct Pump {
+    framing: Framing,
     sender: StreamSender,
     requests: Arc<Requests>,
     is_over: bool,
@@ -334,7 +487,7 @@ struct Pump {
 
 impl Pump {
     async fn run(mut self, contents: &mut Streaming<Bytes>) {
-        match stream_framing::send_all(contents, &self.sender).await {
+        match stream_framing::send_all(self.framing, contents, &self.sender).await {
             // Only once it was sent. If the answers end in between, the server hears the end twice, which does no harm.
             Ok(()) => self.requests.own_end.store(true, Ordering::Relaxed),
             Err(Halted::Cut) => {}
@@ -366,6 +519,17 @@ struct Requests {
     failure: OnceLock<Status>,
 }
 
+impl Answers {
+    fn into_streaming(self) -> Streaming<Bytes> {
+        let (metadata, trailers) = (self.incoming.metadata.clone(), self.incoming.trailers.clone());
+        let (metadata, trailers) = match self.framing {
+            Framing::Plain => (None, None),
+            Framing::Extended { .. } => (Some(metadata), Some(trailers)),
+        };
+        Streaming::new(self).with_metadata_slot(metadata).with_trailers_slot(trailers)
+    }
+}
+
 impl futures_core::Stream for Answers {
     type Item = Result<Bytes, Status>;
 
@@ -375,7 +539,7 @@ impl futures_core::Stream for Answers {
             Poll::Ready(None) => {
                 if !self.requests.own_end.swap(true, Ordering::Relaxed) {
                     // A server that has no room for it is not waiting for it either.
-                    let _ = self.sender.try_send(END);
+                    let _ = self.sender.try_send(self.framing.end(&Metadata::new()));
                 }
                 self.sender.close();
                 Poll::Ready(None)
@@ -388,7 +552,10 @@ impl futures_core::Stream for Answers {
                 let status = failure.unwrap_or_else(|| without_doubt(status, self.sender.connection(), self.sent));
                 Poll::Ready(Some(Err(status)))
             }
-            Poll::Ready(Some(Ok(content))) => Poll::Ready(Some(stream_framing::message_or_status(content))),
+            Poll::Ready(Some(Ok(content))) => Poll::Ready(Some(match self.framing {
+                Framing::Plain => stream_framing::message_or_status(content),
+                Framing::Extended { .. } => Ok(content),
+            })),
             Poll::Pending => Poll::Pending,
         }
     }

@@ -3,9 +3,11 @@
 pub(crate) mod answers;
 pub(crate) mod attempts;
 pub(crate) mod client;
+mod envelope;
 pub(crate) mod peer;
 pub(crate) mod pending;
 pub(crate) mod reconnect;
+pub(crate) mod remote;
 pub(crate) mod serve;
 pub(crate) mod session;
 pub(crate) mod stream_framing;

@@ -14,7 +14,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use frisbee::{CloseReason, GoAway, Operation, Packet};
+use frisbee::{CloseReason, Connection, GoAway, Operation, Packet, PacketName};
 use tokio::{
     sync::Notify,
     time::{Instant, timeout_at},
@@ -45,6 +45,15 @@ impl fmt::Debug for Leave {
     }
 }
 
+/// The content of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    /// A message, or an error in its place.
+    Plain(Bytes),
+    /// With all that goes with it, as extended peers answer.
+    Extended(Bytes),
+}
+
 /// The reason why a call that waited has no answer.
 #[derive(Clone, Debug)]
 pub(crate) enum Unanswered {
@@ -73,7 +82,11 @@ pub(crate) enum CannotBegin {
 pub(crate) struct PendingCall<'a> {
     calls: &'a PendingCalls,
     pub(crate) id: u16,
+    /// True once its packet was taken for sending.
     is_sent: bool,
+    /// The connection whose peer hears of it if the call is given up.
+    sent_on: Option<&'a Connection>,
+    operation: u16,
     /// True while the table has the waker of the task that makes the call, which has not waited since.
     is_registered: bool,
     /// True once the place was freed, with the answer.
@@ -119,7 +132,16 @@ impl PendingCalls {
             // After the lock, which the task that wakes takes first. A permit stays if it does not wait just now.
             self.sooner.notify_one();
         }
-        Ok(Some(PendingCall { calls: self, id, is_sent: false, is_registered: waker.is_some(), is_released: false }))
+        let is_registered = waker.is_some();
+        Ok(Some(PendingCall {
+            calls: self,
+            id,
+            is_sent: false,
+            sent_on: None,
+            operation,
+            is_registered,
+            is_released: false,
+        }))
     }
 
     /// Begins a call as [`try_begin`](Self::try_begin) does, waiting while there are too many. Dropping the future begins
@@ -280,16 +302,17 @@ impl Default for PendingCalls {
     }
 }
 
-impl PendingCall<'_> {
-    /// Notes that the packet of the call was taken for sending: from here on, an answer may come.
-    pub(crate) fn sent(&mut self) {
+impl<'a> PendingCall<'a> {
+    /// Notes that the packet of the call was taken for sending: from here on, an answer may come, and a peer that
+    /// understands that is told if the call is given up.
+    pub(crate) fn sent(&mut self, on: Option<&'a Connection>) {
         debug_assert!(!self.is_released, "a call is sent before it is answered");
-        self.is_sent = true;
+        (self.is_sent, self.sent_on) = (true, on);
     }
 
     /// Waits for the answer, and returns the content of its packet. For once, in the same poll as
     /// [`PendingCalls::try_begin`] if that was given the waker.
-    pub(crate) async fn answered(&mut self) -> Result<Bytes, Unanswered> {
+    pub(crate) async fn answered(&mut self) -> Result<Reply, Unanswered> {
         poll_fn(|cx| {
             // The waker is in the table already, so there is no need to look: an end that came since has woken it.
             if mem::take(&mut self.is_registered) {
@@ -315,10 +338,16 @@ impl PendingCall<'_> {
     fn release(&mut self, mut table: MutexGuard<'_, Table>) {
         debug_assert!(!self.is_released, "by now its id may be that of another call");
         self.is_released = true;
-        table.remove(self.id, self.is_sent);
+        let is_owed = table.remove(self.id, self.is_sent);
         let (was_full, is_out_of_ids, owed) = (table.was_full, table.is_out_of_ids(), table.owed.len());
         let is_news = is_out_of_ids && !mem::replace(&mut table.was_out_of_ids, is_out_of_ids);
         drop(table);
+        if is_owed
+            && let Some(connection) = self.sent_on
+            && let Some(operation) = Operation::new(self.operation).or(Some(Operation::EXTENDED))
+        {
+            connection.withdraw(PacketName { id: self.id, operation });
+        }
         if is_news {
             warn!(owed, "{}", CallError::OutOfIds { owed });
         }
@@ -388,7 +417,7 @@ struct Call {
 enum State {
     Waits(Option<Waker>),
     /// The result, until it is taken.
-    IsOver(Option<Result<Bytes, Unanswered>>),
+    IsOver(Option<Result<Reply, Unanswered>>),
 }
 
 impl Table {
@@ -442,7 +471,7 @@ impl Table {
         Ok(Some(id))
     }
 
-    fn poll(&mut self, cx: &Context<'_>, id: u16) -> Poll<Result<Bytes, Unanswered>> {
+    fn poll(&mut self, cx: &Context<'_>, id: u16) -> Poll<Result<Reply, Unanswered>> {
         let place = self.place(id);
         let call = self.places[place].as_mut().expect("a call has its place until it is dropped");
         match &mut call.state {
@@ -459,15 +488,20 @@ impl Table {
     /// Ends the call that a packet answers, with its content or the failure in its place.
     fn answer(&mut self, packet: Packet, failure: Option<Unanswered>) -> Result<Option<Waker>, Packet> {
         let operation = packet.operation.number();
-        if let Some(call) = self.get(packet.id).filter(|call| call.operation == operation) {
+        // An extended peer may answer any call so.
+        let is_extended = packet.operation == Operation::EXTENDED;
+        if let Some(call) = self.get(packet.id).filter(|call| call.operation == operation || is_extended) {
             call.is_answered = true;
-            return Ok(call.end(failure.map_or_else(|| Ok(packet.content.into_bytes()), Err)));
+            let content = packet.content.into_bytes();
+            let reply = if is_extended { Reply::Extended(content) } else { Reply::Plain(content) };
+            return Ok(call.end(failure.map_or(Ok(reply), Err)));
         }
-        if !self.operations.contains(&operation) {
+        let is_owed = self.owed.get(&packet.id).is_some_and(|owed| *owed == operation || is_extended);
+        if !is_owed && (is_extended || !self.operations.contains(&operation)) {
             return Err(packet);
         }
         // An answer to another operation is no answer to the call that had this id last.
-        if self.owed.get(&packet.id) == Some(&operation) {
+        if is_owed {
             debug_assert!(self.get(packet.id).is_none(), "an id that is owed is not in use");
             self.owed.remove(&packet.id);
             self.rest(packet.id);
@@ -475,10 +509,10 @@ impl Table {
         Ok(None)
     }
 
-    /// Frees the place of a call, and its id unless an answer may still come.
-    fn remove(&mut self, id: u16, is_sent: bool) {
+    /// Frees the place of a call, and its id unless an answer may still come. Returns whether one may.
+    fn remove(&mut self, id: u16, is_sent: bool) -> bool {
         let place = self.place(id);
-        let Some(call) = self.places[place].take() else { return };
+        let Some(call) = self.places[place].take() else { return false };
         debug_assert_eq!(call.id, id, "a call has its place until it is dropped");
         debug_assert!(self.len > 0, "every call is counted");
         debug_assert!(!call.is_answered || matches!(call.state, State::IsOver(_)), "an answer ends its call");
@@ -488,7 +522,9 @@ impl Table {
         } else if is_sent && !matches!(self.refuses, Some(CannotBegin::Closed(_))) {
             let before = self.owed.insert(id, call.operation);
             debug_assert_eq!(before, None, "an id that is owed is not given to another call");
+            return true;
         }
+        false
     }
 
     /// Keeps an id that was answered from being used again soon.
@@ -569,7 +605,7 @@ impl Table {
 
 impl Call {
     /// Ends the call, if it has not ended. The first end counts.
-    fn end(&mut self, result: Result<Bytes, Unanswered>) -> Option<Waker> {
+    fn end(&mut self, result: Result<Reply, Unanswered>) -> Option<Waker> {
         match &mut self.state {
             State::IsOver(_) => None,
             State::Waits(waker) => {
@@ -703,7 +739,7 @@ mod tests {
         assert!(table.poll(&cx, id).is_pending());
         assert!(table.answer(answer(id), None).unwrap().is_some());
         assert!(table.answer(answer(id), None).unwrap().is_none(), "a second answer is dropped");
-        assert!(matches!(table.poll(&cx, id), Poll::Ready(Ok(content)) if content == "answer"));
+        assert!(matches!(table.poll(&cx, id), Poll::Ready(Ok(Reply::Plain(content))) if content == "answer"));
     }
 
     /// A table, the callers above it and the peer below it, at random. Each answer is the number of its call.
@@ -757,7 +793,8 @@ mod tests {
             };
             self.calls_made += 1;
             if self.below(10) == 0 {
-                return self.table.remove(id, false);
+                self.table.remove(id, false);
+                return;
             }
             let content = self.calls_made.to_be_bytes().to_vec();
             self.waiting.push((self.calls_made, id));
@@ -801,7 +838,11 @@ mod tests {
                     Poll::Pending => return true,
                     Poll::Ready(Err(Unanswered::TimedOut)) => {}
                     Poll::Ready(Ok(content)) => {
-                        assert_eq!(content, number.to_be_bytes()[..], "call {number} got the answer of another");
+                        assert_eq!(
+                            content,
+                            Reply::Plain(number.to_be_bytes().to_vec().into()),
+                            "call {number} got the answer of another"
+                        );
                         *answered += 1;
                     }
                     Poll::Ready(Err(unanswered)) => panic!("{unanswered:?}"),

@@ -23,9 +23,11 @@ use tracing::warn;
 use super::{
     answers::AnswerRouter,
     attempts::{Attempts, is_draining, needs_another_connection, refused_or_not},
-    client::{ClientConnection, Opened, WhenFull},
-    pending::PendingCalls,
-    stream_framing::message_or_status,
+    client::{ClientConnection, Opened, StreamCall, WhenFull, changed, missing},
+    envelope::{Envelope, METADATA_LEN_MAX, check_metadata, metadata_len},
+    pending::{PendingCalls, Reply},
+    remote::Way,
+    stream_framing::{is_out_of_time, message_or_status},
 };
 use crate::{
     call::{
@@ -34,7 +36,7 @@ use crate::{
         head::Head,
         method::{Method, MethodKind},
         status::Status,
-        streaming::Streaming,
+        streaming::{MetadataSlot, Streaming},
     },
     codec::{Format, Pieces},
     error::{CallError, ConnectError},
@@ -59,13 +61,15 @@ pub(crate) struct Dialer<S, R> {
     pub(crate) services: Arc<Services<S, R>>,
     pub(crate) calls_max: usize,
     pub(crate) when_full: WhenFull,
+    pub(crate) timeout: Duration,
 }
 
 impl<S: ServiceSet, R: Router> Dialer<S, R> {
     /// Returns a client that connects once, and the calls that will wait on that connection.
     pub(crate) fn client(&self) -> (frisbee::Client<AnswerRouter<S, R>>, Arc<PendingCalls>) {
         let calls = Arc::new(PendingCalls::new(self.calls_max));
-        let calling = AnswerRouter { calls: calls.clone(), services: self.services.clone() };
+        let said = self.services.said(Some(self.timeout));
+        let calling = AnswerRouter { calls: calls.clone(), services: self.services.clone(), said };
         (self.client.with_router(calling), calls)
     }
 
@@ -79,6 +83,8 @@ pub(crate) struct Reconnecting {
     current: Mutex<Arc<ClientConnection>>,
     redial: Option<Redial>,
     lost_metadata: LostMetadata,
+    /// The time of calls that peers were told of.
+    pub(crate) announced: Option<Duration>,
 }
 
 pub(crate) type Dialing = Pin<Box<dyn Future<Output = Result<ClientConnection, ConnectError>> + Send>>;
@@ -128,9 +134,15 @@ impl Redial {
 }
 
 impl Reconnecting {
-    pub(crate) fn new(first: ClientConnection, redial: Option<Redial>, lost_metadata: LostMetadata) -> Arc<Self> {
+    pub(crate) fn new(
+        first: ClientConnection,
+        redial: Option<Redial>,
+        lost_metadata: LostMetadata,
+        announced: Option<Duration>,
+    ) -> Arc<Self> {
         let first = Arc::new(first);
-        let wire = Arc::new(Self { current: Mutex::new(first.clone()), redial, lost_metadata });
+        let current = Mutex::new(first.clone());
+        let wire = Arc::new(Self { current, redial, lost_metadata, announced });
         wire.let_go_of(&first);
         wire
     }
@@ -156,27 +168,29 @@ impl Reconnecting {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a unary call. The first attempt trusts that the connection takes calls, others look. `encode` makes the content
-    /// for each.
+    /// Makes a unary call. The first attempt trusts that the connection is open, the second looks. `encode` makes the
+    /// content for each.
     pub(crate) async fn unary(
         self: &Arc<Self>,
         method: &Method,
         encode: impl Fn() -> Pieces,
         deadline: Deadline,
-    ) -> Result<Bytes, Status> {
+    ) -> Result<Option<Reply>, Status> {
         let mut connection = self.current();
-        let mut status = match refused_or_not(connection.unary(method, encode(), deadline).await) {
+        let Some(operation) = connection.plain_operation(method)? else { return Ok(None) };
+        let mut status = match refused_or_not(connection.unary(method, operation, encode(), deadline).await) {
             Err(status) if needs_another_connection(&status) => status,
-            outcome => return outcome,
+            outcome => return outcome.map(Some),
         };
         // Boxed, so that only calls that need it hold the memory for it.
         Box::pin(async {
             let mut attempts = Attempts::new(deadline);
             loop {
                 connection = self.another(&mut attempts, connection, status).await?;
-                match refused_or_not(connection.unary(method, encode(), deadline).await) {
+                let Some(operation) = connection.plain_operation(method)? else { return Ok(None) };
+                match refused_or_not(connection.unary(method, operation, encode(), deadline).await) {
                     Err(next) => status = next,
-                    answered => return answered,
+                    answered => return answered.map(Some),
                 }
             }
         })
@@ -205,19 +219,24 @@ impl Reconnecting {
     }
 
     /// Opens the stream of a call, and returns the connection that it is on.
-    async fn open_stream(
-        self: &Arc<Self>,
-        method: &Method,
-        opening: Deadline,
-    ) -> Result<(Arc<ClientConnection>, Opened), Status> {
-        let mut attempts = Attempts::new(opening);
-        let mut connection = self.open(opening).await?;
+    async fn open_stream(self: &Arc<Self>, call: &StreamCall<'_>) -> Result<(Arc<ClientConnection>, Opened), Status> {
+        let mut attempts = Attempts::new(call.opening);
+        let mut connection = self.open_for(call).await?;
         loop {
-            match connection.open(method, opening).await {
+            match connection.open(call).await {
                 Ok(opened) => return Ok((connection, opened)),
                 Err(status) => connection = self.another(&mut attempts, connection, status).await?,
             }
         }
+    }
+
+    /// Returns the connection for a call with streams, whose peer can take its metadata, or the call goes without.
+    async fn open_for(self: &Arc<Self>, call: &StreamCall<'_>) -> Result<Arc<ClientConnection>, Status> {
+        let connection = self.open(call.opening).await?;
+        if !call.head.metadata().is_empty() && connection.extended(call.opening).await?.is_none() {
+            self.check_head(call.method, call.head)?;
+        }
+        Ok(connection)
     }
 
     /// Makes a call that a stream answers, on this connection or another. Returns the connection that it is on.
@@ -227,9 +246,8 @@ impl Reconnecting {
         request: &StreamedCall,
         attempts: &mut Attempts,
     ) -> Result<(Arc<ClientConnection>, Streaming<Bytes>), Status> {
-        let StreamedCall { method, content, opening, whole } = request;
         loop {
-            match connection.server_streaming(method, content.clone(), *opening, *whole).await {
+            match connection.server_streaming(&request.call(), request.content.clone()).await {
                 Ok(answers) => return Ok((connection, answers)),
                 Err(status) => connection = self.another(attempts, connection, status).await?,
             }
@@ -239,13 +257,79 @@ impl Reconnecting {
     /// Makes a call that a stream answers. It is made again as long as the first that comes shows that it was not executed.
     async fn server_streaming(self: &Arc<Self>, call: StreamedCall) -> Result<Streaming<Bytes>, Status> {
         let mut attempts = Attempts::new(call.opening);
-        let connection = self.open(call.opening).await?;
+        let connection = self.open_for(&call.call()).await?;
         let (connection, answers) = self.send_request(connection, &call, &mut attempts).await?;
         if self.redial.is_none() {
             return Ok(answers);
         }
+        let (metadata, trailers) = (MetadataSlot::default(), MetadataSlot::default());
+        let slots = (metadata.clone(), trailers.clone());
         let undecided = Undecided { wire: self.clone(), connection, call, attempts };
-        Ok(Streaming::new(Repeatable { answers, undecided: Some(Box::new(undecided)), again: None }))
+        let answers = Repeatable { answers, slots, undecided: Some(Box::new(undecided)), again: None };
+        Ok(Streaming::new(answers).with_metadata_slot(Some(metadata)).with_trailers_slot(Some(trailers)))
+    }
+
+    /// Returns the format of a call to a method, on the connection that it will probably go over. Waits for that, and for
+    /// what its peer says of itself if the call is `extended`: one that needs more than plain packets.
+    pub(crate) async fn format(
+        self: &Arc<Self>,
+        method: &Method,
+        extended: bool,
+        deadline: Deadline,
+    ) -> Result<Format, Status> {
+        let connection = self.open(deadline).await?;
+        if extended {
+            connection.extended(deadline).await?;
+        }
+        match connection.way(method) {
+            Some(Way::Extended { format, .. }) => Ok(format),
+            _ => Ok(Format::Polyglot),
+        }
+    }
+
+    /// Makes a unary call that may need more than plain packets.
+    async fn unary_extended(self: &Arc<Self>, call: UnaryCall<'_>) -> Result<Answer, Status> {
+        let (mut connection, mut attempts) = (self.current(), Attempts::new(call.deadline));
+        loop {
+            match self.try_unary(&connection, &call).await {
+                Err(status) if needs_another_connection(&status) => {
+                    connection = self.another(&mut attempts, connection, status).await?;
+                }
+                answered => return answered,
+            }
+        }
+    }
+
+    async fn try_unary(&self, connection: &ClientConnection, call: &UnaryCall<'_>) -> Result<Answer, Status> {
+        let UnaryCall { method, format, head, ref content, timeout, deadline } = *call;
+        let has_metadata = !head.metadata().is_empty();
+        // A timeout is kept on this side as well, so nobody waits to tell of it.
+        let extended = if has_metadata { connection.extended(deadline).await? } else { connection.known_extended() };
+        let says_more = has_metadata || timeout.is_some();
+        let way = connection.way(method).unwrap_or(Way::Plain);
+        let reply = match (way, extended) {
+            (Way::Missing, _) => return Err(missing(method)),
+            (Way::Extended { operation, format: right }, _) if right == format => {
+                let plain = connection.plain_operation(method)?.filter(|_| !says_more);
+                match (plain, extended) {
+                    (Some(plain), _) => connection.unary(method, plain, content.clone(), deadline).await?,
+                    (None, said) => {
+                        let metadata_max = said.map_or(0, |said| said.metadata_len_max);
+                        check_metadata(metadata_len(head.metadata()), metadata_max)?;
+                        let content = content.clone();
+                        connection.unary_extended(operation, format, head, timeout, content, deadline).await?
+                    }
+                }
+            }
+            (Way::Plain, _) if format == Format::Polyglot => {
+                self.check_head(method, head)?;
+                let Some(plain) = connection.plain_operation(method)? else { return Err(changed(method)) };
+                connection.unary(method, plain, content.clone(), deadline).await?
+            }
+            (Way::Extended { .. } | Way::Plain, _) => return Err(changed(method)),
+        };
+        // Both sides look at the clock. It is the time of this side that is up.
+        answer_of(reply).map_err(|status| if is_out_of_time(&status) { deadline.passed() } else { status })
     }
 
     pub(crate) fn current(&self) -> Arc<ClientConnection> {
@@ -349,14 +433,25 @@ impl Progress {
 /// A call with one request that a stream answers.
 struct StreamedCall {
     method: &'static Method,
+    format: Format,
+    head: Head,
     content: Bytes,
     opening: Deadline,
     whole: Option<Deadline>,
 }
 
+impl StreamedCall {
+    fn call(&self) -> StreamCall<'_> {
+        let Self { method, format, ref head, opening, whole, .. } = *self;
+        StreamCall { method, format, head, timeout: whole, opening, whole }
+    }
+}
+
 /// The answers to a call that is made again if the first of them shows that it was not executed.
 struct Repeatable {
     answers: Streaming<Bytes>,
+    /// The places of metadata and trailers, which are those of the answers that count.
+    slots: (MetadataSlot, MetadataSlot),
     /// Until the first answer.
     undecided: Option<Box<Undecided>>,
     again: Option<BoxFuture<'static, Result<MadeAgain, Status>>>,
@@ -382,6 +477,23 @@ impl Undecided {
     }
 }
 
+impl Repeatable {
+    /// Passes on what came with the answers.
+    fn tell(&self) {
+        let (metadata, trailers) = &self.slots;
+        let of_answers = self.answers.trailers_slot();
+        for (slot, known) in
+            [(metadata, self.answers.metadata()), (trailers, of_answers.as_ref().and_then(|slot| slot.get()))]
+        {
+            if let Some(known) = known
+                && slot.get().is_none()
+            {
+                let _ = slot.set(known.clone());
+            }
+        }
+    }
+}
+
 impl Stream for Repeatable {
     type Item = Result<Bytes, Status>;
 
@@ -403,9 +515,45 @@ impl Stream for Repeatable {
                     this.answers = Streaming::over();
                     this.again = Some(Box::pin(undecided.again(status)));
                 }
-                (_, next) => return Poll::Ready(next),
+                (_, next) => {
+                    this.tell();
+                    return Poll::Ready(next);
+                }
             }
         }
+    }
+}
+
+/// A unary call on its way, which may be made more than once.
+struct UnaryCall<'a> {
+    method: &'static Method,
+    format: Format,
+    head: &'a Head,
+    content: Pieces,
+    /// The time to tell the peer of, if it would not know.
+    timeout: Option<Deadline>,
+    deadline: Deadline,
+}
+
+/// Returns the answer that a packet brought.
+pub(crate) fn answer_of(reply: Reply) -> Result<Answer, Status> {
+    let content = match reply {
+        Reply::Plain(content) => return Ok(Answer::new(Body::One(message_or_status(content)?.into()))),
+        Reply::Extended(content) => content,
+    };
+    match Envelope::decode(content, METADATA_LEN_MAX)? {
+        Envelope::Answer { head, message, .. } => {
+            let mut answer = Answer::new(Body::One(message.into()));
+            if !head.metadata.is_empty() {
+                *answer.metadata_mut() = head.metadata;
+            }
+            if !head.trailers.is_empty() {
+                *answer.trailers_mut() = head.trailers;
+            }
+            Ok(answer)
+        }
+        Envelope::Failure(head) => Err(head.into_status().with_known_cause()),
+        Envelope::Request { .. } => Err(Status::internal("the peer answered with a request")),
     }
 }
 
@@ -417,31 +565,35 @@ impl Caller for Arc<Reconnecting> {
 
     fn call(&self, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
         Box::pin(async move {
-            let (method, kind, time) = (call.method(), call.kind(), call.time());
+            let (method, format, kind, time) = (call.method(), call.format(), call.kind(), call.time());
             let CallTime { opening, whole } = time;
             let (head, body) = call.into_parts();
-            self.check_head(method, &head)?;
-            let body = match (kind, body) {
-                (MethodKind::Unary, Body::One(content)) => {
-                    let content = self.unary(method, || content.clone(), opening).await?;
-                    Body::One(message_or_status(content)?.into())
-                }
+            // What the peer knows of the time of calls need not be said.
+            let timeout = whole.or(Some(opening)).filter(|deadline| Some(deadline.limit) != self.announced);
+            if let (MethodKind::Unary, Body::One(content)) = (kind, &body) {
+                let content = content.clone();
+                let call = UnaryCall { method, format, head: &head, content, timeout, deadline: opening };
+                return self.unary_extended(call).await;
+            }
+            // The time of a channel bounds only the opening of a stream.
+            let contents = match (kind, body) {
                 (MethodKind::ServerStreaming, Body::One(content)) => {
                     let content = content.into_bytes();
-                    Body::Many(self.server_streaming(StreamedCall { method, content, opening, whole }).await?)
+                    self.server_streaming(StreamedCall { method, format, head, content, opening, whole }).await?
                 }
                 (MethodKind::ClientStreaming, Body::Many(contents)) => {
-                    let (connection, opened) = self.open_stream(method, opening).await?;
-                    let content = connection.client_streaming(opened, contents, opening, whole).await?;
-                    Body::One(message_or_status(content)?.into())
+                    let call = StreamCall { method, format, head: &head, timeout: whole, opening, whole };
+                    let (connection, opened) = self.open_stream(&call).await?;
+                    return connection.client_streaming(opened, contents, opening, whole).await;
                 }
                 (MethodKind::Bidirectional, Body::Many(contents)) => {
-                    let (connection, opened) = self.open_stream(method, opening).await?;
-                    Body::Many(connection.bidirectional(opened, contents, whole))
+                    let call = StreamCall { method, format, head: &head, timeout: whole, opening, whole };
+                    let (connection, opened) = self.open_stream(&call).await?;
+                    connection.bidirectional(opened, contents, whole)
                 }
                 _ => return Err(Status::internal("the call does not have the messages of its kind")),
             };
-            Ok(Answer::new(body))
+            Ok(Answer::new(Body::Many(contents)))
         })
     }
 }

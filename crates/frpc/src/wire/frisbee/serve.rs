@@ -7,24 +7,30 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use bytes::Bytes;
 use frisbee::{
-    CloseReason, Connection, GoAway, Outcome, Packet, Refusal, Refused, Router, Stream, StreamEnd, StreamSender,
+    CloseReason, Connection, GoAway, Operation, Outcome, Packet, PacketName, Peer, Refusal, Refused, Router, Stream,
+    StreamEnd, StreamReader, StreamSender,
 };
 use futures_util::FutureExt;
+use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::{
+    envelope::{self, Data, Envelope, Fields, Open},
     peer::origin,
     pending::{PendingCalls, Unanswered},
+    remote::{PART_NAME, Said},
     session::Session,
-    stream_framing::{self, Halted, Incoming},
+    stream_framing::{self, Framing, Halted, Incoming},
     take_over::TakeOver,
 };
 use crate::{
     call::{
+        deadline::Deadline,
         exchange::{Answer, Body, Call},
         head::Head,
         method::{Method, MethodKind},
@@ -51,10 +57,24 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         self.table().contains(operation)
     }
 
+    /// Returns whether a packet asks for something, rather than answer it.
+    pub(crate) fn is_request(&self, packet: &Packet) -> bool {
+        match packet.operation {
+            Operation::EXTENDED => !envelope::is_answer(&packet.content),
+            operation => self.serves(operation.number()),
+        }
+    }
+
+    /// Returns what this side says of itself, whose calls have this long unless they say otherwise.
+    pub(crate) fn said(&self, timeout: Option<Duration>) -> Bytes {
+        let metadata_len_max = self.metadata_max().try_into().unwrap_or(u32::MAX);
+        Said { metadata_len_max, timeout, methods: self.table() }.encode()
+    }
+
     /// Attaches what frpc keeps with a connection, before the router behind the services hears of it and may make calls.
     pub(crate) fn open_session(&self, connection: &Connection, calls: OnceLock<Arc<PendingCalls>>) {
         let number = calls.get().map_or(0, |calls| calls.open());
-        connection.set_state(Session { serves: self.table().clone(), calls, number });
+        connection.set_state(Session { serves: self.table().clone(), calls, number, remote: OnceLock::new() });
         self.fallback.opened(connection);
     }
 
@@ -67,6 +87,15 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             _ => Err(Status::unimplemented("the method is called on a stream")),
         };
         let limit = connection.content_len_max();
+        let answer = match answer {
+            Ok(answer) if answer.is_plain() => Ok(answer),
+            Err(status) if status.details().is_empty() && status.metadata().is_empty() => Err(status),
+            // There is more to say than a plain packet holds.
+            answer if Session::is_extended(connection) => {
+                return self.reply_extended(id, answer, connection).await;
+            }
+            answer => answer,
+        };
         let status = match answer {
             Ok(answer) => {
                 let mut take_over = None;
@@ -97,19 +126,91 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         if status.closes_connection() { Outcome::ReplyAndClose(reply) } else { Outcome::Reply(reply) }
     }
 
-    async fn serve_stream(&self, entry: Entry, stream: Stream, connection: &Connection) {
+    /// Serves a packet that only extended peers send.
+    async fn serve_extended(&self, packet: Packet, connection: &Connection) -> Outcome {
+        let (id, content) = (packet.id, packet.content.into_bytes());
+        let (operation, format, head, message) = match Envelope::decode(content, self.metadata_max()) {
+            Ok(Envelope::Request { operation, format, head, message }) => (operation, format, head, message),
+            // Answers are taken before, and those of nobody dropped.
+            Ok(_) => return Outcome::Nothing,
+            Err(status) => return self.reply_extended(id, Err(status), connection).await,
+        };
+        let answer = match self.table().find(operation) {
+            None => Err(no_method(operation)),
+            Some(entry) if entry.method.kind != MethodKind::Unary => {
+                Err(Status::unimplemented("the method is called on a stream"))
+            }
+            Some(entry) => {
+                let deadline = head.timeout.map(Deadline::after);
+                let at = deadline.and_then(|deadline| deadline.at).map(Instant::into_std);
+                let mut received = Head::received(Some(origin(connection)), at);
+                if !head.metadata.is_empty() {
+                    *received.metadata_mut() = head.metadata;
+                }
+                let call = Call::new(entry.method, format, received, Body::One(message.into()));
+                within(deadline, self.call(entry, call)).await
+            }
+        };
+        self.reply_extended(id, answer, connection).await
+    }
+
+    /// Answers with everything that an answer may have.
+    async fn reply_extended(&self, id: u16, answer: Result<Answer, Status>, connection: &Connection) -> Outcome {
+        let (limit, metadata_max) = (connection.content_len_max(), Session::metadata_max(connection));
+        let mut take_over = None;
+        let content = answer.and_then(|answer| {
+            take_over = answer.extensions().get::<TakeOver>().cloned();
+            let (metadata, trailers) = (answer.metadata(), answer.trailers());
+            envelope::check_metadata(
+                envelope::metadata_len(metadata) + envelope::metadata_len(trailers),
+                metadata_max,
+            )?;
+            let (metadata, trailers) = (metadata.clone(), trailers.clone());
+            match answer.into_body() {
+                Body::One(message) => Ok(envelope::answer(&metadata, &trailers, message)),
+                Body::Many(_) => Err(Status::internal("the handler answered with a stream")),
+            }
+        });
+        let content = content.and_then(|content| match content.len() {
+            len if len <= limit as usize => Ok(content),
+            len => Err(answer_too_large(len, limit)),
+        });
+        let reply = |content| Packet { id, operation: Operation::EXTENDED, content };
+        match (content, take_over) {
+            (Ok(content), None) => Outcome::Reply(reply(content)),
+            (Ok(content), Some(take_over)) => {
+                // If it cannot be sent, there is nothing to take over.
+                let _ = connection.send(reply(content)).await;
+                take_over.run(connection);
+                Outcome::Nothing
+            }
+            (Err(status), _) => {
+                let reply = reply(envelope::failure(&status, limit, metadata_max).into());
+                if status.closes_connection() { Outcome::ReplyAndClose(reply) } else { Outcome::Reply(reply) }
+            }
+        }
+    }
+
+    async fn serve_stream(&self, opening: Opening, stream: Stream, connection: &Connection) {
+        let Opening { entry, framing, format, head } = opening;
         let method = entry.method;
         let (sender, mut reader) = stream.split();
         // The first data, which was peeked at: it is there.
         let _ = reader.read().await;
+        let deadline = head.timeout.map(Deadline::after);
+        let at = deadline.and_then(|deadline| deadline.at).map(Instant::into_std);
+        let mut received = Head::received(Some(origin(connection)), at);
+        if !head.metadata.is_empty() {
+            *received.metadata_mut() = head.metadata;
+        }
         let input = match method.kind {
             MethodKind::Unary => Err(Status::unimplemented("the method takes a packet, not a stream")),
             MethodKind::ServerStreaming => {
-                let request = reader.read().await;
+                let request = first_message(framing, &mut reader).await;
                 // Whatever follows is discarded.
                 drop(reader);
                 match request {
-                    Ok(content) => Ok(Body::One(content.into())),
+                    Ok(content) => content.map(|content| Body::One(content.into())),
                     Err(StreamEnd::TooLarge { announced, limit }) => {
                         Err(CallError::Refused { why: Refusal::TooLarge { announced, limit } }.into())
                     }
@@ -117,15 +218,22 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
                 }
             }
             MethodKind::ClientStreaming | MethodKind::Bidirectional => {
-                Ok(Body::Many(Streaming::new(Incoming::to_the_end(reader))))
+                Ok(Body::Many(Streaming::new(Incoming::to_the_end(framing, reader))))
             }
         };
         let answering = async {
             let answer = match input {
-                Ok(body) => self.call(entry, incoming_call(entry, body, connection)).await,
+                Ok(body) => within(deadline, self.call(entry, Call::new(method, format, received, body))).await,
                 Err(status) => Err(status),
             };
-            send_answer(method, answer, &sender, connection).await;
+            // The time of the caller bounds the messages as well.
+            let sending = async {
+                send_answer(method, framing, answer, &sender, connection).await;
+                Ok(())
+            };
+            if let Err(status) = within(deadline, sending).await {
+                stream_framing::send_failure(framing, &status, &sender).await;
+            }
         };
         tokio::select! {
             biased;
@@ -133,17 +241,61 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             end = sender.closed() => debug!(%end, method = method.name, "a call was cut off"),
         }
     }
+
+    /// Returns the call that a stream begins with. `None` if it is none, and a status if nobody answers it.
+    fn opening(&self, first: &Bytes, connection: &Connection) -> Option<Result<Opening, (Framing, Status)>> {
+        if let Some(operation) = stream_framing::parse_open(first) {
+            let entry = self.table().find(operation)?;
+            let (framing, format) = (Framing::Plain, Format::Polyglot);
+            return Some(Ok(Opening { entry, framing, format, head: Fields::default() }));
+        }
+        if !Session::is_extended(connection) {
+            return None;
+        }
+        let opened = envelope::parse_open(first, self.metadata_max())?;
+        let framing = Framing::Extended { metadata_max: Session::metadata_max(connection) };
+        let opened = opened.and_then(|Open { operation, format, head }| {
+            let entry = self.table().find(operation).ok_or_else(|| no_method(operation))?;
+            Ok(Opening { entry, framing, format, head })
+        });
+        Some(opened.map_err(|status| (framing, status)))
+    }
+}
+
+/// The first data of a stream that is a call.
+struct Opening {
+    entry: Entry,
+    framing: Framing,
+    format: Format,
+    head: Fields,
+}
+
+/// Reads the one request of a call that a stream answers.
+async fn first_message(framing: Framing, reader: &mut StreamReader) -> Result<Result<Bytes, Status>, StreamEnd> {
+    let Framing::Extended { metadata_max } = framing else { return reader.read().await.map(Ok) };
+    loop {
+        return Ok(match Data::decode(reader.read().await?, metadata_max) {
+            Ok(Data::Messages(mut messages)) => envelope::next_message(&mut messages),
+            Ok(Data::Head(_) | Data::Unknown) => continue,
+            Ok(Data::End(_) | Data::Failure(_)) => Err(Status::invalid_argument("the call ended before its request")),
+            Err(status) => Err(status),
+        });
+    }
 }
 
 impl<S: ServiceSet, R: Router> Router for Services<S, R> {
     fn intercept(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
-        if self.serves(packet.operation.number()) {
+        if self.is_request(&packet) {
             return Some(packet);
         }
         let packet = match Session::of(connection).as_ref().and_then(|session| session.calls.get()) {
             Some(calls) => calls.complete(packet)?,
             None => packet,
         };
+        // An answer to a call that nobody remembers.
+        if packet.operation == Operation::EXTENDED {
+            return None;
+        }
         self.fallback.intercept(packet, connection)
     }
 
@@ -151,12 +303,16 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
         if let Some(entry) = self.table().find(packet.operation.number()) {
             return self.serve_packet(entry, packet, connection).await;
         }
+        if packet.operation == Operation::EXTENDED {
+            return Box::pin(self.serve_extended(packet, connection)).await;
+        }
         self.fallback.route(packet, connection).await
     }
 
     fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {
         let Refused { id, operation, why, .. } = refused;
         // Any other packet may be an answer, and two sides must not go on answering each other.
+        let is_extended = operation == Operation::EXTENDED;
         if !self.serves(operation.number()) {
             let session = Session::of(connection);
             if let Refusal::TooLarge { announced, limit } = why
@@ -164,6 +320,12 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
                 && calls.fail(id, operation, Unanswered::TooLarge { announced, limit })
             {
                 return Outcome::Nothing;
+            }
+            // Answers were intercepted.
+            if is_extended {
+                let status = CallError::Refused { why }.into();
+                let content = envelope::failure(&status, connection.content_len_max(), 0).into();
+                return Outcome::Reply(Packet { id, operation, content });
             }
             return self.fallback.refuse(refused, connection);
         }
@@ -179,8 +341,10 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
 
     async fn refuse_stream(&self, mut stream: Stream, connection: &Connection) {
         let Ok(first) = stream.peek().await else { return };
-        match stream_framing::parse_open(&first).and_then(|operation| self.table().find(operation)) {
-            Some(_) => stream_framing::refuse(stream, &CallError::Refused { why: Refusal::Draining }.into()).await,
+        match self.opening(&first, connection) {
+            Some(Ok(Opening { framing, .. }) | Err((framing, _))) => {
+                stream_framing::refuse(framing, stream, &CallError::Refused { why: Refusal::Draining }.into()).await;
+            }
             None if stream_framing::is_end(&first) => stream.defer_close(),
             None => self.fallback.refuse_stream(stream, connection).await,
         }
@@ -188,11 +352,12 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
 
     async fn stream(&self, mut stream: Stream, connection: &Connection) {
         let Ok(first) = stream.peek().await else { return };
-        match stream_framing::parse_open(&first).and_then(|operation| self.table().find(operation)) {
-            Some(entry) => {
+        match self.opening(&first, connection) {
+            Some(Ok(opening)) => {
                 stream.defer_close();
-                self.serve_stream(entry, stream, connection).await;
+                self.serve_stream(opening, stream, connection).await;
             }
+            Some(Err((framing, status))) => stream_framing::refuse(framing, stream, &status).await,
             // The second end marker of a call that is over.
             None if stream_framing::is_end(&first) => stream.defer_close(),
             None => self.fallback.stream(stream, connection).await,
@@ -204,11 +369,32 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
         self.fallback.check()
     }
 
+    fn part(&self) -> Option<(&'static str, Bytes)> {
+        Some((PART_NAME, self.said(None)))
+    }
+
+    fn recognized(&self, connection: &Connection, peer: &Peer) {
+        if let Some(session) = Session::of(connection) {
+            session.remote(connection);
+        }
+        self.fallback.recognized(connection, peer);
+    }
+
     fn going_away(&self, connection: &Connection, why: &GoAway) {
         if let Some(session) = Session::of(connection) {
             session.calls.get_or_init(Arc::default).go_away(why.clone());
         }
         self.fallback.going_away(connection, why);
+    }
+
+    fn withdrawn(&self, packet: PacketName, connection: &Connection) {
+        if let Some(session) = Session::of(connection)
+            && let Some(calls) = session.calls.get()
+            && calls.fail(packet.id, packet.operation, Unanswered::TimedOut)
+        {
+            return;
+        }
+        self.fallback.withdrawn(packet, connection);
     }
 
     fn opened(&self, connection: &Connection) {
@@ -245,7 +431,17 @@ impl Router for Unimplemented {
     async fn stream(&self, mut stream: Stream, _: &Connection) {
         let Ok(first) = stream.peek().await else { return };
         if let Some(operation) = stream_framing::parse_open(&first) {
-            stream_framing::refuse(stream, &no_method(operation)).await;
+            stream_framing::refuse(Framing::Plain, stream, &no_method(operation)).await;
+        }
+    }
+}
+
+/// Drops a handler when its caller's time is up.
+async fn within<T>(deadline: Option<Deadline>, handling: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+    match deadline {
+        None => handling.await,
+        Some(deadline) => {
+            deadline.bound_with(handling, |Deadline { limit, .. }| stream_framing::out_of_time(limit)).await
         }
     }
 }
@@ -273,16 +469,35 @@ fn too_large(len: usize, limit: u32) -> Status {
     CallError::MessageTooLarge { len, limit }.into()
 }
 
-async fn send_answer(method: &Method, answer: Result<Answer, Status>, sender: &StreamSender, connection: &Connection) {
+async fn send_answer(
+    method: &Method,
+    framing: Framing,
+    answer: Result<Answer, Status>,
+    sender: &StreamSender,
+    connection: &Connection,
+) {
     let sending = AssertUnwindSafe(async {
         let answer = answer?;
-        tell_of_losses(method, &answer);
+        match framing {
+            Framing::Plain => tell_of_losses(method, &answer),
+            Framing::Extended { metadata_max } => {
+                envelope::check_metadata(envelope::metadata_len(answer.metadata()), metadata_max)?;
+                if !answer.metadata().is_empty() {
+                    sender.send(envelope::head(answer.metadata())).await?;
+                }
+            }
+        }
+        let trailers = answer.trailers().clone();
         let mut contents = match answer.into_body() {
-            Body::One(content) => Streaming::from_iter([content.into_bytes()]),
+            Body::One(content) if framing == Framing::Plain => Streaming::from_iter([content.into_bytes()]),
+            Body::One(content) => Streaming::from_iter([content.into_bytes()]).with_trailers(trailers),
             Body::Many(contents) => contents,
         };
-        stream_framing::send_all(&mut contents, sender).await?;
-        if let Some(trailers) = contents.trailers_slot().as_ref().and_then(|slot| slot.get()) {
+        stream_framing::send_all(framing, &mut contents, sender).await?;
+        if framing == Framing::Plain
+            && let Some(trailers) = contents.trailers_slot().as_ref().and_then(|slot| slot.get())
+            && !trailers.is_empty()
+        {
             tell_of_loss(method, "trailers", trailers.len());
         }
         Ok(())
@@ -294,8 +509,10 @@ async fn send_answer(method: &Method, answer: Result<Answer, Status>, sender: &S
         Ok(()) | Err(Halted::Cut) => None,
     };
     if let Some(status) = failure {
-        tell_of_lost_details(method, &status);
-        stream_framing::send_failure(&status, sender).await;
+        if framing == Framing::Plain {
+            tell_of_lost_details(method, &status);
+        }
+        stream_framing::send_failure(framing, &status, sender).await;
         if status.closes_connection() {
             connection.close();
         }

@@ -23,10 +23,13 @@ use std::{
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use bytes::Bytes;
-use frisbee::{CloseReason, Connection, Refusal, Stream, StreamEnd, StreamReader, StreamSendError, StreamSender};
+use frisbee::{
+    CloseReason, Connection, Content, Refusal, Stream, StreamEnd, StreamReader, StreamSendError, StreamSender,
+};
 use futures_util::{FutureExt, StreamExt};
 use tokio::{
     runtime::Handle,
@@ -34,8 +37,13 @@ use tokio::{
     time::{Instant, Sleep, sleep_until},
 };
 
+use super::envelope::{self, Data};
 use crate::{
-    call::{status::Status, streaming::Streaming},
+    call::{
+        metadata::Metadata,
+        status::{Code, Status},
+        streaming::{MetadataSlot, Streaming},
+    },
     codec::{Reader, Writer, decode_error, short_error},
     error::CallError,
 };
@@ -77,8 +85,40 @@ fn failure(status: &Status) -> Bytes {
     if is_end(&content) { Status::new(status.code(), status.to_string()).encode() } else { content }
 }
 
+/// The way in which the messages of a call stand on its stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Framing {
+    /// Each is the data of one frame, as frpc-go has it.
+    Plain,
+    /// As docs/protocol.md has it. Metadata of the peer may have a size of `metadata_max`.
+    Extended { metadata_max: usize },
+}
+
+impl Framing {
+    /// Returns the end marker, with trailers as far as there is a place for them.
+    pub(crate) fn end(self, trailers: &Metadata) -> Bytes {
+        match self {
+            Self::Plain => END,
+            Self::Extended { .. } => envelope::end(trailers),
+        }
+    }
+
+    fn is_end(self, content: &Bytes) -> bool {
+        match self {
+            Self::Plain => is_end(content),
+            Self::Extended { .. } => envelope::is_end(content),
+        }
+    }
+}
+
 /// The contents that arrive on a stream, up to the end marker.
 pub(crate) struct Incoming {
+    framing: Framing,
+    /// What is left of several messages in one frame.
+    packed: Bytes,
+    /// The places of what is in front of the messages and behind them.
+    pub(crate) metadata: MetadataSlot,
+    pub(crate) trailers: MetadataSlot,
     reader: Option<StreamReader>,
     /// The runtime that discards the rest when nobody reads here any more and the end has not come.
     discards_on: Option<Handle>,
@@ -86,14 +126,24 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    pub(crate) fn new(reader: StreamReader) -> Self {
-        Self { reader: Some(reader), discards_on: None, deadline: None }
+    pub(crate) fn new(framing: Framing, reader: StreamReader) -> Self {
+        Self {
+            framing,
+            packed: Bytes::new(),
+            metadata: MetadataSlot::default(),
+            trailers: MetadataSlot::default(),
+            reader: Some(reader),
+            discards_on: None,
+            deadline: None,
+        }
     }
 
     /// Makes the same, keeping the stream open until the end has come, whether anybody reads until then or not: a Go caller
     /// loses the answer if the stream closes before its own end is through.
-    pub(crate) fn to_the_end(reader: StreamReader) -> Self {
-        Self { reader: Some(reader), discards_on: Some(Handle::current()), deadline: None }
+    pub(crate) fn to_the_end(framing: Framing, reader: StreamReader) -> Self {
+        let mut incoming = Self::new(framing, reader);
+        incoming.discards_on = Some(Handle::current());
+        incoming
     }
 
     /// Makes it fail with a status at a time.
@@ -104,6 +154,53 @@ impl Incoming {
 
     fn end(&mut self) {
         self.reader = None;
+        self.packed = Bytes::new();
+    }
+
+    /// Takes the next message off those that are here, if there are any.
+    fn unpack(&mut self) -> Option<Result<Bytes, Status>> {
+        if self.packed.is_empty() {
+            return None;
+        }
+        let message = envelope::next_message(&mut self.packed);
+        if message.is_err() {
+            self.end();
+        }
+        Some(message)
+    }
+
+    /// Takes the data of a frame between extended peers. `None` if more of them make the next message.
+    fn take_data(&mut self, content: Bytes, metadata_max: usize) -> Option<Option<Result<Bytes, Status>>> {
+        let data = Data::decode(content, metadata_max);
+        match data {
+            Ok(Data::Messages(messages)) => {
+                self.packed = messages;
+                return self.unpack().map(Some);
+            }
+            Ok(Data::Head(head)) => {
+                let _ = self.metadata.set(head.metadata);
+                return None;
+            }
+            Ok(Data::Unknown) => return None,
+            _ => {}
+        }
+        self.end();
+        Some(match data {
+            Ok(Data::Failure(head)) => {
+                let status = head.into_status().with_known_cause();
+                // Both sides look at the clock. It is the time of this side that is up.
+                let own = self.deadline.as_ref().filter(|_| is_out_of_time(&status));
+                Some(Err(own.map_or(status, |(_, own)| own.clone())))
+            }
+            Ok(Data::End(head)) => {
+                if !head.trailers.is_empty() {
+                    let _ = self.trailers.set(head.trailers);
+                }
+                None
+            }
+            Ok(_) => None,
+            Err(status) => Some(Err(status)),
+        })
     }
 }
 
@@ -121,24 +218,37 @@ impl futures_core::Stream for Incoming {
             return Poll::Ready(Some(Err(status)));
         }
         let serves = self.discards_on.is_some();
-        let Some(reader) = &mut self.reader else { return Poll::Ready(None) };
-        Poll::Ready(match ready!(reader.poll_read(cx)) {
-            Ok(content) if is_end(&content) => {
-                self.end();
-                None
+        if let Some(message) = self.unpack() {
+            return Poll::Ready(Some(message));
+        }
+        let framing = self.framing;
+        loop {
+            let Some(reader) = &mut self.reader else { return Poll::Ready(None) };
+            let read = ready!(reader.poll_read(cx));
+            if let (Ok(content), Framing::Extended { metadata_max }) = (&read, framing) {
+                match self.take_data(content.clone(), metadata_max) {
+                    None => continue,
+                    Some(next) => return Poll::Ready(next),
+                }
             }
-            Ok(content) => Some(Ok(content)),
-            Err(end) => {
-                let status = match end {
-                    StreamEnd::TooLarge { announced, limit } if serves => {
-                        Status::out_of_range(Refusal::TooLarge { announced, limit }.to_string())
-                    }
-                    end => cut(end, reader.connection()),
-                };
-                self.end();
-                Some(Err(status))
-            }
-        })
+            break Poll::Ready(match read {
+                Ok(content) if is_end(&content) => {
+                    self.end();
+                    None
+                }
+                Ok(content) => Some(Ok(content)),
+                Err(end) => {
+                    let status = match end {
+                        StreamEnd::TooLarge { announced, limit } if serves => {
+                            Status::out_of_range(Refusal::TooLarge { announced, limit }.to_string())
+                        }
+                        end => cut(end, reader.connection()),
+                    };
+                    self.end();
+                    Some(Err(status))
+                }
+            });
+        }
     }
 }
 
@@ -146,7 +256,7 @@ impl Drop for Incoming {
     fn drop(&mut self) {
         if let (Some(reader), Some(runtime)) = (self.reader.take(), &self.discards_on) {
             let rests = reader.connection().state_or_insert_with(Rests::default);
-            rests.add(runtime.spawn(discard(reader)).abort_handle());
+            rests.add(runtime.spawn(discard(self.framing, reader)).abort_handle());
         }
     }
 }
@@ -162,14 +272,34 @@ pub(crate) enum Halted {
 }
 
 /// Sends contents up to their end, and the end marker.
-pub(crate) async fn send_all(contents: &mut Streaming<Bytes>, sender: &StreamSender) -> Result<(), Halted> {
+pub(crate) async fn send_all(
+    framing: Framing,
+    contents: &mut Streaming<Bytes>,
+    sender: &StreamSender,
+) -> Result<(), Halted> {
     let mut batch = VecDeque::new();
     loop {
         let end = gather(contents, &mut batch).await;
-        if let Some(Ok(())) = end {
-            batch.push_back(END);
+        let end_marker = matches!(end, Some(Ok(()))).then(|| {
+            let trailers = contents.trailers_slot();
+            framing.end(trailers.as_ref().and_then(|slot| slot.get()).unwrap_or(&Metadata::new()))
+        });
+        match framing {
+            Framing::Plain => {
+                batch.extend(end_marker);
+                sender.send_many(&mut batch).await?;
+            }
+            Framing::Extended { metadata_max } => {
+                if let Some(slot) = contents.trailers_slot().filter(|_| end_marker.is_some())
+                    && let Some(trailers) = slot.get()
+                {
+                    envelope::check_metadata(envelope::metadata_len(trailers), metadata_max)?;
+                }
+                let mut data = envelope::messages(&mut batch, sender.connection().content_len_max());
+                data.extend(end_marker.map(Content::from));
+                sender.send_many(&mut data).await?;
+            }
         }
-        sender.send_many(&mut batch).await?;
         if let Some(end) = end {
             return Ok(end?);
         }
@@ -219,7 +349,13 @@ impl From<StreamSendError> for Halted {
 }
 
 /// Sends a status and the end marker: the answer to a call that failed.
-pub(crate) async fn send_failure(status: &Status, sender: &StreamSender) {
+pub(crate) async fn send_failure(framing: Framing, status: &Status, sender: &StreamSender) {
+    if let Framing::Extended { metadata_max } = framing {
+        let content = envelope::failure(status, sender.connection().content_len_max(), metadata_max);
+        // If nobody hears it, nobody waits for it.
+        let _ = sender.send(content).await;
+        return;
+    }
     let send = async |content| sender.send_many(&mut VecDeque::from([content, END])).await;
     // If nobody hears it, nobody waits for it.
     let is_too_large = |sent| {
@@ -233,13 +369,13 @@ pub(crate) async fn send_failure(status: &Status, sender: &StreamSender) {
 }
 
 /// Answers a call with a status, whatever else comes on its stream.
-pub(crate) async fn refuse(stream: Stream, status: &Status) {
+pub(crate) async fn refuse(framing: Framing, stream: Stream, status: &Status) {
     stream.defer_close();
     let (sender, mut reader) = stream.split();
     // Its first data, which called.
     let _ = reader.read().await;
-    send_failure(status, &sender).await;
-    drop(Incoming::to_the_end(reader));
+    send_failure(framing, status, &sender).await;
+    drop(Incoming::to_the_end(framing, reader));
 }
 
 /// Returns a status in place of one whose text is more than the connection carries.
@@ -270,13 +406,25 @@ impl Rests {
 const RESTS_MAX: usize = 256;
 
 /// Discards what arrives up to the end marker or the end of the stream.
-async fn discard(mut reader: StreamReader) {
+async fn discard(framing: Framing, mut reader: StreamReader) {
     while let Ok(content) = reader.read().await {
-        if is_end(&content) {
+        if framing.is_end(&content) {
             return;
         }
     }
 }
+
+/// Returns the status of a call whose handler was dropped because its caller gave it no more time.
+pub(crate) fn out_of_time(left: Duration) -> Status {
+    Status::deadline_exceeded(format!("{OUT_OF_TIME} {left:?} that its caller had left"))
+}
+
+/// Tells whether a status is one of [`out_of_time`].
+pub(crate) fn is_out_of_time(status: &Status) -> bool {
+    status.code() == Code::DeadlineExceeded && status.message().starts_with(OUT_OF_TIME)
+}
+
+const OUT_OF_TIME: &str = "the call took longer than the";
 
 /// Returns the status of a stream that ended before its end marker came.
 pub(crate) fn cut(end: StreamEnd, connection: &Connection) -> Status {

@@ -1,0 +1,563 @@
+//! The contents of packets and of streams' data between extended peers: calls and answers with what the plain ones have no
+//! place for.
+//!
+//! ```text
+//!   REQUEST = 01 | operation u16 | format u8 | head | message
+//!   ANSWER  = 02 |                             head | message
+//!   FAILURE = 03 |                             head
+//!   OPEN    = 10 | operation u16 | format u8 | head             the first data of a stream that is a call
+//!   MESSAGES = 11 | length u32, message | …                     any number of them
+//!   HEAD    = 12 | head                                        metadata in front of the messages of an answer
+//!   END     = 13 | head                                        with trailers, from the side that answers
+//!   FAILURE = 03 | head                                        in place of an end
+//!
+//!   head    = length u32 | field…       field = tag u8 | length u32 | value
+//!   value of METADATA and TRAILER = length of the name u16 | name | value
+//! ```
+
+use std::{collections::VecDeque, mem, time::Duration};
+
+use bytes::{Buf, BufMut, Bytes};
+use frisbee::Content;
+
+use crate::{
+    call::{
+        metadata::{Metadata, MetadataValue},
+        status::{Code, Status},
+    },
+    codec::{Format, Pieces},
+};
+
+/// A content that was read, as far as the head. The message is still in bytes.
+#[derive(Debug)]
+pub(crate) enum Envelope {
+    Request { operation: u16, format: Format, head: Fields, message: Bytes },
+    Answer { head: Fields, message: Bytes },
+    Failure(Fields),
+}
+
+/// The data of a stream between extended peers.
+#[derive(Debug)]
+pub(crate) enum Data {
+    /// Messages, each behind its length.
+    Messages(Bytes),
+    Head(Fields),
+    End(Fields),
+    Failure(Fields),
+    /// Of a later version.
+    Unknown,
+}
+
+/// The first data of a stream that is a call.
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub(crate) operation: u16,
+    pub(crate) format: Format,
+    pub(crate) head: Fields,
+}
+
+/// The fields of a head.
+#[derive(Debug, Default)]
+pub(crate) struct Fields {
+    /// The time that is left for the call.
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) metadata: Metadata,
+    pub(crate) trailers: Metadata,
+    code: u8,
+    text: String,
+    details: Bytes,
+}
+
+/// Returns the content of a request.
+pub(crate) fn request(
+    operation: u16,
+    format: Format,
+    timeout: Option<Duration>,
+    metadata: &Metadata,
+    message: Pieces,
+) -> Content {
+    let mut out = vec![REQUEST];
+    out.put_u16(operation);
+    out.put_u8(number(format));
+    with_head(&mut out, |out| {
+        put_timeout(out, timeout);
+        put_metadata(out, METADATA, metadata);
+    });
+    join(out, message)
+}
+
+/// Returns the content of an answer, whose message has the format of its request.
+pub(crate) fn answer(metadata: &Metadata, trailers: &Metadata, message: Pieces) -> Content {
+    let mut out = vec![ANSWER];
+    with_head(&mut out, |out| {
+        put_metadata(out, METADATA, metadata);
+        put_metadata(out, TRAILER, trailers);
+    });
+    join(out, message)
+}
+
+/// Returns the content of a failure, of which as much is left out as does not fit into `limit` bytes: details and metadata
+/// first, then the text.
+pub(crate) fn failure(status: &Status, limit: u32, metadata_max: usize) -> Bytes {
+    let encoded = |text: &str, with_rest: bool| {
+        let mut out = vec![FAILURE];
+        with_head(&mut out, |out| {
+            put_field(out, CODE, &[&[status.code().into()]]);
+            put_field(out, TEXT, &[text.as_bytes()]);
+            if with_rest {
+                put_field(out, DETAILS, &[status.details()]);
+                put_metadata(out, METADATA, status.metadata());
+            }
+        });
+        Some(Bytes::from(out)).filter(|content| content.len() <= limit as usize)
+    };
+    let fits = metadata_len(status.metadata()) <= metadata_max;
+    fits.then(|| encoded(status.message(), true))
+        .flatten()
+        .or_else(|| encoded(status.message(), false))
+        .or_else(|| encoded("the error message is too large", false))
+        .unwrap_or_else(|| Bytes::from_static(&[FAILURE, 0, 0, 0, 0]))
+}
+
+/// Returns the first data of a stream that is a call.
+pub(crate) fn open(operation: u16, format: Format, timeout: Option<Duration>, metadata: &Metadata) -> Bytes {
+    let mut out = vec![OPEN];
+    out.put_u16(operation);
+    out.put_u8(number(format));
+    with_head(&mut out, |out| {
+        put_timeout(out, timeout);
+        put_metadata(out, METADATA, metadata);
+    });
+    out.into()
+}
+
+/// Returns what opens a stream, if its first data is that of a call between extended peers.
+pub(crate) fn parse_open(content: &Bytes, metadata_max: usize) -> Option<Result<Open, Status>> {
+    if content.first() != Some(&OPEN) {
+        return None;
+    }
+    let mut input = content.slice(1..);
+    let mut parse = || {
+        let operation = input.try_get_u16().map_err(|_| malformed("ends in front of its operation"))?;
+        let format = format(input.try_get_u8().map_err(|_| malformed("ends in front of its format"))?)?;
+        Ok(Open { operation, format, head: read_head(&mut input, metadata_max)? })
+    };
+    Some(parse())
+}
+
+/// Tells whether data ends its direction of a stream.
+pub(crate) fn is_end(content: &[u8]) -> bool {
+    matches!(content.first(), Some(&(END | FAILURE)))
+}
+
+/// Returns data with the metadata in front of the messages of an answer.
+pub(crate) fn head(metadata: &Metadata) -> Bytes {
+    alone(HEAD, METADATA, metadata)
+}
+
+/// Returns data that ends a direction.
+pub(crate) fn end(trailers: &Metadata) -> Bytes {
+    alone(END, TRAILER, trailers)
+}
+
+fn alone(kind: u8, tag: u8, metadata: &Metadata) -> Bytes {
+    let mut out = vec![kind];
+    with_head(&mut out, |out| put_metadata(out, tag, metadata));
+    out.into()
+}
+
+/// Returns data with all messages of a batch, which is empty afterwards. Small ones are copied together as far as `limit`
+/// allows, large ones get data of their own.
+pub(crate) fn messages(batch: &mut VecDeque<Bytes>, limit: u32) -> VecDeque<Content> {
+    let mut data = VecDeque::new();
+    let mut small = Vec::new();
+    let flush = |small: &mut Vec<u8>, data: &mut VecDeque<Content>| {
+        if !small.is_empty() {
+            data.push_back(mem::take(small).into());
+        }
+    };
+    if batch.iter().all(|message| message.len() < COPIED_LEN_MAX) {
+        small.reserve_exact(1 + batch.iter().map(|message| 4 + message.len()).sum::<usize>());
+    }
+    for message in batch.drain(..) {
+        if message.len() < COPIED_LEN_MAX {
+            if small.len() + 4 + message.len() > limit as usize {
+                flush(&mut small, &mut data);
+            }
+            if small.is_empty() {
+                small.push(MESSAGES);
+            }
+            put_len(&mut small, message.len());
+            small.extend_from_slice(&message);
+            continue;
+        }
+        flush(&mut small, &mut data);
+        let mut front = vec![MESSAGES];
+        put_len(&mut front, message.len());
+        data.push_back(vec![front.into(), message].into());
+    }
+    flush(&mut small, &mut data);
+    data
+}
+
+/// Takes the next message off several.
+pub(crate) fn next_message(messages: &mut Bytes) -> Result<Bytes, Status> {
+    let len = messages.try_get_u32().map_err(|_| malformed("ends in the length of a message"))? as usize;
+    if messages.remaining() < len {
+        return Err(malformed("announces a message that is longer than itself"));
+    }
+    Ok(messages.split_to(len))
+}
+
+impl Data {
+    /// Reads the data of a stream behind its first.
+    pub(crate) fn decode(mut input: Bytes, metadata_max: usize) -> Result<Self, Status> {
+        match input.try_get_u8().map_err(|_| malformed("is empty"))? {
+            MESSAGES => Ok(Self::Messages(input)),
+            HEAD => Ok(Self::Head(read_head(&mut input, metadata_max)?)),
+            END => Ok(Self::End(read_head(&mut input, metadata_max)?)),
+            FAILURE => Ok(Self::Failure(read_head(&mut input, metadata_max)?)),
+            _ => Ok(Self::Unknown),
+        }
+    }
+}
+
+/// Tells whether a content answers something.
+pub(crate) fn is_answer(content: &[u8]) -> bool {
+    matches!(content.first(), Some(&(ANSWER | FAILURE)))
+}
+
+impl Envelope {
+    /// Reads a content whose metadata may have a size of `metadata_max`. An error is the status that its sender gets.
+    pub(crate) fn decode(mut input: Bytes, metadata_max: usize) -> Result<Self, Status> {
+        let kind = input.try_get_u8().map_err(|_| malformed("is empty"))?;
+        let (operation, format) = match kind {
+            REQUEST => {
+                let operation = input.try_get_u16().map_err(|_| malformed("ends in front of its operation"))?;
+                (operation, format(input.try_get_u8().map_err(|_| malformed("ends in front of its format"))?)?)
+            }
+            _ => (0, Format::default()),
+        };
+        let head = read_head(&mut input, metadata_max)?;
+        match kind {
+            REQUEST => Ok(Self::Request { operation, format, head, message: input }),
+            ANSWER => Ok(Self::Answer { head, message: input }),
+            FAILURE => Ok(Self::Failure(head)),
+            kind => Err(Status::unimplemented(format!("no packet of the extended protocol has the kind {kind}"))),
+        }
+    }
+}
+
+impl Fields {
+    fn decode(mut input: Bytes, metadata_max: usize) -> Result<Self, Status> {
+        let mut fields = Self::default();
+        let mut metadata_len = 0;
+        while input.has_remaining() {
+            let tag = input.get_u8();
+            let len = input.try_get_u32().map_err(|_| malformed("ends in a field"))? as usize;
+            if input.remaining() < len {
+                return Err(malformed("announces a field that is longer than its head"));
+            }
+            let mut value = input.split_to(len);
+            match tag {
+                TIMEOUT => {
+                    let micros = value.try_get_u64().map_err(|_| malformed("has a timeout that is too short"))?;
+                    fields.timeout = Some(Duration::from_micros(micros));
+                }
+                METADATA | TRAILER => {
+                    // Before anything is kept of it.
+                    metadata_len += len + ENTRY_OVERHEAD;
+                    if metadata_len > metadata_max {
+                        return Err(Status::resource_exhausted(format!(
+                            "the peer accepts at most {metadata_max} bytes of metadata (metadata_len_max)"
+                        )));
+                    }
+                    let target = if tag == METADATA { &mut fields.metadata } else { &mut fields.trailers };
+                    read_entry(value, target)?;
+                }
+                CODE => fields.code = value.try_get_u8().map_err(|_| malformed("has a status without a code"))?,
+                TEXT => fields.text = String::from_utf8_lossy(&value).into_owned(),
+                DETAILS => fields.details = value,
+                _ => {}
+            }
+        }
+        Ok(fields)
+    }
+
+    /// Returns the status that a failure tells of, which is never one of success.
+    pub(crate) fn into_status(self) -> Status {
+        let code = match Code::from_number(self.code.into()) {
+            Code::Ok => Code::Unknown,
+            code => code,
+        };
+        Status::with_details_and_metadata(code, self.text, self.details, self.metadata)
+    }
+}
+
+fn read_head(input: &mut Bytes, metadata_max: usize) -> Result<Fields, Status> {
+    let len = input.try_get_u32().map_err(|_| malformed("ends in front of its head"))? as usize;
+    if input.remaining() < len {
+        return Err(malformed("announces a head that is longer than itself"));
+    }
+    Fields::decode(input.split_to(len), metadata_max)
+}
+
+/// Reads a name and its value.
+fn read_entry(mut entry: Bytes, metadata: &mut Metadata) -> Result<(), Status> {
+    let name_len = usize::from(entry.try_get_u16().map_err(|_| malformed("has metadata without a name"))?);
+    if entry.remaining() < name_len {
+        return Err(malformed("has metadata whose name is cut off"));
+    }
+    let name = String::from_utf8_lossy(&entry.split_to(name_len)).into_owned();
+    let taken = if name.ends_with("-bin") {
+        // In memory of its own: the packet is larger, and a handler may keep the value.
+        metadata.append_bin(name, Bytes::copy_from_slice(&entry))
+    } else {
+        metadata.append(name, String::from_utf8_lossy(&entry).into_owned())
+    };
+    taken.map_err(|error| Status::invalid_argument(error.to_string()))
+}
+
+/// Returns the part of the size of metadata that counts towards the limit of the peer, as the wire has it.
+pub(crate) fn metadata_len(metadata: &Metadata) -> usize {
+    // Two bytes for the length of each name.
+    metadata.size() + 2 * metadata.len()
+}
+
+/// Checks that metadata is not more than the peer accepts.
+pub(crate) fn check_metadata(len: usize, metadata_max: usize) -> Result<(), Status> {
+    if len <= metadata_max {
+        return Ok(());
+    }
+    Err(Status::resource_exhausted(format!(
+        "the metadata has {len} bytes, the peer accepts at most {metadata_max} (metadata_len_max)"
+    )))
+}
+
+fn put_timeout(out: &mut Vec<u8>, timeout: Option<Duration>) {
+    if let Some(timeout) = timeout {
+        put_field(out, TIMEOUT, &[&u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX).to_be_bytes()]);
+    }
+}
+
+fn put_metadata(out: &mut Vec<u8>, tag: u8, metadata: &Metadata) {
+    for (name, value) in metadata.iter() {
+        let value = match value {
+            MetadataValue::Ascii(text) => text.as_bytes(),
+            MetadataValue::Binary(bytes) => bytes,
+        };
+        let name_len = u16::try_from(name.len()).expect("it is within the limit on metadata, which was checked");
+        put_field(out, tag, &[&name_len.to_be_bytes(), name.as_bytes(), value]);
+    }
+}
+
+fn put_field(out: &mut Vec<u8>, tag: u8, value: &[&[u8]]) {
+    out.put_u8(tag);
+    put_len(out, value.iter().map(|part| part.len()).sum());
+    value.iter().for_each(|part| out.put_slice(part));
+}
+
+fn put_len(out: &mut Vec<u8>, len: usize) {
+    out.put_u32(len.try_into().expect("what is longer is more than a packet carries, and refused before"));
+}
+
+/// Writes a head, and its length in front of it.
+fn with_head(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.put_u32(0);
+    write(out);
+    let len = u32::try_from(out.len() - start - 4).expect("a head is bounded by the limit on metadata");
+    out[start..start + 4].copy_from_slice(&len.to_be_bytes());
+}
+
+/// Puts a message behind its head, copied if it is small.
+fn join(mut head: Vec<u8>, message: Pieces) -> Content {
+    match message {
+        Pieces::One(message) if message.len() < COPIED_LEN_MAX => {
+            head.extend_from_slice(&message);
+            head.into()
+        }
+        Pieces::One(message) => vec![head.into(), message].into(),
+        Pieces::Several(mut pieces) => {
+            pieces.insert(0, head.into());
+            pieces.into()
+        }
+    }
+}
+
+fn malformed(why: &str) -> Status {
+    Status::invalid_argument(format!("a packet of the extended protocol {why}"))
+}
+
+fn number(format: Format) -> u8 {
+    match format {
+        Format::Polyglot => 0,
+        Format::Proto => 1,
+        Format::Json => 2,
+    }
+}
+
+fn format(number: u8) -> Result<Format, Status> {
+    match number {
+        0 => Ok(Format::Polyglot),
+        1 => Ok(Format::Proto),
+        2 => Ok(Format::Json),
+        _ => Err(Status::unimplemented(format!("no format of messages has the number {number}"))),
+    }
+}
+
+const REQUEST: u8 = 1;
+const ANSWER: u8 = 2;
+const FAILURE: u8 = 3;
+const OPEN: u8 = 0x10;
+const MESSAGES: u8 = 0x11;
+const HEAD: u8 = 0x12;
+const END: u8 = 0x13;
+
+const TIMEOUT: u8 = 1;
+const METADATA: u8 = 2;
+const TRAILER: u8 = 3;
+const CODE: u8 = 4;
+const TEXT: u8 = 5;
+const DETAILS: u8 = 6;
+
+/// As much counts for each entry on top of its bytes, as with [`Metadata::size`].
+const ENTRY_OVERHEAD: usize = 32;
+/// The largest limit on metadata, so that a length of two bytes is enough for each name.
+pub(crate) const METADATA_LEN_MAX: usize = u16::MAX as usize;
+/// Larger messages are not copied behind their heads.
+const COPIED_LEN_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metadata() -> Metadata {
+        let mut metadata = Metadata::new();
+        metadata.insert("x-request-id", "7").unwrap();
+        metadata.append("x-request-id", "8").unwrap();
+        metadata.insert_bin("trace-bin", &b"\x00\xff"[..]).unwrap();
+        metadata
+    }
+
+    fn decoded(content: Content) -> Result<Envelope, Status> {
+        Envelope::decode(content.into_bytes(), 8192)
+    }
+
+    fn message(text: &'static str) -> Pieces {
+        Bytes::from_static(text.as_bytes()).into()
+    }
+
+    #[test]
+    fn a_request_comes_back_as_it_was() {
+        let timeout = Some(Duration::from_micros(1_500_000));
+        let content = request(12, Format::Proto, timeout, &metadata(), message("hi"));
+        let Ok(Envelope::Request { operation, format, head, message }) = decoded(content) else { panic!("no request") };
+        assert_eq!((operation, format, &message[..]), (12, Format::Proto, &b"hi"[..]));
+        assert_eq!((head.timeout, head.metadata), (timeout, metadata()));
+    }
+
+    #[test]
+    fn an_answer_comes_back_as_it_was_whatever_the_pieces_of_its_message() {
+        let large = Bytes::from(vec![7; 10_000]);
+        for pieces in [message("hi"), large.clone().into(), Pieces::Several(vec![large.clone(), large.slice(..5)])] {
+            let len = pieces.len();
+            let content = answer(&Metadata::new(), &metadata(), pieces);
+            let Ok(Envelope::Answer { head, message, .. }) = decoded(content) else { panic!("no answer") };
+            assert_eq!((head.metadata.len(), head.trailers, message.len()), (0, metadata(), len));
+        }
+    }
+
+    #[test]
+    fn messages_come_back_in_their_order_and_large_ones_are_not_copied() {
+        let large = Bytes::from(vec![7; 10_000]);
+        let mut batch: VecDeque<Bytes> = ["a".into(), "".into(), large.clone(), "b".into()].into();
+        let mut read = Vec::new();
+        for data in messages(&mut batch, 10_010) {
+            let Ok(Data::Messages(mut several)) = Data::decode(data.into_bytes(), 0) else { panic!("no messages") };
+            while !several.is_empty() {
+                read.push(next_message(&mut several).unwrap());
+            }
+        }
+        assert_eq!(read, [Bytes::from("a"), Bytes::new(), large, Bytes::from("b")]);
+        assert!(batch.is_empty());
+        for cut in [&b"\0\0\0"[..], b"\0\0\0\x02a", b"\xff\xff\xff\xffa"] {
+            assert_eq!(next_message(&mut Bytes::from_static(cut)).unwrap_err().code(), Code::InvalidArgument);
+        }
+    }
+
+    #[test]
+    fn the_data_of_a_stream_comes_back_as_it_was() {
+        let opening = open(12, Format::Proto, Some(Duration::from_secs(1)), &metadata());
+        let Open { operation, format, head: fields } = parse_open(&opening, 8192).unwrap().unwrap();
+        assert_eq!((operation, format, fields.timeout), (12, Format::Proto, Some(Duration::from_secs(1))));
+        assert_eq!(fields.metadata, metadata());
+        assert!(parse_open(&Bytes::from_static(&[9, 12]), 0).is_none(), "one of a plain peer");
+        assert!(
+            matches!(Data::decode(head(&metadata()), 8192), Ok(Data::Head(fields)) if fields.metadata == metadata())
+        );
+        assert!(matches!(Data::decode(end(&metadata()), 8192), Ok(Data::End(fields)) if fields.trailers == metadata()));
+        assert!(is_end(&end(&metadata())) && !is_end(&opening));
+        assert!(matches!(Data::decode(Bytes::from_static(&[99]), 0), Ok(Data::Unknown)));
+    }
+
+    #[test]
+    fn a_failure_keeps_what_fits() {
+        let status = Status::with_details_and_metadata(Code::NotFound, "no such order", vec![1; 300], metadata());
+        let read = |limit| match Envelope::decode(failure(&status, limit, 8192), 8192) {
+            Ok(Envelope::Failure(head)) => head.into_status(),
+            other => panic!("{other:?}"),
+        };
+        let whole = read(10_000);
+        assert_eq!((whole.code(), whole.message()), (Code::NotFound, "no such order"));
+        assert_eq!((whole.details(), whole.metadata()), (&[1; 300][..], &metadata()));
+        let short = read(100);
+        assert_eq!((short.code(), short.message(), short.details().len()), (Code::NotFound, "no such order", 0));
+        assert_eq!(read(5).code(), Code::Unknown);
+    }
+
+    #[test]
+    fn a_failure_is_never_one_of_success() {
+        let content = failure(&Status::new(Code::Ok, "fine"), 100, 0);
+        let Ok(Envelope::Failure(head)) = Envelope::decode(content, 100) else { panic!("no failure") };
+        assert_eq!(head.into_status().code(), Code::Unknown);
+    }
+
+    #[test]
+    fn metadata_beyond_the_limit_is_a_status_and_at_the_limit_is_fine() {
+        let len = metadata_len(&metadata());
+        let content = request(12, Format::Polyglot, None, &metadata(), message("hi")).into_bytes();
+        assert!(Envelope::decode(content.clone(), len).is_ok());
+        let status = Envelope::decode(content, len - 1).unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        assert!(status.message().contains("metadata_len_max"), "{status}");
+    }
+
+    #[test]
+    fn bytes_cut_anywhere_in_front_of_the_message_are_a_status() {
+        let content = request(12, Format::Polyglot, Some(Duration::ZERO), &metadata(), message("")).into_bytes();
+        for len in 0..content.len() {
+            let status = Envelope::decode(content.slice(..len), 8192).unwrap_err();
+            assert_eq!(status.code(), Code::InvalidArgument, "{len}");
+        }
+    }
+
+    #[test]
+    fn unknown_fields_are_skipped_and_unknown_kinds_and_formats_are_not_implemented() {
+        let with_unknown = [&[ANSWER, 0, 0, 0, 6, 99, 0, 0, 0, 1, 5][..], b"hi"].concat();
+        assert!(matches!(Envelope::decode(with_unknown.into(), 0), Ok(Envelope::Answer { .. })));
+        for content in [&[9, 0, 0, 0, 0][..], &[REQUEST, 0, 12, 9, 0, 0, 0, 0]] {
+            let status = Envelope::decode(Bytes::copy_from_slice(content), 0).unwrap_err();
+            assert_eq!(status.code(), Code::Unimplemented, "{content:?}");
+        }
+    }
+
+    #[test]
+    fn names_and_values_that_no_metadata_has_are_refused() {
+        for entry in [&b"\0\x02\xc3\xa4x"[..], b"\0\x09grpc-fakex", b"\0\x01a\n"] {
+            let mut content = vec![REQUEST, 0, 12, 0];
+            with_head(&mut content, |out| put_field(out, METADATA, &[entry]));
+            assert_eq!(Envelope::decode(content.into(), 8192).unwrap_err().code(), Code::InvalidArgument);
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! The extended peer of a connection: what it serves, and how a call to each method goes there.
+//!
+//! ```text
+//!   part "frpc" of a HELLO = field…       field = tag u8 | length u32 | value
+//!   METHOD = operation u16 | kind u8 | fingerprint of the request | of the response, 16 bytes each | path
+//! ```
+
+use std::{sync::OnceLock, time::Duration};
+
+use bytes::{Buf, BufMut, Bytes};
+use frisbee::{Connection, Peer};
+
+use crate::{
+    call::method::{Method, MethodKind},
+    codec::Format,
+    service::table::MethodTable,
+};
+
+/// What this side says of itself.
+pub(crate) struct Said<'a> {
+    pub(crate) metadata_len_max: u32,
+    /// The time that its calls have unless they say otherwise.
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) methods: &'a MethodTable,
+}
+
+/// What is known of a peer.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    /// `None` for a peer that speaks plain fRPC.
+    extended: Option<Extended>,
+    /// The ways that were found, by the last bits of the operation on this side.
+    ways: [OnceLock<Box<Found>>; PLACES],
+}
+
+/// What an extended peer said of itself.
+#[derive(Debug)]
+pub(crate) struct Extended {
+    /// The size of the metadata that it accepts with a call or an answer.
+    pub(crate) metadata_len_max: usize,
+    /// The time that its calls have unless they say otherwise.
+    pub(crate) timeout: Option<Duration>,
+    /// In the order of paths.
+    methods: Vec<Served>,
+}
+
+/// A method of the peer.
+#[derive(Debug)]
+struct Served {
+    path: Bytes,
+    operation: u16,
+    kind: u8,
+    request: u128,
+    response: u128,
+}
+
+/// The way of calls to a method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// In plain packets with the operation of this side: all that a plain peer understands, and what no service of an
+    /// extended one answers.
+    Plain,
+    /// To this operation of the peer, in this format.
+    Extended { operation: u16, format: Format },
+    /// The peer does not have the method, and another with its operation.
+    Missing,
+}
+
+#[derive(Debug)]
+struct Found {
+    method: Method,
+    way: Way,
+    next: OnceLock<Box<Found>>,
+}
+
+impl Said<'_> {
+    /// Returns the part of the HELLO.
+    pub(crate) fn encode(&self) -> Bytes {
+        let mut out = Vec::new();
+        put_head(&mut out, METADATA_LEN_MAX, 4);
+        out.put_u32(self.metadata_len_max);
+        if let Some(timeout) = self.timeout {
+            put_head(&mut out, TIMEOUT, 8);
+            out.put_u64(timeout.as_micros().try_into().unwrap_or(u64::MAX));
+        }
+        for method in self.methods.methods() {
+            let path = method.path();
+            put_head(&mut out, METHOD, METHOD_LEN_MIN + path.len());
+            out.put_u16(method.operation);
+            out.put_u8(kind_number(method.kind));
+            let [request, response] = fingerprints(method);
+            out.put_u128(request);
+            out.put_u128(response);
+            out.put_slice(path.as_bytes());
+        }
+        out.into()
+    }
+}
+
+impl Remote {
+    /// Returns what is known of the peer of a connection, once it is.
+    pub(crate) fn of(connection: &Connection) -> Option<Self> {
+        let extended = match connection.peer() {
+            Peer::Extended(hello) => hello.part(PART_NAME).and_then(|part| Extended::decode(part.clone())),
+            Peer::Plain => None,
+            _ => return None,
+        };
+        Some(Self { extended, ways: Default::default() })
+    }
+
+    /// Returns what the peer said of itself, if it is extended.
+    pub(crate) fn extended(&self) -> Option<&Extended> {
+        self.extended.as_ref()
+    }
+
+    /// Returns how to call a method. Finds it once.
+    pub(crate) fn way(&self, method: &Method) -> Way {
+        let Some(extended) = &self.extended else { return Way::Plain };
+        let mut place = &self.ways[usize::from(method.operation) % PLACES];
+        loop {
+            // A method that was found meanwhile by another task is before this one in the chain.
+            let found = place
+                .get_or_init(|| Box::new(Found { method: *method, way: extended.find(method), next: OnceLock::new() }));
+            if found.method == *method {
+                return found.way;
+            }
+            place = &found.next;
+        }
+    }
+}
+
+impl Extended {
+    fn decode(mut input: Bytes) -> Option<Self> {
+        let mut said = Self { metadata_len_max: 0, timeout: None, methods: Vec::new() };
+        while input.has_remaining() {
+            let tag = input.get_u8();
+            let len = input.try_get_u32().ok()? as usize;
+            if input.remaining() < len {
+                return None;
+            }
+            let mut value = input.split_to(len);
+            match tag {
+                METADATA_LEN_MAX => said.metadata_len_max = value.try_get_u32().ok()? as usize,
+                TIMEOUT => said.timeout = Some(Duration::from_micros(value.try_get_u64().ok()?)),
+                METHOD if value.len() >= METHOD_LEN_MIN => said.methods.push(Served {
+                    operation: value.get_u16(),
+                    kind: value.get_u8(),
+                    request: value.get_u128(),
+                    response: value.get_u128(),
+                    path: value,
+                }),
+                METHOD => return None,
+                _ => {}
+            }
+        }
+        said.methods.sort_by(|one, other| one.path.cmp(&other.path));
+        Some(said)
+    }
+
+    fn find(&self, method: &Method) -> Way {
+        let path = method.path();
+        let Ok(index) = self.methods.binary_search_by(|served| served.path[..].cmp(path.as_bytes())) else {
+            // Something else than services may be there, but not if it would be taken for another method.
+            let is_taken = self.methods.iter().any(|served| served.operation == method.operation);
+            return if is_taken { Way::Missing } else { Way::Plain };
+        };
+        let served = &self.methods[index];
+        if served.kind != kind_number(method.kind) {
+            return Way::Missing;
+        }
+        let own = fingerprints(method);
+        let agrees = |own, theirs| own == theirs || own == UNKNOWN || theirs == UNKNOWN;
+        let format = match agrees(own[0], served.request) && agrees(own[1], served.response) {
+            true => Format::Polyglot,
+            false => Format::Proto,
+        };
+        Way::Extended { operation: served.operation, format }
+    }
+}
+
+fn fingerprints(method: &Method) -> [u128; 2] {
+    method.types.map_or([UNKNOWN; 2], |types| [types.request.fingerprint, types.response.fingerprint])
+}
+
+fn kind_number(kind: MethodKind) -> u8 {
+    match kind {
+        MethodKind::Unary => 0,
+        MethodKind::ServerStreaming => 1,
+        MethodKind::ClientStreaming => 2,
+        MethodKind::Bidirectional => 3,
+    }
+}
+
+fn put_head(out: &mut Vec<u8>, tag: u8, len: usize) {
+    out.put_u8(tag);
+    out.put_u32(len.try_into().expect("names of methods are short"));
+}
+
+/// The name of the application in a HELLO.
+pub(crate) const PART_NAME: &str = "frpc";
+
+/// The fingerprint of messages that are not known, as of methods that were written by hand: they are taken to agree.
+const UNKNOWN: u128 = 0;
+
+const METADATA_LEN_MAX: u8 = 1;
+const TIMEOUT: u8 = 2;
+const METHOD: u8 = 16;
+
+/// The bytes of a method in front of its path.
+const METHOD_LEN_MIN: usize = 2 + 1 + 16 + 16;
+const PLACES: usize = 16;

@@ -1,0 +1,262 @@
+//! What two extended peers have on top of the plain wire: calls by path, calls that are given up, deadlines, limits.
+
+use std::future::pending;
+
+use frpc::{
+    Channel, Code, Config, Metadata, Request, Response, Server, Services, Status, Streaming,
+    generated::{Answer, Call, Method, Service},
+};
+use support::{
+    EventLog, MILLI, SECOND,
+    calls::{
+        TestClient, TestServer, TestService, Words, each_kind, quiet, quiet_channel, schema::test_server::Test,
+        stream_of, words,
+    },
+    in_virtual_time, settle,
+};
+use tokio::io::duplex;
+
+/// Has handlers that never end by themselves, and logs that each began and was dropped.
+#[derive(Clone, Default)]
+struct Holding(EventLog);
+
+struct Held(EventLog, &'static str);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.add(format!("{} dropped", self.1));
+    }
+}
+
+impl Holding {
+    async fn hold<T>(&self, kind: &'static str) -> T {
+        self.0.add(format!("{kind} began"));
+        let _held = Held(self.0.clone(), kind);
+        pending().await
+    }
+}
+
+impl Test for Holding {
+    async fn say(&self, _: Request<Words>) -> Result<Response<Words>, Status> {
+        self.hold("say").await
+    }
+
+    async fn count(&self, _: Request<Words>) -> Result<Response<Streaming<Words>>, Status> {
+        self.hold("count").await
+    }
+
+    async fn gather(&self, _: Request<Streaming<Words>>) -> Result<Response<Words>, Status> {
+        self.hold("gather").await
+    }
+
+    async fn chat(&self, _: Request<Streaming<Words>>) -> Result<Response<Streaming<Words>>, Status> {
+        self.hold("chat").await
+    }
+}
+
+async fn attached(server: &Server) -> Channel {
+    let (ours, theirs) = duplex(64 * 1024);
+    server.attach(theirs);
+    quiet_channel().attach(ours).await.unwrap()
+}
+
+fn serve<T: Test>(service: T) -> Server {
+    Server::builder().config(quiet()).add_service(TestServer::new(service)).without_listener().unwrap()
+}
+
+/// Makes a call of a kind, up to the end of its answer.
+async fn call(client: &TestClient, kind: usize, timeout: Option<std::time::Duration>) -> Result<(), Status> {
+    let mut one = Request::new(words("hi"));
+    let mut many = Request::new(stream_of("hi"));
+    if let Some(timeout) = timeout {
+        one.set_timeout(timeout);
+        many.set_timeout(timeout);
+    }
+    match kind {
+        0 => client.say(one).await.map(drop),
+        1 => client.count(one).await?.into_inner().trailers().await.map(drop),
+        2 => client.gather(many).await.map(drop),
+        _ => client.chat(many).await?.into_inner().trailers().await.map(drop),
+    }
+}
+
+const KINDS: [&str; 4] = ["say", "count", "gather", "chat"];
+
+#[test]
+fn the_handler_of_a_call_that_is_dropped_is_dropped() {
+    in_virtual_time(async {
+        let holding = Holding::default();
+        let server = serve(holding.clone());
+        let client = TestClient::new(attached(&server).await);
+        for (kind, name) in KINDS.iter().enumerate() {
+            for timeout in [None, Some(60 * SECOND)] {
+                let calling = tokio::spawn({
+                    let client = client.clone();
+                    async move { call(&client, kind, timeout).await }
+                });
+                settle().await;
+                assert_eq!(holding.0.take(), [format!("{name} began")]);
+                calling.abort();
+                settle().await;
+                assert_eq!(holding.0.take(), [format!("{name} dropped")], "{timeout:?}");
+            }
+        }
+        settle().await;
+        assert_eq!(server.metrics().handlers, 0);
+    });
+}
+
+#[test]
+fn the_handler_of_a_call_whose_time_is_up_is_dropped() {
+    in_virtual_time(async {
+        let holding = Holding::default();
+        let server = serve(holding.clone());
+        let client = TestClient::new(attached(&server).await);
+        for (kind, name) in KINDS.iter().enumerate() {
+            let status = call(&client, kind, Some(SECOND)).await.unwrap_err();
+            assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+            assert!(status.call_error().is_some(), "it is the time of the caller: {status:?}");
+            settle().await;
+            assert_eq!(holding.0.take(), [format!("{name} began"), format!("{name} dropped")]);
+        }
+    });
+}
+
+#[test]
+fn ids_of_calls_that_were_given_up_are_used_again() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let server = serve(service.clone());
+        let client = TestClient::new(attached(&server).await);
+        // More than there are ids, in steps that the server lets through.
+        for _ in 0..200 {
+            let mut calls = tokio::task::JoinSet::new();
+            for _ in 0..400 {
+                let client = client.clone();
+                calls.spawn(async move { client.say(words("wait")).await });
+            }
+            settle().await;
+            drop(calls);
+            tokio::time::sleep(10 * SECOND).await;
+        }
+        assert_eq!(client.say(words("hi")).await.unwrap().into_inner(), words("hi"));
+        assert_eq!(server.metrics().accepted, 1, "the connection never ran out of ids");
+    });
+}
+
+#[test]
+fn metadata_at_the_limit_arrives_and_one_byte_more_fails_before_it_is_sent() {
+    in_virtual_time(async {
+        let server = Server::builder()
+            .config(quiet())
+            .metadata_len_max(100)
+            .add_service(TestServer::new(TestService::default()))
+            .without_listener()
+            .unwrap();
+        let client = TestClient::new(attached(&server).await);
+        settle().await;
+        let before = server.metrics().counters.packets_in;
+        for (len, fits) in [(100 - 32 - 2 - 4, true), (100 - 32 - 2 - 4 + 1, false)] {
+            for kind in 0..4 {
+                let mut metadata = Metadata::new();
+                metadata.insert("note", "x".repeat(len)).unwrap();
+                let mut one = Request::new(words("hi"));
+                let mut many = Request::new(stream_of("hi"));
+                *one.metadata_mut() = metadata.clone();
+                *many.metadata_mut() = metadata;
+                let result = match kind {
+                    0 => client.say(one).await.map(drop),
+                    1 => client.count(one).await.map(drop),
+                    2 => client.gather(many).await.map(drop),
+                    _ => client.chat(many).await.map(drop),
+                };
+                if fits {
+                    result.unwrap();
+                    continue;
+                }
+                let status = result.unwrap_err();
+                assert_eq!(status.code(), Code::ResourceExhausted);
+                assert!(status.message().contains("accepts at most 100 (metadata_len_max)"), "{status}");
+            }
+            settle().await;
+            if !fits {
+                continue;
+            }
+            assert!(server.metrics().counters.packets_in > before);
+        }
+    });
+}
+
+/// The methods of the test service as another version of its proto file has them: in another order, and with one more.
+struct Reordered(TestServer<TestService>);
+
+impl Service for Reordered {
+    const NAME: &'static str = "calls.Test";
+    const METHODS: &'static [Method] = &[
+        Method::unary("calls.Test", "New", 10),
+        Method::bidirectional("calls.Test", "Chat", 11),
+        Method::client_streaming("calls.Test", "Gather", 12),
+        Method::server_streaming("calls.Test", "Count", 13),
+        Method::unary("calls.Test", "Say", 14),
+    ];
+
+    async fn call(&self, method: usize, call: Call) -> Result<Answer, Status> {
+        match method {
+            0 => Err(Status::internal("the new method was called")),
+            other => self.0.call(4 - other, call).await,
+        }
+    }
+}
+
+#[test]
+fn methods_are_found_by_their_paths_whatever_their_numbers() {
+    in_virtual_time(async {
+        let services = Services::new().add_service(Reordered(TestServer::new(TestService::default())));
+        let server = ::frisbee::Server::builder(services).config(quiet()).without_listener();
+        let (ours, theirs) = duplex(64 * 1024);
+        server.attach(theirs);
+        let client = TestClient::new(quiet_channel().attach(ours).await.unwrap());
+        for result in each_kind(&client, "hi").await {
+            assert!(result.unwrap().ends_with("hi"));
+        }
+    });
+}
+
+#[test]
+fn a_call_that_is_made_before_the_peer_is_known_never_ends_well_in_another_method() {
+    in_virtual_time(async {
+        let services = Services::new().add_service(Reordered(TestServer::new(TestService::default())));
+        let server = ::frisbee::Server::builder(services).config(quiet()).without_listener();
+        let (ours, theirs) = duplex(64 * 1024);
+        // The server is slower than a client waits for it.
+        let connecting = quiet_channel().attach(ours);
+        let client = TestClient::new(connecting.await.unwrap());
+        let calling = tokio::spawn({
+            let client = client.clone();
+            async move { client.say(words("hi")).await }
+        });
+        settle().await;
+        server.attach(theirs);
+        let status = calling.await.unwrap().unwrap_err();
+        assert!(status.code() != Code::Ok, "{status}");
+        tokio::time::sleep(MILLI).await;
+        assert_eq!(client.say(words("hi")).await.unwrap().into_inner(), words("hi"), "now it is known");
+    });
+}
+
+#[test]
+fn with_the_extension_off_on_either_side_calls_go_as_ever() {
+    in_virtual_time(async {
+        let plain = Config { extended: false, ..quiet() };
+        for (client, server) in [(plain.clone(), quiet()), (quiet(), plain)] {
+            let service = TestServer::new(TestService::default());
+            let server = Server::builder().config(server).add_service(service).without_listener().unwrap();
+            let (ours, theirs) = duplex(64 * 1024);
+            server.attach(theirs);
+            let client = TestClient::new(Channel::builder().config(client).attach(ours).await.unwrap());
+            for result in each_kind(&client, "hi").await {
+                assert!(result.unwrap().ends_with("hi"));
+            }
+        }
+    });
+}
