@@ -522,6 +522,8 @@ impl Limits {
             ping_interval: self.ping_interval.map(|interval| millis(interval.into())),
             silence_max: self.silence_max.map(millis),
             write_stall_max: millis(self.write_stall_max),
+            // The model is one of plain peers.
+            extended: false,
             ..Config::default()
         }
     }

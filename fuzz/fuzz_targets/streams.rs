@@ -179,5 +179,5 @@ fn encode(bytes: &mut Vec<u8>, id: u16, operation: u16, content: &[u8]) {
 
 /// A configuration without timers.
 fn quiet() -> Config {
-    Config { ping_interval: None, silence_max: None, ..Config::default() }
+    Config { ping_interval: None, silence_max: None, extended: false, ..Config::default() }
 }

@@ -4,7 +4,11 @@ use bytes::Bytes;
 use frisbee::{CloseReason, Operation, Packet};
 use futures_util::FutureExt;
 
-use crate::wire::frisbee::pending::{self, PendingCalls, Unanswered};
+use crate::wire::frisbee::{
+    envelope::{self, Data, Envelope},
+    pending::{self, PendingCalls, Reply, Unanswered},
+    remote::Extended,
+};
 
 /// The waiting calls of a connection.
 #[derive(Debug)]
@@ -57,11 +61,34 @@ impl PendingCall<'_> {
 
     /// Notes that its packet was sent.
     pub fn sent(&mut self) {
-        self.0.sent();
+        self.0.sent(None);
     }
 
     /// Returns its answer, once.
     pub fn answer(&mut self) -> Option<Result<Bytes, ()>> {
-        self.0.answered().now_or_never().map(|answer| answer.map_err(drop))
+        let answer = self.0.answered().now_or_never()?;
+        Some(answer.map_err(drop).map(|(Reply::Plain(content) | Reply::Extended(content))| content))
     }
+}
+
+/// Reads bytes of an extended peer as everything that they may be: a packet, the data of a stream, and a table of methods.
+/// Returns the size of the metadata that was kept, and the length of the messages.
+pub fn read_extended(content: &Bytes, metadata_max: usize) -> (usize, usize) {
+    let (mut metadata_len, mut messages_len) = (0, 0);
+    match Envelope::decode(content.clone(), metadata_max) {
+        Ok(Envelope::Request { head, message, .. } | Envelope::Answer { head, message }) => {
+            metadata_len = envelope::metadata_len(&head.metadata) + envelope::metadata_len(&head.trailers);
+            messages_len = message.len();
+        }
+        Ok(Envelope::Failure(head)) => drop(head.into_status()),
+        Err(_) => {}
+    }
+    if let Ok(Data::Messages(mut messages)) = Data::decode(content.clone(), metadata_max) {
+        while let (false, Ok(message)) = (messages.is_empty(), envelope::next_message(&mut messages)) {
+            messages_len += message.len();
+        }
+    }
+    drop(envelope::parse_open(content, metadata_max));
+    drop(Extended::decode(content.clone()));
+    (metadata_len, messages_len)
 }

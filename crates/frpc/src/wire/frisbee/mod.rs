@@ -3,7 +3,7 @@
 pub(crate) mod answers;
 pub(crate) mod attempts;
 pub(crate) mod client;
-mod envelope;
+pub(crate) mod envelope;
 pub(crate) mod peer;
 pub(crate) mod pending;
 pub(crate) mod reconnect;

@@ -130,7 +130,7 @@ impl Remote {
 }
 
 impl Extended {
-    fn decode(mut input: Bytes) -> Option<Self> {
+    pub(crate) fn decode(mut input: Bytes) -> Option<Self> {
         let mut said = Self { metadata_len_max: 0, timeout: None, methods: Vec::new() };
         while input.has_remaining() {
             let tag = input.get_u8();
