@@ -20,7 +20,8 @@ use crate::{
 /// A handle to one connection. Cheap to clone, and usable from any thread and task.
 ///
 /// The handle that a client gets from connecting keeps the connection open: when it and its clones are gone, what was
-/// sent is written and the connection closes. The handles that routers see do not keep it open.
+/// sent is written and the connection closes; if the peer had asked this side to leave, handlers under way finish first. The
+/// handles that routers see do not keep it open.
 #[derive(Clone)]
 pub struct Connection {
     shared: Arc<Shared>,
@@ -314,6 +315,6 @@ struct CloseOnDrop(Arc<Shared>);
 
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
-        self.0.finish(CloseReason::Local);
+        self.0.leave();
     }
 }

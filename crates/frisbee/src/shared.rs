@@ -215,6 +215,19 @@ impl Shared {
         self.change(|core| core.proto.retire(goaway));
     }
 
+    /// Closes a connection that nobody on this side needs any more. One that the peer asked to leave answers what the peer waits
+    /// for first, as the peer would.
+    pub(crate) fn leave(&self) {
+        self.change(|core| {
+            if core.proto.is_asked_to_leave() {
+                core.proto.drain(CloseReason::Local);
+            } else {
+                core.proto.finish(CloseReason::Local);
+            }
+            self.note_closing(core);
+        });
+    }
+
     pub(crate) fn finish(&self, reason: CloseReason) {
         self.change(|core| {
             core.proto.finish(reason);

@@ -215,6 +215,35 @@ fn a_channel_over_a_connection_that_the_peer_wants_to_leave_says_so() {
     });
 }
 
+#[test]
+fn calls_of_a_server_that_shuts_down_to_its_clients_finish() {
+    for kind in ["say", "count"] {
+        in_virtual_time(async {
+            let server = serve(&TestService::default());
+            let (ours, theirs) = duplex(64 * 1024);
+            server.attach(theirs);
+            let offered = TestService::default();
+            let offering = quiet_channel().add_service(CallbackServer::new(offered.clone()));
+            let _channel = offering.attach(ours).await.unwrap();
+            let back = CallbackClient::new(Channel::over(&only_connection(&server).await).unwrap());
+            let under_way = tokio::spawn(async move {
+                match kind {
+                    "say" => back.say(words("wait")).await.map(|answer| answer.into_inner().text),
+                    _ => all(back.count(words("wait")).await?).await.map(|answers| answers.concat()),
+                }
+            });
+            settle().await;
+            let since = Instant::now();
+            let shutdown = tokio::spawn(server.shutdown(60 * SECOND));
+            sleep(2 * SECOND).await;
+            offered.gate.open(1);
+            assert_eq!(under_way.await.unwrap().unwrap(), "wait");
+            assert_eq!(shutdown.await.unwrap(), 0);
+            assert_elapsed(since, 2 * SECOND);
+        });
+    }
+}
+
 // Repeating
 
 #[test]

@@ -189,6 +189,33 @@ fn streams_of_peers_that_leave_are_served_in_the_lame_duck_and_refused_after_it(
     });
 }
 
+#[test]
+fn a_side_that_leaves_because_it_was_asked_finishes_its_handlers_first() {
+    in_virtual_time(async {
+        let server = serving(&Script::new()).without_listener();
+        for is_asked in [true, false] {
+            let script = Script::new();
+            let guest = connected(client(script.clone()).config(extended()), &server).await;
+            guest.recognized().await.unwrap();
+            settle().await;
+            let host = server.connections().pop().unwrap();
+            host.send(packet(1, "wait nothing")).await.unwrap();
+            settle().await;
+            if is_asked {
+                assert!(host.go_away(GoAway { code: 0, text: "for tests".into() }));
+                settle().await;
+            }
+            drop(guest);
+            settle().await;
+            assert_eq!(host.close_reason().is_none(), is_asked);
+            script.gate.open(1);
+            host.closed().await;
+            let is_done = script.log.take().contains(&"done 1".to_owned());
+            assert_eq!(is_done, is_asked);
+        }
+    });
+}
+
 // Age
 
 /// The time after which a connection hears that it is old.

@@ -285,7 +285,10 @@ impl Connection {
                 })?;
                 Ok(reached.map(Event::StreamWritable))
             }
-            Some(Control::GoAway(goaway)) => self.spend(now).map(|()| Some(Event::GoingAway(goaway))),
+            Some(Control::GoAway(goaway)) => {
+                self.is_asked_to_leave = true;
+                self.spend(now).map(|()| Some(Event::GoingAway(goaway)))
+            }
             Some(Control::Hello(_) | Control::Credit { .. }) | None => {
                 self.counters.dropped += 1;
                 self.spend(now).map(|()| None)

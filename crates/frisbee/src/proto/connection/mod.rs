@@ -78,6 +78,8 @@ pub struct Connection {
     cancelled_expected: u64,
     /// True once a GOAWAY was sent.
     is_going_away: bool,
+    /// True once the peer sent a GOAWAY.
+    is_asked_to_leave: bool,
     /// What [`retire`](Self::retire) tells a peer that has not said yet what it speaks.
     retiring: Option<GoAway>,
     /// The time since which a batch has been handed out without any of it being written.
@@ -187,6 +189,7 @@ impl Connection {
             cancels_out: Budget::new(now, 0),
             cancelled_expected: 0,
             is_going_away: false,
+            is_asked_to_leave: false,
             retiring: None,
             stalled: None,
             written: 0,
@@ -466,6 +469,11 @@ impl Connection {
     /// Tells whether the peer closes the connection by itself, once it was asked to go away.
     fn leaves(&self) -> bool {
         self.uses(Features::GOAWAY) && self.peer.hello().is_some_and(|hello| hello.features.contains(Features::LEAVES))
+    }
+
+    /// Tells whether the peer asked this side to begin nothing new.
+    pub fn is_asked_to_leave(&self) -> bool {
+        self.is_asked_to_leave
     }
 
     /// Has this side say that it [leaves](Features::LEAVES), if it has not said anything yet.
