@@ -8,6 +8,7 @@ mod go_server;
 mod rpc_go_client;
 mod rpc_go_closes;
 mod rpc_go_server;
+mod transcript;
 
 use std::{
     future::Future,

@@ -25,7 +25,10 @@ use support::{
 };
 use tokio::{task::JoinSet, time::sleep};
 
-use crate::{RUN_MAX, all, checks, name, settings};
+use crate::{
+    RUN_MAX, all, checks, name, settings,
+    transcript::{HEADERS, Recorder, check_clients},
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn our_client_is_content_with_go_services() {
@@ -65,6 +68,40 @@ async fn our_client_is_content_with_go_services() {
         idle.extend(sleeping.map(|(check, run)| (format!("{name}: {check}"), run(go.clone()))));
     }
     all(busy, idle).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_go_server_is_sent_one_hello_and_no_other_extended_byte() {
+    let Some(peers) = GoPeers::build() else { return };
+    let checks = checks![
+        every_field_comes_back,
+        payloads_of_all_lengths_come_back,
+        a_message_over_the_limit_is_refused_here,
+        errors_have_their_text_and_no_code,
+        slow_calls_run_at_once,
+        the_answer_of_a_server_that_hangs_up_is_heard,
+        a_server_sends_a_stream,
+        a_server_answers_a_stream,
+        a_server_fails_a_stream_that_is_still_sent,
+        a_stream_that_fails_here_fails_the_call,
+        a_conversation_goes_both_ways,
+        all_may_be_said_before_an_answer_is_read,
+        a_server_ends_a_conversation,
+        streams_of_two_services_do_not_mix,
+        calls_given_up_disturb_nobody,
+        streams_given_up_disturb_nobody,
+        a_call_without_an_answer_times_out,
+    ];
+    for header in HEADERS {
+        let mut server = peers.serve("rpc-server", header, false, &[]).await;
+        let recorder = Recorder::start(header, server.addr).await;
+        server.addr = recorder.addr;
+        let go = Arc::new(Go { peers, server, header, engine: Engine::Tokio });
+        let run = |(check, run): (&str, crate::Check<Go>)| (format!("{header:?} recorded: {check}"), run(go.clone()));
+        all(checks.map(run), []).await;
+        drop(go);
+        check_clients(recorder.transcripts().await);
+    }
 }
 
 async fn every_field_comes_back(go: Arc<Go>) {
