@@ -505,7 +505,7 @@ fn answers_that_nobody_reads_slow_their_handler_down_and_nothing_else() {
 #[test]
 fn answers_that_are_read_late_are_not_lost() {
     in_virtual_time(async {
-        let config = Config { stream_queue_len_max: 10_000, extended: false, ..quiet() };
+        let config = Config { stream_queue_len_max: 10_000, ..quiet() };
         let server = serve(&TestService::default());
         let (ours, theirs) = duplex(1000);
         server.attach(theirs);
