@@ -78,6 +78,7 @@ mod server;
 mod service;
 mod wire;
 
+pub use call::deadline::Times;
 pub use call::exchange::{Answer, Body, Call};
 pub use call::extensions::Extensions;
 pub use call::head::Head;

@@ -6,6 +6,7 @@ use frisbee::{Address, Config, Connection, Dispatch, Engine, ListenOn, Router, S
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
+    call::deadline::Times,
     error::ServeError,
     service::{
         boxed::BoxService,
@@ -130,6 +131,16 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
     /// Sets the size of the metadata that a call may bring: [`Services::metadata_len_max`]. Default 8 KiB.
     pub fn metadata_len_max(self, metadata_len_max: usize) -> Self {
         Self { services: self.services.metadata_len_max(metadata_len_max), ..self }
+    }
+
+    /// Has calls that handlers make take along metadata of these names: [`Services::inherit_metadata`].
+    pub fn inherit_metadata(self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self { services: self.services.inherit_metadata(names), ..self }
+    }
+
+    /// Sets the times that calls may take here, whatever their callers say. Default: as their callers say.
+    pub fn times(self, times: Times) -> Self {
+        Self { services: self.services.times(times), ..self }
     }
 
     /// Adds a service.

@@ -3,7 +3,7 @@
 use std::future::pending;
 
 use frpc::{
-    Channel, Code, Config, Metadata, Request, Response, Server, Services, Status, Streaming,
+    Channel, Code, Config, Metadata, Request, Response, Server, Services, Status, Streaming, Times,
     generated::{Answer, Call, Method, Service},
 };
 use support::{
@@ -257,6 +257,141 @@ fn with_the_extension_off_on_either_side_calls_go_as_ever() {
             for result in each_kind(&client, "hi").await {
                 assert!(result.unwrap().ends_with("hi"));
             }
+        }
+    });
+}
+
+/// Passes each call on to another server, and answers with what that says.
+struct Relay(TestClient);
+
+impl Test for Relay {
+    async fn say(&self, request: Request<Words>) -> Result<Response<Words>, Status> {
+        let text = request.into_inner().text;
+        let mut onward = Request::new(words(&text));
+        if text == "hurry" {
+            onward.set_timeout(MILLI);
+        }
+        if text == "own" {
+            onward.metadata_mut().insert("traceparent", "own").unwrap();
+        }
+        self.0.say(onward).await
+    }
+
+    async fn count(&self, request: Request<Words>) -> Result<Response<Streaming<Words>>, Status> {
+        self.0.count(request.into_inner()).await
+    }
+
+    async fn gather(&self, request: Request<Streaming<Words>>) -> Result<Response<Words>, Status> {
+        self.0.gather(request.into_inner()).await
+    }
+
+    async fn chat(&self, request: Request<Streaming<Words>>) -> Result<Response<Streaming<Words>>, Status> {
+        self.0.chat(request.into_inner()).await
+    }
+}
+
+/// Answers with the time that a call has left and the trace that it belongs to.
+struct Tell;
+
+impl Tell {
+    fn told<T>(request: &Request<T>) -> Words {
+        let millis = request.timeout().map(|left| left.as_millis());
+        words(format!("{millis:?} {:?} {:?}", request.metadata().get("traceparent"), request.metadata().get("secret")))
+    }
+}
+
+impl Test for Tell {
+    async fn say(&self, request: Request<Words>) -> Result<Response<Words>, Status> {
+        Ok(Self::told(&request).into())
+    }
+
+    async fn count(&self, request: Request<Words>) -> Result<Response<Streaming<Words>>, Status> {
+        Ok(Streaming::from_iter([Self::told(&request)]).into())
+    }
+
+    async fn gather(&self, request: Request<Streaming<Words>>) -> Result<Response<Words>, Status> {
+        Ok(Self::told(&request).into())
+    }
+
+    async fn chat(&self, request: Request<Streaming<Words>>) -> Result<Response<Streaming<Words>>, Status> {
+        Ok(Streaming::from_iter([Self::told(&request)]).into())
+    }
+}
+
+/// Makes a call of a kind with some metadata, and returns the text of its last answer.
+async fn told(client: &TestClient, kind: usize, text: &str, timeout: Option<std::time::Duration>) -> String {
+    let mut metadata = Metadata::new();
+    metadata.insert("traceparent", "00-1").unwrap();
+    metadata.insert("secret", "s").unwrap();
+    let (mut one, mut many) = (Request::new(words(text)), Request::new(stream_of(text)));
+    if let Some(timeout) = timeout {
+        one.set_timeout(timeout);
+        many.set_timeout(timeout);
+    }
+    *one.metadata_mut() = metadata.clone();
+    *many.metadata_mut() = metadata;
+    let mut answers = match kind {
+        0 => return client.say(one).await.unwrap().into_inner().text,
+        1 => client.count(one).await.unwrap().into_inner(),
+        2 => return client.gather(many).await.unwrap().into_inner().text,
+        _ => client.chat(many).await.unwrap().into_inner(),
+    };
+    answers.message().await.unwrap().unwrap().text
+}
+
+#[test]
+fn a_call_of_a_handler_inherits_the_deadline_and_the_metadata_that_is_asked_for() {
+    in_virtual_time(async {
+        let behind = serve(Tell);
+        let relay = Relay(TestClient::new(attached(&behind).await));
+        let front = Server::builder()
+            .config(quiet())
+            .inherit_metadata(["traceparent"])
+            .add_service(TestServer::new(relay))
+            .without_listener()
+            .unwrap();
+        let client = TestClient::new(attached(&front).await);
+        for kind in 0..4 {
+            let text = told(&client, kind, "hi", Some(5 * SECOND)).await;
+            assert_eq!(text, "Some(5000) Some(\"00-1\") None", "{kind}");
+        }
+        assert_eq!(told(&client, 0, "hurry", Some(5 * SECOND)).await, "Some(1) Some(\"00-1\") None");
+        assert_eq!(told(&client, 0, "own", Some(5 * SECOND)).await, "Some(5000) Some(\"own\") None");
+        assert_eq!(told(&client, 0, "hi", None).await, "None Some(\"00-1\") None", "the channel's own time is known");
+    });
+}
+
+#[test]
+fn a_server_has_the_last_word_on_the_time_of_calls() {
+    in_virtual_time(async {
+        let times = Times { min: Some(SECOND), max: Some(60 * SECOND), default: Some(10 * SECOND) };
+        let server = |service| Server::builder().config(quiet()).times(times).add_service(service);
+        let tell = server(TestServer::new(Tell)).without_listener().unwrap();
+        let client = TestClient::new(attached(&tell).await);
+        for kind in 0..4 {
+            for (given, left) in
+                [(Some(MILLI), 1000), (Some(3600 * SECOND), 60_000), (Some(5 * SECOND), 5000), (None, 10_000)]
+            {
+                let text = told(&client, kind, "hi", given).await;
+                assert!(text.starts_with(&format!("Some({left})")), "{kind} {given:?}: {text}");
+            }
+        }
+
+        let holding = Holding::default();
+        let hold = Server::builder()
+            .config(quiet())
+            .times(times)
+            .add_service(TestServer::new(holding.clone()))
+            .without_listener()
+            .unwrap();
+        let client = TestClient::new(attached(&hold).await);
+        for (kind, name) in KINDS.iter().enumerate() {
+            let since = tokio::time::Instant::now();
+            let status = call(&client, kind, None).await.unwrap_err();
+            assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+            assert_eq!(since.elapsed(), 10 * SECOND, "a plain call as well");
+            settle().await;
+            assert_eq!(holding.0.take(), [format!("{name} began"), format!("{name} dropped")]);
         }
     });
 }

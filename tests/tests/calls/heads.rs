@@ -32,6 +32,7 @@ over_full_transports! {
     metadata_of_a_stream_is_there_with_its_first_message_and_trailers_behind_its_last
     details_and_metadata_of_a_status_arrive
     a_call_that_was_answered_is_not_cancelled
+    a_handler_hears_that_its_caller_has_given_up
     a_handler_sees_the_time_that_its_caller_gives_it
 }
 
@@ -344,10 +345,9 @@ async fn waiting(client: &TestClient, kind: usize, timeout: Option<Duration>) ->
     calls
 }
 
-#[test]
-fn a_handler_in_process_hears_that_its_caller_has_given_up() {
+fn a_handler_hears_that_its_caller_has_given_up(transport: Transport) {
     in_virtual_time(async {
-        let (mirror, _served, client) = mirror(Transport::InProcess).await;
+        let (mirror, _served, client) = mirror(transport).await;
         for kind in 0..4 {
             let call = waiting(&client, kind, None).await;
             assert_eq!(mirror.log.take(), ["waits"], "{kind}");

@@ -43,6 +43,37 @@ impl Deadline {
     }
 }
 
+/// The times that a server lets calls take. What a caller says is moved between the shortest and the longest.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use frpc::{Server, Times};
+///
+/// let times = Times { max: Some(Duration::from_secs(60)), default: Some(Duration::from_secs(10)), ..Times::default() };
+/// let server = Server::builder().times(times);
+/// # let _ = server;
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// The shortest, for callers that would give up what they cannot get faster and only try again.
+    pub min: Option<Duration>,
+    /// The longest.
+    pub max: Option<Duration>,
+    /// The one of calls whose callers say nothing, as all plain callers do. The handler is dropped, and the call answered with
+    /// [`DeadlineExceeded`](crate::Code::DeadlineExceeded), when it is over.
+    pub default: Option<Duration>,
+}
+
+impl Times {
+    /// Returns the time of a call whose caller gives it this one.
+    pub(crate) fn of(self, timeout: Option<Duration>) -> Option<Duration> {
+        let timeout = timeout.or(self.default).or(self.max)?;
+        let at_least = self.min.map_or(timeout, |min| timeout.max(min));
+        Some(self.max.map_or(at_least, |max| at_least.min(max)))
+    }
+}
+
 /// The time that the caller gives a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallTime {

@@ -199,6 +199,19 @@ impl Metadata {
         self.entries.iter().map(|entry| (&*entry.name, entry.value.as_ref()))
     }
 
+    /// Returns the values of these names alone.
+    pub(crate) fn only(&self, names: &[String]) -> Self {
+        let is_wanted = |entry: &&Entry| names.iter().any(|name| entry.name.eq_ignore_ascii_case(name));
+        Self { entries: self.entries.iter().filter(is_wanted).cloned().collect() }
+    }
+
+    /// Adds the values of names that have none here.
+    pub(crate) fn inherit(&mut self, others: &Self) {
+        let missing = others.entries.iter().filter(|entry| !self.contains_key(&entry.name));
+        let missing: Vec<_> = missing.cloned().collect();
+        self.entries.extend(missing);
+    }
+
     /// Removes all names and values.
     pub fn clear(&mut self) {
         self.entries.clear();

@@ -99,6 +99,10 @@ impl<T> Request<T> {
         (self.head, self.message)
     }
 
+    pub(crate) fn head_mut(&mut self) -> &mut Head {
+        &mut self.head
+    }
+
     /// Returns what goes with the message.
     pub fn head(&self) -> &Head {
         &self.head

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use crate::{
     call::{
+        context,
         deadline::{CallTime, Deadline},
         exchange::{Answer, Call, decode_response},
         head::Head,
@@ -181,7 +182,8 @@ impl Channel {
         method: &'static Method,
         request: impl IntoRequest<Q>,
     ) -> Result<Response<P>, Status> {
-        let request = request.into_request();
+        let mut request = request.into_request();
+        self.inherit(request.head_mut());
         match &self.route {
             // The common case: nothing of the call is boxed, and it is encoded where it is sent.
             Route::Frisbee(connection) if self.layers.is_empty() && self.is_plain(connection, &request) => {
@@ -196,6 +198,18 @@ impl Channel {
         }
     }
 
+    /// Gives a call what it inherits from the one whose handler makes it.
+    #[inline]
+    fn inherit(&self, head: &mut Head) {
+        if let Some(deadline) = context::deadline() {
+            let left = deadline.saturating_duration_since(Instant::now().into_std());
+            if head.timeout().unwrap_or(self.timeout) > left {
+                head.set_timeout(left);
+            }
+        }
+        context::inherited_metadata(|inherited| head.metadata_mut().inherit(inherited));
+    }
+
     /// Returns whether a request has nothing but its message that the peer would have to be told of.
     fn is_plain<Q>(&self, connection: &Reconnecting, request: &Request<Q>) -> bool {
         let is_announced = connection.announced.is_none_or(|announced| announced == self.timeout);
@@ -207,9 +221,10 @@ impl Channel {
         method: &'static Method,
         request: Request<Q>,
     ) -> Result<Response<P>, Status> {
-        let format = self.format(method, request.head()).await?;
+        let start = Instant::now();
+        let format = self.format(method, request.head(), start).await?;
         let call = Call::of_request(method, format, request)?.with_kind(MethodKind::Unary);
-        self.call(call).await?.into_response(format)
+        self.call(call, start).await?.into_response(format)
     }
 
     /// Makes a server-streaming call. Returns once the request is sent: a status of the handler comes with the first
@@ -223,11 +238,13 @@ impl Channel {
         method: &'static Method,
         request: impl IntoRequest<Q>,
     ) -> Result<Response<Streaming<P>>, Status> {
-        let request = request.into_request();
-        let format = self.format(method, request.head()).await?;
+        let mut request = request.into_request();
+        self.inherit(request.head_mut());
+        let start = Instant::now();
+        let format = self.format(method, request.head(), start).await?;
         let call = Call::of_request(method, format, request)?;
         let call = call.with_kind(MethodKind::ServerStreaming);
-        self.call(call).await?.into_stream_response(format)
+        self.call(call, start).await?.into_stream_response(format)
     }
 
     /// Makes a client-streaming call.
@@ -240,10 +257,12 @@ impl Channel {
         method: &'static Method,
         requests: impl IntoStreamingRequest<Message = Q>,
     ) -> Result<Response<P>, Status> {
-        let requests = requests.into_streaming_request();
-        let format = self.format(method, requests.head()).await?;
+        let mut requests = requests.into_streaming_request();
+        self.inherit(requests.head_mut());
+        let start = Instant::now();
+        let format = self.format(method, requests.head(), start).await?;
         let call = Call::of_stream(method, format, requests);
-        self.call(call.with_kind(MethodKind::ClientStreaming)).await?.into_response(format)
+        self.call(call.with_kind(MethodKind::ClientStreaming), start).await?.into_response(format)
     }
 
     /// Makes a bidirectional call. Returns at once: a status of the handler comes with the first message.
@@ -257,20 +276,21 @@ impl Channel {
         method: &'static Method,
         requests: impl IntoStreamingRequest<Message = Q>,
     ) -> Result<Response<Streaming<P>>, Status> {
-        let requests = requests.into_streaming_request();
-        let format = self.format(method, requests.head()).await?;
+        let mut requests = requests.into_streaming_request();
+        self.inherit(requests.head_mut());
+        let start = Instant::now();
+        let format = self.format(method, requests.head(), start).await?;
         let call = Call::of_stream(method, format, requests);
-        self.call(call.with_kind(MethodKind::Bidirectional)).await?.into_stream_response(format)
+        self.call(call.with_kind(MethodKind::Bidirectional), start).await?.into_stream_response(format)
     }
 
-    /// Makes a call of any kind, through the layers.
-    async fn call(&self, mut call: Call) -> Result<Answer, Status> {
+    /// Makes a call of any kind that began at `start`, through the layers.
+    async fn call(&self, mut call: Call, start: Instant) -> Result<Answer, Status> {
         if self.layers.is_empty() {
-            call.set_time(CallTime::start(call.head().timeout(), self.timeout));
+            call.set_time(CallTime::since(start, call.head().timeout(), self.timeout));
             return self.caller().call(call).await;
         }
-        // Taken here, so that time spent in layers is part of the call's.
-        let start = Instant::now();
+        // The time spent in layers is part of the call's.
         let end = |mut call: Call| -> BoxFuture<'_, _> {
             call.set_time(CallTime::since(start, call.head().timeout(), self.timeout));
             self.caller().call(call)
@@ -286,10 +306,10 @@ impl Channel {
     }
 
     /// Returns the format of the messages of a call with this head.
-    async fn format(&self, method: &'static Method, head: &Head) -> Result<Format, Status> {
+    async fn format(&self, method: &'static Method, head: &Head, start: Instant) -> Result<Format, Status> {
         match &self.route {
             Route::Frisbee(connection) => {
-                let CallTime { opening, .. } = CallTime::start(head.timeout(), self.timeout);
+                let CallTime { opening, .. } = CallTime::since(start, head.timeout(), self.timeout);
                 connection.format(method, !head.metadata().is_empty(), opening).await
             }
             Route::Other(caller) => Ok(caller.format()),

@@ -13,6 +13,8 @@ use super::{
     table::{Collision, Entry, MethodTable},
 };
 use crate::call::{
+    context::{InScope, Scope},
+    deadline::Times,
     exchange::{Answer, Call},
     method::Method,
     status::Status,
@@ -47,6 +49,9 @@ pub struct Services<S = (), R = Unimplemented> {
     table: MethodTable,
     layers: Layers,
     metadata_len_max: usize,
+    /// The names of metadata that calls of handlers inherit.
+    inherited: Vec<String>,
+    pub(crate) times: Times,
     pub(crate) fallback: R,
 }
 
@@ -63,6 +68,8 @@ impl Services {
             table: MethodTable::default(),
             layers: Layers::default(),
             metadata_len_max: METADATA_LEN_MAX,
+            inherited: Vec::new(),
+            times: Times::default(),
             fallback: Unimplemented,
         }
     }
@@ -105,21 +112,33 @@ impl<S: ServiceSet, R> Services<S, R> {
         Self { metadata_len_max: metadata_len_max.min(u16::MAX.into()), ..self }
     }
 
+    /// Has calls that handlers make take along the metadata of these names that came with the call they serve, such as
+    /// `traceparent`, unless they set values of their own. They always inherit its deadline. Both hold for calls that the
+    /// handler itself makes, not for those of tasks that it spawns.
+    pub fn inherit_metadata(self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self { inherited: names.into_iter().map(Into::into).collect(), ..self }
+    }
+
+    /// Sets the times that calls may take here, whatever their callers say.
+    pub fn times(self, times: Times) -> Self {
+        Self { times, ..self }
+    }
+
     pub(crate) fn metadata_max(&self) -> usize {
         self.metadata_len_max
     }
 
     fn add<T>(self, service: T, methods: impl IntoIterator<Item = &'static [Method]>) -> Services<(S, T), R> {
-        let Self { services, mut table, layers, metadata_len_max, fallback } = self;
+        let Self { services, mut table, layers, metadata_len_max, inherited, times, fallback } = self;
         for (index, methods) in methods.into_iter().enumerate() {
             table = table.with(methods, S::SLOTS, index);
         }
-        Services { services: (services, service), table, layers, metadata_len_max, fallback }
+        Services { services: (services, service), table, layers, metadata_len_max, inherited, times, fallback }
     }
 
     pub(crate) fn with_fallback<T>(self, fallback: T) -> Services<S, T> {
-        let Self { services, table, layers, metadata_len_max, .. } = self;
-        Services { services, table, layers, metadata_len_max, fallback }
+        let Self { services, table, layers, metadata_len_max, inherited, times, .. } = self;
+        Services { services, table, layers, metadata_len_max, inherited, times, fallback }
     }
 
     /// Finds two methods that the wire cannot tell apart.
@@ -136,6 +155,7 @@ impl<S: ServiceSet, R> Services<S, R> {
     pub(crate) fn call(&self, entry: Entry, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send {
         let Entry { method, target } = entry;
         let Self { services, layers, .. } = self;
+        let scope = Scope::of(call.head(), &self.inherited);
         let handling = async move {
             if layers.is_empty() {
                 services.call(target, call).await
@@ -146,7 +166,7 @@ impl<S: ServiceSet, R> Services<S, R> {
             }
         };
         let handling = AssertUnwindSafe(handling).catch_unwind();
-        handling.map(|answer| answer.unwrap_or_else(|_| Err(panicked(method))))
+        InScope::new(scope, handling.map(|answer| answer.unwrap_or_else(|_| Err(panicked(method)))))
     }
 }
 

@@ -5,6 +5,7 @@ use std::future::{Future, pending};
 use frisbee::{Address, Connection};
 
 use crate::call::{
+    context,
     exchange::Call,
     head::{Head, Origin},
     request::Request,
@@ -23,12 +24,19 @@ impl Head {
 
     /// Waits until the caller has given the call up, or its connection has ended. For ever if the call ends otherwise.
     ///
-    /// A handler need not look: it is dropped when the caller goes away. Tasks that it spawned are not.
+    /// A handler need not look: it is dropped when the caller goes away. Tasks that it spawned are not: make the future in the
+    /// handler and give it to them.
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + use<> {
-        let (token, connection) = (self.cancellation().cloned(), self.connection());
+        let connection = self.connection();
+        // Of a call that came over frisbee, the handler itself is dropped; it can tell others.
+        let token = self.cancellation().cloned().or_else(|| connection.as_ref().and_then(|_| context::token()));
         async move {
             match (token, connection) {
-                (Some(token), _) => token.cancelled().await,
+                (Some(token), Some(connection)) => tokio::select! {
+                    () = token.cancelled() => {}
+                    _ = connection.closed() => {}
+                },
+                (Some(token), None) => token.cancelled().await,
                 (None, Some(connection)) => drop(connection.closed().await),
                 (None, None) => pending().await,
             }

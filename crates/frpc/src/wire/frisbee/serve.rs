@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     call::{
-        deadline::Deadline,
+        deadline::{Deadline, Times},
         exchange::{Answer, Body, Call},
         head::Head,
         method::{Method, MethodKind},
@@ -81,8 +81,17 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
     async fn serve_packet(&self, entry: Entry, packet: Packet, connection: &Connection) -> Outcome {
         let Packet { id, operation, content } = packet;
         let answer = match entry.method.kind {
-            MethodKind::Unary => {
+            MethodKind::Unary if self.times == Times::default() => {
                 self.call(entry, incoming_call(entry, Body::One(content.into_bytes().into()), connection)).await
+            }
+            MethodKind::Unary => {
+                let deadline = self.times.of(None).map(Deadline::after);
+                let at = deadline.and_then(|deadline| deadline.at).map(Instant::into_std);
+                let head = Head::received(Some(origin(connection)), at);
+                let body = Body::One(content.into_bytes().into());
+                let call = Call::new(entry.method, Format::Polyglot, head, body);
+                // Boxed, so that calls without a limit do not hold the memory for it.
+                Box::pin(within(deadline, self.call(entry, call))).await
             }
             _ => Err(Status::unimplemented("the method is called on a stream")),
         };
@@ -141,7 +150,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
                 Err(Status::unimplemented("the method is called on a stream"))
             }
             Some(entry) => {
-                let deadline = head.timeout.map(Deadline::after);
+                let deadline = self.times.of(head.timeout).map(Deadline::after);
                 let at = deadline.and_then(|deadline| deadline.at).map(Instant::into_std);
                 let mut received = Head::received(Some(origin(connection)), at);
                 if !head.metadata.is_empty() {
@@ -197,7 +206,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         let (sender, mut reader) = stream.split();
         // The first data, which was peeked at: it is there.
         let _ = reader.read().await;
-        let deadline = head.timeout.map(Deadline::after);
+        let deadline = self.times.of(head.timeout).map(Deadline::after);
         let at = deadline.and_then(|deadline| deadline.at).map(Instant::into_std);
         let mut received = Head::received(Some(origin(connection)), at);
         if !head.metadata.is_empty() {
