@@ -19,4 +19,5 @@ mod stream_wire;
 mod timeouts;
 mod transport;
 mod two_ways;
+mod vectors;
 mod wires;

@@ -6,3 +6,4 @@ mod limits;
 mod pair;
 mod states;
 mod transcripts;
+mod vectors;
