@@ -28,7 +28,7 @@ use tokio::{
 };
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = Serving::start, config = at_most(7_750))]
+#[bench::one(args = (1), setup = Serving::start, config = at_most(8_000))]
 #[bench::ten(args = (10), setup = Serving::start, config = at_most(3_180))]
 fn server(mut serving: Serving) -> Serving {
     serving.serve(CALLS);
@@ -36,8 +36,8 @@ fn server(mut serving: Serving) -> Serving {
 }
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = Calling::start, config = at_most(11_100))]
-#[bench::ten(args = (10), setup = Calling::start, config = at_most(4_600))]
+#[bench::one(args = (1), setup = Calling::start, config = at_most(11_600))]
+#[bench::ten(args = (10), setup = Calling::start, config = at_most(4_850))]
 fn client(calling: Calling) -> Calling {
     calling.call(CALLS);
     calling

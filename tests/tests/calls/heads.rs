@@ -353,7 +353,10 @@ fn a_handler_hears_that_its_caller_has_given_up(transport: Transport) {
             assert_eq!(mirror.log.take(), ["waits"], "{kind}");
             drop(call);
             settle().await;
-            assert_eq!(mirror.log.take(), ["cancelled"], "{kind}");
+            // The handler of a plain packet is dropped without a word to those that it left behind.
+            let is_plain = kind == 0 && transport == Transport::Extended;
+            let heard: &[&str] = if is_plain { &[] } else { &["cancelled"] };
+            assert_eq!(mirror.log.take(), heard, "{kind}");
 
             let mut call = waiting(&client, kind, Some(SECOND)).await;
             assert_eq!(mirror.log.take(), ["waits"], "{kind}");

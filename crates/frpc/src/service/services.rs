@@ -155,7 +155,6 @@ impl<S: ServiceSet, R> Services<S, R> {
     pub(crate) fn call(&self, entry: Entry, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send {
         let Entry { method, target } = entry;
         let Self { services, layers, .. } = self;
-        let scope = Scope::of(call.head(), &self.inherited);
         let handling = async move {
             if layers.is_empty() {
                 services.call(target, call).await
@@ -166,7 +165,14 @@ impl<S: ServiceSet, R> Services<S, R> {
             }
         };
         let handling = AssertUnwindSafe(handling).catch_unwind();
-        InScope::new(scope, handling.map(|answer| answer.unwrap_or_else(|_| Err(panicked(method)))))
+        handling.map(|answer| answer.unwrap_or_else(|_| Err(panicked(method))))
+    }
+
+    /// Has a method handle a call as [`call`](Self::call) does, in a scope in which the calls of the handler inherit from it.
+    // Boxed, because a call that brings nothing to inherit does without.
+    pub(crate) fn call_in_scope(&self, entry: Entry, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
+        let scope = Scope::of(call.head(), &self.inherited);
+        Box::pin(InScope::new(scope, self.call(entry, call)))
     }
 }
 

@@ -127,7 +127,7 @@ impl ClientConnection {
     }
 
     /// Returns how to call a method, once the peer is known.
-    pub(crate) fn way(&self, method: &Method) -> Option<Way> {
+    pub(crate) fn way(&self, method: &'static Method) -> Option<Way> {
         self.remote().map(|remote| remote.way(method))
     }
 
@@ -156,7 +156,7 @@ impl ClientConnection {
     }
 
     /// Returns the operation that calls a method in plain packets, or `None` if they do not say enough.
-    pub(crate) fn plain_operation(&self, method: &Method) -> Result<Option<Operation>, Status> {
+    pub(crate) fn plain_operation(&self, method: &'static Method) -> Result<Option<Operation>, Status> {
         match self.way(method) {
             None | Some(Way::Plain) => self.operation(method).map(Some),
             Some(Way::Extended { operation, format: Format::Polyglot }) if !self.serves.contains(operation) => {
@@ -167,25 +167,9 @@ impl ClientConnection {
         }
     }
 
-    /// Makes a call with one plain packet, which an extended peer may answer with another.
-    pub(crate) async fn unary(
-        &self,
-        method: &Method,
-        operation: Operation,
-        content: Pieces,
-        deadline: Deadline,
-    ) -> Result<Reply, Status> {
-        let is_known = self.remote.get().is_some();
-        let reply = self.ask(operation, content.into(), deadline).await?;
-        if !is_known {
-            self.check_way(method, operation)?;
-        }
-        Ok(reply)
-    }
-
     /// Checks the answer to a call that was made before the peer was known: the operation of this side may be another
     /// method of the peer, or the same with other messages.
-    fn check_way(&self, method: &Method, operation: Operation) -> Result<(), Status> {
+    fn check_way(&self, method: &'static Method, operation: Operation) -> Result<(), Status> {
         match self.way(method) {
             None | Some(Way::Plain) => Ok(()),
             Some(Way::Extended { operation: right, format: Format::Polyglot }) if right == operation.number() => Ok(()),
@@ -208,11 +192,19 @@ impl ClientConnection {
     ) -> Result<Reply, Status> {
         let left = timeout.and_then(|deadline| deadline.at).map(|at| at.saturating_duration_since(Instant::now()));
         let content = envelope::request(operation, format, left, head.metadata(), message);
-        self.ask(Operation::EXTENDED, content, deadline).await
+        self.unary(Operation::EXTENDED, content, deadline, None).await
     }
 
-    /// Sends a packet and waits for its answer.
-    async fn ask(&self, operation: Operation, content: Content, deadline: Deadline) -> Result<Reply, Status> {
+    /// Sends a packet and waits for its answer, which is a plain packet or one of an extended peer. `plain` is the method of a
+    /// plain packet.
+    pub(crate) async fn unary(
+        &self,
+        operation: Operation,
+        content: Content,
+        deadline: Deadline,
+        plain: Option<&'static Method>,
+    ) -> Result<Reply, Status> {
+        let unchecked = plain.filter(|_| self.remote.get().is_none());
         // Registered with the waker of this poll, so that the first look for the answer takes no lock.
         let begin =
             |cx: &mut Context<'_>| Poll::Ready(self.calls.try_begin(operation.number(), deadline.at, Some(cx.waker())));
@@ -230,11 +222,15 @@ impl ClientConnection {
             }
         };
         waiting.sent(Some(&self.connection));
-        waiting.answered().await.map_err(|unanswered| match unanswered {
-            Unanswered::TimedOut => deadline.passed(),
-            Unanswered::TooLarge { announced, limit } => CallError::AnswerTooLarge { len: announced, limit }.into(),
-            Unanswered::Closed(reason) => lost_after(reason, &self.connection, sent),
-        })
+        match (waiting.answered().await, unchecked) {
+            (Ok(reply), None) => Ok(reply),
+            (Ok(reply), Some(method)) => self.check_way(method, operation).map(|()| reply),
+            (Err(Unanswered::TimedOut), _) => Err(deadline.passed()),
+            (Err(Unanswered::TooLarge { announced, limit }), _) => {
+                Err(CallError::AnswerTooLarge { len: announced, limit }.into())
+            }
+            (Err(Unanswered::Closed(reason)), _) => Err(lost_after(reason, &self.connection, sent)),
+        }
     }
 
     /// Sends what the outbox had no room for as soon as it has, or says why it never will.
@@ -325,7 +321,7 @@ impl ClientConnection {
         Ok(answer)
     }
 
-    fn operation(&self, method: &Method) -> Result<Operation, Status> {
+    fn operation(&self, method: &'static Method) -> Result<Operation, Status> {
         let Method { service, name, operation, .. } = method;
         if self.serves.contains(*operation) {
             return Err(Status::failed_precondition(format!(
@@ -418,13 +414,13 @@ pub(crate) struct StreamCall<'a> {
 }
 
 /// Returns the status of a call that was encoded for a server with another schema.
-pub(crate) fn changed(method: &Method) -> Status {
+pub(crate) fn changed(method: &'static Method) -> Status {
     let text = format!("the server has changed its schema while {method} was called: nothing was sent, call again");
     Status::unavailable(text)
 }
 
 /// Returns the status of a method that an extended peer does not have.
-pub(crate) fn missing(method: &Method) -> Status {
+pub(crate) fn missing(method: &'static Method) -> Status {
     Status::unimplemented(format!("the server has no method {method}"))
 }
 

@@ -172,23 +172,24 @@ impl Reconnecting {
     /// content for each.
     pub(crate) async fn unary(
         self: &Arc<Self>,
-        method: &Method,
+        method: &'static Method,
         encode: impl Fn() -> Pieces,
         deadline: Deadline,
     ) -> Result<Option<Reply>, Status> {
         let mut connection = self.current();
         let Some(operation) = connection.plain_operation(method)? else { return Ok(None) };
-        let mut status = match refused_or_not(connection.unary(method, operation, encode(), deadline).await) {
-            Err(status) if needs_another_connection(&status) => status,
-            outcome => return outcome.map(Some),
-        };
+        let mut status =
+            match refused_or_not(connection.unary(operation, encode().into(), deadline, Some(method)).await) {
+                Err(status) if needs_another_connection(&status) => status,
+                outcome => return outcome.map(Some),
+            };
         // Boxed, so that only calls that need it hold the memory for it.
         Box::pin(async {
             let mut attempts = Attempts::new(deadline);
             loop {
                 connection = self.another(&mut attempts, connection, status).await?;
                 let Some(operation) = connection.plain_operation(method)? else { return Ok(None) };
-                match refused_or_not(connection.unary(method, operation, encode(), deadline).await) {
+                match refused_or_not(connection.unary(operation, encode().into(), deadline, Some(method)).await) {
                     Err(next) => status = next,
                     answered => return answered.map(Some),
                 }
@@ -273,7 +274,7 @@ impl Reconnecting {
     /// what its peer says of itself if the call is `extended`: one that needs more than plain packets.
     pub(crate) async fn format(
         self: &Arc<Self>,
-        method: &Method,
+        method: &'static Method,
         extended: bool,
         deadline: Deadline,
     ) -> Result<Format, Status> {
@@ -312,7 +313,7 @@ impl Reconnecting {
             (Way::Extended { operation, format: right }, _) if right == format => {
                 let plain = connection.plain_operation(method)?.filter(|_| !says_more);
                 match (plain, extended) {
-                    (Some(plain), _) => connection.unary(method, plain, content.clone(), deadline).await?,
+                    (Some(plain), _) => connection.unary(plain, content.clone().into(), deadline, Some(method)).await?,
                     (None, said) => {
                         let metadata_max = said.map_or(0, |said| said.metadata_len_max);
                         check_metadata(metadata_len(head.metadata()), metadata_max)?;
@@ -324,7 +325,7 @@ impl Reconnecting {
             (Way::Plain, _) if format == Format::Polyglot => {
                 self.check_head(method, head)?;
                 let Some(plain) = connection.plain_operation(method)? else { return Err(changed(method)) };
-                connection.unary(method, plain, content.clone(), deadline).await?
+                connection.unary(plain, content.clone().into(), deadline, Some(method)).await?
             }
             (Way::Extended { .. } | Way::Plain, _) => return Err(changed(method)),
         };
@@ -600,7 +601,7 @@ impl Caller for Arc<Reconnecting> {
 
 impl Reconnecting {
     /// Does what is to be done when metadata would be lost.
-    fn check_head(&self, method: &Method, head: &Head) -> Result<(), Status> {
+    fn check_head(&self, method: &'static Method, head: &Head) -> Result<(), Status> {
         let Some(name) = head.metadata().keys().next() else { return Ok(()) };
         match self.lost_metadata {
             LostMetadata::Fail => Err(CallError::MetadataNotCarried { name: name.to_owned() }.into()),

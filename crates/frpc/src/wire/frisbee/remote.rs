@@ -5,7 +5,7 @@
 //!   METHOD = operation u16 | kind u8 | fingerprint of the request | of the response, 16 bytes each | path
 //! ```
 
-use std::{sync::OnceLock, time::Duration};
+use std::{ptr, sync::OnceLock, time::Duration};
 
 use bytes::{Buf, BufMut, Bytes};
 use frisbee::{Connection, Peer};
@@ -68,7 +68,7 @@ pub(crate) enum Way {
 
 #[derive(Debug)]
 struct Found {
-    method: Method,
+    method: &'static Method,
     way: Way,
     next: OnceLock<Box<Found>>,
 }
@@ -114,14 +114,16 @@ impl Remote {
     }
 
     /// Returns how to call a method. Finds it once.
-    pub(crate) fn way(&self, method: &Method) -> Way {
+    #[inline]
+    pub(crate) fn way(&self, method: &'static Method) -> Way {
         let Some(extended) = &self.extended else { return Way::Plain };
         let mut place = &self.ways[usize::from(method.operation) % PLACES];
         loop {
             // A method that was found meanwhile by another task is before this one in the chain.
-            let found = place
-                .get_or_init(|| Box::new(Found { method: *method, way: extended.find(method), next: OnceLock::new() }));
-            if found.method == *method {
+            let found =
+                place.get_or_init(|| Box::new(Found { method, way: extended.find(method), next: OnceLock::new() }));
+            // Usually the very constant. A copy of it is compared by what it says.
+            if ptr::eq(found.method, method) || found.method == method {
                 return found.way;
             }
             place = &found.next;

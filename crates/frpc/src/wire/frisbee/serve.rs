@@ -91,7 +91,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
                 let body = Body::One(content.into_bytes().into());
                 let call = Call::new(entry.method, Format::Polyglot, head, body);
                 // Boxed, so that calls without a limit do not hold the memory for it.
-                Box::pin(within(deadline, self.call(entry, call))).await
+                Box::pin(within(deadline, self.call_in_scope(entry, call))).await
             }
             _ => Err(Status::unimplemented("the method is called on a stream")),
         };
@@ -157,7 +157,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
                     *received.metadata_mut() = head.metadata;
                 }
                 let call = Call::new(entry.method, format, received, Body::One(message.into()));
-                within(deadline, self.call(entry, call)).await
+                within(deadline, self.call_in_scope(entry, call)).await
             }
         };
         self.reply_extended(id, answer, connection).await
@@ -232,7 +232,9 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         };
         let answering = async {
             let answer = match input {
-                Ok(body) => within(deadline, self.call(entry, Call::new(method, format, received, body))).await,
+                Ok(body) => {
+                    within(deadline, self.call_in_scope(entry, Call::new(method, format, received, body))).await
+                }
                 Err(status) => Err(status),
             };
             // The time of the caller bounds the messages as well.
