@@ -2,6 +2,13 @@
 
 #[cfg(feature = "full")]
 fn main() -> Result<(), frpc_build::Error> {
+    let out_dir = std::path::PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
+    for version in ["old", "new"] {
+        let dir = format!("proto/schemas/{version}");
+        frpc_build::configure()
+            .out_dir(out_dir.join(version))
+            .compile_protos(&[format!("{dir}/schemas.proto")], &[dir])?;
+    }
     frpc_build::configure().first_operation("callback.proto", 200).compile_protos(
         &["../go/interop.proto", "proto/callback.proto", "proto/echo.proto", "proto/test.proto"],
         &["../go", "proto"],

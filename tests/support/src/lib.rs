@@ -43,3 +43,17 @@ pub mod echo {
     #![allow(missing_docs, reason = "the schema has none")]
     frpc::include_proto!("echo");
 }
+
+/// Two versions of the same proto file.
+#[cfg(feature = "full")]
+pub mod schemas {
+    #![allow(missing_docs, reason = "the schemas have none")]
+
+    pub mod old {
+        include!(concat!(env!("OUT_DIR"), "/old/schemas.rs"));
+    }
+
+    pub mod new {
+        include!(concat!(env!("OUT_DIR"), "/new/schemas.rs"));
+    }
+}

@@ -14,6 +14,7 @@ mod lockups;
 mod losses;
 mod matching;
 mod request_streams;
+mod schemas;
 mod serving;
 mod stream_wire;
 mod timeouts;

@@ -1,6 +1,6 @@
 //! Calls and answers with their messages as bytes.
 
-use std::{panic::AssertUnwindSafe, time::Duration};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -119,7 +119,8 @@ impl Call {
     pub(crate) fn into_request<M: Message>(self) -> Result<Request<M>, Status> {
         match self.body {
             Body::One(content) => {
-                Ok(Request::from_parts(self.head, decode_request(self.format, &content.into_bytes())?))
+                let message = decode_request(self.method, self.format, &content.into_bytes())?;
+                Ok(Request::from_parts(self.head, message))
             }
             Body::Many(_) => Err(Status::unimplemented("the method takes one message, not a stream")),
         }
@@ -127,11 +128,11 @@ impl Call {
 
     /// Returns the request of a method that takes a stream.
     pub(crate) fn into_stream_request<M: Message>(self) -> Result<Request<Streaming<M>>, Status> {
-        let format = self.format;
+        let (method, format) = (self.method, self.format);
         match self.body {
             Body::One(_) => Err(Status::unimplemented("the method takes a stream, not one message")),
             Body::Many(contents) => {
-                let messages = contents.map_messages(move |content| decode_request(format, &content));
+                let messages = contents.map_messages(move |content| decode_request(method, format, &content));
                 Ok(Request::from_parts(self.head, messages))
             }
         }
@@ -247,21 +248,30 @@ impl Answer {
     }
 
     /// Returns the response of a method that answers with one message.
-    pub(crate) fn into_response<M: Message>(self, format: Format) -> Result<Response<M>, Status> {
+    pub(crate) fn into_response<M: Message>(
+        self,
+        method: &'static Method,
+        format: Format,
+    ) -> Result<Response<M>, Status> {
         match self.body {
             Body::One(content) => {
-                Ok(Response::from_parts(self.extras, decode_response(format, &content.into_bytes())?))
+                let message = decode_response(method, format, &content.into_bytes())?;
+                Ok(Response::from_parts(self.extras, message))
             }
             Body::Many(_) => Err(Status::internal("the handler answered with a stream")),
         }
     }
 
     /// Returns the response of a method that answers with a stream.
-    pub(crate) fn into_stream_response<M: Message>(self, format: Format) -> Result<Response<Streaming<M>>, Status> {
+    pub(crate) fn into_stream_response<M: Message>(
+        self,
+        method: &'static Method,
+        format: Format,
+    ) -> Result<Response<Streaming<M>>, Status> {
         match self.body {
             Body::One(_) => Err(Status::internal("the handler answered with one message")),
             Body::Many(contents) => {
-                let messages = contents.map_messages(move |content| decode_response(format, &content));
+                let messages = contents.map_messages(move |content| decode_response(method, format, &content));
                 Ok(Response::from_parts(self.extras, messages))
             }
         }
@@ -282,15 +292,28 @@ fn request_contents<M: Message>(format: Format, messages: Streaming<M>) -> Strea
 }
 
 /// Reads the message of a caller: the fault is theirs.
-fn decode_request<M: Message>(format: Format, content: &Bytes) -> Result<M, Status> {
+fn decode_request<M: Message>(method: &Method, format: Format, content: &Bytes) -> Result<M, Status> {
     format.decode(content).map_err(|error| match error {
         error @ CodecError::Unsupported { .. } => Status::unimplemented(error.to_string()),
+        CodecError::Proto(error) => Status::invalid_argument(misfit(method, "request", &error)),
         error => Status::invalid_argument(error.to_string()),
     })
 }
 
 /// Reads the message of a service, or the status in its place.
 #[inline]
-pub(crate) fn decode_response<M: Message>(format: Format, content: &Bytes) -> Result<M, Status> {
-    Ok(format.decode(content)?)
+pub(crate) fn decode_response<M: Message>(method: &Method, format: Format, content: &Bytes) -> Result<M, Status> {
+    format.decode(content).map_err(|error| match error {
+        CodecError::Proto(cause) => {
+            let message = misfit(method, "response", &cause);
+            Status::internal(message).with_source(Arc::new(CodecError::Proto(cause)) as Arc<_>)
+        }
+        error => error.into(),
+    })
+}
+
+/// Says which message does not fit. Protocol buffers are what two sides speak whose proto files differ, so the user has to
+/// know where; the error names the field.
+fn misfit(method: &Method, which: &str, error: &prost::DecodeError) -> String {
+    format!("the {which} of {method} is not what this side takes it for: {error}")
 }

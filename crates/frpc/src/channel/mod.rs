@@ -189,8 +189,10 @@ impl Channel {
             Route::Frisbee(connection) if self.layers.is_empty() && self.is_plain(connection, &request) => {
                 let deadline = Deadline::after(self.timeout);
                 match connection.unary(method, || encode_pieces(request.get_ref()), deadline).await? {
-                    Some(Reply::Plain(content)) => decode_response(Format::Polyglot, &content).map(Response::new),
-                    Some(reply) => answer_of(reply)?.into_response(Format::Polyglot),
+                    Some(Reply::Plain(content)) => {
+                        decode_response(method, Format::Polyglot, &content).map(Response::new)
+                    }
+                    Some(reply) => answer_of(reply)?.into_response(method, Format::Polyglot),
                     None => Box::pin(self.call_one(method, request)).await,
                 }
             }
@@ -224,7 +226,7 @@ impl Channel {
         let start = Instant::now();
         let format = self.format(method, request.head(), start).await?;
         let call = Call::of_request(method, format, request)?.with_kind(MethodKind::Unary);
-        self.call(call, start).await?.into_response(format)
+        self.call(call, start).await?.into_response(method, format)
     }
 
     /// Makes a server-streaming call. Returns once the request is sent: a status of the handler comes with the first
@@ -244,7 +246,7 @@ impl Channel {
         let format = self.format(method, request.head(), start).await?;
         let call = Call::of_request(method, format, request)?;
         let call = call.with_kind(MethodKind::ServerStreaming);
-        self.call(call, start).await?.into_stream_response(format)
+        self.call(call, start).await?.into_stream_response(method, format)
     }
 
     /// Makes a client-streaming call.
@@ -262,7 +264,7 @@ impl Channel {
         let start = Instant::now();
         let format = self.format(method, requests.head(), start).await?;
         let call = Call::of_stream(method, format, requests);
-        self.call(call.with_kind(MethodKind::ClientStreaming), start).await?.into_response(format)
+        self.call(call.with_kind(MethodKind::ClientStreaming), start).await?.into_response(method, format)
     }
 
     /// Makes a bidirectional call. Returns at once: a status of the handler comes with the first message.
@@ -281,7 +283,7 @@ impl Channel {
         let start = Instant::now();
         let format = self.format(method, requests.head(), start).await?;
         let call = Call::of_stream(method, format, requests);
-        self.call(call.with_kind(MethodKind::Bidirectional), start).await?.into_stream_response(format)
+        self.call(call.with_kind(MethodKind::Bidirectional), start).await?.into_stream_response(method, format)
     }
 
     /// Makes a call of any kind that began at `start`, through the layers.

@@ -1,0 +1,277 @@
+//! Two extended peers with two versions of the same proto file: what fits arrives, what does not fit fails with a status
+//! that says where. Each check is made with the old client and the new server, and the other way round.
+
+use frpc::{Channel, Code, Request, Response, Server, Status, Streaming};
+use futures_util::StreamExt;
+use support::{
+    calls::{quiet, quiet_channel},
+    in_virtual_time,
+    schemas::{new, old},
+    settle,
+};
+use tokio::io::duplex;
+
+/// Sends every message back, and names the method where that is what matters.
+#[derive(Clone, Copy)]
+struct Echo;
+
+/// Implements services of a version whose methods make each response of a request.
+macro_rules! echoes {
+    ($version:ident: $($server:ident::$service:ident($request:ident) -> $response:ident = $make:expr;)*) => {$(
+        impl $version::$server::$service for Echo {
+            async fn one(
+                &self,
+                request: Request<$version::$request>,
+            ) -> Result<Response<$version::$response>, Status> {
+                Ok(Response::new($make(request.into_inner())))
+            }
+
+            async fn many(
+                &self,
+                request: Request<$version::$request>,
+            ) -> Result<Response<Streaming<$version::$response>>, Status> {
+                Ok(Streaming::from_iter([$make(request.into_inner())]).into())
+            }
+
+            async fn gather(
+                &self,
+                request: Request<Streaming<$version::$request>>,
+            ) -> Result<Response<$version::$response>, Status> {
+                let message = request.into_inner().message().await?.expect("a caller sends one");
+                Ok(Response::new($make(message)))
+            }
+
+            async fn chat(
+                &self,
+                request: Request<Streaming<$version::$request>>,
+            ) -> Result<Response<Streaming<$version::$response>>, Status> {
+                Ok(Streaming::new(request.into_inner().map(|message| Ok($make(message?)))).into())
+            }
+        }
+    )*};
+}
+
+macro_rules! echoes_of_both {
+    ($($version:ident $what:expr;)*) => {$(
+        echoes! {
+            $version:
+            added_server::Added(AddedItem) -> AddedItem = |item| item;
+            reordered_server::Reordered(ReorderedItem) -> ReorderedItem = |item| item;
+            renamed_server::Renamed(RenamedItem) -> RenamedItem = |item| item;
+            widened_server::Widened(WidenedItem) -> WidenedItem = |item| item;
+            retyped_server::Retyped(RetypedItem) -> RetypedItem = |item| item;
+            grown_server::Grown(GrownItem) -> GrownItem = |item| item;
+            armed_server::Armed(ArmedItem) -> ArmedItem = |item| item;
+            answered_server::Answered(Note) -> RetypedItem = |_| $version::RetypedItem { what: $what };
+        }
+    )*};
+}
+
+echoes_of_both! {
+    old "text".into();
+    new 7;
+}
+
+/// Implements methods that answer with their names.
+macro_rules! named_methods {
+    ($version:ident: $($method:ident $stream:ident)*) => {
+        impl $version::methods_server::Methods for Echo {
+            $(
+                async fn $method(&self, _: Request<$version::Note>) -> Result<Response<$version::Note>, Status> {
+                    Ok(Response::new($version::Note { text: stringify!($method).into() }))
+                }
+
+                async fn $stream(
+                    &self,
+                    _: Request<Streaming<$version::Note>>,
+                ) -> Result<Response<Streaming<$version::Note>>, Status> {
+                    Ok(Streaming::from_iter([$version::Note { text: stringify!($stream).into() }]).into())
+                }
+            )*
+        }
+    };
+}
+
+named_methods!(old: first first_stream second second_stream gone gone_stream before before_stream);
+named_methods!(new: inserted inserted_stream second second_stream first first_stream after after_stream);
+
+/// Makes a channel to a server of a version, and waits until it knows the server.
+macro_rules! channel_to {
+    ($version:ident, $($server:ident::$service:ident)*) => {{
+        let server = Server::builder().config(quiet())$(.add_service($version::$server::$service::new(Echo)))*;
+        connected(server.without_listener().unwrap()).await
+    }};
+}
+
+async fn connected(server: Server) -> (Channel, Server) {
+    let (ours, theirs) = duplex(64 * 1024);
+    server.attach(theirs);
+    let channel = quiet_channel().attach(ours).await.unwrap();
+    settle().await;
+    (channel, server)
+}
+
+async fn to_old() -> (Channel, Server) {
+    channel_to!(old, methods_server::MethodsServer added_server::AddedServer reordered_server::ReorderedServer
+        renamed_server::RenamedServer widened_server::WidenedServer retyped_server::RetypedServer
+        grown_server::GrownServer armed_server::ArmedServer answered_server::AnsweredServer)
+}
+
+/// Serves in another order than [`to_old`], so that hardly an operation is the same.
+async fn to_new() -> (Channel, Server) {
+    channel_to!(new, answered_server::AnsweredServer armed_server::ArmedServer grown_server::GrownServer
+        retyped_server::RetypedServer widened_server::WidenedServer renamed_server::RenamedServer
+        reordered_server::ReorderedServer added_server::AddedServer methods_server::MethodsServer)
+}
+
+/// Makes a call of each kind with a message, and returns the first message of each answer.
+macro_rules! each_kind {
+    ($client:expr, $item:expr) => {{
+        let (client, item) = ($client, $item);
+        let stream = || Streaming::from_iter([item.clone()]);
+        [
+            client.one(item.clone()).await.map(Response::into_inner),
+            first(client.many(item.clone()).await).await,
+            client.gather(stream()).await.map(Response::into_inner),
+            first(client.chat(stream()).await).await,
+        ]
+    }};
+}
+
+async fn first<M>(answer: Result<Response<Streaming<M>>, Status>) -> Result<M, Status> {
+    answer?.into_inner().message().await.map(|message| message.expect("an answer has a message"))
+}
+
+/// Checks what comes back of messages that a client of a version sends to a server of the other.
+macro_rules! comes_back {
+    ($version:ident to $channel:expr, $module:ident::$client:ident: $($sent:expr => $back:expr),*) => {$(
+        for answer in each_kind!($version::$module::$client::new($channel.clone()), $sent) {
+            assert_eq!(answer.unwrap(), $back);
+        }
+    )*};
+}
+
+#[test]
+fn a_field_that_one_side_does_not_know_is_lost_and_nothing_else() {
+    in_virtual_time(async {
+        let ((to_old, _one), (to_new, _other)) = (to_old().await, to_new().await);
+        let name = || "Ada".to_owned();
+        let item = old::AddedItem { name: name() };
+        comes_back!(old to to_new, added_client::AddedClient: item.clone() => item);
+        comes_back!(new to to_old, added_client::AddedClient:
+            new::AddedItem { name: name(), count: 3 } => new::AddedItem { name: name(), count: 0 });
+    });
+}
+
+#[test]
+fn fields_in_another_order_or_with_other_names_arrive_where_they_belong() {
+    in_virtual_time(async {
+        let ((to_old, _one), (to_new, _other)) = (to_old().await, to_new().await);
+        let (first, second) = (|| "first".to_owned(), || "second".to_owned());
+        let item = old::ReorderedItem { first: first(), second: second() };
+        comes_back!(old to to_new, reordered_client::ReorderedClient: item.clone() => item);
+        let item = new::ReorderedItem { first: first(), second: second() };
+        comes_back!(new to to_old, reordered_client::ReorderedClient: item.clone() => item);
+        let item = old::RenamedItem { name: first() };
+        comes_back!(old to to_new, renamed_client::RenamedClient: item.clone() => item);
+        let item = new::RenamedItem { title: first() };
+        comes_back!(new to to_old, renamed_client::RenamedClient: item.clone() => item);
+    });
+}
+
+#[test]
+fn a_wider_number_arrives_as_far_as_it_fits() {
+    in_virtual_time(async {
+        let ((to_old, _one), (to_new, _other)) = (to_old().await, to_new().await);
+        let item = old::WidenedItem { number: -7 };
+        comes_back!(old to to_new, widened_client::WidenedClient: item => item);
+        let item = |number| new::WidenedItem { number };
+        comes_back!(new to to_old, widened_client::WidenedClient: item(-7) => item(-7), item((1 << 32) + 5) => item(5));
+    });
+}
+
+#[test]
+fn a_value_or_arm_that_one_side_does_not_know_changes_no_other() {
+    in_virtual_time(async {
+        let ((to_old, _one), (to_new, _other)) = (to_old().await, to_new().await);
+        let item = |mood: old::Mood| old::GrownItem { mood: mood.into() };
+        comes_back!(old to to_new, grown_client::GrownClient:
+            item(old::Mood::Stormy) => item(old::Mood::Stormy), item(old::Mood::Calm) => item(old::Mood::Calm));
+        let item = |mood: new::Mood| new::GrownItem { mood: mood.into() };
+        comes_back!(new to to_old, grown_client::GrownClient:
+            item(new::Mood::Stormy) => item(new::Mood::Stormy), item(new::Mood::Foggy) => item(new::Mood::Foggy));
+
+        use new::armed_item::Arm as NewArm;
+        use old::armed_item::Arm as OldArm;
+        let item = |arm| old::ArmedItem { arm };
+        comes_back!(old to to_new, armed_client::ArmedClient: item(Some(OldArm::Right(5))) => item(Some(OldArm::Right(5))));
+        let item = |arm| new::ArmedItem { arm };
+        comes_back!(new to to_old, armed_client::ArmedClient:
+            item(Some(NewArm::Left("a".into()))) => item(Some(NewArm::Left("a".into()))),
+            item(Some(NewArm::Third("a".into()))) => item(None));
+    });
+}
+
+#[test]
+fn types_that_do_not_fit_are_a_status_that_names_method_and_field() {
+    in_virtual_time(async {
+        let ((to_old, _one), (to_new, _other)) = (to_old().await, to_new().await);
+        let item = old::RetypedItem { what: "text".into() };
+        check_misfits(each_kind!(old::retyped_client::RetypedClient::new(to_new.clone()), item), "Retyped", "request");
+        let item = new::RetypedItem { what: 7 };
+        check_misfits(each_kind!(new::retyped_client::RetypedClient::new(to_old.clone()), item), "Retyped", "request");
+        let note = old::Note { text: "hi".into() };
+        check_misfits(each_kind!(old::answered_client::AnsweredClient::new(to_new), note), "Answered", "response");
+        let note = new::Note { text: "hi".into() };
+        check_misfits(each_kind!(new::answered_client::AnsweredClient::new(to_old), note), "Answered", "response");
+    });
+}
+
+#[track_caller]
+fn check_misfits<M: std::fmt::Debug>(answers: [Result<M, Status>; 4], service: &str, which: &str) {
+    let code = if which == "request" { Code::InvalidArgument } else { Code::Internal };
+    for (answer, method) in answers.into_iter().zip(["One", "Many", "Gather", "Chat"]) {
+        let status = answer.unwrap_err();
+        assert_eq!(status.code(), code, "{status}");
+        let message = status.message();
+        assert!(message.contains(&format!("the {which} of schemas.{service}/{method} ")), "{message}");
+        assert!(message.contains("RetypedItem.what"), "{message}");
+    }
+}
+
+/// Checks that a method answers with its name, in one packet and in a stream, or that there is no such method.
+macro_rules! answers {
+    ($client:expr, $note:expr, $method:ident $stream:ident: $expected:expr) => {{
+        let (client, note) = ($client, $note);
+        let one = client.$method(note.clone()).await.map(|answer| answer.into_inner().text);
+        let many = first(client.$stream(Streaming::from_iter([note.clone()])).await).await.map(|answer| answer.text);
+        for (answer, name) in [(one, stringify!($method)), (many, stringify!($stream))] {
+            match answer {
+                Ok(text) => assert!($expected && text == name, "{name}: {text}"),
+                Err(status) => {
+                    assert!(!$expected, "{name}: {status}");
+                    assert_eq!(status.code(), Code::Unimplemented, "{name}: {status}");
+                }
+            }
+        }
+    }};
+}
+
+#[test]
+fn methods_are_the_ones_that_are_meant_or_none() {
+    in_virtual_time(async {
+        let ((to_old, _one), (to_new, _other)) = (to_old().await, to_new().await);
+        let client = &old::methods_client::MethodsClient::new(to_new);
+        let note = &old::Note::default();
+        answers!(client, note, first first_stream: true);
+        answers!(client, note, second second_stream: true);
+        answers!(client, note, gone gone_stream: false);
+        answers!(client, note, before before_stream: false);
+        let client = &new::methods_client::MethodsClient::new(to_old);
+        let note = &new::Note::default();
+        answers!(client, note, first first_stream: true);
+        answers!(client, note, second second_stream: true);
+        answers!(client, note, inserted inserted_stream: false);
+        answers!(client, note, after after_stream: false);
+    });
+}
