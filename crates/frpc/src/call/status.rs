@@ -20,9 +20,8 @@ use crate::{
 /// assert_eq!((status.code(), status.message()), (Code::NotFound, "no such order"));
 /// ```
 ///
-/// On the wire, the message is the error of the Go implementation, which has no codes. The code stands behind it, where
-/// Go peers ignore it; an error of a Go peer has [`Code::Unknown`]. Details, metadata and the source stay on the side
-/// that set them.
+/// Between Rust peers all of it travels but what caused it. A Go peer sees the message alone: it is the error of the Go
+/// implementation, which has no codes. The code stands behind it, where Go does not look.
 #[derive(Clone)]
 pub struct Status(Box<Inner>);
 

@@ -64,8 +64,8 @@ use crate::{
 /// # Cancel safety
 ///
 /// The future of a call can be dropped at any time, which gives the call up. A request that was not sent by then never will
-/// be; one that was sent may still be executed, and its answer is discarded. The server is told only of calls with streams:
-/// their handlers are dropped.
+/// be; one that was sent may still be executed. The server is told, and drops the handler; a Go server is told only of calls with
+/// streams.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
