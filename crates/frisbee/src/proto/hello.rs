@@ -153,7 +153,8 @@ impl Hello {
                     }
                     let name = value.split_to(name_len.into());
                     if parts.len() < PARTS_MAX && !parts.iter().any(|(of, _)| *of == name) {
-                        parts.push((name, value));
+                        // In memory of their own: they are kept as long as the connection, and what they came in is larger.
+                        parts.push((Bytes::copy_from_slice(&name), Bytes::copy_from_slice(&value)));
                     }
                 }
                 1..=LAST_NUMBER => {
@@ -238,6 +239,12 @@ mod tests {
         assert_eq!(decoded(encoded(&hello())), Ok(hello()));
         assert_eq!(hello().part("frpc").unwrap(), "table");
         assert_eq!(hello().part("other"), None);
+    }
+
+    #[test]
+    fn what_is_kept_does_not_pin_the_buffer_it_came_in() {
+        let read = decoded(encoded(&hello())).unwrap();
+        assert!(read.part("frpc").unwrap().is_unique());
     }
 
     #[test]
