@@ -254,7 +254,7 @@ impl Side {
                 has_read = true;
             }
         }
-        // What was stalled goes on.
+        // A stream that was stalled goes on.
         self.hear(&[]);
         has_read
     }

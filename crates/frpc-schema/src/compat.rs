@@ -1,4 +1,4 @@
-//! Whether what one side writes in protobuf's own encoding can be read by the other, whose proto file says something else.
+//! The comparison of two proto files: can one side read, in protobuf's own encoding, the messages of the other?
 //!
 //! Two sides with different [fingerprints](crate::fingerprint) of a message cannot speak the format of frpc, but most
 //! changes of a proto file are safe in protobuf. [`misfit`] finds the first that is not:
@@ -56,9 +56,9 @@ pub enum Peer {
 /// The part of a call that a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
-    /// What the caller writes and the server reads.
+    /// The messages that the caller writes and the server reads.
     Request,
-    /// What the server writes and the caller reads.
+    /// The messages that the server writes and the caller reads.
     Response,
 }
 
@@ -341,7 +341,7 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// Whether two fields fit.
+/// The comparison of two fields.
 enum Fit {
     Whole,
     /// They fit if these messages do.

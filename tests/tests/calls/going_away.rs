@@ -277,7 +277,7 @@ fn a_call_that_sends_a_stream_is_not_made_again_once_it_was_opened() {
     }
 }
 
-/// What a server says that shuts down.
+/// The word of a server that shuts down.
 const REFUSED: &str = "fail 14 the peer is shutting down: the call was not executed";
 
 #[test]

@@ -1,4 +1,4 @@
-//! What goes over the wire between a peer written in Go and one of ours, as a proxy between them sees it.
+//! The bytes between a peer written in Go and one of ours, as a proxy between them sees it.
 
 use std::{collections::BTreeSet, io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -92,7 +92,7 @@ fn addr(server: &Server) -> SocketAddr {
 
 /// A proxy in front of a server, which writes down what goes by.
 pub(crate) struct Recorder {
-    /// Where clients find it.
+    /// The address by which clients find it.
     pub(crate) addr: SocketAddr,
     /// Told when a server has sent something.
     answered: Arc<Notify>,
@@ -116,7 +116,7 @@ struct Direction {
     first_content: Vec<u8>,
     /// The header of the frame that comes, as far as it has come.
     partial: Vec<u8>,
-    /// What is left of the content of the last frame.
+    /// The rest of the content of the last frame.
     content_left: usize,
 }
 
@@ -223,5 +223,5 @@ const STREAM: u16 = 2;
 const CONTROL: u16 = 3;
 /// The kind of a CONTROL frame.
 const HELLO: u8 = 1;
-/// What is kept of the first content.
+/// The part that is kept of the first content.
 const FIRST_KEPT: usize = 16;

@@ -71,7 +71,7 @@ impl Load {
         load
     }
 
-    /// Waits until so many calls more were answered.
+    /// Waits until this many more calls were answered.
     async fn goes_on(&mut self, calls: u32) {
         tokio::select! {
             answered = self.answered.acquire_many(calls) => answered.unwrap().forget(),

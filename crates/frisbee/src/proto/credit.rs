@@ -78,7 +78,7 @@ pub(super) struct ReceiveWindow {
     len: usize,
     /// The part that the reader is done with and the sender has not been given back.
     owed: usize,
-    /// What was given back since `since`.
+    /// The credit that was given back since `since`.
     returned: usize,
     /// The time at which the first data came, or at which a whole window had been given back last.
     since: Option<Instant>,
@@ -131,7 +131,7 @@ impl ReceiveWindow {
         budget: &WindowBudget,
         claim: usize,
     ) -> u32 {
-        // What is more follows at once, because it is due as well.
+        // The rest follows at once, because it is due as well.
         let owed = self.owed.min(WINDOW_MAX);
         self.owed -= owed;
         self.returned += owed;
@@ -148,13 +148,13 @@ impl ReceiveWindow {
     }
 }
 
-/// What the streams of a connection may hold, parted among their windows.
+/// The bytes that the streams of a connection may hold, parted among their windows.
 #[derive(Debug)]
 pub(super) struct WindowBudget {
     initial: usize,
     /// The widest window.
     len_max: usize,
-    /// What is left of the half that is lent. Below zero if frames went over their windows.
+    /// The rest of the half that is lent. Below zero if frames went over their windows.
     free: isize,
 }
 

@@ -159,7 +159,7 @@ impl Heartbeats {
             // A frame about the connection: anything behind its operation number may follow.
             let mut control = Vec::with_capacity(format.header_len());
             Header::control(0, 0).encode(format, &mut control);
-            // Where a magic number tells it from raw bytes, it may be about a stream or a packet.
+            // With a magic number to tell it from raw bytes, it may be about a stream or a packet.
             if let (HeaderFormat::Magic10, Some(id)) = (format, rest.get(2..rest.len().min(4))) {
                 control[2..][..id.len()].copy_from_slice(id);
             }

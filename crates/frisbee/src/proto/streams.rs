@@ -136,7 +136,7 @@ impl Streams {
         self.peer_window = peer_window;
         for key in self.open.values().copied() {
             let entry = &mut self.entries[key];
-            // What was sent and received before counts.
+            // The bytes sent and received before count.
             entry.credit.open(peer_window.unwrap_or(0));
             if entry.window.is_due() {
                 entry.is_due = true;
@@ -320,7 +320,7 @@ impl Streams {
         next
     }
 
-    /// Returns what [`read`](Self::read) would take. Whoever asks for it is done with the last, too.
+    /// Returns what [`read`](Self::read) would take. A reader that asks for it is done with the last, too.
     pub(super) fn peek(&mut self, key: StreamKey) -> Result<Option<Bytes>, StreamEnd> {
         let done = mem::take(&mut self.entries[key.0].taken_len);
         self.release(key, done);

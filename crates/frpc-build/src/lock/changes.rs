@@ -145,7 +145,7 @@ impl<'a> Changes<'a> {
                 continue;
             }
             self.seen_before.insert(old);
-            // What is not in the file was accepted by whoever deleted it.
+            // An entry that is not in the file was deleted, and so accepted.
             if let (Some(fields_before), Some(fields)) = (before.messages.get(old), now.messages.get(new)) {
                 self.message(fields_before, fields, old, new);
             }
@@ -195,7 +195,7 @@ impl<'a> Changes<'a> {
                 self.left.push([old, new]);
             }
         }
-        // What changed its type stands elsewhere by itself.
+        // A field that changed its type stands elsewhere by itself.
         if !has_other_types && let Some(two) = pairs.windows(2).find(|two| two[0].1 > two[1].1) {
             let [before, behind] = [&new[two[0].1], &new[two[1].1]];
             let message = format!(

@@ -61,7 +61,7 @@ pub struct Connection {
     config: Arc<Config>,
     role: Role,
     state: State,
-    /// What this side says of itself, until it has.
+    /// The hello of this side, until it is said.
     own_hello: Option<Hello>,
     peer: Peer,
     decoder: Decoder,
@@ -80,7 +80,7 @@ pub struct Connection {
     is_going_away: bool,
     /// True once the peer sent a GOAWAY.
     is_asked_to_leave: bool,
-    /// What [`retire`](Self::retire) tells a peer that has not said yet what it speaks.
+    /// The reason of [`retire`](Self::retire), for a peer that has not said yet what it speaks.
     retiring: Option<GoAway>,
     /// The time since which a batch has been handed out without any of it being written.
     stalled: Option<Instant>,
@@ -170,7 +170,7 @@ impl Connection {
         if peer == Peer::Unknown {
             decoder.set_reach(Reach::Control);
             if role == Role::Client {
-                // Goes out behind the HELLO. Whoever answers it has seen that.
+                // Goes out behind the HELLO. A peer that answers it has seen that.
                 outbox.push_ping();
             }
         }

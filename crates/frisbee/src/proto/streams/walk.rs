@@ -54,7 +54,7 @@ struct Side {
     is_known: bool,
 }
 
-/// What is known of a stream of one side, whether it is still there or not.
+/// The books about a stream of one side, whether it is still there or not.
 #[derive(Default)]
 struct Book {
     /// The stream of the other side that it exchanged frames with.
@@ -77,7 +77,7 @@ struct Walk {
     done: Done,
 }
 
-/// What happened, so that it is known that it did.
+/// The events of a walk, so that each is known to have happened.
 #[derive(Debug, Default)]
 pub(super) struct Done {
     pub(super) data: u64,

@@ -13,7 +13,7 @@ use crate::service::{services::Services, set::ServiceSet};
 pub(crate) struct AnswerRouter<S, R> {
     pub(crate) calls: Arc<PendingCalls>,
     pub(crate) services: Arc<Services<S, R>>,
-    /// What this side says of itself.
+    /// The part of frpc in the hello of this side.
     pub(crate) said: Bytes,
 }
 

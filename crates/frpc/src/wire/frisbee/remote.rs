@@ -16,7 +16,7 @@ use crate::{
     service::table::MethodTable,
 };
 
-/// What this side says of itself.
+/// The part of frpc in the hello of this side.
 pub(crate) struct Said<'a> {
     pub(crate) metadata_len_max: u32,
     /// The time that its calls have unless they say otherwise.
@@ -24,7 +24,7 @@ pub(crate) struct Said<'a> {
     pub(crate) methods: &'a MethodTable,
 }
 
-/// What is known of a peer.
+/// The knowledge of a peer.
 #[derive(Debug)]
 pub(crate) struct Remote {
     /// `None` for a peer that speaks plain fRPC.
@@ -33,7 +33,7 @@ pub(crate) struct Remote {
     ways: [OnceLock<Box<Found>>; PLACES],
 }
 
-/// What an extended peer said of itself.
+/// The part of frpc in the hello of an extended peer.
 #[derive(Debug)]
 pub(crate) struct Extended {
     /// The size of the metadata that it accepts with a call or an answer.

@@ -114,7 +114,7 @@ impl Framing {
 /// The contents that arrive on a stream, up to the end marker.
 pub(crate) struct Incoming {
     framing: Framing,
-    /// What is left of several messages in one frame.
+    /// The rest of several messages in one frame.
     packed: Bytes,
     /// The places of what is in front of the messages and behind them.
     pub(crate) metadata: MetadataSlot,
