@@ -1,10 +1,11 @@
-//! What two extended peers have on top of the plain wire: calls by path, calls that are given up, deadlines, limits.
+//! Calls between extended peers, as far as they are more than plain ones: by path, given up, with deadlines and limits.
 
 use std::future::pending;
 
 use frpc::{
-    Channel, Code, Config, Metadata, Request, Response, Server, Services, Status, Streaming, Times,
+    CallError, Channel, Code, Config, Metadata, Request, Response, Server, Services, Status, Streaming, Times,
     generated::{Answer, Call, Method, Service},
+    interceptor,
 };
 use support::{
     EventLog, MILLI, SECOND,
@@ -183,6 +184,57 @@ fn metadata_at_the_limit_arrives_and_one_byte_more_fails_before_it_is_sent() {
                 continue;
             }
             assert!(server.metrics().counters.packets_in > before);
+        }
+    });
+}
+
+#[test]
+fn metadata_never_vanishes_on_its_way_to_something_else_than_a_service() {
+    in_virtual_time(async {
+        let server = ::frisbee::Server::builder(Services::new()).config(quiet()).without_listener();
+        let (ours, theirs) = duplex(64 * 1024);
+        server.attach(theirs);
+        let client = TestClient::new(quiet_channel().attach(ours).await.unwrap());
+        for kind in 0..4 {
+            let (mut one, mut many) = (Request::new(words("hi")), Request::new(stream_of("hi")));
+            one.metadata_mut().insert("authorization", "secret").unwrap();
+            many.metadata_mut().insert("authorization", "secret").unwrap();
+            let status = match kind {
+                0 => client.say(one).await.map(drop),
+                1 => client.count(one).await.map(drop),
+                2 => client.gather(many).await.map(drop),
+                _ => client.chat(many).await.map(drop),
+            };
+            let status = status.unwrap_err();
+            let is_told = matches!(status.call_error(), Some(CallError::MetadataNotCarried { .. }));
+            assert!(is_told, "{kind}: {status}");
+        }
+    });
+}
+
+#[test]
+fn an_answer_with_more_metadata_than_its_caller_accepts_is_a_status() {
+    in_virtual_time(async {
+        let echo = interceptor(|_: &mut Call| {
+            let mut metadata = Metadata::new();
+            metadata.insert("note", "x".repeat(200))?;
+            Err(Status::with_metadata(Code::Aborted, "see the note", metadata))
+        });
+        let server = Server::builder()
+            .config(quiet())
+            .layer(echo)
+            .add_service(TestServer::new(TestService::default()))
+            .without_listener()
+            .unwrap();
+        for (max, arrives) in [(100, false), (1000, true)] {
+            let (ours, theirs) = duplex(64 * 1024);
+            server.attach(theirs);
+            let client = TestClient::new(quiet_channel().metadata_len_max(max).attach(ours).await.unwrap());
+            for kind in 0..4 {
+                let status = call(&client, kind, None).await.unwrap_err();
+                assert_eq!((status.code(), status.message()), (Code::Aborted, "see the note"));
+                assert_eq!(status.metadata().contains_key("note"), arrives, "{kind}");
+            }
         }
     });
 }

@@ -9,7 +9,6 @@ use std::{
     time::Instant,
 };
 
-use pin_project_lite::pin_project;
 use tokio_util::sync::CancellationToken;
 
 use super::{head::Head, metadata::Metadata};
@@ -37,13 +36,10 @@ pub(crate) struct Inherited {
     token: OnceLock<CancellationToken>,
 }
 
-pin_project! {
-    /// A handler under way. What it does while it is polled is done for its call.
-    pub(crate) struct InScope<F> {
-        #[pin]
-        handler: F,
-        guard: Guard,
-    }
+/// A handler under way. What it does while it is polled is done for its call.
+pub(crate) struct InScope<'a, T> {
+    handler: Pin<Box<dyn Future<Output = T> + Send + 'a>>,
+    guard: Guard,
 }
 
 /// Tells those that the handler left behind when it is dropped.
@@ -65,23 +61,22 @@ impl Scope {
     }
 }
 
-impl<F> InScope<F> {
+impl<'a, T> InScope<'a, T> {
     /// Puts a handler, which must not panic, into the scope of its call.
-    #[inline]
-    pub(crate) fn new(scope: Scope, handler: F) -> Self {
-        Self { handler, guard: Guard { scope, is_over: false } }
+    pub(crate) fn new(scope: Scope, handler: impl Future<Output = T> + Send + 'a) -> Self {
+        Self { handler: Box::pin(handler), guard: Guard { scope, is_over: false } }
     }
 }
 
-impl<F: Future> Future for InScope<F> {
-    type Output = F::Output;
+impl<T> Future for InScope<'_, T> {
+    type Output = T;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<F::Output> {
-        let this = self.project();
-        let around = CURRENT.replace(mem::take(&mut this.guard.scope));
-        let polled = this.handler.poll(cx);
-        this.guard.scope = CURRENT.replace(around);
-        this.guard.is_over = polled.is_ready();
+    fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<T> {
+        let Self { handler, guard } = &mut *self;
+        let around = CURRENT.replace(mem::take(&mut guard.scope));
+        let polled = handler.as_mut().poll(cx);
+        guard.scope = CURRENT.replace(around);
+        guard.is_over = polled.is_ready();
         polled
     }
 }

@@ -192,7 +192,9 @@ impl Channel {
                     Some(Reply::Plain(content)) => {
                         decode_response(method, Format::Polyglot, &content).map(Response::new)
                     }
-                    Some(reply) => answer_of(reply)?.into_response(method, Format::Polyglot),
+                    Some(reply) => {
+                        answer_of(reply, connection.current().metadata_max())?.into_response(method, Format::Polyglot)
+                    }
                     None => Box::pin(self.call_one(method, request)).await,
                 }
             }

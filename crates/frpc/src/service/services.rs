@@ -169,10 +169,9 @@ impl<S: ServiceSet, R> Services<S, R> {
     }
 
     /// Has a method handle a call as [`call`](Self::call) does, in a scope in which the calls of the handler inherit from it.
-    // Boxed, because a call that brings nothing to inherit does without.
-    pub(crate) fn call_in_scope(&self, entry: Entry, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
+    pub(crate) fn call_in_scope(&self, entry: Entry, call: Call) -> InScope<'_, Result<Answer, Status>> {
         let scope = Scope::of(call.head(), &self.inherited);
-        Box::pin(InScope::new(scope, self.call(entry, call)))
+        InScope::new(scope, self.call(entry, call))
     }
 }
 

@@ -19,7 +19,7 @@ use futures_util::StreamExt;
 use tokio::{task::AbortHandle, time::Instant};
 
 use super::{
-    envelope::{self, METADATA_LEN_MAX},
+    envelope,
     pending::{CannotBegin, PendingCall, PendingCalls, Reply, Unanswered},
     remote::{Extended, Remote, Way},
     session::Session,
@@ -60,6 +60,8 @@ pub(crate) struct ClientConnection {
     when_full: WhenFull,
     /// The operations of this side's own: a packet with one of them would be a request, not the answer.
     serves: MethodTable,
+    /// The size of the metadata that an answer may bring.
+    metadata_max: usize,
     /// The peer, once it is known.
     remote: OnceLock<Arc<Remote>>,
 }
@@ -70,12 +72,13 @@ impl ClientConnection {
         calls: Arc<PendingCalls>,
         when_full: WhenFull,
         serves: MethodTable,
+        metadata_max: usize,
     ) -> Self {
         if calls.begins_to_expire() {
             // On the runtime of the connection, which lasts as long as there are calls that could end by an answer.
             connection.runtime().spawn(calls.clone().expire());
         }
-        Self { connection, calls, when_full, serves, remote: OnceLock::new() }
+        Self { connection, calls, when_full, serves, metadata_max, remote: OnceLock::new() }
     }
 
     /// Makes calls possible over a connection that is there. `None` if [`Services`] do not serve it.
@@ -87,7 +90,8 @@ impl ClientConnection {
         if let Some(reason) = connection.close_reason() {
             calls.close(session.number, &reason);
         }
-        Some(Self::new(connection.clone(), calls.clone(), WhenFull::default(), session.serves.clone()))
+        let (serves, metadata_max) = (session.serves.clone(), session.metadata_max);
+        Some(Self::new(connection.clone(), calls.clone(), WhenFull::default(), serves, metadata_max))
     }
 
     /// Returns whether a new call has a chance here.
@@ -117,6 +121,7 @@ impl ClientConnection {
             calls: self.calls.clone(),
             when_full: self.when_full,
             serves: self.serves.clone(),
+            metadata_max: self.metadata_max,
             remote: self.remote.clone(),
         }
     }
@@ -124,6 +129,11 @@ impl ClientConnection {
     /// Returns the number of packets that the peer has sent so far.
     pub(crate) fn heard(&self) -> u64 {
         self.connection.metrics().counters.packets_in
+    }
+
+    /// Returns the size of the metadata that an answer may bring.
+    pub(crate) fn metadata_max(&self) -> usize {
+        self.metadata_max
     }
 
     /// Returns how to call a method, once the peer is known.
@@ -361,7 +371,7 @@ impl ClientConnection {
                 let left =
                     timeout.and_then(|deadline| deadline.at).map(|at| at.saturating_duration_since(Instant::now()));
                 let open = envelope::open(operation, format, left, head.metadata());
-                (Framing::Extended { metadata_max: METADATA_LEN_MAX }, open)
+                (Framing::Extended { metadata_max: self.metadata_max }, open)
             }
             Way::Plain | Way::Extended { .. } => return Err(changed(method)),
         };

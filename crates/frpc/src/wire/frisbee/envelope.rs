@@ -423,8 +423,6 @@ const DETAILS: u8 = 6;
 
 /// As much counts for each entry on top of its bytes, as with [`Metadata::size`].
 const ENTRY_OVERHEAD: usize = 32;
-/// The largest limit on metadata, so that a length of two bytes is enough for each name.
-pub(crate) const METADATA_LEN_MAX: usize = u16::MAX as usize;
 /// Larger messages are not copied behind their heads.
 const COPIED_LEN_MAX: usize = 4096;
 

@@ -24,7 +24,7 @@ use super::{
     answers::AnswerRouter,
     attempts::{Attempts, is_draining, needs_another_connection, refused_or_not},
     client::{ClientConnection, Opened, StreamCall, WhenFull, changed, missing},
-    envelope::{Envelope, METADATA_LEN_MAX, check_metadata, metadata_len},
+    envelope::{Envelope, check_metadata, metadata_len},
     pending::{PendingCalls, Reply},
     remote::Way,
     stream_framing::{is_out_of_time, message_or_status},
@@ -74,7 +74,8 @@ impl<S: ServiceSet, R: Router> Dialer<S, R> {
     }
 
     pub(crate) fn serve(&self, connection: Connection, calls: Arc<PendingCalls>) -> ClientConnection {
-        ClientConnection::new(connection, calls, self.when_full, self.services.table().clone())
+        let (serves, metadata_max) = (self.services.table().clone(), self.services.metadata_max());
+        ClientConnection::new(connection, calls, self.when_full, serves, metadata_max)
     }
 }
 
@@ -222,22 +223,29 @@ impl Reconnecting {
     /// Opens the stream of a call, and returns the connection that it is on.
     async fn open_stream(self: &Arc<Self>, call: &StreamCall<'_>) -> Result<(Arc<ClientConnection>, Opened), Status> {
         let mut attempts = Attempts::new(call.opening);
-        let mut connection = self.open_for(call).await?;
+        let mut connection = self.open(call.opening).await?;
         loop {
-            match connection.open(call).await {
+            let opening = async {
+                self.check_call(&connection, call).await?;
+                connection.open(call).await
+            };
+            match opening.await {
                 Ok(opened) => return Ok((connection, opened)),
                 Err(status) => connection = self.another(&mut attempts, connection, status).await?,
             }
         }
     }
 
-    /// Returns the connection for a call with streams, whose peer can take its metadata, or the call goes without.
-    async fn open_for(self: &Arc<Self>, call: &StreamCall<'_>) -> Result<Arc<ClientConnection>, Status> {
-        let connection = self.open(call.opening).await?;
-        if !call.head.metadata().is_empty() && connection.extended(call.opening).await?.is_none() {
-            self.check_head(call.method, call.head)?;
+    /// Checks that a call with streams loses no metadata on this connection, or may.
+    async fn check_call(&self, connection: &ClientConnection, call: &StreamCall<'_>) -> Result<(), Status> {
+        if call.head.metadata().is_empty() {
+            return Ok(());
         }
-        Ok(connection)
+        connection.extended(call.opening).await?;
+        match connection.way(call.method) {
+            None | Some(Way::Plain) => self.check_head(call.method, call.head),
+            Some(Way::Extended { .. } | Way::Missing) => Ok(()),
+        }
     }
 
     /// Makes a call that a stream answers, on this connection or another. Returns the connection that it is on.
@@ -248,7 +256,12 @@ impl Reconnecting {
         attempts: &mut Attempts,
     ) -> Result<(Arc<ClientConnection>, Streaming<Bytes>), Status> {
         loop {
-            match connection.server_streaming(&request.call(), request.content.clone()).await {
+            let sending = async {
+                let call = request.call();
+                self.check_call(&connection, &call).await?;
+                connection.server_streaming(&call, request.content.clone()).await
+            };
+            match sending.await {
                 Ok(answers) => return Ok((connection, answers)),
                 Err(status) => connection = self.another(attempts, connection, status).await?,
             }
@@ -258,7 +271,7 @@ impl Reconnecting {
     /// Makes a call that a stream answers. It is made again as long as the first that comes shows that it was not executed.
     async fn server_streaming(self: &Arc<Self>, call: StreamedCall) -> Result<Streaming<Bytes>, Status> {
         let mut attempts = Attempts::new(call.opening);
-        let connection = self.open_for(&call.call()).await?;
+        let connection = self.open(call.opening).await?;
         let (connection, answers) = self.send_request(connection, &call, &mut attempts).await?;
         if self.redial.is_none() {
             return Ok(answers);
@@ -330,7 +343,8 @@ impl Reconnecting {
             (Way::Extended { .. } | Way::Plain, _) => return Err(changed(method)),
         };
         // Both sides look at the clock. It is the time of this side that is up.
-        answer_of(reply).map_err(|status| if is_out_of_time(&status) { deadline.passed() } else { status })
+        answer_of(reply, connection.metadata_max())
+            .map_err(|status| if is_out_of_time(&status) { deadline.passed() } else { status })
     }
 
     pub(crate) fn current(&self) -> Arc<ClientConnection> {
@@ -536,13 +550,13 @@ struct UnaryCall<'a> {
     deadline: Deadline,
 }
 
-/// Returns the answer that a packet brought.
-pub(crate) fn answer_of(reply: Reply) -> Result<Answer, Status> {
+/// Returns the answer that a packet brought, with metadata up to this size.
+pub(crate) fn answer_of(reply: Reply, metadata_max: usize) -> Result<Answer, Status> {
     let content = match reply {
         Reply::Plain(content) => return Ok(Answer::new(Body::One(message_or_status(content)?.into()))),
         Reply::Extended(content) => content,
     };
-    match Envelope::decode(content, METADATA_LEN_MAX)? {
+    match Envelope::decode(content, metadata_max)? {
         Envelope::Answer { head, message, .. } => {
             let mut answer = Answer::new(Body::One(message.into()));
             if !head.metadata.is_empty() {
@@ -569,7 +583,7 @@ impl Caller for Arc<Reconnecting> {
             let (method, format, kind, time) = (call.method(), call.format(), call.kind(), call.time());
             let CallTime { opening, whole } = time;
             let (head, body) = call.into_parts();
-            // What the peer knows of the time of calls need not be said.
+            // A time that the peer knows already need not be said.
             let timeout = whole.or(Some(opening)).filter(|deadline| Some(deadline.limit) != self.announced);
             if let (MethodKind::Unary, Body::One(content)) = (kind, &body) {
                 let content = content.clone();

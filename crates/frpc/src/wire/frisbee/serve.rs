@@ -74,7 +74,8 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
     /// Attaches what frpc keeps with a connection, before the router behind the services hears of it and may make calls.
     pub(crate) fn open_session(&self, connection: &Connection, calls: OnceLock<Arc<PendingCalls>>) {
         let number = calls.get().map_or(0, |calls| calls.open());
-        connection.set_state(Session { serves: self.table().clone(), calls, number, remote: OnceLock::new() });
+        let (serves, metadata_max) = (self.table().clone(), self.metadata_max());
+        connection.set_state(Session { serves, calls, metadata_max, number, remote: OnceLock::new() });
         self.fallback.opened(connection);
     }
 

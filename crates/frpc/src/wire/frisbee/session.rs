@@ -16,6 +16,8 @@ pub(crate) struct Session {
     pub(crate) serves: MethodTable,
     /// The calls made from this side, once there are any.
     pub(crate) calls: OnceLock<Arc<PendingCalls>>,
+    /// The size of the metadata that the peer may send with a call or an answer.
+    pub(crate) metadata_max: usize,
     /// The number of the connection for its calls.
     pub(crate) number: u64,
     /// The peer, once it is known.
