@@ -2,7 +2,9 @@
 //! calls by hand.
 
 use std::{
-    iter, process,
+    iter,
+    pin::pin,
+    process,
     sync::{
         Arc,
         atomic::{AtomicU32, AtomicUsize, Ordering},
@@ -241,10 +243,20 @@ pub fn peer_of(server: &Server) -> Peer {
     peer
 }
 
-/// Returns a client and its peer.
+/// Returns a client and its peer, which has answered the PING of the opening as plain peers do.
 pub async fn peer_of_channel(builder: ChannelBuilder) -> (TestClient, Peer) {
-    let (theirs, peer) = peer();
-    (TestClient::new(builder.attach(theirs).await.unwrap()), peer)
+    let (theirs, mut peer) = peer();
+    (attach_to_peer(builder, theirs, &mut peer).await, peer)
+}
+
+/// Returns a client of a peer that answers the PING of the opening as plain peers do.
+pub async fn attach_to_peer(builder: ChannelBuilder, theirs: DuplexStream, peer: &mut Peer) -> TestClient {
+    let mut attaching = pin!(builder.attach(theirs));
+    let channel = tokio::select! {
+        channel = &mut attaching => channel,
+        () = peer.answer_opening() => attaching.await,
+    };
+    TestClient::new(channel.unwrap())
 }
 
 fn describe(frame: &Frame) -> String {

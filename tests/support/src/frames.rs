@@ -55,21 +55,41 @@ impl Peer {
     /// Returns the next frame behind the opening, in words, or `"end"`.
     pub async fn hear_any(&mut self) -> String {
         loop {
-            if let Some(frame) = self.decoder.decode(&mut self.inbox).expect("only whole frames come") {
-                let before = self.opening;
-                self.opening = match (before, frame.kind) {
-                    (Opening::Begins, Kind::Reserved) => Opening::HasSaidHello,
-                    _ => Opening::IsOver,
-                };
-                let is_fence = before == Opening::HasSaidHello && frame.kind == Kind::Ping;
-                if self.opening == Opening::HasSaidHello || is_fence {
-                    continue;
-                }
+            let Some(frame) = self.next_frame().await else { return "end".into() };
+            if !self.take_opening(&frame) {
                 return self.name(&frame);
+            }
+        }
+    }
+
+    /// Answers the PING behind the HELLO, so that the other side knows that this is a plain peer.
+    pub async fn answer_opening(&mut self) {
+        while self.opening != Opening::IsOver {
+            let frame = self.next_frame().await.expect("the other side has an opening");
+            assert!(self.take_opening(&frame), "nothing else comes before that is over");
+        }
+        self.say(pong()).await;
+    }
+
+    /// Tells whether a frame belongs to the opening.
+    fn take_opening(&mut self, frame: &Frame) -> bool {
+        let before = self.opening;
+        self.opening = match (before, frame.kind) {
+            (Opening::Begins, Kind::Reserved) => Opening::HasSaidHello,
+            _ => Opening::IsOver,
+        };
+        self.opening == Opening::HasSaidHello || (before == Opening::HasSaidHello && frame.kind == Kind::Ping)
+    }
+
+    /// Returns the next frame, or `None` at the end.
+    async fn next_frame(&mut self) -> Option<Frame> {
+        loop {
+            if let Some(frame) = self.decoder.decode(&mut self.inbox).expect("only whole frames come") {
+                return Some(frame);
             }
             if self.io.read_buf(&mut self.inbox).await.unwrap() == 0 {
                 assert!(self.inbox.is_empty() && self.decoder.content_len() == 0, "it ends with a whole frame");
-                return "end".into();
+                return None;
             }
         }
     }

@@ -12,8 +12,8 @@ use support::{
     MILLI, SECOND, assert_elapsed,
     calls::{
         SAY, TestClient, TestServer, TestService, ask, asking, connect, connect_plainly, each_kind, encoded,
-        may_have_executed, next, of_kind, only_connection, peer_of_channel, peer_with_buffer, quiet, quiet_channel,
-        serve, serve_and_connect, unused_address, words,
+        may_have_executed, next, of_kind, only_connection, peer, peer_of_channel, peer_with_buffer, quiet,
+        quiet_channel, serve, serve_and_connect, unused_address, words,
     },
     frames::frame,
     in_virtual_time, settle,
@@ -116,7 +116,8 @@ fn a_peer_that_speaks_something_else_has_executed_nothing() {
     in_virtual_time(async {
         for kind in 0..4 {
             for answer in ["HTTP/1.1 400 Bad Request\r\n\r\n", "220 mail.example.org ESMTP\r\n"] {
-                let (client, mut peer) = peer_of_channel(quiet_channel()).await;
+                let (theirs, mut peer) = peer();
+                let client = TestClient::new(quiet_channel().attach(theirs).await.unwrap());
                 let call = tokio::spawn(async move { of_kind(&client, kind, "hi").await });
                 peer.heard().await;
                 peer.say(answer).await;

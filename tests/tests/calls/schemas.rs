@@ -1,15 +1,19 @@
 //! Two extended peers with two versions of the same proto file: what fits arrives, what does not fit fails with a status
 //! that says where. Each check is made with the old client and the new server, and the other way round.
 
-use frpc::{Channel, Code, Request, Response, Server, Status, Streaming};
+use frpc::{CallError, Channel, Code, Request, Response, Server, Status, Streaming};
 use futures_util::StreamExt;
 use support::{
+    SECOND, assert_elapsed,
     calls::{quiet, quiet_channel},
     in_virtual_time,
     schemas::{new, old},
     settle,
 };
-use tokio::io::duplex;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, DuplexStream, copy_bidirectional, duplex},
+    time::Instant,
+};
 
 /// Sends every message back, and names the method where that is what matters.
 #[derive(Clone, Copy)]
@@ -273,5 +277,67 @@ fn methods_are_the_ones_that_are_meant_or_none() {
         answers!(client, note, second second_stream: true);
         answers!(client, note, inserted inserted_stream: false);
         answers!(client, note, after after_stream: false);
+    });
+}
+
+/// Makes a channel to a peer that says nothing, and takes what the channel says up to the end of its opening.
+async fn to_nobody() -> (Channel, DuplexStream, Vec<u8>) {
+    let (ours, mut wire) = duplex(64 * 1024);
+    let channel = quiet_channel().attach(ours).await.unwrap();
+    let mut opening = vec![0; 64 * 1024];
+    let len = wire.read(&mut opening).await.unwrap();
+    opening.truncate(len);
+    (channel, wire, opening)
+}
+
+#[test]
+fn a_stream_to_a_peer_that_is_slow_to_tell_what_it_serves_reaches_its_own_method() {
+    in_virtual_time(async {
+        let (channel, mut wire, opening) = to_nobody().await;
+        let note = old::Note { text: "hi".into() };
+        let calls = [true, false].map(|is_first| {
+            let (channel, note) = (channel.clone(), note.clone());
+            tokio::spawn(async move {
+                let client = old::methods_client::MethodsClient::new(channel);
+                let notes = Streaming::from_iter([note]);
+                let answer = if is_first { client.first_stream(notes).await } else { client.gone_stream(notes).await };
+                first(answer).await.map(|answer| answer.text)
+            })
+        });
+        let retyped = tokio::spawn({
+            let client = old::retyped_client::RetypedClient::new(channel);
+            async move { client.gather(Streaming::from_iter([old::RetypedItem { what: "text".into() }])).await }
+        });
+        settle().await;
+
+        // Only now is there a server at the other end.
+        let server = Server::builder().config(quiet());
+        let server = server.add_service(new::methods_server::MethodsServer::new(Echo));
+        let server = server.add_service(new::retyped_server::RetypedServer::new(Echo)).without_listener().unwrap();
+        let (mut to_server, theirs) = duplex(64 * 1024);
+        server.attach(theirs);
+        to_server.write_all(&opening).await.unwrap();
+        tokio::spawn(async move { copy_bidirectional(&mut wire, &mut to_server).await });
+        let [one, other] = calls;
+        assert_eq!(one.await.unwrap().unwrap(), "first_stream");
+        assert_eq!(other.await.unwrap().unwrap_err().code(), Code::Unimplemented);
+        let status = retyped.await.unwrap().unwrap_err();
+        assert!(status.message().contains("schemas.Retyped/Gather"), "{status}");
+    });
+}
+
+#[test]
+fn a_stream_to_a_peer_that_never_says_anything_is_not_sent_and_ends_with_its_time() {
+    in_virtual_time(async {
+        let (channel, mut wire, _) = to_nobody().await;
+        let client = old::added_client::AddedClient::new(channel.with_timeout(7 * SECOND));
+        let since = Instant::now();
+        let status = client.chat(Streaming::from_iter([old::AddedItem::default()])).await.unwrap_err();
+        assert_elapsed(since, 7 * SECOND);
+        assert!(matches!(status.call_error(), Some(CallError::NotSent { .. })), "{status}");
+        drop(client);
+        let mut said = Vec::new();
+        wire.read_to_end(&mut said).await.unwrap();
+        assert!(said.is_empty(), "{said:?}");
     });
 }

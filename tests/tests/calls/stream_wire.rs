@@ -9,9 +9,9 @@ use futures_util::{StreamExt, stream};
 use support::{
     Peer, SECOND, assert_elapsed,
     calls::{
-        CHAT, COUNT, GATHER, SAY, TestClient, TestService, all, ask, asking, connect, encoded, end, error, next,
-        of_kind, only_connection, open_frame, peer_of, peer_of_channel, peer_with_buffer, quiet, quiet_channel, serve,
-        stream_of, words,
+        CHAT, COUNT, GATHER, SAY, TestClient, TestService, all, ask, asking, attach_to_peer, connect, encoded, end,
+        error, next, of_kind, only_connection, open_frame, peer_of, peer_of_channel, peer_with_buffer, quiet,
+        quiet_channel, serve, stream_of, words,
     },
     frames::{frame, stream_frame},
     in_virtual_time, settle,
@@ -525,8 +525,7 @@ fn a_client_waits_while_its_peer_does_not_read() {
     in_virtual_time(async {
         let (theirs, mut peer) = peer_with_buffer(64);
         let config = Config { outbox_len_max: 1000, write_stall_max: 3600 * SECOND, ..quiet() };
-        let channel = quiet_channel().config(config).attach(theirs).await.unwrap();
-        let client = TestClient::new(channel);
+        let client = attach_to_peer(quiet_channel().config(config), theirs, &mut peer).await;
         let (sender, requests) = Streaming::channel(1);
         let _answers = client.chat(requests).await.unwrap();
         let mut sent = 0;

@@ -226,7 +226,7 @@ impl Channel {
         request: Request<Q>,
     ) -> Result<Response<P>, Status> {
         let start = Instant::now();
-        let format = self.format(method, request.head(), start).await?;
+        let format = self.format(method, MethodKind::Unary, request.head(), start).await?;
         let call = Call::of_request(method, format, request)?.with_kind(MethodKind::Unary);
         self.call(call, start).await?.into_response(method, format)
     }
@@ -245,10 +245,10 @@ impl Channel {
         let mut request = request.into_request();
         self.inherit(request.head_mut());
         let start = Instant::now();
-        let format = self.format(method, request.head(), start).await?;
+        let kind = MethodKind::ServerStreaming;
+        let format = self.format(method, kind, request.head(), start).await?;
         let call = Call::of_request(method, format, request)?;
-        let call = call.with_kind(MethodKind::ServerStreaming);
-        self.call(call, start).await?.into_stream_response(method, format)
+        self.call(call.with_kind(kind), start).await?.into_stream_response(method, format)
     }
 
     /// Makes a client-streaming call.
@@ -264,9 +264,10 @@ impl Channel {
         let mut requests = requests.into_streaming_request();
         self.inherit(requests.head_mut());
         let start = Instant::now();
-        let format = self.format(method, requests.head(), start).await?;
+        let kind = MethodKind::ClientStreaming;
+        let format = self.format(method, kind, requests.head(), start).await?;
         let call = Call::of_stream(method, format, requests);
-        self.call(call.with_kind(MethodKind::ClientStreaming), start).await?.into_response(method, format)
+        self.call(call.with_kind(kind), start).await?.into_response(method, format)
     }
 
     /// Makes a bidirectional call. Returns at once: a status of the handler comes with the first message.
@@ -283,9 +284,10 @@ impl Channel {
         let mut requests = requests.into_streaming_request();
         self.inherit(requests.head_mut());
         let start = Instant::now();
-        let format = self.format(method, requests.head(), start).await?;
+        let kind = MethodKind::Bidirectional;
+        let format = self.format(method, kind, requests.head(), start).await?;
         let call = Call::of_stream(method, format, requests);
-        self.call(call.with_kind(MethodKind::Bidirectional), start).await?.into_stream_response(method, format)
+        self.call(call.with_kind(kind), start).await?.into_stream_response(method, format)
     }
 
     /// Makes a call of any kind that began at `start`, through the layers.
@@ -309,12 +311,19 @@ impl Channel {
         }
     }
 
-    /// Returns the format of the messages of a call with this head.
-    async fn format(&self, method: &'static Method, head: &Head, start: Instant) -> Result<Format, Status> {
+    /// Returns the format of the messages of a call of this kind with this head.
+    async fn format(
+        &self,
+        method: &'static Method,
+        kind: MethodKind,
+        head: &Head,
+        start: Instant,
+    ) -> Result<Format, Status> {
         match &self.route {
             Route::Frisbee(connection) => {
                 let CallTime { opening, .. } = CallTime::since(start, head.timeout(), self.timeout);
-                connection.format(method, !head.metadata().is_empty(), opening).await
+                let waits = kind != MethodKind::Unary || !head.metadata().is_empty();
+                connection.format(method, waits, opening).await
             }
             Route::Other(caller) => Ok(caller.format()),
         }

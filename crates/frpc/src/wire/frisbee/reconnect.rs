@@ -236,11 +236,9 @@ impl Reconnecting {
         }
     }
 
-    /// Checks that a call with streams loses no metadata on this connection, or may.
+    /// Waits until the peer is known: where the numbers of methods differ, the messages of a stream would reach another one
+    /// before anything comes back that tells. Checks that the call loses no metadata on this connection, or may.
     async fn check_call(&self, connection: &ClientConnection, call: &StreamCall<'_>) -> Result<(), Status> {
-        if call.head.metadata().is_empty() {
-            return Ok(());
-        }
         connection.extended(call.opening).await?;
         match connection.way(call.method) {
             None | Some(Way::Plain) => self.check_head(call.method, call.head),
@@ -284,15 +282,15 @@ impl Reconnecting {
     }
 
     /// Returns the format of a call to a method, on the connection that it will probably go over. Waits for that, and for
-    /// what its peer says of itself if the call is `extended`: one that needs more than plain packets.
+    /// what its peer says of itself if the call `waits` for that: one with streams, or that needs more than plain packets.
     pub(crate) async fn format(
         self: &Arc<Self>,
         method: &'static Method,
-        extended: bool,
+        waits: bool,
         deadline: Deadline,
     ) -> Result<Format, Status> {
         let connection = self.open(deadline).await?;
-        if extended {
+        if waits {
             connection.extended(deadline).await?;
         }
         match connection.way(method) {
