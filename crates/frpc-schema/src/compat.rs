@@ -198,6 +198,11 @@ impl<'a> Declarations<'a> {
         })
     }
 
+    /// Returns a message by its full name, with or without the leading dot that descriptors have.
+    pub(crate) fn get(&self, full_name: &str) -> Option<&'a DescriptorProto> {
+        self.find(full_name).map(|node| self.message(node))
+    }
+
     /// Returns the node of a message by its full name, with or without the leading dot that descriptors have.
     fn find(&self, full_name: &str) -> Option<usize> {
         let mut parts = full_name.strip_prefix('.').unwrap_or(full_name).split('.');

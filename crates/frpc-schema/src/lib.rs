@@ -27,6 +27,8 @@ mod check;
 pub mod compat;
 mod descriptors;
 mod diagnostic;
+mod excerpt;
+#[cfg(feature = "fingerprint")]
 pub mod fingerprint;
 pub mod location;
 mod model;
@@ -40,6 +42,7 @@ mod testing;
 pub use check::unescaped;
 pub use descriptors::descriptors_of;
 pub use diagnostic::{Diagnostic, Error, Label};
+pub use excerpt::excerpt;
 pub use location::Comment;
 pub use model::{Enum, EnumValue, Field, Message, Method, MethodKind, Oneof, Package, Schema, Service, Shape, Type};
 pub use operations::{FIRST_OPERATION, Options};

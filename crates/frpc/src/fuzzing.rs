@@ -5,6 +5,7 @@ use frisbee::{CloseReason, Operation, Packet};
 use futures_util::FutureExt;
 
 use crate::wire::frisbee::{
+    description::Description,
     envelope::{self, Data, Envelope},
     pending::{self, PendingCalls, Reply, Unanswered},
     remote::Extended,
@@ -71,7 +72,8 @@ impl PendingCall<'_> {
     }
 }
 
-/// Reads bytes of an extended peer as everything that they may be: a packet, the data of a stream, and a table of methods.
+/// Reads bytes of an extended peer as everything that they may be: a packet, the data of a stream, a table of methods, and a
+/// description of one.
 /// Returns the size of the metadata that was kept, and the length of the messages.
 pub fn read_extended(content: &Bytes, metadata_max: usize) -> (usize, usize) {
     let (mut metadata_len, mut messages_len) = (0, 0);
@@ -81,6 +83,7 @@ pub fn read_extended(content: &Bytes, metadata_max: usize) -> (usize, usize) {
             messages_len = message.len();
         }
         Ok(Envelope::Failure(head)) => drop(head.into_status()),
+        Ok(Envelope::Describe { .. }) => {}
         Err(_) => {}
     }
     if let Ok(Data::Messages(mut messages)) = Data::decode(content.clone(), metadata_max) {
@@ -90,5 +93,6 @@ pub fn read_extended(content: &Bytes, metadata_max: usize) -> (usize, usize) {
     }
     drop(envelope::parse_open(content, metadata_max));
     drop(Extended::decode(content.clone()));
+    drop(Description::decode(content.clone()));
     (metadata_len, messages_len)
 }

@@ -1,11 +1,17 @@
 //! Two extended peers with two versions of the same proto file: what fits arrives, what does not fit fails with a status
 //! that says where. Each check is made with the old client and the new server, and the other way round.
 
-use frpc::{CallError, Channel, Code, Request, Response, Server, Status, Streaming};
+use std::future::pending;
+
+use frpc::{
+    CallError, Channel, Code, Config, Request, Response, Server, Status, Streaming,
+    generated::{Answer, Call, MessageType, Method, Service},
+    interceptor,
+};
 use futures_util::StreamExt;
 use support::{
-    SECOND, assert_elapsed,
-    calls::{quiet, quiet_channel},
+    EventLog, SECOND, ThreadLog, assert_elapsed,
+    calls::{only_connection, quiet, quiet_channel, unused_address},
     in_virtual_time,
     schemas::{new, old},
     settle,
@@ -14,6 +20,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream, copy_bidirectional, duplex},
     time::Instant,
 };
+use tracing::Level;
 
 /// Sends every message back, and names the method where that is what matters.
 #[derive(Clone, Copy)]
@@ -221,9 +228,20 @@ fn types_that_do_not_fit_are_a_status_that_names_method_and_field() {
     in_virtual_time(async {
         let ((to_old, _one), (to_new, _other)) = (to_old().await, to_new().await);
         let item = old::RetypedItem { what: "text".into() };
-        check_misfits(each_kind!(old::retyped_client::RetypedClient::new(to_new.clone()), item), "Retyped", "request");
-        let item = new::RetypedItem { what: 7 };
-        check_misfits(each_kind!(new::retyped_client::RetypedClient::new(to_old.clone()), item), "Retyped", "request");
+        for item in [item, old::RetypedItem::default()] {
+            check_misfits(
+                each_kind!(old::retyped_client::RetypedClient::new(to_new.clone()), item),
+                "Retyped",
+                "request",
+            );
+        }
+        for item in [new::RetypedItem { what: 7 }, new::RetypedItem::default()] {
+            check_misfits(
+                each_kind!(new::retyped_client::RetypedClient::new(to_old.clone()), item),
+                "Retyped",
+                "request",
+            );
+        }
         let note = old::Note { text: "hi".into() };
         check_misfits(each_kind!(old::answered_client::AnsweredClient::new(to_new), note), "Answered", "response");
         let note = new::Note { text: "hi".into() };
@@ -233,14 +251,184 @@ fn types_that_do_not_fit_are_a_status_that_names_method_and_field() {
 
 #[track_caller]
 fn check_misfits<M: std::fmt::Debug>(answers: [Result<M, Status>; 4], service: &str, which: &str) {
-    let code = if which == "request" { Code::InvalidArgument } else { Code::Internal };
-    for (answer, method) in answers.into_iter().zip(["One", "Many", "Gather", "Chat"]) {
+    for (answer, method) in answers.into_iter().zip(KINDS) {
         let status = answer.unwrap_err();
-        assert_eq!(status.code(), code, "{status}");
+        assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
         let message = status.message();
         assert!(message.contains(&format!("the {which} of schemas.{service}/{method} ")), "{message}");
-        assert!(message.contains("RetypedItem.what"), "{message}");
+        assert!(message.contains("RetypedItem.what: field `what` (1) of schemas.RetypedItem is"), "{message}");
     }
+}
+
+const KINDS: [&str; 4] = ["One", "Many", "Gather", "Chat"];
+
+#[test]
+fn nothing_is_sent_of_a_call_whose_types_do_not_fit_even_if_only_those_of_the_answer_do_not() {
+    in_virtual_time(async {
+        let calls = EventLog::default();
+        let server = Server::builder().config(quiet()).layer(interceptor({
+            let calls = calls.clone();
+            move |call: &mut Call| {
+                calls.add(call.method().path());
+                Ok(())
+            }
+        }));
+        let server = server.add_service(new::answered_server::AnsweredServer::new(Echo));
+        let server = server.add_service(new::added_server::AddedServer::new(Echo)).without_listener().unwrap();
+        let (channel, server) = connected(server).await;
+        let note = old::Note { text: "hi".into() };
+        let client = old::answered_client::AnsweredClient::new(channel.clone());
+        check_misfits(each_kind!(client.clone(), note.clone()), "Answered", "response");
+        let packets = || server.metrics().counters.packets_in;
+        let before = packets();
+        check_misfits(each_kind!(client, note), "Answered", "response");
+        assert_eq!(packets(), before, "the peer is asked once for each method");
+        assert!(calls.take().is_empty());
+        let added = old::added_client::AddedClient::new(channel);
+        added.one(old::AddedItem::default()).await.unwrap();
+        assert_eq!(calls.take(), ["schemas.Added/One"]);
+    });
+}
+
+/// Returns what the log says of the methods of `Retyped` whose calls will fail.
+fn told_of_retyped(log: &ThreadLog) -> Vec<&'static str> {
+    let lines = log.take();
+    let told = KINDS.into_iter().filter(|kind| {
+        let method = format!("the request of schemas.Retyped/{kind} does not fit");
+        lines.iter().any(|line| line.starts_with("WARN every call will fail: ") && line.contains(&method))
+    });
+    let told: Vec<_> = told.collect();
+    assert_eq!(lines.len(), told.len(), "{lines:#?}");
+    told
+}
+
+#[test]
+fn the_log_names_methods_that_do_not_fit_when_a_client_connects_and_once() {
+    in_virtual_time(async {
+        let log = ThreadLog::hear(Level::WARN);
+        let (to_new, _server) = to_new().await;
+        let fits = old::added_client::AddedClient::new(to_new.clone());
+        settle().await;
+        assert_eq!(told_of_retyped(&log), [""; 0], "nobody is going to call them");
+        let client = old::retyped_client::RetypedClient::new(to_new.clone());
+        settle().await;
+        assert_eq!(told_of_retyped(&log), KINDS);
+        client.one(old::RetypedItem::default()).await.unwrap_err();
+        old::retyped_client::RetypedClient::new(to_new).one(old::RetypedItem::default()).await.unwrap_err();
+        fits.one(old::AddedItem::default()).await.unwrap();
+        settle().await;
+        assert_eq!(told_of_retyped(&log), [""; 0]);
+    });
+}
+
+#[test]
+fn methods_are_compared_again_with_the_server_of_another_connection() {
+    in_virtual_time(async {
+        let log = ThreadLog::hear(Level::WARN);
+        let address = unused_address();
+        let serve = || Server::builder().config(quiet());
+        let server = serve().add_service(old::retyped_server::RetypedServer::new(Echo)).bind(&address).await.unwrap();
+        let channel = quiet_channel().connect(&address).await.unwrap();
+        let client = old::retyped_client::RetypedClient::new(channel);
+        client.one(old::RetypedItem::default()).await.unwrap();
+        drop(server);
+        settle().await;
+        let _server = serve().add_service(new::retyped_server::RetypedServer::new(Echo)).bind(&address).await.unwrap();
+        log.take();
+        let status = client.many(old::RetypedItem::default()).await.unwrap_err();
+        assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+        settle().await;
+        assert_eq!(told_of_retyped(&log), KINDS);
+    });
+}
+
+#[test]
+fn a_server_that_calls_its_client_compares_as_well() {
+    in_virtual_time(async {
+        let log = ThreadLog::hear(Level::WARN);
+        let server = Server::builder().config(quiet()).without_listener().unwrap();
+        let (ours, theirs) = duplex(64 * 1024);
+        server.attach(theirs);
+        let channel = quiet_channel().add_service(old::retyped_server::RetypedServer::new(Echo));
+        let channel = channel.add_service(old::added_server::AddedServer::new(Echo)).attach(ours).await.unwrap();
+        let back = Channel::over(&only_connection(&server).await).unwrap();
+        let client = new::retyped_client::RetypedClient::new(back.clone());
+        check_misfits(each_kind!(client, new::RetypedItem { what: 7 }), "Retyped", "request");
+        settle().await;
+        assert_eq!(told_of_retyped(&log), KINDS);
+        comes_back!(new to back, added_client::AddedClient:
+            new::AddedItem { name: "Ada".into(), count: 3 } => new::AddedItem { name: "Ada".into(), count: 0 });
+        drop(channel);
+    });
+}
+
+/// A service that says what its messages are with a fingerprint only.
+struct Undescribed;
+
+impl Service for Undescribed {
+    const NAME: &'static str = "schemas.Retyped";
+    const METHODS: &'static [Method] = &[{
+        const ITEM: MessageType = MessageType::new("schemas.RetypedItem", 1, b"not descriptors");
+        Method::unary("schemas.Retyped", "One", 10).with_types(&ITEM, &ITEM)
+    }];
+
+    async fn call(&self, _: usize, call: Call) -> Result<Answer, Status> {
+        call.unary(async |request: Request<new::RetypedItem>| Ok(Response::new(request.into_inner()))).await
+    }
+}
+
+#[test]
+fn a_peer_that_does_not_describe_its_messages_gets_them_in_protocol_buffers_all_the_same() {
+    in_virtual_time(async {
+        let server = Server::builder().config(quiet()).add_service(Undescribed);
+        let (channel, _server) = connected(server.without_listener().unwrap()).await;
+        let client = old::retyped_client::RetypedClient::new(channel);
+        assert_eq!(client.one(old::RetypedItem::default()).await.unwrap().into_inner(), old::RetypedItem::default());
+        let status = client.one(old::RetypedItem { what: "text".into() }).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert!(status.message().contains("the request of schemas.Retyped/One "), "{status}");
+    });
+}
+
+/// A service whose methods never answer.
+struct Stuck;
+
+impl new::added_server::Added for Stuck {
+    async fn one(&self, _: Request<new::AddedItem>) -> Result<Response<new::AddedItem>, Status> {
+        pending().await
+    }
+
+    async fn many(&self, _: Request<new::AddedItem>) -> Result<Response<Streaming<new::AddedItem>>, Status> {
+        pending().await
+    }
+
+    async fn gather(&self, _: Request<Streaming<new::AddedItem>>) -> Result<Response<new::AddedItem>, Status> {
+        pending().await
+    }
+
+    async fn chat(&self, _: Request<Streaming<new::AddedItem>>) -> Result<Response<Streaming<new::AddedItem>>, Status> {
+        pending().await
+    }
+}
+
+#[test]
+fn a_server_that_does_not_answer_in_time_what_its_messages_are_is_sent_no_call() {
+    in_virtual_time(async {
+        let server = Server::builder().config(Config { handlers_max: 1, ..quiet() });
+        let server = server.add_service(new::added_server::AddedServer::new(Stuck));
+        let (channel, _server) = connected(server.without_listener().unwrap()).await;
+        let stuck = tokio::spawn({
+            let client = new::added_client::AddedClient::new(channel.clone());
+            async move { client.one(new::AddedItem::default()).await }
+        });
+        settle().await;
+        let client = old::added_client::AddedClient::new(channel.with_timeout(SECOND));
+        let since = Instant::now();
+        let status = client.one(old::AddedItem::default()).await.unwrap_err();
+        assert_elapsed(since, SECOND);
+        assert!(matches!(status.call_error(), Some(CallError::NotSent { .. })), "{status}");
+        stuck.abort();
+    });
 }
 
 /// Checks that a method answers with its name, in one packet and in a stream, or that there is no such method.

@@ -30,7 +30,7 @@ const HOUSES: &[House] = &[
             &["location"],
             &["descriptors", "diagnostic", "model"],
             &["check", "fingerprint", "operations", "order", "positions"],
-            &["compat", "read"],
+            &["compat", "excerpt", "read"],
             &["testing"],
         ],
     },

@@ -54,6 +54,15 @@ impl Client<'_> {
         let [channel, connect_error, raw, status, to_address] =
             ["Channel", "ConnectError", "Raw", "Status", "ToAddress"].map(|name| self.imports.name("frpc", "", name));
         let methods = service.methods.iter().map(|declared| self.method(declared));
+        let module = tokens(&methods::module_name(service));
+        let constants = service.methods.iter().map(methods::constant);
+        let (declared, declaration) = (!service.methods.is_empty())
+            .then(|| {
+                let method = self.imports.name("frpc", "", "Method");
+                let declared = quote! { const METHODS: &'static [#method] = &[#(#module::#constants),*]; };
+                (declared, quote! { channel.declare(Self::METHODS); })
+            })
+            .unzip();
         quote! {
             #docs
             #deprecated
@@ -63,8 +72,11 @@ impl Client<'_> {
             }
 
             impl #name {
+                #declared
+
                 /// Returns a client that makes its calls over this channel.
                 pub fn new(channel: #channel) -> Self {
+                    #declaration
                     Self { channel }
                 }
 

@@ -148,6 +148,14 @@ impl Channel {
         Self { layers: self.layers.with(layer), ..self }
     }
 
+    /// Says that a client is going to call these methods. If a server has other messages for one of them, which do not fit, that
+    /// is a line in the log as soon as there is a connection; every call fails with the same text. Generated clients do it.
+    pub fn declare(&self, methods: &'static [Method]) {
+        if let Route::Frisbee(connection) = &self.route {
+            connection.declare(methods);
+        }
+    }
+
     /// Returns the connection that calls go over now, for packets and streams of the user's own. `None` within the process.
     pub fn connection(&self) -> Option<Connection> {
         match &self.route {

@@ -1,6 +1,11 @@
 //! The table of the methods of some services, by operation and by path.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+use bytes::Bytes;
 
 use crate::call::method::Method;
 
@@ -14,6 +19,8 @@ struct Tables {
     by_operation: Vec<Entry>,
     /// Indexes of those, in the order of services and their methods' names.
     by_path: Vec<usize>,
+    /// What peers are told of the messages of each, once one has asked.
+    descriptions: Vec<OnceLock<Option<Bytes>>>,
 }
 
 /// A method, and where its service is.
@@ -43,6 +50,7 @@ impl MethodTable {
             tables.by_operation.push(Entry { method, target });
         }
         tables.by_operation.sort_by_key(|entry| entry.method.operation);
+        tables.descriptions = vec![OnceLock::new(); tables.by_operation.len()];
         let entries = &tables.by_operation;
         tables.by_path = (0..entries.len()).collect();
         tables.by_path.sort_by_key(|&index| path(entries[index].method));
@@ -65,7 +73,7 @@ impl MethodTable {
     /// Returns the method with this path, with or without a slash in front.
     pub(crate) fn find_path(&self, path_text: &str) -> Option<Entry> {
         let (service, name) = path_text.strip_prefix('/').unwrap_or(path_text).split_once('/')?;
-        let Tables { by_operation, by_path } = &*self.0;
+        let Tables { by_operation, by_path, .. } = &*self.0;
         let found = by_path.binary_search_by_key(&(service, name), |&index| path(by_operation[index].method));
         found.ok().map(|place| by_operation[by_path[place]])
     }
@@ -73,6 +81,13 @@ impl MethodTable {
     #[inline]
     pub(crate) fn contains(&self, operation: u16) -> bool {
         self.find(operation).is_some()
+    }
+
+    /// Returns what peers are told of the messages of the method with this operation, which is made once.
+    pub(crate) fn description(&self, operation: u16, make: impl FnOnce() -> Option<Bytes>) -> Option<Bytes> {
+        let Tables { by_operation, descriptions, .. } = &*self.0;
+        let index = by_operation.binary_search_by_key(&operation, |entry| entry.method.operation).ok()?;
+        descriptions[index].get_or_init(make).clone()
     }
 
     /// Returns all methods, in the order of their operations.

@@ -148,8 +148,8 @@ pub mod echo_server {
 pub mod echo_client {
     use super::{Words, echo_methods};
     use frpc::{
-        Channel, ConnectError, IntoRequest, IntoStreamingRequest, Raw, Response, Status,
-        Streaming, ToAddress,
+        Channel, ConnectError, IntoRequest, IntoStreamingRequest, Method, Raw, Response,
+        Status, Streaming, ToAddress,
     };
 
     /// Says things.
@@ -161,8 +161,17 @@ pub mod echo_client {
     }
 
     impl EchoClient {
+        const METHODS: &'static [Method] = &[
+            echo_methods::SAY,
+            echo_methods::REPEAT,
+            echo_methods::COLLECT,
+            echo_methods::CHAT,
+            echo_methods::SHOUT,
+        ];
+
         /// Returns a client that makes its calls over this channel.
         pub fn new(channel: Channel) -> Self {
+            channel.declare(Self::METHODS);
             Self { channel }
         }
 
@@ -300,7 +309,9 @@ pub mod parrot_server {
 #[allow(dead_code)]
 pub mod parrot_client {
     use super::{Words, parrot_methods};
-    use frpc::{Channel, ConnectError, IntoRequest, Raw, Response, Status, ToAddress};
+    use frpc::{
+        Channel, ConnectError, IntoRequest, Method, Raw, Response, Status, ToAddress,
+    };
 
     /// A second service goes on counting.
     #[derive(Clone, Debug)]
@@ -309,8 +320,11 @@ pub mod parrot_client {
     }
 
     impl ParrotClient {
+        const METHODS: &'static [Method] = &[parrot_methods::SAY];
+
         /// Returns a client that makes its calls over this channel.
         pub fn new(channel: Channel) -> Self {
+            channel.declare(Self::METHODS);
             Self { channel }
         }
 

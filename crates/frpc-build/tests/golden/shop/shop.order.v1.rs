@@ -133,7 +133,8 @@ pub mod orders_client {
     use super::super::super::item::Item;
     use super::super::super::super::Units;
     use frpc::{
-        Channel, ConnectError, IntoRequest, Raw, Response, Status, Streaming, ToAddress,
+        Channel, ConnectError, IntoRequest, Method, Raw, Response, Status, Streaming,
+        ToAddress,
     };
 
     /// A client of `shop.order.v1.Orders`.
@@ -143,8 +144,14 @@ pub mod orders_client {
     }
 
     impl OrdersClient {
+        const METHODS: &'static [Method] = &[
+            orders_methods::PLACE,
+            orders_methods::PICK,
+        ];
+
         /// Returns a client that makes its calls over this channel.
         pub fn new(channel: Channel) -> Self {
+            channel.declare(Self::METHODS);
             Self { channel }
         }
 

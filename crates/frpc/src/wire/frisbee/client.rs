@@ -155,7 +155,7 @@ impl ClientConnection {
         self.remote().and_then(|remote| remote.extended())
     }
 
-    fn remote(&self) -> Option<&Arc<Remote>> {
+    pub(crate) fn remote(&self) -> Option<&Arc<Remote>> {
         match self.remote.get() {
             Some(remote) => Some(remote),
             None => {

@@ -5,6 +5,7 @@
 //!   REQUEST = 01 | operation u16 | format u8 | head | message
 //!   ANSWER  = 02 |                             head | message
 //!   FAILURE = 03 |                             head
+//!   DESCRIBE = 04 |                            head | operation u16       answered with a DESCRIPTION for a message
 //!   OPEN    = 10 | operation u16 | format u8 | head             the first data of a stream that is a call
 //!   MESSAGES = 11 | length u32, message | …                     any number of them
 //!   HEAD    = 12 | head                                        metadata in front of the messages of an answer
@@ -31,9 +32,21 @@ use crate::{
 /// A content that was read, as far as the head. The message is still in bytes.
 #[derive(Debug)]
 pub(crate) enum Envelope {
-    Request { operation: u16, format: Format, head: Fields, message: Bytes },
-    Answer { head: Fields, message: Bytes },
+    Request {
+        operation: u16,
+        format: Format,
+        head: Fields,
+        message: Bytes,
+    },
+    Answer {
+        head: Fields,
+        message: Bytes,
+    },
     Failure(Fields),
+    /// Asks what the messages of a method are.
+    Describe {
+        operation: u16,
+    },
 }
 
 /// The data of a stream between extended peers.
@@ -94,6 +107,15 @@ pub(crate) fn answer(metadata: &Metadata, trailers: &Metadata, message: Pieces) 
         put_metadata(out, TRAILER, trailers);
     });
     join(out, message)
+}
+
+/// Returns the content that asks what the messages of a method are.
+pub(crate) fn describe(operation: u16) -> Bytes {
+    let mut out = vec![DESCRIBE];
+    // The head comes first, as in an answer: who does not know the kind reads as far.
+    with_head(&mut out, |_| {});
+    out.put_u16(operation);
+    out.into()
 }
 
 /// Returns the content of a failure, of which as much is left out as does not fit into `limit` bytes: details and metadata
@@ -243,6 +265,10 @@ impl Envelope {
             REQUEST => Ok(Self::Request { operation, format, head, message: input }),
             ANSWER => Ok(Self::Answer { head, message: input }),
             FAILURE => Ok(Self::Failure(head)),
+            DESCRIBE => {
+                let operation = input.try_get_u16().map_err(|_| malformed("ends in front of its operation"))?;
+                Ok(Self::Describe { operation })
+            }
             kind => Err(Status::unimplemented(format!("no packet of the extended protocol has the kind {kind}"))),
         }
     }
@@ -409,6 +435,7 @@ fn format(number: u8) -> Result<Format, Status> {
 const REQUEST: u8 = 1;
 const ANSWER: u8 = 2;
 const FAILURE: u8 = 3;
+const DESCRIBE: u8 = 4;
 const OPEN: u8 = 0x10;
 const MESSAGES: u8 = 0x11;
 const HEAD: u8 = 0x12;
@@ -544,10 +571,18 @@ mod tests {
     fn unknown_fields_are_skipped_and_unknown_kinds_and_formats_are_not_implemented() {
         let with_unknown = [&[ANSWER, 0, 0, 0, 6, 99, 0, 0, 0, 1, 5][..], b"hi"].concat();
         assert!(matches!(Envelope::decode(with_unknown.into(), 0), Ok(Envelope::Answer { .. })));
-        for content in [&[9, 0, 0, 0, 0][..], &[REQUEST, 0, 12, 9, 0, 0, 0, 0]] {
+        for content in [&[5, 0, 0, 0, 0][..], &[REQUEST, 0, 12, 9, 0, 0, 0, 0]] {
             let status = Envelope::decode(Bytes::copy_from_slice(content), 0).unwrap_err();
             assert_eq!(status.code(), Code::Unimplemented, "{content:?}");
         }
+    }
+
+    #[test]
+    fn a_question_for_a_description_names_the_method_behind_its_head() {
+        assert_eq!(&describe(12)[..], [4, 0, 0, 0, 0, 0, 12]);
+        assert!(matches!(Envelope::decode(describe(12), 0), Ok(Envelope::Describe { operation: 12 })));
+        assert!(!is_answer(&describe(12)));
+        assert_eq!(Envelope::decode(describe(12).slice(..6), 0).unwrap_err().code(), Code::InvalidArgument);
     }
 
     #[test]

@@ -3,7 +3,9 @@
 pub(crate) mod answers;
 pub(crate) mod attempts;
 pub(crate) mod client;
+pub(crate) mod description;
 pub(crate) mod envelope;
+pub(crate) mod fit;
 pub(crate) mod peer;
 pub(crate) mod pending;
 pub(crate) mod reconnect;

@@ -86,6 +86,8 @@ pub(crate) struct Reconnecting {
     lost_metadata: LostMetadata,
     /// The time of calls that peers were told of.
     pub(crate) announced: Option<Duration>,
+    /// The methods of clients that are going to call them, which every peer is compared with.
+    declared: Mutex<Vec<&'static [Method]>>,
 }
 
 pub(crate) type Dialing = Pin<Box<dyn Future<Output = Result<ClientConnection, ConnectError>> + Send>>;
@@ -143,7 +145,7 @@ impl Reconnecting {
     ) -> Arc<Self> {
         let first = Arc::new(first);
         let current = Mutex::new(first.clone());
-        let wire = Arc::new(Self { current, redial, lost_metadata, announced });
+        let wire = Arc::new(Self { current, redial, lost_metadata, announced, declared: Mutex::default() });
         wire.let_go_of(&first);
         wire
     }
@@ -163,6 +165,10 @@ impl Reconnecting {
                 drop(left);
             }
         });
+    }
+
+    pub(crate) fn declared(&self) -> MutexGuard<'_, Vec<&'static [Method]>> {
+        self.declared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn current_place(&self) -> MutexGuard<'_, Arc<ClientConnection>> {
@@ -237,9 +243,11 @@ impl Reconnecting {
     }
 
     /// Waits until the peer is known: where the numbers of methods differ, the messages of a stream would reach another one
-    /// before anything comes back that tells. Checks that the call loses no metadata on this connection, or may.
+    /// before anything comes back that tells. Checks that its messages fit, and that it loses no metadata on this connection, or
+    /// may.
     async fn check_call(&self, connection: &ClientConnection, call: &StreamCall<'_>) -> Result<(), Status> {
         connection.extended(call.opening).await?;
+        connection.check_fit(call.method, call.opening).await?;
         match connection.way(call.method) {
             None | Some(Way::Plain) => self.check_head(call.method, call.head),
             Some(Way::Extended { .. } | Way::Missing) => Ok(()),
@@ -322,6 +330,7 @@ impl Reconnecting {
         let reply = match (way, extended) {
             (Way::Missing, _) => return Err(missing(method)),
             (Way::Extended { operation, format: right }, _) if right == format => {
+                connection.check_fit(method, deadline).await?;
                 let plain = connection.plain_operation(method)?.filter(|_| !says_more);
                 match (plain, extended) {
                     (Some(plain), _) => connection.unary(plain, content.clone().into(), deadline, Some(method)).await?,
@@ -422,6 +431,7 @@ impl Reconnecting {
             // The last handle of a connection closes it, which is none of the business of those that wait for the locks.
             drop((current, progress));
             drop(lost);
+            self.compare_declared(next);
             // It may want to be left already.
             self.let_go_of(next);
         }
@@ -566,7 +576,9 @@ pub(crate) fn answer_of(reply: Reply, metadata_max: usize) -> Result<Answer, Sta
             Ok(answer)
         }
         Envelope::Failure(head) => Err(head.into_status().with_known_cause()),
-        Envelope::Request { .. } => Err(Status::internal("the peer answered with a request")),
+        Envelope::Request { .. } | Envelope::Describe { .. } => {
+            Err(Status::internal("the peer answered with a request"))
+        }
     }
 }
 

@@ -9,9 +9,13 @@ use std::{ptr, sync::OnceLock, time::Duration};
 
 use bytes::{Buf, BufMut, Bytes};
 use frisbee::{Connection, Peer};
+use tokio::sync::OnceCell;
 
 use crate::{
-    call::method::{Method, MethodKind},
+    call::{
+        method::{Method, MethodKind},
+        status::Status,
+    },
     codec::Format,
     service::table::MethodTable,
 };
@@ -66,10 +70,15 @@ pub(crate) enum Way {
     Missing,
 }
 
+/// Whether the messages of a method fit, once that is known.
+pub(crate) type Fit = OnceCell<Result<(), Status>>;
+
 #[derive(Debug)]
 struct Found {
     method: &'static Method,
     way: Way,
+    /// Whether the messages of the two peers fit in protocol buffers, once they were compared.
+    fit: Fit,
     next: OnceLock<Box<Found>>,
 }
 
@@ -117,14 +126,29 @@ impl Remote {
     #[inline]
     pub(crate) fn way(&self, method: &'static Method) -> Way {
         let Some(extended) = &self.extended else { return Way::Plain };
+        self.found(extended, method).way
+    }
+
+    /// Returns the operation of a method of the peer whose messages differ from those here, and whether they fit.
+    pub(crate) fn differing(&self, method: &'static Method) -> Option<(u16, &Fit)> {
+        let found = self.found(self.extended.as_ref()?, method);
+        match found.way {
+            Way::Extended { operation, format: Format::Proto } => Some((operation, &found.fit)),
+            Way::Extended { .. } | Way::Plain | Way::Missing => None,
+        }
+    }
+
+    #[inline]
+    fn found(&self, extended: &Extended, method: &'static Method) -> &Found {
         let mut place = &self.ways[usize::from(method.operation) % PLACES];
         loop {
             // A method that was found meanwhile by another task is before this one in the chain.
-            let found =
-                place.get_or_init(|| Box::new(Found { method, way: extended.find(method), next: OnceLock::new() }));
+            let found = place.get_or_init(|| {
+                Box::new(Found { method, way: extended.find(method), fit: Fit::new(), next: OnceLock::new() })
+            });
             // Usually the very constant. A copy of it is compared by what it says.
             if ptr::eq(found.method, method) || found.method == method {
-                return found.way;
+                return found;
             }
             place = &found.next;
         }
@@ -135,12 +159,7 @@ impl Extended {
     pub(crate) fn decode(mut input: Bytes) -> Option<Self> {
         let mut said = Self { metadata_len_max: 0, timeout: None, methods: Vec::new() };
         while input.has_remaining() {
-            let tag = input.get_u8();
-            let len = input.try_get_u32().ok()? as usize;
-            if input.remaining() < len {
-                return None;
-            }
-            let mut value = input.split_to(len);
+            let (tag, mut value) = take_field(&mut input)?;
             match tag {
                 METADATA_LEN_MAX => said.metadata_len_max = value.try_get_u32().ok()? as usize,
                 TIMEOUT => said.timeout = Some(Duration::from_micros(value.try_get_u64().ok()?)),
@@ -193,9 +212,17 @@ fn kind_number(kind: MethodKind) -> u8 {
     }
 }
 
-fn put_head(out: &mut Vec<u8>, tag: u8, len: usize) {
+/// Writes what is in front of the value of a field.
+pub(crate) fn put_head(out: &mut Vec<u8>, tag: u8, len: usize) {
     out.put_u8(tag);
-    out.put_u32(len.try_into().expect("names of methods are short"));
+    out.put_u32(len.try_into().expect("values are shorter than a packet"));
+}
+
+/// Takes a field off some. `None` if it is cut off.
+pub(crate) fn take_field(input: &mut Bytes) -> Option<(u8, Bytes)> {
+    let tag = input.try_get_u8().ok()?;
+    let len = input.try_get_u32().ok()? as usize;
+    (len <= input.remaining()).then(|| (tag, input.split_to(len)))
 }
 
 /// The name of the application in a HELLO.

@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::{
+    description,
     envelope::{self, Data, Envelope, Fields, Open},
     peer::origin,
     pending::{PendingCalls, Unanswered},
@@ -141,6 +142,9 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         let (id, content) = (packet.id, packet.content.into_bytes());
         let (operation, format, head, message) = match Envelope::decode(content, self.metadata_max()) {
             Ok(Envelope::Request { operation, format, head, message }) => (operation, format, head, message),
+            Ok(Envelope::Describe { operation }) => {
+                return self.reply_extended(id, self.description(operation), connection).await;
+            }
             // Answers are taken before, and those of nobody dropped.
             Ok(_) => return Outcome::Nothing,
             Err(status) => return self.reply_extended(id, Err(status), connection).await,
@@ -162,6 +166,17 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             }
         };
         self.reply_extended(id, answer, connection).await
+    }
+
+    /// Returns the answer that says what the messages of a method are. No layer sees the question, which is no call.
+    fn description(&self, operation: u16) -> Result<Answer, Status> {
+        let Some(Entry { method, .. }) = self.table().find(operation) else { return Err(no_method(operation)) };
+        match self.table().description(operation, || description::describe(method)) {
+            Some(description) => Ok(Answer::new(Body::One(description.into()))),
+            None => {
+                Err(Status::unimplemented(format!("the messages of {method} are not known, or too many to describe")))
+            }
+        }
     }
 
     /// Answers with everything that an answer may have.

@@ -1,0 +1,117 @@
+//! Methods whose messages differ from those of the peer: whether they fit in protocol buffers. The caller asks, before it sends
+//! anything of a call.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use frisbee::Operation;
+use tracing::{debug, warn};
+
+use super::{
+    client::ClientConnection,
+    description::Description,
+    envelope,
+    reconnect::{Reconnecting, answer_of},
+};
+use crate::{
+    call::{
+        deadline::Deadline,
+        exchange::Body,
+        method::Method,
+        status::{Code, Status},
+    },
+    error::CallError,
+};
+
+impl ClientConnection {
+    /// Checks that calls of a method make sense: that its messages fit those of the peer, if the two differ. Asks the peer,
+    /// once for each connection. Fails as a call would of which nothing was sent.
+    pub(crate) async fn check_fit(&self, method: &'static Method, deadline: Deadline) -> Result<(), Status> {
+        let Some((operation, fit)) = self.remote().and_then(|remote| remote.differing(method)) else { return Ok(()) };
+        let comparing = fit.get_or_try_init(|| self.compare(method, operation, deadline));
+        deadline.bound_unsent(comparing).await?.clone()
+    }
+
+    /// Returns whether the messages of a method fit. Fails if the peer could not be asked.
+    async fn compare(
+        &self,
+        method: &'static Method,
+        operation: u16,
+        deadline: Deadline,
+    ) -> Result<Result<(), Status>, Status> {
+        let description = match self.description(operation, deadline).await {
+            Ok(description) => Description::decode(description),
+            Err(status) => match status.call_error() {
+                // Of the call itself, nothing was sent.
+                Some(CallError::ConnectionLost { reason, .. }) => {
+                    return Err(CallError::ConnectionLost { reason: reason.clone(), may_have_executed: false }.into());
+                }
+                Some(&CallError::TimedOut { limit }) => return Err(CallError::NotSent { limit }.into()),
+                Some(CallError::AnswerTooLarge { .. }) | None => None,
+                Some(_) => return Err(status),
+            },
+        };
+        let Some(description) = description else {
+            debug!(%method, "the server has other messages and does not describe them: they are taken to fit");
+            return Ok(Ok(()));
+        };
+        Ok(match description.misfit(method) {
+            None => Ok(()),
+            Some(misfit) => {
+                warn!(peer = %self.connection.peer_addr(), "every call will fail: {misfit}");
+                Err(Status::new(Code::FailedPrecondition, misfit))
+            }
+        })
+    }
+
+    /// Asks the peer for the messages of a method of its own.
+    async fn description(&self, operation: u16, deadline: Deadline) -> Result<Bytes, Status> {
+        let reply = self.unary(Operation::EXTENDED, envelope::describe(operation).into(), deadline, None).await?;
+        match answer_of(reply, self.metadata_max())?.into_body() {
+            Body::One(description) => Ok(description.into_bytes()),
+            Body::Many(_) => Err(Status::internal("the peer described a method with a stream")),
+        }
+    }
+
+    /// Compares methods that are going to be called, as a task that does not keep the connection open. The log tells of
+    /// those that do not fit.
+    fn compare_ahead(&self, methods: Vec<&'static [Method]>) {
+        let mut all = methods.iter().copied().flatten();
+        // Most peers are known by now, and have the same messages.
+        if self.remote().is_some_and(|remote| all.all(|method| remote.differing(method).is_none())) {
+            return;
+        }
+        let connection = self.let_go();
+        self.connection.runtime().spawn(async move {
+            if connection.extended(Deadline::after(AHEAD_MAX)).await.is_err() {
+                return;
+            }
+            for method in methods.into_iter().flatten() {
+                // If the peer cannot be asked, the calls will say why.
+                let _ = connection.check_fit(method, Deadline::after(AHEAD_MAX)).await;
+            }
+        });
+    }
+}
+
+impl Reconnecting {
+    /// Compares methods that are going to be called with those of the peer, on this connection and on those to come.
+    pub(crate) fn declare(&self, methods: &'static [Method]) {
+        let mut declared = self.declared();
+        if declared.contains(&methods) {
+            return;
+        }
+        declared.push(methods);
+        drop(declared);
+        self.current().compare_ahead(vec![methods]);
+    }
+
+    /// Compares what was declared with the methods of the peer of another connection.
+    pub(crate) fn compare_declared(&self, connection: &ClientConnection) {
+        let declared = self.declared().clone();
+        connection.compare_ahead(declared);
+    }
+}
+
+/// The time for which a comparison is waited for that no call waits for yet.
+const AHEAD_MAX: Duration = Duration::from_secs(30);
