@@ -211,7 +211,7 @@ impl From<CallError> for Status {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// Two methods cannot be told apart.
+    /// A service is there twice.
     Collision(Collision),
     /// A setting allows no call to be served.
     Setting(InvalidSetting),
@@ -223,7 +223,7 @@ pub enum ServeError {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// Two methods that the channel offers to the server cannot be told apart.
+    /// A service that the channel offers to the server is there twice.
     Collision(Collision),
     /// A setting allows no call to be made.
     Setting(InvalidSetting),

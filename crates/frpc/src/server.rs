@@ -249,7 +249,7 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
     ///
     /// # Errors
     ///
-    /// Methods that [collide](crate::Collision), settings under which nothing could be served, and whatever keeps it from
+    /// A service that is there [twice](crate::Collision), settings under which nothing could be served, and whatever keeps it from
     /// listening. Nothing is left of the server then.
     ///
     /// # Cancel safety

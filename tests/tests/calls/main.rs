@@ -16,6 +16,7 @@ mod matching;
 mod request_streams;
 mod schemas;
 mod serving;
+mod several_files;
 mod stream_wire;
 mod timeouts;
 mod transport;

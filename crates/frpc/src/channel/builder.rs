@@ -107,8 +107,8 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         self.map(|services| services.layer(layer))
     }
 
-    /// Offers a service to the server, which can call it on the same connection. Its operations must be others than
-    /// those that are called on the server.
+    /// Offers a service to the server, which can call it on the same connection. For a plain server, such as one in Go, its
+    /// operations must be others than those that are called there.
     pub fn add_service<T: Service>(self, service: T) -> ChannelBuilder<(S, T), R> {
         self.map(|services| services.add_service(service))
     }

@@ -112,7 +112,7 @@ impl Channel {
     }
 
     /// Makes a channel to a service in this process, or to several as [`Services`](crate::Services), through the same encoding
-    /// as over a wire. If two of their methods [collide](crate::Collision), every call fails with the code
+    /// as over a wire. If one of them is there [twice](crate::Collision), every call fails with the code
     /// [`FailedPrecondition`](crate::Code::FailedPrecondition) and says which.
     pub fn in_process(services: impl IntoEndpoint) -> Self {
         Self::over_caller(Local::new(services))

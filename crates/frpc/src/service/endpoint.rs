@@ -59,7 +59,7 @@ impl Endpoint {
     ///
     /// # Errors
     ///
-    /// If two methods have the same operation.
+    /// If the same service is there twice.
     pub fn new(services: impl IntoEndpoint) -> Result<Self, Collision> {
         services.into_endpoint()
     }
@@ -71,7 +71,7 @@ impl Endpoint {
 
     /// Returns all methods, in the order of their operations.
     pub fn methods(&self) -> impl Iterator<Item = &'static Method> {
-        self.0.table().methods()
+        self.0.table().methods().map(|entry| entry.method)
     }
 
     /// Returns the method with this path, such as `"package.Service/Method"`. A slash in front is ignored.
@@ -79,9 +79,15 @@ impl Endpoint {
         self.0.table().find_path(path).map(Found)
     }
 
+    /// Returns the method that a caller in this process means.
+    pub(crate) fn find_method(&self, method: &Method) -> Option<Found> {
+        let found = self.0.table().find_name(method.service, method.name);
+        found.filter(|entry| entry.method == method).map(Found)
+    }
+
     /// Returns the method with this operation on frisbee.
     pub fn find_operation(&self, operation: u16) -> Option<Found> {
-        self.0.table().find(operation).map(Found)
+        self.0.table().find(operation).filter(|entry| !entry.is_ambiguous()).map(Found)
     }
 
     /// Has a method handle a call. The messages of the answer have the same format. A panic of the handler is a status.

@@ -141,7 +141,7 @@ impl<S: ServiceSet, R> Services<S, R> {
         Services { services, table, layers, metadata_len_max, inherited, times, fallback }
     }
 
-    /// Finds two methods that the wire cannot tell apart.
+    /// Finds a method that is there twice.
     pub(crate) fn check(&self) -> Result<(), Collision> {
         self.table.check()
     }
@@ -153,7 +153,7 @@ impl<S: ServiceSet, R> Services<S, R> {
     /// Has a method handle a call. A panic of the handler is a status.
     // Not an async function, into whose state the call would be moved once more.
     pub(crate) fn call(&self, entry: Entry, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send {
-        let Entry { method, target } = entry;
+        let Entry { method, target, .. } = entry;
         let Self { services, layers, .. } = self;
         let handling = async move {
             if layers.is_empty() {

@@ -157,7 +157,7 @@ async fn bounded<T>(deadline: Option<Deadline>, future: impl Future<Output = Res
 async fn answered(endpoint: Result<Endpoint, Collision>, call: Call) -> Result<Answer, Status> {
     let endpoint = endpoint.map_err(|collision| Status::failed_precondition(collision.to_string()))?;
     let (method, format) = (call.method(), call.format());
-    let Some(found) = endpoint.find_operation(method.operation).filter(|found| found.method() == method) else {
+    let Some(found) = endpoint.find_method(method) else {
         return Err(Status::unimplemented(format!("no method {method} here")));
     };
     if call.kind() != method.kind {

@@ -17,7 +17,7 @@ use crate::{
         status::Status,
     },
     codec::Format,
-    service::table::MethodTable,
+    service::table::{Entry, MethodTable},
 };
 
 /// The part of frpc in the hello of this side.
@@ -92,10 +92,10 @@ impl Said<'_> {
             put_head(&mut out, TIMEOUT, 8);
             out.put_u64(timeout.as_micros().try_into().unwrap_or(u64::MAX));
         }
-        for method in self.methods.methods() {
+        for Entry { method, operation, .. } in self.methods.methods() {
             let path = method.path();
             put_head(&mut out, METHOD, METHOD_LEN_MIN + path.len());
-            out.put_u16(method.operation);
+            out.put_u16(operation);
             out.put_u8(kind_number(method.kind));
             let [request, response] = fingerprints(method);
             out.put_u128(request);

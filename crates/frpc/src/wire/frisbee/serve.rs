@@ -95,7 +95,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
                 // Boxed, so that calls without a limit do not hold the memory for it.
                 Box::pin(within(deadline, self.call_in_scope(entry, call))).await
             }
-            _ => Err(Status::unimplemented("the method is called on a stream")),
+            _ => Err(self.not_unary(operation.number())),
         };
         let limit = connection.content_len_max();
         let answer = match answer {
@@ -151,9 +151,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         };
         let answer = match self.table().find(operation) {
             None => Err(no_method(operation)),
-            Some(entry) if entry.method.kind != MethodKind::Unary => {
-                Err(Status::unimplemented("the method is called on a stream"))
-            }
+            Some(entry) if entry.method.kind != MethodKind::Unary => Err(self.not_unary(operation)),
             Some(entry) => {
                 let deadline = self.times.of(head.timeout).map(Deadline::after);
                 let at = deadline.and_then(|deadline| deadline.at).map(Instant::into_std);
@@ -166,6 +164,13 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             }
         };
         self.reply_extended(id, answer, connection).await
+    }
+
+    /// Returns why a packet calls no method with this operation.
+    #[cold]
+    fn not_unary(&self, operation: u16) -> Status {
+        let ambiguity = self.table().ambiguity(operation);
+        ambiguity.unwrap_or_else(|| Status::unimplemented("the method is called on a stream"))
     }
 
     /// Returns the answer that says what the messages of a method are. No layer sees the question, which is no call.
@@ -274,6 +279,9 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         if let Some(operation) = stream_framing::parse_open(first) {
             let entry = self.table().find(operation)?;
             let (framing, format) = (Framing::Plain, Format::Polyglot);
+            if let Some(ambiguity) = self.table().ambiguity(operation) {
+                return Some(Err((framing, ambiguity)));
+            }
             return Some(Ok(Opening { entry, framing, format, head: Fields::default() }));
         }
         if !Session::is_extended(connection) {
@@ -283,6 +291,9 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         let framing = Framing::Extended { metadata_max: Session::metadata_max(connection) };
         let opened = opened.and_then(|Open { operation, format, head }| {
             let entry = self.table().find(operation).ok_or_else(|| no_method(operation))?;
+            if let Some(ambiguity) = self.table().ambiguity(operation) {
+                return Err(ambiguity);
+            }
             Ok(Opening { entry, framing, format, head })
         });
         Some(opened.map_err(|status| (framing, status)))
@@ -393,6 +404,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
 
     fn check(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
         Services::check(self)?;
+        self.table().tell_of_ambiguities();
         self.fallback.check()
     }
 
