@@ -15,13 +15,16 @@ pub trait Caller: Clone + Send + Sized + 'static {
     /// Why a call may have no answer.
     type Error: Display + Send;
 
+    /// The number of calls between two looks at the clock, which for messages of a stream take as long as the messages.
+    const CALLS_PER_SAMPLE: u32 = 1;
+
     /// The runtime to call from.
     fn runtime(&self) -> Handle {
         Handle::current()
     }
 
     /// Sends a message, and returns the answer.
-    fn call(&mut self, message: Self::Message) -> impl Future<Output = Result<Self::Message, Self::Error>> + Send;
+    fn call(&mut self, message: &Self::Message) -> impl Future<Output = Result<Self::Message, Self::Error>> + Send;
 }
 
 /// Makes connections, and keeps each one's tasks calling until the window ends.
@@ -80,13 +83,15 @@ impl<C: Caller> Task<C> {
     async fn call_repeatedly(&mut self) {
         let mut sent = Instant::now();
         while sent < self.window.end() {
-            let answer = self.client.call(self.message.clone()).await;
-            let answered = Instant::now();
-            match answer {
-                Ok(answer) if answer == self.message => self.record(|recorder| recorder.complete(sent, answered)),
-                Ok(_) => return self.record(|recorder| recorder.fail("a wrong answer")),
-                Err(error) => return self.record(|recorder| recorder.fail(error)),
+            for _ in 0..C::CALLS_PER_SAMPLE {
+                match self.client.call(&self.message).await {
+                    Ok(answer) if answer == self.message => {}
+                    Ok(_) => return self.record(|recorder| recorder.fail("a wrong answer")),
+                    Err(error) => return self.record(|recorder| recorder.fail(error)),
+                }
             }
+            let answered = Instant::now();
+            self.record(|recorder| recorder.complete(sent, answered, C::CALLS_PER_SAMPLE));
             sent = answered;
         }
     }
@@ -114,7 +119,7 @@ mod tests {
         type Message = String;
         type Error = Infallible;
 
-        async fn call(&mut self, _: String) -> Result<String, Infallible> {
+        async fn call(&mut self, _: &String) -> Result<String, Infallible> {
             Ok(String::new())
         }
     }
@@ -126,7 +131,7 @@ mod tests {
         type Message = String;
         type Error = Infallible;
 
-        async fn call(&mut self, _: String) -> Result<String, Infallible> {
+        async fn call(&mut self, _: &String) -> Result<String, Infallible> {
             future::pending().await
         }
     }

@@ -23,12 +23,12 @@ impl Recorder {
         Self { window, latencies: new_histogram(), total: 0, errors: 0, first_error: None, stuck: 0 }
     }
 
-    /// Counts a verified answer, and its latency if it came inside the window.
-    pub fn complete(&mut self, sent: Instant, answered: Instant) {
-        self.total += 1;
+    /// Counts verified answers that came one after the other, and the latency of each if they came inside the window.
+    pub fn complete(&mut self, sent: Instant, answered: Instant, calls: u32) {
+        self.total += u64::from(calls);
         if self.window.contains(answered) {
-            let latency = nanoseconds(answered.duration_since(sent));
-            self.latencies.record(latency).expect("the histogram grows to any value");
+            let latency = nanoseconds(answered.duration_since(sent)) / u64::from(calls);
+            self.latencies.record_n(latency, calls).expect("the histogram grows to any value");
         }
     }
 

@@ -94,7 +94,7 @@ mod tests {
         let window = Window::after(Duration::ZERO, Duration::from_secs(2));
         let mut busy = Recorder::new(window);
         for answered in [window.start() + Duration::from_micros(500), window.end()] {
-            busy.complete(window.start(), answered);
+            busy.complete(window.start(), answered, 1);
         }
         let mut idle = Recorder::new(window);
         idle.fail("no answer");

@@ -1,4 +1,5 @@
-//! Instructions of unary 32-byte calls, counted by callgrind on each side by itself. More than recorded is a failure.
+//! Instructions of unary 32-byte calls, counted by callgrind on each side by itself, and of the messages of a stream, counted
+//! on both together. More than recorded is a failure.
 //!
 //! The server answers frames that were encoded beforehand; the client is answered by a task that sends back what it
 //! reads, which is what an echo answers. Both run on a current-thread runtime without I/O, over a pipe in memory; the
@@ -16,7 +17,7 @@ use std::{
 
 use bench_rpc::{
     Service,
-    schema::{Message, echo_client::EchoClient, echo_methods::ONCE, echo_server::EchoServer},
+    schema::{Message, RepeatRequest, echo_client::EchoClient, echo_methods::ONCE, echo_server::EchoServer},
     text,
 };
 use frpc::{Channel, Config, Server, codec};
@@ -28,19 +29,26 @@ use tokio::{
 };
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = Serving::start, config = at_most(8_000))]
-#[bench::ten(args = (10), setup = Serving::start, config = at_most(3_180))]
+#[bench::one(args = (1), setup = Serving::start, config = at_most(8_000, CALLS))]
+#[bench::ten(args = (10), setup = Serving::start, config = at_most(3_180, CALLS))]
 fn server(mut serving: Serving) -> Serving {
     serving.serve(CALLS);
     serving
 }
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = Calling::start, config = at_most(11_600))]
-#[bench::ten(args = (10), setup = Calling::start, config = at_most(4_850))]
+#[bench::one(args = (1), setup = Calling::start, config = at_most(11_600, CALLS))]
+#[bench::ten(args = (10), setup = Calling::start, config = at_most(4_850, CALLS))]
 fn client(calling: Calling) -> Calling {
     calling.call(CALLS);
     calling
+}
+
+#[library_benchmark]
+#[bench::small(setup = Streaming::start, config = at_most(1_310, MESSAGES))]
+fn stream(mut streaming: Streaming) -> Streaming {
+    streaming.receive(MESSAGES);
+    streaming
 }
 
 /// A server, and the other end of its connection.
@@ -122,6 +130,43 @@ impl Calling {
     }
 }
 
+/// A client and a server in one process, and a stream between them.
+struct Streaming {
+    runtime: Runtime,
+    _server: Server,
+    messages: frpc::Streaming<Message>,
+}
+
+impl Streaming {
+    fn start() -> Self {
+        let runtime = current_thread();
+        let (wire, peer) = duplex(STREAM_PIPE_LEN);
+        let server = Server::builder().config(quiet()).add_service(EchoServer::new(Service)).without_listener();
+        let server = server.expect("it has one service");
+        let messages = runtime.block_on(async {
+            server.attach(wire);
+            let channel =
+                Channel::builder().config(quiet()).attach(peer).await.expect("there is nothing to connect to");
+            let request = RepeatRequest { text: text(MESSAGE_LEN), count: u32::MAX };
+            EchoClient::new(channel).repeat(request).await.expect("it is sent").into_inner()
+        });
+        let mut streaming = Self { runtime, _server: server, messages };
+        streaming.receive(WARM_UP_MESSAGES);
+        streaming
+    }
+
+    fn receive(&mut self, count: usize) {
+        let Self { runtime, messages, .. } = self;
+        runtime.block_on(async {
+            for _ in 0..count {
+                let message =
+                    messages.message().await.expect("the server sends on").expect("it sends more than are read");
+                assert_eq!(message.text.len(), MESSAGE_LEN);
+            }
+        });
+    }
+}
+
 fn current_thread() -> Runtime {
     runtime::Builder::new_current_thread().enable_time().build().expect("it has no threads")
 }
@@ -138,8 +183,8 @@ fn request() -> Vec<u8> {
     [&MAGIC[..], &ID, &ONCE.operation.to_be_bytes(), &len.to_be_bytes(), &content].concat()
 }
 
-fn at_most(instructions_per_call: usize) -> LibraryBenchmarkConfig {
-    let limit = (instructions_per_call * CALLS) as u64;
+fn at_most(instructions_each: usize, count: usize) -> LibraryBenchmarkConfig {
+    let limit = (instructions_each * count) as u64;
     LibraryBenchmarkConfig::default().tool(Callgrind::default().hard_limits([(EventKind::Ir, limit)])).clone()
 }
 
@@ -157,10 +202,14 @@ fn if_there_are_tools() -> LibraryBenchmarkConfig {
 
 const CALLS: usize = 1000;
 const WARM_UP_CALLS: usize = 1000;
+/// Many times what may be under way.
+const MESSAGES: usize = 100_000;
+const WARM_UP_MESSAGES: usize = 20_000;
 const MESSAGE_LEN: usize = 32;
 const PIPE_LEN: usize = 4 << 10;
+const STREAM_PIPE_LEN: usize = 64 << 10;
 const MAGIC: [u8; 2] = [0x00, 0x0f];
 const ID: [u8; 2] = [0, 1];
 
-library_benchmark_group!(name = calls, benchmarks = [server, client]);
+library_benchmark_group!(name = calls, benchmarks = [server, client, stream]);
 main!(config = if_there_are_tools(), library_benchmark_groups = calls);

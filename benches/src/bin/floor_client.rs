@@ -123,7 +123,7 @@ impl Connection {
             if frame.operation != OPERATION || frame.content != self.contents.of(frame.id) {
                 return Err(io::Error::other(format!("wrong answer to id {}", frame.id)));
             }
-            self.recorder.complete(sent, answered);
+            self.recorder.complete(sent, answered, 1);
             rest = tail;
         }
         Ok(self.inbox.bytes().len() - rest.len())

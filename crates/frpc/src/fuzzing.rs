@@ -87,7 +87,7 @@ pub fn read_extended(content: &Bytes, metadata_max: usize) -> (usize, usize) {
         Err(_) => {}
     }
     if let Ok(Data::Messages(mut messages)) = Data::decode(content.clone(), metadata_max) {
-        while let (false, Ok(message)) = (messages.is_empty(), envelope::next_message(&mut messages)) {
+        while let Some(Ok(message)) = messages.next() {
             messages_len += message.len();
         }
     }

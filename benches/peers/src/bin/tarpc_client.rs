@@ -42,8 +42,8 @@ impl Caller for StringCaller {
     type Message = String;
     type Error = RpcError;
 
-    async fn call(&mut self, message: String) -> Result<String, RpcError> {
-        self.0.string(context::current(), message).await
+    async fn call(&mut self, message: &String) -> Result<String, RpcError> {
+        self.0.string(context::current(), message.clone()).await
     }
 }
 
@@ -60,8 +60,8 @@ impl Caller for BytesCaller {
     type Message = Bytes;
     type Error = RpcError;
 
-    async fn call(&mut self, message: Bytes) -> Result<Bytes, RpcError> {
-        self.0.bytes(context::current(), message).await
+    async fn call(&mut self, message: &Bytes) -> Result<Bytes, RpcError> {
+        self.0.bytes(context::current(), message.clone()).await
     }
 }
 

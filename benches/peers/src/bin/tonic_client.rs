@@ -43,8 +43,8 @@ impl Caller for StringCaller {
     type Message = String;
     type Error = Status;
 
-    async fn call(&mut self, message: String) -> Result<String, Status> {
-        Ok(self.0.benchmark(grpc::Request { message }).await?.into_inner().message)
+    async fn call(&mut self, message: &String) -> Result<String, Status> {
+        Ok(self.0.benchmark(grpc::Request { message: message.clone() }).await?.into_inner().message)
     }
 }
 
@@ -61,8 +61,8 @@ impl Caller for BytesCaller {
     type Message = Bytes;
     type Error = Status;
 
-    async fn call(&mut self, message: Bytes) -> Result<Bytes, Status> {
-        Ok(self.0.benchmark(BytesRequest { message }).await?.into_inner().message)
+    async fn call(&mut self, message: &Bytes) -> Result<Bytes, Status> {
+        Ok(self.0.benchmark(BytesRequest { message: message.clone() }).await?.into_inner().message)
     }
 }
 
@@ -89,8 +89,10 @@ impl Caller for StreamReader {
     type Message = String;
     type Error = Status;
 
+    const CALLS_PER_SAMPLE: u32 = 64;
+
     /// Takes the stream's next message.
-    async fn call(&mut self, message: String) -> Result<String, Status> {
+    async fn call(&mut self, message: &String) -> Result<String, Status> {
         loop {
             if let Some(responses) = &mut self.responses
                 && let Some(response) = responses.message().await?

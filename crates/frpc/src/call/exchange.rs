@@ -1,10 +1,8 @@
 //! Calls and answers with their messages as bytes.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures_util::StreamExt;
-use tracing::error;
 
 use super::{
     deadline::CallTime,
@@ -112,7 +110,7 @@ impl Call {
         request: Request<Streaming<M>>,
     ) -> Self {
         let (head, messages) = request.into_parts();
-        Self::new(method, format, head, Body::Many(request_contents(format, messages)))
+        Self::new(method, format, head, Body::Many(messages.encoded_without_panics(format)))
     }
 
     /// Returns the request of a method that takes one message.
@@ -132,7 +130,7 @@ impl Call {
         match self.body {
             Body::One(_) => Err(Status::unimplemented("the method takes a stream, not one message")),
             Body::Many(contents) => {
-                let messages = contents.map_messages(move |content| decode_request(method, format, &content));
+                let messages = contents.decoded(method, format, request_misfit);
                 Ok(Request::from_parts(self.head, messages))
             }
         }
@@ -241,10 +239,7 @@ impl Answer {
     /// Makes the answer of a stream of responses.
     pub(crate) fn of_stream<M: Message>(format: Format, response: Response<Streaming<M>>) -> Self {
         let (extras, messages) = response.into_parts();
-        Self {
-            body: Body::Many(messages.map_messages(move |message| Ok(format.encode(&message)?.into_bytes()))),
-            extras,
-        }
+        Self { body: Body::Many(messages.encoded(format)), extras }
     }
 
     /// Returns the response of a method that answers with one message.
@@ -271,45 +266,42 @@ impl Answer {
         match self.body {
             Body::One(_) => Err(Status::internal("the handler answered with one message")),
             Body::Many(contents) => {
-                let messages = contents.map_messages(move |content| decode_response(method, format, &content));
+                let messages = contents.decoded(method, format, response_misfit);
                 Ok(Response::from_parts(self.extras, messages))
             }
         }
     }
 }
 
-/// Encodes the messages of a caller. If their stream panics, it ends with a status instead.
-fn request_contents<M: Message>(format: Format, messages: Streaming<M>) -> Streaming<Bytes> {
-    let contents = messages.map(move |message| Ok(format.encode(&message?)?.into_bytes()));
-    Streaming::new(AssertUnwindSafe(contents).catch_unwind().map(|content| {
-        content.unwrap_or_else(|panic| {
-            let message = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
-            let message = message.unwrap_or("no message");
-            error!(message, "a request stream panicked");
-            Err(Status::internal(format!("the request stream panicked: {message}")))
-        })
-    }))
-}
-
-/// Reads the message of a caller: the fault is theirs.
+/// Reads the message of a caller.
 fn decode_request<M: Message>(method: &Method, format: Format, content: &Bytes) -> Result<M, Status> {
-    format.decode(content).map_err(|error| match error {
-        error @ CodecError::Unsupported { .. } => Status::unimplemented(error.to_string()),
-        CodecError::Proto(error) => Status::invalid_argument(misfit(method, "request", &error)),
-        error => Status::invalid_argument(error.to_string()),
-    })
+    format.decode(content).map_err(|error| request_misfit(method, error))
 }
 
 /// Reads the message of a service, or the status in its place.
 #[inline]
 pub(crate) fn decode_response<M: Message>(method: &Method, format: Format, content: &Bytes) -> Result<M, Status> {
-    format.decode(content).map_err(|error| match error {
+    format.decode(content).map_err(|error| response_misfit(method, error))
+}
+
+/// Returns the status of a request that cannot be read: the fault is the caller's.
+fn request_misfit(method: &Method, error: CodecError) -> Status {
+    match error {
+        error @ CodecError::Unsupported { .. } => Status::unimplemented(error.to_string()),
+        CodecError::Proto(error) => Status::invalid_argument(misfit(method, "request", &error)),
+        error => Status::invalid_argument(error.to_string()),
+    }
+}
+
+/// Returns the status of a response that cannot be read, or stands for one.
+fn response_misfit(method: &Method, error: CodecError) -> Status {
+    match error {
         CodecError::Proto(cause) => {
             let message = misfit(method, "response", &cause);
             Status::internal(message).with_source(Arc::new(CodecError::Proto(cause)) as Arc<_>)
         }
         error => error.into(),
-    })
+    }
 }
 
 /// Says which message does not fit. Protocol buffers are what two sides speak whose proto files differ, so the user has to

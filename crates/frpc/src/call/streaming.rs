@@ -9,7 +9,11 @@ use std::{
 use futures_core::Stream;
 use tokio::sync::mpsc;
 
-use super::{metadata::Metadata, status::Status};
+use super::{
+    metadata::Metadata,
+    packed::{Received, Source},
+    status::Status,
+};
 
 /// A stream of messages, as methods take and return them on either side. Made from any stream or iterator, or fed by a
 /// [`StreamSender`].
@@ -37,6 +41,8 @@ pub struct Streaming<T> {
 /// The source of the messages.
 enum Messages<T> {
     Boxed(Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>),
+    /// One of this crate.
+    Source(Box<dyn Source<T>>),
     /// Not boxed, so that the slot for the trailers is no additional allocation.
     Channel(mpsc::Receiver<Result<T, Status>>),
     /// The end was read. Many streams must not be polled behind it, and what they held is needed no more.
@@ -50,6 +56,11 @@ impl<T> Streaming<T> {
     /// Makes a stream of the messages of another. An error ends it.
     pub fn new(messages: impl Stream<Item = Result<T, Status>> + Send + 'static) -> Self {
         Self::of(Messages::Boxed(Box::pin(messages)))
+    }
+
+    /// Makes a stream of the messages of one that may move several at once.
+    pub(crate) fn from_source(source: impl Source<T> + 'static) -> Self {
+        Self::of(Messages::Source(Box::new(source)))
     }
 
     /// Makes a stream that has ended.
@@ -125,22 +136,55 @@ impl<T> Streaming<T> {
         Self { trailers, ..self }
     }
 
+    /// Makes a stream of this one. Metadata and trailers stay.
+    pub(crate) fn changed<U, S: Source<U> + 'static>(self, change: impl FnOnce(Self) -> S) -> Streaming<U> {
+        let (metadata, trailers) = (self.metadata.clone(), self.trailers_slot());
+        Streaming::from_source(change(self)).with_metadata_slot(metadata).with_trailers_slot(trailers)
+    }
+
     /// Changes each message. A message that cannot be changed becomes an error. The trailers stay.
     pub(crate) fn map_messages<U, F>(self, change: F) -> Streaming<U>
     where
         T: Send + 'static,
         F: Fn(T) -> Result<U, Status> + Send + 'static,
     {
-        let (metadata, trailers) = (self.metadata.clone(), self.trailers_slot());
-        Streaming::new(MapMessages { messages: self, change }).with_metadata_slot(metadata).with_trailers_slot(trailers)
+        self.changed(|messages| MapMessages { messages, change })
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<T, Status>>> {
+    /// Polls for the next message.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<T, Status>>> {
         let next = match &mut self.messages {
             Messages::Boxed(messages) => messages.as_mut().poll_next(cx),
+            Messages::Source(source) => source.poll_next(cx),
             Messages::Channel(receiver) => receiver.poll_recv(cx),
             Messages::Over => return Poll::Ready(None),
         };
+        self.unless_over(next)
+    }
+
+    /// Polls for the next message as [`Source::poll_into`] does.
+    pub(crate) fn poll_into(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+    ) -> Poll<Option<Result<Option<T>, Status>>> {
+        let Messages::Source(source) = &mut self.messages else {
+            return self.poll(cx).map(|next| next.map(|message| message.map(Some)));
+        };
+        let next = source.poll_into(cx, out);
+        self.unless_over(next)
+    }
+
+    /// Polls for what is here as [`Source::poll_several`] does.
+    pub(crate) fn poll_several(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Received<T>, Status>>> {
+        let Messages::Source(source) = &mut self.messages else {
+            return self.poll(cx).map(|next| next.map(|message| message.map(Received::One)));
+        };
+        let next = source.poll_several(cx);
+        self.unless_over(next)
+    }
+
+    fn unless_over<N>(&mut self, next: Poll<Option<N>>) -> Poll<Option<N>> {
         if let Poll::Ready(None) = next {
             self.messages = Messages::Over;
         }
@@ -224,12 +268,8 @@ struct MapMessages<A, F> {
     change: F,
 }
 
-impl<A, F> Unpin for MapMessages<A, F> {}
-
-impl<A, B, F: Fn(A) -> Result<B, Status>> Stream for MapMessages<A, F> {
-    type Item = Result<B, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+impl<A: Send, B, F: Fn(A) -> Result<B, Status> + Send> Source<B> for MapMessages<A, F> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<B, Status>>> {
         let next = self.messages.poll(cx);
         next.map(|message| message.map(|message| message.and_then(&self.change)))
     }

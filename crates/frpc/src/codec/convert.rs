@@ -1,5 +1,7 @@
 //! Messages to bytes and back, in any format.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 
 use super::{
@@ -30,11 +32,38 @@ impl Format {
     #[inline]
     pub fn decode<M: Message>(self, content: &Bytes) -> Result<M, CodecError> {
         match self {
-            Self::Polyglot => match polyglot::decode(content)? {
-                Content::Message(message) => Ok(message),
-                Content::Error(failure) => Err(CodecError::Failure(failure)),
-            },
+            Self::Polyglot => message_of(polyglot::decode(content)?),
             other => other.decode_by_table(content),
+        }
+    }
+
+    /// Reads a message that is a part of some bytes.
+    #[inline]
+    pub(crate) fn decode_part<M: Message>(self, bytes: &Bytes, part: Range<usize>) -> Result<M, CodecError> {
+        match self {
+            Self::Polyglot => message_of(polyglot::decode_part(bytes, &bytes[part])?),
+            other => other.decode_by_table(&bytes.slice(part)),
+        }
+    }
+
+    /// Writes a message at the end of `out`, or returns it if it has more than `len_max` bytes.
+    #[inline]
+    pub(crate) fn encode_to<M: Message>(
+        self,
+        message: &M,
+        out: &mut Vec<u8>,
+        len_max: usize,
+    ) -> Result<Option<Pieces>, CodecError> {
+        match self {
+            Self::Polyglot => Ok(polyglot::encode_small_to(message, out, len_max)),
+            other => {
+                let content = other.encode_by_table(message)?;
+                if content.len() > len_max {
+                    return Ok(Some(content));
+                }
+                out.extend_from_slice(&content.into_bytes());
+                Ok(None)
+            }
         }
     }
 
@@ -59,6 +88,14 @@ impl Format {
             Self::Json => formats.json.as_ref(),
         });
         functions.ok_or(CodecError::Unsupported { message: M::NAME, format: self })
+    }
+}
+
+#[inline]
+fn message_of<M>(content: Content<M>) -> Result<M, CodecError> {
+    match content {
+        Content::Message(message) => Ok(message),
+        Content::Error(failure) => Err(CodecError::Failure(failure)),
     }
 }
 

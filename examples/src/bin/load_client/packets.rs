@@ -86,7 +86,7 @@ impl Worker {
         if packet.content != self.contents.of(packet.id) || packet.operation != ECHO {
             calls.recorder.fail(format!("a wrong answer to id {}", packet.id));
         }
-        calls.recorder.complete(sent, now);
+        calls.recorder.complete(sent, now, 1);
         if now < calls.window.end() {
             calls.in_flight[usize::from(packet.id)] = Some(now);
             return Outcome::Reply(packet);

@@ -28,8 +28,8 @@ impl Caller for StringCaller {
         runtime(self.0.channel())
     }
 
-    async fn call(&mut self, message: String) -> Result<String, Status> {
-        Ok(self.0.benchmark(Request { message }).await?.into_inner().message)
+    async fn call(&mut self, message: &String) -> Result<String, Status> {
+        Ok(self.0.benchmark(Request { message: message.clone() }).await?.into_inner().message)
     }
 }
 
@@ -50,8 +50,8 @@ impl Caller for BytesCaller {
         runtime(self.0.channel())
     }
 
-    async fn call(&mut self, message: Bytes) -> Result<Bytes, Status> {
-        Ok(self.0.benchmark(BytesRequest { message }).await?.into_inner().message)
+    async fn call(&mut self, message: &Bytes) -> Result<Bytes, Status> {
+        Ok(self.0.benchmark(BytesRequest { message: message.clone() }).await?.into_inner().message)
     }
 }
 
@@ -77,12 +77,14 @@ impl Caller for StreamReader {
     type Message = String;
     type Error = Status;
 
+    const CALLS_PER_SAMPLE: u32 = 64;
+
     fn runtime(&self) -> Handle {
         runtime(self.client.channel())
     }
 
     /// Takes the stream's next message.
-    async fn call(&mut self, message: String) -> Result<String, Status> {
+    async fn call(&mut self, message: &String) -> Result<String, Status> {
         loop {
             if let Some(responses) = &mut self.responses
                 && let Some(response) = responses.message().await?

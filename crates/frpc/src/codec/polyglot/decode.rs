@@ -23,8 +23,14 @@ pub enum Content<M> {
 
 /// Reads a message, or the error in its place. Bytes after it are ignored; an absent message is a default one. `Bytes`
 /// fields are slices of `content`.
+#[inline]
 pub fn decode<M: Message>(content: &Bytes) -> Result<Content<M>> {
-    let mut input = Reader::new(content);
+    decode_part(content, content)
+}
+
+/// Reads a message as [`decode`] does, which is a part of `content`.
+pub(crate) fn decode_part<M: Message>(content: &Bytes, part: &[u8]) -> Result<Content<M>> {
+    let mut input = Reader::of_part(content, part);
     let first = input.root()?;
     if input.is_empty() {
         return Ok(first);
@@ -33,7 +39,7 @@ pub fn decode<M: Message>(content: &Bytes) -> Result<Content<M>> {
         None => Ok(first),
         Some(kept) => {
             drop(first);
-            decode_with_trailer(content, kept)
+            decode_with_trailer(content, part, kept)
         }
     }
 }
@@ -41,8 +47,8 @@ pub fn decode<M: Message>(content: &Bytes) -> Result<Content<M>> {
 /// Reads a message again with its trailer at hand. Rare: most messages have nothing that only a trailer tells.
 #[cold]
 #[inline(never)]
-fn decode_with_trailer<M: Message>(content: &Bytes, kept: Slots) -> Result<Content<M>> {
-    Reader::with_trailer(content, kept).root()
+fn decode_with_trailer<M: Message>(content: &Bytes, part: &[u8], kept: Slots) -> Result<Content<M>> {
+    Reader::with_trailer(content, part, kept).root()
 }
 
 /// Returns whether the content of a packet is the error alternative.

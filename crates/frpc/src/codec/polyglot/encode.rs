@@ -56,6 +56,18 @@ pub fn encode_to<M: Message>(message: &M, out: &mut Vec<u8>) {
     *out = writer.finish();
 }
 
+/// Appends the bytes of a message to a buffer, or returns them if there are more than `len_max`.
+#[inline]
+pub(crate) fn encode_small_to<M: Message>(message: &M, out: &mut Vec<u8>, len_max: usize) -> Option<Pieces> {
+    let mut size = Writer::new(Counter::default());
+    size.root(message);
+    if size.finish().len() > len_max {
+        return Some(encode_pieces(message));
+    }
+    encode_to(message, out);
+    None
+}
+
 /// Returns the bytes of the error alternative. Without a code they are those of the Go implementation.
 pub fn encode_error(text: &str, code: Option<u8>) -> Bytes {
     let mut out = Writer::new(Vec::with_capacity(text.len() + ERROR_HEAD_LEN_MAX));

@@ -51,4 +51,7 @@ pub use self::{
     storage::{Blob, Entries, Storage},
     writer::Writer,
 };
-pub(crate) use self::{decode::decode_error, encode::short_error};
+pub(crate) use self::{
+    decode::{decode_error, decode_part},
+    encode::{encode_small_to, short_error},
+};

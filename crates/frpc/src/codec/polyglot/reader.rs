@@ -17,7 +17,9 @@ use super::{
 /// places hold the default of their type before.
 #[derive(Debug)]
 pub struct Reader<'a> {
+    /// The bytes that those being read are a part of.
     content: &'a Bytes,
+    len: usize,
     rest: &'a [u8],
     depth: u32,
     /// The lowest address that the stack may reach, raised by what the messages around this one take in memory.
@@ -45,19 +47,26 @@ impl<'a> Reader<'a> {
     /// Returns a reader at the start of a packet's content.
     #[inline]
     pub fn new(content: &'a Bytes) -> Self {
+        Self::of_part(content, content)
+    }
+
+    /// Returns a reader at the start of a part of a content.
+    #[inline]
+    pub(super) fn of_part(content: &'a Bytes, part: &'a [u8]) -> Self {
         Self {
             content,
-            rest: content,
+            len: part.len(),
+            rest: part,
             depth: 0,
             stack_end: stack_address().saturating_sub(Self::STACK_LEN_MAX),
-            memory_left: memory_max(content.len()),
+            memory_left: memory_max(part.len()),
             slots: Slots::default(),
         }
     }
 
     #[inline]
-    pub(super) fn with_trailer(content: &'a Bytes, slots: Slots) -> Self {
-        let mut input = Self::new(content);
+    pub(super) fn with_trailer(content: &'a Bytes, part: &'a [u8], slots: Slots) -> Self {
+        let mut input = Self::of_part(content, part);
         input.memory_left = input.memory_left.saturating_sub(slots.len_in_memory());
         Self { slots, ..input }
     }
@@ -252,7 +261,7 @@ impl<'a> Reader<'a> {
                 self.memory_left = left;
                 Ok(())
             }
-            None => Err(DecodeErrorKind::TooMuchMemory { limit: memory_max(self.content.len()) }.into()),
+            None => Err(DecodeErrorKind::TooMuchMemory { limit: memory_max(self.len) }.into()),
         }
     }
 

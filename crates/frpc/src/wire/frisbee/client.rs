@@ -2,7 +2,6 @@
 
 use std::{
     future::poll_fn,
-    pin::Pin,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -23,7 +22,7 @@ use super::{
     pending::{CannotBegin, PendingCall, PendingCalls, Reply, Unanswered},
     remote::{Extended, Remote, Way},
     session::Session,
-    stream_framing::{self, Framing, Halted, Incoming},
+    stream_framing::{self, Framing, Halted, Incoming, Until},
 };
 use crate::{
     call::{
@@ -32,6 +31,7 @@ use crate::{
         head::Head,
         metadata::Metadata,
         method::Method,
+        packed::{Contents, Received, Unpacked},
         status::Status,
         streaming::Streaming,
     },
@@ -263,15 +263,13 @@ impl ClientConnection {
         let (framing, sender, reader, _) = self.open(call).await?;
         let content = match framing {
             Framing::Plain => content.into(),
-            Framing::Extended { .. } => {
-                envelope::messages(&mut [content].into(), u32::MAX).pop_front().expect("one message makes one data")
-            }
+            Framing::Extended { .. } => envelope::one_message(content),
         };
         let sending = async { sender.send_tracked(content).await.map_err(|error| self.unsent_on_stream(error)) };
         let sent = opening.bound_unsent(sending).await?;
         let requests = Requests { own_end: AtomicBool::new(true), failure: OnceLock::new() };
-        let (incoming, requests) = (incoming(framing, reader, whole), Arc::new(requests));
-        Ok(Answers { framing, incoming, sender, sent, requests, pump: None }.into_streaming())
+        let (incoming, requests) = (Incoming::new(framing, reader), Arc::new(requests));
+        Ok(Answers { framing, incoming, sender, sent, requests, pump: None }.into_streaming(whole))
     }
 
     /// Makes a call with a stream each way, which was opened.
@@ -284,8 +282,8 @@ impl ClientConnection {
         let requests = Arc::new(Requests { own_end: AtomicBool::new(false), failure: OnceLock::new() });
         let pump = Pump { framing, sender: sender.clone(), requests: requests.clone(), is_over: false };
         let pump = tokio::spawn(async move { pump.run(&mut contents).await });
-        let (incoming, pump) = (incoming(framing, reader, whole), Some(pump.abort_handle()));
-        Answers { framing, incoming, sender, sent, requests, pump }.into_streaming()
+        let (incoming, pump) = (Incoming::new(framing, reader), Some(pump.abort_handle()));
+        Answers { framing, incoming, sender, sent, requests, pump }.into_streaming(whole)
     }
 
     /// Makes a call that sends a stream, which was opened. Without a deadline for the whole call, the answer has its time from the end of the
@@ -297,7 +295,9 @@ impl ClientConnection {
         opening: Deadline,
         whole: Option<Deadline>,
     ) -> Result<Answer, Status> {
-        let mut incoming = incoming(framing, reader, whole);
+        let incoming = Incoming::new(framing, reader);
+        let (metadata, trailers) = (incoming.metadata.clone(), incoming.trailers.clone());
+        let mut incoming = streaming(incoming, whole);
         let (answer, own_end) = tokio::select! {
             biased;
             answer = incoming.next() => (answer, false),
@@ -322,10 +322,10 @@ impl ClientConnection {
             return Ok(Answer::new(Body::One(stream_framing::message_or_status(answer)?.into())));
         }
         let mut answer = Answer::new(Body::One(answer.into()));
-        if let Some(metadata) = incoming.metadata.get() {
+        if let Some(metadata) = metadata.get() {
             *answer.metadata_mut() = metadata.clone();
         }
-        if let Some(trailers) = incoming.trailers.get() {
+        if let Some(trailers) = trailers.get() {
             *answer.trailers_mut() = trailers.clone();
         }
         Ok(answer)
@@ -463,11 +463,12 @@ fn without_doubt(status: Status, connection: &Connection, sent: Sent) -> Status 
     }
 }
 
-fn incoming(framing: Framing, reader: StreamReader, whole: Option<Deadline>) -> Incoming {
-    let incoming = Incoming::new(framing, reader);
+/// Returns what comes in answer to a call, up to the end of its time.
+fn streaming(contents: impl Contents + 'static, whole: Option<Deadline>) -> Streaming<Bytes> {
+    let contents = Unpacked::new(contents);
     match whole.and_then(|deadline| Some((deadline.at?, deadline))) {
-        Some((at, deadline)) => incoming.until(at, deadline.passed()),
-        None => incoming,
+        Some((at, deadline)) => Streaming::from_source(Until::new(contents, at, deadline.passed())),
+        None => Streaming::from_source(contents),
     }
 }
 
@@ -526,22 +527,19 @@ struct Requests {
 }
 
 impl Answers {
-    fn into_streaming(self) -> Streaming<Bytes> {
+    fn into_streaming(self, whole: Option<Deadline>) -> Streaming<Bytes> {
         let (metadata, trailers) = (self.incoming.metadata.clone(), self.incoming.trailers.clone());
         let (metadata, trailers) = match self.framing {
             Framing::Plain => (None, None),
             Framing::Extended { .. } => (Some(metadata), Some(trailers)),
         };
-        Streaming::new(self).with_metadata_slot(metadata).with_trailers_slot(trailers)
+        streaming(self, whole).with_metadata_slot(metadata).with_trailers_slot(trailers)
     }
 }
 
-impl futures_core::Stream for Answers {
-    type Item = Result<Bytes, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let polled = self.incoming.poll_next_unpin(cx);
-        match polled {
+impl Contents for Answers {
+    fn poll_contents(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Received<Bytes>, Status>>> {
+        match self.incoming.poll_contents(cx) {
             Poll::Ready(None) => {
                 if !self.requests.own_end.swap(true, Ordering::Relaxed) {
                     // A server that has no room for it is not waiting for it either.
@@ -558,11 +556,10 @@ impl futures_core::Stream for Answers {
                 let status = failure.unwrap_or_else(|| without_doubt(status, self.sender.connection(), self.sent));
                 Poll::Ready(Some(Err(status)))
             }
-            Poll::Ready(Some(Ok(content))) => Poll::Ready(Some(match self.framing {
-                Framing::Plain => stream_framing::message_or_status(content),
-                Framing::Extended { .. } => Ok(content),
-            })),
-            Poll::Pending => Poll::Pending,
+            Poll::Ready(Some(Ok(Received::One(content)))) => {
+                Poll::Ready(Some(stream_framing::message_or_status(content).map(Received::One)))
+            }
+            messages => messages,
         }
     }
 }

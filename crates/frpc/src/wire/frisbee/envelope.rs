@@ -7,7 +7,7 @@
 //!   FAILURE = 03 |                             head
 //!   DESCRIBE = 04 |                            head | operation u16       answered with a DESCRIPTION for a message
 //!   OPEN    = 10 | operation u16 | format u8 | head             the first data of a stream that is a call
-//!   MESSAGES = 11 | length u32, message | …                     any number of them
+//!   MESSAGES = 11 | messages as `packed` has them               any number of them
 //!   HEAD    = 12 | head                                        metadata in front of the messages of an answer
 //!   END     = 13 | head                                        with trailers, from the side that answers
 //!   FAILURE = 03 | head                                        in place of an end
@@ -24,6 +24,7 @@ use frisbee::Content;
 use crate::{
     call::{
         metadata::{Metadata, MetadataValue},
+        packed::{self, Packed},
         status::{Code, Status},
     },
     codec::{Format, Pieces},
@@ -52,8 +53,8 @@ pub(crate) enum Envelope {
 /// The data of a stream between extended peers.
 #[derive(Debug)]
 pub(crate) enum Data {
-    /// Messages, each behind its length.
-    Messages(Bytes),
+    /// Messages.
+    Messages(Packed),
     Head(Fields),
     End(Fields),
     Failure(Fields),
@@ -188,54 +189,82 @@ fn alone(kind: u8, tag: u8, metadata: &Metadata) -> Bytes {
     out.into()
 }
 
-/// Returns data with all messages of a batch, which is empty afterwards. Small ones are copied together as far as `limit`
-/// allows, large ones get data of their own.
-pub(crate) fn messages(batch: &mut VecDeque<Bytes>, limit: u32) -> VecDeque<Content> {
-    let mut data = VecDeque::new();
-    let mut small = Vec::new();
-    let flush = |small: &mut Vec<u8>, data: &mut VecDeque<Content>| {
-        if !small.is_empty() {
-            data.push_back(mem::take(small).into());
-        }
-    };
-    if batch.iter().all(|message| message.len() < COPIED_LEN_MAX) {
-        small.reserve_exact(1 + batch.iter().map(|message| 4 + message.len()).sum::<usize>());
-    }
-    for message in batch.drain(..) {
-        if message.len() < COPIED_LEN_MAX {
-            if small.len() + 4 + message.len() > limit as usize {
-                flush(&mut small, &mut data);
-            }
-            if small.is_empty() {
-                small.push(MESSAGES);
-            }
-            put_len(&mut small, message.len());
-            small.extend_from_slice(&message);
-            continue;
-        }
-        flush(&mut small, &mut data);
-        let mut front = vec![MESSAGES];
-        put_len(&mut front, message.len());
-        data.push_back(vec![front.into(), message].into());
-    }
-    flush(&mut small, &mut data);
-    data
+/// Returns data with one message.
+pub(crate) fn one_message(content: Bytes) -> Content {
+    let mut messages = Messages::new(u32::MAX);
+    messages.push(Some(content));
+    messages.take().pop_front().expect("one message makes one data")
 }
 
-/// Takes the next message off several.
-pub(crate) fn next_message(messages: &mut Bytes) -> Result<Bytes, Status> {
-    let len = messages.try_get_u32().map_err(|_| malformed("ends in the length of a message"))? as usize;
-    if messages.remaining() < len {
-        return Err(malformed("announces a message that is longer than itself"));
+/// Messages that go out together. Small ones share data as far as a limit allows, large ones get data of their own.
+pub(crate) struct Messages {
+    limit: usize,
+    data: VecDeque<Content>,
+    /// The data of small messages.
+    small: Vec<u8>,
+    /// The length of `small` without the last message.
+    small_len: usize,
+    /// The length of the last data of small messages, which tells how long the next may become.
+    last_len: usize,
+}
+
+impl Messages {
+    pub(crate) fn new(limit: u32) -> Self {
+        Self { limit: limit as usize, data: VecDeque::new(), small: Vec::new(), small_len: 0, last_len: 0 }
     }
-    Ok(messages.split_to(len))
+
+    /// Returns the place for the next message, [behind others](packed).
+    pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
+        if self.small.is_empty() {
+            self.small.reserve_exact(self.last_len);
+            self.small.push(MESSAGES);
+        }
+        self.small_len = self.small.len();
+        &mut self.small
+    }
+
+    /// Takes a message, or `None` if it was put into the [buffer](Self::buffer). Returns its length.
+    pub(crate) fn push(&mut self, message: Option<Bytes>) -> usize {
+        match message {
+            Some(large) if large.len() > packed::COPIED_LEN_MAX => {
+                self.flush();
+                let len = large.len();
+                let mut front = vec![MESSAGES];
+                packed::put_len(&mut front, len);
+                self.data.push_back(vec![front.into(), large].into());
+                return len;
+            }
+            Some(small) => packed::put(self.buffer(), &small),
+            None => {}
+        }
+        let len = self.small.len() - self.small_len;
+        if self.small.len() > self.limit && self.small_len > KIND_LEN {
+            let last = self.small.split_off(self.small_len);
+            self.flush();
+            self.buffer().extend_from_slice(&last);
+        }
+        len
+    }
+
+    /// Takes everything.
+    pub(crate) fn take(&mut self) -> VecDeque<Content> {
+        self.flush();
+        mem::take(&mut self.data)
+    }
+
+    fn flush(&mut self) {
+        if self.small.len() > KIND_LEN {
+            self.last_len = self.small.len();
+            self.data.push_back(mem::take(&mut self.small).into());
+        }
+    }
 }
 
 impl Data {
     /// Reads the data of a stream behind its first.
     pub(crate) fn decode(mut input: Bytes, metadata_max: usize) -> Result<Self, Status> {
         match input.try_get_u8().map_err(|_| malformed("is empty"))? {
-            MESSAGES => Ok(Self::Messages(input)),
+            MESSAGES => Ok(Self::Messages(Packed::new(input))),
             HEAD => Ok(Self::Head(read_head(&mut input, metadata_max)?)),
             END => Ok(Self::End(read_head(&mut input, metadata_max)?)),
             FAILURE => Ok(Self::Failure(read_head(&mut input, metadata_max)?)),
@@ -399,7 +428,7 @@ fn with_head(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
 /// Puts a message behind its head, copied if it is small.
 fn join(mut head: Vec<u8>, message: Pieces) -> Content {
     match message {
-        Pieces::One(message) if message.len() < COPIED_LEN_MAX => {
+        Pieces::One(message) if message.len() <= packed::COPIED_LEN_MAX => {
             head.extend_from_slice(&message);
             head.into()
         }
@@ -450,11 +479,13 @@ const DETAILS: u8 = 6;
 
 /// As much counts for each entry on top of its bytes, as with [`Metadata::size`].
 const ENTRY_OVERHEAD: usize = 32;
-/// Larger messages are not copied behind their heads.
-const COPIED_LEN_MAX: usize = 4096;
+/// The length of the kind in front of everything else.
+const KIND_LEN: usize = 1;
 
 #[cfg(test)]
 mod tests {
+    use std::iter;
+
     use super::*;
 
     fn metadata() -> Metadata {
@@ -496,19 +527,34 @@ mod tests {
     #[test]
     fn messages_come_back_in_their_order_and_large_ones_are_not_copied() {
         let large = Bytes::from(vec![7; 10_000]);
-        let mut batch: VecDeque<Bytes> = ["a".into(), "".into(), large.clone(), "b".into()].into();
-        let mut read = Vec::new();
-        for data in messages(&mut batch, 10_010) {
-            let Ok(Data::Messages(mut several)) = Data::decode(data.into_bytes(), 0) else { panic!("no messages") };
-            while !several.is_empty() {
-                read.push(next_message(&mut several).unwrap());
-            }
+        let mut messages = Messages::new(10_010);
+        for message in ["a".into(), Bytes::new(), large.clone(), "b".into()] {
+            messages.push(Some(message));
         }
-        assert_eq!(read, [Bytes::from("a"), Bytes::new(), large, Bytes::from("b")]);
-        assert!(batch.is_empty());
-        for cut in [&b"\0\0\0"[..], b"\0\0\0\x02a", b"\xff\xff\xff\xffa"] {
-            assert_eq!(next_message(&mut Bytes::from_static(cut)).unwrap_err().code(), Code::InvalidArgument);
+        packed::put(messages.buffer(), b"c");
+        assert_eq!(messages.push(None), 5);
+        let data: Vec<_> = messages.take().into();
+        assert_eq!(data.iter().map(Content::len).collect::<Vec<_>>(), [10, 10_005, 11]);
+        let expected = ["a".into(), Bytes::new(), large, "b".into(), "c".into()];
+        assert_eq!(data.into_iter().flat_map(read_messages).collect::<Vec<_>>(), expected);
+        assert!(messages.take().is_empty());
+    }
+
+    #[test]
+    fn messages_share_data_up_to_the_limit() {
+        let mut messages = Messages::new(11);
+        for message in ["a", "b", "c", "too long for the limit", "d"] {
+            messages.push(Some(message.into()));
         }
+        let data: Vec<_> = messages.take().into();
+        assert_eq!(data.iter().map(Content::len).collect::<Vec<_>>(), [11, 6, 27, 6]);
+        let read: Vec<_> = data.into_iter().flat_map(read_messages).collect();
+        assert_eq!(read, ["a", "b", "c", "too long for the limit", "d"]);
+    }
+
+    fn read_messages(data: Content) -> Vec<Bytes> {
+        let Ok(Data::Messages(mut messages)) = Data::decode(data.into_bytes(), 0) else { panic!("no messages") };
+        iter::from_fn(|| messages.next()).map(Result::unwrap).collect()
     }
 
     #[test]

@@ -11,8 +11,6 @@ use std::{
 
 use bytes::Bytes;
 use frisbee::{Backoff, Connection, GoAway, Refusal, Router};
-use futures_core::Stream;
-use futures_util::StreamExt;
 use tokio::{
     sync::watch,
     task::yield_now,
@@ -35,6 +33,7 @@ use crate::{
         exchange::{Answer, Body, Call},
         head::Head,
         method::{Method, MethodKind},
+        packed::{Contents, Received, Unpacked},
         status::Status,
         streaming::{MetadataSlot, Streaming},
     },
@@ -286,7 +285,9 @@ impl Reconnecting {
         let slots = (metadata.clone(), trailers.clone());
         let undecided = Undecided { wire: self.clone(), connection, call, attempts };
         let answers = Repeatable { answers, slots, undecided: Some(Box::new(undecided)), again: None };
-        Ok(Streaming::new(answers).with_metadata_slot(Some(metadata)).with_trailers_slot(Some(trailers)))
+        Ok(Streaming::from_source(Unpacked::new(answers))
+            .with_metadata_slot(Some(metadata))
+            .with_trailers_slot(Some(trailers)))
     }
 
     /// Returns the format of a call to a method, on the connection that it will probably go over. Waits for that, and for
@@ -517,29 +518,26 @@ impl Repeatable {
     }
 }
 
-impl Stream for Repeatable {
-    type Item = Result<Bytes, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let this = &mut *self;
+impl Contents for Repeatable {
+    fn poll_contents(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Received<Bytes>, Status>>> {
         loop {
-            if let Some(again) = &mut this.again {
+            if let Some(again) = &mut self.again {
                 let outcome = ready!(again.as_mut().poll(cx));
-                this.again = None;
+                self.again = None;
                 match outcome {
-                    Ok((undecided, answers)) => (this.undecided, this.answers) = (Some(undecided), answers),
+                    Ok((undecided, answers)) => (self.undecided, self.answers) = (Some(undecided), answers),
                     Err(status) => return Poll::Ready(Some(Err(status))),
                 }
             }
-            let next = ready!(this.answers.poll_next_unpin(cx));
-            match (this.undecided.take(), next) {
+            let next = ready!(self.answers.poll_several(cx));
+            match (self.undecided.take(), next) {
                 (Some(undecided), Some(Err(status))) if needs_another_connection(&status) => {
                     // The stream that failed may be what keeps its connection open.
-                    this.answers = Streaming::over();
-                    this.again = Some(Box::pin(undecided.again(status)));
+                    self.answers = Streaming::over();
+                    self.again = Some(Box::pin(undecided.again(status)));
                 }
                 (_, next) => {
-                    this.tell();
+                    self.tell();
                     return Poll::Ready(next);
                 }
             }

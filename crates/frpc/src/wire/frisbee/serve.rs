@@ -35,6 +35,7 @@ use crate::{
         exchange::{Answer, Body, Call},
         head::Head,
         method::{Method, MethodKind},
+        packed::Unpacked,
         status::Status,
         streaming::Streaming,
     },
@@ -248,7 +249,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
                 }
             }
             MethodKind::ClientStreaming | MethodKind::Bidirectional => {
-                Ok(Body::Many(Streaming::new(Incoming::to_the_end(framing, reader))))
+                Ok(Body::Many(Streaming::from_source(Unpacked::new(Incoming::to_the_end(framing, reader)))))
             }
         };
         let answering = async {
@@ -313,7 +314,10 @@ async fn first_message(framing: Framing, reader: &mut StreamReader) -> Result<Re
     let Framing::Extended { metadata_max } = framing else { return reader.read().await.map(Ok) };
     loop {
         return Ok(match Data::decode(reader.read().await?, metadata_max) {
-            Ok(Data::Messages(mut messages)) => envelope::next_message(&mut messages),
+            Ok(Data::Messages(mut messages)) => match messages.next() {
+                Some(message) => message,
+                None => continue,
+            },
             Ok(Data::Head(_) | Data::Unknown) => continue,
             Ok(Data::End(_) | Data::Failure(_)) => Err(Status::invalid_argument("the call ended before its request")),
             Err(status) => Err(status),

@@ -20,6 +20,7 @@
 
 use std::{
     collections::VecDeque,
+    future::poll_fn,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll, ready},
@@ -27,20 +28,18 @@ use std::{
 };
 
 use bytes::Bytes;
-use frisbee::{
-    CloseReason, Connection, Content, Refusal, Stream, StreamEnd, StreamReader, StreamSendError, StreamSender,
-};
-use futures_util::{FutureExt, StreamExt};
+use frisbee::{CloseReason, Connection, Refusal, Stream, StreamEnd, StreamReader, StreamSendError, StreamSender};
 use tokio::{
     runtime::Handle,
     task::AbortHandle,
     time::{Instant, Sleep, sleep_until},
 };
 
-use super::envelope::{self, Data};
+use super::envelope::{self, Data, Messages};
 use crate::{
     call::{
         metadata::Metadata,
+        packed::{Contents, Received, Source},
         status::{Code, Status},
         streaming::{MetadataSlot, Streaming},
     },
@@ -114,27 +113,30 @@ impl Framing {
 /// The contents that arrive on a stream, up to the end marker.
 pub(crate) struct Incoming {
     framing: Framing,
-    /// The rest of several messages in one frame.
-    packed: Bytes,
     /// The places of what is in front of the messages and behind them.
     pub(crate) metadata: MetadataSlot,
     pub(crate) trailers: MetadataSlot,
     reader: Option<StreamReader>,
     /// The runtime that discards the rest when nobody reads here any more and the end has not come.
     discards_on: Option<Handle>,
-    deadline: Option<(Pin<Box<Sleep>>, Status)>,
+}
+
+/// Contents up to a time, and a status from then on.
+pub(crate) struct Until<S> {
+    /// `None` once it is over.
+    contents: Option<S>,
+    deadline: Pin<Box<Sleep>>,
+    status: Status,
 }
 
 impl Incoming {
     pub(crate) fn new(framing: Framing, reader: StreamReader) -> Self {
         Self {
             framing,
-            packed: Bytes::new(),
             metadata: MetadataSlot::default(),
             trailers: MetadataSlot::default(),
             reader: Some(reader),
             discards_on: None,
-            deadline: None,
         }
     }
 
@@ -146,37 +148,16 @@ impl Incoming {
         incoming
     }
 
-    /// Makes it fail with a status at a time.
-    pub(crate) fn until(mut self, deadline: Instant, status: Status) -> Self {
-        self.deadline = Some((Box::pin(sleep_until(deadline)), status));
-        self
-    }
-
     fn end(&mut self) {
         self.reader = None;
-        self.packed = Bytes::new();
     }
 
-    /// Takes the next message off those that are here, if there are any.
-    fn unpack(&mut self) -> Option<Result<Bytes, Status>> {
-        if self.packed.is_empty() {
-            return None;
-        }
-        let message = envelope::next_message(&mut self.packed);
-        if message.is_err() {
-            self.end();
-        }
-        Some(message)
-    }
-
-    /// Takes the data of a frame between extended peers. `None` if more of them make the next message.
-    fn take_data(&mut self, content: Bytes, metadata_max: usize) -> Option<Option<Result<Bytes, Status>>> {
+    /// Takes the data of a frame between extended peers. `None` if it has no message and is not the end.
+    fn take_data(&mut self, content: Bytes, metadata_max: usize) -> Option<Option<Result<Received<Bytes>, Status>>> {
         let data = Data::decode(content, metadata_max);
         match data {
-            Ok(Data::Messages(messages)) => {
-                self.packed = messages;
-                return self.unpack().map(Some);
-            }
+            Ok(Data::Messages(messages)) if messages.is_empty() => return None,
+            Ok(Data::Messages(messages)) => return Some(Some(Ok(Received::Several(messages)))),
             Ok(Data::Head(head)) => {
                 let _ = self.metadata.set(head.metadata);
                 return None;
@@ -186,12 +167,7 @@ impl Incoming {
         }
         self.end();
         Some(match data {
-            Ok(Data::Failure(head)) => {
-                let status = head.into_status().with_known_cause();
-                // Both sides look at the clock. It is the time of this side that is up.
-                let own = self.deadline.as_ref().filter(|_| is_out_of_time(&status));
-                Some(Err(own.map_or(status, |(_, own)| own.clone())))
-            }
+            Ok(Data::Failure(head)) => Some(Err(head.into_status().with_known_cause())),
             Ok(Data::End(head)) => {
                 if !head.trailers.is_empty() {
                     let _ = self.trailers.set(head.trailers);
@@ -204,23 +180,9 @@ impl Incoming {
     }
 }
 
-impl futures_core::Stream for Incoming {
-    type Item = Result<Bytes, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        // Before reading, even with more to read: a server as fast as the reader would never be late.
-        if self.reader.is_some()
-            && let Some((deadline, status)) = &mut self.deadline
-            && deadline.as_mut().poll(cx).is_ready()
-        {
-            let status = status.clone();
-            self.end();
-            return Poll::Ready(Some(Err(status)));
-        }
+impl Contents for Incoming {
+    fn poll_contents(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Received<Bytes>, Status>>> {
         let serves = self.discards_on.is_some();
-        if let Some(message) = self.unpack() {
-            return Poll::Ready(Some(message));
-        }
         let framing = self.framing;
         loop {
             let Some(reader) = &mut self.reader else { return Poll::Ready(None) };
@@ -236,7 +198,7 @@ impl futures_core::Stream for Incoming {
                     self.end();
                     None
                 }
-                Ok(content) => Some(Ok(content)),
+                Ok(content) => Some(Ok(Received::One(content))),
                 Err(end) => {
                     let status = match end {
                         StreamEnd::TooLarge { announced, limit } if serves => {
@@ -248,6 +210,28 @@ impl futures_core::Stream for Incoming {
                     Some(Err(status))
                 }
             });
+        }
+    }
+}
+
+impl<S> Until<S> {
+    pub(crate) fn new(contents: S, deadline: Instant, status: Status) -> Self {
+        Self { contents: Some(contents), deadline: Box::pin(sleep_until(deadline)), status }
+    }
+}
+
+impl<S: Source<Bytes>> Source<Bytes> for Until<S> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+        let Some(contents) = &mut self.contents else { return Poll::Ready(None) };
+        // Before each content, even with more to read: a server as fast as the reader would never be late.
+        if self.deadline.as_mut().poll(cx).is_ready() {
+            self.contents = None;
+            return Poll::Ready(Some(Err(self.status.clone())));
+        }
+        match ready!(contents.poll_next(cx)) {
+            // Both sides look at the clock. It is the time of this side that is up.
+            Some(Err(status)) if is_out_of_time(&status) => Poll::Ready(Some(Err(self.status.clone()))),
+            next => Poll::Ready(next),
         }
     }
 }
@@ -277,57 +261,65 @@ pub(crate) async fn send_all(
     contents: &mut Streaming<Bytes>,
     sender: &StreamSender,
 ) -> Result<(), Halted> {
-    let mut batch = VecDeque::new();
-    loop {
-        let end = gather(contents, &mut batch).await;
-        let end_marker = matches!(end, Some(Ok(()))).then(|| {
-            let trailers = contents.trailers_slot();
-            framing.end(trailers.as_ref().and_then(|slot| slot.get()).unwrap_or(&Metadata::new()))
-        });
-        match framing {
-            Framing::Plain => {
-                batch.extend(end_marker);
-                sender.send_many(&mut batch).await?;
-            }
-            Framing::Extended { metadata_max } => {
-                if let Some(slot) = contents.trailers_slot().filter(|_| end_marker.is_some())
-                    && let Some(trailers) = slot.get()
-                {
-                    envelope::check_metadata(envelope::metadata_len(trailers), metadata_max)?;
-                }
-                let mut data = envelope::messages(&mut batch, sender.connection().content_len_max());
-                data.extend(end_marker.map(Content::from));
-                sender.send_many(&mut data).await?;
+    let Framing::Extended { metadata_max } = framing else {
+        let mut batch = VecDeque::new();
+        loop {
+            let end = gather(|cx| contents.poll(cx).map_ok(|content| push(&mut batch, content))).await;
+            batch.extend(matches!(end, Some(Ok(()))).then_some(END));
+            sender.send_many(&mut batch).await?;
+            if let Some(end) = end {
+                return Ok(end?);
             }
         }
+    };
+    let mut batch = Messages::new(sender.connection().content_len_max());
+    loop {
+        let end = gather(|cx| contents.poll_into(cx, batch.buffer()).map_ok(|content| batch.push(content))).await;
+        let mut data = batch.take();
+        if let Some(Ok(())) = end {
+            let trailers = contents.trailers_slot();
+            let trailers = trailers.as_ref().and_then(|slot| slot.get());
+            if let Some(trailers) = trailers {
+                envelope::check_metadata(envelope::metadata_len(trailers), metadata_max)?;
+            }
+            data.push_back(envelope::end(trailers.unwrap_or(&Metadata::new())).into());
+        }
+        sender.send_many(&mut data).await?;
         if let Some(end) = end {
             return Ok(end?);
         }
     }
 }
 
-/// Waits for a content, and takes what else is ready. Returns the end of the contents, if it has come.
-async fn gather(contents: &mut Streaming<Bytes>, batch: &mut VecDeque<Bytes>) -> Option<Result<(), Status>> {
-    let mut next = contents.next().await;
-    let mut len = 0;
-    loop {
-        match next {
-            Some(Ok(content)) => {
-                len += content.len();
-                batch.push_back(content);
+fn push(batch: &mut VecDeque<Bytes>, content: Bytes) -> usize {
+    let len = content.len();
+    batch.push_back(content);
+    len
+}
+
+/// Waits for a content, and takes what else is ready. `poll` takes the next, and returns its length. Returns the end of the
+/// contents, if it has come.
+async fn gather(
+    mut poll: impl FnMut(&mut Context<'_>) -> Poll<Option<Result<usize, Status>>>,
+) -> Option<Result<(), Status>> {
+    let (mut count, mut len) = (0, 0);
+    poll_fn(|cx| {
+        while count < BATCH_MAX && len < BATCH_LEN_MAX {
+            match poll(cx) {
+                Poll::Ready(Some(Ok(content_len))) => (count, len) = (count + 1, len + content_len),
+                Poll::Ready(Some(Err(status))) => return Poll::Ready(Some(Err(status))),
+                Poll::Ready(None) => return Poll::Ready(Some(Ok(()))),
+                Poll::Pending if count == 0 => return Poll::Pending,
+                Poll::Pending => break,
             }
-            Some(Err(status)) => return Some(Err(status)),
-            None => return Some(Ok(())),
         }
-        if batch.len() >= BATCH_MAX || len >= BATCH_LEN_MAX {
-            return None;
-        }
-        next = contents.next().now_or_never()?;
-    }
+        Poll::Ready(None)
+    })
+    .await
 }
 
 /// The number of contents of a stream that are sent at once, if they are there at once, and their length.
-const BATCH_MAX: usize = 64;
+const BATCH_MAX: usize = 512;
 const BATCH_LEN_MAX: usize = 16 * 1024;
 
 impl From<Status> for Halted {

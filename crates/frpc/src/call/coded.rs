@@ -1,0 +1,142 @@
+//! Streams of messages that are read from bytes or written as bytes.
+
+use std::{
+    any::Any,
+    panic::{AssertUnwindSafe, catch_unwind},
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use tracing::error;
+
+use super::{
+    method::Method,
+    packed::{self, Packed, Received, Source},
+    status::Status,
+    streaming::Streaming,
+};
+use crate::codec::{CodecError, Format, Message, Pieces};
+
+/// Reads messages in a format.
+pub(crate) struct Decoded<F> {
+    contents: Streaming<Bytes>,
+    /// Messages that were received with the last.
+    packed: Packed,
+    method: &'static Method,
+    format: Format,
+    /// The status of a message that cannot be read.
+    failed: F,
+}
+
+/// Writes messages in a format.
+pub(crate) struct Encoded<M> {
+    messages: Streaming<M>,
+    format: Format,
+}
+
+/// Ends a stream of contents that panics with a status.
+pub(crate) struct WithoutPanics<S>(Option<S>);
+
+impl Streaming<Bytes> {
+    /// Reads each message. `failed` says what one that cannot be read becomes.
+    pub(crate) fn decoded<M, F>(self, method: &'static Method, format: Format, failed: F) -> Streaming<M>
+    where
+        M: Message,
+        F: Fn(&Method, CodecError) -> Status + Send + 'static,
+    {
+        self.changed(|contents| Decoded { contents, packed: Packed::default(), method, format, failed })
+    }
+}
+
+impl<M: Message> Streaming<M> {
+    /// Writes each message.
+    pub(crate) fn encoded(self, format: Format) -> Streaming<Bytes> {
+        self.changed(|messages| Encoded { messages, format })
+    }
+
+    /// Writes each message. If their stream panics, it ends with a status instead.
+    pub(crate) fn encoded_without_panics(self, format: Format) -> Streaming<Bytes> {
+        self.changed(|messages| WithoutPanics(Some(Encoded { messages, format })))
+    }
+}
+
+impl<M: Message, F: Fn(&Method, CodecError) -> Status + Send> Source<M> for Decoded<F> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<M, Status>>> {
+        loop {
+            match self.packed.next_part() {
+                Some(Ok((bytes, part))) => {
+                    let message = self.format.decode_part(bytes, part);
+                    return Poll::Ready(Some(message.map_err(|error| (self.failed)(self.method, error))));
+                }
+                Some(Err(status)) => {
+                    self.contents = Streaming::over();
+                    return Poll::Ready(Some(Err(status)));
+                }
+                None => {}
+            }
+            match ready!(self.contents.poll_several(cx)?) {
+                Some(Received::Several(packed)) => self.packed = packed,
+                Some(Received::One(content)) => {
+                    let message = self.format.decode(&content);
+                    return Poll::Ready(Some(message.map_err(|error| (self.failed)(self.method, error))));
+                }
+                None => return Poll::Ready(None),
+            }
+        }
+    }
+}
+
+impl<M: Message> Source<Bytes> for Encoded<M> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+        let next = ready!(self.messages.poll(cx));
+        Poll::Ready(next.map(|message| Ok(self.format.encode(&message?)?.into_bytes())))
+    }
+
+    fn poll_into(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Option<Result<Option<Bytes>, Status>>> {
+        let next = ready!(self.messages.poll(cx));
+        Poll::Ready(next.map(|message| {
+            let (message, start) = (message?, out.len());
+            packed::put_len(out, 0);
+            match self.format.encode_to(&message, out, packed::COPIED_LEN_MAX) {
+                Ok(None) => {
+                    packed::set_len(out, start);
+                    Ok(None)
+                }
+                apart => {
+                    out.truncate(start);
+                    Ok(apart?.map(Pieces::into_bytes))
+                }
+            }
+        }))
+    }
+}
+
+impl<S: Source<Bytes>> WithoutPanics<S> {
+    fn poll_with<T>(
+        &mut self,
+        poll: impl FnOnce(&mut S) -> Poll<Option<Result<T, Status>>>,
+    ) -> Poll<Option<Result<T, Status>>> {
+        let Some(source) = &mut self.0 else { return Poll::Ready(None) };
+        catch_unwind(AssertUnwindSafe(|| poll(source))).unwrap_or_else(|panic| {
+            self.0 = None;
+            Poll::Ready(Some(Err(panicked(&*panic))))
+        })
+    }
+}
+
+impl<S: Source<Bytes>> Source<Bytes> for WithoutPanics<S> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+        self.poll_with(|source| source.poll_next(cx))
+    }
+
+    fn poll_into(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Option<Result<Option<Bytes>, Status>>> {
+        self.poll_with(|source| source.poll_into(cx, out))
+    }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Status {
+    let message = panic.downcast_ref::<&str>().copied().or(panic.downcast_ref::<String>().map(String::as_str));
+    let message = message.unwrap_or("no message");
+    error!(message, "a request stream panicked");
+    Status::internal(format!("the request stream panicked: {message}"))
+}

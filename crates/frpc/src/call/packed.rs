@@ -1,0 +1,184 @@
+//! Several messages in one run of bytes, and streams that move their messages so.
+//!
+//! ```text
+//!   length u32, message | length u32, message | …
+//! ```
+//!
+//! A wire that sends a stream has its messages written where they are sent from, and one that receives a stream hands on
+//! what a frame brought: neither makes a `Bytes` of each message.
+
+use std::{
+    mem,
+    ops::Range,
+    task::{Context, Poll, ready},
+};
+
+use bytes::{BufMut, Bytes};
+
+use super::status::Status;
+
+/// A stream that moves its messages in other ways than one by one.
+pub(crate) trait Source<T>: Send {
+    /// Polls for the next message.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<T, Status>>>;
+
+    /// Polls for the next message, which is put at the end of `out` if that is `None`.
+    fn poll_into(&mut self, cx: &mut Context<'_>, _out: &mut Vec<u8>) -> Poll<Option<Result<Option<T>, Status>>> {
+        self.poll_next(cx).map(|next| next.map(|message| message.map(Some)))
+    }
+
+    /// Polls for the next message, or for those that are here.
+    fn poll_several(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Received<T>, Status>>> {
+        self.poll_next(cx).map(|next| next.map(|message| message.map(Received::One)))
+    }
+}
+
+/// Messages in bytes, as a wire receives them.
+pub(crate) trait Contents: Send {
+    /// Polls for the next message, or for those that are here.
+    fn poll_contents(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Received<Bytes>, Status>>>;
+}
+
+/// The contents of a wire as a stream, for those that take them one by one and for those that do not.
+pub(crate) struct Unpacked<C> {
+    /// `None` behind messages that cannot be taken apart.
+    contents: Option<C>,
+    /// Messages that were received with the last.
+    packed: Packed,
+}
+
+/// What a stream brings at once.
+pub(crate) enum Received<T> {
+    One(T),
+    Several(Packed),
+}
+
+/// Messages that were received together.
+#[derive(Debug, Default)]
+pub(crate) struct Packed {
+    bytes: Bytes,
+    /// The number of bytes in front of those that are left.
+    taken: usize,
+}
+
+/// Puts a message behind others.
+pub(crate) fn put(out: &mut Vec<u8>, message: &[u8]) {
+    put_len(out, message.len());
+    out.extend_from_slice(message);
+}
+
+/// Puts the length of a message behind others.
+pub(crate) fn put_len(out: &mut Vec<u8>, len: usize) {
+    out.put_u32(len.try_into().expect("the connection carries less"));
+}
+
+/// Sets the length of the last message to that of what stands behind its place, which is at `start`.
+pub(crate) fn set_len(out: &mut [u8], start: usize) {
+    let len = out.len() - start - LEN_LEN;
+    (&mut out[start..]).put_u32(len.try_into().expect("the connection carries less"));
+}
+
+/// The length of the length of a message.
+const LEN_LEN: usize = 4;
+/// Larger messages are sent from where they are.
+pub(crate) const COPIED_LEN_MAX: usize = 4096;
+
+impl Packed {
+    pub(crate) fn new(bytes: Bytes) -> Self {
+        Self { bytes, taken: 0 }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.taken == self.bytes.len()
+    }
+
+    /// Takes the next message, if there is one.
+    pub(crate) fn next(&mut self) -> Option<Result<Bytes, Status>> {
+        Some(self.next_part()?.map(|(bytes, message)| bytes.slice(message)))
+    }
+
+    /// Takes the next message, if there is one, as a part of all of them. Those behind one that ends too soon are lost.
+    #[inline]
+    pub(crate) fn next_part(&mut self) -> Option<Result<(&Bytes, Range<usize>), Status>> {
+        if self.is_empty() {
+            return None;
+        }
+        let Some(message) = self.next_range() else {
+            *self = Self::default();
+            return Some(Err(Status::invalid_argument("a message of several ends in front of its end")));
+        };
+        self.taken = message.end;
+        Some(Ok((&self.bytes, message)))
+    }
+
+    fn next_range(&self) -> Option<Range<usize>> {
+        let (len, rest) = self.bytes[self.taken..].split_first_chunk()?;
+        let len = usize::try_from(u32::from_be_bytes(*len)).ok()?;
+        let start = self.bytes.len() - rest.len();
+        (len <= rest.len()).then(|| start..start + len)
+    }
+}
+
+impl<C> Unpacked<C> {
+    pub(crate) fn new(contents: C) -> Self {
+        Self { contents: Some(contents), packed: Packed::default() }
+    }
+}
+
+impl<C: Contents> Source<Bytes> for Unpacked<C> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+        loop {
+            match self.packed.next() {
+                Some(Err(status)) => {
+                    self.contents = None;
+                    return Poll::Ready(Some(Err(status)));
+                }
+                Some(message) => return Poll::Ready(Some(message)),
+                None => {}
+            }
+            let Some(contents) = &mut self.contents else { return Poll::Ready(None) };
+            match ready!(contents.poll_contents(cx)?) {
+                Some(Received::One(content)) => return Poll::Ready(Some(Ok(content))),
+                Some(Received::Several(packed)) => self.packed = packed,
+                None => return Poll::Ready(None),
+            }
+        }
+    }
+
+    fn poll_several(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Received<Bytes>, Status>>> {
+        match (mem::take(&mut self.packed), &mut self.contents) {
+            (packed, _) if !packed.is_empty() => Poll::Ready(Some(Ok(Received::Several(packed)))),
+            (_, Some(contents)) => contents.poll_contents(cx),
+            (_, None) => Poll::Ready(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::status::Code;
+
+    #[test]
+    fn messages_come_out_as_they_went_in() {
+        let mut out = Vec::new();
+        for message in [&b"a"[..], b"", b"bc"] {
+            put(&mut out, message);
+        }
+        let mut packed = Packed::new(out.into());
+        let mut read = Vec::new();
+        while let Some(message) = packed.next() {
+            read.push(message.unwrap());
+        }
+        assert_eq!(read, [&b"a"[..], b"", b"bc"]);
+    }
+
+    #[test]
+    fn a_message_that_is_cut_off_is_the_last() {
+        for cut in [&b"\0\0\0"[..], b"\0\0\0\x02a", b"\xff\xff\xff\xffa"] {
+            let mut packed = Packed::new(Bytes::from_static(cut));
+            assert_eq!(packed.next().unwrap().unwrap_err().code(), Code::InvalidArgument);
+            assert!(packed.next().is_none());
+        }
+    }
+}
