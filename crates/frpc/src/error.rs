@@ -57,6 +57,11 @@ pub enum CallError {
         /// [`ChannelBuilder::calls_max`](crate::ChannelBuilder::calls_max).
         limit: usize,
     },
+    /// The peer has as many calls of this side under way as it takes at once. It was not executed.
+    TooManyForPeer {
+        /// [`ServerBuilder::calls_max`](crate::ServerBuilder::calls_max) of the peer.
+        limit: u32,
+    },
     /// Too many calls on the connection were given up and may still be answered, which leaves no ids for new ones: a call
     /// with such an id could get the answer of another. Nothing was sent. A channel that connects by itself makes
     /// the call on a new connection instead; one over a connection of somebody else takes calls again as the answers
@@ -118,6 +123,9 @@ impl fmt::Display for CallError {
             Self::Refused { why } => write!(f, "{why}: the call {NOT_EXECUTED}"),
             Self::GoingAway { why } => write!(f, "the peer takes no new calls on this connection: {}", why.text),
             Self::TooManyCalls { limit } => write!(f, "{limit} calls wait on the connection already (calls_max)"),
+            Self::TooManyForPeer { limit } => {
+                write!(f, "the peer takes at most {limit} calls at once (calls_max): the call {NOT_EXECUTED}")
+            }
             Self::OutOfIds { owed } => {
                 write!(
                     f,
@@ -178,11 +186,13 @@ impl From<Failure> for Status {
 /// place for the cause than its text.
 fn with_cause(status: &Status) -> Option<Status> {
     let mut numbers = status.message().split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok());
-    let sizes = numbers.next().zip(numbers.next());
+    let first = numbers.next();
+    let too_many = first.map(|limit| CallError::TooManyForPeer { limit });
+    let sizes = first.zip(numbers.next());
     let too_large = sizes.map(|(limit, announced)| Refusal::TooLarge { announced, limit });
     let refusals = [Refusal::Busy, Refusal::Draining].into_iter().chain(too_large);
     let unsent = sizes.map(|(limit, len)| CallError::AnswerTooLarge { len, limit });
-    let causes = refusals.map(|why| CallError::Refused { why }).chain(unsent);
+    let causes = refusals.map(|why| CallError::Refused { why }).chain(unsent).chain(too_many);
     let is_same = |cause: &Status| (cause.code(), cause.message()) == (status.code(), status.message());
     causes.map(Status::from).find(is_same)
 }
@@ -200,6 +210,7 @@ impl From<CallError> for Status {
             CallError::MetadataNotCarried { .. } => Code::FailedPrecondition,
             CallError::Refused { .. }
             | CallError::TooManyCalls { .. }
+            | CallError::TooManyForPeer { .. }
             | CallError::OutOfIds { .. }
             | CallError::MessageTooLarge { .. } => Code::ResourceExhausted,
         };

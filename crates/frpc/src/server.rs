@@ -2,7 +2,9 @@
 
 use std::{convert::Infallible, fmt, future, sync::Arc, time::Duration};
 
-use frisbee::{Address, Config, Connection, Dispatch, Engine, ListenOn, Router, ServerMetrics, SocketOptions};
+use frisbee::{
+    Address, Config, Connection, Dispatch, Engine, InvalidSetting, ListenOn, Router, ServerMetrics, SocketOptions,
+};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
@@ -141,6 +143,11 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
     /// Sets the times that calls may take here, whatever their callers say. Default: as their callers say.
     pub fn times(self, times: Times) -> Self {
         Self { services: self.services.times(times), ..self }
+    }
+
+    /// Sets the number of unary calls of one connection that may be under way at once: [`Services::calls_max`]. Default `None`.
+    pub fn calls_max(self, calls_max: impl Into<Option<u32>>) -> Self {
+        Self { services: self.services.calls_max(calls_max), ..self }
     }
 
     /// Adds a service.
@@ -296,6 +303,9 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
 
     fn check(&self) -> Result<(), ServeError> {
         self.services.check()?;
+        if let Some(calls_max) = self.services.calls_max {
+            InvalidSetting::refuse_zero("calls_max", &calls_max, "every call would be refused")?;
+        }
         Ok(self.transport.check()?)
     }
 

@@ -9,9 +9,9 @@ use futures_util::future::join_all;
 use support::{
     MILLI, SECOND, assert_elapsed,
     calls::{
-        SAY, TestClient, TestServer, TestService, ask, asking, connect, encoded, error, may_have_executed,
-        only_connection, own_packet, peer_of_channel, peer_with_buffer, quiet, quiet_channel, serve, serve_and_connect,
-        unused_address,
+        SAY, TestClient, TestServer, TestService, ask, asking, connect, connect_plainly, encoded, error,
+        may_have_executed, only_connection, own_packet, peer_of, peer_of_channel, peer_with_buffer, quiet,
+        quiet_channel, serve, serve_and_connect, unused_address,
     },
     frames::frame,
     in_virtual_time, settle,
@@ -177,6 +177,120 @@ fn calls_past_the_limit_fail_if_they_are_to() {
             call.await.unwrap().unwrap();
         }
         assert_eq!(ask(&client, "again").await.unwrap(), "again");
+    });
+}
+
+/// Returns a service whose gate is closed, and its server, which takes this many calls of a connection at once.
+fn limiting(calls_max: u32) -> (TestService, Server) {
+    let service = TestService::default();
+    let server = Server::builder().config(quiet()).calls_max(calls_max);
+    let server = server.add_service(TestServer::new(service.clone())).without_listener().unwrap();
+    (service, server)
+}
+
+#[track_caller]
+fn assert_too_many_for_peer(status: &Status, calls_max: u32) {
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    let error = status.call_error().unwrap();
+    assert!(matches!(error, CallError::TooManyForPeer { limit } if *limit == calls_max), "{error:?}");
+    assert!(error.is_safe_to_repeat());
+    assert!(status.message().contains(&format!("the peer takes at most {calls_max} calls at once (calls_max)")));
+}
+
+#[test]
+fn calls_past_the_limit_of_the_server_wait_and_all_get_their_turn() {
+    for calls_max in [1, 3] {
+        in_virtual_time(async {
+            let (service, server) = limiting(calls_max);
+            let client = connect(&server).await;
+            let calls: Vec<_> = (0..10).map(|number| asking(&client, &format!("wait {number}"))).collect();
+            settle().await;
+            assert_eq!(service.log.take().len(), calls_max as usize);
+            service.gate.open(1);
+            settle().await;
+            assert_eq!(service.log.take().len(), 1, "each that ends makes room for one");
+            service.gate.open(100);
+            for (number, call) in calls.into_iter().enumerate() {
+                assert_eq!(call.await.unwrap().unwrap(), format!("wait {number}"));
+            }
+        });
+    }
+}
+
+#[test]
+fn calls_past_the_limit_of_the_server_fail_before_they_are_sent_if_they_are_to() {
+    in_virtual_time(async {
+        let (service, server) = limiting(2);
+        let (ours, theirs) = tokio::io::duplex(64 * 1024);
+        server.attach(theirs);
+        let client = TestClient::new(quiet_channel().when_full(WhenFull::Fail).attach(ours).await.unwrap());
+        let calls = [asking(&client, "wait a"), asking(&client, "wait b")];
+        settle().await;
+        let before = server.metrics().counters.packets_in;
+        assert_too_many_for_peer(&ask(&client, "one more").await.unwrap_err(), 2);
+        settle().await;
+        assert_eq!(server.metrics().counters.packets_in, before);
+        service.gate.open(2);
+        for call in calls {
+            call.await.unwrap().unwrap();
+        }
+        assert_eq!(ask(&client, "again").await.unwrap(), "again");
+    });
+}
+
+#[test]
+fn calls_that_come_all_the_same_are_refused_and_were_not_executed() {
+    in_virtual_time(async {
+        let (service, server) = limiting(2);
+        let client = connect_plainly(&server).await;
+        let calls = [asking(&client, "wait a"), asking(&client, "wait b")];
+        settle().await;
+        assert_eq!(service.log.take().len(), 2);
+        assert_too_many_for_peer(&ask(&client, "one more").await.unwrap_err(), 2);
+        assert!(service.log.take().is_empty());
+        // Each connection has its own.
+        let other = connect_plainly(&server).await;
+        assert_eq!(ask(&other, "hi").await.unwrap(), "hi");
+        service.gate.open(2);
+        for call in calls {
+            call.await.unwrap().unwrap();
+        }
+        assert_eq!(ask(&client, "again").await.unwrap(), "again");
+
+        // And those of extended peers that say more than a message.
+        let mut peer = peer_of(&server);
+        let hello = frame(0, 3, [1, 1]);
+        let request = |id| frame(id, 4, [&[1, 0, 10, 0, 0, 0, 0, 0][..], &encoded("wait")].concat());
+        assert!(peer.asks([hello, request(1), request(2)].concat()).await.is_empty());
+        assert_eq!(peer.asks(request(3)).await, ["reserved 3"]);
+        service.gate.open(2);
+        assert_eq!(peer.heard().await.len(), 2);
+    });
+}
+
+#[test]
+fn a_call_that_was_given_up_makes_room_for_another() {
+    in_virtual_time(async {
+        let (service, server) = limiting(1);
+        let client = connect(&server).await;
+        for _ in 0..5 {
+            let call = asking(&client, "wait");
+            settle().await;
+            assert_eq!(service.log.take(), ["say wait"]);
+            let waiting = asking(&client, "hi");
+            settle().await;
+            call.abort();
+            assert_eq!(timeout(SECOND, waiting).await.unwrap().unwrap().unwrap(), "hi");
+            assert_eq!(service.log.take(), ["dropped say wait", "say hi"]);
+        }
+    });
+}
+
+#[test]
+fn a_server_that_would_take_no_calls_does_not_start() {
+    in_virtual_time(async {
+        let error = Server::builder().calls_max(0).without_listener().unwrap_err();
+        assert!(error.to_string().contains("calls_max"), "{error}");
     });
 }
 

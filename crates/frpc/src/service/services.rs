@@ -52,6 +52,9 @@ pub struct Services<S = (), R = Unimplemented> {
     /// The names of metadata that calls of handlers inherit.
     inherited: Vec<String>,
     pub(crate) times: Times,
+    pub(crate) calls_max: Option<u32>,
+    /// True as long as neither of these two says anything, which is all that most calls look at.
+    pub(crate) is_unlimited: bool,
     pub(crate) fallback: R,
 }
 
@@ -70,6 +73,8 @@ impl Services {
             metadata_len_max: METADATA_LEN_MAX,
             inherited: Vec::new(),
             times: Times::default(),
+            calls_max: None,
+            is_unlimited: true,
             fallback: Unimplemented,
         }
     }
@@ -121,7 +126,19 @@ impl<S: ServiceSet, R> Services<S, R> {
 
     /// Sets the times that calls may take here, whatever their callers say.
     pub fn times(self, times: Times) -> Self {
-        Self { times, ..self }
+        Self { times, is_unlimited: self.is_unlimited && times == Times::default(), ..self }
+    }
+
+    /// Sets the number of unary calls of one connection that may be under way at once. Default `None`: as many as the settings of
+    /// the connection let wait and run. Callers are told: those beyond wait on their side, or
+    /// [fail](crate::WhenFull::Fail) with [`CallError::TooManyForPeer`](crate::CallError::TooManyForPeer). A call that comes all
+    /// the same is refused. Streams have [`Config::streams_max`](crate::Config::streams_max).
+    ///
+    /// Handlers that call each other back and forth over one connection need as many as they are deep, or the innermost waits
+    /// until its time is up.
+    pub fn calls_max(self, calls_max: impl Into<Option<u32>>) -> Self {
+        let calls_max = calls_max.into();
+        Self { calls_max, is_unlimited: self.is_unlimited && calls_max.is_none(), ..self }
     }
 
     pub(crate) fn metadata_max(&self) -> usize {
@@ -129,16 +146,27 @@ impl<S: ServiceSet, R> Services<S, R> {
     }
 
     fn add<T>(self, service: T, methods: impl IntoIterator<Item = &'static [Method]>) -> Services<(S, T), R> {
-        let Self { services, mut table, layers, metadata_len_max, inherited, times, fallback } = self;
+        let Self { services, mut table, layers, metadata_len_max, inherited, times, calls_max, is_unlimited, fallback } =
+            self;
         for (index, methods) in methods.into_iter().enumerate() {
             table = table.with(methods, S::SLOTS, index);
         }
-        Services { services: (services, service), table, layers, metadata_len_max, inherited, times, fallback }
+        Services {
+            services: (services, service),
+            table,
+            layers,
+            metadata_len_max,
+            inherited,
+            times,
+            calls_max,
+            is_unlimited,
+            fallback,
+        }
     }
 
     pub(crate) fn with_fallback<T>(self, fallback: T) -> Services<S, T> {
-        let Self { services, table, layers, metadata_len_max, inherited, times, .. } = self;
-        Services { services, table, layers, metadata_len_max, inherited, times, fallback }
+        let Self { services, table, layers, metadata_len_max, inherited, times, calls_max, is_unlimited, .. } = self;
+        Services { services, table, layers, metadata_len_max, inherited, times, calls_max, is_unlimited, fallback }
     }
 
     /// Finds a method that is there twice.

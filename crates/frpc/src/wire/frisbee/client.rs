@@ -19,7 +19,7 @@ use tokio::{task::AbortHandle, time::Instant};
 
 use super::{
     envelope,
-    pending::{CannotBegin, PendingCall, PendingCalls, Reply, Unanswered},
+    pending::{CannotBegin, Limit, PendingCall, PendingCalls, Reply, Unanswered},
     remote::{Extended, Remote, Way},
     session::Session,
     stream_framing::{self, Framing, Halted, Incoming, Until},
@@ -346,7 +346,10 @@ impl ClientConnection {
         let begun = self.calls.try_begin(operation.number(), deadline.at, None).map_err(not_begun)?;
         match (begun, self.when_full) {
             (Some(waiting), _) => Ok(waiting),
-            (None, WhenFull::Fail) => Err(CallError::TooManyCalls { limit: self.calls.calls_max() }.into()),
+            (None, WhenFull::Fail) => Err(match self.calls.limit() {
+                Limit::Own(limit) => CallError::TooManyCalls { limit }.into(),
+                Limit::OfPeer(limit) => CallError::TooManyForPeer { limit }.into(),
+            }),
             (None, WhenFull::Wait) => {
                 let begin = self.calls.begin(operation.number(), deadline.at);
                 deadline.bound_unsent(async { begin.await.map_err(not_begun) }).await

@@ -66,6 +66,13 @@ pub(crate) enum Unanswered {
     },
 }
 
+/// A limit on the calls that are under way at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    Own(usize),
+    OfPeer(u32),
+}
+
 /// The reason why a call may not begin on this connection.
 #[derive(Clone, Debug)]
 pub(crate) enum CannotBegin {
@@ -109,8 +116,20 @@ impl PendingCalls {
         self.table().len
     }
 
-    pub(crate) fn calls_max(&self) -> usize {
-        self.table().calls_max
+    /// Returns the number of calls that this side makes at once, or the lower one that the peer takes.
+    pub(crate) fn limit(&self) -> Limit {
+        let table = self.table();
+        match table.peer_max {
+            Some(peer) if (peer as usize) < table.own_max => Limit::OfPeer(peer),
+            _ => Limit::Own(table.own_max),
+        }
+    }
+
+    /// Notes how many calls the peer takes at once.
+    pub(crate) fn limit_to(&self, calls_max: u32) {
+        let mut table = self.table();
+        table.peer_max = Some(calls_max);
+        table.update_calls_max();
     }
 
     /// Returns a place for a call, with an id that no other call has. `None` if there are too many. The end of the call wakes
@@ -176,9 +195,13 @@ impl PendingCalls {
         let mut table = self.table();
         match table.answer(packet, failure) {
             Ok(waker) => {
+                let was_full = table.was_full;
                 drop(table);
-                if let Some(waker) = waker {
-                    waker.wake();
+                match waker {
+                    Some(waker) => waker.wake(),
+                    // What the peer was done with late may have kept a call from beginning.
+                    None if was_full => self.room.notify_one(),
+                    None => {}
                 }
                 None
             }
@@ -202,7 +225,8 @@ impl PendingCalls {
     /// after its connection has opened: the end of that one must not end calls on the next, whichever comes first.
     pub(crate) fn open(&self) -> u64 {
         let mut table = self.table();
-        table.refuses = None;
+        (table.refuses, table.peer_max) = (None, None);
+        table.update_calls_max();
         table.connection += 1;
         table.connection
     }
@@ -385,7 +409,12 @@ struct Table {
     places: Vec<Option<Call>>,
     next_id: u16,
     len: usize,
+    /// The number of calls that may be under way now.
     calls_max: usize,
+    /// The number of calls that this side makes at once.
+    own_max: usize,
+    /// The number of calls that the peer takes at once, if it says so. Those that it may not have given up yet count.
+    peer_max: Option<u32>,
     /// Set once a call had to wait for room: only then is there anybody to tell of it.
     was_full: bool,
     /// Ids of calls that were given up after their requests had been taken for sending, with the operation whose answer
@@ -427,6 +456,8 @@ impl Table {
             next_id: 1,
             len: 0,
             calls_max: calls_max.clamp(1, CALLS_MAX),
+            own_max: calls_max.clamp(1, CALLS_MAX),
+            peer_max: None,
             was_full: false,
             owed: HashMap::new(),
             resting: HashSet::new(),
@@ -504,6 +535,7 @@ impl Table {
         if is_owed {
             debug_assert!(self.get(packet.id).is_none(), "an id that is owed is not in use");
             self.owed.remove(&packet.id);
+            self.update_calls_max();
             self.rest(packet.id);
         }
         Ok(None)
@@ -522,9 +554,15 @@ impl Table {
         } else if is_sent && !matches!(self.refuses, Some(CannotBegin::Closed(_))) {
             let before = self.owed.insert(id, call.operation);
             debug_assert_eq!(before, None, "an id that is owed is not given to another call");
+            self.update_calls_max();
             return true;
         }
         false
+    }
+
+    fn update_calls_max(&mut self) {
+        let of_peer = self.peer_max.map_or(usize::MAX, |peer| (peer as usize).saturating_sub(self.owed.len()));
+        self.calls_max = self.own_max.min(of_peer);
     }
 
     /// Keeps an id that was answered from being used again soon.
@@ -894,5 +932,25 @@ mod tests {
             schedule.run(20_000, 85);
         }
         assert!(answered > 100_000 && refused > 1000, "{answered} answered, {refused} refused");
+    }
+
+    #[test]
+    fn calls_that_the_peer_may_not_have_given_up_yet_count_towards_its_limit() {
+        let calls = PendingCalls::new(10);
+        assert_eq!(calls.limit(), Limit::Own(10));
+        calls.limit_to(2);
+        assert_eq!(calls.limit(), Limit::OfPeer(2));
+        let begin = || calls.try_begin(SAY, None, None).unwrap();
+        let (mut first, second) = (begin().unwrap(), begin().unwrap());
+        assert!(begin().is_none());
+        let id = first.id;
+        first.sent(None);
+        drop(first);
+        assert!(begin().is_none(), "its answer may still come, so it may still be under way");
+        assert!(calls.complete(answer(id)).is_none());
+        drop(begin().expect("it is over"));
+        drop(second);
+        calls.open();
+        assert_eq!(calls.limit(), Limit::Own(10), "the peer of another connection has not said anything yet");
     }
 }

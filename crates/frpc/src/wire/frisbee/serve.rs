@@ -5,7 +5,7 @@ use std::{
     panic::AssertUnwindSafe,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -25,13 +25,13 @@ use super::{
     peer::origin,
     pending::{PendingCalls, Unanswered},
     remote::{PART_NAME, Said},
-    session::Session,
+    session::{Place, Session},
     stream_framing::{self, Framing, Halted, Incoming},
     take_over::TakeOver,
 };
 use crate::{
     call::{
-        deadline::{Deadline, Times},
+        deadline::Deadline,
         exchange::{Answer, Body, Call},
         head::Head,
         method::{Method, MethodKind},
@@ -70,21 +70,22 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
     /// Returns what this side says of itself, whose calls have this long unless they say otherwise.
     pub(crate) fn said(&self, timeout: Option<Duration>) -> Bytes {
         let metadata_len_max = self.metadata_max().try_into().unwrap_or(u32::MAX);
-        Said { metadata_len_max, timeout, methods: self.table() }.encode()
+        Said { metadata_len_max, calls_max: self.calls_max, timeout, methods: self.table() }.encode()
     }
 
     /// Attaches what frpc keeps with a connection, before the router behind the services hears of it and may make calls.
     pub(crate) fn open_session(&self, connection: &Connection, calls: OnceLock<Arc<PendingCalls>>) {
         let number = calls.get().map_or(0, |calls| calls.open());
         let (serves, metadata_max) = (self.table().clone(), self.metadata_max());
-        connection.set_state(Session { serves, calls, metadata_max, number, remote: OnceLock::new() });
+        let (remote, served) = (OnceLock::new(), AtomicU32::new(0));
+        connection.set_state(Session { serves, calls, metadata_max, number, remote, served });
         self.fallback.opened(connection);
     }
 
     async fn serve_packet(&self, entry: Entry, packet: Packet, connection: &Connection) -> Outcome {
         let Packet { id, operation, content } = packet;
         let answer = match entry.method.kind {
-            MethodKind::Unary if self.times == Times::default() => {
+            MethodKind::Unary if self.is_unlimited => {
                 self.call(entry, incoming_call(entry, Body::One(content.into_bytes().into()), connection)).await
             }
             MethodKind::Unary => {
@@ -94,7 +95,11 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
                 let body = Body::One(content.into_bytes().into());
                 let call = Call::new(entry.method, Format::Polyglot, head, body);
                 // Boxed, so that calls without a limit do not hold the memory for it.
-                Box::pin(within(deadline, self.call_in_scope(entry, call))).await
+                Box::pin(async {
+                    let _place = Place::take(connection, self.calls_max)?;
+                    within(deadline, self.call_in_scope(entry, call)).await
+                })
+                .await
             }
             _ => Err(self.not_unary(operation.number())),
         };
@@ -161,7 +166,10 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
                     *received.metadata_mut() = head.metadata;
                 }
                 let call = Call::new(entry.method, format, received, Body::One(message.into()));
-                within(deadline, self.call_in_scope(entry, call)).await
+                match Place::take(connection, self.calls_max) {
+                    Ok(_place) => within(deadline, self.call_in_scope(entry, call)).await,
+                    Err(status) => Err(status),
+                }
             }
         };
         self.reply_extended(id, answer, connection).await
@@ -418,7 +426,10 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
 
     fn recognized(&self, connection: &Connection, peer: &Peer) {
         if let Some(session) = Session::of(connection) {
-            session.remote(connection);
+            let extended = session.remote(connection).and_then(|remote| remote.extended());
+            if let Some(calls_max) = extended.and_then(|extended| extended.calls_max) {
+                session.calls.get_or_init(Arc::default).limit_to(calls_max);
+            }
         }
         self.fallback.recognized(connection, peer);
     }

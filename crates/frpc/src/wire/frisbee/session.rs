@@ -1,6 +1,9 @@
 //! The state that frpc keeps with a frisbee connection.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicU32, Ordering},
+};
 
 use frisbee::Connection;
 
@@ -8,7 +11,7 @@ use super::{
     pending::PendingCalls,
     remote::{Extended, Remote},
 };
-use crate::service::table::MethodTable;
+use crate::{call::status::Status, error::CallError, service::table::MethodTable};
 
 /// The state that frpc keeps with a connection, whichever side made it.
 pub(crate) struct Session {
@@ -22,6 +25,30 @@ pub(crate) struct Session {
     pub(crate) number: u64,
     /// The peer, once it is known.
     pub(crate) remote: OnceLock<Arc<Remote>>,
+    /// The unary calls of the peer that are under way, if they are [limited](crate::Services::calls_max).
+    pub(crate) served: AtomicU32,
+}
+
+/// The place of a call of the peer among those that may be under way. Dropping it gives the place back.
+pub(crate) struct Place(Option<Arc<Session>>);
+
+impl Place {
+    /// Takes a place for a call. Fails if the peer has as many as it may have.
+    pub(crate) fn take(connection: &Connection, calls_max: Option<u32>) -> Result<Self, Status> {
+        let Some((limit, session)) = calls_max.zip(Session::of(connection)) else { return Ok(Self(None)) };
+        // Before the look, so that the place is given back in any case.
+        let before = session.served.fetch_add(1, Ordering::Relaxed);
+        let place = Self(Some(session));
+        if before < limit { Ok(place) } else { Err(CallError::TooManyForPeer { limit }.into()) }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(session) = &self.0 {
+            session.served.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Session {
