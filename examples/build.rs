@@ -2,5 +2,9 @@
 
 fn main() -> Result<(), frpc_build::Error> {
     let protos = ["proto/benchmark.proto", "proto/helloworld.proto", "proto/mixed.proto", "proto/routeguide.proto"];
-    frpc_build::configure().bytes(".BytesRequest").bytes(".BytesResponse").compile_protos(&protos, &["proto"])
+    let bytes = [".BytesRequest", ".BytesResponse", ".BytesRepeatRequest"];
+    bytes
+        .into_iter()
+        .fold(frpc_build::configure(), |config, path| config.bytes(path))
+        .compile_protos(&protos, &["proto"])
 }

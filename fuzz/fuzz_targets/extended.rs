@@ -1,12 +1,40 @@
 //! Bytes of an extended peer: nothing panics, and nothing is kept beyond the limits or that was only announced.
 #![no_main]
 
-use bytes::Bytes;
-use frisbee::proto::{Control, Hello};
+use std::{sync::Arc, time::Instant};
+
+use arbitrary::Arbitrary;
+use bytes::{BufMut, Bytes, BytesMut};
+use frisbee::{
+    Config,
+    proto::{Connection, Control, Event, Header, HeaderFormat, Hello, Role},
+};
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|input: (u8, Vec<u8>)| {
-    let (metadata_max, bytes) = input;
+/// A frame of a peer that knows pieces.
+#[derive(Arbitrary, Debug)]
+enum Said<'a> {
+    /// The first piece of a content, or what is to be taken for one that follows.
+    First {
+        id: bool,
+        operation: u8,
+        total: u16,
+        bytes: &'a [u8],
+    },
+    Next {
+        id: bool,
+        bytes: &'a [u8],
+    },
+    Other {
+        id: bool,
+        operation: u8,
+        bytes: &'a [u8],
+    },
+}
+
+fuzz_target!(|input: (u8, Vec<Said>, Vec<u8>)| {
+    let (metadata_max, frames, bytes) = input;
+    hear_pieces(&frames);
     let (metadata_max, content) = (usize::from(metadata_max) * 8, Bytes::from(bytes));
     let (metadata_len, messages_len) = frpc::fuzzing::read_extended(&content, metadata_max);
     assert!(metadata_len <= metadata_max);
@@ -19,3 +47,37 @@ fuzz_target!(|input: (u8, Vec<u8>)| {
         assert_eq!(Hello::decode(encoded.into()).as_ref(), Ok(&hello), "what was read is what is said");
     }
 });
+
+/// Has a connection hear frames, pieces among them.
+fn hear_pieces(frames: &[Said]) {
+    let config = Config { content_len_max: CONTENT_LEN_MAX, discard_len_max: 2 * CONTENT_LEN_MAX, ..Config::default() };
+    let now = Instant::now();
+    let mut connection = Connection::new(Role::Server, Arc::new(config), now);
+    let mut inbox = BytesMut::new();
+    let mut say = |id: bool, operation: u8, content: &[u8]| {
+        let len = content.len().try_into().expect("inputs are short");
+        Header { id: id.into(), operation: operation.into(), len }.encode(HeaderFormat::Magic10, &mut inbox);
+        inbox.extend_from_slice(content);
+    };
+    say(false, 3, &[1, 1, 1, 0, 0, 0, 4, 0, 0, 0, 15]);
+    for said in frames {
+        match said {
+            Said::First { id, operation, total, bytes } => {
+                let mut content = vec![0, *operation];
+                content.put_u32((*total).into());
+                content.extend_from_slice(bytes);
+                say(*id, 5, &content);
+            }
+            Said::Next { id, bytes } => say(*id, 5, bytes),
+            Said::Other { id, operation, bytes } => say(*id, *operation, bytes),
+        }
+    }
+    connection.handle_received(now, inbox.len());
+    while let Ok(Some(event)) = connection.handle_input(now, &mut inbox) {
+        if let Event::Packet(packet) = event {
+            assert!(packet.content.len() <= CONTENT_LEN_MAX as usize);
+        }
+    }
+}
+
+const CONTENT_LEN_MAX: u32 = 1000;

@@ -18,7 +18,8 @@ pub struct Config {
     /// each connection and sends nothing before them; a connecting side writes [`HeaderFormat::Magic10`].
     pub header: Option<HeaderFormat>,
     /// The largest content accepted and sent, inclusive. Default 5 MiB. What a peer sends beyond that is discarded, up to
-    /// [`Config::discard_len_max`].
+    /// [`Config::discard_len_max`]. Besides what other limits bound, a connection holds what has arrived of one content under
+    /// way, and from an extended peer of another one that comes in pieces.
     pub content_len_max: u32,
     /// The largest content that is read past when it is larger than [`Config::content_len_max`], inclusive. Default
     /// 64 MiB. Its bytes are discarded as they arrive and nothing is reserved for them; the router learns of the packet
@@ -31,7 +32,9 @@ pub struct Config {
     pub discard_time_max: Duration,
     /// Bytes queued for writing at which senders wait. Default 1 MiB, exceeded by at most one packet. With as many
     /// bytes of replies queued, handlers get no new packets, and those that run in place do not go on, until the peer
-    /// reads some.
+    /// reads some. Contents of 64 KiB and more that may be
+    /// [overtaken](https://docs.rs/frisbee/latest/frisbee/trait.Router.html#method.interleaves) count by themselves: as
+    /// much again of them may be queued, and of replies one of the largest in addition.
     pub outbox_len_max: usize,
     /// Packets received while no handler may start, at which reading pauses. Default 1024. Their contents are bounded
     /// by [`Config::backlog_len_max`]. Reading does not pause while this side waits for answers of the peer, which come

@@ -35,12 +35,12 @@ impl Connection {
     ///
     /// A dropped call has sent the packet whole or not at all.
     pub async fn send(&self, packet: Packet) -> Result<Sent, SendError> {
-        self.shared.when_not_full(packet, Core::send).await
+        self.shared.when_not_full(packet.content.len(), packet, Core::send).await
     }
 
     /// Sends a packet unless the outbox is full, which gives the packet back.
     pub fn try_send(&self, packet: Packet) -> Result<Sent, TrySendError> {
-        self.shared.try_push(packet, Core::send)
+        self.shared.try_push(packet.content.len(), packet, Core::send)
     }
 
     /// Tells whether the peer may have got a packet, or a part of it: whether it was given to the socket. Stays true to

@@ -108,6 +108,15 @@ pub trait Router: Send + Sync + 'static {
         false
     }
 
+    /// Returns whether packets may overtake larger ones on their way to the peer, and data of streams too, as long as
+    /// those with the same id stay in order. Large contents then do not hold up small ones: an extended peer gets them in
+    /// pieces, with others in between. Called once for each connection, before [`opened`](Self::opened).
+    ///
+    /// Unless implemented, all that one task sends arrives in order.
+    fn interleaves(&self) -> bool {
+        false
+    }
+
     /// Learns that the peer wants no new packets and streams on this connection; what is under way goes on. It must not
     /// block.
     fn going_away(&self, connection: &Connection, why: &GoAway) {
@@ -273,6 +282,10 @@ impl<R: Router> Router for Arc<R> {
 
     fn leaves(&self) -> bool {
         (**self).leaves()
+    }
+
+    fn interleaves(&self) -> bool {
+        (**self).interleaves()
     }
 
     fn going_away(&self, connection: &Connection, why: &GoAway) {

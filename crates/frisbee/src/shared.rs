@@ -332,19 +332,21 @@ impl Shared {
         self.release_waiters();
     }
 
-    /// Sends `what` by `push` and wakes the driver for it, unless the outbox is full.
+    /// Sends `what`, a content of this length, by `push` and wakes the driver for it, unless the outbox is full.
     pub(crate) fn try_push<P, T, E>(
         &self,
+        len: usize,
         what: P,
         push: impl FnOnce(&mut Core, P) -> Result<T, E>,
     ) -> Result<T, TrySendError<P, E>> {
-        self.push_locked(self.core(), what, push)
+        self.push_locked(self.core(), len, what, push)
     }
 
     /// Sends `what` on a stream by `push` as [`try_push`](Self::try_push) does, unless the peer has to give credit first.
     pub(crate) fn try_push_on<P, T>(
         &self,
         key: StreamKey,
+        len: usize,
         what: P,
         push: impl FnOnce(&mut Core, P) -> Result<T, StreamSendError>,
     ) -> Result<T, Unsent<P, StreamSendError>> {
@@ -352,16 +354,17 @@ impl Shared {
         if !core.proto.has_credit(key) {
             return Err(Unsent::NoCredit(what, key));
         }
-        self.push_locked(core, what, push).map_err(Unsent::from)
+        self.push_locked(core, len, what, push).map_err(Unsent::from)
     }
 
     fn push_locked<P, T, E>(
         &self,
         mut core: MutexGuard<'_, Core>,
+        len: usize,
         what: P,
         push: impl FnOnce(&mut Core, P) -> Result<T, E>,
     ) -> Result<T, TrySendError<P, E>> {
-        if core.proto.is_open() && core.proto.is_full() {
+        if core.proto.is_open() && core.proto.is_full_for(len) {
             core.progress_is_awaited = true;
             // It may be a call, whose answer this side waits for from now on.
             let driver = core.begin_to_wait();
@@ -437,23 +440,25 @@ impl Shared {
         Poll::Pending
     }
 
-    /// Sends `what` by `push` as soon as the outbox is not full.
+    /// Sends `what`, a content of this length, by `push` as soon as the outbox is not full.
     pub(crate) async fn when_not_full<P, T, E>(
         &self,
+        len: usize,
         what: P,
         mut push: impl FnMut(&mut Core, P) -> Result<T, E>,
     ) -> Result<T, E> {
-        self.until_sent(what, |what| self.try_push(what, &mut push).map_err(Unsent::from)).await
+        self.until_sent(what, |what| self.try_push(len, what, &mut push).map_err(Unsent::from)).await
     }
 
     /// Sends `what` on a stream by `push` as soon as the peer takes more data of it and the outbox is not full.
     pub(crate) async fn when_sendable<P, T>(
         &self,
         key: StreamKey,
+        len: usize,
         what: P,
         mut push: impl FnMut(&mut Core, P) -> Result<T, StreamSendError>,
     ) -> Result<T, StreamSendError> {
-        self.until_sent(what, |what| self.try_push_on(key, what, &mut push)).await
+        self.until_sent(what, |what| self.try_push_on(key, len, what, &mut push)).await
     }
 
     async fn until_sent<P, T, E>(

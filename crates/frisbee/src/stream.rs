@@ -202,7 +202,9 @@ impl StreamSender {
     /// A dropped call has sent the data whole or not at all.
     pub async fn send_tracked(&self, content: impl Into<Content>) -> Result<Sent, StreamSendError> {
         let Held { connection, key, .. } = &*self.held;
-        connection.shared().when_sendable(*key, content.into(), |core, content| core.send_on(*key, content)).await
+        let content = content.into();
+        let push = |core: &mut Core, content| core.send_on(*key, content);
+        connection.shared().when_sendable(*key, content.len(), content, push).await
     }
 
     /// Sends several data, which takes less than sending one after the other. What is left in `contents` after an error
@@ -213,18 +215,23 @@ impl StreamSender {
     /// A dropped call has sent what is no longer in `contents`, each whole.
     pub async fn send_many(&self, contents: &mut VecDeque<impl Into<Content>>) -> Result<(), StreamSendError> {
         let Held { connection, key, .. } = &*self.held;
+        // The next content is taken to be as long as the last: it has to stay where it is until there is room.
+        let mut len = 0;
         while !contents.is_empty() {
+            let expected = len;
             let push = |core: &mut Core, ()| {
                 for _ in 0..SENT_AT_ONCE_MAX {
-                    if core.proto.is_full() || !core.proto.has_credit(*key) {
+                    if core.proto.is_full_for(len) || !core.proto.has_credit(*key) {
                         break;
                     }
                     let Some(content) = contents.pop_front() else { break };
-                    core.proto.send_on(*key, content.into())?;
+                    let content = content.into();
+                    len = content.len();
+                    core.proto.send_on(*key, content)?;
                 }
                 Ok(())
             };
-            connection.shared().when_sendable(*key, (), push).await?;
+            connection.shared().when_sendable(*key, expected, (), push).await?;
         }
         Ok(())
     }
@@ -233,8 +240,8 @@ impl StreamSender {
     /// the data back.
     pub fn try_send(&self, content: impl Into<Content>) -> Result<(), TrySendError<Content, StreamSendError>> {
         let Held { connection, key, .. } = &*self.held;
-        let push = |core: &mut Core, content| core.proto.send_on(*key, content);
-        Ok(connection.shared().try_push_on(*key, content.into(), push)?)
+        let (content, push) = (content.into(), |core: &mut Core, content| core.proto.send_on(*key, content));
+        Ok(connection.shared().try_push_on(*key, content.len(), content, push)?)
     }
 
     /// Closes both directions as [`Stream::close`] does.

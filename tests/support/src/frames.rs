@@ -159,7 +159,7 @@ impl Peer {
             Kind::Pong => "PONG".into(),
             Kind::Stream if frame.content.is_empty() => format!("stream {} closed", frame.id),
             Kind::Reserved => format!("reserved {}", frame.id),
-            Kind::Control | Kind::Extended => unreachable!("the decoder is one of a plain peer"),
+            Kind::Control | Kind::Extended | Kind::Piece => unreachable!("the decoder is one of a plain peer"),
             Kind::Stream | Kind::Application(_) => (self.describe)(frame),
         }
     }

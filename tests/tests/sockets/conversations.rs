@@ -1,12 +1,19 @@
 //! One list of conversations, mounted once for every setting.
 
-use frisbee::{Client, CloseReason, Config, Connection, Dispatch, Engine, HeaderFormat, Server};
+use std::collections::BTreeSet;
+
+use frisbee::{
+    Client, CloseReason, Config, Connection, Dispatch, Engine, HeaderFormat, Outcome, Packet, Router, Server,
+};
 use support::{
     SECOND, in_real_time,
     sockets::{BYE, ECHO, Inbox, Kind, Served, Setting, TAKE, TestRouter, WAIT, WHERE, packet, pattern, test_server},
     until,
 };
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::mpsc::{UnboundedSender, unbounded_channel},
+};
 
 macro_rules! conversations {
     ($($setting:ident: $kind:ident, $tls:literal, $engine:ident;)*) => {
@@ -27,6 +34,7 @@ macro_rules! conversations {
             the_reply_before_a_close_always_arrives
             a_connection_is_taken_over_and_carries_raw_bytes
             streams_and_packets_share_a_connection
+            large_packets_travel_in_pieces_beside_small_ones
             a_hook_speaks_before_the_peer_has_said_anything
             shutdown_waits_for_handlers_and_their_replies_arrive
             shutdown_cuts_what_hangs
@@ -174,6 +182,45 @@ async fn streams_and_packets_share_a_connection(setting: Setting) {
     }
     for stream in streams {
         stream.await.unwrap();
+    }
+}
+
+async fn large_packets_travel_in_pieces_beside_small_ones(setting: Setting) {
+    let served = Served::start(setting, Server::builder(Overtaken(None))).await;
+    let (replies, mut arrived) = unbounded_channel();
+    let connection = served.try_connect(Client::new(Overtaken(Some(replies)))).await.unwrap();
+    connection.recognized().await.unwrap();
+    let sizes = [0, 1000, 65_535, 65_536, 65_537, 1 << 20, 4 << 20];
+    for round in 0..3 {
+        for (id, size) in (0..).zip(sizes) {
+            connection.send(packet(id, ECHO, pattern(size + round))).await.unwrap();
+        }
+        let mut missing: BTreeSet<_> = (0..sizes.len()).collect();
+        while !missing.is_empty() {
+            let reply = arrived.recv().await.unwrap();
+            let id = usize::from(reply.id);
+            assert!(missing.remove(&id), "one reply to each");
+            assert!(reply.content == pattern(sizes[id] + round), "{} bytes come back", sizes[id]);
+        }
+    }
+    let theirs = served.server.connections()[0].metrics();
+    assert!(theirs.counters.pieces_in > 100, "{theirs:?}");
+    assert!(connection.metrics().counters.pieces_in > 100);
+}
+
+/// Lets packets overtake each other. Sends them back, or hands them on.
+struct Overtaken(Option<UnboundedSender<Packet>>);
+
+impl Router for Overtaken {
+    async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
+        match &self.0 {
+            Some(replies) => replies.send(packet).map_or(Outcome::Close, |()| Outcome::Nothing),
+            None => Outcome::Reply(packet),
+        }
+    }
+
+    fn interleaves(&self) -> bool {
+        true
     }
 }
 

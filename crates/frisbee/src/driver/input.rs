@@ -76,7 +76,8 @@ impl<'a> Driver<'a> {
 
     /// Tells whether nothing has arrived of a packet that is not whole.
     fn is_between_packets(&self) -> bool {
-        self.inbox.bytes.is_empty() && self.shared.core().proto.content_len() == 0
+        let core = self.shared.core();
+        self.inbox.bytes.is_empty() && core.proto.content_len() == 0 && !core.proto.has_pieces()
     }
 
     /// Decides whether to read: not while there is no room for what it would bring. Returns the length of the content

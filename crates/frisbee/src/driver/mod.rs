@@ -56,6 +56,9 @@ pub(crate) async fn drive<R: Router>(
     if router.leaves() {
         connection.shared().core().proto.promise_to_leave();
     }
+    if router.interleaves() {
+        connection.shared().core().proto.interleave();
+    }
     call_hook(&connection, || router.opened(&connection));
     let mut ending = Ending { connection: &connection, router: &*router, is_told: false };
 

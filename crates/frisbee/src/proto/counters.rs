@@ -8,6 +8,8 @@ pub struct Counters {
     pub packets_in: u64,
     /// Packets taken for sending, heartbeats not counted.
     pub packets_out: u64,
+    /// Pieces received of contents that came in some.
+    pub pieces_in: u64,
     /// Bytes received.
     pub bytes_in: u64,
     /// Bytes written.
@@ -31,6 +33,7 @@ impl std::ops::AddAssign for Counters {
     fn add_assign(&mut self, other: Self) {
         self.packets_in += other.packets_in;
         self.packets_out += other.packets_out;
+        self.pieces_in += other.pieces_in;
         self.bytes_in += other.bytes_in;
         self.bytes_out += other.bytes_out;
         self.batches_in += other.batches_in;

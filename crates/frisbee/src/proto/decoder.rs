@@ -173,10 +173,22 @@ impl Decoder {
         }
     }
 
+    /// Tells whether a content of this length is kept. If not, it is skipped, unless it is longer than that may be.
+    pub fn keeps(&self, len: u32) -> Result<bool, ProtocolError> {
+        match len <= self.content_len_max {
+            false if len > self.skip_len_max => {
+                Err(ProtocolError::ContentTooLarge { announced: len, limit: self.content_len_max })
+            }
+            keeps => Ok(keeps),
+        }
+    }
+
     /// Returns the meaning of a header as far as the peer is known.
     fn kind(&self, header: Header) -> Kind {
         match (header.kind(), self.reach) {
-            (Kind::Control, Reach::Plain) | (Kind::Extended, Reach::Plain | Reach::Control) => Kind::Reserved,
+            (Kind::Control, Reach::Plain) | (Kind::Extended | Kind::Piece, Reach::Plain | Reach::Control) => {
+                Kind::Reserved
+            }
             (kind, _) => kind,
         }
     }
@@ -188,9 +200,7 @@ impl Decoder {
             (None, None) => return Ok(None),
         };
         let Some(header) = Header::decode(format, inbox)? else { return Ok(None) };
-        if header.len > self.content_len_max.max(self.skip_len_max) {
-            return Err(ProtocolError::ContentTooLarge { announced: header.len, limit: self.content_len_max });
-        }
+        self.keeps(header.len)?;
         if header.len > 0 && matches!(header.kind(), Kind::Ping | Kind::Pong) {
             return Err(ProtocolError::HeartbeatWithContent { announced: header.len });
         }

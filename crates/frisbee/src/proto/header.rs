@@ -50,6 +50,8 @@ pub enum Kind {
     Control,
     /// A packet of the application that only extended peers understand.
     Extended,
+    /// A piece of a content, between extended peers.
+    Piece,
     /// Kept for the protocol's future: dropped.
     Reserved,
     /// The application's own.
@@ -66,6 +68,7 @@ impl Kind {
             (STREAM, _) => Self::Stream,
             (CONTROL, _) => Self::Control,
             (EXTENDED, _) => Self::Extended,
+            (PIECE, _) => Self::Piece,
             _ => Self::Reserved,
         }
     }
@@ -92,6 +95,10 @@ impl Header {
 
     pub(super) const fn control(id: u16, len: u32) -> Self {
         Self { id, operation: CONTROL, len }
+    }
+
+    pub(super) const fn piece(id: u16, len: u32) -> Self {
+        Self { id, operation: PIECE, len }
     }
 
     /// Writes the header.
@@ -193,6 +200,7 @@ const PONG: u16 = 1;
 const STREAM: u16 = 2;
 const CONTROL: u16 = 3;
 const EXTENDED: u16 = Operation::EXTENDED.number();
+const PIECE: u16 = 5;
 
 #[cfg(test)]
 mod tests {
@@ -228,7 +236,8 @@ mod tests {
         assert_eq!(Kind::of(2), Kind::Stream);
         assert_eq!(Kind::of(3), Kind::Control);
         assert_eq!(Kind::of(4), Kind::Extended);
-        for number in 5..10 {
+        assert_eq!(Kind::of(5), Kind::Piece);
+        for number in 6..10 {
             assert_eq!(Kind::of(number), Kind::Reserved);
         }
         assert!(matches!(Kind::of(10), Kind::Application(operation) if operation.number() == 10));

@@ -49,6 +49,11 @@ impl Heartbeat {
         }
     }
 
+    /// Returns the number of PINGs that were sent and not answered.
+    pub(super) fn unanswered(&self) -> u32 {
+        self.unanswered
+    }
+
     /// Returns the time from a PING to its PONG, averaged over the last ones. `None` before the first.
     pub(super) fn round_trip(&self) -> Option<Duration> {
         self.round_trip

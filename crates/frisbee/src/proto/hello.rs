@@ -68,11 +68,13 @@ impl Features {
     pub const CANCEL: Self = Self(1 << 1);
     /// A side can ask for new packets and streams to go elsewhere.
     pub const GOAWAY: Self = Self(1 << 2);
+    /// A large content can come in pieces, with other frames in between.
+    pub const PIECES: Self = Self(1 << 3);
     /// The side closes the connection by itself, once it was asked to go away and waits for nothing more. A promise of one
     /// side, whatever the other has.
     pub const LEAVES: Self = Self(1 << 8);
 
-    const ALL: Self = Self(Self::CREDIT.0 | Self::CANCEL.0 | Self::GOAWAY.0);
+    const ALL: Self = Self(Self::CREDIT.0 | Self::CANCEL.0 | Self::GOAWAY.0 | Self::PIECES.0);
 
     /// Tells whether all of these are in the set.
     pub const fn contains(self, others: Self) -> bool {

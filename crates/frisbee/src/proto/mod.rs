@@ -7,17 +7,20 @@
 //! code serves every driver, every test and every fuzzer. Applications use the handles at the root of the crate.
 
 mod budget;
+mod bulk;
 mod connection;
 mod control;
 mod counters;
 mod credit;
 mod decoder;
+mod flight;
 mod foreign;
 mod header;
 mod heartbeat;
 mod hello;
 mod id_hasher;
 mod outbox;
+mod pieces;
 mod share;
 mod streams;
 mod transmit;

@@ -1,13 +1,16 @@
-//! Frames on their way out. Small ones gather in one buffer, large contents stay the `Bytes` they are.
+//! Frames on their way out. Small ones gather in one buffer, large contents stay the `Bytes` they are, and wait beside the others
+//! if the peer takes them in pieces.
 
-use std::{collections::VecDeque, mem};
+use std::{collections::VecDeque, mem, time::Instant};
 
 use bytes::{Buf, BytesMut};
 
 use super::{
+    bulk::{Bulk, PIECED_LEN_MIN},
     control::Control,
+    flight::Flight,
     header::{Header, HeaderFormat},
-    share::Share,
+    share::{Cause, Share},
     transmit::{Part, Transmit},
 };
 use crate::Content;
@@ -33,21 +36,17 @@ pub(super) struct Outbox {
     encoded: u64,
     /// Returns the number of bytes queued or handed out that have not been written.
     len: usize,
-    /// The part of `len` that is heartbeats and control frames handed out, which go ahead of other frames.
+    /// The part of `len` that is heartbeats, control frames and headers of pieces handed out, which count as the first of what is
+    /// written.
     heartbeats_len: usize,
+    /// The part of `len` behind that which was handed out and is not `bulk`.
+    handed_len: usize,
     replies: Share,
     peer_induced: Share,
-}
-
-/// The cause of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cause {
-    /// This side wants to.
-    Local,
-    /// A handler replied to the peer.
-    Reply,
-    /// The peer broke a limit, and no handler had a say.
-    PeerInduced,
+    /// Large contents, and what has to stay behind them, if the peer takes them in pieces.
+    bulk: Option<Box<Bulk>>,
+    /// The number of PINGs ever handed out.
+    pings: u64,
 }
 
 impl Outbox {
@@ -64,8 +63,11 @@ impl Outbox {
             encoded: 0,
             len: 0,
             heartbeats_len: 0,
+            handed_len: 0,
             replies: Share::default(),
             peer_induced: Share::default(),
+            bulk: None,
+            pings: 0,
         }
     }
 
@@ -85,6 +87,9 @@ impl Outbox {
     pub(super) fn push(&mut self, header: Header, content: Content, cause: Cause) {
         self.packets += 1;
         match self.format {
+            Some(format) if self.bulk.as_ref().is_some_and(|bulk| bulk.takes(header)) => {
+                self.push_bulk(format, header, content, cause)
+            }
             Some(format) => self.encode(format, header, content, cause),
             None => {
                 self.len += HeaderFormat::FALLBACK.header_len() + content.len();
@@ -95,11 +100,6 @@ impl Outbox {
 
     pub(super) fn push_ping(&mut self) {
         self.ping = true;
-    }
-
-    /// Tells whether a PING goes out with the next batch.
-    pub(super) fn has_ping(&self) -> bool {
-        self.ping
     }
 
     /// Takes back a PING that has not been handed out.
@@ -126,7 +126,7 @@ impl Outbox {
 
     /// Drops what is queued.
     pub(super) fn clear(&mut self) {
-        *self = Self { format: self.format, packets: self.packets, ..Self::new(None) };
+        *self = Self { format: self.format, packets: self.packets, pings: self.pings, ..Self::new(None) };
     }
 
     /// Returns the number of bytes queued or handed out that have not been written.
@@ -143,26 +143,73 @@ impl Outbox {
         self.packets
     }
 
-    /// Returns the part of [`len`](Self::len) that is replies of handlers.
+    /// Lets large contents be overtaken, and go in pieces.
+    pub(super) fn use_pieces(&mut self) {
+        self.bulk.get_or_insert_default();
+    }
+
+    /// Tells whether contents of this length may be overtaken.
+    pub(super) fn interleaves(&self, len: usize) -> bool {
+        self.bulk.is_some() && len >= PIECED_LEN_MIN
+    }
+
+    /// Returns the part of [`len`](Self::len) that is large contents and what waits behind them.
+    pub(super) fn bulk_len(&self) -> usize {
+        self.bulk.as_ref().map_or(0, |bulk| bulk.len)
+    }
+
+    /// Returns the part of [`bulk_len`](Self::bulk_len) that is replies of handlers.
+    pub(super) fn bulk_replies_len(&self) -> usize {
+        self.bulk.as_ref().map_or(0, |bulk| bulk.replies.len)
+    }
+
+    /// Returns the pieces under way, if large contents go in some.
+    pub(super) fn flight(&self) -> Option<&Flight> {
+        self.bulk.as_ref().map(|bulk| &bulk.flight)
+    }
+
+    pub(super) fn flight_mut(&mut self) -> Option<&mut Flight> {
+        self.bulk.as_mut().map(|bulk| &mut bulk.flight)
+    }
+
+    /// Returns the number of PINGs ever handed out.
+    pub(super) fn pings(&self) -> u64 {
+        self.pings
+    }
+
+    /// Tells whether anything can be handed out before a PONG comes.
+    pub(super) fn has_output(&self) -> bool {
+        let only_bulk = self.len == self.bulk_len() && !self.ping;
+        !(self.is_empty() || only_bulk && self.flight().is_some_and(Flight::waits))
+    }
+
+    /// Returns the part of [`len`](Self::len) that is replies of handlers, large contents not counted.
     pub(super) fn replies_len(&self) -> usize {
         self.replies.len
     }
 
     /// Returns the part of [`len`](Self::len) that the peer caused without a handler.
     pub(super) fn peer_induced_len(&self) -> usize {
-        self.peer_induced.len + self.pongs as usize * self.format.map_or(0, HeaderFormat::header_len)
+        let pongs = self.pongs as usize * self.format.map_or(0, HeaderFormat::header_len);
+        let bulk = self.bulk.as_ref().map_or(0, |bulk| bulk.peer_induced.len);
+        self.peer_induced.len + bulk + pongs
     }
 
     pub(super) fn handle_written(&mut self, len: usize) {
         self.len -= len;
         let heartbeats = len.min(self.heartbeats_len);
         self.heartbeats_len -= heartbeats;
-        self.replies.handle_written(len - heartbeats);
-        self.peer_induced.handle_written(len - heartbeats);
+        let others = (len - heartbeats).min(self.handed_len);
+        self.handed_len -= others;
+        self.replies.handle_written(others);
+        self.peer_induced.handle_written(others);
+        if let Some(bulk) = &mut self.bulk {
+            bulk.handle_written(len - heartbeats - others);
+        }
     }
 
     /// Moves the next batch into `batch`, heartbeats first. `false` if there is nothing to write.
-    pub(super) fn poll_transmit(&mut self, batch: &mut Transmit) -> bool {
+    pub(super) fn poll_transmit(&mut self, now: Instant, batch: &mut Transmit) -> bool {
         debug_assert!(!batch.has_remaining(), "the last batch is written before the next is taken");
         let Some(format) = self.format else { return false };
         if self.ping || self.pongs > 0 || !self.control.is_empty() {
@@ -172,6 +219,7 @@ impl Outbox {
             if mem::take(&mut self.ping) {
                 Header::PING.encode(format, &mut heartbeats);
                 self.len += format.header_len();
+                self.pings += 1;
             }
             for _ in 0..mem::take(&mut self.pongs) {
                 Header::PONG.encode(format, &mut heartbeats);
@@ -179,6 +227,7 @@ impl Outbox {
             self.heartbeats_len = heartbeats.len();
             batch.push(Part::Flat(heartbeats, batch.packets));
         }
+        let before = batch.len;
         while batch.len < BATCH_LEN_MAX {
             let Some(part) = self.parts.pop_front() else { break };
             batch.push(part);
@@ -196,7 +245,46 @@ impl Outbox {
         if self.parts.is_empty() && self.tail.is_empty() {
             batch.packets = self.packets;
         }
+        batch.attempted = batch.packets;
+        self.handed_len = batch.len - before;
+        if let Some(bulk) = &mut self.bulk {
+            if self.handed_len > 0 {
+                bulk.handle_others_sent(now);
+            }
+            if !bulk.is_empty() {
+                self.poll_bulk(now, format, batch);
+            }
+        }
         batch.has_remaining()
+    }
+
+    /// Adds large contents to a batch, some of them however long it is: other frames are never the only ones that get on.
+    #[cold]
+    fn poll_bulk(&mut self, now: Instant, format: HeaderFormat, batch: &mut Transmit) {
+        let Some(bulk) = &mut self.bulk else { return };
+        let (mut added, is_marked) = bulk.poll_transmit(now, format, BATCH_LEN_MAX, batch);
+        if is_marked {
+            let mut ping = BytesMut::with_capacity(format.header_len());
+            Header::PING.encode(format, &mut ping);
+            added += ping.len();
+            batch.push(Part::Content(ping.freeze()));
+            self.pings += 1;
+            bulk.flight.handle_mark_sent(now, self.pings);
+        }
+        self.len += added;
+        self.heartbeats_len += added;
+        if let Some(first) = bulk.first_number() {
+            batch.packets = batch.packets.min(first - 1);
+        }
+    }
+
+    #[cold]
+    fn push_bulk(&mut self, format: HeaderFormat, header: Header, content: Content, cause: Cause) {
+        let Some(bulk) = &mut self.bulk else { return };
+        self.encoded += 1;
+        let len = format.header_len() + content.len();
+        self.len += len;
+        bulk.push(header, content, cause, len, self.packets);
     }
 
     fn encode(&mut self, format: HeaderFormat, header: Header, content: Content, cause: Cause) {
@@ -256,7 +344,7 @@ mod tests {
     fn drain(outbox: &mut Outbox) -> Vec<u8> {
         let mut batch = Transmit::default();
         let mut out = Vec::new();
-        while outbox.poll_transmit(&mut batch) {
+        while outbox.poll_transmit(Instant::now(), &mut batch) {
             while batch.has_remaining() {
                 let len = batch.chunk().len().min(1000);
                 out.extend_from_slice(&batch.chunk()[..len]);
@@ -276,7 +364,7 @@ mod tests {
             push(&mut outbox, 1, content);
         }
         let mut batch = Transmit::default();
-        assert!(outbox.poll_transmit(&mut batch));
+        assert!(outbox.poll_transmit(Instant::now(), &mut batch));
         let mut slices = [IoSlice::new(&[]); 8];
         let count = batch.chunks_vectored(&mut slices);
         assert_eq!(count, 3);
@@ -294,7 +382,7 @@ mod tests {
             outbox.set_format(HeaderFormat::Magic10);
             assert_eq!(outbox.len(), 10 + 11);
             let mut batch = Transmit::default();
-            assert!(outbox.poll_transmit(&mut batch));
+            assert!(outbox.poll_transmit(Instant::now(), &mut batch));
             let mut slices = [IoSlice::new(&[]); 8];
             assert_eq!(batch.chunks_vectored(&mut slices), 3);
             assert_eq!([slices[1].as_ptr(), slices[2].as_ptr()], pieces.each_ref().map(|piece| piece.as_ptr()));
@@ -324,12 +412,12 @@ mod tests {
         push(&mut outbox, 1, &content);
         push(&mut outbox, 2, &content);
         let mut batch = Transmit::default();
-        assert!(outbox.poll_transmit(&mut batch));
+        assert!(outbox.poll_transmit(Instant::now(), &mut batch));
         assert_eq!(batch.remaining(), 8 + content.len(), "the first frame alone fills a batch");
         batch.advance(1);
         outbox.push_pong();
         batch.advance(batch.remaining());
-        assert!(outbox.poll_transmit(&mut batch));
+        assert!(outbox.poll_transmit(Instant::now(), &mut batch));
         assert_eq!(batch.chunk(), [0, 0, 0, 1, 0, 0, 0, 0]);
     }
 
@@ -343,7 +431,7 @@ mod tests {
         outbox.push_pong();
         assert_eq!((outbox.len(), outbox.replies_len(), outbox.peer_induced_len()), (408, 200, 108));
         let mut batch = Transmit::default();
-        assert!(outbox.poll_transmit(&mut batch));
+        assert!(outbox.poll_transmit(Instant::now(), &mut batch));
         let steps = [(8, 200, 100), (150, 50, 100), (100, 0, 100), (50, 0, 100), (99, 0, 1), (1, 0, 0)];
         for (written, replies, induced) in steps {
             batch.advance(written);
@@ -357,7 +445,7 @@ mod tests {
         let mut outbox = Outbox::new(None);
         push(&mut outbox, 1, &Bytes::from_static(b"abc"));
         outbox.push_ping();
-        assert!(!outbox.poll_transmit(&mut Transmit::default()));
+        assert!(!outbox.poll_transmit(Instant::now(), &mut Transmit::default()));
         outbox.set_format(HeaderFormat::Plain8);
         assert_eq!(drain(&mut outbox), [&[0; 8][..], &[0, 1, 0, 20, 0, 0, 0, 3], b"abc"].concat());
     }
@@ -370,7 +458,7 @@ mod tests {
         let mut seen = Vec::new();
         for _ in 0..6 {
             push(&mut outbox, 1, &content);
-            assert!(outbox.poll_transmit(&mut batch));
+            assert!(outbox.poll_transmit(Instant::now(), &mut batch));
             seen.push(batch.chunk().as_ptr());
             batch.advance(batch.remaining());
         }

@@ -1,6 +1,17 @@
-//! Counts the bytes of one cause among all bytes that are queued.
+//! The causes of frames, and the number of bytes of each among all bytes that are queued.
 
 use std::{collections::VecDeque, ops::Range};
+
+/// The cause of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// This side wants to.
+    Local,
+    /// A handler replied to the peer.
+    Reply,
+    /// The peer broke a limit, and no handler had a say.
+    PeerInduced,
+}
 
 /// The bytes queued that have one cause: runs of such frames among the bytes of all frames ever queued.
 #[derive(Debug, Default)]

@@ -12,6 +12,8 @@ pub struct Transmit {
     offset: usize,
     pub(super) len: usize,
     pub(super) packets: u64,
+    /// The number of the last packet of which anything is in this batch or was in one before.
+    pub(super) attempted: u64,
     /// A written buffer, kept so that the next batch need not allocate.
     pub(super) spare: BytesMut,
 }
@@ -28,6 +30,11 @@ impl Transmit {
     /// Returns how many of the packets ever queued are written, once this batch is.
     pub(super) fn packets(&self) -> u64 {
         self.packets
+    }
+
+    /// Returns how many of the packets ever queued may be handed out with this batch. Those that go in pieces may come later.
+    pub(super) fn attempted(&self) -> u64 {
+        self.attempted
     }
 
     /// Gives back memory that a quiet connection does not need.

@@ -14,6 +14,7 @@ mod leaving;
 mod liveness;
 mod outcomes;
 mod overload;
+mod pieces;
 mod protocols;
 mod reentry;
 mod scripts;

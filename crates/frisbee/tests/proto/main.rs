@@ -4,6 +4,7 @@ mod credit;
 mod extended;
 mod limits;
 mod pair;
+mod pieces;
 mod states;
 mod transcripts;
 mod vectors;

@@ -227,6 +227,7 @@ fn name(frame: &Frame) -> String {
         Kind::Stream => format!("stream {}: {content}", frame.id),
         Kind::Reserved => format!("reserved {}", frame.id),
         Kind::Control => format!("control {}: {:?}", frame.id, &*frame.content),
+        Kind::Piece => format!("piece {}: {content}", frame.id),
         Kind::Extended | Kind::Application(_) => format!("packet {}: {content}", frame.id),
     }
 }

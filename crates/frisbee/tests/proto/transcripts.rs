@@ -232,7 +232,7 @@ impl Step {
     /// As a plain peer understands it.
     fn kind(&self) -> Kind {
         match Kind::of(self.op) {
-            Kind::Control | Kind::Extended => Kind::Reserved,
+            Kind::Control | Kind::Extended | Kind::Piece => Kind::Reserved,
             kind => kind,
         }
     }

@@ -34,6 +34,7 @@ fn every_frame_of_the_vectors_means_what_they_say() {
                     Err(_) => Means::Error,
                 },
                 Kind::Extended => Means::Extended { id: frame.id, content: digits_of(&frame.content) },
+                Kind::Piece => Means::Piece { id: frame.id, content: digits_of(&frame.content) },
                 Kind::Reserved => Means::Nothing,
                 other => panic!("{name}: {other:?}"),
             };
@@ -177,6 +178,8 @@ enum Means {
     Cancelled { id: u16, operation: u16 },
     #[serde(rename = "EXTENDED")]
     Extended { id: u16, content: String },
+    #[serde(rename = "PIECE")]
+    Piece { id: u16, content: String },
     /// The frame is ignored.
     #[serde(rename = "nothing")]
     Nothing,
@@ -199,6 +202,11 @@ fn digits_of(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-const FEATURES: [(u32, Features); 4] =
-    [(1, Features::CREDIT), (2, Features::CANCEL), (4, Features::GOAWAY), (0x100, Features::LEAVES)];
+const FEATURES: [(u32, Features); 5] = [
+    (1, Features::CREDIT),
+    (2, Features::CANCEL),
+    (4, Features::GOAWAY),
+    (8, Features::PIECES),
+    (0x100, Features::LEAVES),
+];
 const VECTORS: &str = include_str!("../../../../tests/vectors/protocol.json");

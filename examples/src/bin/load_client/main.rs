@@ -1,9 +1,10 @@
 //! Keeps requests in flight on many connections, verifies every answer, and prints one line of JSON.
 //!
 //! `load_client ADDR --size N --field string|bytes --clients C --concurrent K --seconds S --warmup W
-//! [--layer frisbee|frpc] [--engine tokio|per-core|uring|uring-portable|tokio-uring|auto] [--streaming]`
+//! [--layer frisbee|frpc] [--engine tokio|per-core|uring|uring-portable|tokio-uring|auto] [--streaming] [--beside LEN]`
 //!
-//! With `--streaming` it reads K streams on each connection instead, and each message counts as a call.
+//! With `--streaming` it reads K streams on each connection instead, and each message counts as a call. With `--beside` it
+//! reads a stream of messages of this length on each connection as well, and tells how many came from first to last.
 
 mod packets;
 mod rpc;
@@ -20,8 +21,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let layer: String = arguments.opt_value_from_str("--layer")?.unwrap_or_else(|| "frisbee".to_owned());
     let engine = arguments.opt_value_from_str("--engine")?.unwrap_or(Engine::Tokio);
     let streaming = arguments.contains("--streaming");
+    let beside: Option<usize> = arguments.opt_value_from_str("--beside")?;
     let args = Args::parse(arguments)?;
     let report = match (layer.as_str(), args.field) {
+        (layer, field) if beside.is_some() && (layer, field, streaming) != ("frpc", Field::Bytes, false) => {
+            return Err("a stream is read beside calls of --layer frpc --field bytes".into());
+        }
         ("frisbee", _) if streaming => return Err("streams are of the frpc layer".into()),
         ("frisbee", _) => packets::run(&args, engine).await?,
         ("frpc", Field::String) if streaming => {
@@ -31,7 +36,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
             load::run(&args, async |addr| rpc::StringCaller::connect(addr, engine).await).await?
         }
         ("frpc", Field::Bytes) if streaming => return Err("streams carry strings".into()),
-        ("frpc", Field::Bytes) => load::run(&args, async |addr| rpc::BytesCaller::connect(addr, engine).await).await?,
+        ("frpc", Field::Bytes) => {
+            let report = load::run(&args, async |addr| rpc::BytesCaller::connect(addr, engine, beside).await).await?;
+            if beside.is_some() {
+                eprintln!("messages of the streams beside the calls: {}", rpc::read_beside());
+            }
+            report
+        }
         _ => return Err(format!("no layer {layer:?}: frisbee or frpc").into()),
     };
     println!("{}", serde_json::to_string(&report)?);

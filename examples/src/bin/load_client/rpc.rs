@@ -1,11 +1,16 @@
 //! Calls to the services of `proto/benchmark.proto`, through the clients that anybody would use.
 
-use std::{error::Error, net::SocketAddr};
+use std::{
+    error::Error,
+    net::SocketAddr,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use bytes::Bytes;
 use examples::benchmark::{
-    BytesRequest, RepeatRequest, Request, Response, benchmark_service_client::BenchmarkServiceClient,
-    bytes_service_client::BytesServiceClient, stream_service_client::StreamServiceClient,
+    BytesRepeatRequest, BytesRequest, RepeatRequest, Request, Response,
+    benchmark_service_client::BenchmarkServiceClient, bytes_service_client::BytesServiceClient,
+    bytes_stream_service_client::BytesStreamServiceClient, stream_service_client::StreamServiceClient,
 };
 use frpc::{Channel, ConnectError, Engine, Status, Streaming};
 use load::Caller;
@@ -37,9 +42,35 @@ impl Caller for StringCaller {
 pub(crate) struct BytesCaller(BytesServiceClient);
 
 impl BytesCaller {
-    pub(crate) async fn connect(addr: SocketAddr, engine: Engine) -> Result<Self, Box<dyn Error>> {
-        Ok(Self(BytesServiceClient::new(open(addr, engine).await?)))
+    /// Connects, and begins to read a stream of messages of length `beside` on the same connection, if it is given.
+    pub(crate) async fn connect(
+        addr: SocketAddr,
+        engine: Engine,
+        beside: Option<usize>,
+    ) -> Result<Self, Box<dyn Error>> {
+        let channel = open(addr, engine).await?;
+        if let Some(len) = beside {
+            runtime(&channel).spawn(read_stream(BytesStreamServiceClient::new(channel.clone()), len));
+        }
+        Ok(Self(BytesServiceClient::new(channel)))
     }
+}
+
+/// Returns the number of messages of all streams that were read beside calls.
+pub(crate) fn read_beside() -> u64 {
+    READ_BESIDE.load(Ordering::Relaxed)
+}
+
+static READ_BESIDE: AtomicU64 = AtomicU64::new(0);
+
+/// Reads messages of this length for as long as the program runs.
+async fn read_stream(client: BytesStreamServiceClient, len: usize) -> Result<(), Status> {
+    let request = BytesRepeatRequest { message: vec![7; len].into(), count: u32::MAX };
+    let mut responses = client.repeat(request).await?.into_inner();
+    while responses.message().await?.is_some() {
+        READ_BESIDE.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(())
 }
 
 impl Caller for BytesCaller {

@@ -3,9 +3,10 @@
 use std::{iter, time::Duration};
 
 use examples::benchmark::{
-    BytesRequest, BytesResponse, RepeatRequest, Request, Response,
+    BytesRepeatRequest, BytesRequest, BytesResponse, RepeatRequest, Request, Response,
     benchmark_service_server::{BenchmarkService, BenchmarkServiceServer},
     bytes_service_server::{BytesService, BytesServiceServer},
+    bytes_stream_service_server::{BytesStreamService, BytesStreamServiceServer},
     stream_service_server::{StreamService, StreamServiceServer},
 };
 use frpc::{ServeError, Server, Status, Streaming};
@@ -18,6 +19,7 @@ pub(crate) async fn bind(options: Options) -> Result<Server, ServeError> {
     let service = Service { sleep };
     Server::builder()
         .add_service(StreamServiceServer::new(service))
+        .add_service(BytesStreamServiceServer::new(service))
         .add_service(BytesServiceServer::new(service))
         .add_service(BenchmarkServiceServer::new(service))
         .engine(engine)
@@ -52,6 +54,17 @@ impl StreamService for Service {
     ) -> Result<frpc::Response<Streaming<Response>>, Status> {
         let RepeatRequest { message, count } = request.into_inner();
         let responses = iter::repeat_n(Response { message }, count as usize).map(Ok);
+        Ok(Streaming::new(stream::iter(responses)).into())
+    }
+}
+
+impl BytesStreamService for Service {
+    async fn repeat(
+        &self,
+        request: frpc::Request<BytesRepeatRequest>,
+    ) -> Result<frpc::Response<Streaming<BytesResponse>>, Status> {
+        let BytesRepeatRequest { message, count } = request.into_inner();
+        let responses = iter::repeat_n(BytesResponse { message }, count as usize).map(Ok);
         Ok(Streaming::new(stream::iter(responses)).into())
     }
 }

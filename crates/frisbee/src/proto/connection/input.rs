@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 
 use super::{Connection, Discarding, Event, Role, State};
 use crate::{
@@ -17,7 +17,8 @@ use crate::{
         decoder::{Frame, Reach},
         header::{Header, Kind},
         hello::{Features, Peer},
-        outbox::Cause,
+        pieces::First,
+        share::Cause,
         streams::Received,
     },
 };
@@ -77,6 +78,7 @@ impl Connection {
     pub fn handle_end(&mut self, now: Instant) {
         self.set_reading(now, false);
         self.streams.ignore_credit();
+        self.send_without_pongs();
     }
 
     /// Reports that no handler gets a packet, because there are too many or the connection is
@@ -88,6 +90,9 @@ impl Connection {
     /// Reports that the driver stopped reading, or goes on: silence counts only while it reads.
     pub fn set_reading(&mut self, now: Instant, reading: bool) {
         self.heartbeat.set_reading(now, reading);
+        if let Some(flight) = self.outbox.flight_mut() {
+            flight.set_reading(reading);
+        }
         if !reading {
             self.paused.get_or_insert(now);
         } else if let Some(since) = self.paused.take()
@@ -137,10 +142,45 @@ impl Connection {
         {
             return Ok(Some(event));
         }
+        if frame.kind == Kind::Piece && self.uses(Features::PIECES) {
+            return self.handle_piece(now, frame);
+        }
         if frame.skipped > self.config.content_len_max {
             return self.handle_too_large(now, &frame);
         }
         self.discarding = None;
+        self.handle_whole(now, frame)
+    }
+
+    /// Handles a piece of a content. The last makes a frame of it.
+    fn handle_piece(&mut self, now: Instant, mut frame: Frame) -> Result<Option<Event>, ProtocolError> {
+        self.counters.packets_in -= 1;
+        self.counters.pieces_in += 1;
+        self.budget.earn();
+        let mut event = None;
+        if !self.has_pieces() {
+            let first = First::decode(&mut frame.content)?;
+            let is_kept = self.decoder.keeps(first.total)?;
+            self.assembly.get_or_insert_default().begin(frame.id, &first, is_kept);
+            if !is_kept {
+                self.counters.packets_in += 1;
+                let whole = Frame { id: frame.id, kind: first.kind, content: Bytes::new(), skipped: first.total };
+                event = self.handle_too_large(now, &whole)?;
+            }
+        }
+        // Nothing waits behind pieces that are read past.
+        self.discarding = None;
+        match self.assembly.get_or_insert_default().add(frame.id, &frame.content)? {
+            Some(whole) => {
+                self.counters.packets_in += 1;
+                self.handle_whole(now, whole)
+            }
+            None => Ok(event),
+        }
+    }
+
+    /// Handles a frame whose content is not skipped.
+    fn handle_whole(&mut self, now: Instant, frame: Frame) -> Result<Option<Event>, ProtocolError> {
         match frame.kind {
             Kind::Application(operation) => Ok(Some(self.handle_application(operation, frame))),
             Kind::Extended => Ok(Some(self.handle_application(Operation::EXTENDED, frame))),
@@ -165,9 +205,15 @@ impl Connection {
             }
             Kind::Pong => {
                 self.heartbeat.handle_pong(now);
-                self.spend(now).map(|()| None)
+                // One for a PING that this side put behind pieces costs the peer nothing.
+                let answered = self.outbox.pings() - u64::from(self.heartbeat.unanswered());
+                let is_expected = self.outbox.flight_mut().is_some_and(|flight| flight.handle_pong(now, answered));
+                if !is_expected {
+                    self.spend(now)?;
+                }
+                Ok(None)
             }
-            Kind::Reserved => {
+            Kind::Piece | Kind::Reserved => {
                 self.counters.dropped += 1;
                 self.spend(now).map(|()| None)
             }
@@ -187,7 +233,7 @@ impl Connection {
                 let received = self.streams.handle_too_large(now, id, announced, limit);
                 Ok(self.handle_stream_received(id, received))
             }
-            Kind::Ping | Kind::Pong | Kind::Control | Kind::Reserved => self.spend(now).map(|()| None),
+            Kind::Ping | Kind::Pong | Kind::Control | Kind::Piece | Kind::Reserved => self.spend(now).map(|()| None),
         }
     }
 
@@ -227,6 +273,7 @@ impl Connection {
             }
             self.peer = Peer::Extended(Arc::new(hello));
             self.decoder.set_reach(Reach::Extended);
+            self.use_pieces();
             if let (Role::Server, Some(own)) = (self.role, self.own_hello.take()) {
                 self.outbox.push_control(&Control::Hello(own));
             }

@@ -12,10 +12,13 @@ use super::{
     control::{Control, GoAway},
     counters::Counters,
     decoder::{Decoder, Reach},
+    flight::Flight,
     header::HeaderFormat,
     heartbeat::{Beat, Heartbeat},
     hello::{Features, Hello, Peer},
-    outbox::{Cause, Outbox},
+    outbox::Outbox,
+    pieces::Assembly,
+    share::Cause,
     streams::{StreamKey, Streams},
     transmit::Transmit,
 };
@@ -65,7 +68,11 @@ pub struct Connection {
     own_hello: Option<Hello>,
     peer: Peer,
     decoder: Decoder,
+    /// The content that comes in pieces, and the buffer of the last.
+    assembly: Option<Box<Assembly>>,
     outbox: Outbox,
+    /// True if contents in pieces may be overtaken on this side.
+    interleaves: bool,
     heartbeat: Heartbeat,
     streams: Streams,
     /// Streams that ended because they stalled, to be told of.
@@ -178,7 +185,9 @@ impl Connection {
             role,
             state: State::Open,
             decoder,
+            assembly: None,
             outbox,
+            interleaves: false,
             own_hello,
             peer,
             heartbeat: Heartbeat::new(now, config.ping_interval, config.silence_max),
@@ -241,6 +250,12 @@ impl Connection {
             let (announced, limit) = (discarding.announced, self.config.content_len_max);
             return self.fail(CloseReason::Protocol(ProtocolError::ContentTooLarge { announced, limit }));
         }
+        if let Some(flight) = self.outbox.flight_mut() {
+            flight.handle_timeout(now);
+        }
+        if let Some(assembly) = &mut self.assembly {
+            assembly.release();
+        }
         if self.detach_due.is_some_and(|due| due <= now) {
             self.detach_due = None;
             self.streams.detach();
@@ -273,14 +288,14 @@ impl Connection {
         while let Some((id, len)) = self.streams.poll_credit(now, self.heartbeat.round_trip()) {
             self.outbox.push_control(&Control::Credit { id, len });
         }
-        let pings = self.outbox.has_ping();
-        let due = self.outbox.poll_transmit(batch);
+        let pings = self.outbox.pings();
+        let due = self.outbox.poll_transmit(now, batch);
         if due {
-            if pings {
+            for _ in pings..self.outbox.pings() {
                 self.heartbeat.handle_ping_sent(now);
             }
             self.stalled = Some(now);
-            self.attempted = self.attempted.max(batch.packets());
+            self.attempted = self.attempted.max(batch.attempted());
             self.counters.batches_out += 1;
         }
         due
@@ -293,7 +308,9 @@ impl Connection {
             State::Open | State::Draining(_) => self.heartbeat.poll_timeout(),
             State::Finishing(_) | State::Closed(_) => None,
         };
-        [stall, beat, self.discard_due(), self.detach_due, self.streams.poll_timeout()].into_iter().flatten().min()
+        let pong = self.outbox.flight().and_then(Flight::poll_timeout);
+        let others = [self.discard_due(), self.detach_due, self.streams.poll_timeout()];
+        [stall, beat, pong].into_iter().chain(others).flatten().min()
     }
 
     /// Takes the next stream that [`handle_timeout`](Self::handle_timeout) ended.
@@ -343,14 +360,27 @@ impl Connection {
         }
     }
 
-    /// Tells whether as much is queued for writing as the configuration allows.
+    /// Tells whether as much is queued for writing as the configuration allows, contents that [go in
+    /// pieces](Self::interleave) not counted.
     pub fn is_full(&self) -> bool {
-        self.outbox.len() >= self.config.outbox_len_max
+        self.outbox.len() - self.outbox.bulk_len() >= self.config.outbox_len_max
     }
 
-    /// Tells whether as many bytes of replies are queued as the configuration allows: handlers are not to make more.
+    /// Tells whether as much is queued for writing as the configuration allows in front of a content of this length. Those that
+    /// [go in pieces](Self::interleave) count by themselves, so nothing else waits for them.
+    pub fn is_full_for(&self, len: usize) -> bool {
+        match self.outbox.interleaves(len) {
+            true => self.outbox.bulk_len() >= self.config.outbox_len_max,
+            false => self.is_full(),
+        }
+    }
+
+    /// Tells whether as many bytes of replies are queued as the configuration allows: handlers are not to make more. Of contents
+    /// that go in pieces, that is as much again and one of the largest.
     pub fn owes_replies(&self) -> bool {
-        self.outbox.replies_len() >= self.config.outbox_len_max
+        let max = self.config.outbox_len_max;
+        let bulk_max = max.saturating_add(self.config.content_len_max as usize);
+        self.outbox.replies_len() >= max || self.outbox.bulk_replies_len() >= bulk_max
     }
 
     /// Tells whether as much is queued that input alone causes (PONGs, answers to refused packets, closes of refused
@@ -373,7 +403,7 @@ impl Connection {
 
     /// Tells whether anything waits to be written.
     pub fn has_output(&self) -> bool {
-        !self.outbox.is_empty() || self.streams.owes_credit()
+        self.outbox.has_output() || self.streams.owes_credit()
     }
 
     /// Tells whether any byte has come.
@@ -483,6 +513,31 @@ impl Connection {
         }
     }
 
+    /// Has large contents go beside everything else: in pieces, with other frames in between, if the peer takes that. What
+    /// has the same id stays in order, all else may overtake them.
+    pub fn interleave(&mut self) {
+        self.interleaves = true;
+        self.use_pieces();
+    }
+
+    fn use_pieces(&mut self) {
+        if self.interleaves && self.uses(Features::PIECES) {
+            self.outbox.use_pieces();
+        }
+    }
+
+    /// Stops to wait for PONGs, which nobody will see.
+    fn send_without_pongs(&mut self) {
+        if let Some(flight) = self.outbox.flight_mut() {
+            flight.give_up();
+        }
+    }
+
+    /// Tells whether a content is under way in pieces from the peer.
+    pub fn has_pieces(&self) -> bool {
+        self.assembly.as_ref().is_some_and(|assembly| assembly.is_under_way())
+    }
+
     /// Queues a PING, which every peer answers, ahead of everything else.
     pub fn ping(&mut self) {
         if self.is_open() {
@@ -506,6 +561,7 @@ impl Connection {
         }
         self.streams.end_all();
         self.outbox.drop_ping();
+        self.send_without_pongs();
         self.own_hello = None;
         // A peer that never said anything did not show its format, and is still owed what was sent to it.
         self.outbox.set_format(self.format_or_fallback());

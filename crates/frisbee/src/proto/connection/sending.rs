@@ -8,7 +8,7 @@ use super::Connection;
 use crate::{
     Content, Operation, Packet, PacketName, SendError,
     error::{OpenError, StreamEnd, StreamSendError},
-    proto::{control::Control, header::Header, hello::Features, outbox::Cause, streams::StreamKey},
+    proto::{control::Control, header::Header, hello::Features, share::Cause, streams::StreamKey},
 };
 
 impl Connection {

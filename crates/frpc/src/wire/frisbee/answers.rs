@@ -56,6 +56,10 @@ impl<S: ServiceSet, R: Router> Router for AnswerRouter<S, R> {
         true
     }
 
+    fn interleaves(&self) -> bool {
+        self.services.interleaves()
+    }
+
     fn part(&self) -> Option<(&'static str, Bytes)> {
         Some((PART_NAME, self.said.clone()))
     }

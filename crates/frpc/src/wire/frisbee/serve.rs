@@ -434,6 +434,11 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
         self.fallback.recognized(connection, peer);
     }
 
+    /// Calls do not depend on each other, and a fallback says whether what it has does.
+    fn interleaves(&self) -> bool {
+        self.fallback.interleaves()
+    }
+
     fn going_away(&self, connection: &Connection, why: &GoAway) {
         if let Some(session) = Session::of(connection) {
             session.calls.get_or_init(Arc::default).go_away(why.clone());
@@ -480,6 +485,10 @@ impl Router for Unimplemented {
         // If this answers an answer, it is a small error, which is not answered.
         let content = failure(&no_method(operation.number()), connection.content_len_max()).into();
         Outcome::Reply(Packet { id, operation, content })
+    }
+
+    fn interleaves(&self) -> bool {
+        true
     }
 
     async fn stream(&self, mut stream: Stream, _: &Connection) {
