@@ -110,7 +110,8 @@ pub trait Router: Send + Sync + 'static {
 
     /// Returns whether packets may overtake larger ones on their way to the peer, and data of streams too, as long as
     /// those with the same id stay in order. Large contents then do not hold up small ones: an extended peer gets them in
-    /// pieces, with others in between. Called once for each connection, before [`opened`](Self::opened).
+    /// pieces, with others in between. A packet that asks for a takeover is better sent when nothing large is under way: it could
+    /// overtake that, whose rest would be raw bytes. Called once for each connection, before [`opened`](Self::opened).
     ///
     /// Unless implemented, all that one task sends arrives in order.
     fn interleaves(&self) -> bool {

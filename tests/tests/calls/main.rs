@@ -13,6 +13,7 @@ mod limits;
 mod lockups;
 mod losses;
 mod matching;
+mod pieces;
 mod request_streams;
 mod schemas;
 mod serving;

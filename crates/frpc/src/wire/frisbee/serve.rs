@@ -1,6 +1,7 @@
 //! Services on frisbee connections: finds the packets and streams that are calls, and answers them.
 
 use std::{
+    any::Any,
     error::Error,
     panic::AssertUnwindSafe,
     sync::{
@@ -434,9 +435,9 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
         self.fallback.recognized(connection, peer);
     }
 
-    /// Calls do not depend on each other, and a fallback says whether what it has does.
+    /// Calls do not depend on each other, and a fallback says whether its packets do. Without one there are none.
     fn interleaves(&self) -> bool {
-        self.fallback.interleaves()
+        (&self.fallback as &dyn Any).is::<()>() || self.fallback.interleaves()
     }
 
     fn going_away(&self, connection: &Connection, why: &GoAway) {
