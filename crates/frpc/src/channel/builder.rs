@@ -82,7 +82,8 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         Self { calls_max, ..self }
     }
 
-    /// Sets what happens to a call beyond [`calls_max`](Self::calls_max). Default [`WhenFull::Wait`].
+    /// Sets what happens to a call beyond [`calls_max`](Self::calls_max), or beyond what the server takes at once
+    /// ([`ServerBuilder::calls_max`](crate::ServerBuilder::calls_max)). Default [`WhenFull::Wait`].
     pub fn when_full(self, when_full: WhenFull) -> Self {
         Self { when_full, ..self }
     }

@@ -40,13 +40,13 @@ use crate::{
     service::table::MethodTable,
 };
 
-/// The choices of a channel for a call beyond those that it may have under way.
+/// The choices of a channel for a call beyond those that it may have under way, by its own limit or that of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
     /// The call waits for another to end, within its timeout.
     #[default]
     Wait,
-    /// The call fails at once with [`CallError::TooManyCalls`].
+    /// The call fails at once with [`CallError::TooManyCalls`] or [`CallError::TooManyForPeer`].
     Fail,
 }
 
