@@ -1,4 +1,5 @@
-//! Any sequence of calls on the streams of two sides that give credits: nobody waits for ever, and no limit is broken.
+//! Any sequence of calls on the streams of two sides that give credits, one of which sends large contents in pieces: nobody waits
+//! for ever, everything is sent, and no limit is broken.
 #![no_main]
 
 use std::{
@@ -34,10 +35,10 @@ enum Act<'a> {
     Open {
         id: Option<u8>,
     },
-    /// Sends data, if there is credit for it.
+    /// Sends data with this many words, if there is credit for it.
     SendOn {
         stream: u8,
-        len: u16,
+        words: u16,
     },
     Read {
         stream: u8,
@@ -87,6 +88,7 @@ fuzz_target!(|input: Input| {
         ..Config::default()
     };
     let mut client = Side::new(Role::Client, config(0), now);
+    client.connection.interleave();
     let mut server = Side::new(Role::Server, config(1), now);
     let mut is_confused = false;
     for Step { client: is_client, act } in &input.steps {
@@ -106,6 +108,10 @@ fuzz_target!(|input: Input| {
         client.fill();
         server.fill();
         settle(&mut client, &mut server);
+        for side in [&client, &server] {
+            assert_eq!(side.connection.queued_len(), 0, "everything is sent");
+            assert!(!side.connection.has_pieces(), "and everything has come");
+        }
     }
 });
 
@@ -159,11 +165,11 @@ impl Side {
                 };
                 self.streams.extend(opened);
             }
-            Act::SendOn { stream, len } => {
+            Act::SendOn { stream, words } => {
                 if let Some(key) = self.stream(stream)
                     && self.connection.has_credit(key)
                 {
-                    let _ = self.connection.send_on(key, vec![0; len.into()].into());
+                    let _ = self.connection.send_on(key, vec![0; usize::from(words) * 4].into());
                 }
             }
             Act::Read { stream } => {

@@ -144,23 +144,6 @@ fn a_full_outbox_of_large_contents_takes_small_ones() {
 }
 
 #[test]
-fn a_large_answer_does_not_keep_small_calls_from_their_handlers() {
-    in_virtual_time(async {
-        let config = Config { outbox_len_max: 100_000, ..extended() };
-        let (_server, connection, here, _there) = both_ends(true, config).await;
-        connection.send(packet(0, "small")).await.unwrap();
-        for id in 1..4 {
-            connection.send(packet(id, zeros(1 << 20))).await.unwrap();
-        }
-        connection.send(packet(4, "small")).await.unwrap();
-        settle().await;
-        let arrived = here.log.take();
-        assert_eq!(arrived.len(), 5);
-        assert!(arrived.iter().position(|answer| answer == "4: 5") < Some(3), "{arrived:?}");
-    });
-}
-
-#[test]
 fn a_shutdown_waits_for_the_rest_of_a_content_in_pieces_and_answers_it() {
     in_virtual_time(async {
         let (server, connection, here, there) = both_ends(true, extended()).await;
