@@ -29,8 +29,8 @@ use tokio::{
 };
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = Serving::start, config = at_most(8_000, CALLS))]
-#[bench::ten(args = (10), setup = Serving::start, config = at_most(3_180, CALLS))]
+#[bench::one(args = (1), setup = Serving::start, config = at_most(8_200, CALLS))]
+#[bench::ten(args = (10), setup = Serving::start, config = at_most(3_220, CALLS))]
 fn server(mut serving: Serving) -> Serving {
     serving.serve(CALLS);
     serving
@@ -45,7 +45,7 @@ fn client(calling: Calling) -> Calling {
 }
 
 #[library_benchmark]
-#[bench::small(setup = Streaming::start, config = at_most(1_310, MESSAGES))]
+#[bench::small(setup = Streaming::start, config = at_most(1_340, MESSAGES))]
 fn stream(mut streaming: Streaming) -> Streaming {
     streaming.receive(MESSAGES);
     streaming

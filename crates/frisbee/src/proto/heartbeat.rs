@@ -93,7 +93,16 @@ impl Heartbeat {
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let silence = self.heard.zip(self.silence_max).and_then(|(heard, max)| heard.checked_add(max));
-        [self.next_ping, silence].into_iter().flatten().min()
+        sooner(self.next_ping, silence)
+    }
+}
+
+/// Returns the sooner of two times. Asked for in every turn, which iterators make several times as long.
+#[inline]
+pub(crate) fn sooner<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
     }
 }
 

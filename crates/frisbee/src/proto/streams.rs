@@ -151,10 +151,13 @@ impl Streams {
     }
 
     /// Returns when a stream that stalls will have done so for too long.
+    #[inline]
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        if !self.stall() {
-            return None;
-        }
+        if self.stall() { self.stall_due() } else { None }
+    }
+
+    #[cold]
+    fn stall_due(&self) -> Option<Instant> {
         let stalls = self.entries.iter().filter_map(|(_, entry)| entry.stalls_since);
         stalls.chain(self.over_since).min()?.checked_add(self.stall_max)
     }

@@ -91,8 +91,13 @@ impl Drop for Guard {
     }
 }
 
-/// Returns when the call ends for which this code runs.
+/// Returns whether calls that this code makes inherit anything.
 #[inline]
+pub(crate) fn is_inherited() -> bool {
+    CURRENT.with_borrow(|scope| matches!(scope, Scope::Known(_)))
+}
+
+/// Returns when the call ends for which this code runs.
 pub(crate) fn deadline() -> Option<Instant> {
     CURRENT.with_borrow(|scope| match scope {
         Scope::Known(inherited) => inherited.deadline,
@@ -101,7 +106,6 @@ pub(crate) fn deadline() -> Option<Instant> {
 }
 
 /// Gives `add` the metadata that calls inherit from the one for which this code runs, if there is any.
-#[inline]
 pub(crate) fn inherited_metadata(add: impl FnOnce(&Metadata)) {
     let inherited = CURRENT.with_borrow(|scope| match scope {
         Scope::Known(inherited) if !inherited.metadata.is_empty() => Some(inherited.clone()),

@@ -68,11 +68,13 @@ pub(crate) fn put(out: &mut Vec<u8>, message: &[u8]) {
 }
 
 /// Puts the length of a message behind others.
+#[inline]
 pub(crate) fn put_len(out: &mut Vec<u8>, len: usize) {
     out.put_u32(len.try_into().expect("the connection carries less"));
 }
 
 /// Sets the length of the last message to that of what stands behind its place, which is at `start`.
+#[inline]
 pub(crate) fn set_len(out: &mut [u8], start: usize) {
     let len = out.len() - start - LEN_LEN;
     (&mut out[start..]).put_u32(len.try_into().expect("the connection carries less"));
@@ -111,6 +113,7 @@ impl Packed {
         Some(Ok((&self.bytes, message)))
     }
 
+    #[inline]
     fn next_range(&self) -> Option<Range<usize>> {
         let (len, rest) = self.bytes[self.taken..].split_first_chunk()?;
         let len = usize::try_from(u32::from_be_bytes(*len)).ok()?;

@@ -213,6 +213,13 @@ impl Channel {
     /// Gives a call what it inherits from the one whose handler makes it.
     #[inline]
     fn inherit(&self, head: &mut Head) {
+        if context::is_inherited() {
+            self.inherit_known(head);
+        }
+    }
+
+    #[cold]
+    fn inherit_known(&self, head: &mut Head) {
         if let Some(deadline) = context::deadline() {
             let left = deadline.saturating_duration_since(Instant::now().into_std());
             if head.timeout().unwrap_or(self.timeout) > left {

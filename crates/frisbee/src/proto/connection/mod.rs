@@ -14,7 +14,7 @@ use super::{
     decoder::{Decoder, Reach},
     flight::Flight,
     header::HeaderFormat,
-    heartbeat::{Beat, Heartbeat},
+    heartbeat::{Beat, Heartbeat, sooner},
     hello::{Features, Hello, Peer},
     outbox::Outbox,
     pieces::Assembly,
@@ -279,14 +279,11 @@ impl Connection {
 
     /// Moves the next batch of bytes to write into `batch`, which must be empty. `false` if there is nothing.
     pub fn poll_transmit(&mut self, now: Instant, batch: &mut Transmit) -> bool {
-        if self.role == Role::Client
-            && self.is_open()
-            && let Some(hello) = self.own_hello.take()
-        {
-            self.outbox.push_control(&Control::Hello(hello));
+        if self.own_hello.is_some() && self.role == Role::Client {
+            self.say_hello();
         }
-        while let Some((id, len)) = self.streams.poll_credit(now, self.heartbeat.round_trip()) {
-            self.outbox.push_control(&Control::Credit { id, len });
+        if self.streams.owes_credit() {
+            self.give_credit(now);
         }
         let pings = self.outbox.pings();
         let due = self.outbox.poll_transmit(now, batch);
@@ -301,6 +298,22 @@ impl Connection {
         due
     }
 
+    #[cold]
+    fn say_hello(&mut self) {
+        if self.is_open()
+            && let Some(hello) = self.own_hello.take()
+        {
+            self.outbox.push_control(&Control::Hello(hello));
+        }
+    }
+
+    #[inline(never)]
+    fn give_credit(&mut self, now: Instant) {
+        while let Some((id, len)) = self.streams.poll_credit(now, self.heartbeat.round_trip()) {
+            self.outbox.push_control(&Control::Credit { id, len });
+        }
+    }
+
     /// Returns when [`handle_timeout`](Self::handle_timeout) wants to be called at the latest.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let stall = self.stalled.and_then(|since| since.checked_add(self.config.write_stall_max));
@@ -309,8 +322,8 @@ impl Connection {
             State::Finishing(_) | State::Closed(_) => None,
         };
         let pong = self.outbox.flight().and_then(Flight::poll_timeout);
-        let others = [self.discard_due(), self.detach_due, self.streams.poll_timeout()];
-        [stall, beat, pong].into_iter().chain(others).flatten().min()
+        let input = sooner(self.discard_due(), self.detach_due);
+        sooner(sooner(sooner(beat, stall), pong), sooner(input, self.streams.poll_timeout()))
     }
 
     /// Takes the next stream that [`handle_timeout`](Self::handle_timeout) ended.

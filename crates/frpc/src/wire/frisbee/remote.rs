@@ -5,7 +5,14 @@
 //!   METHOD = operation u16 | kind u8 | fingerprint of the request | of the response, 16 bytes each | path
 //! ```
 
-use std::{ptr, sync::OnceLock, time::Duration};
+use std::{
+    ptr,
+    sync::{
+        OnceLock,
+        atomic::{AtomicPtr, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::{Buf, BufMut, Bytes};
 use frisbee::{Connection, Peer};
@@ -80,6 +87,8 @@ pub(crate) type Fit = OnceCell<Result<(), Status>>;
 #[derive(Debug)]
 struct Found {
     method: &'static Method,
+    /// Where the method was that was looked for last.
+    seen: AtomicPtr<Method>,
     way: Way,
     /// Whether the messages of the two peers fit in protocol buffers, once they were compared.
     fit: Fit,
@@ -152,10 +161,15 @@ impl Remote {
         loop {
             // A method that was found meanwhile by another task is before this one in the chain.
             let found = place.get_or_init(|| {
-                Box::new(Found { method, way: extended.find(method), fit: Fit::new(), next: OnceLock::new() })
+                let (way, seen) = (extended.find(method), AtomicPtr::new(ptr::from_ref(method).cast_mut()));
+                Box::new(Found { method, seen, way, fit: Fit::new(), next: OnceLock::new() })
             });
-            // Usually the very constant. A copy of it is compared by what it says.
-            if ptr::eq(found.method, method) || found.method == method {
+            if ptr::eq(found.seen.load(Ordering::Relaxed), method) {
+                return found;
+            }
+            // A copy of the constant is compared by what it says, and usually the one that is asked for next.
+            if found.method == method {
+                found.seen.store(ptr::from_ref(method).cast_mut(), Ordering::Relaxed);
                 return found;
             }
             place = &found.next;
