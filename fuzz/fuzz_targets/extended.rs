@@ -36,9 +36,9 @@ fuzz_target!(|input: (u8, Vec<Said>, Vec<u8>)| {
     let (metadata_max, frames, bytes) = input;
     hear_pieces(&frames);
     let (metadata_max, content) = (usize::from(metadata_max) * 8, Bytes::from(bytes));
-    let (metadata_len, messages_len) = frpc::fuzzing::read_extended(&content, metadata_max);
+    let (metadata_len, messages_len) = frpc::fuzzing::read_extended(&content, metadata_max, INFLATED_MAX);
     assert!(metadata_len <= metadata_max);
-    assert!(messages_len <= 2 * content.len());
+    assert!(messages_len <= 2 * content.len().max(INFLATED_MAX as usize));
 
     drop(Control::decode(7, content.clone()));
     if let Ok(hello) = Hello::decode(content) {
@@ -81,3 +81,5 @@ fn hear_pieces(frames: &[Said]) {
 }
 
 const CONTENT_LEN_MAX: u32 = 1000;
+/// More than one part of what is compressed.
+const INFLATED_MAX: u32 = 300 * 1024;

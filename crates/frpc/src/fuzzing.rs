@@ -4,11 +4,16 @@ use bytes::Bytes;
 use frisbee::{CloseReason, Operation, Packet};
 use futures_util::FutureExt;
 
-use crate::wire::frisbee::{
-    description::Description,
-    envelope::{self, Data, Envelope},
-    pending::{self, PendingCalls, Reply, Unanswered},
-    remote::Extended,
+use crate::{
+    call::packed::Packed,
+    service::compressing::Compressing,
+    wire::frisbee::{
+        compressed::Compressed,
+        description::Description,
+        envelope::{self, Data, Envelope},
+        pending::{self, PendingCalls, Reply, Unanswered},
+        remote::Extended,
+    },
 };
 
 /// The waiting calls of a connection.
@@ -74,19 +79,28 @@ impl PendingCall<'_> {
 
 /// Reads bytes of an extended peer as everything that they may be: a packet, the data of a stream, a table of methods, and a
 /// description of one.
-/// Returns the size of the metadata that was kept, and the length of the messages.
-pub fn read_extended(content: &Bytes, metadata_max: usize) -> (usize, usize) {
+/// Returns the size of the metadata that was kept, and the length of the messages, of which those that are compressed have at
+/// most `inflated_max` bytes.
+pub fn read_extended(content: &Bytes, metadata_max: usize, inflated_max: u32) -> (usize, usize) {
     let (mut metadata_len, mut messages_len) = (0, 0);
     match Envelope::decode(content.clone(), metadata_max) {
         Ok(Envelope::Request { head, message, .. } | Envelope::Answer { head, message }) => {
             metadata_len = envelope::metadata_len(&head.metadata) + envelope::metadata_len(&head.trailers);
-            messages_len = message.len();
+            messages_len = match head.compressed {
+                None => message.len(),
+                Some(compressed) => inflate(compressed, &message, inflated_max).map_or(0, |message| message.len()),
+            };
         }
         Ok(Envelope::Failure(head)) => drop(head.into_status()),
         Ok(Envelope::Describe { .. }) => {}
         Err(_) => {}
     }
-    if let Ok(Data::Messages(mut messages)) = Data::decode(content.clone(), metadata_max) {
+    let messages = match Data::decode(content.clone(), metadata_max) {
+        Ok(Data::Messages(messages)) => Some(messages),
+        Ok(Data::Compressed(compressed, bytes)) => inflate(compressed, &bytes, inflated_max).map(Packed::new),
+        _ => None,
+    };
+    if let Some(mut messages) = messages {
         while let Some(Ok(message)) = messages.next() {
             messages_len += message.len();
         }
@@ -95,4 +109,9 @@ pub fn read_extended(content: &Bytes, metadata_max: usize) -> (usize, usize) {
     drop(Extended::decode(content.clone()));
     drop(Description::decode(content.clone()));
     (metadata_len, messages_len)
+}
+
+fn inflate(compressed: Compressed, bytes: &[u8], inflated_max: u32) -> Option<Bytes> {
+    let algorithm = compressed.check(&Compressing::default(), inflated_max).ok()?;
+    compressed.inflate(algorithm, bytes).ok()
 }

@@ -61,6 +61,8 @@
 //! | `tls-ring` | no | ring as the cryptography of TLS from PEM, unless the process has installed another |
 //! | `tls-native-roots` | no | the authorities that the operating system trusts, for clients |
 //! | `tower` | no | middleware of tower as [layers] around calls |
+//! | `lz4` | no | messages compressed with LZ4: [`ServerBuilder::send_compressed`], [`ChannelBuilder::send_compressed`] |
+//! | `zstd` | no | messages compressed with Zstandard; needs a C compiler to build |
 //! | `uring` | no | the [`Engine`] that serves connections on io_uring, where Linux allows it |
 #![forbid(unsafe_code)]
 

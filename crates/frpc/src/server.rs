@@ -9,6 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
     call::deadline::Times,
+    codec::Compression,
     error::ServeError,
     service::{
         boxed::BoxService,
@@ -148,6 +149,22 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
     /// Sets the number of unary calls of one connection that may be under way at once: [`Services::calls_max`]. Default `None`.
     pub fn calls_max(self, calls_max: impl Into<Option<u32>>) -> Self {
         Self { services: self.services.calls_max(calls_max), ..self }
+    }
+
+    /// Has answers compressed for callers that inflate this: [`Services::send_compressed`]. Default: none are.
+    pub fn send_compressed(self, algorithm: Compression) -> Self {
+        Self { services: self.services.send_compressed(algorithm), ..self }
+    }
+
+    /// Sets the length from which on answers are compressed: [`Services::compression_len_min`]. Default 1 KiB.
+    pub fn compression_len_min(self, len_min: usize) -> Self {
+        Self { services: self.services.compression_len_min(len_min), ..self }
+    }
+
+    /// Sets how many bytes of requests may be inflated on a connection at the same time: [`Services::inflated_len_max`]. Default
+    /// 32 MiB; with 0, nothing compressed is accepted.
+    pub fn inflated_len_max(self, inflated_len_max: usize) -> Self {
+        Self { services: self.services.inflated_len_max(inflated_len_max), ..self }
     }
 
     /// Adds a service.

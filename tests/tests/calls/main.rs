@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod answers;
+mod bombs;
+mod compression;
 mod extended;
 mod going_away;
 mod heads;

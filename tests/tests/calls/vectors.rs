@@ -24,7 +24,8 @@ fn our_server_says_what_the_vectors_say() {
     assert!(conversations.len() >= 14);
     for conversation in conversations {
         in_virtual_time(async move {
-            let server = Server::builder().config(config()).add_service(TestServer::new(Vectors));
+            let server = Server::builder().config(config()).inflated_len_max(conversation.inflated_len_max());
+            let server = server.add_service(TestServer::new(Vectors));
             let server = server.without_listener().unwrap();
             let (mut io, theirs) = duplex(64 * 1024);
             server.attach(theirs);
@@ -40,7 +41,8 @@ fn our_client_says_what_the_vectors_say() {
     for conversation in conversations {
         in_virtual_time(async move {
             let (mut io, theirs) = duplex(64 * 1024);
-            let channel = Channel::builder().config(config()).timeout(60 * SECOND).attach(theirs).await.unwrap();
+            let channel = Channel::builder().config(config()).timeout(60 * SECOND);
+            let channel = channel.inflated_len_max(conversation.inflated_len_max()).attach(theirs).await.unwrap();
             let (go_on, going_on) = mpsc::unbounded_channel();
             let mut calling: Option<JoinHandle<()>> = None;
             let client = TestClient::new(channel);
@@ -68,6 +70,14 @@ async fn call(client: &TestClient, name: &str, mut going_on: mpsc::UnboundedRece
     match name {
         "plain_call" | "method_with_another_number" | "method_with_other_messages" => {
             assert_eq!(client.say(say).await.unwrap().into_inner(), words("hi"));
+        }
+        "compressed_answer" => {
+            assert_eq!(client.say(say).await.unwrap().into_inner(), words("ab".repeat(20)));
+        }
+        "compressed_stream_of_answers" => {
+            let mut texts = client.count(words("a b")).await.unwrap().into_inner();
+            assert_eq!((next(&mut texts).await, next(&mut texts).await), ("a".to_owned(), "ab".repeat(20)));
+            assert!(texts.message().await.unwrap().is_none());
         }
         "method_whose_number_is_taken" => {
             assert_eq!(client.say(say).await.unwrap_err().code(), Code::Unimplemented);
@@ -222,6 +232,11 @@ fn config() -> Config {
 }
 
 impl Conversation {
+    /// Without any, a side does not say that it inflates.
+    fn inflated_len_max(&self) -> usize {
+        if self.name.starts_with("compressed") { 1 << 20 } else { 0 }
+    }
+
     /// Plays one side of the conversation by hand: says what that side says, and compares what comes with what the
     /// other says. `before` hears of each step by its number.
     async fn play(&self, side: &str, io: &mut DuplexStream, mut before: impl FnMut(usize)) {

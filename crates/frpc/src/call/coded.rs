@@ -72,7 +72,8 @@ impl<M: Message, F: Fn(&Method, CodecError) -> Status + Send> Source<M> for Deco
                     self.contents = Streaming::over();
                     return Poll::Ready(Some(Err(status)));
                 }
-                None => {}
+                // What waits for more keeps nothing of what it had.
+                None => self.packed = Packed::default(),
             }
             match ready!(self.contents.poll_several(cx)?) {
                 Some(Received::Several(packed)) => self.packed = packed,

@@ -137,7 +137,8 @@ impl<C: Contents> Source<Bytes> for Unpacked<C> {
                     return Poll::Ready(Some(Err(status)));
                 }
                 Some(message) => return Poll::Ready(Some(message)),
-                None => {}
+                // What waits for more keeps nothing of what it had.
+                None => self.packed = Packed::default(),
             }
             let Some(contents) = &mut self.contents else { return Poll::Ready(None) };
             match ready!(contents.poll_contents(cx)?) {

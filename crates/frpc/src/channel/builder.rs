@@ -10,6 +10,7 @@ use tokio::{
 
 use super::{Channel, TIMEOUT};
 use crate::{
+    codec::Compression,
     error::ConnectError,
     service::{
         boxed::BoxService,
@@ -96,6 +97,37 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     /// Sets the size of the metadata that a call of the server may bring: [`Services::metadata_len_max`].
     pub fn metadata_len_max(self, metadata_len_max: usize) -> Self {
         self.map(|services| services.metadata_len_max(metadata_len_max))
+    }
+
+    /// Has messages to the server compressed if it inflates this, as [`Services::send_compressed`] does: those of
+    /// [`compression_len_min`](Self::compression_len_min) bytes or more, if they get shorter by it. Default: none are. Called
+    /// again, it adds an algorithm for servers that do not inflate those before. Whatever the features of this crate can inflate
+    /// is accepted from servers, without this.
+    ///
+    /// ```
+    /// # #[cfg(feature = "zstd")]
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use frpc::{Channel, codec::Compression};
+    ///
+    /// let channel = Channel::builder().send_compressed(Compression::Zstd).connect("tcp://localhost:7000").await?;
+    /// # let _ = channel;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn send_compressed(self, algorithm: Compression) -> Self {
+        self.map(|services| services.send_compressed(algorithm))
+    }
+
+    /// Sets the length from which on messages are compressed. Default 1 KiB.
+    pub fn compression_len_min(self, len_min: usize) -> Self {
+        self.map(|services| services.compression_len_min(len_min))
+    }
+
+    /// Sets how many bytes of streams, and of calls that the server makes, may be inflated at the same time:
+    /// [`Services::inflated_len_max`]. Default 32 MiB; with 0, nothing compressed is accepted. A unary answer does not count: it
+    /// goes to its caller at once.
+    pub fn inflated_len_max(self, inflated_len_max: usize) -> Self {
+        self.map(|services| services.inflated_len_max(inflated_len_max))
     }
 
     /// Puts a layer around the calls of the channel, behind those that are there; see [`Channel::layer`].

@@ -200,9 +200,7 @@ impl Channel {
                     Some(Reply::Plain(content)) => {
                         decode_response(method, Format::Polyglot, &content).map(Response::new)
                     }
-                    Some(reply) => {
-                        answer_of(reply, connection.current().metadata_max())?.into_response(method, Format::Polyglot)
-                    }
+                    Some(reply) => answer_of(reply, &connection.current())?.into_response(method, Format::Polyglot),
                     None => Box::pin(self.call_one(method, request)).await,
                 }
             }
@@ -229,10 +227,10 @@ impl Channel {
         context::inherited_metadata(|inherited| head.metadata_mut().inherit(inherited));
     }
 
-    /// Returns whether a request has nothing but its message that the peer would have to be told of.
+    /// Returns whether a request is nothing but its message, as it is.
     fn is_plain<Q>(&self, connection: &Reconnecting, request: &Request<Q>) -> bool {
         let is_announced = connection.announced.is_none_or(|announced| announced == self.timeout);
-        request.metadata().is_empty() && request.timeout().is_none() && is_announced
+        request.metadata().is_empty() && request.timeout().is_none() && is_announced && !connection.compresses
     }
 
     async fn call_one<Q: Message, P: Message>(

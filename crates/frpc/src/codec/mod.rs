@@ -2,11 +2,13 @@
 //!
 //! Nothing here knows packets, sockets or tasks.
 
+mod compression;
 mod convert;
 mod format;
 mod formats;
 mod polyglot;
 
+pub use self::compression::Compression;
 pub use self::format::Format;
 pub use self::formats::{CodecError, Formats};
 pub use self::polyglot::{

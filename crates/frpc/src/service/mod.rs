@@ -1,6 +1,7 @@
 //! Services as every transport sees them: methods by path or operation, called with bytes.
 
 pub(crate) mod boxed;
+pub(crate) mod compressing;
 pub(crate) mod endpoint;
 pub(crate) mod handle;
 pub(crate) mod layer;

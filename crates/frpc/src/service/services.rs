@@ -7,17 +7,21 @@ use tracing::error;
 
 use super::{
     boxed::{BoxFuture, BoxService},
+    compressing::Compressing,
     handle::Service,
     layer::{Layer, Layers},
     set::ServiceSet,
     table::{Collision, Entry, MethodTable},
 };
-use crate::call::{
-    context::{InScope, Scope},
-    deadline::Times,
-    exchange::{Answer, Call},
-    method::Method,
-    status::Status,
+use crate::{
+    call::{
+        context::{InScope, Scope},
+        deadline::Times,
+        exchange::{Answer, Call},
+        method::Method,
+        status::Status,
+    },
+    codec::Compression,
 };
 
 /// Services, and a router for whatever is no call to one of them. A router itself, so it serves any frisbee connection.
@@ -51,6 +55,7 @@ pub struct Services<S = (), R = Unimplemented> {
     metadata_len_max: usize,
     /// The names of metadata that calls of handlers inherit.
     inherited: Vec<String>,
+    pub(crate) compressing: Compressing,
     pub(crate) times: Times,
     pub(crate) calls_max: Option<u32>,
     /// True as long as neither of these two says anything, which is all that most calls look at.
@@ -72,6 +77,7 @@ impl Services {
             layers: Layers::default(),
             metadata_len_max: METADATA_LEN_MAX,
             inherited: Vec::new(),
+            compressing: Compressing::default(),
             times: Times::default(),
             calls_max: None,
             is_unlimited: true,
@@ -141,13 +147,53 @@ impl<S: ServiceSet, R> Services<S, R> {
         Self { calls_max, is_unlimited: self.is_unlimited && calls_max.is_none(), ..self }
     }
 
+    /// Has answers compressed for callers that inflate this: messages of [`compression_len_min`](Self::compression_len_min)
+    /// bytes or more, if they get shorter by it. Default: none are. Called again, it adds an algorithm for callers that do not
+    /// inflate those before. Plain peers, such as Go clients, never get anything compressed.
+    ///
+    /// Compressing takes its time on the task of the handler. Whoever sees the length of compressed messages learns something of
+    /// what is in them: do not compress secrets together with what others can choose.
+    pub fn send_compressed(mut self, algorithm: Compression) -> Self {
+        self.compressing.send.push(algorithm);
+        self
+    }
+
+    /// Sets the length from which on messages are [compressed](Self::send_compressed). Default 1 KiB.
+    pub fn compression_len_min(mut self, len_min: usize) -> Self {
+        self.compressing.len_min = len_min;
+        self
+    }
+
+    /// Sets how many bytes of messages may be inflated on a connection at the same time. Default 32 MiB; none at 0, which peers
+    /// are told, so that they compress nothing. A message counts as long as its handler runs, messages of a stream that were
+    /// compressed together until the next are asked for. One message within
+    /// [`Config::content_len_max`](crate::Config::content_len_max), which bounds each when it is inflated, always fits when
+    /// there is no other. A call beyond the limit waits for [`Config::handlers_stall_max`](crate::Config::handlers_stall_max),
+    /// and then fails with [`ResourceExhausted`](crate::Code::ResourceExhausted), as streams do at once.
+    ///
+    /// Inflating takes its time on the task of the handler, up to that of one message of the largest length.
+    pub fn inflated_len_max(mut self, inflated_len_max: usize) -> Self {
+        self.compressing.inflated_len_max = inflated_len_max;
+        self
+    }
+
     pub(crate) fn metadata_max(&self) -> usize {
         self.metadata_len_max
     }
 
     fn add<T>(self, service: T, methods: impl IntoIterator<Item = &'static [Method]>) -> Services<(S, T), R> {
-        let Self { services, mut table, layers, metadata_len_max, inherited, times, calls_max, is_unlimited, fallback } =
-            self;
+        let Self {
+            services,
+            mut table,
+            layers,
+            metadata_len_max,
+            inherited,
+            compressing,
+            times,
+            calls_max,
+            is_unlimited,
+            fallback,
+        } = self;
         for (index, methods) in methods.into_iter().enumerate() {
             table = table.with(methods, S::SLOTS, index);
         }
@@ -157,6 +203,7 @@ impl<S: ServiceSet, R> Services<S, R> {
             layers,
             metadata_len_max,
             inherited,
+            compressing,
             times,
             calls_max,
             is_unlimited,
@@ -165,8 +212,30 @@ impl<S: ServiceSet, R> Services<S, R> {
     }
 
     pub(crate) fn with_fallback<T>(self, fallback: T) -> Services<S, T> {
-        let Self { services, table, layers, metadata_len_max, inherited, times, calls_max, is_unlimited, .. } = self;
-        Services { services, table, layers, metadata_len_max, inherited, times, calls_max, is_unlimited, fallback }
+        let Self {
+            services,
+            table,
+            layers,
+            metadata_len_max,
+            inherited,
+            compressing,
+            times,
+            calls_max,
+            is_unlimited,
+            ..
+        } = self;
+        Services {
+            services,
+            table,
+            layers,
+            metadata_len_max,
+            inherited,
+            compressing,
+            times,
+            calls_max,
+            is_unlimited,
+            fallback,
+        }
     }
 
     /// Finds a method that is there twice.

@@ -18,6 +18,7 @@ use futures_util::StreamExt;
 use tokio::{task::AbortHandle, time::Instant};
 
 use super::{
+    compressed::{CannotInflate, Compressed, Deflating, Outgoing},
     envelope,
     pending::{CannotBegin, Limit, PendingCall, PendingCalls, Reply, Unanswered},
     remote::{Extended, Remote, Way},
@@ -35,9 +36,9 @@ use crate::{
         status::Status,
         streaming::Streaming,
     },
-    codec::{Format, Pieces},
+    codec::Format,
     error::CallError,
-    service::table::MethodTable,
+    service::{compressing::Compressing, table::MethodTable},
 };
 
 /// The choices of a channel for a call beyond those that it may have under way, by its own limit or that of the server.
@@ -62,6 +63,7 @@ pub(crate) struct ClientConnection {
     serves: MethodTable,
     /// The size of the metadata that an answer may bring.
     metadata_max: usize,
+    compressing: Compressing,
     /// The peer, once it is known.
     remote: OnceLock<Arc<Remote>>,
 }
@@ -73,12 +75,13 @@ impl ClientConnection {
         when_full: WhenFull,
         serves: MethodTable,
         metadata_max: usize,
+        compressing: Compressing,
     ) -> Self {
         if calls.begins_to_expire() {
             // On the runtime of the connection, which lasts as long as there are calls that could end by an answer.
             connection.runtime().spawn(calls.clone().expire());
         }
-        Self { connection, calls, when_full, serves, metadata_max, remote: OnceLock::new() }
+        Self { connection, calls, when_full, serves, metadata_max, compressing, remote: OnceLock::new() }
     }
 
     /// Makes calls possible over a connection that is there. `None` if [`Services`] do not serve it.
@@ -91,7 +94,8 @@ impl ClientConnection {
             calls.close(session.number, &reason);
         }
         let (serves, metadata_max) = (session.serves.clone(), session.metadata_max);
-        Some(Self::new(connection.clone(), calls.clone(), WhenFull::default(), serves, metadata_max))
+        let compressing = session.compressing.clone();
+        Some(Self::new(connection.clone(), calls.clone(), WhenFull::default(), serves, metadata_max, compressing))
     }
 
     /// Returns whether a new call has a chance here.
@@ -122,6 +126,7 @@ impl ClientConnection {
             when_full: self.when_full,
             serves: self.serves.clone(),
             metadata_max: self.metadata_max,
+            compressing: self.compressing.clone(),
             remote: self.remote.clone(),
         }
     }
@@ -134,6 +139,22 @@ impl ClientConnection {
     /// Returns the size of the metadata that an answer may bring.
     pub(crate) fn metadata_max(&self) -> usize {
         self.metadata_max
+    }
+
+    /// Returns how messages to this peer are compressed, if they are.
+    pub(crate) fn deflating(&self) -> Option<Deflating> {
+        if self.compressing.compresses() { Session::deflating(&self.connection) } else { None }
+    }
+
+    /// Returns whether messages are compressed for peers that inflate them.
+    pub(crate) fn compresses(&self) -> bool {
+        self.compressing.compresses()
+    }
+
+    /// Inflates the message of an answer, which is its caller's from here on.
+    pub(crate) fn inflate(&self, compressed: Compressed, bytes: &[u8]) -> Result<Bytes, Status> {
+        let algorithm = compressed.check(&self.compressing, self.connection.config().content_len_max);
+        algorithm.and_then(|algorithm| compressed.inflate(algorithm, bytes)).map_err(CannotInflate::of_answer)
     }
 
     /// Returns how to call a method, once the peer is known.
@@ -197,7 +218,7 @@ impl ClientConnection {
         format: Format,
         head: &Head,
         timeout: Option<Deadline>,
-        message: Pieces,
+        message: Outgoing,
         deadline: Deadline,
     ) -> Result<Reply, Status> {
         let left = timeout.and_then(|deadline| deadline.at).map(|at| at.saturating_duration_since(Instant::now()));
@@ -263,7 +284,10 @@ impl ClientConnection {
         let (framing, sender, reader, _) = self.open(call).await?;
         let content = match framing {
             Framing::Plain => content.into(),
-            Framing::Extended { .. } => envelope::one_message(content),
+            Framing::Extended { deflating: None, .. } => envelope::one_message(content),
+            Framing::Extended { deflating: Some(deflating), .. } => {
+                envelope::deflate(envelope::one_message(content), &deflating)
+            }
         };
         let sending = async { sender.send_tracked(content).await.map_err(|error| self.unsent_on_stream(error)) };
         let sent = opening.bound_unsent(sending).await?;
@@ -374,7 +398,7 @@ impl ClientConnection {
                 let left =
                     timeout.and_then(|deadline| deadline.at).map(|at| at.saturating_duration_since(Instant::now()));
                 let open = envelope::open(operation, format, left, head.metadata());
-                (Framing::Extended { metadata_max: self.metadata_max }, open)
+                (Framing::Extended { metadata_max: self.metadata_max, deflating: self.deflating() }, open)
             }
             Way::Plain | Way::Extended { .. } => return Err(changed(method)),
         };

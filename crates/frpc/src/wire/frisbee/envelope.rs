@@ -10,6 +10,7 @@
 //!   MESSAGES = 11 | messages as `packed` has them               any number of them
 //!   HEAD    = 12 | head                                        metadata in front of the messages of an answer
 //!   END     = 13 | head                                        with trailers, from the side that answers
+//!   COMPRESSED = 14 | compressed | bytes                       that inflate to what stands behind the kind of MESSAGES
 //!   FAILURE = 03 | head                                        in place of an end
 //!
 //!   head    = length u32 | field…       field = tag u8 | length u32 | value
@@ -21,6 +22,7 @@ use std::{collections::VecDeque, mem, time::Duration};
 use bytes::{Buf, BufMut, Bytes};
 use frisbee::Content;
 
+use super::compressed::{COMPRESSED_LEN, Compressed, Deflating, Outgoing};
 use crate::{
     call::{
         metadata::{Metadata, MetadataValue},
@@ -55,6 +57,8 @@ pub(crate) enum Envelope {
 pub(crate) enum Data {
     /// Messages.
     Messages(Packed),
+    /// Messages, when they are inflated.
+    Compressed(Compressed, Bytes),
     Head(Fields),
     End(Fields),
     Failure(Fields),
@@ -77,6 +81,8 @@ pub(crate) struct Fields {
     pub(crate) timeout: Option<Duration>,
     pub(crate) metadata: Metadata,
     pub(crate) trailers: Metadata,
+    /// Present if the message is compressed.
+    pub(crate) compressed: Option<Compressed>,
     code: u8,
     text: String,
     details: Bytes,
@@ -88,24 +94,28 @@ pub(crate) fn request(
     format: Format,
     timeout: Option<Duration>,
     metadata: &Metadata,
-    message: Pieces,
+    message: impl Into<Outgoing>,
 ) -> Content {
+    let Outgoing { compressed, message } = message.into();
     let mut out = vec![REQUEST];
     out.put_u16(operation);
     out.put_u8(number(format));
     with_head(&mut out, |out| {
         put_timeout(out, timeout);
         put_metadata(out, METADATA, metadata);
+        put_compressed(out, compressed);
     });
     join(out, message)
 }
 
 /// Returns the content of an answer, whose message has the format of its request.
-pub(crate) fn answer(metadata: &Metadata, trailers: &Metadata, message: Pieces) -> Content {
+pub(crate) fn answer(metadata: &Metadata, trailers: &Metadata, message: impl Into<Outgoing>) -> Content {
+    let Outgoing { compressed, message } = message.into();
     let mut out = vec![ANSWER];
     with_head(&mut out, |out| {
         put_metadata(out, METADATA, metadata);
         put_metadata(out, TRAILER, trailers);
+        put_compressed(out, compressed);
     });
     join(out, message)
 }
@@ -260,11 +270,30 @@ impl Messages {
     }
 }
 
+/// Compresses the messages of a stream's data, if that is wanted and pays.
+pub(crate) fn deflate(data: Content, deflating: &Deflating) -> Content {
+    if !deflating.takes(data.len() - KIND_LEN) {
+        return data;
+    }
+    let bytes = data.into_bytes();
+    debug_assert_eq!(bytes[0], MESSAGES, "nothing else is compressed");
+    match deflating.deflate(&bytes[KIND_LEN..]) {
+        Some((compressed, deflated)) => {
+            let mut front = Vec::with_capacity(KIND_LEN + COMPRESSED_LEN);
+            front.push(COMPRESSED);
+            front.put_slice(&compressed.encode());
+            join(front, Bytes::from(deflated).into())
+        }
+        None => bytes.into(),
+    }
+}
+
 impl Data {
     /// Reads the data of a stream behind its first.
     pub(crate) fn decode(mut input: Bytes, metadata_max: usize) -> Result<Self, Status> {
         match input.try_get_u8().map_err(|_| malformed("is empty"))? {
             MESSAGES => Ok(Self::Messages(Packed::new(input))),
+            COMPRESSED => Ok(Self::Compressed(read_compressed(&mut input)?, input)),
             HEAD => Ok(Self::Head(read_head(&mut input, metadata_max)?)),
             END => Ok(Self::End(read_head(&mut input, metadata_max)?)),
             FAILURE => Ok(Self::Failure(read_head(&mut input, metadata_max)?)),
@@ -333,6 +362,7 @@ impl Fields {
                 CODE => fields.code = value.try_get_u8().map_err(|_| malformed("has a status without a code"))?,
                 TEXT => fields.text = String::from_utf8_lossy(&value).into_owned(),
                 DETAILS => fields.details = value,
+                COMPRESSION => fields.compressed = Some(read_compressed(&mut value)?),
                 _ => {}
             }
         }
@@ -355,6 +385,10 @@ fn read_head(input: &mut Bytes, metadata_max: usize) -> Result<Fields, Status> {
         return Err(malformed("announces a head that is longer than itself"));
     }
     Fields::decode(input.split_to(len), metadata_max)
+}
+
+fn read_compressed(input: &mut Bytes) -> Result<Compressed, Status> {
+    Compressed::decode(input).ok_or_else(|| malformed("ends in front of what is compressed"))
 }
 
 /// Reads a name and its value.
@@ -406,6 +440,12 @@ fn put_metadata(out: &mut Vec<u8>, tag: u8, metadata: &Metadata) {
     }
 }
 
+fn put_compressed(out: &mut Vec<u8>, compressed: Option<Compressed>) {
+    if let Some(compressed) = compressed {
+        put_field(out, COMPRESSION, &[&compressed.encode()]);
+    }
+}
+
 fn put_field(out: &mut Vec<u8>, tag: u8, value: &[&[u8]]) {
     out.put_u8(tag);
     put_len(out, value.iter().map(|part| part.len()).sum());
@@ -425,7 +465,7 @@ fn with_head(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     out[start..start + 4].copy_from_slice(&len.to_be_bytes());
 }
 
-/// Puts a message behind its head, copied if it is small.
+/// Puts a message behind what stands in front of it, copied if it is small.
 fn join(mut head: Vec<u8>, message: Pieces) -> Content {
     match message {
         Pieces::One(message) if message.len() <= packed::COPIED_LEN_MAX => {
@@ -469,6 +509,7 @@ const OPEN: u8 = 0x10;
 const MESSAGES: u8 = 0x11;
 const HEAD: u8 = 0x12;
 const END: u8 = 0x13;
+const COMPRESSED: u8 = 0x14;
 
 const TIMEOUT: u8 = 1;
 const METADATA: u8 = 2;
@@ -476,6 +517,7 @@ const TRAILER: u8 = 3;
 const CODE: u8 = 4;
 const TEXT: u8 = 5;
 const DETAILS: u8 = 6;
+const COMPRESSION: u8 = 7;
 
 /// As much counts for each entry on top of its bytes, as with [`Metadata::size`].
 const ENTRY_OVERHEAD: usize = 32;

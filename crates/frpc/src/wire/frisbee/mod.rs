@@ -3,6 +3,7 @@
 pub(crate) mod answers;
 pub(crate) mod attempts;
 pub(crate) mod client;
+pub(crate) mod compressed;
 pub(crate) mod description;
 pub(crate) mod envelope;
 pub(crate) mod fit;

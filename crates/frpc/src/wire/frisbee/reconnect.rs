@@ -22,6 +22,7 @@ use super::{
     answers::AnswerRouter,
     attempts::{Attempts, is_draining, needs_another_connection, refused_or_not},
     client::{ClientConnection, Opened, StreamCall, WhenFull, changed, missing},
+    compressed::Outgoing,
     envelope::{Envelope, check_metadata, metadata_len},
     pending::{PendingCalls, Reply},
     remote::Way,
@@ -74,7 +75,8 @@ impl<S: ServiceSet, R: Router> Dialer<S, R> {
 
     pub(crate) fn serve(&self, connection: Connection, calls: Arc<PendingCalls>) -> ClientConnection {
         let (serves, metadata_max) = (self.services.table().clone(), self.services.metadata_max());
-        ClientConnection::new(connection, calls, self.when_full, serves, metadata_max)
+        let compressing = self.services.compressing.clone();
+        ClientConnection::new(connection, calls, self.when_full, serves, metadata_max, compressing)
     }
 }
 
@@ -85,6 +87,8 @@ pub(crate) struct Reconnecting {
     lost_metadata: LostMetadata,
     /// The time of calls that peers were told of.
     pub(crate) announced: Option<Duration>,
+    /// True if messages are compressed, for peers that inflate them.
+    pub(crate) compresses: bool,
     /// The methods of clients that are going to call them, which every peer is compared with.
     declared: Mutex<Vec<&'static [Method]>>,
 }
@@ -142,9 +146,9 @@ impl Reconnecting {
         lost_metadata: LostMetadata,
         announced: Option<Duration>,
     ) -> Arc<Self> {
-        let first = Arc::new(first);
+        let (compresses, first) = (first.compresses(), Arc::new(first));
         let current = Mutex::new(first.clone());
-        let wire = Arc::new(Self { current, redial, lost_metadata, announced, declared: Mutex::default() });
+        let wire = Arc::new(Self { current, redial, lost_metadata, announced, compresses, declared: Mutex::default() });
         wire.let_go_of(&first);
         wire
     }
@@ -332,14 +336,15 @@ impl Reconnecting {
             (Way::Missing, _) => return Err(missing(method)),
             (Way::Extended { operation, format: right }, _) if right == format => {
                 connection.check_fit(method, deadline).await?;
+                let message = Outgoing::new(content.clone(), connection.deflating());
+                let says_more = says_more || message.compressed.is_some();
                 let plain = connection.plain_operation(method)?.filter(|_| !says_more);
                 match (plain, extended) {
                     (Some(plain), _) => connection.unary(plain, content.clone().into(), deadline, Some(method)).await?,
                     (None, said) => {
                         let metadata_max = said.map_or(0, |said| said.metadata_len_max);
                         check_metadata(metadata_len(head.metadata()), metadata_max)?;
-                        let content = content.clone();
-                        connection.unary_extended(operation, format, head, timeout, content, deadline).await?
+                        connection.unary_extended(operation, format, head, timeout, message, deadline).await?
                     }
                 }
             }
@@ -351,8 +356,7 @@ impl Reconnecting {
             (Way::Extended { .. } | Way::Plain, _) => return Err(changed(method)),
         };
         // Both sides look at the clock. It is the time of this side that is up.
-        answer_of(reply, connection.metadata_max())
-            .map_err(|status| if is_out_of_time(&status) { deadline.passed() } else { status })
+        answer_of(reply, connection).map_err(|status| if is_out_of_time(&status) { deadline.passed() } else { status })
     }
 
     pub(crate) fn current(&self) -> Arc<ClientConnection> {
@@ -556,14 +560,17 @@ struct UnaryCall<'a> {
     deadline: Deadline,
 }
 
-/// Returns the answer that a packet brought, with metadata up to this size.
-pub(crate) fn answer_of(reply: Reply, metadata_max: usize) -> Result<Answer, Status> {
+/// Returns the answer that a packet brought, within the limits of its connection.
+pub(crate) fn answer_of(reply: Reply, connection: &ClientConnection) -> Result<Answer, Status> {
     let content = match reply {
         Reply::Plain(content) => return Ok(Answer::new(Body::One(message_or_status(content)?.into()))),
         Reply::Extended(content) => content,
     };
-    match Envelope::decode(content, metadata_max)? {
-        Envelope::Answer { head, message, .. } => {
+    match Envelope::decode(content, connection.metadata_max())? {
+        Envelope::Answer { head, mut message } => {
+            if let Some(compressed) = head.compressed {
+                message = connection.inflate(compressed, &message)?;
+            }
             let mut answer = Answer::new(Body::One(message.into()));
             if !head.metadata.is_empty() {
                 *answer.metadata_mut() = head.metadata;

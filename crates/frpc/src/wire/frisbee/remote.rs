@@ -34,6 +34,8 @@ pub(crate) struct Said<'a> {
     pub(crate) calls_max: Option<u32>,
     /// The time that its calls have unless they say otherwise.
     pub(crate) timeout: Option<Duration>,
+    /// The numbers of the algorithms that it inflates.
+    pub(crate) inflates: Vec<u8>,
     pub(crate) methods: &'a MethodTable,
 }
 
@@ -55,6 +57,8 @@ pub(crate) struct Extended {
     pub(crate) timeout: Option<Duration>,
     /// The number of unary calls that it takes at once, if it says so.
     pub(crate) calls_max: Option<u32>,
+    /// The numbers of the algorithms that it inflates.
+    pub(crate) inflates: Bytes,
     /// In the order of paths.
     methods: Vec<Served>,
 }
@@ -108,6 +112,10 @@ impl Said<'_> {
         if let Some(calls_max) = self.calls_max {
             put_head(&mut out, CALLS_MAX, 4);
             out.put_u32(calls_max);
+        }
+        if !self.inflates.is_empty() {
+            put_head(&mut out, INFLATES, self.inflates.len());
+            out.put_slice(&self.inflates);
         }
         for Entry { method, operation, .. } in self.methods.methods() {
             let path = method.path();
@@ -179,13 +187,15 @@ impl Remote {
 
 impl Extended {
     pub(crate) fn decode(mut input: Bytes) -> Option<Self> {
-        let mut said = Self { metadata_len_max: 0, timeout: None, calls_max: None, methods: Vec::new() };
+        let mut said =
+            Self { metadata_len_max: 0, timeout: None, calls_max: None, inflates: Bytes::new(), methods: Vec::new() };
         while input.has_remaining() {
             let (tag, mut value) = take_field(&mut input)?;
             match tag {
                 METADATA_LEN_MAX => said.metadata_len_max = value.try_get_u32().ok()? as usize,
                 TIMEOUT => said.timeout = Some(Duration::from_micros(value.try_get_u64().ok()?)),
                 CALLS_MAX => said.calls_max = Some(value.try_get_u32().ok()?),
+                INFLATES => said.inflates = value,
                 METHOD if value.len() >= METHOD_LEN_MIN => said.methods.push(Served {
                     operation: value.get_u16(),
                     kind: value.get_u8(),
@@ -257,6 +267,7 @@ const UNKNOWN: u128 = 0;
 const METADATA_LEN_MAX: u8 = 1;
 const TIMEOUT: u8 = 2;
 const CALLS_MAX: u8 = 3;
+const INFLATES: u8 = 4;
 const METHOD: u8 = 16;
 
 /// The bytes of a method in front of its path.

@@ -13,14 +13,15 @@ use std::{
 
 use bytes::Bytes;
 use frisbee::{
-    CloseReason, Connection, GoAway, Operation, Outcome, Packet, PacketName, Peer, Refusal, Refused, Router, Stream,
-    StreamEnd, StreamReader, StreamSender,
+    CloseReason, Connection, Content, GoAway, Operation, Outcome, Packet, PacketName, Peer, Refusal, Refused, Router,
+    Stream, StreamEnd, StreamReader, StreamSender,
 };
 use futures_util::FutureExt;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::{
+    compressed::{Deflating, Held, Inflated, Outgoing},
     description,
     envelope::{self, Data, Envelope, Fields, Open},
     peer::origin,
@@ -35,8 +36,9 @@ use crate::{
         deadline::Deadline,
         exchange::{Answer, Body, Call},
         head::Head,
+        metadata::Metadata,
         method::{Method, MethodKind},
-        packed::Unpacked,
+        packed::{Packed, Unpacked},
         status::Status,
         streaming::Streaming,
     },
@@ -71,15 +73,23 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
     /// Returns what this side says of itself, whose calls have this long unless they say otherwise.
     pub(crate) fn said(&self, timeout: Option<Duration>) -> Bytes {
         let metadata_len_max = self.metadata_max().try_into().unwrap_or(u32::MAX);
-        Said { metadata_len_max, calls_max: self.calls_max, timeout, methods: self.table() }.encode()
+        Said {
+            metadata_len_max,
+            calls_max: self.calls_max,
+            timeout,
+            inflates: self.compressing.accepted(),
+            methods: self.table(),
+        }
+        .encode()
     }
 
     /// Attaches what frpc keeps with a connection, before the router behind the services hears of it and may make calls.
     pub(crate) fn open_session(&self, connection: &Connection, calls: OnceLock<Arc<PendingCalls>>) {
         let number = calls.get().map_or(0, |calls| calls.open());
-        let (serves, metadata_max) = (self.table().clone(), self.metadata_max());
+        let (serves, metadata_max, compressing) = (self.table().clone(), self.metadata_max(), self.compressing.clone());
+        let inflated = Inflated::new(&compressing, connection.config().content_len_max);
         let (remote, served) = (OnceLock::new(), AtomicU32::new(0));
-        connection.set_state(Session { serves, calls, metadata_max, number, remote, served });
+        connection.set_state(Session { serves, calls, metadata_max, compressing, inflated, number, remote, served });
         self.fallback.opened(connection);
     }
 
@@ -106,7 +116,12 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         };
         let limit = connection.content_len_max();
         let answer = match answer {
-            Ok(answer) if answer.is_plain() => Ok(answer),
+            Ok(answer) if answer.is_plain() => {
+                if let Some(content) = self.compressed_answer(&answer, connection) {
+                    return Outcome::Reply(Packet { id, operation: Operation::EXTENDED, content });
+                }
+                Ok(answer)
+            }
             Err(status) if status.details().is_empty() && status.metadata().is_empty() => Err(status),
             // There is more to say than a plain packet holds.
             answer if Session::is_extended(connection) => {
@@ -144,10 +159,26 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         if status.closes_connection() { Outcome::ReplyAndClose(reply) } else { Outcome::Reply(reply) }
     }
 
+    /// Returns the content of an answer that is nothing but its message, if that is compressed.
+    #[inline]
+    fn compressed_answer(&self, answer: &Answer, connection: &Connection) -> Option<Content> {
+        let deflating = self.deflating(connection)?;
+        let Body::One(message) = answer.body() else { return None };
+        let message = Outgoing::new(message.clone(), Some(deflating));
+        message.compressed?;
+        Some(envelope::answer(&Metadata::new(), &Metadata::new(), message))
+    }
+
+    /// Returns how messages to a caller are compressed, if they are.
+    #[inline]
+    fn deflating(&self, connection: &Connection) -> Option<Deflating> {
+        if self.compressing.compresses() { Session::deflating(connection) } else { None }
+    }
+
     /// Serves a packet that only extended peers send.
     async fn serve_extended(&self, packet: Packet, connection: &Connection) -> Outcome {
         let (id, content) = (packet.id, packet.content.into_bytes());
-        let (operation, format, head, message) = match Envelope::decode(content, self.metadata_max()) {
+        let (operation, format, head, mut message) = match Envelope::decode(content, self.metadata_max()) {
             Ok(Envelope::Request { operation, format, head, message }) => (operation, format, head, message),
             Ok(Envelope::Describe { operation }) => {
                 return self.reply_extended(id, self.description(operation), connection).await;
@@ -156,6 +187,13 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             Ok(_) => return Outcome::Nothing,
             Err(status) => return self.reply_extended(id, Err(status), connection).await,
         };
+        let mut _held = None;
+        if let Some(compressed) = head.compressed {
+            match Session::inflate_request(connection, compressed, &message).await {
+                Ok((inflated, held)) => (message, _held) = (inflated, Some(held)),
+                Err(why) => return self.reply_extended(id, Err(why.of_request()), connection).await,
+            }
+        }
         let answer = match self.table().find(operation) {
             None => Err(no_method(operation)),
             Some(entry) if entry.method.kind != MethodKind::Unary => Err(self.not_unary(operation)),
@@ -207,7 +245,10 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             )?;
             let (metadata, trailers) = (metadata.clone(), trailers.clone());
             match answer.into_body() {
-                Body::One(message) => Ok(envelope::answer(&metadata, &trailers, message)),
+                Body::One(message) => {
+                    let message = Outgoing::new(message, self.deflating(connection));
+                    Ok(envelope::answer(&metadata, &trailers, message))
+                }
                 Body::Many(_) => Err(Status::internal("the handler answered with a stream")),
             }
         });
@@ -243,10 +284,12 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         if !head.metadata.is_empty() {
             *received.metadata_mut() = head.metadata;
         }
+        // As long as the handler runs.
+        let mut held = None;
         let input = match method.kind {
             MethodKind::Unary => Err(Status::unimplemented("the method takes a packet, not a stream")),
             MethodKind::ServerStreaming => {
-                let request = first_message(framing, &mut reader).await;
+                let request = first_message(framing, &mut reader, &mut held).await;
                 // Whatever follows is discarded.
                 drop(reader);
                 match request {
@@ -298,7 +341,10 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             return None;
         }
         let opened = envelope::parse_open(first, self.metadata_max())?;
-        let framing = Framing::Extended { metadata_max: Session::metadata_max(connection) };
+        let framing = Framing::Extended {
+            metadata_max: Session::metadata_max(connection),
+            deflating: self.deflating(connection),
+        };
         let opened = opened.and_then(|Open { operation, format, head }| {
             let entry = self.table().find(operation).ok_or_else(|| no_method(operation))?;
             if let Some(ambiguity) = self.table().ambiguity(operation) {
@@ -319,14 +365,30 @@ struct Opening {
 }
 
 /// Reads the one request of a call that a stream answers.
-async fn first_message(framing: Framing, reader: &mut StreamReader) -> Result<Result<Bytes, Status>, StreamEnd> {
-    let Framing::Extended { metadata_max } = framing else { return reader.read().await.map(Ok) };
+async fn first_message(
+    framing: Framing,
+    reader: &mut StreamReader,
+    held: &mut Option<Held>,
+) -> Result<Result<Bytes, Status>, StreamEnd> {
+    let Framing::Extended { metadata_max, .. } = framing else { return reader.read().await.map(Ok) };
     loop {
         return Ok(match Data::decode(reader.read().await?, metadata_max) {
             Ok(Data::Messages(mut messages)) => match messages.next() {
                 Some(message) => message,
                 None => continue,
             },
+            Ok(Data::Compressed(compressed, bytes)) => {
+                match Session::inflate_request(reader.connection(), compressed, &bytes).await {
+                    Ok((messages, room)) => match Packed::new(messages).next() {
+                        Some(message) => {
+                            *held = Some(room);
+                            message
+                        }
+                        None => continue,
+                    },
+                    Err(why) => Err(why.of_request()),
+                }
+            }
             Ok(Data::Head(_) | Data::Unknown) => continue,
             Ok(Data::End(_) | Data::Failure(_)) => Err(Status::invalid_argument("the call ended before its request")),
             Err(status) => Err(status),
@@ -544,7 +606,7 @@ async fn send_answer(
         let answer = answer?;
         match framing {
             Framing::Plain => tell_of_losses(method, &answer),
-            Framing::Extended { metadata_max } => {
+            Framing::Extended { metadata_max, .. } => {
                 envelope::check_metadata(envelope::metadata_len(answer.metadata()), metadata_max)?;
                 if !answer.metadata().is_empty() {
                     sender.send(envelope::head(answer.metadata())).await?;

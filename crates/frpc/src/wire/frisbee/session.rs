@@ -5,13 +5,20 @@ use std::sync::{
     atomic::{AtomicU32, Ordering},
 };
 
+use bytes::Bytes;
 use frisbee::Connection;
 
 use super::{
+    compressed::{CannotInflate, Compressed, Deflating, Held, InRoom, Inflated},
     pending::PendingCalls,
     remote::{Extended, Remote},
 };
-use crate::{call::status::Status, error::CallError, service::table::MethodTable};
+use crate::{
+    call::status::Status,
+    codec::Compression,
+    error::CallError,
+    service::{compressing::Compressing, table::MethodTable},
+};
 
 /// The state that frpc keeps with a connection, whichever side made it.
 pub(crate) struct Session {
@@ -21,6 +28,9 @@ pub(crate) struct Session {
     pub(crate) calls: OnceLock<Arc<PendingCalls>>,
     /// The size of the metadata that the peer may send with a call or an answer.
     pub(crate) metadata_max: usize,
+    pub(crate) compressing: Compressing,
+    /// The messages of the peer that are inflated.
+    pub(crate) inflated: Inflated,
     /// The number of the connection for its calls.
     pub(crate) number: u64,
     /// The peer, once it is known.
@@ -75,6 +85,43 @@ impl Session {
     /// Returns the size of the metadata that the peer of a connection that frpc serves accepts.
     pub(crate) fn metadata_max(connection: &Connection) -> usize {
         Self::of_peer(connection, |extended| extended.map_or(0, |extended| extended.metadata_len_max))
+    }
+
+    /// Returns how this side compresses messages for the peer of a connection, if it does.
+    pub(crate) fn deflating(connection: &Connection) -> Option<Deflating> {
+        let session = Self::of(connection)?;
+        let peer = session.remote(connection)?.extended()?;
+        Deflating::choose(&session.compressing, &peer.inflates, connection.content_len_max())
+    }
+
+    /// Inflates bytes of the peer, if there is room at once. They take it until the last part of them is dropped.
+    pub(crate) fn inflate(
+        connection: &Connection,
+        compressed: Compressed,
+        bytes: &[u8],
+    ) -> Result<Bytes, CannotInflate> {
+        let (session, algorithm) = Self::check(connection, compressed)?;
+        let held = session.inflated.try_hold(compressed)?;
+        Ok(Bytes::from_owner(InRoom { bytes: compressed.inflate(algorithm, bytes)?, _held: held }))
+    }
+
+    /// Inflates the request of a call. Waits for room as long as packets wait for handlers: those that hold it may be waiting for
+    /// this very call.
+    pub(crate) async fn inflate_request(
+        connection: &Connection,
+        compressed: Compressed,
+        bytes: &[u8],
+    ) -> Result<(Bytes, Held), CannotInflate> {
+        let (session, algorithm) = Self::check(connection, compressed)?;
+        let held = session.inflated.hold(compressed, connection.config().handlers_stall_max).await?;
+        Ok((compressed.inflate(algorithm, bytes)?, held))
+    }
+
+    /// Refuses what is beyond the limits before anything waits for it or is held.
+    fn check(connection: &Connection, compressed: Compressed) -> Result<(Arc<Self>, Compression), CannotInflate> {
+        let session = Self::of(connection).ok_or_else(|| compressed.unknown())?;
+        let algorithm = compressed.check(&session.compressing, connection.config().content_len_max)?;
+        Ok((session, algorithm))
     }
 
     fn of_peer<T>(connection: &Connection, look: impl FnOnce(Option<&Extended>) -> T) -> T {

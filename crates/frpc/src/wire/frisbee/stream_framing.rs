@@ -35,11 +35,15 @@ use tokio::{
     time::{Instant, Sleep, sleep_until},
 };
 
-use super::envelope::{self, Data, Messages};
+use super::{
+    compressed::{Compressed, Deflating},
+    envelope::{self, Data, Messages},
+    session::Session,
+};
 use crate::{
     call::{
         metadata::Metadata,
-        packed::{Contents, Received, Source},
+        packed::{Contents, Packed, Received, Source},
         status::{Code, Status},
         streaming::{MetadataSlot, Streaming},
     },
@@ -90,7 +94,7 @@ pub(crate) enum Framing {
     /// Each is the data of one frame, as frpc-go has it.
     Plain,
     /// As docs/protocol.md has it. Metadata of the peer may have a size of `metadata_max`.
-    Extended { metadata_max: usize },
+    Extended { metadata_max: usize, deflating: Option<Deflating> },
 }
 
 impl Framing {
@@ -152,12 +156,24 @@ impl Incoming {
         self.reader = None;
     }
 
+    /// Inflates the messages of a frame.
+    fn inflate(&mut self, compressed: Compressed, bytes: &[u8]) -> Option<Result<Received<Bytes>, Status>> {
+        let inflated = Session::inflate(self.reader.as_ref()?.connection(), compressed, bytes);
+        let serves = self.discards_on.is_some();
+        let messages = inflated.map_err(|why| if serves { why.of_request() } else { why.of_answer() });
+        if messages.is_err() {
+            self.end();
+        }
+        Some(messages.map(|messages| Received::Several(Packed::new(messages))))
+    }
+
     /// Takes the data of a frame between extended peers. `None` if it has no message and is not the end.
     fn take_data(&mut self, content: Bytes, metadata_max: usize) -> Option<Option<Result<Received<Bytes>, Status>>> {
         let data = Data::decode(content, metadata_max);
         match data {
             Ok(Data::Messages(messages)) if messages.is_empty() => return None,
             Ok(Data::Messages(messages)) => return Some(Some(Ok(Received::Several(messages)))),
+            Ok(Data::Compressed(compressed, bytes)) => return Some(self.inflate(compressed, &bytes)),
             Ok(Data::Head(head)) => {
                 let _ = self.metadata.set(head.metadata);
                 return None;
@@ -187,7 +203,7 @@ impl Contents for Incoming {
         loop {
             let Some(reader) = &mut self.reader else { return Poll::Ready(None) };
             let read = ready!(reader.poll_read(cx));
-            if let (Ok(content), Framing::Extended { metadata_max }) = (&read, framing) {
+            if let (Ok(content), Framing::Extended { metadata_max, .. }) = (&read, framing) {
                 match self.take_data(content.clone(), metadata_max) {
                     None => continue,
                     Some(next) => return Poll::Ready(next),
@@ -261,7 +277,7 @@ pub(crate) async fn send_all(
     contents: &mut Streaming<Bytes>,
     sender: &StreamSender,
 ) -> Result<(), Halted> {
-    let Framing::Extended { metadata_max } = framing else {
+    let Framing::Extended { metadata_max, deflating } = framing else {
         let mut batch = VecDeque::new();
         loop {
             let end = gather(|cx| contents.poll(cx).map_ok(|content| push(&mut batch, content))).await;
@@ -276,6 +292,9 @@ pub(crate) async fn send_all(
     loop {
         let end = gather(|cx| contents.poll_into(cx, batch.buffer()).map_ok(|content| batch.push(content))).await;
         let mut data = batch.take();
+        if let Some(deflating) = deflating {
+            data = data.into_iter().map(|data| envelope::deflate(data, &deflating)).collect();
+        }
         if let Some(Ok(())) = end {
             let trailers = contents.trailers_slot();
             let trailers = trailers.as_ref().and_then(|slot| slot.get());
@@ -342,7 +361,7 @@ impl From<StreamSendError> for Halted {
 
 /// Sends a status and the end marker: the answer to a call that failed.
 pub(crate) async fn send_failure(framing: Framing, status: &Status, sender: &StreamSender) {
-    if let Framing::Extended { metadata_max } = framing {
+    if let Framing::Extended { metadata_max, .. } = framing {
         let content = envelope::failure(status, sender.connection().content_len_max(), metadata_max);
         // If nobody hears it, nobody waits for it.
         let _ = sender.send(content).await;

@@ -1,0 +1,176 @@
+//! Compression of bytes. What inflates them takes memory as it goes, and for no more than was agreed on.
+//!
+//! ```text
+//!   compressed = part…     part = length u32 | bytes that inflate to 256 KiB, or to all that is left
+//! ```
+//!
+//! Each part is compressed on its own: an LZ4 block, or a frame of Zstandard.
+
+mod algorithm;
+#[cfg(feature = "lz4")]
+mod lz4;
+#[cfg(feature = "zstd")]
+mod zstd;
+
+use self::algorithm::Algorithm;
+
+/// An algorithm to compress messages with. Each needs a feature of this crate: `lz4`, `zstd`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Compression {
+    /// LZ4: costs little, and makes text about half as long.
+    #[cfg(feature = "lz4")]
+    Lz4,
+    /// Zstandard: costs more, and makes text about a third as long. Needs a C compiler to build.
+    #[cfg(feature = "zstd")]
+    Zstd,
+}
+
+/// The bytes do not inflate to as many as they should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CannotInflate;
+
+impl Compression {
+    /// Those that this build has.
+    pub(crate) const ALL: &[Self] = &[
+        #[cfg(feature = "lz4")]
+        Self::Lz4,
+        #[cfg(feature = "zstd")]
+        Self::Zstd,
+    ];
+
+    fn algorithm(self) -> &'static Algorithm {
+        match self {
+            #[cfg(feature = "lz4")]
+            Self::Lz4 => &lz4::ALGORITHM,
+            #[cfg(feature = "zstd")]
+            Self::Zstd => &zstd::ALGORITHM,
+        }
+    }
+
+    /// Returns the number of the algorithm on the wire.
+    pub(crate) fn number(self) -> u8 {
+        self.algorithm().number
+    }
+
+    pub(crate) fn of_number(number: u8) -> Option<Self> {
+        Self::ALL.iter().copied().find(|algorithm| algorithm.number() == number)
+    }
+
+    /// Returns the bytes compressed, or `None` if that does not make them fewer.
+    pub(crate) fn deflate(self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        for part in bytes.chunks(PART_LEN) {
+            let start = out.len();
+            out.resize(start + LEN_LEN, 0);
+            (self.algorithm().deflate)(part, &mut out)?;
+            let len = u32::try_from(out.len() - start - LEN_LEN).ok()?;
+            out[start..start + LEN_LEN].copy_from_slice(&len.to_be_bytes());
+        }
+        (out.len() < bytes.len()).then_some(out)
+    }
+
+    /// Inflates bytes, which must make exactly `len`.
+    pub(crate) fn inflate(self, mut bytes: &[u8], len: usize) -> Result<Vec<u8>, CannotInflate> {
+        let mut out = Vec::new();
+        while out.len() < len {
+            let (part_len, rest) = bytes.split_first_chunk().ok_or(CannotInflate)?;
+            let part_len = u32::from_be_bytes(*part_len) as usize;
+            let (part, rest) = rest.split_at_checked(part_len).ok_or(CannotInflate)?;
+            let (start, left) = (out.len(), len - out.len());
+            // At most doubled, so that the length that was announced takes no memory: only what was inflated does.
+            out.reserve_exact(left.min(start.max(PART_LEN)));
+            out.resize(start + left.min(PART_LEN), 0);
+            if (self.algorithm().inflate)(part, &mut out[start..]) != Some(left.min(PART_LEN)) {
+                return Err(CannotInflate);
+            }
+            bytes = rest;
+        }
+        if bytes.is_empty() { Ok(out) } else { Err(CannotInflate) }
+    }
+}
+
+/// The bytes of a part before it is compressed, the last of all but for that.
+const PART_LEN: usize = 256 * 1024;
+/// The bytes in front of a part.
+const LEN_LEN: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Text with some repetition, as messages have it.
+    fn text(len: usize) -> Vec<u8> {
+        (0..).flat_map(|n: u32| format!("order {} of {}; ", n * 7919 % 1000, n / 3).into_bytes()).take(len).collect()
+    }
+
+    #[test]
+    fn everything_comes_back_as_it_was() {
+        for &algorithm in Compression::ALL {
+            for len in [100, 5000, PART_LEN - 1, PART_LEN, PART_LEN + 1, 3 * PART_LEN + 77] {
+                let text = text(len);
+                let deflated = algorithm.deflate(&text).expect("it gets shorter");
+                assert!(deflated.len() < len, "{algorithm:?} {len}");
+                assert_eq!(algorithm.inflate(&deflated, len).as_ref(), Ok(&text), "{algorithm:?} {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_get_shorter_is_not_compressed() {
+        for &algorithm in Compression::ALL {
+            assert_eq!(algorithm.deflate(b""), None);
+            assert_eq!(algorithm.deflate(b"short"), None);
+            let mut state = 1_u32;
+            let noise: Vec<u8> = (0..PART_LEN + 5)
+                .map(|_| {
+                    state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    state.to_be_bytes()[0]
+                })
+                .collect();
+            assert_eq!(algorithm.deflate(&noise), None, "{algorithm:?}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_inflate_to_more_or_less_than_announced_are_refused() {
+        for &algorithm in Compression::ALL {
+            for len in [1000, PART_LEN, PART_LEN + 1000] {
+                let deflated = algorithm.deflate(&text(len)).expect("it gets shorter");
+                for wrong in [0, 1, len - 1, len + 1, len + PART_LEN, u32::MAX as usize] {
+                    assert_eq!(algorithm.inflate(&deflated, wrong), Err(CannotInflate), "{algorithm:?} {len} {wrong}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_cut_anywhere_are_refused_and_wrong_ones_do_no_harm() {
+        for &algorithm in Compression::ALL {
+            let text = text(300);
+            let deflated = algorithm.deflate(&text).expect("it gets shorter");
+            for at in 0..deflated.len() {
+                assert_eq!(algorithm.inflate(&deflated[..at], text.len()), Err(CannotInflate), "{algorithm:?} {at}");
+                for bit in 0..8 {
+                    let mut wrong = deflated.clone();
+                    wrong[at] ^= 1 << bit;
+                    // A letter may have become another.
+                    if let Ok(inflated) = algorithm.inflate(&wrong, text.len()) {
+                        assert_eq!(inflated.len(), text.len());
+                    }
+                }
+            }
+            let more = [&deflated[..], &[0]].concat();
+            assert_eq!(algorithm.inflate(&more, text.len()), Err(CannotInflate), "{algorithm:?}: more behind the end");
+        }
+    }
+
+    #[test]
+    fn numbers_are_those_of_the_wire() {
+        for &algorithm in Compression::ALL {
+            assert_eq!(Compression::of_number(algorithm.number()), Some(algorithm));
+        }
+        assert_eq!(Compression::of_number(0), None);
+        assert_eq!(Compression::of_number(3), None);
+    }
+}

@@ -1,0 +1,26 @@
+//! Frames of Zstandard, without a dictionary.
+
+use zstd::{
+    bulk::{Compressor, Decompressor},
+    zstd_safe::compress_bound,
+};
+
+use super::algorithm::Algorithm;
+
+pub(super) const ALGORITHM: Algorithm = Algorithm { number: 2, deflate, inflate };
+
+fn deflate(part: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    let start = out.len();
+    out.resize(start + compress_bound(part.len()), 0);
+    let len = Compressor::new(LEVEL).ok()?.compress_to_buffer(part, &mut out[start..]).ok()?;
+    out.truncate(start + len);
+    Some(())
+}
+
+/// The window is `out` itself, whatever the frame says, so that takes no memory.
+fn inflate(part: &[u8], out: &mut [u8]) -> Option<usize> {
+    Decompressor::new().ok()?.decompress_to_buffer(part, out).ok()
+}
+
+/// The default of the library.
+const LEVEL: i32 = 3;

@@ -1,0 +1,222 @@
+//! Messages that are compressed on their way between extended peers.
+//!
+//! A side compresses what it was told to, for a peer that has said that it inflates it; see docs/protocol.md. Whatever is
+//! inflated is bounded three times: each message by the limit on contents, all that are there at once by the budget of the
+//! connection, and the memory for it by what was inflated so far.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::{Buf, BufMut, Bytes};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
+
+use crate::{
+    call::status::{Code, Status},
+    codec::{Compression, Pieces},
+    service::compressing::Compressing,
+};
+
+/// The algorithm of bytes that are compressed, and their length when they are not.
+///
+/// ```text
+///   algorithm u8 | inflated length u32
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Compressed {
+    algorithm: u8,
+    inflated_len: u32,
+}
+
+impl Compressed {
+    /// Reads it off the bytes behind it. `None` if they are too short.
+    pub(crate) fn decode(input: &mut Bytes) -> Option<Self> {
+        let algorithm = input.try_get_u8().ok()?;
+        Some(Self { algorithm, inflated_len: input.try_get_u32().ok()? })
+    }
+
+    pub(crate) fn encode(self) -> [u8; COMPRESSED_LEN] {
+        let mut out = [self.algorithm; COMPRESSED_LEN];
+        (&mut out[1..]).put_u32(self.inflated_len);
+        out
+    }
+
+    /// Returns the algorithm, if this side inflates it and at most `limit` bytes come out.
+    pub(crate) fn check(self, compressing: &Compressing, limit: u32) -> Result<Compression, CannotInflate> {
+        let Self { algorithm, inflated_len } = self;
+        let algorithm = compressing.accepts(algorithm).ok_or_else(|| self.unknown())?;
+        if inflated_len <= limit { Ok(algorithm) } else { Err(CannotInflate::TooLarge { inflated_len, limit }) }
+    }
+
+    pub(crate) fn unknown(self) -> CannotInflate {
+        CannotInflate::Unknown { algorithm: self.algorithm }
+    }
+
+    /// Inflates the bytes with the algorithm that was checked.
+    pub(crate) fn inflate(self, algorithm: Compression, bytes: &[u8]) -> Result<Bytes, CannotInflate> {
+        let inflated = algorithm.inflate(bytes, self.inflated_len as usize);
+        inflated.map(Bytes::from).map_err(|_| CannotInflate::Malformed)
+    }
+}
+
+/// The length of what stands in front of bytes that are compressed.
+pub(crate) const COMPRESSED_LEN: usize = 1 + 4;
+
+/// The reason why bytes of the peer are not inflated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CannotInflate {
+    /// This side did not say that it inflates that.
+    Unknown {
+        algorithm: u8,
+    },
+    TooLarge {
+        inflated_len: u32,
+        limit: u32,
+    },
+    /// Too much else is inflated on the connection.
+    NoRoom {
+        inflated_len: u32,
+        limit: usize,
+    },
+    Malformed,
+}
+
+impl CannotInflate {
+    /// Returns the status of a call whose caller compressed its message.
+    pub(crate) fn of_request(self) -> Status {
+        self.status("request", Code::InvalidArgument)
+    }
+
+    /// Returns the status of a call whose server compressed its message.
+    pub(crate) fn of_answer(self) -> Status {
+        self.status("answer", Code::Internal)
+    }
+
+    fn status(self, which: &str, malformed: Code) -> Status {
+        match self {
+            Self::Unknown { algorithm } => Status::unimplemented(format!(
+                "the {which} is compressed with algorithm {algorithm}, which its receiver did not say it inflates"
+            )),
+            Self::TooLarge { inflated_len, limit } => Status::resource_exhausted(format!(
+                "the {which} has {inflated_len} bytes when it is inflated, and its receiver accepts at most {limit} \
+                 (content_len_max)"
+            )),
+            Self::NoRoom { inflated_len, limit } => Status::resource_exhausted(format!(
+                "the {which} has {inflated_len} bytes when it is inflated, and its receiver holds too many others: at \
+                 most {limit} bytes on a connection (inflated_len_max)"
+            )),
+            Self::Malformed => {
+                Status::new(malformed, format!("the {which} does not inflate to the length that it announces"))
+            }
+        }
+    }
+}
+
+/// The bytes that are inflated on a connection. A message counts as long as its handler runs, messages of a stream until the
+/// next are asked for.
+#[derive(Debug)]
+pub(crate) struct Inflated {
+    room: Arc<Semaphore>,
+    len_max: usize,
+}
+
+/// A place among them.
+pub(crate) type Held = OwnedSemaphorePermit;
+
+/// Inflated bytes with their place.
+pub(crate) struct InRoom {
+    pub(crate) bytes: Bytes,
+    pub(crate) _held: Held,
+}
+
+impl AsRef<[u8]> for InRoom {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Inflated {
+    /// A message that the limit on contents allows always fits when there is no other.
+    pub(crate) fn new(compressing: &Compressing, content_len_max: u32) -> Self {
+        let len_max = compressing.inflated_len_max.max(content_len_max as usize).min(Semaphore::MAX_PERMITS);
+        Self { room: Arc::new(Semaphore::new(len_max)), len_max }
+    }
+
+    /// Takes room for bytes that are going to be inflated, if there is any.
+    pub(crate) fn try_hold(&self, compressed: Compressed) -> Result<Held, CannotInflate> {
+        let held = self.room.clone().try_acquire_many_owned(compressed.inflated_len);
+        held.map_err(|_| self.no_room(compressed))
+    }
+
+    /// Takes room, and waits for it for this long.
+    pub(crate) async fn hold(&self, compressed: Compressed, wait_max: Duration) -> Result<Held, CannotInflate> {
+        if let Ok(held) = self.try_hold(compressed) {
+            return Ok(held);
+        }
+        let room = self.room.clone().acquire_many_owned(compressed.inflated_len);
+        timeout(wait_max, room).await.ok().and_then(Result::ok).ok_or_else(|| self.no_room(compressed))
+    }
+
+    fn no_room(&self, compressed: Compressed) -> CannotInflate {
+        CannotInflate::NoRoom { inflated_len: compressed.inflated_len, limit: self.len_max }
+    }
+}
+
+/// The way in which this side compresses for the peer of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Deflating {
+    algorithm: Compression,
+    len_min: usize,
+    /// The largest content that the peer accepts. What is larger inflated is not sent, compressed or not.
+    limit: u32,
+}
+
+impl Deflating {
+    /// Returns the first algorithm of this side that the peer inflates.
+    pub(crate) fn choose(compressing: &Compressing, inflates: &[u8], limit: u32) -> Option<Self> {
+        let algorithm = compressing.send.iter().copied().find(|send| inflates.contains(&send.number()))?;
+        Some(Self { algorithm, len_min: compressing.len_min, limit })
+    }
+
+    /// Returns whether bytes of this length are compressed if they get shorter.
+    pub(crate) fn takes(&self, len: usize) -> bool {
+        (self.len_min..=self.limit as usize).contains(&len)
+    }
+
+    /// Compresses bytes whose length it [takes](Self::takes), if they get shorter.
+    pub(crate) fn deflate(&self, bytes: &[u8]) -> Option<(Compressed, Vec<u8>)> {
+        let inflated_len = u32::try_from(bytes.len()).ok()?;
+        let deflated = self.algorithm.deflate(bytes)?;
+        Some((Compressed { algorithm: self.algorithm.number(), inflated_len }, deflated))
+    }
+}
+
+/// The message of a unary call or its answer, on its way.
+#[derive(Clone, Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) compressed: Option<Compressed>,
+    pub(crate) message: Pieces,
+}
+
+impl From<Pieces> for Outgoing {
+    fn from(message: Pieces) -> Self {
+        Self { compressed: None, message }
+    }
+}
+
+impl Outgoing {
+    /// Compresses a message if that is wanted and pays.
+    pub(crate) fn new(message: Pieces, deflating: Option<Deflating>) -> Self {
+        let Some(deflating) = deflating.filter(|deflating| deflating.takes(message.len())) else {
+            return message.into();
+        };
+        let bytes = message.into_bytes();
+        match deflating.deflate(&bytes) {
+            Some((compressed, deflated)) => {
+                Self { compressed: Some(compressed), message: Bytes::from(deflated).into() }
+            }
+            None => Pieces::from(bytes).into(),
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Messages that are compressed on their way: each side decides about what it sends, and says what it can inflate.
+
+use std::error::Error;
+
+use frpc::{Channel, Request, Response, Server, Status, codec::Compression};
+use hello_world::{
+    HelloReply, HelloRequest,
+    greeter_client::GreeterClient,
+    greeter_server::{Greeter, GreeterServer},
+};
+
+/// Made of `proto/helloworld.proto`.
+pub mod hello_world {
+    frpc::include_proto!("helloworld");
+}
+
+struct Host;
+
+impl Greeter for Host {
+    async fn say_hello(&self, request: Request<HelloRequest>) -> Result<Response<HelloReply>, Status> {
+        Ok(HelloReply { message: format!("Hello {}!", request.into_inner().name) }.into())
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let server = Server::builder()
+        .send_compressed(Compression::Zstd)
+        // For clients that have only this.
+        .send_compressed(Compression::Lz4)
+        .add_service(GreeterServer::new(Host))
+        .bind("tcp://127.0.0.1:0")
+        .await?;
+    // Answers that are compressed are accepted without this.
+    let channel = Channel::builder().send_compressed(Compression::Lz4).connect(server.local_addr()).await?;
+    let client = GreeterClient::new(channel.clone());
+    let connection = channel.connection().ok_or("there is a connection")?;
+
+    for name in ["Ada".to_owned(), "Ada, Countess of Lovelace, ".repeat(1000)] {
+        let before = connection.metrics().counters;
+        let reply = client.say_hello(HelloRequest { name }).await?.into_inner();
+        let after = connection.metrics().counters;
+        println!(
+            "{} bytes of text: {} bytes there, {} bytes back",
+            reply.message.len(),
+            after.bytes_out - before.bytes_out,
+            after.bytes_in - before.bytes_in
+        );
+    }
+    Ok(())
+}
