@@ -179,8 +179,8 @@ impl Outbox {
 
     /// Tells whether anything can be handed out before a PONG comes.
     pub(super) fn has_output(&self) -> bool {
-        let only_bulk = self.len == self.bulk_len() && !self.ping;
-        !(self.is_empty() || only_bulk && self.flight().is_some_and(Flight::waits))
+        let waits = |bulk: &Bulk| bulk.flight.waits() && bulk.len == self.len && !self.ping;
+        !(self.is_empty() || self.bulk.as_deref().is_some_and(waits))
     }
 
     /// Returns the part of [`len`](Self::len) that is replies of handlers, large contents not counted.
@@ -203,7 +203,9 @@ impl Outbox {
         self.handed_len -= others;
         self.replies.handle_written(others);
         self.peer_induced.handle_written(others);
-        if let Some(bulk) = &mut self.bulk {
+        if len > heartbeats + others
+            && let Some(bulk) = &mut self.bulk
+        {
             bulk.handle_written(len - heartbeats - others);
         }
     }

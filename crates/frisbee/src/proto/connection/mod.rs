@@ -392,8 +392,8 @@ impl Connection {
     /// that go in pieces, that is as much again and one of the largest.
     pub fn owes_replies(&self) -> bool {
         let max = self.config.outbox_len_max;
-        let bulk_max = max.saturating_add(self.config.content_len_max as usize);
-        self.outbox.replies_len() >= max || self.outbox.bulk_replies_len() >= bulk_max
+        let bulk = self.outbox.bulk_replies_len();
+        self.outbox.replies_len() >= max || bulk >= max && bulk - max >= self.config.content_len_max as usize
     }
 
     /// Tells whether as much is queued that input alone causes (PONGs, answers to refused packets, closes of refused
