@@ -4,6 +4,7 @@
 
 mod addresses;
 mod calls;
+mod compression;
 mod conversations;
 #[cfg(target_os = "linux")]
 mod engines;
