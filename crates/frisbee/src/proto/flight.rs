@@ -139,8 +139,8 @@ impl Flight {
 }
 
 /// The narrowest window.
-const WINDOW_MIN: usize = 128 * 1024;
+const WINDOW_MIN: usize = 64 * 1024;
 /// Bytes of pieces behind which a PING goes.
-const MARK_LEN: u64 = 64 * 1024;
+const MARK_LEN: u64 = 32 * 1024;
 /// The time for which a window may be full.
 const FULL_MAX: Duration = Duration::from_secs(1);
