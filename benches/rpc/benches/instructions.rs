@@ -1,5 +1,5 @@
-//! Instructions of unary 32-byte calls, counted by callgrind on each side by itself, and of the messages of a stream, counted
-//! on both together. More than recorded is a failure.
+//! Instructions of unary 32-byte calls, counted by callgrind on each side by itself and on both together, plain and with
+//! metadata, and of the messages of a stream. More than recorded is a failure.
 //!
 //! The server answers frames that were encoded beforehand; the client is answered by a task that sends back what it
 //! reads, which is what an echo answers. Both run on a current-thread runtime without I/O, over a pipe in memory; the
@@ -16,11 +16,11 @@ use std::{
 };
 
 use bench_rpc::{
-    Service,
+    Service, plain,
     schema::{Message, RepeatRequest, echo_client::EchoClient, echo_methods::ONCE, echo_server::EchoServer},
-    text,
+    text, with_metadata,
 };
-use frpc::{Channel, Config, Server, codec};
+use frpc::{Channel, Config, Request, Server, codec};
 use futures_util::future::join_all;
 use gungraun::{Callgrind, EventKind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main};
 use tokio::{
@@ -38,10 +38,18 @@ fn server(mut serving: Serving) -> Serving {
 
 #[library_benchmark]
 #[bench::one(args = (1), setup = Calling::start, config = at_most(11_600, CALLS))]
-#[bench::ten(args = (10), setup = Calling::start, config = at_most(4_850, CALLS))]
+#[bench::ten(args = (10), setup = Calling::start, config = at_most(4_900, CALLS))]
 fn client(calling: Calling) -> Calling {
     calling.call(CALLS);
     calling
+}
+
+#[library_benchmark]
+#[bench::plain(args = (plain,), setup = Both::start, config = at_most(8_400, CALLS))]
+#[bench::metadata(args = (with_metadata,), setup = Both::start, config = at_most(25_300, CALLS))]
+fn both(both: Both) -> Both {
+    both.call(CALLS);
+    both
 }
 
 #[library_benchmark]
@@ -140,16 +148,9 @@ struct Streaming {
 impl Streaming {
     fn start() -> Self {
         let runtime = current_thread();
-        let (wire, peer) = duplex(STREAM_PIPE_LEN);
-        let server = Server::builder().config(quiet()).add_service(EchoServer::new(Service)).without_listener();
-        let server = server.expect("it has one service");
-        let messages = runtime.block_on(async {
-            server.attach(wire);
-            let channel =
-                Channel::builder().config(quiet()).attach(peer).await.expect("there is nothing to connect to");
-            let request = RepeatRequest { text: text(MESSAGE_LEN), count: u32::MAX };
-            EchoClient::new(channel).repeat(request).await.expect("it is sent").into_inner()
-        });
+        let (server, client) = connected(&runtime);
+        let request = RepeatRequest { text: text(MESSAGE_LEN), count: u32::MAX };
+        let messages = runtime.block_on(client.repeat(request)).expect("it is sent").into_inner();
         let mut streaming = Self { runtime, _server: server, messages };
         streaming.receive(WARM_UP_MESSAGES);
         streaming
@@ -165,6 +166,49 @@ impl Streaming {
             }
         });
     }
+}
+
+/// A client and a server in one process, and calls of one kind between them.
+struct Both {
+    runtime: Runtime,
+    _server: Server,
+    client: EchoClient,
+    request: fn(usize) -> Request<Message>,
+}
+
+impl Both {
+    fn start(request: fn(usize) -> Request<Message>) -> Self {
+        let runtime = current_thread();
+        let (server, client) = connected(&runtime);
+        let both = Self { runtime, _server: server, client, request };
+        both.call(WARM_UP_CALLS);
+        both
+    }
+
+    fn call(&self, calls: usize) {
+        let callers = (0..CALLERS).map(|_| {
+            let (client, request) = (self.client.clone(), self.request);
+            self.runtime.spawn(async move {
+                for _ in 0..calls / CALLERS {
+                    client.once(request(MESSAGE_LEN)).await.expect("the server answers");
+                }
+            })
+        });
+        for called in self.runtime.block_on(join_all(callers)) {
+            called.expect("a call that fails ends the bench");
+        }
+    }
+}
+
+fn connected(runtime: &Runtime) -> (Server, EchoClient) {
+    let (wire, peer) = duplex(LARGE_PIPE_LEN);
+    let server = Server::builder().config(quiet()).add_service(EchoServer::new(Service)).without_listener();
+    let server = server.expect("it has one service");
+    let channel = runtime.block_on(async {
+        server.attach(wire);
+        Channel::builder().config(quiet()).attach(peer).await.expect("there is nothing to connect to")
+    });
+    (server, EchoClient::new(channel))
 }
 
 fn current_thread() -> Runtime {
@@ -201,15 +245,16 @@ fn if_there_are_tools() -> LibraryBenchmarkConfig {
 }
 
 const CALLS: usize = 1000;
+const CALLERS: usize = 10;
 const WARM_UP_CALLS: usize = 1000;
 /// Many times what may be under way.
 const MESSAGES: usize = 100_000;
 const WARM_UP_MESSAGES: usize = 20_000;
 const MESSAGE_LEN: usize = 32;
 const PIPE_LEN: usize = 4 << 10;
-const STREAM_PIPE_LEN: usize = 64 << 10;
+const LARGE_PIPE_LEN: usize = 64 << 10;
 const MAGIC: [u8; 2] = [0x00, 0x0f];
 const ID: [u8; 2] = [0, 1];
 
-library_benchmark_group!(name = calls, benchmarks = [server, client, stream]);
+library_benchmark_group!(name = calls, benchmarks = [server, client, both, stream]);
 main!(config = if_there_are_tools(), library_benchmark_groups = calls);

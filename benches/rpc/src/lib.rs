@@ -6,7 +6,7 @@ mod pair;
 
 use std::{future::Future, net::SocketAddr};
 
-pub use over_frpc::{OverFrpc, Service};
+pub use over_frpc::{OverFrpc, Service, plain, with_metadata};
 pub use over_tonic::OverTonic;
 pub use pair::Pair;
 

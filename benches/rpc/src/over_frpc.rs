@@ -1,6 +1,7 @@
 use std::{
     future, iter,
     net::{Ipv4Addr, SocketAddr},
+    time::Duration,
 };
 
 use frpc::{Request, Response, Server, Status, Streaming};
@@ -9,6 +10,7 @@ use futures_util::stream;
 use crate::{
     Echo,
     schema::{self, Message, RepeatRequest, echo_client::EchoClient, echo_server::EchoServer},
+    text,
 };
 
 /// A connection of frpc, as it is when nothing is set.
@@ -55,6 +57,26 @@ async fn received(mut messages: Streaming<Message>) -> u32 {
         count += 1;
     }
     count
+}
+
+/// A request that has nothing but a message of so many bytes.
+pub fn plain(len: usize) -> Request<Message> {
+    Request::new(Message { text: text(len) })
+}
+
+/// A request as services behind a gateway get them, with a deadline of its own.
+pub fn with_metadata(len: usize) -> Request<Message> {
+    let mut request = plain(len);
+    for (name, value) in [
+        ("authorization", "Bearer 0123456789abcdef"),
+        ("x-request-id", "7f3d9a"),
+        ("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+        ("x-tenant", "acme"),
+    ] {
+        request.metadata_mut().insert(name, value).expect("it is a name and a value");
+    }
+    request.set_timeout(Duration::from_secs(5));
+    request
 }
 
 /// The echo service.

@@ -253,10 +253,13 @@ impl Entry {
         if is_binary(&name) {
             return Err(InvalidMetadata::BinaryName { name: name.into() });
         }
-        match value.bytes().position(|byte| !matches!(byte, 0x20..=0x7e)) {
-            Some(position) => Err(InvalidMetadata::NotPrintable { name: name.into(), position }),
-            None => Ok(Self { name, value: Value::Ascii(value) }),
+        let is_other = |byte: u8| !matches!(byte, 0x20..=0x7e);
+        // Looked at to the end, which takes less than to stop where it could.
+        if !value.bytes().fold(false, |found, byte| found | is_other(byte)) {
+            return Ok(Self { name, value: Value::Ascii(value) });
         }
+        let position = value.bytes().position(is_other).unwrap_or_default();
+        Err(InvalidMetadata::NotPrintable { name: name.into(), position })
     }
 
     fn binary(name: Cow<'static, str>, value: Bytes) -> Result<Self, InvalidMetadata> {
@@ -304,16 +307,35 @@ fn checked(name: Cow<'static, str>) -> Result<Cow<'static, str>, InvalidMetadata
     if name.is_empty() {
         return Err(InvalidMetadata::EmptyName);
     }
-    if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.')) {
+    let found = name.bytes().fold(0, |found, byte| found | NAME_BYTES[usize::from(byte)]);
+    if found & FORBIDDEN != 0 {
         return Err(InvalidMetadata::NameCharacters { name: name.into() });
     }
-    let is_lower_case = !name.bytes().any(|byte| byte.is_ascii_uppercase());
-    let name = if is_lower_case { name } else { Cow::Owned(name.to_ascii_lowercase()) };
+    let name = if found & UPPER_CASE == 0 { name } else { Cow::Owned(name.to_ascii_lowercase()) };
     if name.starts_with("grpc-") || OF_HTTP.contains(&&*name) {
         return Err(InvalidMetadata::ReservedName { name: name.into() });
     }
     Ok(name)
 }
+
+const UPPER_CASE: u8 = 1;
+const FORBIDDEN: u8 = 2;
+
+/// What each byte is in a name.
+const NAME_BYTES: [u8; 256] = {
+    let mut kinds = [FORBIDDEN; 256];
+    let mut byte = 0;
+    loop {
+        match byte {
+            b'A'..=b'Z' => kinds[byte as usize] = UPPER_CASE,
+            b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'.' => kinds[byte as usize] = 0,
+            u8::MAX => break,
+            _ => {}
+        }
+        byte += 1;
+    }
+    kinds
+};
 
 /// The names by which HTTP frames, routes or types a message. The documentation of [`Metadata`] lists them.
 const OF_HTTP: &[&str] = &[

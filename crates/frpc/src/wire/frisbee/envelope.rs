@@ -97,7 +97,8 @@ pub(crate) fn request(
     message: impl Into<Outgoing>,
 ) -> Content {
     let Outgoing { compressed, message } = message.into();
-    let mut out = vec![REQUEST];
+    let mut out = with_room(&[metadata], &message);
+    out.push(REQUEST);
     out.put_u16(operation);
     out.put_u8(number(format));
     with_head(&mut out, |out| {
@@ -111,7 +112,8 @@ pub(crate) fn request(
 /// Returns the content of an answer, whose message has the format of its request.
 pub(crate) fn answer(metadata: &Metadata, trailers: &Metadata, message: impl Into<Outgoing>) -> Content {
     let Outgoing { compressed, message } = message.into();
-    let mut out = vec![ANSWER];
+    let mut out = with_room(&[metadata, trailers], &message);
+    out.push(ANSWER);
     with_head(&mut out, |out| {
         put_metadata(out, METADATA, metadata);
         put_metadata(out, TRAILER, trailers);
@@ -465,6 +467,13 @@ fn with_head(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     out[start..start + 4].copy_from_slice(&len.to_be_bytes());
 }
 
+/// Returns room for a head, and for a message that is copied behind it.
+fn with_room(metadata: &[&Metadata], message: &Pieces) -> Vec<u8> {
+    let metadata: usize = metadata.iter().map(|metadata| metadata_len(metadata)).sum();
+    let message = if message.len() <= packed::COPIED_LEN_MAX { message.len() } else { 0 };
+    Vec::with_capacity(OTHERS_LEN_MAX + metadata + message)
+}
+
 /// Puts a message behind what stands in front of it, copied if it is small.
 fn join(mut head: Vec<u8>, message: Pieces) -> Content {
     match message {
@@ -521,6 +530,9 @@ const COMPRESSION: u8 = 7;
 
 /// As much counts for each entry on top of its bytes, as with [`Metadata::size`].
 const ENTRY_OVERHEAD: usize = 32;
+/// The length of what a unary call has in front of its message besides metadata: the kind, the operation, the format, the length
+/// of the head, the timeout and the compression.
+const OTHERS_LEN_MAX: usize = 1 + 2 + 1 + 4 + 13 + 10;
 /// The length of the kind in front of everything else.
 const KIND_LEN: usize = 1;
 
