@@ -1,0 +1,153 @@
+use std::iter;
+
+use super::*;
+
+fn metadata() -> Metadata {
+    let mut metadata = Metadata::new();
+    metadata.insert("x-request-id", "7").unwrap();
+    metadata.append("x-request-id", "8").unwrap();
+    metadata.insert_bin("trace-bin", &b"\x00\xff"[..]).unwrap();
+    metadata
+}
+
+fn decoded(content: Content) -> Result<Envelope, Status> {
+    Envelope::decode(content.into_bytes(), 8192)
+}
+
+fn message(text: &'static str) -> Pieces {
+    Bytes::from_static(text.as_bytes()).into()
+}
+
+#[test]
+fn a_request_comes_back_as_it_was() {
+    let timeout = Some(Duration::from_micros(1_500_000));
+    let content = request(12, Format::Proto, timeout, &metadata(), message("hi"));
+    let Ok(Envelope::Request { operation, format, head, message }) = decoded(content) else { panic!("no request") };
+    assert_eq!((operation, format, &message[..]), (12, Format::Proto, &b"hi"[..]));
+    assert_eq!((head.timeout, head.metadata), (timeout, metadata()));
+}
+
+#[test]
+fn an_answer_comes_back_as_it_was_whatever_the_pieces_of_its_message() {
+    let large = Bytes::from(vec![7; 10_000]);
+    for pieces in [message("hi"), large.clone().into(), Pieces::Several(vec![large.clone(), large.slice(..5)])] {
+        let len = pieces.len();
+        let content = answer(&Metadata::new(), &metadata(), pieces);
+        let Ok(Envelope::Answer { head, message, .. }) = decoded(content) else { panic!("no answer") };
+        assert_eq!((head.metadata.len(), head.trailers, message.len()), (0, metadata(), len));
+    }
+}
+
+#[test]
+fn messages_come_back_in_their_order_and_large_ones_are_not_copied() {
+    let large = Bytes::from(vec![7; 10_000]);
+    let mut messages = Messages::new(10_010);
+    for message in ["a".into(), Bytes::new(), large.clone(), "b".into()] {
+        messages.push(Some(message));
+    }
+    packed::put(messages.buffer(), b"c");
+    assert_eq!(messages.push(None), 5);
+    let data: Vec<_> = messages.take().into();
+    assert_eq!(data.iter().map(Content::len).collect::<Vec<_>>(), [10, 10_005, 11]);
+    let expected = ["a".into(), Bytes::new(), large, "b".into(), "c".into()];
+    assert_eq!(data.into_iter().flat_map(read_messages).collect::<Vec<_>>(), expected);
+    assert!(messages.take().is_empty());
+}
+
+#[test]
+fn messages_share_data_up_to_the_limit() {
+    let mut messages = Messages::new(11);
+    for message in ["a", "b", "c", "too long for the limit", "d"] {
+        messages.push(Some(message.into()));
+    }
+    let data: Vec<_> = messages.take().into();
+    assert_eq!(data.iter().map(Content::len).collect::<Vec<_>>(), [11, 6, 27, 6]);
+    let read: Vec<_> = data.into_iter().flat_map(read_messages).collect();
+    assert_eq!(read, ["a", "b", "c", "too long for the limit", "d"]);
+}
+
+fn read_messages(data: Content) -> Vec<Bytes> {
+    let Ok(Data::Messages(mut messages)) = Data::decode(data.into_bytes(), 0) else { panic!("no messages") };
+    iter::from_fn(|| messages.next()).map(Result::unwrap).collect()
+}
+
+#[test]
+fn the_data_of_a_stream_comes_back_as_it_was() {
+    let opening = open(12, Format::Proto, Some(Duration::from_secs(1)), &metadata());
+    let Open { operation, format, head: fields } = parse_open(&opening, 8192).unwrap().unwrap();
+    assert_eq!((operation, format, fields.timeout), (12, Format::Proto, Some(Duration::from_secs(1))));
+    assert_eq!(fields.metadata, metadata());
+    assert!(parse_open(&Bytes::from_static(&[9, 12]), 0).is_none(), "one of a plain peer");
+    assert!(matches!(Data::decode(head(&metadata()), 8192), Ok(Data::Head(fields)) if fields.metadata == metadata()));
+    assert!(matches!(Data::decode(end(&metadata()), 8192), Ok(Data::End(fields)) if fields.trailers == metadata()));
+    assert!(is_end(&end(&metadata())) && !is_end(&opening));
+    assert!(matches!(Data::decode(Bytes::from_static(&[99]), 0), Ok(Data::Unknown)));
+}
+
+#[test]
+fn a_failure_keeps_what_fits() {
+    let status = Status::with_details_and_metadata(Code::NotFound, "no such order", vec![1; 300], metadata());
+    let read = |limit| match Envelope::decode(failure(&status, limit, 8192), 8192) {
+        Ok(Envelope::Failure(head)) => head.into_status(),
+        other => panic!("{other:?}"),
+    };
+    let whole = read(10_000);
+    assert_eq!((whole.code(), whole.message()), (Code::NotFound, "no such order"));
+    assert_eq!((whole.details(), whole.metadata()), (&[1; 300][..], &metadata()));
+    let short = read(100);
+    assert_eq!((short.code(), short.message(), short.details().len()), (Code::NotFound, "no such order", 0));
+    assert_eq!(read(5).code(), Code::Unknown);
+}
+
+#[test]
+fn a_failure_is_never_one_of_success() {
+    let content = failure(&Status::new(Code::Ok, "fine"), 100, 0);
+    let Ok(Envelope::Failure(head)) = Envelope::decode(content, 100) else { panic!("no failure") };
+    assert_eq!(head.into_status().code(), Code::Unknown);
+}
+
+#[test]
+fn metadata_beyond_the_limit_is_a_status_and_at_the_limit_is_fine() {
+    let len = metadata_len(&metadata());
+    let content = request(12, Format::Polyglot, None, &metadata(), message("hi")).into_bytes();
+    assert!(Envelope::decode(content.clone(), len).is_ok());
+    let status = Envelope::decode(content, len - 1).unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert!(status.message().contains("metadata_len_max"), "{status}");
+}
+
+#[test]
+fn bytes_cut_anywhere_in_front_of_the_message_are_a_status() {
+    let content = request(12, Format::Polyglot, Some(Duration::ZERO), &metadata(), message("")).into_bytes();
+    for len in 0..content.len() {
+        let status = Envelope::decode(content.slice(..len), 8192).unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{len}");
+    }
+}
+
+#[test]
+fn unknown_fields_are_skipped_and_unknown_kinds_and_formats_are_not_implemented() {
+    let with_unknown = [&[ANSWER, 0, 0, 0, 6, 99, 0, 0, 0, 1, 5][..], b"hi"].concat();
+    assert!(matches!(Envelope::decode(with_unknown.into(), 0), Ok(Envelope::Answer { .. })));
+    for content in [&[5, 0, 0, 0, 0][..], &[REQUEST, 0, 12, 9, 0, 0, 0, 0]] {
+        let status = Envelope::decode(Bytes::copy_from_slice(content), 0).unwrap_err();
+        assert_eq!(status.code(), Code::Unimplemented, "{content:?}");
+    }
+}
+
+#[test]
+fn a_question_for_a_description_names_the_method_behind_its_head() {
+    assert_eq!(&describe(12)[..], [4, 0, 0, 0, 0, 0, 12]);
+    assert!(matches!(Envelope::decode(describe(12), 0), Ok(Envelope::Describe { operation: 12 })));
+    assert!(!is_answer(&describe(12)));
+    assert_eq!(Envelope::decode(describe(12).slice(..6), 0).unwrap_err().code(), Code::InvalidArgument);
+}
+
+#[test]
+fn names_and_values_that_no_metadata_has_are_refused() {
+    for entry in [&b"\0\x02\xc3\xa4x"[..], b"\0\x09grpc-fakex", b"\0\x01a\n"] {
+        let mut content = vec![REQUEST, 0, 12, 0];
+        with_head(&mut content, |out| put_field(out, METADATA, &[entry]));
+        assert_eq!(Envelope::decode(content.into(), 8192).unwrap_err().code(), Code::InvalidArgument);
+    }
+}

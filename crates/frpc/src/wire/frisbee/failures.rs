@@ -1,0 +1,78 @@
+//! The statuses in place of answers, and what is lost of answers on a plain wire.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use tracing::{debug, warn};
+
+use super::stream_framing;
+use crate::{
+    call::{deadline::Deadline, exchange::Answer, method::Method, status::Status},
+    error::CallError,
+};
+
+/// Drops a handler when its caller's time is up.
+pub(super) async fn within<T>(
+    deadline: Option<Deadline>,
+    handling: impl Future<Output = Result<T, Status>>,
+) -> Result<T, Status> {
+    match deadline {
+        None => handling.await,
+        Some(deadline) => {
+            deadline.bound_with(handling, |Deadline { limit, .. }| stream_framing::out_of_time(limit)).await
+        }
+    }
+}
+
+/// Encodes a status as the content of a packet, with its text if `limit` bytes have room for it.
+pub(super) fn failure(status: &Status, limit: u32) -> Bytes {
+    let content = status.encode();
+    if content.len() <= limit as usize {
+        return content;
+    }
+    let content = stream_framing::without_text(status).encode();
+    if content.len() <= limit as usize { content } else { Status::new(status.code(), "").encode() }
+}
+
+pub(super) fn no_method(operation: u16) -> Status {
+    Status::unimplemented(format!("no method has operation {operation}"))
+}
+
+/// Returns the status in place of an answer that this side could send, and its caller would not accept.
+pub(super) fn answer_too_large(len: usize, limit: u32) -> Status {
+    CallError::AnswerTooLarge { len: len.try_into().unwrap_or(u32::MAX), limit }.into()
+}
+
+pub(super) fn too_large(len: usize, limit: u32) -> Status {
+    CallError::MessageTooLarge { len, limit }.into()
+}
+
+/// Logs what is lost of an answer. Plain fRPC carries messages only, and a handler that answers with more should learn
+/// that it goes nowhere.
+pub(super) fn tell_of_losses(method: &Method, answer: &Answer) {
+    for (what, metadata) in [("metadata", answer.metadata()), ("trailers", answer.trailers())] {
+        if !metadata.is_empty() {
+            tell_of_loss(method, what, metadata.len());
+        }
+    }
+}
+
+pub(super) fn tell_of_lost_details(method: &Method, status: &Status) {
+    if !status.details().is_empty() {
+        tell_of_loss(method, "details of a status", status.details().len());
+    }
+    if !status.metadata().is_empty() {
+        tell_of_loss(method, "metadata of a status", status.metadata().len());
+    }
+}
+
+#[cold]
+pub(super) fn tell_of_loss(method: &Method, what: &'static str, len: usize) {
+    static IS_TOLD: AtomicBool = AtomicBool::new(false);
+    // Once is a warning. For every call it would fill the log.
+    if IS_TOLD.swap(true, Ordering::Relaxed) {
+        debug!(%method, what, len, "the peer speaks plain fRPC, which does not carry this");
+    } else {
+        warn!(%method, what, len, "the peer speaks plain fRPC, which does not carry this (told once)");
+    }
+}

@@ -1,0 +1,213 @@
+//! Calls in packets: from the content to the handler, and its answer back.
+
+use frisbee::{Connection, Content, Operation, Outcome, Packet, Router};
+use tokio::time::Instant;
+
+use super::{
+    compressed::{Deflating, Outgoing},
+    description,
+    envelope::{self, Envelope},
+    failures::{answer_too_large, failure, no_method, tell_of_losses, tell_of_lost_details, too_large, within},
+    peer::origin,
+    session::{Place, Session},
+    take_over::TakeOver,
+};
+use crate::{
+    call::{
+        deadline::Deadline,
+        exchange::{Answer, Body, Call},
+        head::Head,
+        metadata::Metadata,
+        method::MethodKind,
+        status::Status,
+    },
+    codec::Format,
+    service::{services::Services, set::ServiceSet, table::Entry},
+};
+
+impl<S: ServiceSet, R: Router> Services<S, R> {
+    pub(super) async fn serve_packet(&self, entry: Entry, packet: Packet, connection: &Connection) -> Outcome {
+        let Packet { id, operation, content } = packet;
+        let answer = match entry.method.kind {
+            MethodKind::Unary if self.is_unlimited => {
+                self.call(entry, incoming_call(entry, Body::One(content.into_bytes().into()), connection)).await
+            }
+            MethodKind::Unary => {
+                let deadline = self.times.of(None).map(Deadline::after);
+                let at = deadline.and_then(|deadline| deadline.at).map(Instant::into_std);
+                let head = Head::received(Some(origin(connection)), at);
+                let body = Body::One(content.into_bytes().into());
+                let call = Call::new(entry.method, Format::Polyglot, head, body);
+                // Boxed, so that calls without a limit do not hold the memory for it.
+                Box::pin(async {
+                    let _place = Place::take(connection, self.calls_max)?;
+                    within(deadline, self.call_in_scope(entry, call)).await
+                })
+                .await
+            }
+            _ => Err(self.not_unary(operation.number())),
+        };
+        let limit = connection.content_len_max();
+        let answer = match answer {
+            Ok(answer) if answer.is_plain() => {
+                if let Some(content) = self.compressed_answer(&answer, connection) {
+                    return Outcome::Reply(Packet { id, operation: Operation::EXTENDED, content });
+                }
+                Ok(answer)
+            }
+            Err(status) if status.details().is_empty() && status.metadata().is_empty() => Err(status),
+            // There is more to say than a plain packet holds.
+            answer if Session::is_extended(connection) => {
+                return self.reply_extended(id, answer, connection).await;
+            }
+            answer => answer,
+        };
+        let status = match answer {
+            Ok(answer) => {
+                let mut take_over = None;
+                if !answer.is_plain() {
+                    tell_of_losses(entry.method, &answer);
+                    take_over = answer.extensions().get::<TakeOver>().cloned();
+                }
+                match answer.into_body() {
+                    Body::One(content) if content.len() <= limit as usize => {
+                        let reply = Packet { id, operation, content: content.into() };
+                        let Some(take_over) = take_over else { return Outcome::Reply(reply) };
+                        // If it cannot be sent, there is nothing to take over.
+                        let _ = connection.send(reply).await;
+                        take_over.run(connection);
+                        return Outcome::Nothing;
+                    }
+                    Body::One(content) if content.len() <= connection.config().content_len_max as usize => {
+                        answer_too_large(content.len(), limit)
+                    }
+                    Body::One(content) => too_large(content.len(), limit),
+                    Body::Many(_) => Status::internal("the handler answered with a stream"),
+                }
+            }
+            Err(status) => status,
+        };
+        tell_of_lost_details(entry.method, &status);
+        let reply = Packet { id, operation, content: failure(&status, limit).into() };
+        if status.closes_connection() { Outcome::ReplyAndClose(reply) } else { Outcome::Reply(reply) }
+    }
+
+    /// Returns the content of an answer that is nothing but its message, if that is compressed.
+    #[inline]
+    fn compressed_answer(&self, answer: &Answer, connection: &Connection) -> Option<Content> {
+        let deflating = self.deflating(connection)?;
+        let Body::One(message) = answer.body() else { return None };
+        let message = Outgoing::new(message.clone(), Some(deflating));
+        message.compressed?;
+        Some(envelope::answer(&Metadata::new(), &Metadata::new(), message))
+    }
+
+    /// Returns how messages to a caller are compressed, if they are.
+    #[inline]
+    pub(super) fn deflating(&self, connection: &Connection) -> Option<Deflating> {
+        if self.compressing.compresses() { Session::deflating(connection) } else { None }
+    }
+
+    /// Serves a packet that only extended peers send.
+    pub(super) async fn serve_extended(&self, packet: Packet, connection: &Connection) -> Outcome {
+        let (id, content) = (packet.id, packet.content.into_bytes());
+        let (operation, format, head, mut message) = match Envelope::decode(content, self.metadata_max()) {
+            Ok(Envelope::Request { operation, format, head, message }) => (operation, format, head, message),
+            Ok(Envelope::Describe { operation }) => {
+                return self.reply_extended(id, self.description(operation), connection).await;
+            }
+            // Answers are taken before, and those of nobody dropped.
+            Ok(_) => return Outcome::Nothing,
+            Err(status) => return self.reply_extended(id, Err(status), connection).await,
+        };
+        let mut _held = None;
+        if let Some(compressed) = head.compressed {
+            match Session::inflate_request(connection, compressed, &message).await {
+                Ok((inflated, held)) => (message, _held) = (inflated, Some(held)),
+                Err(why) => return self.reply_extended(id, Err(why.of_request()), connection).await,
+            }
+        }
+        let answer = match self.table().find(operation) {
+            None => Err(no_method(operation)),
+            Some(entry) if entry.method.kind != MethodKind::Unary => Err(self.not_unary(operation)),
+            Some(entry) => {
+                let deadline = self.times.of(head.timeout).map(Deadline::after);
+                let at = deadline.and_then(|deadline| deadline.at).map(Instant::into_std);
+                let mut received = Head::received(Some(origin(connection)), at);
+                if !head.metadata.is_empty() {
+                    *received.metadata_mut() = head.metadata;
+                }
+                let call = Call::new(entry.method, format, received, Body::One(message.into()));
+                match Place::take(connection, self.calls_max) {
+                    Ok(_place) => within(deadline, self.call_in_scope(entry, call)).await,
+                    Err(status) => Err(status),
+                }
+            }
+        };
+        self.reply_extended(id, answer, connection).await
+    }
+
+    /// Returns why a packet calls no method with this operation.
+    #[cold]
+    fn not_unary(&self, operation: u16) -> Status {
+        let ambiguity = self.table().ambiguity(operation);
+        ambiguity.unwrap_or_else(|| Status::unimplemented("the method is called on a stream"))
+    }
+
+    /// Returns the answer that says what the messages of a method are. No layer sees the question, which is no call.
+    fn description(&self, operation: u16) -> Result<Answer, Status> {
+        let Some(Entry { method, .. }) = self.table().find(operation) else { return Err(no_method(operation)) };
+        match self.table().description(operation, || description::describe(method)) {
+            Some(description) => Ok(Answer::new(Body::One(description.into()))),
+            None => {
+                Err(Status::unimplemented(format!("the messages of {method} are not known, or too many to describe")))
+            }
+        }
+    }
+
+    /// Answers with everything that an answer may have.
+    async fn reply_extended(&self, id: u16, answer: Result<Answer, Status>, connection: &Connection) -> Outcome {
+        let (limit, metadata_max) = (connection.content_len_max(), Session::metadata_max(connection));
+        let mut take_over = None;
+        let content = answer.and_then(|answer| {
+            take_over = answer.extensions().get::<TakeOver>().cloned();
+            let (metadata, trailers) = (answer.metadata(), answer.trailers());
+            envelope::check_metadata(
+                envelope::metadata_len(metadata) + envelope::metadata_len(trailers),
+                metadata_max,
+            )?;
+            let (metadata, trailers) = (metadata.clone(), trailers.clone());
+            match answer.into_body() {
+                Body::One(message) => {
+                    let message = Outgoing::new(message, self.deflating(connection));
+                    Ok(envelope::answer(&metadata, &trailers, message))
+                }
+                Body::Many(_) => Err(Status::internal("the handler answered with a stream")),
+            }
+        });
+        let content = content.and_then(|content| match content.len() {
+            len if len <= limit as usize => Ok(content),
+            len => Err(answer_too_large(len, limit)),
+        });
+        let reply = |content| Packet { id, operation: Operation::EXTENDED, content };
+        match (content, take_over) {
+            (Ok(content), None) => Outcome::Reply(reply(content)),
+            (Ok(content), Some(take_over)) => {
+                // If it cannot be sent, there is nothing to take over.
+                let _ = connection.send(reply(content)).await;
+                take_over.run(connection);
+                Outcome::Nothing
+            }
+            (Err(status), _) => {
+                let reply = reply(envelope::failure(&status, limit, metadata_max).into());
+                if status.closes_connection() { Outcome::ReplyAndClose(reply) } else { Outcome::Reply(reply) }
+            }
+        }
+    }
+}
+
+/// Makes the call of a packet or stream, in the format that frpc-go speaks.
+#[inline]
+fn incoming_call(entry: Entry, body: Body, connection: &Connection) -> Call {
+    Call::new(entry.method, Format::Polyglot, Head::received(Some(origin(connection)), None), body)
+}

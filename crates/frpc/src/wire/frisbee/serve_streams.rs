@@ -1,0 +1,211 @@
+//! Calls on streams: what opens them, the messages of the caller, and the answers.
+
+use std::panic::AssertUnwindSafe;
+
+use bytes::Bytes;
+use frisbee::{Connection, Refusal, Router, Stream, StreamEnd, StreamReader, StreamSender};
+use futures_util::FutureExt;
+use tokio::time::Instant;
+use tracing::debug;
+
+use super::{
+    compressed::Held,
+    envelope::{self, Data, Fields, Open},
+    failures::{answer_too_large, no_method, tell_of_loss, tell_of_losses, tell_of_lost_details, within},
+    peer::origin,
+    session::Session,
+    stream_framing::{self, Framing, Halted, Incoming},
+};
+use crate::{
+    call::{
+        deadline::Deadline,
+        exchange::{Answer, Body, Call},
+        head::Head,
+        method::{Method, MethodKind},
+        packed::{Packed, Unpacked},
+        status::Status,
+        streaming::Streaming,
+    },
+    codec::Format,
+    error::CallError,
+    service::{
+        services::{Services, panicked},
+        set::ServiceSet,
+        table::Entry,
+    },
+};
+
+impl<S: ServiceSet, R: Router> Services<S, R> {
+    pub(super) async fn serve_stream(&self, opening: Opening, stream: Stream, connection: &Connection) {
+        let Opening { entry, framing, format, head } = opening;
+        let method = entry.method;
+        let (sender, mut reader) = stream.split();
+        // The first data, which was peeked at: it is there.
+        let _ = reader.read().await;
+        let deadline = self.times.of(head.timeout).map(Deadline::after);
+        let at = deadline.and_then(|deadline| deadline.at).map(Instant::into_std);
+        let mut received = Head::received(Some(origin(connection)), at);
+        if !head.metadata.is_empty() {
+            *received.metadata_mut() = head.metadata;
+        }
+        // As long as the handler runs.
+        let mut held = None;
+        let input = match method.kind {
+            MethodKind::Unary => Err(Status::unimplemented("the method takes a packet, not a stream")),
+            MethodKind::ServerStreaming => {
+                let request = first_message(framing, &mut reader, &mut held).await;
+                // Whatever follows is discarded.
+                drop(reader);
+                match request {
+                    Ok(content) => content.map(|content| Body::One(content.into())),
+                    Err(StreamEnd::TooLarge { announced, limit }) => {
+                        Err(CallError::Refused { why: Refusal::TooLarge { announced, limit } }.into())
+                    }
+                    Err(end) => return debug!(%end, "a call ended before its request"),
+                }
+            }
+            MethodKind::ClientStreaming | MethodKind::Bidirectional => {
+                Ok(Body::Many(Streaming::from_source(Unpacked::new(Incoming::to_the_end(framing, reader)))))
+            }
+        };
+        let answering = async {
+            let answer = match input {
+                Ok(body) => {
+                    within(deadline, self.call_in_scope(entry, Call::new(method, format, received, body))).await
+                }
+                Err(status) => Err(status),
+            };
+            // The time of the caller bounds the messages as well.
+            let sending = async {
+                send_answer(method, framing, answer, &sender, connection).await;
+                Ok(())
+            };
+            if let Err(status) = within(deadline, sending).await {
+                stream_framing::send_failure(framing, &status, &sender).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = answering => {}
+            end = sender.closed() => debug!(%end, method = method.name, "a call was cut off"),
+        }
+    }
+
+    /// Returns the call that a stream begins with. `None` if it is none, and a status if nobody answers it.
+    pub(super) fn opening(&self, first: &Bytes, connection: &Connection) -> Option<Result<Opening, (Framing, Status)>> {
+        if let Some(operation) = stream_framing::parse_open(first) {
+            let entry = self.table().find(operation)?;
+            let (framing, format) = (Framing::Plain, Format::Polyglot);
+            if let Some(ambiguity) = self.table().ambiguity(operation) {
+                return Some(Err((framing, ambiguity)));
+            }
+            return Some(Ok(Opening { entry, framing, format, head: Fields::default() }));
+        }
+        if !Session::is_extended(connection) {
+            return None;
+        }
+        let opened = envelope::parse_open(first, self.metadata_max())?;
+        let framing = Framing::Extended {
+            metadata_max: Session::metadata_max(connection),
+            deflating: self.deflating(connection),
+        };
+        let opened = opened.and_then(|Open { operation, format, head }| {
+            let entry = self.table().find(operation).ok_or_else(|| no_method(operation))?;
+            if let Some(ambiguity) = self.table().ambiguity(operation) {
+                return Err(ambiguity);
+            }
+            Ok(Opening { entry, framing, format, head })
+        });
+        Some(opened.map_err(|status| (framing, status)))
+    }
+}
+
+/// The first data of a stream that is a call.
+pub(super) struct Opening {
+    entry: Entry,
+    pub(super) framing: Framing,
+    format: Format,
+    head: Fields,
+}
+
+/// Reads the one request of a call that a stream answers.
+async fn first_message(
+    framing: Framing,
+    reader: &mut StreamReader,
+    held: &mut Option<Held>,
+) -> Result<Result<Bytes, Status>, StreamEnd> {
+    let Framing::Extended { metadata_max, .. } = framing else { return reader.read().await.map(Ok) };
+    loop {
+        return Ok(match Data::decode(reader.read().await?, metadata_max) {
+            Ok(Data::Messages(mut messages)) => match messages.next() {
+                Some(message) => message,
+                None => continue,
+            },
+            Ok(Data::Compressed(compressed, bytes)) => {
+                match Session::inflate_request(reader.connection(), compressed, &bytes).await {
+                    Ok((messages, room)) => match Packed::new(messages).next() {
+                        Some(message) => {
+                            *held = Some(room);
+                            message
+                        }
+                        None => continue,
+                    },
+                    Err(why) => Err(why.of_request()),
+                }
+            }
+            Ok(Data::Head(_) | Data::Unknown) => continue,
+            Ok(Data::End(_) | Data::Failure(_)) => Err(Status::invalid_argument("the call ended before its request")),
+            Err(status) => Err(status),
+        });
+    }
+}
+
+async fn send_answer(
+    method: &Method,
+    framing: Framing,
+    answer: Result<Answer, Status>,
+    sender: &StreamSender,
+    connection: &Connection,
+) {
+    let sending = AssertUnwindSafe(async {
+        let answer = answer?;
+        match framing {
+            Framing::Plain => tell_of_losses(method, &answer),
+            Framing::Extended { metadata_max, .. } => {
+                envelope::check_metadata(envelope::metadata_len(answer.metadata()), metadata_max)?;
+                if !answer.metadata().is_empty() {
+                    sender.send(envelope::head(answer.metadata())).await?;
+                }
+            }
+        }
+        let trailers = answer.trailers().clone();
+        let mut contents = match answer.into_body() {
+            Body::One(content) if framing == Framing::Plain => Streaming::from_iter([content.into_bytes()]),
+            Body::One(content) => Streaming::from_iter([content.into_bytes()]).with_trailers(trailers),
+            Body::Many(contents) => contents,
+        };
+        stream_framing::send_all(framing, &mut contents, sender).await?;
+        if framing == Framing::Plain
+            && let Some(trailers) = contents.trailers_slot().as_ref().and_then(|slot| slot.get())
+            && !trailers.is_empty()
+        {
+            tell_of_loss(method, "trailers", trailers.len());
+        }
+        Ok(())
+    });
+    let sent = sending.catch_unwind().await.unwrap_or_else(|_| Err(panicked(method).into()));
+    let failure = match sent {
+        Err(Halted::Failed(status)) => Some(status),
+        Err(Halted::TooLargeForPeer { len, limit }) => Some(answer_too_large(len, limit)),
+        Ok(()) | Err(Halted::Cut) => None,
+    };
+    if let Some(status) = failure {
+        if framing == Framing::Plain {
+            tell_of_lost_details(method, &status);
+        }
+        stream_framing::send_failure(framing, &status, sender).await;
+        if status.closes_connection() {
+            connection.close();
+        }
+    }
+}
