@@ -1,4 +1,5 @@
-//! Peers that lie about what they compress, or compress too much: their calls end with a status, and nothing else is harmed.
+//! Peers that lie about what they compress, compress too much or send too much metadata: their calls end with a status, and
+//! nothing else is harmed.
 
 use std::time::Duration;
 
@@ -50,7 +51,8 @@ impl Router for Script {
     async fn stream(&self, mut stream: frpc::frisbee::Stream, _: &Connection) {
         stream.read().await.unwrap();
         for data in &self.data {
-            stream.send(data.clone()).await.unwrap();
+            // The other side may have heard enough.
+            let _ = stream.send(data.clone()).await;
         }
         // The other side closes it.
         while stream.read().await.is_ok() {}
@@ -317,6 +319,59 @@ fn answers_that_lie_fail_their_call_alone() {
             assert!(connections[0].close_reason().is_none());
             assert_eq!(connections[0].metrics().streams, 0);
         });
+    }
+}
+
+/// Returns a head with one field of metadata whose value has this many bytes, behind a code if there is one.
+fn head(code: Option<u8>, tag: u8, value_len: usize) -> Vec<u8> {
+    let entry = [&[0, 1, b'a'][..], &vec![b'x'; value_len]].concat();
+    let mut fields = code.map_or_else(Vec::new, |code| vec![4, 0, 0, 0, 1, code]);
+    fields.extend([&[tag][..], &packed(&entry)].concat());
+    packed(&fields)
+}
+
+#[test]
+fn answers_with_more_metadata_than_is_accepted_fail_their_call_alone() {
+    const LIMIT: usize = 100;
+    // The size of a value is its length, that of its name, and 34.
+    const ROOM: usize = LIMIT - 1 - 34;
+    let (message, messages) = (encoded("hi"), [&[0x11][..], &packed(&encoded("hi"))].concat());
+    let empty = packed(&[]);
+    for (value_len, too_much) in [(ROOM, false), (ROOM + 1, true), (60_000, true)] {
+        let in_front = head(None, 2, value_len);
+        let behind = head(None, 3, value_len);
+        let failure = [&[3][..], &head(Some(5), 2, value_len)].concat();
+        let answers = [
+            (
+                [&[2][..], &in_front, &message].concat(),
+                vec![[&[0x12][..], &in_front].concat(), messages.clone(), [&[0x13][..], &empty].concat()],
+                Code::Ok,
+            ),
+            ([&[2][..], &behind, &message].concat(), vec![messages.clone(), [&[0x13][..], &behind].concat()], Code::Ok),
+            (failure.clone(), vec![failure], Code::NotFound),
+        ];
+        for (answer, data, code) in answers {
+            in_virtual_time(async {
+                let (packets, _inbox) = mpsc::unbounded_channel();
+                let data = data.into_iter().map(Bytes::from).collect();
+                let server = frisbee::Server::builder(Script { packets, answer: answer.into(), data });
+                let server = server.config(quiet()).without_listener();
+                let (ours, theirs) = duplex(256 * 1024);
+                server.attach(theirs);
+                let channel = quiet_channel().metadata_len_max(LIMIT).attach(ours).await.unwrap();
+                let client = TestClient::new(channel);
+                let expected = if too_much { Code::ResourceExhausted } else { code };
+                for kind in 0..4 {
+                    let said = of_kind(&client, kind, "hi").await;
+                    let said = said.map_or_else(|status| status.code(), |_| Code::Ok);
+                    assert_eq!(said, expected, "{value_len} {kind}");
+                }
+                settle().await;
+                let connections = server.connections();
+                assert!(connections[0].close_reason().is_none());
+                assert_eq!(connections[0].metrics().streams, 0);
+            });
+        }
     }
 }
 

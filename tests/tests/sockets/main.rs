@@ -8,6 +8,7 @@ mod compression;
 mod conversations;
 #[cfg(target_os = "linux")]
 mod engines;
+mod extended;
 mod foreign;
 mod pem;
 mod redials;

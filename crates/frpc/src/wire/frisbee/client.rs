@@ -337,10 +337,14 @@ impl ClientConnection {
         };
         let answer = answer.unwrap_or_else(|| Err(Status::internal("the call ended without an answer")));
         let answer = answer.map_err(|status| without_doubt(status, &self.connection, sent))?;
-        // The end follows the answer directly. What else could happen to the stream now changes nothing.
-        let _ = Deadline::after(opening.limit).bound(async { Ok(incoming.next().await) }).await;
+        // The end follows the answer directly.
+        let end = Deadline::after(opening.limit).bound(async { incoming.next().await.transpose() }).await;
         if !own_end {
             let _ = sender.try_send(framing.end(&Metadata::new()));
+        }
+        // That of a plain peer says nothing. That of an extended one may be a status.
+        if let (Err(status), Framing::Extended { .. }) = (end, framing) {
+            return Err(without_doubt(status, &self.connection, sent));
         }
         if framing == Framing::Plain {
             return Ok(Answer::new(Body::One(stream_framing::message_or_status(answer)?.into())));

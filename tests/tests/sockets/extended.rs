@@ -1,0 +1,204 @@
+//! What only extended peers have, over sockets, on every engine: metadata, deadlines, cancellation, and what calls inherit.
+
+use std::{future::pending, time::Duration};
+
+use frpc::{Channel, Code, Engine, Metadata, Request, Response, Server, Status, Streaming, Times};
+use support::{
+    SECOND,
+    calls::{TestClient, TestServer, Words, schema::test_server::Test, stream_of, words},
+    engines, in_real_time,
+};
+use tokio::sync::mpsc;
+
+/// Answers every call with what came with it, asks another server for that, or never answers.
+struct Tell {
+    onward: Option<TestClient>,
+    events: mpsc::UnboundedSender<&'static str>,
+}
+
+struct Held(mpsc::UnboundedSender<&'static str>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.send("dropped").unwrap();
+    }
+}
+
+/// What came with a call.
+struct Head {
+    metadata: Metadata,
+    has_time: bool,
+}
+
+impl Head {
+    fn of<T>(request: &Request<T>) -> Self {
+        let has_time = request.timeout().is_some_and(|left| left <= 60 * SECOND);
+        Self { metadata: request.metadata().clone(), has_time }
+    }
+}
+
+impl Tell {
+    async fn told(&self, head: Head) -> Result<Response<Words>, Status> {
+        let text = match (&self.onward, head.metadata.get("ask")) {
+            (_, Some("hold")) => {
+                let _held = Held(self.events.clone());
+                self.events.send("began").unwrap();
+                pending().await
+            }
+            (_, Some("fail")) => {
+                let mut metadata = Metadata::new();
+                metadata.insert("why", "asked to").unwrap();
+                return Err(Status::with_details_and_metadata(Code::NotFound, "no", vec![1, 2, 3], metadata));
+            }
+            (Some(onward), _) => onward.say(words("hi")).await?.into_inner().text,
+            (None, _) => format!("{:?} {}", head.metadata.get("traceparent"), head.has_time),
+        };
+        let mut response = Response::new(words(text));
+        response.metadata_mut().insert("in-front", "1").unwrap();
+        response.trailers_mut().insert_bin("behind-bin", vec![0xff]).unwrap();
+        Ok(response)
+    }
+
+    async fn told_as_stream(&self, head: Head) -> Result<Response<Streaming<Words>>, Status> {
+        let one = self.told(head).await?;
+        let (metadata, trailers) = (one.metadata().clone(), one.trailers().clone());
+        let mut response = Response::new(Streaming::from_iter([one.into_inner()]).with_trailers(trailers));
+        *response.metadata_mut() = metadata;
+        Ok(response)
+    }
+}
+
+impl Test for Tell {
+    async fn say(&self, request: Request<Words>) -> Result<Response<Words>, Status> {
+        self.told(Head::of(&request)).await
+    }
+
+    async fn count(&self, request: Request<Words>) -> Result<Response<Streaming<Words>>, Status> {
+        self.told_as_stream(Head::of(&request)).await
+    }
+
+    async fn gather(&self, request: Request<Streaming<Words>>) -> Result<Response<Words>, Status> {
+        self.told(Head::of(&request)).await
+    }
+
+    async fn chat(&self, request: Request<Streaming<Words>>) -> Result<Response<Streaming<Words>>, Status> {
+        self.told_as_stream(Head::of(&request)).await
+    }
+}
+
+/// Serves on an engine, and connects on the same. Calls that are not answered go to another server.
+async fn serve(
+    engine: Engine,
+    onward: Option<TestClient>,
+) -> (Server, TestClient, mpsc::UnboundedReceiver<&'static str>) {
+    let (events, seen) = mpsc::unbounded_channel();
+    let server = Server::builder()
+        .engine(engine)
+        .metadata_len_max(LIMIT)
+        .inherit_metadata(["traceparent"])
+        .times(Times { max: Some(60 * SECOND), ..Times::default() })
+        .add_service(TestServer::new(Tell { onward, events }))
+        .bind("127.0.0.1:0")
+        .await
+        .unwrap();
+    let channel = Channel::builder().engine(engine).connect(server.local_addr()).await.unwrap();
+    (server, TestClient::new(channel), seen)
+}
+
+/// Makes a call of a kind with metadata. Returns the answer, and the values in front of it and behind it.
+async fn call(
+    client: &TestClient,
+    kind: usize,
+    name: &'static str,
+    value: &str,
+    timeout: Option<Duration>,
+) -> Result<(String, Metadata, Metadata), Status> {
+    let (mut one, mut many) = (Request::new(words("hi")), Request::new(stream_of("hi")));
+    for metadata in [one.metadata_mut(), many.metadata_mut()] {
+        metadata.insert(name, value.to_owned()).unwrap();
+    }
+    if let Some(timeout) = timeout {
+        one.set_timeout(timeout);
+        many.set_timeout(timeout);
+    }
+    let mut stream = match kind {
+        0 | 2 => {
+            let response = if kind == 0 { client.say(one).await? } else { client.gather(many).await? };
+            let (metadata, trailers) = (response.metadata().clone(), response.trailers().clone());
+            return Ok((response.into_inner().text, metadata, trailers));
+        }
+        1 => client.count(one).await?.into_inner(),
+        _ => client.chat(many).await?.into_inner(),
+    };
+    let text = stream.message().await?.unwrap().text;
+    let metadata = stream.metadata().cloned().unwrap_or_default();
+    Ok((text, metadata, stream.trailers().await?.unwrap_or_default()))
+}
+
+#[test]
+fn metadata_of_both_directions_arrives_and_more_than_the_limit_is_a_status() {
+    for engine in engines() {
+        in_real_time(async {
+            let (_server, client, _seen) = serve(engine, None).await;
+            for kind in 0..4 {
+                let (text, metadata, trailers) = call(&client, kind, "traceparent", "00-1", None).await.unwrap();
+                assert_eq!(text, "Some(\"00-1\") true", "{engine} {kind}");
+                assert_eq!(metadata.get("in-front"), Some("1"), "{engine} {kind}");
+                assert_eq!(trailers.get_bin("behind-bin").unwrap()[..], [0xff], "{engine} {kind}");
+
+                let status = call(&client, kind, "ask", "fail", None).await.unwrap_err();
+                assert_eq!((status.code(), status.message()), (Code::NotFound, "no"), "{engine} {kind}");
+                assert_eq!((status.details(), status.metadata().get("why")), (&[1, 2, 3][..], Some("asked to")));
+
+                let room = LIMIT - "a".len() - 34;
+                assert!(call(&client, kind, "a", &"x".repeat(room), None).await.is_ok(), "{engine} {kind}");
+                let status = call(&client, kind, "a", &"x".repeat(room + 1), None).await.unwrap_err();
+                assert_eq!(status.code(), Code::ResourceExhausted, "{engine} {kind}: {status}");
+            }
+        });
+    }
+}
+
+#[test]
+fn handlers_are_dropped_when_their_time_is_up_and_when_their_calls_are() {
+    for engine in engines() {
+        in_real_time(async {
+            let (_server, client, mut seen) = serve(engine, None).await;
+            for kind in 0..4 {
+                // Until it has begun in time, which a busy machine may not let it.
+                loop {
+                    let status = call(&client, kind, "ask", "hold", Some(SECOND / 20)).await.unwrap_err();
+                    assert_eq!(status.code(), Code::DeadlineExceeded, "{engine} {kind}: {status}");
+                    if seen.try_recv().is_ok() {
+                        break assert_eq!(seen.recv().await, Some("dropped"));
+                    }
+                }
+
+                tokio::select! {
+                    answer = call(&client, kind, "ask", "hold", None) => panic!("{engine} {kind}: {answer:?}"),
+                    began = seen.recv() => assert_eq!(began, Some("began")),
+                }
+                assert_eq!(seen.recv().await, Some("dropped"), "{engine} {kind}");
+            }
+            assert!(call(&client, 0, "ask", "nothing", None).await.is_ok());
+        });
+    }
+}
+
+#[test]
+fn calls_of_handlers_inherit_deadline_and_named_metadata() {
+    for engine in engines() {
+        in_real_time(async {
+            let (_behind, onward, _seen) = serve(engine, None).await;
+            let (_front, client, _seen) = serve(engine, Some(onward)).await;
+            for kind in 0..4 {
+                let (text, ..) = call(&client, kind, "traceparent", "00-1", Some(5 * SECOND)).await.unwrap();
+                assert_eq!(text, "Some(\"00-1\") true", "{engine} {kind}");
+                let (text, ..) = call(&client, kind, "not-named", "00-1", Some(5 * SECOND)).await.unwrap();
+                assert_eq!(text, "None true", "{engine} {kind}");
+            }
+        });
+    }
+}
+
+const LIMIT: usize = 200;
