@@ -10,7 +10,7 @@ use frpc::{
 use support::{
     EventLog, MILLI, SECOND,
     calls::{
-        TestClient, TestServer, TestService, Words, each_kind, quiet, quiet_channel, schema::test_server::Test,
+        TestClient, TestServer, TestService, Words, each_kind, plain, quiet, quiet_channel, schema::test_server::Test,
         stream_of, words,
     },
     in_virtual_time, settle,
@@ -409,7 +409,8 @@ fn a_call_of_a_handler_inherits_the_deadline_and_the_metadata_that_is_asked_for(
         }
         assert_eq!(told(&client, 0, "hurry", Some(5 * SECOND)).await, "Some(1) Some(\"00-1\") None");
         assert_eq!(told(&client, 0, "own", Some(5 * SECOND)).await, "Some(5000) Some(\"own\") None");
-        assert_eq!(told(&client, 0, "hi", None).await, "None Some(\"00-1\") None", "the channel's own time is known");
+        assert_eq!(told(&client, 0, "hi", None).await, "Some(30000) Some(\"00-1\") None", "the channel said so before");
+        assert_eq!(told(&client, 1, "hi", None).await, "None Some(\"00-1\") None", "streams may take longer");
     });
 }
 
@@ -421,8 +422,10 @@ fn a_server_has_the_last_word_on_the_time_of_calls() {
         let tell = server(TestServer::new(Tell)).without_listener().unwrap();
         let client = TestClient::new(attached(&tell).await);
         for kind in 0..4 {
+            // A channel says how long its unary calls take.
+            let unsaid = if kind == 0 { 30_000 } else { 10_000 };
             for (given, left) in
-                [(Some(MILLI), 1000), (Some(3600 * SECOND), 60_000), (Some(5 * SECOND), 5000), (None, 10_000)]
+                [(Some(MILLI), 1000), (Some(3600 * SECOND), 60_000), (Some(5 * SECOND), 5000), (None, unsaid)]
             {
                 let text = told(&client, kind, "hi", given).await;
                 assert!(text.starts_with(&format!("Some({left})")), "{kind} {given:?}: {text}");
@@ -436,12 +439,14 @@ fn a_server_has_the_last_word_on_the_time_of_calls() {
             .add_service(TestServer::new(holding.clone()))
             .without_listener()
             .unwrap();
-        let client = TestClient::new(attached(&hold).await);
+        let (ours, theirs) = duplex(64 * 1024);
+        hold.attach(theirs);
+        let client = TestClient::new(Channel::builder().config(plain()).attach(ours).await.unwrap());
         for (kind, name) in KINDS.iter().enumerate() {
             let since = tokio::time::Instant::now();
             let status = call(&client, kind, None).await.unwrap_err();
             assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
-            assert_eq!(since.elapsed(), 10 * SECOND, "a plain call as well");
+            assert_eq!(since.elapsed(), 10 * SECOND, "plain callers say nothing");
             settle().await;
             assert_eq!(holding.0.take(), [format!("{name} began"), format!("{name} dropped")]);
         }

@@ -25,6 +25,7 @@ mod share;
 mod streams;
 mod transmit;
 
+#[cfg(feature = "tokio")]
 pub(crate) use self::heartbeat::sooner;
 pub use self::{
     connection::{Connection, Event, PEER_INDUCED_LEN_MAX, Role},

@@ -60,7 +60,8 @@ pub struct Times {
     pub min: Option<Duration>,
     /// The longest.
     pub max: Option<Duration>,
-    /// The one of calls whose callers say nothing, as all plain callers do. The handler is dropped, and the call answered with
+    /// The one of calls whose callers say nothing, as all plain callers do; a channel of an extended one says how long its unary
+    /// calls take. The handler is dropped, and the call answered with
     /// [`DeadlineExceeded`](crate::Code::DeadlineExceeded), when it is over.
     pub default: Option<Duration>,
 }

@@ -7,6 +7,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -221,7 +222,9 @@ impl ClientConnection {
         message: Outgoing,
         deadline: Deadline,
     ) -> Result<Reply, Status> {
-        let left = timeout.and_then(|deadline| deadline.at).map(|at| at.saturating_duration_since(Instant::now()));
+        // One that is too far away to tell is said as well: without, the call would have the time that was announced.
+        let left = |at: Instant| at.saturating_duration_since(Instant::now());
+        let left = timeout.map(|deadline| deadline.at.map_or(Duration::MAX, left));
         let content = envelope::request(operation, format, left, head.metadata(), message);
         self.unary(Operation::EXTENDED, content, deadline, None).await
     }

@@ -33,7 +33,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
                 self.call(entry, incoming_call(entry, Body::One(content.into_bytes().into()), connection)).await
             }
             MethodKind::Unary => {
-                let deadline = self.times.of(None).map(Deadline::after);
+                let deadline = self.times.of(Session::announced(connection)).map(Deadline::after);
                 let at = deadline.and_then(|deadline| deadline.at).map(Instant::into_std);
                 let head = Head::received(Some(origin(connection)), at);
                 let body = Body::One(content.into_bytes().into());
@@ -131,7 +131,8 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             None => Err(no_method(operation)),
             Some(entry) if entry.method.kind != MethodKind::Unary => Err(self.not_unary(operation)),
             Some(entry) => {
-                let deadline = self.times.of(head.timeout).map(Deadline::after);
+                let timeout = head.timeout.or_else(|| Session::announced(connection));
+                let deadline = self.times.of(timeout).map(Deadline::after);
                 let at = deadline.and_then(|deadline| deadline.at).map(Instant::into_std);
                 let mut received = Head::received(Some(origin(connection)), at);
                 if !head.metadata.is_empty() {

@@ -1,8 +1,11 @@
 //! The state that frpc keeps with a frisbee connection.
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicU32, Ordering},
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -122,6 +125,11 @@ impl Session {
         let session = Self::of(connection).ok_or_else(|| compressed.unknown())?;
         let algorithm = compressed.check(&session.compressing, connection.config().content_len_max)?;
         Ok((session, algorithm))
+    }
+
+    /// Returns the time that unary calls of the peer have unless they say otherwise, if it said so.
+    pub(crate) fn announced(connection: &Connection) -> Option<Duration> {
+        Self::of_peer(connection, |extended| extended?.timeout)
     }
 
     fn of_peer<T>(connection: &Connection, look: impl FnOnce(Option<&Extended>) -> T) -> T {
