@@ -9,7 +9,7 @@ use bytes::Buf as _;
 use tokio::time::Instant;
 
 use super::{Driver, End, cork::Write, far_future, handlers::Handling};
-use crate::{CloseReason, proto::sooner, shared::Core};
+use crate::{CloseReason, shared::Core};
 
 impl Driver<'_> {
     /// Takes one turn: a few rounds of reading, handling and writing, until nothing happens in one. Then the driver
@@ -171,7 +171,11 @@ impl Driver<'_> {
     /// Returns when this side wants to be woken at the latest.
     fn next_timeout(&self, core: &Core) -> Option<Instant> {
         let stuck = self.standstill.due(core.proto.config().handlers_stall_max);
-        sooner(core.proto.poll_timeout().map(Instant::from_std), sooner(stuck, self.give_up))
+        let due = core.proto.poll_timeout().map(Instant::from_std);
+        match (stuck, self.give_up) {
+            (None, None) => due,
+            (stuck, give_up) => [due, stuck, give_up].into_iter().flatten().min(),
+        }
     }
 }
 

@@ -99,7 +99,7 @@ impl Heartbeat {
 
 /// Returns the sooner of two times. Asked for in every turn, which iterators make several times as long.
 #[inline]
-pub(crate) fn sooner<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+pub(super) fn sooner<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),

@@ -25,8 +25,6 @@ mod share;
 mod streams;
 mod transmit;
 
-#[cfg(feature = "tokio")]
-pub(crate) use self::heartbeat::sooner;
 pub use self::{
     connection::{Connection, Event, PEER_INDUCED_LEN_MAX, Role},
     control::{Control, GoAway},
