@@ -96,15 +96,16 @@ impl ReceiveWindow {
         held + self.owed < self.len
     }
 
-    /// Notes that nobody holds data of this cost any more. Tells whether enough is owed to send it.
-    pub(super) fn release(&mut self, cost: usize) -> bool {
+    /// Notes that nobody holds data of this cost any more.
+    pub(super) fn release(&mut self, cost: usize) {
         self.owed += cost;
-        self.is_due()
     }
 
-    /// Tells whether enough is owed to send it: half of a window, or as much as a window has at least.
-    pub(super) fn is_due(&self) -> bool {
-        self.owed > 0 && self.owed >= self.initial.min(self.len / 2)
+    /// Tells whether enough is owed to send it: half of the window, or as much as a window has at least if the reader waits for
+    /// more. Then the sender may be waiting as well, and otherwise more will be owed soon.
+    pub(super) fn is_due(&self, reader_waits: bool) -> bool {
+        let enough = if reader_waits { self.initial.min(self.len / 2) } else { self.len / 2 };
+        self.owed > 0 && self.owed >= enough
     }
 
     #[cfg(test)]
@@ -247,7 +248,8 @@ mod tests {
         /// Has a reader be done with data of this cost at once, and returns the credit for it.
         fn consume(&mut self, now: Instant, cost: usize, budget: &mut WindowBudget) -> u32 {
             self.window.receive(now, 0);
-            if !self.window.release(cost) {
+            self.window.release(cost);
+            if !self.window.is_due(true) {
                 return 0;
             }
             let given = self.window.take_credit(now, ROUND_TRIP, budget, self.claim);
@@ -280,6 +282,20 @@ mod tests {
         assert_eq!(credit.grant(1), Ok(true), "this ends the wait");
         assert_eq!(credit.grant(1), Ok(false), "nobody waits any more");
         assert_eq!(credit, SendCredit(2));
+    }
+
+    #[test]
+    fn credit_is_given_back_by_halves_of_the_window_unless_the_reader_waits() {
+        let (now, mut budget) = (Instant::now(), budget());
+        let mut lent = Lent::new(&budget);
+        let len = lent.widen(now, &mut budget);
+        assert!(len > 2 * INITIAL);
+        lent.window.release(INITIAL - 1);
+        assert!(!lent.window.is_due(true));
+        lent.window.release(1);
+        assert!(lent.window.is_due(true) && !lent.window.is_due(false));
+        lent.window.release(len / 2 - INITIAL);
+        assert!(lent.window.is_due(false));
     }
 
     #[test]
@@ -321,7 +337,8 @@ mod tests {
         assert!(window.receive(now, 0));
         budget.count(1, 64);
         assert!(!window.receive(now, 64), "the sender had to wait");
-        assert!(window.release(64));
+        window.release(64);
+        assert!(window.is_due(true));
         budget.count(64, 1);
         assert_eq!(window.take_credit(now, None, &budget, 1), 64);
         assert!(window.receive(now, 0));

@@ -138,7 +138,7 @@ impl Streams {
             let entry = &mut self.entries[key];
             // The bytes sent and received before count.
             entry.credit.open(peer_window.unwrap_or(0));
-            if entry.window.is_due() {
+            if entry.window.is_due(true) {
                 entry.is_due = true;
                 self.due.push(StreamKey(key));
             }
@@ -181,7 +181,7 @@ impl Streams {
             entry.taken_len = 0;
             entry.clear();
             self.end(StreamKey(key), StreamEnd::Overflow);
-            self.release(StreamKey(key), len);
+            self.release(StreamKey(key), len, true);
             if was_open {
                 return Some(StreamKey(key));
             }
@@ -261,7 +261,7 @@ impl Streams {
         let cost = content.len() + PACKET_COST;
         let had_credit = entry.window.receive(now, entry.held_len()) && self.gives_credit;
         if entry.is_ignored || entry.input_end.is_some() {
-            self.pay_back(key, cost);
+            self.pay_back(key, cost, true);
             return Received::Ignored;
         }
         // A single content always fits.
@@ -289,7 +289,7 @@ impl Streams {
         if is_heard {
             entry.input_end = Some(StreamEnd::TooLarge { announced, limit });
         }
-        self.pay_back(StreamKey(key), announced as usize + PACKET_COST);
+        self.pay_back(StreamKey(key), announced as usize + PACKET_COST, true);
         if is_heard { Received::Queued(StreamKey(key)) } else { Received::Ignored }
     }
 
@@ -319,14 +319,15 @@ impl Streams {
             (None, Some(end)) => Err(end),
             (None, None) => Ok(None),
         };
-        self.release(key, done);
+        self.release(key, done, matches!(next, Ok(None)));
         next
     }
 
     /// Returns what [`read`](Self::read) would take. A reader that asks for it is done with the last, too.
     pub(super) fn peek(&mut self, key: StreamKey) -> Result<Option<Bytes>, StreamEnd> {
-        let done = mem::take(&mut self.entries[key.0].taken_len);
-        self.release(key, done);
+        let entry = &mut self.entries[key.0];
+        let (done, waits) = (mem::take(&mut entry.taken_len), entry.queue.is_empty());
+        self.release(key, done, waits);
         let entry = &self.entries[key.0];
         match (entry.queue.front(), entry.input_end.or(entry.end)) {
             (None, Some(end)) => Err(end),
@@ -341,7 +342,7 @@ impl Streams {
         let len = entry.held_len();
         entry.taken_len = 0;
         entry.clear();
-        self.release(key, len);
+        self.release(key, len, true);
         self.relieve(key);
     }
 
@@ -384,7 +385,7 @@ impl Streams {
                 continue;
             };
             let given = entry.window.take_credit(now, round_trip, &self.budget, entry.claim);
-            entry.is_due = entry.window.is_due();
+            entry.is_due = entry.window.is_due(true);
             if entry.is_due {
                 self.due.push(key);
             }
@@ -480,10 +481,10 @@ impl Streams {
     }
 
     /// Counts what a stream does not hold any more.
-    fn release(&mut self, key: StreamKey, len: usize) {
+    fn release(&mut self, key: StreamKey, len: usize, reader_waits: bool) {
         if len > 0 {
             self.let_go(len);
-            self.pay_back(key, len);
+            self.pay_back(key, len, reader_waits);
         }
     }
 
@@ -495,9 +496,10 @@ impl Streams {
     }
 
     /// Owes the peer the credit for what is not held any more.
-    fn pay_back(&mut self, key: StreamKey, len: usize) {
+    fn pay_back(&mut self, key: StreamKey, len: usize, reader_waits: bool) {
         let entry = &mut self.entries[key.0];
-        let is_due = entry.window.release(len) && self.gives_credit && entry.end.is_none();
+        entry.window.release(len);
+        let is_due = entry.window.is_due(reader_waits) && self.gives_credit && entry.end.is_none();
         if is_due && !mem::replace(&mut entry.is_due, true) {
             self.due.push(key);
         }
