@@ -264,12 +264,14 @@ impl Settings {
                 (secured.wire, secured.identity)
             }
         };
-        let proto = proto::Connection::new(Role::Client, self.config.clone(), Instant::now().into_std());
+        let now = Instant::now().into_std();
+        let proto = proto::Connection::new(Role::Client, self.config.clone(), now);
         let span = debug_span!("connection", %peer);
-        let shared = Arc::new(Shared::new(proto, self.config.clone(), local, peer, identity));
+        let shared = Arc::new(Shared::new(proto, self.config.clone(), local, peer, identity, now));
         let connection = Connection::new(shared.clone());
         if let Some(credentials) = credentials {
-            connection.set_state(credentials);
+            // Nothing of this type can be there before.
+            let _ = connection.set_state(credentials);
         }
         let scope = Scope::new(self.dispatch, usize::MAX);
         tokio::spawn(drive(wire, BytesMut::new(), connection, router, scope).instrument(span));

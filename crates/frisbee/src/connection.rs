@@ -2,7 +2,6 @@
 
 use std::{
     any::Any,
-    any::TypeId,
     fmt,
     future::Future,
     hash::{Hash, Hasher},
@@ -116,6 +115,12 @@ impl Connection {
         &self.shared.runtime
     }
 
+    /// Returns when the connection was served last: the time of the turn in which its packets arrived, for a handler that runs
+    /// in place. Costs less than a look at the clock.
+    pub fn turn(&self) -> std::time::Instant {
+        self.shared.turn()
+    }
+
     /// Returns the limits and timers of the connection.
     pub fn config(&self) -> &Config {
         &self.shared.config
@@ -126,46 +131,28 @@ impl Connection {
         self.shared.content_len_max()
     }
 
-    /// Attaches a value to the connection, in place of an earlier one of the same type.
-    pub fn set_state<T: Send + Sync + 'static>(&self, value: T) {
-        let mut core = self.shared.core();
-        let states = std::mem::take(&mut core.states);
-        let (replaced, mut states): (Vec<_>, Vec<_>) =
-            states.into_iter().partition(|state| (**state).type_id() == TypeId::of::<T>());
-        states.push(Arc::new(value));
-        core.states = states;
-        drop(core);
-        // What the user's value does when it goes may need the connection.
-        drop(replaced);
+    /// Attaches a value to the connection, for as long as the connection is there. There is one of each type: if one is attached
+    /// already, this one comes back. A value that changes has a lock or atomics of its own.
+    pub fn set_state<T: Send + Sync + 'static>(&self, value: T) -> Result<&T, T> {
+        self.shared.states.add(value).map_err(|(_, value)| value)
     }
 
-    /// Returns the value of this type that was attached.
-    pub fn state<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
-        self.shared.core().state()
+    /// Returns the value of this type that was attached. Takes no lock.
+    #[inline]
+    pub fn state<T: Send + Sync + 'static>(&self) -> Option<&T> {
+        self.shared.states.get()
     }
 
     /// Returns the value of this type that was attached, or attaches the one that `make` makes and returns that. When
     /// several tasks do this at once, each may make a value; one of them is attached and all get that one.
-    pub fn state_or_insert_with<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> T) -> Arc<T> {
-        if let Some(attached) = self.state() {
-            return attached;
-        }
-        // Made before the core is locked, and dropped after that if it is late: both are the user's code, which may use
-        // the connection.
-        let made = Arc::new(make());
-        let mut core = self.shared.core();
-        if let Some(attached) = core.state() {
-            drop(core);
-            return attached;
-        }
-        core.states.push(made.clone());
-        made
+    pub fn state_or_insert_with<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> T) -> &T {
+        self.state().unwrap_or_else(|| self.shared.states.add(make()).unwrap_or_else(|(there, _)| there))
     }
 
     /// Returns the user, group and process of the peer. `None` unless the connection runs over a Unix socket that this
     /// side accepted or connected.
     pub fn peer_credentials(&self) -> Option<PeerCredentials> {
-        self.state().map(|credentials| *credentials)
+        self.state().copied()
     }
 
     /// Starts closing: nothing more is read or taken for sending, and the connection ends when everything sent before

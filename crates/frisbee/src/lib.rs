@@ -82,6 +82,8 @@ mod server;
 #[cfg(feature = "tokio")]
 mod shared;
 #[cfg(feature = "tokio")]
+mod states;
+#[cfg(feature = "tokio")]
 mod stream;
 #[cfg(feature = "tokio")]
 mod table;

@@ -1,13 +1,12 @@
 //! The part that the handles and the driver of one connection have in common.
 
 use std::{
-    any::Any,
     collections::{HashMap, VecDeque},
     future::poll_fn,
     pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     task::{Context, Poll, Waker, ready},
     time::{Duration, Instant},
@@ -25,6 +24,7 @@ use crate::{
     Address, CloseReason, Config, Content, Packet, Raw, SendError, StreamSendError, TrySendError,
     net::Identity,
     proto::{self, GoAway, Peer, StreamEnd, StreamKey, Transmit},
+    states::States,
 };
 
 /// The place of a packet among those sent on a connection; see
@@ -44,6 +44,11 @@ pub(crate) struct Shared {
     /// The connection ended, a stream can be accepted, or the peer's first bytes came.
     pub(crate) changed: Notify,
     pub(crate) config: Arc<Config>,
+    /// Values of the user.
+    pub(crate) states: States,
+    began: Instant,
+    /// The time of the driver's turn, in nanoseconds since the connection began.
+    turn: AtomicU64,
     pub(crate) runtime: Handle,
     pub(crate) local: Address,
     pub(crate) peer: Address,
@@ -74,8 +79,6 @@ pub(crate) struct Core {
     pub(crate) has_begun_to_wait: bool,
     /// Streams of the peer that wait to be accepted.
     pub(crate) unaccepted: VecDeque<StreamKey>,
-    /// Values of the user, one of each type.
-    pub(crate) states: Vec<Arc<dyn Any + Send + Sync>>,
     /// Set once the socket is parted with, as opposed to the state of `proto`, which ends before that.
     pub(crate) ended: Option<CloseReason>,
 }
@@ -84,10 +87,6 @@ impl Core {
     pub(crate) fn send(&mut self, packet: Packet) -> Result<Sent, SendError> {
         self.proto.send(packet)?;
         Ok(Sent(self.proto.progress().0))
-    }
-
-    pub(crate) fn state<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
-        self.states.iter().find_map(|state| state.clone().downcast().ok())
     }
 
     /// Returns the number of streams of this side on which a task waits for the peer.
@@ -155,6 +154,7 @@ impl Shared {
         local: Address,
         peer: Address,
         identity: Identity,
+        now: Instant,
     ) -> Self {
         let core = Core {
             proto,
@@ -168,7 +168,6 @@ impl Shared {
             is_paused: false,
             has_begun_to_wait: false,
             unaccepted: VecDeque::new(),
-            states: identity.into_iter().collect(),
             ended: None,
         };
         Self {
@@ -178,10 +177,23 @@ impl Shared {
             progress: Notify::new(),
             changed: Notify::new(),
             config,
+            states: States::new(identity),
+            began: now,
+            turn: AtomicU64::new(0),
             runtime: Handle::current(),
             local,
             peer,
         }
+    }
+
+    /// Notes the time of a turn of the driver.
+    pub(crate) fn begin_turn(&self, now: Instant) {
+        let since = now.saturating_duration_since(self.began).as_nanos();
+        self.turn.store(since.try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    pub(crate) fn turn(&self) -> Instant {
+        self.began + Duration::from_nanos(self.turn.load(Ordering::Relaxed))
     }
 
     pub(crate) fn addresses(&self) -> (&Address, &Address) {

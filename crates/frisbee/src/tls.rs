@@ -73,14 +73,17 @@ impl<R: Router> Client<R> {
 impl Connection {
     /// Returns the certificate chain that the peer proved to own in the TLS handshake, its own certificate first.
     pub fn peer_certificates(&self) -> Option<Arc<Vec<CertificateDer<'static>>>> {
-        self.state()
+        self.state().map(|Certificates(chain)| chain.clone())
     }
 }
+
+/// What a peer proved to own.
+struct Certificates(Arc<Vec<CertificateDer<'static>>>);
 
 fn identity(session: &CommonState) -> Identity {
     let certificates = session.peer_certificates()?;
     let owned: Vec<_> = certificates.iter().map(|certificate| certificate.clone().into_owned()).collect();
-    Some(Arc::new(owned))
+    Some(Box::new(Certificates(Arc::new(owned))))
 }
 
 /// Says of a failed handshake what it is likely to mean, where rustls has no words for it: a peer without TLS, or a

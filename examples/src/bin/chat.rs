@@ -18,7 +18,8 @@ impl Router for Room {
     async fn route(&self, packet: Packet, connection: &Connection) -> Outcome {
         match packet.operation {
             JOIN => {
-                connection.set_state(String::from_utf8_lossy(&packet.content).into_owned());
+                // Who joins again keeps the first name.
+                let _ = connection.set_state(String::from_utf8_lossy(&packet.content).into_owned());
                 self.people.lock().expect("never poisoned").insert(connection.clone());
                 println!("broker: {:?} joins", packet.content);
                 Outcome::Reply(packet)
@@ -37,7 +38,7 @@ impl Router for Room {
     fn closed(&self, connection: &Connection, reason: &CloseReason) {
         self.people.lock().expect("never poisoned").remove(connection);
         let name = connection.state::<String>();
-        println!("broker: {} leaves: {reason}", name.as_deref().map_or("somebody", String::as_str));
+        println!("broker: {} leaves: {reason}", name.map_or("somebody", String::as_str));
     }
 }
 

@@ -415,6 +415,25 @@ fn a_call_of_a_handler_inherits_the_deadline_and_the_metadata_that_is_asked_for(
 }
 
 #[test]
+fn the_handler_of_a_plain_call_reads_the_time_of_the_channel_and_its_calls_inherit_it() {
+    in_virtual_time(async {
+        let behind = serve(Tell);
+        let relay = Relay(TestClient::new(attached(&behind).await));
+        for front in [serve(relay), serve(Tell)] {
+            let (ours, theirs) = duplex(64 * 1024);
+            front.attach(theirs);
+            let channel = Channel::builder().config(quiet()).timeout(5 * SECOND).attach(ours).await.unwrap();
+            let client = TestClient::new(channel);
+            for later in [0, 7] {
+                tokio::time::advance(later * SECOND).await;
+                let answer = client.say(words("hi")).await.unwrap();
+                assert_eq!(answer.get_ref().text, "Some(5000) None None", "{later:?}");
+            }
+        }
+    });
+}
+
+#[test]
 fn a_server_has_the_last_word_on_the_time_of_calls() {
     in_virtual_time(async {
         let times = Times { min: Some(SECOND), max: Some(60 * SECOND), default: Some(10 * SECOND) };

@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     num::NonZeroUsize,
     sync::{
-        Arc, Mutex,
+        Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -176,7 +176,7 @@ impl Router for Service {
     }
 
     fn opened(&self, connection: &Connection) {
-        connection.set_state(Silent::default());
+        assert!(connection.set_state(Silent::default()).is_ok(), "it opens once");
     }
 }
 
@@ -198,7 +198,7 @@ impl Service {
     }
 }
 
-fn silent(connection: &Connection) -> Arc<Silent> {
+fn silent(connection: &Connection) -> &Silent {
     connection.state().expect("it was set when the connection was opened")
 }
 

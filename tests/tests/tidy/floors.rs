@@ -18,7 +18,7 @@ const HOUSES: &[House] = &[
         floors: &[
             &["address", "backoff", "config", "content", "error", "packet", "proto"],
             &["engine", "net", "pem"],
-            &["connection", "shared", "stream"],
+            &["connection", "shared", "states", "stream"],
             &["router", "table"],
             &["driver"],
             &["client", "server", "tls"],

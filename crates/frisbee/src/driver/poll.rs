@@ -16,6 +16,7 @@ impl Driver<'_> {
     /// sleeps, until the socket, a handler, the timer or a handle wakes it.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, handlers: &mut impl Handling) -> Poll<CloseReason> {
         let now = Instant::now();
+        self.shared.begin_turn(now.into_std());
         self.is_busy = false;
         self.reap_finished(cx, handlers);
         if self.wake_up() == Write::Later {

@@ -6,7 +6,7 @@ use super::wire::Wire;
 use crate::Address;
 
 /// The proven identity of a peer; kept as state of the connection.
-pub(crate) type Identity = Option<Arc<dyn Any + Send + Sync>>;
+pub(crate) type Identity = Option<Box<dyn Any + Send + Sync>>;
 
 /// A connection whose handshake is done.
 pub(crate) struct Secured {

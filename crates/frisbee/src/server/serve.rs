@@ -95,10 +95,12 @@ pub(super) async fn serve<R: Router>(
             }
         };
     }
-    let proto = proto::Connection::new(Role::Server, server.config.clone(), Instant::now().into_std());
-    let connection = Connection::new(Arc::new(Shared::new(proto, server.config.clone(), local, peer, identity)));
+    let now = Instant::now().into_std();
+    let proto = proto::Connection::new(Role::Server, server.config.clone(), now);
+    let connection = Connection::new(Arc::new(Shared::new(proto, server.config.clone(), local, peer, identity, now)));
     if let Some(credentials) = credentials {
-        connection.set_state(credentials);
+        // Nothing of this type can be there before.
+        let _ = connection.set_state(credentials);
     }
     slot.fill(&connection);
     // A shutdown that began during the handshake did not find the connection. Looked up only now that it can be found.

@@ -1,7 +1,7 @@
 //! The call that a handler serves, as far as the calls that it makes itself inherit from it.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     mem,
     pin::Pin,
     sync::{Arc, OnceLock},
@@ -9,82 +9,112 @@ use std::{
     time::Instant,
 };
 
+use pin_project_lite::pin_project;
 use tokio_util::sync::CancellationToken;
 
 use super::{head::Head, metadata::Metadata};
 
 thread_local! {
     /// The call whose handler this thread is polling.
-    static CURRENT: RefCell<Scope> = const { RefCell::new(Scope::Outside) };
+    static CURRENT: Cell<Current> = const { Cell::new(Current::OUTSIDE) };
+    /// What few calls have, of the same call.
+    static MORE: RefCell<Option<Arc<More>>> = const { RefCell::new(None) };
 }
 
-/// The call that code runs for.
-#[derive(Default)]
-pub(crate) enum Scope {
-    #[default]
-    Outside,
-    /// A call of which nobody has asked for anything.
-    Unasked,
-    Known(Arc<Inherited>),
-}
-
-#[derive(Default)]
-pub(crate) struct Inherited {
+/// What a thread knows at once of the call that it runs code for.
+#[derive(Clone, Copy)]
+struct Current {
+    is_call: bool,
+    has_more: bool,
     deadline: Option<Instant>,
+}
+
+/// What few calls have.
+#[derive(Default)]
+struct More {
     metadata: Metadata,
     /// Cancelled when the handler is dropped.
     token: OnceLock<CancellationToken>,
 }
 
-/// A handler under way. What it does while it is polled is done for its call.
-pub(crate) struct InScope<'a, T> {
-    handler: Pin<Box<dyn Future<Output = T> + Send + 'a>>,
-    guard: Guard,
+/// The call that code runs for. Dropped before the code is [over](Self::is_over), it tells those that this left behind.
+pub(crate) struct Scope {
+    deadline: Option<Instant>,
+    more: Option<Arc<More>>,
+    is_over: bool,
 }
 
-/// Tells those that the handler left behind when it is dropped.
-struct Guard {
-    scope: Scope,
-    is_over: bool,
+pin_project! {
+    /// A handler under way. What it does while it is polled is done for its call.
+    pub(crate) struct InScope<F> {
+        #[pin]
+        handler: F,
+        scope: Scope,
+    }
+}
+
+impl Current {
+    const OUTSIDE: Self = Self { is_call: false, has_more: false, deadline: None };
 }
 
 impl Scope {
     /// Returns the scope of a call with this head, of whose metadata the values of these names are inherited.
     #[inline]
     pub(crate) fn of(head: &Head, names: &[String]) -> Self {
-        let (deadline, metadata) = (head.deadline(), head.metadata());
-        let inherits_metadata = !metadata.is_empty() && names.iter().any(|name| metadata.contains_key(name));
-        if deadline.is_none() && !inherits_metadata {
-            return Self::Unasked;
-        }
-        Self::Known(Arc::new(Inherited { deadline, metadata: metadata.only(names), token: OnceLock::new() }))
+        let more = if head.metadata().is_empty() { None } else { More::of(head.metadata(), names) };
+        Self { deadline: head.deadline(), more, is_over: false }
+    }
+
+    #[inline]
+    fn current(&self) -> Current {
+        Current { is_call: true, has_more: self.more.is_some(), deadline: self.deadline }
+    }
+
+    fn swap_more(&mut self) {
+        MORE.with_borrow_mut(|more| mem::swap(more, &mut self.more));
     }
 }
 
-impl<'a, T> InScope<'a, T> {
+impl More {
+    fn of(metadata: &Metadata, names: &[String]) -> Option<Arc<Self>> {
+        let is_inherited = names.iter().any(|name| metadata.contains_key(name));
+        is_inherited.then(|| Arc::new(Self { metadata: metadata.only(names), token: OnceLock::new() }))
+    }
+}
+
+impl<F> InScope<F> {
     /// Puts a handler, which must not panic, into the scope of its call.
-    pub(crate) fn new(scope: Scope, handler: impl Future<Output = T> + Send + 'a) -> Self {
-        Self { handler: Box::pin(handler), guard: Guard { scope, is_over: false } }
+    #[inline]
+    pub(crate) fn new(scope: Scope, handler: F) -> Self {
+        Self { handler, scope }
     }
 }
 
-impl<T> Future for InScope<'_, T> {
-    type Output = T;
+impl<F: Future> Future for InScope<F> {
+    type Output = F::Output;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<T> {
-        let Self { handler, guard } = &mut *self;
-        let around = CURRENT.replace(mem::take(&mut guard.scope));
-        let polled = handler.as_mut().poll(cx);
-        guard.scope = CURRENT.replace(around);
-        guard.is_over = polled.is_ready();
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let around = CURRENT.replace(this.scope.current());
+        if this.scope.more.is_some() || around.has_more {
+            this.scope.swap_more();
+        }
+        let polled = this.handler.poll(cx);
+        let left = CURRENT.replace(around);
+        if left.has_more || around.has_more {
+            this.scope.swap_more();
+        }
+        this.scope.is_over = polled.is_ready();
         polled
     }
 }
 
-impl Drop for Guard {
+impl Drop for Scope {
+    #[inline]
     fn drop(&mut self) {
-        if let (false, Scope::Known(inherited)) = (self.is_over, &self.scope)
-            && let Some(token) = inherited.token.get()
+        if let (false, Some(more)) = (self.is_over, &self.more)
+            && let Some(token) = more.token.get()
         {
             token.cancel();
         }
@@ -94,39 +124,31 @@ impl Drop for Guard {
 /// Returns whether calls that this code makes inherit anything.
 #[inline]
 pub(crate) fn is_inherited() -> bool {
-    CURRENT.with_borrow(|scope| matches!(scope, Scope::Known(_)))
+    let current = CURRENT.get();
+    current.deadline.is_some() || current.has_more
 }
 
 /// Returns when the call ends for which this code runs.
 pub(crate) fn deadline() -> Option<Instant> {
-    CURRENT.with_borrow(|scope| match scope {
-        Scope::Known(inherited) => inherited.deadline,
-        Scope::Outside | Scope::Unasked => None,
-    })
+    CURRENT.get().deadline
 }
 
 /// Gives `add` the metadata that calls inherit from the one for which this code runs, if there is any.
 pub(crate) fn inherited_metadata(add: impl FnOnce(&Metadata)) {
-    let inherited = CURRENT.with_borrow(|scope| match scope {
-        Scope::Known(inherited) if !inherited.metadata.is_empty() => Some(inherited.clone()),
-        _ => None,
-    });
-    if let Some(inherited) = inherited {
-        add(&inherited.metadata);
+    let more = MORE.with_borrow(Option::clone);
+    if let Some(more) = more.filter(|more| !more.metadata.is_empty()) {
+        add(&more.metadata);
     }
 }
 
 /// Returns a token that is cancelled if the handler for which this code runs is dropped before it is done.
 pub(crate) fn token() -> Option<CancellationToken> {
-    CURRENT.with_borrow_mut(|scope| {
-        if let Scope::Unasked = scope {
-            *scope = Scope::Known(Arc::default());
-        }
-        match scope {
-            Scope::Known(inherited) => Some(inherited.token.get_or_init(CancellationToken::new).clone()),
-            Scope::Outside | Scope::Unasked => None,
-        }
-    })
+    let current = CURRENT.get();
+    if !current.is_call {
+        return None;
+    }
+    CURRENT.set(Current { has_more: true, ..current });
+    MORE.with_borrow_mut(|more| Some(more.get_or_insert_default().token.get_or_init(CancellationToken::new).clone()))
 }
 
 #[cfg(test)]

@@ -127,7 +127,7 @@ impl<S: ServiceSet, R: Send + Sync> AnyServices for Services<S, R> {
 
     fn call(&self, entry: Entry, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
         Box::pin(async move {
-            let answer = self.call_in_scope(entry, call).await?;
+            let answer = self.call(entry, call).await?;
             Ok(answer.map_body(|body| match body {
                 Body::Many(contents) => Body::Many(without_panics(contents, entry.method)),
                 body => body,

@@ -247,11 +247,14 @@ impl<S: ServiceSet, R> Services<S, R> {
         &self.table
     }
 
-    /// Has a method handle a call. A panic of the handler is a status.
+    /// Has a method handle a call, in a scope in which the calls of the handler inherit from it. A panic of the handler is a
+    /// status.
     // Not an async function, into whose state the call would be moved once more.
+    #[inline]
     pub(crate) fn call(&self, entry: Entry, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send {
         let Entry { method, target, .. } = entry;
-        let Self { services, layers, .. } = self;
+        let Self { services, layers, inherited, .. } = self;
+        let scope = Scope::of(call.head(), inherited);
         let handling = async move {
             if layers.is_empty() {
                 services.call(target, call).await
@@ -262,13 +265,7 @@ impl<S: ServiceSet, R> Services<S, R> {
             }
         };
         let handling = AssertUnwindSafe(handling).catch_unwind();
-        handling.map(|answer| answer.unwrap_or_else(|_| Err(panicked(method))))
-    }
-
-    /// Has a method handle a call as [`call`](Self::call) does, in a scope in which the calls of the handler inherit from it.
-    pub(crate) fn call_in_scope(&self, entry: Entry, call: Call) -> InScope<'_, Result<Answer, Status>> {
-        let scope = Scope::of(call.head(), &self.inherited);
-        InScope::new(scope, self.call(entry, call))
+        InScope::new(scope, handling.map(|answer| answer.unwrap_or_else(|_| Err(panicked(method)))))
     }
 }
 

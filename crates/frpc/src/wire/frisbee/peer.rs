@@ -25,7 +25,7 @@ impl Head {
     /// Waits until the caller has given the call up, or its connection has ended. For ever if the call ends otherwise.
     ///
     /// A handler need not look: it is dropped when the caller goes away. Tasks that it spawned are not: make the future in the
-    /// handler and give it to them. Of a unary call that is nothing but a message, it hears only of the end of the connection.
+    /// handler and give it to them.
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + use<> {
         let connection = self.connection();
         // Of a call that came over frisbee, the handler itself is dropped; it can tell others.

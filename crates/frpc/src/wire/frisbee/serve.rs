@@ -68,8 +68,10 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         let number = calls.get().map_or(0, |calls| calls.open());
         let (serves, metadata_max, compressing) = (self.table().clone(), self.metadata_max(), self.compressing.clone());
         let inflated = Inflated::new(&compressing, connection.config().content_len_max);
-        let (remote, served) = (OnceLock::new(), AtomicU32::new(0));
-        connection.set_state(Session { serves, calls, metadata_max, compressing, inflated, number, remote, served });
+        let (remote, announced, served) = (OnceLock::new(), OnceLock::new(), AtomicU32::new(0));
+        let session = Session { serves, calls, metadata_max, compressing, inflated, number, remote, announced, served };
+        // Of services behind services, the outer ones answer for the connection.
+        let _ = connection.set_state(session);
         self.fallback.opened(connection);
     }
 }
@@ -79,7 +81,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
         if self.is_request(&packet) {
             return Some(packet);
         }
-        let packet = match Session::of(connection).as_ref().and_then(|session| session.calls.get()) {
+        let packet = match Session::of(connection).and_then(|session| session.calls.get()) {
             Some(calls) => calls.complete(packet)?,
             None => packet,
         };
@@ -107,7 +109,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
         if !self.serves(operation.number()) {
             let session = Session::of(connection);
             if let Refusal::TooLarge { announced, limit } = why
-                && let Some(calls) = session.as_ref().and_then(|session| session.calls.get())
+                && let Some(calls) = session.and_then(|session| session.calls.get())
                 && calls.fail(id, operation, Unanswered::TooLarge { announced, limit })
             {
                 return Outcome::Nothing;
@@ -126,7 +128,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
 
     fn awaited(&self, connection: &Connection) -> usize {
         let session = Session::of(connection);
-        let calls = session.as_ref().and_then(|session| session.calls.get()).map_or(0, |calls| calls.len());
+        let calls = session.and_then(|session| session.calls.get()).map_or(0, |calls| calls.len());
         self.fallback.awaited(connection).saturating_add(calls)
     }
 
@@ -168,6 +170,9 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
     fn recognized(&self, connection: &Connection, peer: &Peer) {
         if let Some(session) = Session::of(connection) {
             let extended = session.remote(connection).and_then(|remote| remote.extended());
+            if let Some(timeout) = extended.and_then(|extended| extended.timeout) {
+                session.announced.get_or_init(|| timeout);
+            }
             if let Some(calls_max) = extended.and_then(|extended| extended.calls_max) {
                 session.calls.get_or_init(Arc::default).limit_to(calls_max);
             }

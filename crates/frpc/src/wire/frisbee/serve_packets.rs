@@ -28,25 +28,51 @@ use crate::{
 impl<S: ServiceSet, R: Router> Services<S, R> {
     pub(super) async fn serve_packet(&self, entry: Entry, packet: Packet, connection: &Connection) -> Outcome {
         let Packet { id, operation, content } = packet;
-        let answer = match entry.method.kind {
-            MethodKind::Unary if self.is_unlimited => {
-                self.call(entry, incoming_call(entry, Body::One(content.into_bytes().into()), connection)).await
-            }
-            MethodKind::Unary => {
-                let deadline = self.times.of(Session::announced(connection)).map(Deadline::after);
-                let at = deadline.and_then(|deadline| deadline.at).map(Instant::into_std);
-                let head = Head::received(Some(origin(connection)), at);
-                let body = Body::One(content.into_bytes().into());
-                let call = Call::new(entry.method, Format::Polyglot, head, body);
-                // Boxed, so that calls without a limit do not hold the memory for it.
-                Box::pin(async {
-                    let _place = Place::take(connection, self.calls_max)?;
-                    within(deadline, self.call_in_scope(entry, call)).await
-                })
-                .await
-            }
-            _ => Err(self.not_unary(operation.number())),
+        let answer = if !self.is_unlimited || entry.method.kind != MethodKind::Unary {
+            // Boxed, so that calls without a limit do not hold the memory for it.
+            Box::pin(self.call_limited(entry, operation, content, connection)).await
+        } else {
+            // The caller says when its time is up. So the handler knows of the time, and nobody here waits for its end.
+            let announced = Session::announced(connection);
+            let deadline = announced.and_then(|limit| connection.turn().checked_add(limit));
+            self.call(entry, incoming_call(entry, content, deadline, connection)).await
         };
+        let limit = connection.content_len_max() as usize;
+        match answer {
+            Ok(answer) if answer.is_message(limit) && !self.compressing.compresses() => {
+                let Body::One(content) = answer.into_body() else { return Outcome::Nothing };
+                Outcome::Reply(Packet { id, operation, content: content.into() })
+            }
+            answer => Box::pin(self.reply(id, operation, entry, answer, connection)).await,
+        }
+    }
+
+    /// Has a method handle a call within the limits of the server.
+    async fn call_limited(
+        &self,
+        entry: Entry,
+        operation: Operation,
+        content: Content,
+        connection: &Connection,
+    ) -> Result<Answer, Status> {
+        if entry.method.kind != MethodKind::Unary {
+            return Err(self.not_unary(operation.number()));
+        }
+        let deadline = self.times.of(Session::announced(connection)).map(Deadline::after);
+        let at = deadline.and_then(|deadline| deadline.at).map(Instant::into_std);
+        let _place = Place::take(connection, self.calls_max)?;
+        within(deadline, self.call(entry, incoming_call(entry, content, at, connection))).await
+    }
+
+    /// Answers a plain packet with anything but a message that is sent as it is.
+    async fn reply(
+        &self,
+        id: u16,
+        operation: Operation,
+        entry: Entry,
+        answer: Result<Answer, Status>,
+        connection: &Connection,
+    ) -> Outcome {
         let limit = connection.content_len_max();
         let answer = match answer {
             Ok(answer) if answer.is_plain() => {
@@ -64,11 +90,8 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         };
         let status = match answer {
             Ok(answer) => {
-                let mut take_over = None;
-                if !answer.is_plain() {
-                    tell_of_losses(entry.method, &answer);
-                    take_over = answer.extensions().get::<TakeOver>().cloned();
-                }
+                tell_of_losses(entry.method, &answer);
+                let take_over = answer.extensions().get::<TakeOver>().cloned();
                 match answer.into_body() {
                     Body::One(content) if content.len() <= limit as usize => {
                         let reply = Packet { id, operation, content: content.into() };
@@ -140,7 +163,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
                 }
                 let call = Call::new(entry.method, format, received, Body::One(message.into()));
                 match Place::take(connection, self.calls_max) {
-                    Ok(_place) => within(deadline, self.call_in_scope(entry, call)).await,
+                    Ok(_place) => within(deadline, self.call(entry, call)).await,
                     Err(status) => Err(status),
                 }
             }
@@ -207,8 +230,14 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
     }
 }
 
-/// Makes the call of a packet or stream, in the format that frpc-go speaks.
+/// Makes the call of a plain packet, in the format that frpc-go speaks.
 #[inline]
-fn incoming_call(entry: Entry, body: Body, connection: &Connection) -> Call {
-    Call::new(entry.method, Format::Polyglot, Head::received(Some(origin(connection)), None), body)
+fn incoming_call(
+    entry: Entry,
+    content: Content,
+    deadline: Option<std::time::Instant>,
+    connection: &Connection,
+) -> Call {
+    let head = Head::received(Some(origin(connection)), deadline);
+    Call::new(entry.method, Format::Polyglot, head, Body::One(content.into_bytes().into()))
 }

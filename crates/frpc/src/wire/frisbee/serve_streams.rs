@@ -70,9 +70,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         };
         let answering = async {
             let answer = match input {
-                Ok(body) => {
-                    within(deadline, self.call_in_scope(entry, Call::new(method, format, received, body))).await
-                }
+                Ok(body) => within(deadline, self.call(entry, Call::new(method, format, received, body))).await,
                 Err(status) => Err(status),
             };
             // The time of the caller bounds the messages as well.

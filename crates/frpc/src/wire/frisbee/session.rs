@@ -38,12 +38,14 @@ pub(crate) struct Session {
     pub(crate) number: u64,
     /// The peer, once it is known.
     pub(crate) remote: OnceLock<Arc<Remote>>,
+    /// The time that unary calls of the peer have unless they say otherwise, if it said so.
+    pub(crate) announced: OnceLock<Duration>,
     /// The unary calls of the peer that are under way, if they are [limited](crate::Services::calls_max).
     pub(crate) served: AtomicU32,
 }
 
 /// The place of a call of the peer among those that may be under way. Dropping it gives the place back.
-pub(crate) struct Place(Option<Arc<Session>>);
+pub(crate) struct Place(Option<Connection>);
 
 impl Place {
     /// Takes a place for a call. Fails if the peer has as many as it may have.
@@ -51,21 +53,22 @@ impl Place {
         let Some((limit, session)) = calls_max.zip(Session::of(connection)) else { return Ok(Self(None)) };
         // Before the look, so that the place is given back in any case.
         let before = session.served.fetch_add(1, Ordering::Relaxed);
-        let place = Self(Some(session));
+        let place = Self(Some(connection.clone()));
         if before < limit { Ok(place) } else { Err(CallError::TooManyForPeer { limit }.into()) }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let Some(session) = &self.0 {
+        if let Some(session) = self.0.as_ref().and_then(Session::of) {
             session.served.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
 
 impl Session {
-    pub(crate) fn of(connection: &Connection) -> Option<Arc<Self>> {
+    #[inline]
+    pub(crate) fn of(connection: &Connection) -> Option<&Self> {
         connection.state()
     }
 
@@ -74,7 +77,7 @@ impl Session {
         match self.remote.get() {
             Some(remote) => Some(remote),
             None => {
-                let remote = Arc::new(Remote::of(connection)?);
+                let remote = Arc::new(Remote::of(connection, self.serves.clone())?);
                 Some(self.remote.get_or_init(|| remote))
             }
         }
@@ -121,20 +124,20 @@ impl Session {
     }
 
     /// Refuses what is beyond the limits before anything waits for it or is held.
-    fn check(connection: &Connection, compressed: Compressed) -> Result<(Arc<Self>, Compression), CannotInflate> {
+    fn check(connection: &Connection, compressed: Compressed) -> Result<(&Self, Compression), CannotInflate> {
         let session = Self::of(connection).ok_or_else(|| compressed.unknown())?;
         let algorithm = compressed.check(&session.compressing, connection.config().content_len_max)?;
         Ok((session, algorithm))
     }
 
     /// Returns the time that unary calls of the peer have unless they say otherwise, if it said so.
+    #[inline]
     pub(crate) fn announced(connection: &Connection) -> Option<Duration> {
-        Self::of_peer(connection, |extended| extended?.timeout)
+        Self::of(connection)?.announced.get().copied()
     }
 
     fn of_peer<T>(connection: &Connection, look: impl FnOnce(Option<&Extended>) -> T) -> T {
-        let session = Self::of(connection);
-        let remote = session.as_ref().and_then(|session| session.remote(connection));
+        let remote = Self::of(connection).and_then(|session| session.remote(connection));
         look(remote.and_then(|remote| remote.extended()))
     }
 }

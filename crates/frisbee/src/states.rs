@@ -1,0 +1,46 @@
+//! Values of the user that go with a connection, one of each type. They are found without a lock, and stay as long as the
+//! connection.
+
+use std::{any::Any, iter, sync::OnceLock};
+
+pub(crate) struct States {
+    first: OnceLock<Box<State>>,
+}
+
+struct State {
+    value: Box<dyn Any + Send + Sync>,
+    next: OnceLock<Box<State>>,
+}
+
+impl States {
+    /// Begins with a value, if there is one.
+    pub(crate) fn new(first: Option<Box<dyn Any + Send + Sync>>) -> Self {
+        let first = first.map(|value| Box::new(State { value, next: OnceLock::new() }));
+        Self { first: first.map_or_else(OnceLock::new, OnceLock::from) }
+    }
+
+    #[inline]
+    pub(crate) fn get<T: 'static>(&self) -> Option<&T> {
+        let first = self.first.get();
+        iter::successors(first, |state| state.next.get()).find_map(|state| state.value.downcast_ref())
+    }
+
+    /// Returns what became of a value: a reference to where it is, or, behind one of its type that is there already, the value.
+    pub(crate) fn add<T: Send + Sync + 'static>(&self, value: T) -> Result<&T, (&T, T)> {
+        let mut state = Box::new(State { value: Box::new(value), next: OnceLock::new() });
+        let mut place = &self.first;
+        loop {
+            match place.set(state) {
+                Ok(()) => break,
+                Err(later) => state = later,
+            }
+            let taken = place.get().expect("a place that cannot be set is set");
+            if let Some(there) = taken.value.downcast_ref() {
+                let value = state.value.downcast().expect("it was made of this type");
+                return Err((there, *value));
+            }
+            place = &taken.next;
+        }
+        Ok(place.get().and_then(|state| state.value.downcast_ref()).expect("it was set right now"))
+    }
+}
