@@ -29,8 +29,8 @@ use tokio::{
 };
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = Serving::start, config = at_most(8_200, CALLS))]
-#[bench::ten(args = (10), setup = Serving::start, config = at_most(3_220, CALLS))]
+#[bench::one(args = (1), setup = Serving::start, config = at_most(8_340, CALLS))]
+#[bench::ten(args = (10), setup = Serving::start, config = at_most(3_320, CALLS))]
 fn server(mut serving: Serving) -> Serving {
     serving.serve(CALLS);
     serving
@@ -38,7 +38,7 @@ fn server(mut serving: Serving) -> Serving {
 
 #[library_benchmark]
 #[bench::one(args = (1), setup = Calling::start, config = at_most(11_600, CALLS))]
-#[bench::ten(args = (10), setup = Calling::start, config = at_most(4_900, CALLS))]
+#[bench::ten(args = (10), setup = Calling::start, config = at_most(4_810, CALLS))]
 fn client(calling: Calling) -> Calling {
     calling.call(CALLS);
     calling
@@ -46,14 +46,14 @@ fn client(calling: Calling) -> Calling {
 
 #[library_benchmark]
 #[bench::plain(args = (plain,), setup = Both::start, config = at_most(8_400, CALLS))]
-#[bench::metadata(args = (with_metadata,), setup = Both::start, config = at_most(25_300, CALLS))]
+#[bench::metadata(args = (with_metadata,), setup = Both::start, config = at_most(17_000, CALLS))]
 fn both(both: Both) -> Both {
     both.call(CALLS);
     both
 }
 
 #[library_benchmark]
-#[bench::small(setup = Streaming::start, config = at_most(1_340, MESSAGES))]
+#[bench::small(setup = Streaming::start, config = at_most(1_215, MESSAGES))]
 fn stream(mut streaming: Streaming) -> Streaming {
     streaming.receive(MESSAGES);
     streaming

@@ -6,7 +6,7 @@ use frisbee::{CloseReason, GoAway, InvalidSetting, Refusal};
 
 use crate::{
     call::{
-        deadline::Deadline,
+        deadline::{Bounded, Deadline},
         status::{Code, Status},
     },
     codec::{CodecError, Failure},
@@ -280,13 +280,13 @@ one_of!(ConnectError {
 
 impl Deadline {
     /// Lets the wait for an answer take no longer.
-    pub(crate) async fn bound<T>(self, future: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
-        self.bound_with(future, Self::passed).await
+    pub(crate) fn bound<F>(self, future: F) -> Bounded<F> {
+        self.bound_with(future, Self::passed)
     }
 
     /// Lets what comes before the request is sent take no longer.
-    pub(crate) async fn bound_unsent<T>(self, future: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
-        self.bound_with(future, |Self { limit, .. }| CallError::NotSent { limit }.into()).await
+    pub(crate) fn bound_unsent<F>(self, future: F) -> Bounded<F> {
+        self.bound_with(future, |Self { limit, .. }| CallError::NotSent { limit }.into())
     }
 
     pub(crate) fn passed(self) -> Status {

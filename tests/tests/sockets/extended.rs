@@ -115,7 +115,7 @@ async fn call(
 ) -> Result<(String, Metadata, Metadata), Status> {
     let (mut one, mut many) = (Request::new(words("hi")), Request::new(stream_of("hi")));
     for metadata in [one.metadata_mut(), many.metadata_mut()] {
-        metadata.insert(name, value.to_owned()).unwrap();
+        metadata.insert(name, value).unwrap();
     }
     if let Some(timeout) = timeout {
         one.set_timeout(timeout);

@@ -93,22 +93,27 @@ impl<M: Message> Source<Bytes> for Encoded<M> {
         Poll::Ready(next.map(|message| Ok(self.format.encode(&message?)?.into_bytes())))
     }
 
-    fn poll_into(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Option<Result<Option<Bytes>, Status>>> {
-        let next = ready!(self.messages.poll(cx));
-        Poll::Ready(next.map(|message| {
-            let (message, start) = (message?, out.len());
+    fn poll_into(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+        full: usize,
+    ) -> Poll<Option<Result<Option<Bytes>, Status>>> {
+        loop {
+            let Some(message) = ready!(self.messages.poll(cx)?) else { return Poll::Ready(None) };
+            let start = out.len();
             packed::put_len(out, 0);
             match self.format.encode_to(&message, out, packed::COPIED_LEN_MAX) {
-                Ok(None) => {
-                    packed::set_len(out, start);
-                    Ok(None)
-                }
+                Ok(None) => packed::set_len(out, start),
                 apart => {
                     out.truncate(start);
-                    Ok(apart?.map(Pieces::into_bytes))
+                    return Poll::Ready(Some(Ok(apart?.map(Pieces::into_bytes))));
                 }
             }
-        }))
+            if out.len() >= full {
+                return Poll::Ready(Some(Ok(None)));
+            }
+        }
     }
 }
 
@@ -130,8 +135,13 @@ impl<S: Source<Bytes>> Source<Bytes> for WithoutPanics<S> {
         self.poll_with(|source| source.poll_next(cx))
     }
 
-    fn poll_into(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Option<Result<Option<Bytes>, Status>>> {
-        self.poll_with(|source| source.poll_into(cx, out))
+    fn poll_into(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+        full: usize,
+    ) -> Poll<Option<Result<Option<Bytes>, Status>>> {
+        self.poll_with(|source| source.poll_into(cx, out, full))
     }
 }
 

@@ -1,13 +1,13 @@
 //! The time that a call may take.
 
 use std::{
-    future::{Future, poll_fn},
-    pin::pin,
-    task::Poll,
+    pin::Pin,
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
-use tokio::time::{Instant, timeout_at};
+use pin_project_lite::pin_project;
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::status::Status;
 
@@ -19,6 +19,9 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
+    /// The one that never passes.
+    pub(crate) const NEVER: Self = Self { limit: Duration::MAX, at: None };
+
     pub(crate) fn after(limit: Duration) -> Self {
         Self::since(Instant::now(), limit)
     }
@@ -27,19 +30,36 @@ impl Deadline {
         Self { limit, at: start.checked_add(limit) }
     }
 
-    /// Ends a wait with a status when the time is up. A future that is ready at once needs no timer.
-    pub(crate) async fn bound_with<T>(
-        self,
-        future: impl Future<Output = Result<T, Status>>,
-        passed: fn(Self) -> Status,
-    ) -> Result<T, Status> {
-        let mut future = pin!(future);
-        match (poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await, self.at) {
-            (Poll::Ready(result), _) => result,
-            (Poll::Pending, None) => future.await,
-            // Boxed, so that only calls that have to wait hold the memory for it.
-            (Poll::Pending, Some(at)) => Box::pin(timeout_at(at, future)).await.unwrap_or_else(|_| Err(passed(self))),
+    /// Ends a wait with a status when the time is up.
+    pub(crate) fn bound_with<F>(self, future: F, passed: fn(Self) -> Status) -> Bounded<F> {
+        Bounded { future, deadline: self, passed, sleep: None }
+    }
+}
+
+pin_project! {
+    /// A future that ends with a status when the time is up. One that is ready at once needs no timer.
+    pub(crate) struct Bounded<F> {
+        #[pin]
+        future: F,
+        deadline: Deadline,
+        passed: fn(Deadline) -> Status,
+        // Boxed, so that only calls that have to wait hold the memory for it.
+        sleep: Option<Pin<Box<Sleep>>>,
+    }
+}
+
+impl<T, F: Future<Output = Result<T, Status>>> Future for Bounded<F> {
+    type Output = Result<T, Status>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        if let Poll::Ready(result) = this.future.poll(cx) {
+            return Poll::Ready(result);
         }
+        let Some(at) = this.deadline.at else { return Poll::Pending };
+        ready!(this.sleep.get_or_insert_with(|| Box::pin(sleep_until(at))).as_mut().poll(cx));
+        Poll::Ready(Err((this.passed)(*this.deadline)))
     }
 }
 

@@ -224,6 +224,12 @@ impl Answer {
         self.extras.is_none()
     }
 
+    /// Returns whether the answer is nothing but one message of at most so many bytes.
+    #[inline]
+    pub(crate) fn is_message(&self, len_max: usize) -> bool {
+        self.is_plain() && matches!(&self.body, Body::One(content) if content.len() <= len_max)
+    }
+
     /// Returns what leaves the side of the handler.
     pub(crate) fn without_extensions(mut self) -> Self {
         self.extras.clear_extensions();

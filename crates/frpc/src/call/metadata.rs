@@ -1,8 +1,6 @@
 //! Names and values that travel beside the messages of a call.
 
-use std::{borrow::Cow, fmt};
-
-use bytes::Bytes;
+use std::fmt;
 
 /// Names and values beside the messages of a call, such as credentials and the ids of traces. A name can have several
 /// values, which keep their order.
@@ -53,24 +51,12 @@ use bytes::Bytes;
 /// ([`ServerBuilder::metadata_len_max`](crate::ServerBuilder::metadata_len_max)). Plain fRPC, which Go peers speak, does not carry
 /// it: a call fails then, unless [`LostMetadata`](crate::LostMetadata) says otherwise, and what a handler adds to its answer is lost.
 //
-// Calls have few entries, so a list in the order of insertion beats a map: it is one allocation, and scanning it is cheap.
+// One piece of memory, which is scanned: calls have few entries.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Metadata {
-    entries: Vec<Entry>,
-}
-
-#[derive(Clone, PartialEq, Eq)]
-struct Entry {
-    /// Valid, in lower case.
-    name: Cow<'static, str>,
-    value: Value,
-}
-
-/// Binary exactly if the name ends in `-bin`.
-#[derive(Clone, PartialEq, Eq)]
-enum Value {
-    Ascii(String),
-    Binary(Bytes),
+    /// Each entry as the lengths of its name and of its value, the name, and the value.
+    entries: Vec<u8>,
+    len: usize,
 }
 
 /// One value of [`Metadata`], of one of the two kinds that gRPC has.
@@ -79,33 +65,33 @@ pub enum MetadataValue<'a> {
     /// Printable ASCII.
     Ascii(&'a str),
     /// Any bytes. The name ends in `-bin`.
-    Binary(&'a Bytes),
+    Binary(&'a [u8]),
 }
 
 impl Metadata {
     /// Returns metadata without entries. Allocates nothing.
     pub const fn new() -> Self {
-        Self { entries: Vec::new() }
+        Self { entries: Vec::new(), len: 0 }
     }
 
     /// Returns the first value of a name.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.values(name).find_map(Value::ascii)
+        self.values(name).find_map(Entry::ascii)
     }
 
     /// Returns the values of a name, in their order.
     pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.values(name).filter_map(Value::ascii)
+        self.values(name).filter_map(Entry::ascii)
     }
 
     /// Returns the first value of a name that ends in `-bin`.
-    pub fn get_bin(&self, name: &str) -> Option<&Bytes> {
-        self.values(name).find_map(Value::binary)
+    pub fn get_bin(&self, name: &str) -> Option<&[u8]> {
+        self.values(name).find_map(Entry::binary)
     }
 
     /// Returns the values of a name that ends in `-bin`, in their order.
-    pub fn get_all_bin<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Bytes> {
-        self.values(name).filter_map(Value::binary)
+    pub fn get_all_bin<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        self.values(name).filter_map(Entry::binary)
     }
 
     /// Sets the value of a name, in place of all values that it had.
@@ -113,14 +99,8 @@ impl Metadata {
     /// # Errors
     ///
     /// Fails, and changes nothing, if gRPC does not allow the name or the value; see [names](#names).
-    pub fn insert(
-        &mut self,
-        name: impl Into<Cow<'static, str>>,
-        value: impl Into<String>,
-    ) -> Result<(), InvalidMetadata> {
-        let entry = Entry::ascii(name.into(), value.into())?;
-        self.replace(entry);
-        Ok(())
+    pub fn insert(&mut self, name: impl AsRef<str>, value: impl AsRef<str>) -> Result<(), InvalidMetadata> {
+        self.replace(name.as_ref(), value.as_ref().as_bytes(), Kind::Ascii)
     }
 
     /// Adds a value to those of a name, as the last of them.
@@ -128,12 +108,9 @@ impl Metadata {
     /// # Errors
     ///
     /// Fails, and changes nothing, if gRPC does not allow the name or the value; see [names](#names).
-    pub fn append(
-        &mut self,
-        name: impl Into<Cow<'static, str>>,
-        value: impl Into<String>,
-    ) -> Result<(), InvalidMetadata> {
-        self.entries.push(Entry::ascii(name.into(), value.into())?);
+    pub fn append(&mut self, name: impl AsRef<str>, value: impl AsRef<str>) -> Result<(), InvalidMetadata> {
+        let (name, value) = (name.as_ref().as_bytes(), value.as_ref().as_bytes());
+        self.push(name, value, check(name, value, Kind::Ascii)?);
         Ok(())
     }
 
@@ -142,14 +119,8 @@ impl Metadata {
     /// # Errors
     ///
     /// Fails, and changes nothing, if gRPC does not allow the name; see [names](#names).
-    pub fn insert_bin(
-        &mut self,
-        name: impl Into<Cow<'static, str>>,
-        value: impl Into<Bytes>,
-    ) -> Result<(), InvalidMetadata> {
-        let entry = Entry::binary(name.into(), value.into())?;
-        self.replace(entry);
-        Ok(())
+    pub fn insert_bin(&mut self, name: impl AsRef<str>, value: impl AsRef<[u8]>) -> Result<(), InvalidMetadata> {
+        self.replace(name.as_ref(), value.as_ref(), Kind::Binary)
     }
 
     /// Adds a value to those of a name that ends in `-bin`, as the last of them.
@@ -157,20 +128,25 @@ impl Metadata {
     /// # Errors
     ///
     /// Fails, and changes nothing, if gRPC does not allow the name; see [names](#names).
-    pub fn append_bin(
-        &mut self,
-        name: impl Into<Cow<'static, str>>,
-        value: impl Into<Bytes>,
-    ) -> Result<(), InvalidMetadata> {
-        self.entries.push(Entry::binary(name.into(), value.into())?);
+    pub fn append_bin(&mut self, name: impl AsRef<str>, value: impl AsRef<[u8]>) -> Result<(), InvalidMetadata> {
+        let (name, value) = (name.as_ref().as_bytes(), value.as_ref());
+        self.push(name, value, check(name, value, Kind::Binary)?);
+        Ok(())
+    }
+
+    /// Adds a value that came over a wire, of the kind that its name says.
+    pub(crate) fn append_received(&mut self, name: &[u8], value: &[u8]) -> Result<(), InvalidMetadata> {
+        self.push(name, value, check(name, value, Kind::of(name))?);
         Ok(())
     }
 
     /// Removes all values of a name, binary or not. Returns `true` if it had any.
     pub fn remove(&mut self, name: &str) -> bool {
-        let len_before = self.entries.len();
-        self.entries.retain(|entry| !entry.name.eq_ignore_ascii_case(name));
-        self.entries.len() < len_before
+        let has_any = self.contains_key(name);
+        if has_any {
+            self.retain(|entry| !entry.is_named(name.as_bytes()));
+        }
+        has_any
     }
 
     /// Returns `true` if the name has a value, binary or not.
@@ -180,13 +156,13 @@ impl Metadata {
 
     /// Returns each name once, in lower case, in the order of their first values.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
-        let names = self.entries.iter().map(|entry| &*entry.name);
-        names.enumerate().filter(|(index, name)| !self.has_before(*index, name)).map(|(_, name)| name)
+        let is_first = |(index, entry): &(usize, Entry<'_>)| !self.entries().take(*index).any(|e| e.name == entry.name);
+        self.entries().enumerate().filter(is_first).map(|(_, entry)| text(entry.name))
     }
 
     /// Returns the number of values, which is at least that of names.
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.len
     }
 
     /// Returns `true` if there are no values.
@@ -196,126 +172,197 @@ impl Metadata {
 
     /// Returns all values, each with its name in lower case. The values of one name are in their order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, MetadataValue<'_>)> {
-        self.entries.iter().map(|entry| (&*entry.name, entry.value.as_ref()))
+        self.entries().map(|entry| {
+            let value = match Kind::of(entry.name) {
+                Kind::Ascii => MetadataValue::Ascii(text(entry.value)),
+                Kind::Binary => MetadataValue::Binary(entry.value),
+            };
+            (text(entry.name), value)
+        })
+    }
+
+    /// Returns all names and values, as a wire sends them.
+    pub(crate) fn entries(&self) -> Entries<'_> {
+        Entries(&self.entries)
     }
 
     /// Returns the values of these names alone.
     pub(crate) fn only(&self, names: &[String]) -> Self {
-        let is_wanted = |entry: &&Entry| names.iter().any(|name| entry.name.eq_ignore_ascii_case(name));
-        Self { entries: self.entries.iter().filter(is_wanted).cloned().collect() }
+        let mut only = self.clone();
+        only.retain(|entry| names.iter().any(|name| entry.is_named(name.as_bytes())));
+        only
     }
 
     /// Adds the values of names that have none here.
     pub(crate) fn inherit(&mut self, others: &Self) {
-        let missing = others.entries.iter().filter(|entry| !self.contains_key(&entry.name));
-        let missing: Vec<_> = missing.cloned().collect();
-        self.entries.extend(missing);
+        let mut missing = others.clone();
+        missing.retain(|entry| !self.entries().any(|known| known.name == entry.name));
+        self.add(missing);
     }
 
     /// Removes all names and values.
     pub fn clear(&mut self) {
         self.entries.clear();
+        self.len = 0;
     }
 
     /// Takes over the entries of `other`, in place of the values that its names have here. To add to them instead,
     /// [`append`](Self::append) each value.
     pub fn merge(&mut self, other: Self) {
-        self.entries.retain(|entry| !other.entries.iter().any(|theirs| theirs.name == entry.name));
-        self.entries.extend(other.entries);
+        self.retain(|entry| !other.entries().any(|theirs| theirs.name == entry.name));
+        self.add(other);
     }
 
     /// Returns what the limits on the size of metadata count: the bytes of every value and of its name, and 32 more for
     /// each value, as HTTP/2 counts header lists. Binary values count as they are, not as base64.
     pub fn size(&self) -> usize {
-        self.entries.iter().map(|entry| entry.name.len() + entry.value.len() + ENTRY_OVERHEAD).sum()
+        self.entries.len() - self.len * LENGTHS_LEN + self.len * ENTRY_OVERHEAD
     }
 
-    fn values(&self, name: &str) -> impl Iterator<Item = &Value> {
-        self.entries.iter().filter(move |entry| entry.name.eq_ignore_ascii_case(name)).map(|entry| &entry.value)
+    fn values<'a, 'n>(&'a self, name: &'n str) -> impl Iterator<Item = Entry<'a>> + use<'a, 'n> {
+        self.entries().filter(move |entry| entry.is_named(name.as_bytes()))
     }
 
-    fn has_before(&self, index: usize, name: &str) -> bool {
-        self.entries[..index].iter().any(|entry| entry.name == name)
+    fn replace(&mut self, name: &str, value: &[u8], kind: Kind) -> Result<(), InvalidMetadata> {
+        let checked = check(name.as_bytes(), value, kind)?;
+        self.remove(name);
+        self.push(name.as_bytes(), value, checked);
+        Ok(())
     }
 
-    fn replace(&mut self, entry: Entry) {
-        self.entries.retain(|known| known.name != entry.name);
-        self.entries.push(entry);
+    fn push(&mut self, name: &[u8], value: &[u8], checked: Checked) {
+        let (start, len) = (self.entries.len(), LENGTHS_LEN + name.len() + value.len());
+        // One that comes alone is rare.
+        self.entries.reserve(if start == 0 { len.max(ENTRIES_LEN_MIN) } else { len });
+        self.entries.extend_from_slice(&name.len().to_ne_bytes());
+        self.entries.extend_from_slice(&value.len().to_ne_bytes());
+        self.entries.extend_from_slice(name);
+        if checked.has_upper_case {
+            self.entries[start + LENGTHS_LEN..].make_ascii_lowercase();
+        }
+        self.entries.extend_from_slice(value);
+        self.len += 1;
+    }
+
+    fn add(&mut self, mut others: Self) {
+        self.entries.append(&mut others.entries);
+        self.len += others.len;
+    }
+
+    fn retain(&mut self, is_kept: impl Fn(Entry<'_>) -> bool) {
+        let (mut from, mut to) = (0, 0);
+        while let Some(entry) = Entries(&self.entries[from..]).next() {
+            let (len, is_kept) = (LENGTHS_LEN + entry.name.len() + entry.value.len(), is_kept(entry));
+            if is_kept {
+                self.entries.copy_within(from..from + len, to);
+                to += len;
+            } else {
+                self.len -= 1;
+            }
+            from += len;
+        }
+        self.entries.truncate(to);
     }
 }
 
 /// See [`Metadata::size`].
 const ENTRY_OVERHEAD: usize = 32;
 
-impl Entry {
-    fn ascii(name: Cow<'static, str>, value: String) -> Result<Self, InvalidMetadata> {
-        let name = checked(name)?;
-        if is_binary(&name) {
-            return Err(InvalidMetadata::BinaryName { name: name.into() });
-        }
-        let is_other = |byte: u8| !matches!(byte, 0x20..=0x7e);
-        // Looked at to the end, which takes less than to stop where it could.
-        if !value.bytes().fold(false, |found, byte| found | is_other(byte)) {
-            return Ok(Self { name, value: Value::Ascii(value) });
-        }
-        let position = value.bytes().position(is_other).unwrap_or_default();
-        Err(InvalidMetadata::NotPrintable { name: name.into(), position })
-    }
+/// The length of what stands in front of the name of an entry.
+const LENGTHS_LEN: usize = 2 * size_of::<usize>();
 
-    fn binary(name: Cow<'static, str>, value: Bytes) -> Result<Self, InvalidMetadata> {
-        let name = checked(name)?;
-        if is_binary(&name) {
-            Ok(Self { name, value: Value::Binary(value) })
-        } else {
-            Err(InvalidMetadata::AsciiName { name: name.into() })
-        }
+/// The bytes that there is room for once there is an entry.
+const ENTRIES_LEN_MIN: usize = 256;
+
+/// A name, valid and in lower case, and its value.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry<'a> {
+    pub(crate) name: &'a [u8],
+    pub(crate) value: &'a [u8],
+}
+
+pub(crate) struct Entries<'a>(&'a [u8]);
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Entry<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Entry<'a>> {
+        let (&name_len, rest) = self.0.split_first_chunk()?;
+        let (&value_len, rest) = rest.split_first_chunk()?;
+        let (name, rest) = rest.split_at(usize::from_ne_bytes(name_len));
+        let (value, rest) = rest.split_at(usize::from_ne_bytes(value_len));
+        self.0 = rest;
+        Some(Entry { name, value })
     }
 }
 
-impl Value {
-    fn ascii(&self) -> Option<&str> {
-        match self {
-            Self::Ascii(value) => Some(value),
-            Self::Binary(_) => None,
-        }
+impl<'a> Entry<'a> {
+    fn is_named(self, name: &[u8]) -> bool {
+        self.name.eq_ignore_ascii_case(name)
     }
 
-    fn binary(&self) -> Option<&Bytes> {
-        match self {
-            Self::Ascii(_) => None,
-            Self::Binary(value) => Some(value),
-        }
+    fn ascii(self) -> Option<&'a str> {
+        (Kind::of(self.name) == Kind::Ascii).then(|| text(self.value))
     }
 
-    fn len(&self) -> usize {
-        match self {
-            Self::Ascii(value) => value.len(),
-            Self::Binary(value) => value.len(),
-        }
-    }
-
-    fn as_ref(&self) -> MetadataValue<'_> {
-        match self {
-            Self::Ascii(value) => MetadataValue::Ascii(value),
-            Self::Binary(value) => MetadataValue::Binary(value),
-        }
+    fn binary(self) -> Option<&'a [u8]> {
+        (Kind::of(self.name) == Kind::Binary).then_some(self.value)
     }
 }
 
-/// Returns the name in lower case if the application may use it.
-fn checked(name: Cow<'static, str>) -> Result<Cow<'static, str>, InvalidMetadata> {
+/// Returns the text of bytes that were checked.
+fn text(bytes: &[u8]) -> &str {
+    str::from_utf8(bytes).expect("nothing but ASCII got in")
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Ascii,
+    Binary,
+}
+
+impl Kind {
+    fn of(name: &[u8]) -> Self {
+        if name.ends_with(b"-bin") { Self::Binary } else { Self::Ascii }
+    }
+}
+
+/// A name and its value may be kept.
+struct Checked {
+    has_upper_case: bool,
+}
+
+/// Checks that the application may use a name, and its value.
+fn check(name: &[u8], value: &[u8], kind: Kind) -> Result<Checked, InvalidMetadata> {
+    let found = name.iter().fold(0, |found, byte| found | NAME_BYTES[usize::from(*byte)]);
+    let has_upper_case = found & UPPER_CASE != 0;
+    let shown = || String::from_utf8_lossy(name).into_owned();
     if name.is_empty() {
         return Err(InvalidMetadata::EmptyName);
     }
-    let found = name.bytes().fold(0, |found, byte| found | NAME_BYTES[usize::from(byte)]);
     if found & FORBIDDEN != 0 {
-        return Err(InvalidMetadata::NameCharacters { name: name.into() });
+        return Err(InvalidMetadata::NameCharacters { name: shown() });
     }
-    let name = if found & UPPER_CASE == 0 { name } else { Cow::Owned(name.to_ascii_lowercase()) };
-    if name.starts_with("grpc-") || OF_HTTP.contains(&&*name) {
-        return Err(InvalidMetadata::ReservedName { name: name.into() });
+    if has_upper_case {
+        return check(&name.to_ascii_lowercase(), value, kind).map(|_| Checked { has_upper_case });
     }
-    Ok(name)
+    if name.starts_with(b"grpc-") || is_of_http(name) {
+        return Err(InvalidMetadata::ReservedName { name: shown() });
+    }
+    match (kind, Kind::of(name)) {
+        (Kind::Ascii, Kind::Binary) => return Err(InvalidMetadata::BinaryName { name: shown() }),
+        (Kind::Binary, Kind::Ascii) => return Err(InvalidMetadata::AsciiName { name: shown() }),
+        (Kind::Binary, Kind::Binary) => return Ok(Checked { has_upper_case }),
+        (Kind::Ascii, Kind::Ascii) => {}
+    }
+    let is_other = |byte: &u8| !matches!(byte, 0x20..=0x7e);
+    // Looked at to the end, which takes less than to stop where it could.
+    if value.iter().fold(false, |found, byte| found | is_other(byte)) {
+        let position = value.iter().position(is_other).unwrap_or_default();
+        return Err(InvalidMetadata::NotPrintable { name: shown(), position });
+    }
+    Ok(Checked { has_upper_case })
 }
 
 const UPPER_CASE: u8 = 1;
@@ -337,43 +384,41 @@ const NAME_BYTES: [u8; 256] = {
     kinds
 };
 
-/// The names by which HTTP frames, routes or types a message. The documentation of [`Metadata`] lists them.
-const OF_HTTP: &[&str] = &[
-    "connection",
-    "content-length",
-    "content-type",
-    "host",
-    "keep-alive",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
-
-fn is_binary(name: &str) -> bool {
-    name.ends_with("-bin")
+/// Tells whether HTTP frames, routes or types a message by this name. The documentation of [`Metadata`] lists them.
+fn is_of_http(name: &[u8]) -> bool {
+    matches!(
+        name,
+        b"connection"
+            | b"content-length"
+            | b"content-type"
+            | b"host"
+            | b"keep-alive"
+            | b"proxy-connection"
+            | b"te"
+            | b"trailer"
+            | b"transfer-encoding"
+            | b"upgrade"
+    )
 }
 
 impl fmt::Debug for Metadata {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let entries = self.entries.iter();
-        f.debug_map().entries(entries.map(|Entry { name, value }| (name, Shown { name, value }))).finish()
+        f.debug_map().entries(self.iter().map(|(name, value)| (name, Shown { name, value }))).finish()
     }
 }
 
 /// A value as `{:?}` of the metadata shows it.
 struct Shown<'a> {
     name: &'a str,
-    value: &'a Value,
+    value: MetadataValue<'a>,
 }
 
 impl fmt::Debug for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.value {
             _ if SECRETS.iter().any(|secret| self.name.contains(secret)) => f.write_str("<hidden>"),
-            Value::Ascii(value) => value.fmt(f),
-            Value::Binary(value) => value.fmt(f),
+            MetadataValue::Ascii(value) => value.fmt(f),
+            MetadataValue::Binary(value) => write!(f, "b\"{}\"", value.escape_ascii()),
         }
     }
 }

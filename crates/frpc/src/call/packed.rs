@@ -22,8 +22,15 @@ pub(crate) trait Source<T>: Send {
     /// Polls for the next message.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<T, Status>>>;
 
-    /// Polls for the next message, which is put at the end of `out` if that is `None`.
-    fn poll_into(&mut self, cx: &mut Context<'_>, _out: &mut Vec<u8>) -> Poll<Option<Result<Option<T>, Status>>> {
+    /// Polls for messages that are put [one behind the other](self) at the end of `out`, as long as there are some and it has less
+    /// than `full` bytes, but for at least one. Returns the first that goes apart from them, if there is one. Whatever comes of the
+    /// last poll, `out` may have messages more.
+    fn poll_into(
+        &mut self,
+        cx: &mut Context<'_>,
+        _out: &mut Vec<u8>,
+        _full: usize,
+    ) -> Poll<Option<Result<Option<T>, Status>>> {
         self.poll_next(cx).map(|next| next.map(|message| message.map(Some)))
     }
 
@@ -81,7 +88,7 @@ pub(crate) fn set_len(out: &mut [u8], start: usize) {
 }
 
 /// The length of the length of a message.
-const LEN_LEN: usize = 4;
+pub(crate) const LEN_LEN: usize = 4;
 /// Larger messages are sent from where they are.
 pub(crate) const COPIED_LEN_MAX: usize = 4096;
 

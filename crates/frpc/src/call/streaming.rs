@@ -152,6 +152,7 @@ impl<T> Streaming<T> {
     }
 
     /// Polls for the next message.
+    #[inline]
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<T, Status>>> {
         let next = match &mut self.messages {
             Messages::Boxed(messages) => messages.as_mut().poll_next(cx),
@@ -162,16 +163,17 @@ impl<T> Streaming<T> {
         self.unless_over(next)
     }
 
-    /// Polls for the next message as [`Source::poll_into`] does.
+    /// Polls for messages as [`Source::poll_into`] does.
     pub(crate) fn poll_into(
         &mut self,
         cx: &mut Context<'_>,
         out: &mut Vec<u8>,
+        full: usize,
     ) -> Poll<Option<Result<Option<T>, Status>>> {
         let Messages::Source(source) = &mut self.messages else {
             return self.poll(cx).map(|next| next.map(|message| message.map(Some)));
         };
-        let next = source.poll_into(cx, out);
+        let next = source.poll_into(cx, out, full);
         self.unless_over(next)
     }
 

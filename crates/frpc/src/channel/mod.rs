@@ -192,20 +192,30 @@ impl Channel {
     ) -> Result<Response<P>, Status> {
         let mut request = request.into_request();
         self.inherit(request.head_mut());
-        match &self.route {
-            // The common case: nothing of the call is boxed, and it is encoded where it is sent.
-            Route::Frisbee(connection) if self.layers.is_empty() && self.is_plain(connection, &request) => {
-                let deadline = Deadline::after(self.timeout);
-                match connection.unary(method, || encode_pieces(request.get_ref()), deadline).await? {
+        let start = Instant::now();
+        // The common cases: nothing of the call is boxed, and it is encoded where it is sent.
+        if let Route::Frisbee(connection) = &self.route
+            && self.layers.is_empty()
+        {
+            let encode = || encode_pieces(request.get_ref());
+            if self.is_plain(connection, &request) {
+                match connection.unary(method, encode, Deadline::since(start, self.timeout)).await? {
                     Some(Reply::Plain(content)) => {
-                        decode_response(method, Format::Polyglot, &content).map(Response::new)
+                        return decode_response(method, Format::Polyglot, &content).map(Response::new);
                     }
-                    Some(reply) => answer_of(reply, &connection.current())?.into_response(method, Format::Polyglot),
-                    None => Box::pin(self.call_one(method, request)).await,
+                    Some(reply) => {
+                        return answer_of(reply, &connection.current())?.into_response(method, Format::Polyglot);
+                    }
+                    None => {}
+                }
+            } else {
+                let CallTime { opening, .. } = CallTime::since(start, request.timeout(), self.timeout);
+                if let Some(answer) = connection.unary_at_once(method, request.head(), encode, opening).await {
+                    return answer?.into_response(method, Format::Polyglot);
                 }
             }
-            _ => Box::pin(self.call_one(method, request)).await,
         }
+        Box::pin(self.call_one(method, request, start)).await
     }
 
     /// Gives a call what it inherits from the one whose handler makes it.
@@ -237,8 +247,8 @@ impl Channel {
         &self,
         method: &'static Method,
         request: Request<Q>,
+        start: Instant,
     ) -> Result<Response<P>, Status> {
-        let start = Instant::now();
         let format = self.format(method, MethodKind::Unary, request.head(), start).await?;
         let call = Call::of_request(method, format, request)?.with_kind(MethodKind::Unary);
         self.call(call, start).await?.into_response(method, format)

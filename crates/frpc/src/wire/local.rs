@@ -11,7 +11,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::caller::Caller;
 use crate::{
     call::{
-        deadline::Deadline,
+        deadline::{Bounded, Deadline},
         exchange::{Answer, Body, Call},
         head::Head,
         method::MethodKind,
@@ -146,11 +146,8 @@ fn many(endpoint: Result<Endpoint, Collision>, call: Call) -> Answer {
     Answer::new(Body::Many(contents.with_metadata_slot(Some(metadata)).with_trailers_slot(Some(trailers))))
 }
 
-async fn bounded<T>(deadline: Option<Deadline>, future: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
-    match deadline {
-        Some(deadline) => deadline.bound(future).await,
-        None => future.await,
-    }
+fn bounded<F>(deadline: Option<Deadline>, future: F) -> Bounded<F> {
+    deadline.unwrap_or(Deadline::NEVER).bound(future)
 }
 
 /// Finds the method and has it answer.

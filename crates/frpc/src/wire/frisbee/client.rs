@@ -188,12 +188,18 @@ impl ClientConnection {
     }
 
     /// Returns the operation that calls a method in plain packets, or `None` if they do not say enough.
+    #[inline]
     pub(crate) fn plain_operation(&self, method: &'static Method) -> Result<Option<Operation>, Status> {
+        match self.remote().and_then(|remote| remote.plain_operation(method)) {
+            Some(operation) => Ok(Some(operation)),
+            None => self.no_plain_operation(method),
+        }
+    }
+
+    #[cold]
+    fn no_plain_operation(&self, method: &'static Method) -> Result<Option<Operation>, Status> {
         match self.way(method) {
             None | Some(Way::Plain) => self.operation(method).map(Some),
-            Some(Way::Extended { operation, format: Format::Polyglot }) if !self.serves.contains(operation) => {
-                Ok(Operation::new(operation))
-            }
             Some(Way::Extended { .. }) => Ok(None),
             Some(Way::Missing) => Err(missing(method)),
         }

@@ -31,7 +31,7 @@ pub(crate) struct Compressed {
 
 impl Compressed {
     /// Reads it off the bytes behind it. `None` if they are too short.
-    pub(crate) fn decode(input: &mut Bytes) -> Option<Self> {
+    pub(crate) fn decode(input: &mut impl Buf) -> Option<Self> {
         let algorithm = input.try_get_u8().ok()?;
         Some(Self { algorithm, inflated_len: input.try_get_u32().ok()? })
     }

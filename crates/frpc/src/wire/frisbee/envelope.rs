@@ -17,7 +17,12 @@
 //!   value of METADATA and TRAILER = length of the name u16 | name | value
 //! ```
 
-use std::{collections::VecDeque, mem, time::Duration};
+use std::{
+    collections::VecDeque,
+    mem,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use bytes::{Buf, BufMut, Bytes};
 use frisbee::Content;
@@ -25,9 +30,10 @@ use frisbee::Content;
 use super::compressed::{COMPRESSED_LEN, Compressed, Deflating, Outgoing};
 use crate::{
     call::{
-        metadata::{Metadata, MetadataValue},
+        metadata::{Entry, Metadata},
         packed::{self, Packed},
         status::{Code, Status},
+        streaming::Streaming,
     },
     codec::{Format, Pieces},
 };
@@ -97,7 +103,7 @@ pub(crate) fn request(
     message: impl Into<Outgoing>,
 ) -> Content {
     let Outgoing { compressed, message } = message.into();
-    let mut out = with_room(&[metadata], &message);
+    let mut out = with_room(REQUEST_LEN + timeout.map_or(0, |_| TIMEOUT_LEN), &[metadata], compressed, &message);
     out.push(REQUEST);
     out.put_u16(operation);
     out.put_u8(number(format));
@@ -112,7 +118,7 @@ pub(crate) fn request(
 /// Returns the content of an answer, whose message has the format of its request.
 pub(crate) fn answer(metadata: &Metadata, trailers: &Metadata, message: impl Into<Outgoing>) -> Content {
     let Outgoing { compressed, message } = message.into();
-    let mut out = with_room(&[metadata, trailers], &message);
+    let mut out = with_room(ANSWER_LEN, &[metadata, trailers], compressed, &message);
     out.push(ANSWER);
     with_head(&mut out, |out| {
         put_metadata(out, METADATA, metadata);
@@ -137,10 +143,10 @@ pub(crate) fn failure(status: &Status, limit: u32, metadata_max: usize) -> Bytes
     let encoded = |text: &str, with_rest: bool| {
         let mut out = vec![FAILURE];
         with_head(&mut out, |out| {
-            put_field(out, CODE, &[&[status.code().into()]]);
-            put_field(out, TEXT, &[text.as_bytes()]);
+            put_field(out, CODE, &[status.code().into()]);
+            put_field(out, TEXT, text.as_bytes());
             if with_rest {
-                put_field(out, DETAILS, &[status.details()]);
+                put_field(out, DETAILS, status.details());
                 put_metadata(out, METADATA, status.metadata());
             }
         });
@@ -204,7 +210,7 @@ fn alone(kind: u8, tag: u8, metadata: &Metadata) -> Bytes {
 /// Returns data with one message.
 pub(crate) fn one_message(content: Bytes) -> Content {
     let mut messages = Messages::new(u32::MAX);
-    messages.push(Some(content));
+    messages.push(content);
     messages.take().pop_front().expect("one message makes one data")
 }
 
@@ -212,63 +218,100 @@ pub(crate) fn one_message(content: Bytes) -> Content {
 pub(crate) struct Messages {
     limit: usize,
     data: VecDeque<Content>,
+    /// The length of `data`.
+    data_len: usize,
     /// The data of small messages.
     small: Vec<u8>,
-    /// The length of `small` without the last message.
-    small_len: usize,
     /// The length of the last data of small messages, which tells how long the next may become.
     last_len: usize,
 }
 
 impl Messages {
     pub(crate) fn new(limit: u32) -> Self {
-        Self { limit: limit as usize, data: VecDeque::new(), small: Vec::new(), small_len: 0, last_len: 0 }
+        Self { limit: limit as usize, data: VecDeque::new(), data_len: 0, small: Vec::new(), last_len: 0 }
     }
 
-    /// Returns the place for the next message, [behind others](packed).
-    pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
+    /// Waits for a message of a stream, and takes what else is ready. Returns the end of the stream, if it has come.
+    pub(crate) fn poll_fill(
+        &mut self,
+        cx: &mut Context<'_>,
+        messages: &mut Streaming<Bytes>,
+    ) -> Poll<Option<Result<(), Status>>> {
+        // As many as may share data in any case. With a low limit, each is looked at.
+        let full = BATCH_LEN_MAX.min(self.limit.saturating_sub(packed::COPIED_LEN_MAX + packed::LEN_LEN));
+        while self.data_len + self.small.len() < BATCH_LEN_MAX {
+            if self.small.is_empty() {
+                self.small.reserve_exact(self.last_len);
+                self.small.push(MESSAGES);
+            }
+            let small_len = self.small.len();
+            let polled = messages.poll_into(cx, &mut self.small, full);
+            self.split(small_len);
+            match polled {
+                Poll::Ready(Some(Ok(None))) => {}
+                Poll::Ready(Some(Ok(Some(message)))) => self.push(message),
+                Poll::Ready(Some(Err(status))) => return Poll::Ready(Some(Err(status))),
+                Poll::Ready(None) => return Poll::Ready(Some(Ok(()))),
+                Poll::Pending if self.is_empty() => {
+                    // What waits keeps no memory.
+                    self.small = Vec::new();
+                    return Poll::Pending;
+                }
+                Poll::Pending => break,
+            }
+        }
+        Poll::Ready(None)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.data.is_empty() && self.small.len() <= KIND_LEN
+    }
+
+    /// Puts a message behind the others.
+    fn push(&mut self, message: Bytes) {
+        if message.len() > packed::COPIED_LEN_MAX {
+            self.flush();
+            let mut front = vec![MESSAGES];
+            packed::put_len(&mut front, message.len());
+            self.add(vec![front.into(), message].into());
+            return;
+        }
         if self.small.is_empty() {
-            self.small.reserve_exact(self.last_len);
             self.small.push(MESSAGES);
         }
-        self.small_len = self.small.len();
-        &mut self.small
+        let small_len = self.small.len();
+        packed::put(&mut self.small, &message);
+        self.split(small_len);
     }
 
-    /// Takes a message, or `None` if it was put into the [buffer](Self::buffer). Returns its length.
-    pub(crate) fn push(&mut self, message: Option<Bytes>) -> usize {
-        match message {
-            Some(large) if large.len() > packed::COPIED_LEN_MAX => {
-                self.flush();
-                let len = large.len();
-                let mut front = vec![MESSAGES];
-                packed::put_len(&mut front, len);
-                self.data.push_back(vec![front.into(), large].into());
-                return len;
-            }
-            Some(small) => packed::put(self.buffer(), &small),
-            None => {}
-        }
-        let len = self.small.len() - self.small_len;
-        if self.small.len() > self.limit && self.small_len > KIND_LEN {
-            let last = self.small.split_off(self.small_len);
+    /// Gives what was put behind others data of its own, if all of it is more than the limit.
+    fn split(&mut self, small_len: usize) {
+        if self.small.len() > self.limit && small_len > KIND_LEN {
+            let last = self.small.split_off(small_len);
             self.flush();
-            self.buffer().extend_from_slice(&last);
+            self.small.push(MESSAGES);
+            self.small.extend_from_slice(&last);
         }
-        len
     }
 
     /// Takes everything.
     pub(crate) fn take(&mut self) -> VecDeque<Content> {
         self.flush();
+        self.data_len = 0;
         mem::take(&mut self.data)
     }
 
     fn flush(&mut self) {
         if self.small.len() > KIND_LEN {
             self.last_len = self.small.len();
-            self.data.push_back(mem::take(&mut self.small).into());
+            let small = mem::take(&mut self.small);
+            self.add(small.into());
         }
+    }
+
+    fn add(&mut self, data: Content) {
+        self.data_len += data.len();
+        self.data.push_back(data);
     }
 }
 
@@ -335,16 +378,17 @@ impl Envelope {
 }
 
 impl Fields {
-    fn decode(mut input: Bytes, metadata_max: usize) -> Result<Self, Status> {
+    /// Reads the fields of a head, which is a part of `whole`.
+    fn decode(mut head: &[u8], whole: &Bytes, metadata_max: usize) -> Result<Self, Status> {
         let mut fields = Self::default();
         let mut metadata_len = 0;
-        while input.has_remaining() {
-            let tag = input.get_u8();
-            let len = input.try_get_u32().map_err(|_| malformed("ends in a field"))? as usize;
-            if input.remaining() < len {
+        while head.has_remaining() {
+            let tag = head.get_u8();
+            let len = head.try_get_u32().map_err(|_| malformed("ends in a field"))? as usize;
+            let Some((mut value, rest)) = head.split_at_checked(len) else {
                 return Err(malformed("announces a field that is longer than its head"));
-            }
-            let mut value = input.split_to(len);
+            };
+            head = rest;
             match tag {
                 TIMEOUT => {
                     let micros = value.try_get_u64().map_err(|_| malformed("has a timeout that is too short"))?;
@@ -362,8 +406,8 @@ impl Fields {
                     read_entry(value, target)?;
                 }
                 CODE => fields.code = value.try_get_u8().map_err(|_| malformed("has a status without a code"))?,
-                TEXT => fields.text = String::from_utf8_lossy(&value).into_owned(),
-                DETAILS => fields.details = value,
+                TEXT => fields.text = String::from_utf8_lossy(value).into_owned(),
+                DETAILS => fields.details = whole.slice_ref(value),
                 COMPRESSION => fields.compressed = Some(read_compressed(&mut value)?),
                 _ => {}
             }
@@ -383,30 +427,25 @@ impl Fields {
 
 fn read_head(input: &mut Bytes, metadata_max: usize) -> Result<Fields, Status> {
     let len = input.try_get_u32().map_err(|_| malformed("ends in front of its head"))? as usize;
-    if input.remaining() < len {
+    let Some(head) = input.get(..len) else {
         return Err(malformed("announces a head that is longer than itself"));
-    }
-    Fields::decode(input.split_to(len), metadata_max)
+    };
+    let fields = Fields::decode(head, input, metadata_max)?;
+    input.advance(len);
+    Ok(fields)
 }
 
-fn read_compressed(input: &mut Bytes) -> Result<Compressed, Status> {
+fn read_compressed(input: &mut impl Buf) -> Result<Compressed, Status> {
     Compressed::decode(input).ok_or_else(|| malformed("ends in front of what is compressed"))
 }
 
 /// Reads a name and its value.
-fn read_entry(mut entry: Bytes, metadata: &mut Metadata) -> Result<(), Status> {
+fn read_entry(mut entry: &[u8], metadata: &mut Metadata) -> Result<(), Status> {
     let name_len = usize::from(entry.try_get_u16().map_err(|_| malformed("has metadata without a name"))?);
-    if entry.remaining() < name_len {
+    let Some((name, value)) = entry.split_at_checked(name_len) else {
         return Err(malformed("has metadata whose name is cut off"));
-    }
-    let name = String::from_utf8_lossy(&entry.split_to(name_len)).into_owned();
-    let taken = if name.ends_with("-bin") {
-        // In memory of its own: the packet is larger, and a handler may keep the value.
-        metadata.append_bin(name, Bytes::copy_from_slice(&entry))
-    } else {
-        metadata.append(name, String::from_utf8_lossy(&entry).into_owned())
     };
-    taken.map_err(|error| Status::invalid_argument(error.to_string()))
+    metadata.append_received(name, value).map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
 /// Returns the part of the size of metadata that counts towards the limit of the peer, as the wire has it.
@@ -427,31 +466,31 @@ pub(crate) fn check_metadata(len: usize, metadata_max: usize) -> Result<(), Stat
 
 fn put_timeout(out: &mut Vec<u8>, timeout: Option<Duration>) {
     if let Some(timeout) = timeout {
-        put_field(out, TIMEOUT, &[&u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX).to_be_bytes()]);
+        put_field(out, TIMEOUT, &u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX).to_be_bytes());
     }
 }
 
 fn put_metadata(out: &mut Vec<u8>, tag: u8, metadata: &Metadata) {
-    for (name, value) in metadata.iter() {
-        let value = match value {
-            MetadataValue::Ascii(text) => text.as_bytes(),
-            MetadataValue::Binary(bytes) => bytes,
-        };
+    for Entry { name, value } in metadata.entries() {
         let name_len = u16::try_from(name.len()).expect("it is within the limit on metadata, which was checked");
-        put_field(out, tag, &[&name_len.to_be_bytes(), name.as_bytes(), value]);
+        out.put_u8(tag);
+        put_len(out, size_of_val(&name_len) + name.len() + value.len());
+        out.put_u16(name_len);
+        out.put_slice(name);
+        out.put_slice(value);
     }
 }
 
 fn put_compressed(out: &mut Vec<u8>, compressed: Option<Compressed>) {
     if let Some(compressed) = compressed {
-        put_field(out, COMPRESSION, &[&compressed.encode()]);
+        put_field(out, COMPRESSION, &compressed.encode());
     }
 }
 
-fn put_field(out: &mut Vec<u8>, tag: u8, value: &[&[u8]]) {
+fn put_field(out: &mut Vec<u8>, tag: u8, value: &[u8]) {
     out.put_u8(tag);
-    put_len(out, value.iter().map(|part| part.len()).sum());
-    value.iter().for_each(|part| out.put_slice(part));
+    put_len(out, value.len());
+    out.put_slice(value);
 }
 
 fn put_len(out: &mut Vec<u8>, len: usize) {
@@ -467,11 +506,14 @@ fn with_head(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     out[start..start + 4].copy_from_slice(&len.to_be_bytes());
 }
 
-/// Returns room for a head, and for a message that is copied behind it.
-fn with_room(metadata: &[&Metadata], message: &Pieces) -> Vec<u8> {
-    let metadata: usize = metadata.iter().map(|metadata| metadata_len(metadata)).sum();
+/// Returns room for what stands in front of a message, of which `others` are as long as they are in any case, and for a message
+/// that is copied behind it. No byte more: memory that is filled is given away without another allocation.
+fn with_room(others: usize, metadata: &[&Metadata], compressed: Option<Compressed>, message: &Pieces) -> Vec<u8> {
+    let framing = FIELD_LEN + size_of::<u16>();
+    let metadata = metadata.iter().map(|metadata| metadata.size() - (ENTRY_OVERHEAD - framing) * metadata.len());
+    let compressed = compressed.map_or(0, |_| FIELD_LEN + COMPRESSED_LEN);
     let message = if message.len() <= packed::COPIED_LEN_MAX { message.len() } else { 0 };
-    Vec::with_capacity(OTHERS_LEN_MAX + metadata + message)
+    Vec::with_capacity(others + metadata.sum::<usize>() + compressed + message)
 }
 
 /// Puts a message behind what stands in front of it, copied if it is small.
@@ -530,11 +572,18 @@ const COMPRESSION: u8 = 7;
 
 /// As much counts for each entry on top of its bytes, as with [`Metadata::size`].
 const ENTRY_OVERHEAD: usize = 32;
-/// The length of what a unary call has in front of its message besides metadata: the kind, the operation, the format, the length
-/// of the head, the timeout and the compression.
-const OTHERS_LEN_MAX: usize = 1 + 2 + 1 + 4 + 13 + 10;
+/// The length of the messages of a stream that are sent at once, if they are there at once. The frame of small ones then fits a
+/// read of 16 KiB.
+pub(crate) const BATCH_LEN_MAX: usize = 15 * 1024;
 /// The length of the kind in front of everything else.
 const KIND_LEN: usize = 1;
+/// The length of what every request has in front of its message: the kind, the operation, the format, the length of the head.
+const REQUEST_LEN: usize = KIND_LEN + 2 + 1 + 4;
+/// The length of what every answer has in front of its message.
+const ANSWER_LEN: usize = KIND_LEN + 4;
+/// The length of what stands in front of the value of a field.
+const FIELD_LEN: usize = 1 + 4;
+const TIMEOUT_LEN: usize = FIELD_LEN + 8;
 
 #[cfg(test)]
 mod tests;

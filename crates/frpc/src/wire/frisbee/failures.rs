@@ -7,21 +7,19 @@ use tracing::{debug, warn};
 
 use super::stream_framing;
 use crate::{
-    call::{deadline::Deadline, exchange::Answer, method::Method, status::Status},
+    call::{
+        deadline::{Bounded, Deadline},
+        exchange::Answer,
+        method::Method,
+        status::Status,
+    },
     error::CallError,
 };
 
 /// Drops a handler when its caller's time is up.
-pub(super) async fn within<T>(
-    deadline: Option<Deadline>,
-    handling: impl Future<Output = Result<T, Status>>,
-) -> Result<T, Status> {
-    match deadline {
-        None => handling.await,
-        Some(deadline) => {
-            deadline.bound_with(handling, |Deadline { limit, .. }| stream_framing::out_of_time(limit)).await
-        }
-    }
+pub(super) fn within<F>(deadline: Option<Deadline>, handling: F) -> Bounded<F> {
+    let deadline = deadline.unwrap_or(Deadline::NEVER);
+    deadline.bound_with(handling, |Deadline { limit, .. }| stream_framing::out_of_time(limit))
 }
 
 /// Encodes a status as the content of a packet, with its text if `limit` bytes have room for it.

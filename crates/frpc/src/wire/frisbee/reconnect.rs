@@ -312,6 +312,35 @@ impl Reconnecting {
         }
     }
 
+    /// Makes a unary call with metadata or a time of its own on the connection that is there. `None` if something has to be waited
+    /// for or to be looked at first, or the call to be made again.
+    pub(crate) async fn unary_at_once(
+        &self,
+        method: &'static Method,
+        head: &Head,
+        encode: impl Fn() -> Pieces,
+        deadline: Deadline,
+    ) -> Option<Result<Answer, Status>> {
+        let connection = self.current();
+        let remote = connection.remote().filter(|_| !self.compresses)?;
+        let (Way::Extended { operation, format: Format::Polyglot }, said) = (remote.way(method), remote.extended()?)
+        else {
+            return None;
+        };
+        if let Err(status) = check_metadata(metadata_len(head.metadata()), said.metadata_len_max) {
+            return Some(Err(status));
+        }
+        let (timeout, message) = (self.untold(deadline), encode().into());
+        let reply = connection.unary_extended(operation, Format::Polyglot, head, timeout, message, deadline).await;
+        let answer = reply.and_then(|reply| timely_answer_of(reply, &connection, deadline));
+        Some(answer).filter(|answer| !matches!(answer, Err(status) if needs_another_connection(status)))
+    }
+
+    /// Returns the time to tell a peer of, unless it knows.
+    fn untold(&self, deadline: Deadline) -> Option<Deadline> {
+        Some(deadline).filter(|deadline| Some(deadline.limit) != self.announced)
+    }
+
     /// Makes a unary call that may need more than plain packets.
     async fn unary_extended(self: &Arc<Self>, call: UnaryCall<'_>) -> Result<Answer, Status> {
         let (mut connection, mut attempts) = (self.current(), Attempts::new(call.deadline));
@@ -355,8 +384,7 @@ impl Reconnecting {
             }
             (Way::Extended { .. } | Way::Plain, _) => return Err(changed(method)),
         };
-        // Both sides look at the clock. It is the time of this side that is up.
-        answer_of(reply, connection).map_err(|status| if is_out_of_time(&status) { deadline.passed() } else { status })
+        timely_answer_of(reply, connection, deadline)
     }
 
     pub(crate) fn current(&self) -> Arc<ClientConnection> {
@@ -560,6 +588,11 @@ struct UnaryCall<'a> {
     deadline: Deadline,
 }
 
+/// Returns the answer that a packet brought. Both sides look at the clock: if time is up, it is that of this side.
+fn timely_answer_of(reply: Reply, connection: &ClientConnection, deadline: Deadline) -> Result<Answer, Status> {
+    answer_of(reply, connection).map_err(|status| if is_out_of_time(&status) { deadline.passed() } else { status })
+}
+
 /// Returns the answer that a packet brought, within the limits of its connection.
 pub(crate) fn answer_of(reply: Reply, connection: &ClientConnection) -> Result<Answer, Status> {
     let content = match reply {
@@ -598,8 +631,7 @@ impl Caller for Arc<Reconnecting> {
             let (method, format, kind, time) = (call.method(), call.format(), call.kind(), call.time());
             let CallTime { opening, whole } = time;
             let (head, body) = call.into_parts();
-            // A time that the peer knows already need not be said.
-            let timeout = whole.or(Some(opening)).filter(|deadline| Some(deadline.limit) != self.announced);
+            let timeout = self.untold(whole.unwrap_or(opening));
             if let (MethodKind::Unary, Body::One(content)) = (kind, &body) {
                 let content = content.clone();
                 let call = UnaryCall { method, format, head: &head, content, timeout, deadline: opening };

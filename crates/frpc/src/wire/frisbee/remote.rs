@@ -15,7 +15,7 @@ use std::{
 };
 
 use bytes::{Buf, BufMut, Bytes};
-use frisbee::{Connection, Peer};
+use frisbee::{Connection, Operation, Peer};
 use tokio::sync::OnceCell;
 
 use crate::{
@@ -44,6 +44,8 @@ pub(crate) struct Said<'a> {
 pub(crate) struct Remote {
     /// `None` for a peer that speaks plain fRPC.
     extended: Option<Extended>,
+    /// The methods of this side's own: a packet with one of their operations would be a request, not the answer.
+    serves: MethodTable,
     /// The ways that were found, by the last bits of the operation on this side.
     ways: [OnceLock<Box<Found>>; PLACES],
 }
@@ -94,6 +96,8 @@ struct Found {
     /// Where the method was that was looked for last.
     seen: AtomicPtr<Method>,
     way: Way,
+    /// The operation that calls it in plain packets, if they say enough.
+    plain: Option<Operation>,
     /// Whether the messages of the two peers fit in protocol buffers, once they were compared.
     fit: Fit,
     next: OnceLock<Box<Found>>,
@@ -133,13 +137,13 @@ impl Said<'_> {
 
 impl Remote {
     /// Returns what is known of the peer of a connection, once it is.
-    pub(crate) fn of(connection: &Connection) -> Option<Self> {
+    pub(crate) fn of(connection: &Connection, serves: MethodTable) -> Option<Self> {
         let extended = match connection.peer() {
             Peer::Extended(hello) => hello.part(PART_NAME).and_then(|part| Extended::decode(part.clone())),
             Peer::Plain => None,
             _ => return None,
         };
-        Some(Self { extended, ways: Default::default() })
+        Some(Self { extended, serves, ways: Default::default() })
     }
 
     /// Returns what the peer said of itself, if it is extended.
@@ -150,13 +154,18 @@ impl Remote {
     /// Returns how to call a method. Finds it once.
     #[inline]
     pub(crate) fn way(&self, method: &'static Method) -> Way {
-        let Some(extended) = &self.extended else { return Way::Plain };
-        self.found(extended, method).way
+        self.found(method).way
+    }
+
+    /// Returns the operation that calls a method in plain packets, if they say enough and this side does not serve it.
+    #[inline]
+    pub(crate) fn plain_operation(&self, method: &'static Method) -> Option<Operation> {
+        self.found(method).plain
     }
 
     /// Returns the operation of a method of the peer whose messages differ from those here, and whether they fit.
     pub(crate) fn differing(&self, method: &'static Method) -> Option<(u16, &Fit)> {
-        let found = self.found(self.extended.as_ref()?, method);
+        let found = self.found(method);
         match found.way {
             Way::Extended { operation, format: Format::Proto } => Some((operation, &found.fit)),
             Way::Extended { .. } | Way::Plain | Way::Missing => None,
@@ -164,14 +173,11 @@ impl Remote {
     }
 
     #[inline]
-    fn found(&self, extended: &Extended, method: &'static Method) -> &Found {
+    fn found(&self, method: &'static Method) -> &Found {
         let mut place = &self.ways[usize::from(method.operation) % PLACES];
         loop {
             // A method that was found meanwhile by another task is before this one in the chain.
-            let found = place.get_or_init(|| {
-                let (way, seen) = (extended.find(method), AtomicPtr::new(ptr::from_ref(method).cast_mut()));
-                Box::new(Found { method, seen, way, fit: Fit::new(), next: OnceLock::new() })
-            });
+            let found = place.get_or_init(|| Box::new(self.find(method)));
             if ptr::eq(found.seen.load(Ordering::Relaxed), method) {
                 return found;
             }
@@ -182,6 +188,19 @@ impl Remote {
             }
             place = &found.next;
         }
+    }
+
+    #[cold]
+    fn find(&self, method: &'static Method) -> Found {
+        let way = self.extended.as_ref().map_or(Way::Plain, |extended| extended.find(method));
+        let plain = match way {
+            Way::Plain => Some(method.operation),
+            Way::Extended { operation, format: Format::Polyglot } => Some(operation),
+            Way::Extended { .. } | Way::Missing => None,
+        };
+        let plain = plain.filter(|operation| !self.serves.contains(*operation)).and_then(Operation::new);
+        let seen = AtomicPtr::new(ptr::from_ref(method).cast_mut());
+        Found { method, seen, way, plain, fit: Fit::new(), next: OnceLock::new() }
     }
 }
 

@@ -37,7 +37,7 @@ use tokio::{
 
 use super::{
     compressed::{Compressed, Deflating},
-    envelope::{self, Data, Messages},
+    envelope::{self, BATCH_LEN_MAX, Data, Messages},
     session::Session,
 };
 use crate::{
@@ -255,8 +255,10 @@ impl<S: Source<Bytes>> Source<Bytes> for Until<S> {
 impl Drop for Incoming {
     fn drop(&mut self) {
         if let (Some(reader), Some(runtime)) = (self.reader.take(), &self.discards_on) {
-            let rests = reader.connection().state_or_insert_with(Rests::default);
-            rests.add(runtime.spawn(discard(self.framing, reader)).abort_handle());
+            let connection = reader.connection().clone();
+            connection
+                .state_or_insert_with(Rests::default)
+                .add(runtime.spawn(discard(self.framing, reader)).abort_handle());
         }
     }
 }
@@ -280,7 +282,7 @@ pub(crate) async fn send_all(
     let Framing::Extended { metadata_max, deflating } = framing else {
         let mut batch = VecDeque::new();
         loop {
-            let end = gather(|cx| contents.poll(cx).map_ok(|content| push(&mut batch, content))).await;
+            let end = gather(contents, &mut batch).await;
             batch.extend(matches!(end, Some(Ok(()))).then_some(END));
             sender.send_many(&mut batch).await?;
             if let Some(end) = end {
@@ -290,7 +292,7 @@ pub(crate) async fn send_all(
     };
     let mut batch = Messages::new(sender.connection().content_len_max());
     loop {
-        let end = gather(|cx| contents.poll_into(cx, batch.buffer()).map_ok(|content| batch.push(content))).await;
+        let end = poll_fn(|cx| batch.poll_fill(cx, contents)).await;
         let mut data = batch.take();
         if let Some(deflating) = deflating {
             data = data.into_iter().map(|data| envelope::deflate(data, &deflating)).collect();
@@ -310,25 +312,19 @@ pub(crate) async fn send_all(
     }
 }
 
-fn push(batch: &mut VecDeque<Bytes>, content: Bytes) -> usize {
-    let len = content.len();
-    batch.push_back(content);
-    len
-}
-
-/// Waits for a content, and takes what else is ready. `poll` takes the next, and returns its length. Returns the end of the
-/// contents, if it has come.
-async fn gather(
-    mut poll: impl FnMut(&mut Context<'_>) -> Poll<Option<Result<usize, Status>>>,
-) -> Option<Result<(), Status>> {
-    let (mut count, mut len) = (0, 0);
+/// Waits for a content, and takes what else is ready. Returns the end of the contents, if it has come.
+async fn gather(contents: &mut Streaming<Bytes>, batch: &mut VecDeque<Bytes>) -> Option<Result<(), Status>> {
+    let mut len = 0;
     poll_fn(|cx| {
-        while count < BATCH_MAX && len < BATCH_LEN_MAX {
-            match poll(cx) {
-                Poll::Ready(Some(Ok(content_len))) => (count, len) = (count + 1, len + content_len),
+        while batch.len() < BATCH_MAX && len < BATCH_LEN_MAX {
+            match contents.poll(cx) {
+                Poll::Ready(Some(Ok(content))) => {
+                    len += content.len();
+                    batch.push_back(content);
+                }
                 Poll::Ready(Some(Err(status))) => return Poll::Ready(Some(Err(status))),
                 Poll::Ready(None) => return Poll::Ready(Some(Ok(()))),
-                Poll::Pending if count == 0 => return Poll::Pending,
+                Poll::Pending if batch.is_empty() => return Poll::Pending,
                 Poll::Pending => break,
             }
         }
@@ -337,9 +333,8 @@ async fn gather(
     .await
 }
 
-/// The number of contents of a stream that are sent at once, if they are there at once, and their length.
+/// The number of contents of a stream that are sent at once to a plain peer, if they are there at once.
 const BATCH_MAX: usize = 512;
-const BATCH_LEN_MAX: usize = 16 * 1024;
 
 impl From<Status> for Halted {
     fn from(status: Status) -> Self {

@@ -1,4 +1,6 @@
-use std::iter;
+use std::{iter, task::Waker};
+
+use futures_util::{StreamExt, stream, stream::pending};
 
 use super::*;
 
@@ -41,29 +43,89 @@ fn an_answer_comes_back_as_it_was_whatever_the_pieces_of_its_message() {
 #[test]
 fn messages_come_back_in_their_order_and_large_ones_are_not_copied() {
     let large = Bytes::from(vec![7; 10_000]);
-    let mut messages = Messages::new(10_010);
-    for message in ["a".into(), Bytes::new(), large.clone(), "b".into()] {
-        messages.push(Some(message));
+    let all = ["a".into(), Bytes::new(), large.clone(), "b".into(), "c".into()];
+    for mut stream in [handed_over(all.clone()), written(all.clone())] {
+        let mut messages = Messages::new(10_010);
+        assert!(matches!(filled(&mut messages, &mut stream), Poll::Ready(Some(Ok(())))));
+        let data: Vec<_> = messages.take().into();
+        assert_eq!(data.iter().map(Content::len).collect::<Vec<_>>(), [10, 10_005, 11]);
+        assert_eq!(data.into_iter().flat_map(read_messages).collect::<Vec<_>>(), all);
+        assert!(messages.take().is_empty());
     }
-    packed::put(messages.buffer(), b"c");
-    assert_eq!(messages.push(None), 5);
-    let data: Vec<_> = messages.take().into();
-    assert_eq!(data.iter().map(Content::len).collect::<Vec<_>>(), [10, 10_005, 11]);
-    let expected = ["a".into(), Bytes::new(), large, "b".into(), "c".into()];
-    assert_eq!(data.into_iter().flat_map(read_messages).collect::<Vec<_>>(), expected);
-    assert!(messages.take().is_empty());
 }
 
 #[test]
 fn messages_share_data_up_to_the_limit() {
-    let mut messages = Messages::new(11);
-    for message in ["a", "b", "c", "too long for the limit", "d"] {
-        messages.push(Some(message.into()));
+    let all = ["a", "b", "c", "too long for the limit", "d"].map(Bytes::from);
+    for mut stream in [handed_over(all.clone()), written(all.clone())] {
+        let mut messages = Messages::new(11);
+        assert!(matches!(filled(&mut messages, &mut stream), Poll::Ready(Some(Ok(())))));
+        let data: Vec<_> = messages.take().into();
+        assert_eq!(data.iter().map(Content::len).collect::<Vec<_>>(), [11, 6, 27, 6]);
+        assert_eq!(data.into_iter().flat_map(read_messages).collect::<Vec<_>>(), all);
     }
-    let data: Vec<_> = messages.take().into();
-    assert_eq!(data.iter().map(Content::len).collect::<Vec<_>>(), [11, 6, 27, 6]);
-    let read: Vec<_> = data.into_iter().flat_map(read_messages).collect();
-    assert_eq!(read, ["a", "b", "c", "too long for the limit", "d"]);
+}
+
+#[test]
+fn as_many_messages_are_sent_at_once_as_are_ready_and_have_a_place() {
+    let message = Bytes::from(vec![7; 1000]);
+    for mut stream in [handed_over(vec![message.clone(); 40]), written(vec![message; 40])] {
+        let mut messages = Messages::new(1 << 20);
+        let mut lens = Vec::new();
+        let mut is_over = false;
+        while !is_over {
+            is_over = matches!(filled(&mut messages, &mut stream), Poll::Ready(Some(Ok(()))));
+            lens.extend(messages.take().into_iter().map(|data| data.len() / 1000));
+        }
+        assert_eq!(lens, [16, 16, 8]);
+    }
+    let mut none_yet = Streaming::new(pending());
+    assert!(filled(&mut Messages::new(1 << 20), &mut none_yet).is_pending());
+    let one = Bytes::from("one");
+    let mut one_yet = Streaming::new(stream::iter([Ok(one.clone())]).chain(pending()));
+    let mut messages = Messages::new(1 << 20);
+    assert!(matches!(filled(&mut messages, &mut one_yet), Poll::Ready(None)), "it does not wait for others");
+    assert_eq!(messages.take().into_iter().flat_map(read_messages).collect::<Vec<_>>(), [one]);
+}
+
+fn filled(messages: &mut Messages, stream: &mut Streaming<Bytes>) -> Poll<Option<Result<(), Status>>> {
+    messages.poll_fill(&mut Context::from_waker(Waker::noop()), stream)
+}
+
+/// A stream whose messages are bytes of their own.
+fn handed_over(messages: impl IntoIterator<Item = Bytes>) -> Streaming<Bytes> {
+    Streaming::from_iter(messages)
+}
+
+/// A stream that writes its messages where they are sent from.
+fn written(messages: impl IntoIterator<Item = Bytes>) -> Streaming<Bytes> {
+    Streaming::from_source(Written(messages.into_iter().collect()))
+}
+
+struct Written(VecDeque<Bytes>);
+
+impl packed::Source<Bytes> for Written {
+    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+        Poll::Ready(self.0.pop_front().map(Ok))
+    }
+
+    fn poll_into(
+        &mut self,
+        _: &mut Context<'_>,
+        out: &mut Vec<u8>,
+        full: usize,
+    ) -> Poll<Option<Result<Option<Bytes>, Status>>> {
+        while let Some(message) = self.0.pop_front() {
+            if message.len() > packed::COPIED_LEN_MAX {
+                return Poll::Ready(Some(Ok(Some(message))));
+            }
+            packed::put(out, &message);
+            if out.len() >= full {
+                return Poll::Ready(Some(Ok(None)));
+            }
+        }
+        Poll::Ready(None)
+    }
 }
 
 fn read_messages(data: Content) -> Vec<Bytes> {
@@ -147,7 +209,30 @@ fn a_question_for_a_description_names_the_method_behind_its_head() {
 fn names_and_values_that_no_metadata_has_are_refused() {
     for entry in [&b"\0\x02\xc3\xa4x"[..], b"\0\x09grpc-fakex", b"\0\x01a\n"] {
         let mut content = vec![REQUEST, 0, 12, 0];
-        with_head(&mut content, |out| put_field(out, METADATA, &[entry]));
+        with_head(&mut content, |out| put_field(out, METADATA, entry));
         assert_eq!(Envelope::decode(content.into(), 8192).unwrap_err().code(), Code::InvalidArgument);
+    }
+}
+
+#[test]
+fn small_requests_and_answers_fill_the_memory_that_was_taken_for_them() {
+    let mut metadata = Metadata::new();
+    metadata.append("a", "1").unwrap();
+    metadata.append_bin("b-bin", [2; 9]).unwrap();
+    let compressed = Compressed::decode(&mut &[1, 0, 0, 0, 7][..]);
+    assert!(compressed.is_some());
+    for metadata in [Metadata::new(), metadata] {
+        for timeout in [None, Some(Duration::from_secs(1))] {
+            for compressed in [None, compressed] {
+                let message = Pieces::from(Bytes::from_static(b"message"));
+                let outgoing = || Outgoing { compressed, message: message.clone() };
+                let capacity =
+                    with_room(REQUEST_LEN + timeout.map_or(0, |_| TIMEOUT_LEN), &[&metadata], compressed, &message)
+                        .capacity();
+                assert_eq!(request(1, Format::Polyglot, timeout, &metadata, outgoing()).len(), capacity);
+                let capacity = with_room(ANSWER_LEN, &[&metadata, &metadata], compressed, &message).capacity();
+                assert_eq!(answer(&metadata, &metadata, outgoing()).len(), capacity);
+            }
+        }
     }
 }
