@@ -32,8 +32,7 @@ pub enum Engine {
     /// Good for most programs: work goes to whichever thread is free, and a client shares its threads with its callers.
     #[default]
     Tokio,
-    /// A thread with a tokio runtime of its own for each core. Over TCP each has its own listener and the kernel
-    /// spreads connections among them, so a few connections may be spread unevenly.
+    /// A thread with a tokio runtime of its own for each core. A new connection goes to the thread that has the fewest.
     ///
     /// Good for servers of many connections whose handlers are short: nothing of a connection changes threads.
     PerCore,

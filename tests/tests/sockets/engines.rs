@@ -46,6 +46,36 @@ fn no_rings_are_used_unless_they_are_asked_for() {
 }
 
 #[test]
+fn connections_are_spread_evenly_over_the_threads_of_an_engine() {
+    for engine in engines().filter(|engine| *engine != Engine::Tokio) {
+        in_real_time(async {
+            let path = unused_path();
+            for target in ["127.0.0.1:0".to_owned(), format!("unix:{}", path.display())] {
+                let server = test_server().engine(engine).bind(target).await.unwrap();
+                let threads = thread::available_parallelism().unwrap().get();
+                let mut connections = Vec::new();
+                for _ in 0..8 * threads {
+                    connections.push(Client::new(()).connect(server.local_addr()).await.unwrap());
+                }
+                until(|| server.connections().len() == connections.len()).await;
+                let on = |runtime| server.connections().iter().filter(|one| one.runtime().id() == runtime).count();
+                assert!(server.connections().iter().all(|one| on(one.runtime().id()) == 8), "{engine}");
+                // Those that come in place of others go where those were.
+                let gone = server.connections()[0].runtime().id();
+                server.connections().iter().filter(|one| one.runtime().id() == gone).for_each(Connection::close);
+                until(|| server.metrics().connections == connections.len() - 8).await;
+                for _ in 0..8 {
+                    connections.push(Client::new(()).connect(server.local_addr()).await.unwrap());
+                }
+                until(|| server.connections().len() == 8 * threads).await;
+                assert_eq!(on(gone), 8, "{engine}");
+                check_serving(&server).await;
+            }
+        });
+    }
+}
+
+#[test]
 fn engines_have_names() {
     let names = ["tokio", "per-core", "uring", "uring-portable", "tokio-uring", "auto"];
     for name in names {

@@ -2,6 +2,7 @@
 
 use std::{io, sync::Arc, time::Duration};
 
+use tokio::runtime::Handle;
 use tracing::{Instrument, debug, debug_span, info};
 
 use super::{
@@ -16,7 +17,7 @@ use crate::{
     Address, Config, Dispatch, Engine, InvalidSetting, ListenOn, ListenTarget, Router, SocketOptions,
     driver::Scope,
     engine::cores,
-    net::{Bound, Secure},
+    net::{Bound, Secure, Wire},
 };
 
 impl Server {
@@ -190,6 +191,9 @@ impl<R: Router> ServerBuilder<R> {
             local.push(address);
             listeners.extend(on_runtimes);
         }
+        if shared.engine != Engine::Tokio {
+            shared.threads.set(&starting.runtimes);
+        }
         starting.succeed();
         for (runtime, listener) in listeners {
             runtime.spawn(shared.begin_accepting(listener));
@@ -217,10 +221,19 @@ impl<R: Router> ServerBuilder<R> {
         let (router, front) = (self.router, Front { secure: self.secure, protocols: self.protocols });
         let scope = Scope::new(self.dispatch, self.handlers_max);
         // The only part that knows the router's type.
-        let start = move |shared, slot, wire, local, peer: Address| {
+        let start = move |shared, slot, wire: Wire, local, peer: Address, elsewhere: Option<Handle>| {
             let span = debug_span!("connection", %peer);
-            let serving = serve(shared, slot, wire, local, peer, router.clone(), front.clone());
-            tokio::spawn(serving.instrument(span));
+            let (router, front) = (router.clone(), front.clone());
+            let Some(runtime) = elsewhere else {
+                tokio::spawn(serve(shared, slot, wire, local, peer, router, front).instrument(span));
+                return;
+            };
+            runtime.spawn(async move {
+                match wire.onto_current_runtime() {
+                    Ok(wire) => serve(shared, slot, wire, local, peer, router, front).instrument(span).await,
+                    Err(error) => debug!(%error, %peer, "a connection was gone before it was served"),
+                }
+            });
         };
         ServerShared::new(self.config, self.engine, self.connections_max, self.retirement, scope, start)
     }

@@ -8,6 +8,7 @@ mod serve;
 mod shared;
 mod slot;
 mod starting;
+mod threads;
 
 use std::{
     fmt,

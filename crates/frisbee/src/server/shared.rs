@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::sleep;
+use tokio::{runtime::Handle, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -16,6 +16,7 @@ use super::{
     accept::{Accepting, ListenerPlace, is_about_one_connection, lock},
     retirement::Retirement,
     slot::{ConnectionSlot, Slots},
+    threads::Threads,
 };
 use crate::{
     Address, CloseReason, Config, Connection, Engine,
@@ -38,6 +39,8 @@ pub(super) struct ServerShared {
     /// The place of each listener. Emptying it closes the listener at once, wherever its task is.
     listeners: Mutex<Vec<Arc<ListenerPlace>>>,
     pub(super) slots: Arc<Slots>,
+    /// The threads of the server's own, if it has any.
+    pub(super) threads: Arc<Threads>,
     pub(super) accepted: AtomicU64,
     pub(super) refused: AtomicU64,
     pub(super) handshakes_failed: AtomicU64,
@@ -45,7 +48,8 @@ pub(super) struct ServerShared {
     pub(super) start: Start,
 }
 
-type Start = Box<dyn Fn(Arc<ServerShared>, ConnectionSlot, Wire, Address, Address) + Send + Sync>;
+/// The last argument is the runtime to serve on, if it is another than the current one.
+type Start = Box<dyn Fn(Arc<ServerShared>, ConnectionSlot, Wire, Address, Address, Option<Handle>) + Send + Sync>;
 
 impl ServerShared {
     /// Makes the common part of a server that does not serve yet. `start` is called for each connection.
@@ -55,7 +59,7 @@ impl ServerShared {
         connections_max: usize,
         retirement: Retirement,
         scope: Scope,
-        start: impl Fn(Arc<Self>, ConnectionSlot, Wire, Address, Address) + Send + Sync + 'static,
+        start: impl Fn(Arc<Self>, ConnectionSlot, Wire, Address, Address, Option<Handle>) + Send + Sync + 'static,
     ) -> Self {
         Self {
             config: Arc::new(config),
@@ -67,6 +71,7 @@ impl ServerShared {
             serves_nobody: AtomicBool::new(false),
             listeners: Mutex::default(),
             slots: Arc::default(),
+            threads: Arc::default(),
             accepted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             handshakes_failed: AtomicU64::new(0),
@@ -114,13 +119,15 @@ impl ServerShared {
         self.accepted.fetch_add(1, Ordering::Relaxed);
         // Looked up under the lock of the slots: a shutdown that begins later finds the slot.
         let may_accept = || !self.draining.is_cancelled();
-        let Some(slot) = self.slots.reserve(self.connections_max, may_accept) else {
+        let Some(mut slot) = self.slots.reserve(self.connections_max, may_accept) else {
             self.refused.fetch_add(1, Ordering::Relaxed);
             debug!(%peer, limit = self.connections_max, "refused a connection: the server is full or shuts down");
             return;
         };
+        let (on_thread, elsewhere) = self.threads.place().unzip();
+        slot.on_thread = on_thread;
         let start = &self.start;
-        start(self.clone(), slot, wire, local, peer);
+        start(self.clone(), slot, wire, local, peer, elsewhere.flatten());
     }
 
     /// Has connections drain from now on, instead of letting their peers leave.

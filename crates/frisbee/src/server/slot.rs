@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use slab::Slab;
 use tokio::sync::Notify;
 
+use super::threads::OnThread;
 use crate::{Connection, proto::Counters};
 
 /// The connections of a server.
@@ -26,6 +27,8 @@ struct Open {
 pub(super) struct ConnectionSlot {
     slots: Arc<Slots>,
     key: usize,
+    /// Its place on one of the server's threads, if it has any.
+    pub(super) on_thread: Option<OnThread>,
 }
 
 impl Slots {
@@ -37,7 +40,7 @@ impl Slots {
         }
         let key = open.connections.insert(None);
         drop(open);
-        Some(ConnectionSlot { slots: self.clone(), key })
+        Some(ConnectionSlot { slots: self.clone(), key, on_thread: None })
     }
 
     /// Returns how many places are taken, handshakes included.
