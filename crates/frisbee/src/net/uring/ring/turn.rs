@@ -88,7 +88,7 @@ impl Ring {
     pub(in crate::net::uring) fn spin_wait(&mut self, woken: &mut Vec<Waker>) {
         debug_assert!(!self.kernel.is_borrowed(), "the runtime of a borrowed ring waits on it by itself");
         if self.failure.is_none()
-            && let Some(completions) = self.activity.next_spin()
+            && let Some(completions) = self.activity.next_spin(std::time::Instant::now())
         {
             let entered = self.kernel.enter_and_wait(completions, SPIN_MAX);
             self.reap(entered, woken);
