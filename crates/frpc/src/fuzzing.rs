@@ -8,10 +8,11 @@ use crate::{
     call::packed::Packed,
     service::compressing::Compressing,
     wire::frisbee::{
+        call_table::{Reply, Unanswered},
         compressed::Compressed,
         description::Description,
         envelope::{self, Data, Envelope},
-        pending::{self, PendingCalls, Reply, Unanswered},
+        pending::{self, PendingCalls},
         remote::Extended,
     },
 };

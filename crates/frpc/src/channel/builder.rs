@@ -20,8 +20,8 @@ use crate::{
         set::ServiceSet,
     },
     wire::frisbee::{
+        call_table::CALLS_MAX,
         client::WhenFull,
-        pending::CALLS_MAX,
         reconnect::{Dialer, Dialing, LostMetadata, Reconnecting, Redial},
     },
 };

@@ -27,8 +27,8 @@ use crate::{
     wire::{
         caller::Caller,
         frisbee::{
+            call_table::Reply,
             client::ClientConnection,
-            pending::Reply,
             reconnect::{LostMetadata, Reconnecting, answer_of},
         },
         local::Local,

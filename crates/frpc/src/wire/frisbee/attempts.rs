@@ -6,7 +6,7 @@ use bytes::Bytes;
 use frisbee::{Backoff, CloseReason, Refusal};
 use tokio::time::sleep;
 
-use super::pending::Reply;
+use super::call_table::Reply;
 use crate::{
     call::{deadline::Deadline, status::Status},
     codec,

@@ -1,42 +1,29 @@
-//! Calls over one connection.
+//! Unary calls over one connection, and what is known of its peer.
 
 use std::{
     future::poll_fn,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, OnceLock},
     task::{Context, Poll},
     time::Duration,
 };
 
 use bytes::Bytes;
 use frisbee::{
-    CloseReason, Connection, Content, GoAway, OpenError, Operation, Packet, ProtocolError, Refusal, SendError, Sent,
-    StreamEnd, StreamReader, StreamSendError, StreamSender, TrySendError,
+    CloseReason, Connection, Content, GoAway, Operation, Packet, ProtocolError, Refusal, SendError, Sent, TrySendError,
 };
-use futures_util::StreamExt;
-use tokio::{task::AbortHandle, time::Instant};
+use tokio::time::Instant;
 
 use super::{
+    call_table::{CannotBegin, Reply, Unanswered},
     compressed::{CannotInflate, Compressed, Deflating, Outgoing},
     envelope,
-    pending::{CannotBegin, Limit, PendingCall, PendingCalls, Reply, Unanswered},
+    pending::{Limit, PendingCall, PendingCalls},
     remote::{Extended, Remote, Way},
     session::Session,
-    stream_framing::{self, Framing, Halted, Incoming, Until},
+    stream_framing,
 };
 use crate::{
-    call::{
-        deadline::Deadline,
-        exchange::{Answer, Body},
-        head::Head,
-        metadata::Metadata,
-        method::Method,
-        packed::{Contents, Received, Unpacked},
-        status::Status,
-        streaming::Streaming,
-    },
+    call::{deadline::Deadline, head::Head, method::Method, status::Status},
     codec::Format,
     error::CallError,
     service::{compressing::Compressing, table::MethodTable},
@@ -52,18 +39,15 @@ pub enum WhenFull {
     Fail,
 }
 
-/// A stream that was opened for a call, and the packet without which there is no call.
-pub(crate) type Opened = (Framing, StreamSender, StreamReader, Sent);
-
 /// One connection that calls go over.
 pub(crate) struct ClientConnection {
     pub(crate) connection: Connection,
-    calls: Arc<PendingCalls>,
+    pub(super) calls: Arc<PendingCalls>,
     when_full: WhenFull,
     /// The operations of this side's own: a packet with one of them would be a request, not the answer.
     serves: MethodTable,
     /// The size of the metadata that an answer may bring.
-    metadata_max: usize,
+    pub(super) metadata_max: usize,
     compressing: Compressing,
     /// The peer, once it is known.
     remote: OnceLock<Arc<Remote>>,
@@ -283,92 +267,7 @@ impl ClientConnection {
         deadline.bound_unsent(sending).await
     }
 
-    /// Makes a call that a stream answers.
-    pub(crate) async fn server_streaming(
-        &self,
-        call: &StreamCall<'_>,
-        content: Bytes,
-    ) -> Result<Streaming<Bytes>, Status> {
-        let StreamCall { opening, whole, .. } = *call;
-        let (framing, sender, reader, _) = self.open(call).await?;
-        let content = match framing {
-            Framing::Plain => content.into(),
-            Framing::Extended { deflating: None, .. } => envelope::one_message(content),
-            Framing::Extended { deflating: Some(deflating), .. } => {
-                envelope::deflate(envelope::one_message(content), &deflating)
-            }
-        };
-        let sending = async { sender.send_tracked(content).await.map_err(|error| self.unsent_on_stream(error)) };
-        let sent = opening.bound_unsent(sending).await?;
-        let requests = Requests { own_end: AtomicBool::new(true), failure: OnceLock::new() };
-        let (incoming, requests) = (Incoming::new(framing, reader), Arc::new(requests));
-        Ok(Answers { framing, incoming, sender, sent, requests, pump: None }.into_streaming(whole))
-    }
-
-    /// Makes a call with a stream each way, which was opened.
-    pub(crate) fn bidirectional(
-        &self,
-        (framing, sender, reader, sent): Opened,
-        mut contents: Streaming<Bytes>,
-        whole: Option<Deadline>,
-    ) -> Streaming<Bytes> {
-        let requests = Arc::new(Requests { own_end: AtomicBool::new(false), failure: OnceLock::new() });
-        let pump = Pump { framing, sender: sender.clone(), requests: requests.clone(), is_over: false };
-        let pump = tokio::spawn(async move { pump.run(&mut contents).await });
-        let (incoming, pump) = (Incoming::new(framing, reader), Some(pump.abort_handle()));
-        Answers { framing, incoming, sender, sent, requests, pump }.into_streaming(whole)
-    }
-
-    /// Makes a call that sends a stream, which was opened. Without a deadline for the whole call, the answer has its time from the end of the
-    /// stream on.
-    pub(crate) async fn client_streaming(
-        &self,
-        (framing, sender, reader, sent): Opened,
-        mut contents: Streaming<Bytes>,
-        opening: Deadline,
-        whole: Option<Deadline>,
-    ) -> Result<Answer, Status> {
-        let incoming = Incoming::new(framing, reader);
-        let (metadata, trailers) = (incoming.metadata.clone(), incoming.trailers.clone());
-        let mut incoming = streaming(incoming, whole);
-        let (answer, own_end) = tokio::select! {
-            biased;
-            answer = incoming.next() => (answer, false),
-            sent = stream_framing::send_all(framing, &mut contents, &sender) => {
-                match sent {
-                    Err(Halted::Failed(status)) => return Err(status),
-                    Err(Halted::TooLargeForPeer { len, limit }) => return Err(refused_as_too_large(len, limit)),
-                    Ok(()) | Err(Halted::Cut) => {}
-                }
-                let deadline = whole.unwrap_or_else(|| Deadline::after(opening.limit));
-                (deadline.bound(async { Ok(incoming.next().await) }).await?, true)
-            }
-        };
-        let answer = answer.unwrap_or_else(|| Err(Status::internal("the call ended without an answer")));
-        let answer = answer.map_err(|status| without_doubt(status, &self.connection, sent))?;
-        // The end follows the answer directly.
-        let end = Deadline::after(opening.limit).bound(async { incoming.next().await.transpose() }).await;
-        if !own_end {
-            let _ = sender.try_send(framing.end(&Metadata::new()));
-        }
-        // That of a plain peer says nothing. That of an extended one may be a status.
-        if let (Err(status), Framing::Extended { .. }) = (end, framing) {
-            return Err(without_doubt(status, &self.connection, sent));
-        }
-        if framing == Framing::Plain {
-            return Ok(Answer::new(Body::One(stream_framing::message_or_status(answer)?.into())));
-        }
-        let mut answer = Answer::new(Body::One(answer.into()));
-        if let Some(metadata) = metadata.get() {
-            *answer.metadata_mut() = metadata.clone();
-        }
-        if let Some(trailers) = trailers.get() {
-            *answer.trailers_mut() = trailers.clone();
-        }
-        Ok(answer)
-    }
-
-    fn operation(&self, method: &'static Method) -> Result<Operation, Status> {
+    pub(super) fn operation(&self, method: &'static Method) -> Result<Operation, Status> {
         let Method { service, name, operation, .. } = method;
         if self.serves.contains(*operation) {
             return Err(Status::failed_precondition(format!(
@@ -394,73 +293,20 @@ impl ClientConnection {
         }
     }
 
-    /// Opens the stream of a call. If that fails, nothing was sent.
-    pub(crate) async fn open(&self, call: &StreamCall<'_>) -> Result<Opened, Status> {
-        let StreamCall { method, format, head, timeout, opening: deadline, .. } = *call;
-        if let Some(why) = self.calls.going_away() {
-            return Err(CallError::GoingAway { why }.into());
-        }
-        let (framing, open) = match self.way(method).unwrap_or(Way::Plain) {
-            Way::Missing => return Err(missing(method)),
-            Way::Plain if format == Format::Polyglot => {
-                (Framing::Plain, stream_framing::encode_open(self.operation(method)?.number()))
-            }
-            Way::Extended { operation, format: right } if format == right => {
-                let metadata_max = self.known_extended().map_or(0, |extended| extended.metadata_len_max);
-                envelope::check_metadata(envelope::metadata_len(head.metadata()), metadata_max)?;
-                let left =
-                    timeout.and_then(|deadline| deadline.at).map(|at| at.saturating_duration_since(Instant::now()));
-                let open = envelope::open(operation, format, left, head.metadata());
-                (Framing::Extended { metadata_max: self.metadata_max, deflating: self.deflating() }, open)
-            }
-            Way::Plain | Way::Extended { .. } => return Err(changed(method)),
-        };
-        let stream = self.connection.open_stream().map_err(|error| match error {
-            OpenError::ConnectionClosed => self.unsent(SendError::Closed),
-            error => Status::resource_exhausted(error.to_string()),
-        })?;
-        let (sender, reader) = stream.split();
-        let sending = async { sender.send_tracked(open).await.map_err(|error| self.unsent_on_stream(error)) };
-        let sent = deadline.bound_unsent(sending).await?;
-        Ok((framing, sender, reader, sent))
-    }
-
     /// Returns the status of a call of which nothing was sent.
-    fn unsent(&self, error: SendError) -> Status {
+    pub(super) fn unsent(&self, error: SendError) -> Status {
         match error {
             SendError::ContentTooLarge { len, limit } => CallError::MessageTooLarge { len, limit }.into(),
             SendError::TooLargeForPeer { len, limit } => refused_as_too_large(len, limit),
             _ => lost(stream_framing::why_closed(&self.connection), false),
         }
     }
-
-    fn unsent_on_stream(&self, error: StreamSendError) -> Status {
-        match error {
-            StreamSendError::ContentTooLarge { len, limit } => CallError::MessageTooLarge { len, limit }.into(),
-            StreamSendError::TooLargeForPeer { len, limit } => refused_as_too_large(len, limit),
-            StreamSendError::Ended(end) if end != StreamEnd::ConnectionClosed => {
-                stream_framing::cut(end, &self.connection)
-            }
-            _ => lost(stream_framing::why_closed(&self.connection), false),
-        }
-    }
 }
 
 /// Returns the status that the peer would answer with, for a request that it said it would not accept.
-fn refused_as_too_large(len: usize, limit: u32) -> Status {
+pub(super) fn refused_as_too_large(len: usize, limit: u32) -> Status {
     let announced = len.try_into().unwrap_or(u32::MAX);
     CallError::Refused { why: Refusal::TooLarge { announced, limit } }.into()
-}
-
-/// A call with streams on its way.
-pub(crate) struct StreamCall<'a> {
-    pub(crate) method: &'static Method,
-    pub(crate) format: Format,
-    pub(crate) head: &'a Head,
-    /// The time to tell the peer of.
-    pub(crate) timeout: Option<Deadline>,
-    pub(crate) opening: Deadline,
-    pub(crate) whole: Option<Deadline>,
 }
 
 /// Returns the status of a call that was encoded for a server with another schema.
@@ -482,12 +328,12 @@ fn not_begun(why: CannotBegin) -> Status {
     }
 }
 
-fn lost(reason: CloseReason, may_have_executed: bool) -> Status {
+pub(super) fn lost(reason: CloseReason, may_have_executed: bool) -> Status {
     CallError::ConnectionLost { reason, may_have_executed }.into()
 }
 
 /// Returns the status of a call whose connection ended after it was sent.
-fn lost_after(reason: CloseReason, connection: &Connection, sent: Sent) -> Status {
+pub(super) fn lost_after(reason: CloseReason, connection: &Connection, sent: Sent) -> Status {
     // A peer that never said a word of frisbee has no handlers.
     let is_foreign =
         matches!(reason, CloseReason::Protocol(ProtocolError::BadMagic { .. } | ProtocolError::Foreign(_)));
@@ -496,119 +342,9 @@ fn lost_after(reason: CloseReason, connection: &Connection, sent: Sent) -> Statu
 }
 
 /// Returns the status of a stream that ended without an answer, and leaves no doubt about what was not sent.
-fn without_doubt(status: Status, connection: &Connection, sent: Sent) -> Status {
+pub(super) fn without_doubt(status: Status, connection: &Connection, sent: Sent) -> Status {
     match status.call_error() {
         Some(CallError::ConnectionLost { reason, .. }) => lost_after(reason.clone(), connection, sent),
         _ => status,
-    }
-}
-
-/// Returns what comes in answer to a call, up to the end of its time.
-fn streaming(contents: impl Contents + 'static, whole: Option<Deadline>) -> Streaming<Bytes> {
-    let contents = Unpacked::new(contents);
-    match whole.and_then(|deadline| Some((deadline.at?, deadline))) {
-        Some((at, deadline)) => Streaming::from_source(Until::new(contents, at, deadline.passed())),
-        None => Streaming::from_source(contents),
-    }
-}
-
-/// The stream that answers a call. Dropping it before its end cuts the call off.
-struct Answers {
-    framing: Framing,
-    incoming: Incoming,
-    sender: StreamSender,
-    /// The packet without which there is no call.
-    sent: Sent,
-    requests: Arc<Requests>,
-    /// The task that sends the caller's stream.
-    pump: Option<AbortHandle>,
-}
-
-/// Sends the stream of a caller. Dropped before it is over, as by a runtime that ends, it cuts the call off.
-struct Pump {
-    framing: Framing,
-    sender: StreamSender,
-    requests: Arc<Requests>,
-    is_over: bool,
-}
-
-impl Pump {
-    async fn run(mut self, contents: &mut Streaming<Bytes>) {
-        match stream_framing::send_all(self.framing, contents, &self.sender).await {
-            // Only once it was sent. If the answers end in between, the server hears the end twice, which does no harm.
-            Ok(()) => self.requests.own_end.store(true, Ordering::Relaxed),
-            Err(Halted::Cut) => {}
-            Err(Halted::Failed(status)) => self.fail(status),
-            Err(Halted::TooLargeForPeer { len, limit }) => self.fail(refused_as_too_large(len, limit)),
-        }
-        self.is_over = true;
-    }
-
-    fn fail(&self, status: Status) {
-        // The first failure counts. It is there before the close, by which the answers end and look for it.
-        let _ = self.requests.failure.set(status);
-        self.sender.close();
-    }
-}
-
-impl Drop for Pump {
-    fn drop(&mut self) {
-        if !self.is_over {
-            self.fail(Status::internal("the task that sent the requests is gone"));
-        }
-    }
-}
-
-/// The state of the stream that a caller sends.
-struct Requests {
-    /// True if its end marker was sent, or this kind of call has none.
-    own_end: AtomicBool,
-    failure: OnceLock<Status>,
-}
-
-impl Answers {
-    fn into_streaming(self, whole: Option<Deadline>) -> Streaming<Bytes> {
-        let (metadata, trailers) = (self.incoming.metadata.clone(), self.incoming.trailers.clone());
-        let (metadata, trailers) = match self.framing {
-            Framing::Plain => (None, None),
-            Framing::Extended { .. } => (Some(metadata), Some(trailers)),
-        };
-        streaming(self, whole).with_metadata_slot(metadata).with_trailers_slot(trailers)
-    }
-}
-
-impl Contents for Answers {
-    fn poll_contents(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Received<Bytes>, Status>>> {
-        match self.incoming.poll_contents(cx) {
-            Poll::Ready(None) => {
-                if !self.requests.own_end.swap(true, Ordering::Relaxed) {
-                    // A server that has no room for it is not waiting for it either.
-                    let _ = self.sender.try_send(self.framing.end(&Metadata::new()));
-                }
-                self.sender.close();
-                Poll::Ready(None)
-            }
-            Poll::Ready(Some(Err(status))) => {
-                // Cut off: the end marker would tell the server that it has heard everything.
-                self.requests.own_end.store(true, Ordering::Relaxed);
-                self.sender.close();
-                let failure = self.requests.failure.get().cloned();
-                let status = failure.unwrap_or_else(|| without_doubt(status, self.sender.connection(), self.sent));
-                Poll::Ready(Some(Err(status)))
-            }
-            Poll::Ready(Some(Ok(Received::One(content)))) => {
-                Poll::Ready(Some(stream_framing::message_or_status(content).map(Received::One)))
-            }
-            messages => messages,
-        }
-    }
-}
-
-impl Drop for Answers {
-    fn drop(&mut self) {
-        if let Some(pump) = &self.pump {
-            pump.abort();
-        }
-        self.sender.close();
     }
 }

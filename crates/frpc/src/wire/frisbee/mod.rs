@@ -2,6 +2,8 @@
 
 pub(crate) mod answers;
 pub(crate) mod attempts;
+pub(crate) mod call_table;
+pub(crate) mod calls;
 pub(crate) mod client;
 pub(crate) mod compressed;
 pub(crate) mod description;
@@ -12,10 +14,12 @@ pub(crate) mod peer;
 pub(crate) mod pending;
 pub(crate) mod reconnect;
 pub(crate) mod remote;
+pub(crate) mod repeat;
 pub(crate) mod serve;
 pub(crate) mod serve_packets;
 pub(crate) mod serve_streams;
 pub(crate) mod session;
+pub(crate) mod stream_calls;
 pub(crate) mod stream_framing;
 pub(crate) mod take_over;
 

@@ -5,11 +5,9 @@ use std::{
     mem,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll, ready},
     time::Duration,
 };
 
-use bytes::Bytes;
 use frisbee::{Backoff, Connection, GoAway, Refusal, Router};
 use tokio::{
     sync::watch,
@@ -21,27 +19,26 @@ use tracing::warn;
 use super::{
     answers::AnswerRouter,
     attempts::{Attempts, is_draining, needs_another_connection, refused_or_not},
-    client::{ClientConnection, Opened, StreamCall, WhenFull, changed, missing},
+    call_table::Reply,
+    client::{ClientConnection, WhenFull, changed, missing},
     compressed::Outgoing,
     envelope::{Envelope, check_metadata, metadata_len},
-    pending::{PendingCalls, Reply},
+    pending::PendingCalls,
     remote::Way,
+    stream_calls::{Opened, StreamCall},
     stream_framing::{is_out_of_time, message_or_status},
 };
 use crate::{
     call::{
-        deadline::{CallTime, Deadline},
-        exchange::{Answer, Body, Call},
+        deadline::Deadline,
+        exchange::{Answer, Body},
         head::Head,
-        method::{Method, MethodKind},
-        packed::{Contents, Received, Unpacked},
+        method::Method,
         status::Status,
-        streaming::{MetadataSlot, Streaming},
     },
     codec::{Format, Pieces},
     error::{CallError, ConnectError},
-    service::{boxed::BoxFuture, services::Services, set::ServiceSet},
-    wire::caller::Caller,
+    service::{services::Services, set::ServiceSet},
 };
 
 /// The choices for a call with metadata to a peer that cannot take it, as none can whose wire is plain fRPC.
@@ -83,7 +80,7 @@ impl<S: ServiceSet, R: Router> Dialer<S, R> {
 /// The connection of a channel, and how to get another when it is lost.
 pub(crate) struct Reconnecting {
     current: Mutex<Arc<ClientConnection>>,
-    redial: Option<Redial>,
+    pub(super) redial: Option<Redial>,
     lost_metadata: LostMetadata,
     /// The time of calls that peers were told of.
     pub(crate) announced: Option<Duration>,
@@ -210,7 +207,7 @@ impl Reconnecting {
 
     /// Returns the connection for another attempt to make a call. Fails with the status of the last if there is to be none, or if
     /// there can be no other connection.
-    async fn another(
+    pub(super) async fn another(
         self: &Arc<Self>,
         attempts: &mut Attempts,
         last: Arc<ClientConnection>,
@@ -230,7 +227,10 @@ impl Reconnecting {
     }
 
     /// Opens the stream of a call, and returns the connection that it is on.
-    async fn open_stream(self: &Arc<Self>, call: &StreamCall<'_>) -> Result<(Arc<ClientConnection>, Opened), Status> {
+    pub(super) async fn open_stream(
+        self: &Arc<Self>,
+        call: &StreamCall<'_>,
+    ) -> Result<(Arc<ClientConnection>, Opened), Status> {
         let mut attempts = Attempts::new(call.opening);
         let mut connection = self.open(call.opening).await?;
         loop {
@@ -248,50 +248,13 @@ impl Reconnecting {
     /// Waits until the peer is known: where the numbers of methods differ, the messages of a stream would reach another one
     /// before anything comes back that tells. Checks that its messages fit, and that it loses no metadata on this connection, or
     /// may.
-    async fn check_call(&self, connection: &ClientConnection, call: &StreamCall<'_>) -> Result<(), Status> {
+    pub(super) async fn check_call(&self, connection: &ClientConnection, call: &StreamCall<'_>) -> Result<(), Status> {
         connection.extended(call.opening).await?;
         connection.check_fit(call.method, call.opening).await?;
         match connection.way(call.method) {
             None | Some(Way::Plain) => self.check_head(call.method, call.head),
             Some(Way::Extended { .. } | Way::Missing) => Ok(()),
         }
-    }
-
-    /// Makes a call that a stream answers, on this connection or another. Returns the connection that it is on.
-    async fn send_request(
-        self: &Arc<Self>,
-        mut connection: Arc<ClientConnection>,
-        request: &StreamedCall,
-        attempts: &mut Attempts,
-    ) -> Result<(Arc<ClientConnection>, Streaming<Bytes>), Status> {
-        loop {
-            let sending = async {
-                let call = request.call();
-                self.check_call(&connection, &call).await?;
-                connection.server_streaming(&call, request.content.clone()).await
-            };
-            match sending.await {
-                Ok(answers) => return Ok((connection, answers)),
-                Err(status) => connection = self.another(attempts, connection, status).await?,
-            }
-        }
-    }
-
-    /// Makes a call that a stream answers. It is made again as long as the first that comes shows that it was not executed.
-    async fn server_streaming(self: &Arc<Self>, call: StreamedCall) -> Result<Streaming<Bytes>, Status> {
-        let mut attempts = Attempts::new(call.opening);
-        let connection = self.open(call.opening).await?;
-        let (connection, answers) = self.send_request(connection, &call, &mut attempts).await?;
-        if self.redial.is_none() {
-            return Ok(answers);
-        }
-        let (metadata, trailers) = (MetadataSlot::default(), MetadataSlot::default());
-        let slots = (metadata.clone(), trailers.clone());
-        let undecided = Undecided { wire: self.clone(), connection, call, attempts };
-        let answers = Repeatable { answers, slots, undecided: Some(Box::new(undecided)), again: None };
-        Ok(Streaming::from_source(Unpacked::new(answers))
-            .with_metadata_slot(Some(metadata))
-            .with_trailers_slot(Some(trailers)))
     }
 
     /// Returns the format of a call to a method, on the connection that it will probably go over. Waits for that, and for
@@ -337,12 +300,12 @@ impl Reconnecting {
     }
 
     /// Returns the time to tell a peer of, unless it knows.
-    fn untold(&self, deadline: Deadline) -> Option<Deadline> {
+    pub(super) fn untold(&self, deadline: Deadline) -> Option<Deadline> {
         Some(deadline).filter(|deadline| Some(deadline.limit) != self.announced)
     }
 
     /// Makes a unary call that may need more than plain packets.
-    async fn unary_extended(self: &Arc<Self>, call: UnaryCall<'_>) -> Result<Answer, Status> {
+    pub(super) async fn unary_extended(self: &Arc<Self>, call: UnaryCall<'_>) -> Result<Answer, Status> {
         let (mut connection, mut attempts) = (self.current(), Attempts::new(call.deadline));
         loop {
             match self.try_unary(&connection, &call).await {
@@ -486,106 +449,15 @@ impl Progress {
     }
 }
 
-/// A call with one request that a stream answers.
-struct StreamedCall {
-    method: &'static Method,
-    format: Format,
-    head: Head,
-    content: Bytes,
-    opening: Deadline,
-    whole: Option<Deadline>,
-}
-
-impl StreamedCall {
-    fn call(&self) -> StreamCall<'_> {
-        let Self { method, format, ref head, opening, whole, .. } = *self;
-        StreamCall { method, format, head, timeout: whole, opening, whole }
-    }
-}
-
-/// The answers to a call that is made again if the first of them shows that it was not executed.
-struct Repeatable {
-    answers: Streaming<Bytes>,
-    /// The places of metadata and trailers, which are those of the answers that count.
-    slots: (MetadataSlot, MetadataSlot),
-    /// Until the first answer.
-    undecided: Option<Box<Undecided>>,
-    again: Option<BoxFuture<'static, Result<MadeAgain, Status>>>,
-}
-
-type MadeAgain = (Box<Undecided>, Streaming<Bytes>);
-
-struct Undecided {
-    wire: Arc<Reconnecting>,
-    connection: Arc<ClientConnection>,
-    call: StreamedCall,
-    attempts: Attempts,
-}
-
-impl Undecided {
-    /// Makes the call again after it came to this status.
-    async fn again(mut self: Box<Self>, status: Status) -> Result<MadeAgain, Status> {
-        let connection = self.wire.another(&mut self.attempts, self.connection, status).await?;
-        let sending = self.wire.send_request(connection, &self.call, &mut self.attempts);
-        let (connection, answers) = sending.await?;
-        self.connection = connection;
-        Ok((self, answers))
-    }
-}
-
-impl Repeatable {
-    /// Passes on what came with the answers.
-    fn tell(&self) {
-        let (metadata, trailers) = &self.slots;
-        let of_answers = self.answers.trailers_slot();
-        for (slot, known) in
-            [(metadata, self.answers.metadata()), (trailers, of_answers.as_ref().and_then(|slot| slot.get()))]
-        {
-            if let Some(known) = known
-                && slot.get().is_none()
-            {
-                let _ = slot.set(known.clone());
-            }
-        }
-    }
-}
-
-impl Contents for Repeatable {
-    fn poll_contents(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Received<Bytes>, Status>>> {
-        loop {
-            if let Some(again) = &mut self.again {
-                let outcome = ready!(again.as_mut().poll(cx));
-                self.again = None;
-                match outcome {
-                    Ok((undecided, answers)) => (self.undecided, self.answers) = (Some(undecided), answers),
-                    Err(status) => return Poll::Ready(Some(Err(status))),
-                }
-            }
-            let next = ready!(self.answers.poll_several(cx));
-            match (self.undecided.take(), next) {
-                (Some(undecided), Some(Err(status))) if needs_another_connection(&status) => {
-                    // The stream that failed may be what keeps its connection open.
-                    self.answers = Streaming::over();
-                    self.again = Some(Box::pin(undecided.again(status)));
-                }
-                (_, next) => {
-                    self.tell();
-                    return Poll::Ready(next);
-                }
-            }
-        }
-    }
-}
-
 /// A unary call on its way, which may be made more than once.
-struct UnaryCall<'a> {
-    method: &'static Method,
-    format: Format,
-    head: &'a Head,
-    content: Pieces,
+pub(super) struct UnaryCall<'a> {
+    pub(super) method: &'static Method,
+    pub(super) format: Format,
+    pub(super) head: &'a Head,
+    pub(super) content: Pieces,
     /// The time to tell the peer of, if it would not know.
-    timeout: Option<Deadline>,
-    deadline: Deadline,
+    pub(super) timeout: Option<Deadline>,
+    pub(super) deadline: Deadline,
 }
 
 /// Returns the answer that a packet brought. Both sides look at the clock: if time is up, it is that of this side.
@@ -617,46 +489,6 @@ pub(crate) fn answer_of(reply: Reply, connection: &ClientConnection) -> Result<A
         Envelope::Request { .. } | Envelope::Describe { .. } => {
             Err(Status::internal("the peer answered with a request"))
         }
-    }
-}
-
-/// For calls with streams, metadata or layers. Others go by `Reconnecting::unary`, without a box.
-impl Caller for Arc<Reconnecting> {
-    fn format(&self) -> Format {
-        Format::Polyglot
-    }
-
-    fn call(&self, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
-        Box::pin(async move {
-            let (method, format, kind, time) = (call.method(), call.format(), call.kind(), call.time());
-            let CallTime { opening, whole } = time;
-            let (head, body) = call.into_parts();
-            let timeout = self.untold(whole.unwrap_or(opening));
-            if let (MethodKind::Unary, Body::One(content)) = (kind, &body) {
-                let content = content.clone();
-                let call = UnaryCall { method, format, head: &head, content, timeout, deadline: opening };
-                return self.unary_extended(call).await;
-            }
-            // The time of a channel bounds only the opening of a stream.
-            let contents = match (kind, body) {
-                (MethodKind::ServerStreaming, Body::One(content)) => {
-                    let content = content.into_bytes();
-                    self.server_streaming(StreamedCall { method, format, head, content, opening, whole }).await?
-                }
-                (MethodKind::ClientStreaming, Body::Many(contents)) => {
-                    let call = StreamCall { method, format, head: &head, timeout: whole, opening, whole };
-                    let (connection, opened) = self.open_stream(&call).await?;
-                    return connection.client_streaming(opened, contents, opening, whole).await;
-                }
-                (MethodKind::Bidirectional, Body::Many(contents)) => {
-                    let call = StreamCall { method, format, head: &head, timeout: whole, opening, whole };
-                    let (connection, opened) = self.open_stream(&call).await?;
-                    connection.bidirectional(opened, contents, whole)
-                }
-                _ => return Err(Status::internal("the call does not have the messages of its kind")),
-            };
-            Ok(Answer::new(Body::Many(contents)))
-        })
     }
 }
 

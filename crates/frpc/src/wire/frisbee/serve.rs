@@ -13,10 +13,11 @@ use frisbee::{
 };
 
 use super::{
+    call_table::Unanswered,
     compressed::Inflated,
     envelope,
     failures::{failure, no_method},
-    pending::{PendingCalls, Unanswered},
+    pending::PendingCalls,
     remote::{PART_NAME, Said},
     serve_streams::Opening,
     session::Session,

@@ -266,23 +266,3 @@ fn a_caller_never_gets_the_answer_of_another_whatever_happens() {
     }
     assert!(answered > 100_000 && refused > 1000, "{answered} answered, {refused} refused");
 }
-
-#[test]
-fn calls_that_the_peer_may_not_have_given_up_yet_count_towards_its_limit() {
-    let calls = PendingCalls::new(10);
-    assert_eq!(calls.limit(), Limit::Own(10));
-    calls.limit_to(2);
-    assert_eq!(calls.limit(), Limit::OfPeer(2));
-    let begin = || calls.try_begin(SAY, None, None).unwrap();
-    let (mut first, second) = (begin().unwrap(), begin().unwrap());
-    assert!(begin().is_none());
-    let id = first.id;
-    first.sent(None);
-    drop(first);
-    assert!(begin().is_none(), "its answer may still come, so it may still be under way");
-    assert!(calls.complete(answer(id)).is_none());
-    drop(begin().expect("it is over"));
-    drop(second);
-    calls.open();
-    assert_eq!(calls.limit(), Limit::Own(10), "the peer of another connection has not said anything yet");
-}

@@ -1,0 +1,60 @@
+//! Calls of every kind, as layers and callers without types make them. Unary ones without layers go straight to
+//! [`Reconnecting`], without a box.
+
+use std::sync::Arc;
+
+use super::{
+    reconnect::{Reconnecting, UnaryCall},
+    repeat::StreamedCall,
+    stream_calls::StreamCall,
+};
+use crate::{
+    call::{
+        deadline::CallTime,
+        exchange::{Answer, Body, Call},
+        method::MethodKind,
+        status::Status,
+    },
+    codec::Format,
+    service::boxed::BoxFuture,
+    wire::caller::Caller,
+};
+
+impl Caller for Arc<Reconnecting> {
+    fn format(&self) -> Format {
+        Format::Polyglot
+    }
+
+    fn call(&self, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
+        Box::pin(async move {
+            let (method, format, kind, time) = (call.method(), call.format(), call.kind(), call.time());
+            let CallTime { opening, whole } = time;
+            let (head, body) = call.into_parts();
+            let timeout = self.untold(whole.unwrap_or(opening));
+            if let (MethodKind::Unary, Body::One(content)) = (kind, &body) {
+                let content = content.clone();
+                let call = UnaryCall { method, format, head: &head, content, timeout, deadline: opening };
+                return self.unary_extended(call).await;
+            }
+            // The time of a channel bounds only the opening of a stream.
+            let contents = match (kind, body) {
+                (MethodKind::ServerStreaming, Body::One(content)) => {
+                    let content = content.into_bytes();
+                    self.server_streaming(StreamedCall { method, format, head, content, opening, whole }).await?
+                }
+                (MethodKind::ClientStreaming, Body::Many(contents)) => {
+                    let call = StreamCall { method, format, head: &head, timeout: whole, opening, whole };
+                    let (connection, opened) = self.open_stream(&call).await?;
+                    return connection.client_streaming(opened, contents, opening, whole).await;
+                }
+                (MethodKind::Bidirectional, Body::Many(contents)) => {
+                    let call = StreamCall { method, format, head: &head, timeout: whole, opening, whole };
+                    let (connection, opened) = self.open_stream(&call).await?;
+                    connection.bidirectional(opened, contents, whole)
+                }
+                _ => return Err(Status::internal("the call does not have the messages of its kind")),
+            };
+            Ok(Answer::new(Body::Many(contents)))
+        })
+    }
+}
