@@ -28,10 +28,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use frisbee::{CloseReason, Connection, Refusal, Stream, StreamEnd, StreamReader, StreamSendError, StreamSender};
+use frisbee::{
+    CloseReason, Connection, Content, Refusal, Stream, StreamEnd, StreamReader, StreamSendError, StreamSender,
+};
 use tokio::{
     runtime::Handle,
-    task::AbortHandle,
+    task::{AbortHandle, yield_now},
     time::{Instant, Sleep, sleep_until},
 };
 
@@ -279,15 +281,18 @@ pub(crate) async fn send_all(
     contents: &mut Streaming<Bytes>,
     sender: &StreamSender,
 ) -> Result<(), Halted> {
+    let mut pace = Pace::default();
     let Framing::Extended { metadata_max, deflating } = framing else {
         let mut batch = VecDeque::new();
         loop {
             let end = gather(contents, &mut batch).await;
             batch.extend(matches!(end, Some(Ok(()))).then_some(END));
+            let len = batch.iter().map(Bytes::len).sum();
             sender.send_many(&mut batch).await?;
             if let Some(end) = end {
                 return Ok(end?);
             }
+            pace.sent(len).await;
         }
     };
     let mut batch = Messages::new(sender.connection().content_len_max());
@@ -305,12 +310,35 @@ pub(crate) async fn send_all(
             }
             data.push_back(envelope::end(trailers.unwrap_or(&Metadata::new())).into());
         }
+        let len = data.iter().map(Content::len).sum();
         sender.send_many(&mut data).await?;
         if let Some(end) = end {
             return Ok(end?);
         }
+        pace.sent(len).await;
     }
 }
+
+/// Has a task that sends a stream pause now and then. The connection may wait for its thread, and would send everything that
+/// there is room for at once, while the other side has nothing to do.
+#[derive(Default)]
+struct Pace {
+    /// The number of bytes sent since the last pause.
+    len: usize,
+}
+
+impl Pace {
+    async fn sent(&mut self, len: usize) {
+        self.len += len;
+        if self.len >= PAUSE_LEN {
+            self.len = 0;
+            yield_now().await;
+        }
+    }
+}
+
+/// Some frames, which the connection sends in one system call.
+const PAUSE_LEN: usize = 8 * BATCH_LEN_MAX;
 
 /// Waits for a content, and takes what else is ready. Returns the end of the contents, if it has come.
 async fn gather(contents: &mut Streaming<Bytes>, batch: &mut VecDeque<Bytes>) -> Option<Result<(), Status>> {
