@@ -29,8 +29,8 @@ use tokio::{
 };
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = Serving::start, config = at_most(8_340, CALLS))]
-#[bench::ten(args = (10), setup = Serving::start, config = at_most(3_320, CALLS))]
+#[bench::one(args = (1), setup = Serving::start, config = at_most(8_200, CALLS))]
+#[bench::ten(args = (10), setup = Serving::start, config = at_most(3_220, CALLS))]
 fn server(mut serving: Serving) -> Serving {
     serving.serve(CALLS);
     serving

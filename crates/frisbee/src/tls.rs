@@ -77,7 +77,7 @@ impl Connection {
     }
 }
 
-/// What a peer proved to own.
+/// The certificate chain that a peer proved to own.
 struct Certificates(Arc<Vec<CertificateDer<'static>>>);
 
 fn identity(session: &CommonState) -> Identity {

@@ -18,7 +18,7 @@ impl Router for Room {
     async fn route(&self, packet: Packet, connection: &Connection) -> Outcome {
         match packet.operation {
             JOIN => {
-                // Who joins again keeps the first name.
+                // Joining again does not change the name.
                 let _ = connection.set_state(String::from_utf8_lossy(&packet.content).into_owned());
                 self.people.lock().expect("never poisoned").insert(connection.clone());
                 println!("broker: {:?} joins", packet.content);

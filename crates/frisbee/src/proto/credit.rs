@@ -15,8 +15,9 @@
 //! are never more than the connection may hold.
 //!
 //! A side that uses an id again can get credit, or send data, that was meant for the old stream. It may come to have too
-//! much credit by that, never too little for its next frame: a receiver gives back what is owed as soon as it is as much
-//! as a new stream opens with, however wide it believes the window to be, and takes nothing of a window back.
+//! much credit by that, never too little for its next frame: a receiver whose reader waits gives back what is owed as soon
+//! as it is as much as a new stream opens with, however wide it believes the window to be, and takes nothing of a window
+//! back.
 
 use std::time::{Duration, Instant};
 

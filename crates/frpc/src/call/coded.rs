@@ -11,7 +11,7 @@ use tracing::error;
 
 use super::{
     method::Method,
-    packed::{self, Packed, Received, Source},
+    packed::{self, Packed, PollNext, Received, Source},
     status::Status,
     streaming::Streaming,
 };
@@ -61,7 +61,7 @@ impl<M: Message> Streaming<M> {
 }
 
 impl<M: Message, F: Fn(&Method, CodecError) -> Status + Send> Source<M> for Decoded<F> {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<M, Status>>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> PollNext<M> {
         loop {
             match self.packed.next_part() {
                 Some(Ok((bytes, part))) => {
@@ -88,17 +88,12 @@ impl<M: Message, F: Fn(&Method, CodecError) -> Status + Send> Source<M> for Deco
 }
 
 impl<M: Message> Source<Bytes> for Encoded<M> {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> PollNext<Bytes> {
         let next = ready!(self.messages.poll(cx));
         Poll::Ready(next.map(|message| Ok(self.format.encode(&message?)?.into_bytes())))
     }
 
-    fn poll_into(
-        &mut self,
-        cx: &mut Context<'_>,
-        out: &mut Vec<u8>,
-        full: usize,
-    ) -> Poll<Option<Result<Option<Bytes>, Status>>> {
+    fn poll_into(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>, full: usize) -> PollNext<Option<Bytes>> {
         loop {
             let Some(message) = ready!(self.messages.poll(cx)?) else { return Poll::Ready(None) };
             let start = out.len();
@@ -118,10 +113,7 @@ impl<M: Message> Source<Bytes> for Encoded<M> {
 }
 
 impl<S: Source<Bytes>> WithoutPanics<S> {
-    fn poll_with<T>(
-        &mut self,
-        poll: impl FnOnce(&mut S) -> Poll<Option<Result<T, Status>>>,
-    ) -> Poll<Option<Result<T, Status>>> {
+    fn poll_with<T>(&mut self, poll: impl FnOnce(&mut S) -> PollNext<T>) -> PollNext<T> {
         let Some(source) = &mut self.0 else { return Poll::Ready(None) };
         catch_unwind(AssertUnwindSafe(|| poll(source))).unwrap_or_else(|panic| {
             self.0 = None;
@@ -131,16 +123,11 @@ impl<S: Source<Bytes>> WithoutPanics<S> {
 }
 
 impl<S: Source<Bytes>> Source<Bytes> for WithoutPanics<S> {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> PollNext<Bytes> {
         self.poll_with(|source| source.poll_next(cx))
     }
 
-    fn poll_into(
-        &mut self,
-        cx: &mut Context<'_>,
-        out: &mut Vec<u8>,
-        full: usize,
-    ) -> Poll<Option<Result<Option<Bytes>, Status>>> {
+    fn poll_into(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>, full: usize) -> PollNext<Option<Bytes>> {
         self.poll_with(|source| source.poll_into(cx, out, full))
     }
 }

@@ -17,11 +17,11 @@ use super::{head::Head, metadata::Metadata};
 thread_local! {
     /// The call whose handler this thread is polling.
     static CURRENT: Cell<Current> = const { Cell::new(Current::OUTSIDE) };
-    /// What few calls have, of the same call.
+    /// The part of the same call that few calls have.
     static MORE: RefCell<Option<Arc<More>>> = const { RefCell::new(None) };
 }
 
-/// What a thread knows at once of the call that it runs code for.
+/// The part of a call that a thread sees without a look at memory that it shares.
 #[derive(Clone, Copy)]
 struct Current {
     is_call: bool,
@@ -29,7 +29,7 @@ struct Current {
     deadline: Option<Instant>,
 }
 
-/// What few calls have.
+/// The part of a call that few calls have.
 #[derive(Default)]
 struct More {
     metadata: Metadata,

@@ -224,10 +224,13 @@ impl Answer {
         self.extras.is_none()
     }
 
-    /// Returns whether the answer is nothing but one message of at most so many bytes.
+    /// Returns the message, if the answer is nothing but one of at most this length, or gives itself back.
     #[inline]
-    pub(crate) fn is_message(&self, len_max: usize) -> bool {
-        self.is_plain() && matches!(&self.body, Body::One(content) if content.len() <= len_max)
+    pub(crate) fn into_message(self, len_max: usize) -> Result<Pieces, Self> {
+        match self.body {
+            Body::One(message) if self.extras.is_none() && message.len() <= len_max => Ok(message),
+            body => Err(Self { body, extras: self.extras }),
+        }
     }
 
     /// Returns what leaves the side of the handler.

@@ -17,25 +17,23 @@ use bytes::{BufMut, Bytes};
 
 use super::status::Status;
 
+/// The next of a stream, `None` behind the last.
+pub(crate) type PollNext<T> = Poll<Option<Result<T, Status>>>;
+
 /// A stream that moves its messages in other ways than one by one.
 pub(crate) trait Source<T>: Send {
     /// Polls for the next message.
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<T, Status>>>;
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> PollNext<T>;
 
     /// Polls for messages that are put [one behind the other](self) at the end of `out`, as long as there are some and it has less
     /// than `full` bytes, but for at least one. Returns the first that goes apart from them, if there is one. Whatever comes of the
     /// last poll, `out` may have messages more.
-    fn poll_into(
-        &mut self,
-        cx: &mut Context<'_>,
-        _out: &mut Vec<u8>,
-        _full: usize,
-    ) -> Poll<Option<Result<Option<T>, Status>>> {
+    fn poll_into(&mut self, cx: &mut Context<'_>, _out: &mut Vec<u8>, _full: usize) -> PollNext<Option<T>> {
         self.poll_next(cx).map(|next| next.map(|message| message.map(Some)))
     }
 
     /// Polls for the next message, or for those that are here.
-    fn poll_several(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Received<T>, Status>>> {
+    fn poll_several(&mut self, cx: &mut Context<'_>) -> PollNext<Received<T>> {
         self.poll_next(cx).map(|next| next.map(|message| message.map(Received::One)))
     }
 }
@@ -43,7 +41,7 @@ pub(crate) trait Source<T>: Send {
 /// Messages in bytes, as a wire receives them.
 pub(crate) trait Contents: Send {
     /// Polls for the next message, or for those that are here.
-    fn poll_contents(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Received<Bytes>, Status>>>;
+    fn poll_contents(&mut self, cx: &mut Context<'_>) -> PollNext<Received<Bytes>>;
 }
 
 /// The contents of a wire as a stream, for those that take them one by one and for those that do not.
@@ -136,7 +134,7 @@ impl<C> Unpacked<C> {
 }
 
 impl<C: Contents> Source<Bytes> for Unpacked<C> {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> PollNext<Bytes> {
         loop {
             match self.packed.next() {
                 Some(Err(status)) => {
@@ -156,7 +154,7 @@ impl<C: Contents> Source<Bytes> for Unpacked<C> {
         }
     }
 
-    fn poll_several(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Received<Bytes>, Status>>> {
+    fn poll_several(&mut self, cx: &mut Context<'_>) -> PollNext<Received<Bytes>> {
         match (mem::take(&mut self.packed), &mut self.contents) {
             (packed, _) if !packed.is_empty() => Poll::Ready(Some(Ok(Received::Several(packed)))),
             (_, Some(contents)) => contents.poll_contents(cx),

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::{
     metadata::Metadata,
-    packed::{Received, Source},
+    packed::{PollNext, Received, Source},
     status::Status,
 };
 
@@ -153,7 +153,7 @@ impl<T> Streaming<T> {
 
     /// Polls for the next message.
     #[inline]
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<T, Status>>> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> PollNext<T> {
         let next = match &mut self.messages {
             Messages::Boxed(messages) => messages.as_mut().poll_next(cx),
             Messages::Source(source) => source.poll_next(cx),
@@ -164,12 +164,7 @@ impl<T> Streaming<T> {
     }
 
     /// Polls for messages as [`Source::poll_into`] does.
-    pub(crate) fn poll_into(
-        &mut self,
-        cx: &mut Context<'_>,
-        out: &mut Vec<u8>,
-        full: usize,
-    ) -> Poll<Option<Result<Option<T>, Status>>> {
+    pub(crate) fn poll_into(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>, full: usize) -> PollNext<Option<T>> {
         let Messages::Source(source) = &mut self.messages else {
             return self.poll(cx).map(|next| next.map(|message| message.map(Some)));
         };
@@ -178,7 +173,7 @@ impl<T> Streaming<T> {
     }
 
     /// Polls for what is here as [`Source::poll_several`] does.
-    pub(crate) fn poll_several(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Received<T>, Status>>> {
+    pub(crate) fn poll_several(&mut self, cx: &mut Context<'_>) -> PollNext<Received<T>> {
         let Messages::Source(source) = &mut self.messages else {
             return self.poll(cx).map(|next| next.map(|message| message.map(Received::One)));
         };
@@ -271,7 +266,7 @@ struct MapMessages<A, F> {
 }
 
 impl<A: Send, B, F: Fn(A) -> Result<B, Status> + Send> Source<B> for MapMessages<A, F> {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<B, Status>>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> PollNext<B> {
         let next = self.messages.poll(cx);
         next.map(|message| message.map(|message| message.and_then(&self.change)))
     }

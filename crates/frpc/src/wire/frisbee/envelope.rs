@@ -31,7 +31,7 @@ use super::compressed::{COMPRESSED_LEN, Compressed, Deflating, Outgoing};
 use crate::{
     call::{
         metadata::{Entry, Metadata},
-        packed::{self, Packed},
+        packed::{self, Packed, PollNext},
         status::{Code, Status},
         streaming::Streaming,
     },
@@ -232,11 +232,7 @@ impl Messages {
     }
 
     /// Waits for a message of a stream, and takes what else is ready. Returns the end of the stream, if it has come.
-    pub(crate) fn poll_fill(
-        &mut self,
-        cx: &mut Context<'_>,
-        messages: &mut Streaming<Bytes>,
-    ) -> Poll<Option<Result<(), Status>>> {
+    pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>, messages: &mut Streaming<Bytes>) -> PollNext<()> {
         // As many as may share data in any case. With a low limit, each is looked at.
         let full = BATCH_LEN_MAX.min(self.limit.saturating_sub(packed::COPIED_LEN_MAX + packed::LEN_LEN));
         while self.data_len + self.small.len() < BATCH_LEN_MAX {
@@ -253,7 +249,7 @@ impl Messages {
                 Poll::Ready(Some(Err(status))) => return Poll::Ready(Some(Err(status))),
                 Poll::Ready(None) => return Poll::Ready(Some(Ok(()))),
                 Poll::Pending if self.is_empty() => {
-                    // What waits keeps no memory.
+                    // A stream that waits keeps no memory.
                     self.small = Vec::new();
                     return Poll::Pending;
                 }

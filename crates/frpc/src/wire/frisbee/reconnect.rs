@@ -286,15 +286,21 @@ impl Reconnecting {
     ) -> Option<Result<Answer, Status>> {
         let connection = self.current();
         let remote = connection.remote().filter(|_| !self.compresses)?;
-        let (Way::Extended { operation, format: Format::Polyglot }, said) = (remote.way(method), remote.extended()?)
-        else {
-            return None;
+        let reply = match (remote.way(method), remote.extended()) {
+            (Way::Extended { operation, format: format @ Format::Polyglot }, Some(said)) => {
+                if let Err(status) = check_metadata(metadata_len(head.metadata()), said.metadata_len_max) {
+                    return Some(Err(status));
+                }
+                let (timeout, message) = (self.untold(deadline), encode().into());
+                connection.unary_extended(operation, format, head, timeout, message, deadline).await
+            }
+            // This side keeps the time of a call to a peer that cannot be told of it.
+            (Way::Plain, _) if head.metadata().is_empty() => {
+                let operation = remote.plain_operation(method)?;
+                refused_or_not(connection.unary(operation, encode().into(), deadline, Some(method)).await)
+            }
+            _ => return None,
         };
-        if let Err(status) = check_metadata(metadata_len(head.metadata()), said.metadata_len_max) {
-            return Some(Err(status));
-        }
-        let (timeout, message) = (self.untold(deadline), encode().into());
-        let reply = connection.unary_extended(operation, Format::Polyglot, head, timeout, message, deadline).await;
         let answer = reply.and_then(|reply| timely_answer_of(reply, &connection, deadline));
         Some(answer).filter(|answer| !matches!(answer, Err(status) if needs_another_connection(status)))
     }

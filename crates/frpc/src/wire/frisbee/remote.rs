@@ -211,7 +211,11 @@ impl Extended {
         while input.has_remaining() {
             let (tag, mut value) = take_field(&mut input)?;
             match tag {
-                METADATA_LEN_MAX => said.metadata_len_max = value.try_get_u32().ok()? as usize,
+                METADATA_LEN_MAX => {
+                    let len_max = value.try_get_u32().ok()? as usize;
+                    // The length of a name has no room for more, whatever a peer announces.
+                    said.metadata_len_max = len_max.min(u16::MAX.into());
+                }
                 TIMEOUT => said.timeout = Some(Duration::from_micros(value.try_get_u64().ok()?)),
                 CALLS_MAX => said.calls_max = Some(value.try_get_u32().ok()?),
                 INFLATES => said.inflates = value,
@@ -292,3 +296,19 @@ const METHOD: u8 = 16;
 /// The bytes of a method in front of its path.
 const METHOD_LEN_MIN: usize = 2 + 1 + 16 + 16;
 const PLACES: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_peer_accepts_more_metadata_than_the_protocol_allows() {
+        for (said, taken) in [(0, 0), (8192, 8192), (65_535, 65_535), (65_536, 65_535), (u32::MAX, 65_535)] {
+            let mut part = Vec::new();
+            put_head(&mut part, METADATA_LEN_MAX, 4);
+            part.put_u32(said);
+            let extended = Extended::decode(part.into()).expect("it is whole");
+            assert_eq!(extended.metadata_len_max, taken, "{said}");
+        }
+    }
+}

@@ -18,7 +18,7 @@ use crate::{
         deadline::Deadline,
         head::Head,
         method::Method,
-        packed::{Contents, Received, Unpacked},
+        packed::{Contents, PollNext, Received, Unpacked},
         status::Status,
         streaming::{MetadataSlot, Streaming},
     },
@@ -91,7 +91,7 @@ impl Repeatable {
 }
 
 impl Contents for Repeatable {
-    fn poll_contents(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Received<Bytes>, Status>>> {
+    fn poll_contents(&mut self, cx: &mut Context<'_>) -> PollNext<Received<Bytes>> {
         loop {
             if let Some(again) = &mut self.again {
                 let outcome = ready!(again.as_mut().poll(cx));

@@ -37,14 +37,16 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             let deadline = announced.and_then(|limit| connection.turn().checked_add(limit));
             self.call(entry, incoming_call(entry, content, deadline, connection)).await
         };
-        let limit = connection.content_len_max() as usize;
-        match answer {
-            Ok(answer) if answer.is_message(limit) && !self.compressing.compresses() => {
-                let Body::One(content) = answer.into_body() else { return Outcome::Nothing };
-                Outcome::Reply(Packet { id, operation, content: content.into() })
+        let answer = match answer {
+            Ok(answer) if !self.compressing.compresses() => {
+                match answer.into_message(connection.content_len_max() as usize) {
+                    Ok(message) => return Outcome::Reply(Packet { id, operation, content: message.into() }),
+                    Err(answer) => Ok(answer),
+                }
             }
-            answer => Box::pin(self.reply(id, operation, entry, answer, connection)).await,
-        }
+            answer => answer,
+        };
+        Box::pin(self.reply(id, operation, entry, answer, connection)).await
     }
 
     /// Has a method handle a call within the limits of the server.
@@ -116,7 +118,6 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
     }
 
     /// Returns the content of an answer that is nothing but its message, if that is compressed.
-    #[inline]
     fn compressed_answer(&self, answer: &Answer, connection: &Connection) -> Option<Content> {
         let deflating = self.deflating(connection)?;
         let Body::One(message) = answer.body() else { return None };

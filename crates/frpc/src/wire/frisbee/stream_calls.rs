@@ -26,7 +26,7 @@ use crate::{
         head::Head,
         metadata::Metadata,
         method::Method,
-        packed::{Contents, Received, Unpacked},
+        packed::{Contents, PollNext, Received, Unpacked},
         status::Status,
         streaming::Streaming,
     },
@@ -252,7 +252,7 @@ impl Answers {
 }
 
 impl Contents for Answers {
-    fn poll_contents(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Received<Bytes>, Status>>> {
+    fn poll_contents(&mut self, cx: &mut Context<'_>) -> PollNext<Received<Bytes>> {
         match self.incoming.poll_contents(cx) {
             Poll::Ready(None) => {
                 if !self.requests.own_end.swap(true, Ordering::Relaxed) {

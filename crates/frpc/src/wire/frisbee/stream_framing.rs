@@ -45,7 +45,7 @@ use super::{
 use crate::{
     call::{
         metadata::Metadata,
-        packed::{Contents, Packed, Received, Source},
+        packed::{Contents, Packed, PollNext, Received, Source},
         status::{Code, Status},
         streaming::{MetadataSlot, Streaming},
     },
@@ -199,7 +199,7 @@ impl Incoming {
 }
 
 impl Contents for Incoming {
-    fn poll_contents(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Received<Bytes>, Status>>> {
+    fn poll_contents(&mut self, cx: &mut Context<'_>) -> PollNext<Received<Bytes>> {
         let serves = self.discards_on.is_some();
         let framing = self.framing;
         loop {
@@ -239,7 +239,7 @@ impl<S> Until<S> {
 }
 
 impl<S: Source<Bytes>> Source<Bytes> for Until<S> {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> PollNext<Bytes> {
         let Some(contents) = &mut self.contents else { return Poll::Ready(None) };
         // Before each content, even with more to read: a server as fast as the reader would never be late.
         if self.deadline.as_mut().poll(cx).is_ready() {

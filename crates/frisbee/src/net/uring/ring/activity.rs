@@ -10,8 +10,8 @@
 //! but the ring ends such a wait, so a timer or another thread may have to wait with it, and the processor is lost to
 //! others. For that reason the wait is short, and each one in vain makes the thread skip twice as many before the next.
 //!
-//! Whether it pays depends on the machine and on the load: between a third less and a tenth more was measured. So the thread
-//! tries both, and goes on as it received more ([`Comparison`]).
+//! The machine and the load decide if that pays: between a third less and a tenth more was measured. So the thread tries
+//! both, and goes on with the way on which it received more ([`Comparison`]).
 
 use std::{
     mem,
@@ -79,11 +79,11 @@ impl Activity {
 #[derive(Debug, Default)]
 struct Comparison {
     spins: bool,
-    /// When it began to do so.
+    /// The time at which it began to do so.
     since: Option<Instant>,
     /// The number of times that both are still to be tried.
     trials_left: u32,
-    /// What came of them.
+    /// The results of trials without waits, and with them.
     without: Outcome,
     with: Outcome,
 }
@@ -198,8 +198,8 @@ mod tests {
         assert!(turn(&mut activity, 10).is_some());
     }
 
-    /// Plays turns of a millisecond for this long, in which so many things are received with waits and without. Returns the
-    /// number of those that ended with one.
+    /// Plays turns of a millisecond for this long, with a number of receives in each that depends on the waits. Returns the
+    /// number of turns that ended with one.
     fn play(comparison: &mut Comparison, now: &mut Instant, millis: u32, with: usize, without: usize) -> u32 {
         let mut spins = comparison.spins;
         let mut count = 0;

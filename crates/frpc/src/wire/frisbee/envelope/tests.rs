@@ -88,7 +88,7 @@ fn as_many_messages_are_sent_at_once_as_are_ready_and_have_a_place() {
     assert_eq!(messages.take().into_iter().flat_map(read_messages).collect::<Vec<_>>(), [one]);
 }
 
-fn filled(messages: &mut Messages, stream: &mut Streaming<Bytes>) -> Poll<Option<Result<(), Status>>> {
+fn filled(messages: &mut Messages, stream: &mut Streaming<Bytes>) -> PollNext<()> {
     messages.poll_fill(&mut Context::from_waker(Waker::noop()), stream)
 }
 
@@ -105,16 +105,11 @@ fn written(messages: impl IntoIterator<Item = Bytes>) -> Streaming<Bytes> {
 struct Written(VecDeque<Bytes>);
 
 impl packed::Source<Bytes> for Written {
-    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+    fn poll_next(&mut self, _: &mut Context<'_>) -> PollNext<Bytes> {
         Poll::Ready(self.0.pop_front().map(Ok))
     }
 
-    fn poll_into(
-        &mut self,
-        _: &mut Context<'_>,
-        out: &mut Vec<u8>,
-        full: usize,
-    ) -> Poll<Option<Result<Option<Bytes>, Status>>> {
+    fn poll_into(&mut self, _: &mut Context<'_>, out: &mut Vec<u8>, full: usize) -> PollNext<Option<Bytes>> {
         while let Some(message) = self.0.pop_front() {
             if message.len() > packed::COPIED_LEN_MAX {
                 return Poll::Ready(Some(Ok(Some(message))));
