@@ -91,12 +91,21 @@ async fn serve(
     engine: Engine,
     onward: Option<TestClient>,
 ) -> (Server, TestClient, mpsc::UnboundedReceiver<&'static str>) {
+    serve_for(Times { max: Some(60 * SECOND), ..Times::default() }, engine, onward).await
+}
+
+/// Serves for these times at most.
+async fn serve_for(
+    times: Times,
+    engine: Engine,
+    onward: Option<TestClient>,
+) -> (Server, TestClient, mpsc::UnboundedReceiver<&'static str>) {
     let (events, seen) = mpsc::unbounded_channel();
     let server = Server::builder()
         .engine(engine)
         .metadata_len_max(LIMIT)
         .inherit_metadata(["traceparent"])
-        .times(Times { max: Some(60 * SECOND), ..Times::default() })
+        .times(times)
         .add_service(TestServer::new(Tell { onward, events }))
         .bind("127.0.0.1:0")
         .await
@@ -197,6 +206,19 @@ fn calls_of_handlers_inherit_deadline_and_named_metadata() {
                 let (text, ..) = call(&client, kind, "not-named", "00-1", Some(5 * SECOND)).await.unwrap();
                 assert_eq!(text, "None true", "{engine} {kind}");
             }
+        });
+    }
+}
+
+#[test]
+fn handlers_of_plain_calls_have_the_time_of_the_channel_and_their_calls_inherit_it() {
+    for engine in engines() {
+        in_real_time(async {
+            let (_behind, onward, _seen) = serve_for(Times::default(), engine, None).await;
+            assert_eq!(onward.say(words("hi")).await.unwrap().get_ref().text, "None true", "{engine}");
+            let onward = TestClient::new(onward.channel().clone().with_timeout(Duration::MAX));
+            let (_front, client, _seen) = serve_for(Times::default(), engine, Some(onward)).await;
+            assert_eq!(client.say(words("hi")).await.unwrap().get_ref().text, "None true", "{engine}");
         });
     }
 }
