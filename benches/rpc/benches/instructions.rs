@@ -16,17 +16,16 @@ use std::{
 };
 
 use bench_rpc::{
-    Service, plain,
-    schema::{Message, RepeatRequest, echo_client::EchoClient, echo_methods::ONCE, echo_server::EchoServer},
+    Service,
+    in_memory::{Calling, MESSAGE_LEN, Serving, WARM_UP_CALLS, current_thread, quiet},
+    plain,
+    schema::{Message, RepeatRequest, echo_client::EchoClient, echo_server::EchoServer},
     text, with_metadata,
 };
-use frpc::{Channel, Config, Request, Server, codec};
+use frpc::{Channel, Request, Server};
 use futures_util::future::join_all;
 use gungraun::{Callgrind, EventKind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
-    runtime::{self, Runtime},
-};
+use tokio::{io::duplex, runtime::Runtime};
 
 #[library_benchmark]
 #[bench::one(args = (1), setup = Serving::start, config = at_most(8_200, CALLS))]
@@ -57,85 +56,6 @@ fn both(both: Both) -> Both {
 fn stream(mut streaming: Streaming) -> Streaming {
     streaming.receive(MESSAGES);
     streaming
-}
-
-/// A server, and the other end of its connection.
-struct Serving {
-    runtime: Runtime,
-    _server: Server,
-    peer: DuplexStream,
-    /// The frames of calls that are under way together.
-    requests: Vec<u8>,
-    calls: usize,
-}
-
-impl Serving {
-    fn start(calls: usize) -> Self {
-        let runtime = current_thread();
-        let (wire, peer) = duplex(PIPE_LEN);
-        let server = Server::builder().config(quiet()).add_service(EchoServer::new(Service)).without_listener();
-        let server = server.expect("it has one service");
-        let entered = runtime.enter();
-        server.attach(wire);
-        drop(entered);
-        let mut serving = Self { runtime, _server: server, peer, requests: request().repeat(calls), calls };
-        serving.serve(WARM_UP_CALLS);
-        serving
-    }
-
-    fn serve(&mut self, calls: usize) {
-        let Self { runtime, peer, requests, .. } = self;
-        runtime.block_on(async {
-            let mut answers = vec![0; requests.len()];
-            for _ in 0..calls / self.calls {
-                peer.write_all(requests).await.expect("the server reads");
-                peer.read_exact(&mut answers).await.expect("the server answers");
-                assert_eq!(answers, *requests);
-            }
-        });
-    }
-}
-
-/// A client whose peer sends everything back.
-struct Calling {
-    runtime: Runtime,
-    client: EchoClient,
-    callers: usize,
-}
-
-impl Calling {
-    fn start(callers: usize) -> Self {
-        let runtime = current_thread();
-        let (wire, mut peer) = duplex(PIPE_LEN);
-        runtime.spawn(async move {
-            let mut bytes = [0; PIPE_LEN];
-            while let Ok(len @ 1..) = peer.read(&mut bytes).await {
-                peer.write_all(&bytes[..len]).await.expect("the client reads");
-            }
-        });
-        let channel =
-            runtime.block_on(Channel::builder().config(quiet()).attach(wire)).expect("there is nothing to connect to");
-        let calling = Self { runtime, client: EchoClient::new(channel), callers };
-        calling.call(WARM_UP_CALLS);
-        calling
-    }
-
-    fn call(&self, calls: usize) {
-        let calls = calls / self.callers;
-        let callers = (0..self.callers).map(|_| {
-            let client = self.client.clone();
-            self.runtime.spawn(async move {
-                let request = Message { text: text(MESSAGE_LEN) };
-                for _ in 0..calls {
-                    let answer = client.once(request.clone()).await.expect("it is sent back");
-                    assert_eq!(*answer.get_ref(), request);
-                }
-            })
-        });
-        for called in self.runtime.block_on(join_all(callers)) {
-            called.expect("a call that fails ends the bench");
-        }
-    }
 }
 
 /// A client and a server in one process, and a stream between them.
@@ -211,22 +131,6 @@ fn connected(runtime: &Runtime) -> (Server, EchoClient) {
     (server, EchoClient::new(channel))
 }
 
-fn current_thread() -> Runtime {
-    runtime::Builder::new_current_thread().enable_time().build().expect("it has no threads")
-}
-
-/// No heartbeats, which come by the clock.
-fn quiet() -> Config {
-    Config { ping_interval: None, silence_max: None, ..Config::default() }
-}
-
-/// A request, which is also its answer.
-fn request() -> Vec<u8> {
-    let content = codec::encode(&Message { text: text(MESSAGE_LEN) });
-    let len = u32::try_from(content.len()).expect("it is short");
-    [&MAGIC[..], &ID, &ONCE.operation.to_be_bytes(), &len.to_be_bytes(), &content].concat()
-}
-
 fn at_most(instructions_each: usize, count: usize) -> LibraryBenchmarkConfig {
     let limit = (instructions_each * count) as u64;
     LibraryBenchmarkConfig::default().tool(Callgrind::default().hard_limits([(EventKind::Ir, limit)])).clone()
@@ -246,15 +150,10 @@ fn if_there_are_tools() -> LibraryBenchmarkConfig {
 
 const CALLS: usize = 1000;
 const CALLERS: usize = 10;
-const WARM_UP_CALLS: usize = 1000;
 /// Many times what may be under way.
 const MESSAGES: usize = 100_000;
 const WARM_UP_MESSAGES: usize = 20_000;
-const MESSAGE_LEN: usize = 32;
-const PIPE_LEN: usize = 4 << 10;
 const LARGE_PIPE_LEN: usize = 64 << 10;
-const MAGIC: [u8; 2] = [0x00, 0x0f];
-const ID: [u8; 2] = [0, 1];
 
 library_benchmark_group!(name = calls, benchmarks = [server, client, both, stream]);
 main!(config = if_there_are_tools(), library_benchmark_groups = calls);

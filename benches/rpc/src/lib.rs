@@ -1,5 +1,6 @@
 //! The same echo service by frpc and by tonic, with the same messages, each on loopback TCP with `TCP_NODELAY`.
 
+pub mod in_memory;
 mod over_frpc;
 mod over_tonic;
 mod pair;

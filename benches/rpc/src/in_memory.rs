@@ -1,0 +1,122 @@
+//! One side of a connection in memory, and calls on it: what is counted, instead of timed, runs here.
+
+use frpc::{Channel, Config, Server, codec};
+use futures_util::future::join_all;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
+    runtime::{self, Runtime},
+};
+
+use crate::{
+    Service,
+    schema::{Message, echo_client::EchoClient, echo_methods::ONCE, echo_server::EchoServer},
+    text,
+};
+
+/// A server, and the other end of its connection.
+pub struct Serving {
+    runtime: Runtime,
+    _server: Server,
+    peer: DuplexStream,
+    /// The frames of calls that are under way together.
+    requests: Vec<u8>,
+    calls: usize,
+}
+
+impl Serving {
+    /// Starts a server and makes some calls, this number in flight at once.
+    pub fn start(calls: usize) -> Self {
+        let runtime = current_thread();
+        let (wire, peer) = duplex(PIPE_LEN);
+        let server = Server::builder().config(quiet()).add_service(EchoServer::new(Service)).without_listener();
+        let server = server.expect("it has one service");
+        let entered = runtime.enter();
+        server.attach(wire);
+        drop(entered);
+        let mut serving = Self { runtime, _server: server, peer, requests: request().repeat(calls), calls };
+        serving.serve(WARM_UP_CALLS);
+        serving
+    }
+
+    /// Has the server answer so many calls.
+    pub fn serve(&mut self, calls: usize) {
+        let Self { runtime, peer, requests, .. } = self;
+        runtime.block_on(async {
+            let mut answers = vec![0; requests.len()];
+            for _ in 0..calls / self.calls {
+                peer.write_all(requests).await.expect("the server reads");
+                peer.read_exact(&mut answers).await.expect("the server answers");
+                assert_eq!(answers, *requests);
+            }
+        });
+    }
+}
+
+/// A client whose peer sends everything back.
+pub struct Calling {
+    runtime: Runtime,
+    client: EchoClient,
+    callers: usize,
+}
+
+impl Calling {
+    /// Starts a client and has this number of callers make some calls.
+    pub fn start(callers: usize) -> Self {
+        let runtime = current_thread();
+        let (wire, mut peer) = duplex(PIPE_LEN);
+        runtime.spawn(async move {
+            let mut bytes = [0; PIPE_LEN];
+            while let Ok(len @ 1..) = peer.read(&mut bytes).await {
+                peer.write_all(&bytes[..len]).await.expect("the client reads");
+            }
+        });
+        let channel =
+            runtime.block_on(Channel::builder().config(quiet()).attach(wire)).expect("there is nothing to connect to");
+        let calling = Self { runtime, client: EchoClient::new(channel), callers };
+        calling.call(WARM_UP_CALLS);
+        calling
+    }
+
+    /// Makes so many calls.
+    pub fn call(&self, calls: usize) {
+        let calls = calls / self.callers;
+        let callers = (0..self.callers).map(|_| {
+            let client = self.client.clone();
+            self.runtime.spawn(async move {
+                let request = Message { text: text(MESSAGE_LEN) };
+                for _ in 0..calls {
+                    let answer = client.once(request.clone()).await.expect("it is sent back");
+                    assert_eq!(*answer.get_ref(), request);
+                }
+            })
+        });
+        for called in self.runtime.block_on(join_all(callers)) {
+            called.expect("a call that fails ends the bench");
+        }
+    }
+}
+
+/// A runtime on the thread that blocks on it, without I/O.
+pub fn current_thread() -> Runtime {
+    runtime::Builder::new_current_thread().enable_time().build().expect("it has no threads")
+}
+
+/// No heartbeats, which come by the clock.
+pub fn quiet() -> Config {
+    Config { ping_interval: None, silence_max: None, ..Config::default() }
+}
+
+/// A request, which is also its answer.
+fn request() -> Vec<u8> {
+    let content = codec::encode(&Message { text: text(MESSAGE_LEN) });
+    let len = u32::try_from(content.len()).expect("it is short");
+    [&MAGIC[..], &ID, &ONCE.operation.to_be_bytes(), &len.to_be_bytes(), &content].concat()
+}
+
+/// The calls after which a connection is warm.
+pub const WARM_UP_CALLS: usize = 1000;
+/// The text of each message.
+pub const MESSAGE_LEN: usize = 32;
+const PIPE_LEN: usize = 4 << 10;
+const MAGIC: [u8; 2] = [0x00, 0x0f];
+const ID: [u8; 2] = [0, 1];
