@@ -1,11 +1,26 @@
-//! Makes tonic's code from the proto file of our own load tools, without `protoc`.
+//! Makes the code of tonic and of connect-rust from the proto file of our own load tools, without `protoc`.
 
 use std::error::Error;
+use std::path::PathBuf;
+use std::{env, fs};
+
+use buffa_codegen::{BytesRepr, CodeGenConfig};
+use protox::Compiler;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed={PROTOS}");
-    let files = protox::compile(["benchmark.proto"], [PROTOS])?;
-    Ok(tonic_prost_build::configure().bytes(".").compile_fds(files)?)
+    let mut compiler = Compiler::new([PROTOS])?;
+    compiler.open_file(PROTO)?;
+    tonic_prost_build::configure().bytes(".").compile_fds(compiler.file_descriptor_set())?;
+
+    let descriptors = PathBuf::from(env::var("OUT_DIR")?).join("benchmark.bin");
+    fs::write(&descriptors, compiler.encode_file_descriptor_set())?;
+    let mut messages = CodeGenConfig::default();
+    messages.bytes_fields.push((".".to_owned(), BytesRepr::Bytes));
+    messages.idiomatic_field_names = true;
+    let config = connectrpc_build::Config::new().buffa_config(messages).generate_json(false);
+    Ok(config.files(&[PROTO]).descriptor_set(descriptors).include_file("_connectrpc.rs").compile()?)
 }
 
 const PROTOS: &str = "../../examples/proto";
+const PROTO: &str = "benchmark.proto";

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use tokio::net::{TcpListener, TcpSocket};
 
+pub mod connect;
 pub mod grpc;
 pub mod tarpc;
 

@@ -113,8 +113,8 @@ const METRICS: [Metric; 3] = [
 
 /// For each contender. Of middle lightness, for paper of both kinds.
 const COLORS: [&str; Contender::ALL.len()] = [
-    "#8b949e", "#db61a2", "#e5534b", "#8957e5", "#d4691e", "#b0456e", "#c78a7a", "#2f81f7", "#2da44e", "#bf8700",
-    "#7a9a2e", "#a371f7",
+    "#8b949e", "#db61a2", "#e5534b", "#8957e5", "#d4691e", "#b0456e", "#c78a7a", "#2f81f7", "#1b9e9e", "#2da44e",
+    "#bf8700", "#7a9a2e", "#a371f7",
 ];
 
 /// Fewer do not make a curve.

@@ -62,7 +62,8 @@ fn output_of(program: &str, words: &[&str]) -> String {
 }
 
 fn versions() -> Vec<(&'static str, &'static str)> {
-    let crates = ["tokio", "tonic", "tarpc"].map(|name| (name, LOCK_FILE, format!("name = \"{name}\"\nversion = \"")));
+    let crates = ["tokio", "tonic", "connectrpc", "tarpc"]
+        .map(|name| (name, LOCK_FILE, format!("name = \"{name}\"\nversion = \"")));
     let modules = [
         ("frisbee-go", GO_FRPC, "github.com/loopholelabs/frisbee-go v"),
         ("polyglot", GO_FRPC, "github.com/loopholelabs/polyglot/v2 v"),
