@@ -14,6 +14,7 @@ type Args struct {
 	Addr       string
 	Size       int    // content bytes of each request
 	Field      string // what carries the content: string or bytes
+	Streaming  bool   // whether the messages of streams are counted instead of calls
 	Clients    int    // connections
 	Concurrent int    // requests in flight on each connection
 	Seconds    time.Duration
@@ -25,6 +26,7 @@ func ParseArgs() Args {
 	var a Args
 	flag.IntVar(&a.Size, "size", 32, "content bytes of each request")
 	flag.StringVar(&a.Field, "field", "string", "what carries the content: string or bytes")
+	flag.BoolVar(&a.Streaming, "streaming", false, "count the messages of streams instead of calls")
 	flag.IntVar(&a.Clients, "clients", 32, "connections")
 	flag.IntVar(&a.Concurrent, "concurrent", 1, "requests in flight on each connection")
 	seconds := flag.Float64("seconds", 3, "how long calls are counted")

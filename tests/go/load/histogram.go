@@ -9,14 +9,14 @@ type histogram struct {
 	sum    float64
 }
 
-func (h *histogram) record(value uint64) {
+func (h *histogram) record(value uint64, times uint32) {
 	i := bucket(value)
 	if i >= len(h.counts) {
 		h.counts = append(h.counts, make([]uint32, i+1-len(h.counts))...)
 	}
-	h.counts[i]++
-	h.total++
-	h.sum += float64(value)
+	h.counts[i] += times
+	h.total += uint64(times)
+	h.sum += float64(value) * float64(times)
 }
 
 func (h *histogram) add(other *histogram) {

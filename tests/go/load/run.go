@@ -16,7 +16,7 @@ type Connect func(addr string) (Prepare, error)
 // Prepare makes calls over the connection that bring this content.
 type Prepare func(content string) Call
 
-// Call waits for the answer and verifies it.
+// Call waits for the answer, or for the next message of a stream, and verifies it.
 type Call func(context.Context) error
 
 // ErrWrongAnswer is the error of a call whose answer is not what was sent.
@@ -39,6 +39,10 @@ func Run(a Args, connect Connect) error {
 	go w.watch(used)
 	recorders := make([]recorder, a.Clients)
 	contents := newContents(a.Size)
+	calls := uint32(1)
+	if a.Streaming {
+		calls = messagesPerSample
+	}
 	var tasks sync.WaitGroup
 	for i, prepare := range connections {
 		for id := range a.Concurrent {
@@ -46,7 +50,7 @@ func Run(a Args, connect Connect) error {
 			tasks.Add(1)
 			go func() {
 				defer tasks.Done()
-				recorders[i].callRepeatedly(ctx, call, w)
+				recorders[i].callRepeatedly(ctx, call, calls, w)
 			}()
 		}
 	}
@@ -102,6 +106,9 @@ func usageNow() usage {
 }
 
 const connectingMax = 32
+
+// Messages of a stream take as long as a look at the clock.
+const messagesPerSample = 64
 
 // A call without an answer so long after the window is stuck.
 const answerGrace = 2 * time.Second

@@ -4,6 +4,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
@@ -17,7 +19,12 @@ import (
 func main() {
 	args := load.ParseArgs()
 	prepare := text
-	if args.Field == "bytes" {
+	switch {
+	case args.Streaming && args.Field == "bytes":
+		load.Exit(errors.New("streams carry strings"))
+	case args.Streaming:
+		prepare = stream
+	case args.Field == "bytes":
 		prepare = binary
 	}
 	load.Exit(load.Run(args, func(addr string) (load.Prepare, error) {
@@ -62,3 +69,28 @@ func binary(c *grpc.ClientConn, content string) load.Call {
 		return err
 	}
 }
+
+// stream reads a stream of its own; each message counts as a call.
+func stream(c *grpc.ClientConn, content string) load.Call {
+	var responses grpc.ServerStreamingClient[wrapperspb.StringValue]
+	return func(ctx context.Context) error {
+		for {
+			if responses != nil {
+				response, err := responses.Recv()
+				if err == nil && response.Value != content {
+					return load.ErrWrongAnswer
+				}
+				if err != io.EOF {
+					return err
+				}
+			}
+			var err error
+			if responses, err = benchmark.Repeat(ctx, c, content, messages); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// So many that opening a stream does not count.
+const messages = 100_000

@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/typepb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"grpcbench/internal/benchmark"
@@ -32,4 +33,13 @@ func (e echo) Text(_ context.Context, m *wrapperspb.StringValue) (*wrapperspb.St
 func (e echo) Bytes(_ context.Context, m *wrapperspb.BytesValue) (*wrapperspb.BytesValue, error) {
 	e.Work()
 	return &wrapperspb.BytesValue{Value: m.Value}, nil
+}
+
+func (e echo) Repeat(m *typepb.EnumValue, s grpc.ServerStreamingServer[wrapperspb.StringValue]) error {
+	for range m.Number {
+		if err := s.Send(&wrapperspb.StringValue{Value: m.Name}); err != nil {
+			return err
+		}
+	}
+	return nil
 }

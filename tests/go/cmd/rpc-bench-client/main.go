@@ -4,6 +4,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 
 	"interop/internal/benchmark"
 	"interop/internal/rpc"
@@ -12,6 +13,9 @@ import (
 
 func main() {
 	args := load.ParseArgs()
+	if args.Streaming {
+		load.Exit(errors.New("this client has no streams"))
+	}
 	prepare := text
 	if args.Field == "bytes" {
 		prepare = binary
