@@ -44,8 +44,8 @@ impl Contender {
         Self::FLOOR,
         Self::FRISBEE,
         Self::FRPC,
+        Self::FRPC_PER_CORE,
         Self::FRPC_URING,
-        Self { name: "frpc-per-core", ..Self::frpc_with(&["--layer", "frpc", "--engine", "per-core"]) },
         Self { name: "frpc-ordered", ..Self::frpc_with(&["--layer", "frpc", "--mode", "ordered"]) },
         Self { name: "frpc-spawn", ..Self::frpc_with(&["--layer", "frpc", "--mode", "spawn"]) },
         Self::TONIC,
@@ -57,7 +57,8 @@ impl Contender {
     ];
 
     /// The names of those that take part unless others are chosen.
-    pub const DEFAULT: [&str; 7] = ["floor", "frpc", "frpc-uring", "tonic", "connect-rust", "tarpc", "go-frpc"];
+    pub const DEFAULT: [&str; 9] =
+        ["floor", "frpc", "frpc-per-core", "frpc-uring", "tonic", "connect-rust", "tarpc", "go-frpc", "grpc-go"];
 
     /// Nothing between the socket and the reader.
     const FLOOR: Self = Self {
@@ -83,6 +84,14 @@ impl Contender {
 
     /// The whole stack, on its default engine and in its default mode.
     const FRPC: Self = Self { client_alone: true, ..Self::frpc_with(&["--layer", "frpc"]) };
+
+    /// A thread, a runtime and a listener for each core, on both sides.
+    const FRPC_PER_CORE: Self = Self {
+        name: "frpc-per-core",
+        client: Program::rust("examples", "load_client", &["--layer", "frpc", "--engine", "per-core"]),
+        client_alone: true,
+        ..Self::frpc_with(&["--layer", "frpc", "--engine", "per-core"])
+    };
 
     /// On io_uring on both sides.
     const FRPC_URING: Self = Self {
@@ -137,7 +146,6 @@ impl Contender {
         name: "grpc-go",
         server: Program::go("benches/go/bin", "grpc-bench-server", &[]),
         client: Program::go("benches/go/bin", "grpc-bench-client", &[]),
-        streams: false,
         ..Self::TONIC
     };
 

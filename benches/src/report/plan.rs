@@ -50,8 +50,8 @@ impl Plan {
         let takes_part = |contender: &Contender| contenders.includes(contender.name, &Contender::DEFAULT);
         let mut plan = Self {
             rounds: rounds.unwrap_or(if quick { 1 } else { 3 }).max(1),
-            warmup: Duration::from_secs(1),
-            seconds: Duration::from_secs(3),
+            warmup: Duration::ZERO,
+            seconds: Duration::ZERO,
             contenders: Contender::ALL.into_iter().filter(takes_part).collect(),
             workloads: WORKLOADS.into_iter().filter(is_chosen).collect(),
             idle: rows.includes(IDLE, &[IDLE]),
@@ -59,11 +59,12 @@ impl Plan {
             json,
             charts,
         };
-        if quick {
-            let per_run = QUICK / u32::try_from(plan.runs(&plan.contenders).max(1))?;
-            let per_run = per_run.saturating_sub(START_AND_STOP).clamp(QUICK_RUN_MIN, QUICK_RUN_MAX);
-            (plan.warmup, plan.seconds) = (per_run / 4, per_run * 3 / 4);
-        }
+        let runs = u32::try_from(plan.runs(&plan.contenders).max(1))?;
+        let (all, longest) =
+            if quick { (QUICK, QUICK_RUN_MAX) } else { (ROUND * u32::try_from(plan.rounds)?, RUN_MAX) };
+        let per_run = all.saturating_sub(plan.settling(&plan.contenders)) / runs;
+        let per_run = per_run.saturating_sub(START_AND_STOP).clamp(RUN_MIN, longest);
+        (plan.warmup, plan.seconds) = (per_run / 4, per_run * 3 / 4);
         Ok(plan)
     }
 
@@ -71,6 +72,16 @@ impl Plan {
     pub(crate) fn runs(&self, contenders: &[Contender]) -> usize {
         let entrants: usize = self.workloads.iter().map(|workload| workload.entrants(contenders).count()).sum();
         entrants * (self.rounds + usize::from(self.syscalls))
+    }
+
+    /// How long all runs take at least, because many clients need time.
+    fn settling(&self, contenders: &[Contender]) -> Duration {
+        let settling = |workload: &Workload| {
+            let entrants = u32::try_from(workload.entrants(contenders).count()).unwrap_or(u32::MAX);
+            workload.settling() * 2 * entrants
+        };
+        let round: Duration = self.workloads.iter().map(settling).sum();
+        round * u32::try_from(self.rounds).unwrap_or(u32::MAX)
     }
 }
 
@@ -107,7 +118,13 @@ const IDLE: &str = "idle";
 
 /// What all runs of a quick report take together, give or take slow starts.
 const QUICK: Duration = Duration::from_secs(125);
-const QUICK_RUN_MIN: Duration = Duration::from_millis(300);
+
+/// What one round of another report takes, give or take slow starts.
+const ROUND: Duration = Duration::from_secs(14 * 60);
+
+/// The shortest and the longest run, the warm-up included.
+const RUN_MIN: Duration = Duration::from_millis(300);
+const RUN_MAX: Duration = Duration::from_secs(4);
 const QUICK_RUN_MAX: Duration = Duration::from_millis(1300);
 
 /// What a run takes besides.

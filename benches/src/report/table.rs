@@ -9,7 +9,7 @@ use crate::row::{Rounds, Row};
 use crate::sample::Sample;
 use crate::workload::PER_CLIENT;
 
-pub(crate) fn print_legend(plan: &Plan, subject: Option<&str>) {
+pub(crate) fn print_legend(plan: &Plan, subjects: &[&str]) {
     let Plan { rounds, warmup, seconds, .. } = plan;
     println!(
         "Median (least–most) of {rounds} interleaved rounds of {warmup:.0?} warm-up and {seconds:.0?}, both at least {PER_CLIENT:?} per client."
@@ -20,12 +20,12 @@ pub(crate) fn print_legend(plan: &Plan, subject: Option<&str>) {
             "System calls are the server's per call, counted in another run under strace, which slows the server."
         );
     }
-    if let Some(subject) = subject {
-        println!("Ratios are {subject}'s figure to that of the row's contender, each taken within a round.");
+    if !subjects.is_empty() {
+        println!("Ratios are of {} to the row's contender, each taken within a round.", subjects.join(", "));
     }
 }
 
-pub(crate) fn print_head(contest: Contest, plan: &Plan, subject: Option<&str>) {
+pub(crate) fn print_head(contest: Contest, plan: &Plan, subjects: &[&str]) {
     println!(
         "\n{}\n",
         match contest {
@@ -34,34 +34,36 @@ pub(crate) fn print_head(contest: Contest, plan: &Plan, subject: Option<&str>) {
             Contest::Clients => "Clients alone, all before the server of frpc:",
         }
     );
-    let ratio = subject.map_or_else(|| "ratio".to_owned(), |subject| format!("{subject} to it"));
+    let ratios: String = subjects.iter().map(|subject| format!(" {subject} to it |")).collect();
     let syscalls = if plan.syscalls { " system calls |" } else { "" };
     println!(
-        "| workload | contender | k calls/s | {ratio} | p50 µs | p99 µs | p99.9 µs | server CPU | {ratio} | client CPU \
+        "| workload | contender | k calls/s |{ratios} p50 µs | p99 µs | p99.9 µs | server CPU |{ratios} client CPU \
          | server switches | client switches |{syscalls} server MiB | bad calls |"
     );
-    println!("|---|---|{}---|", "--:|".repeat(if plan.syscalls { 12 } else { 11 }));
+    println!("|---|---|{}---|", "--:|".repeat(9 + 2 * subjects.len() + usize::from(plan.syscalls)));
 }
 
-pub(crate) fn print_row(row: &Row<'_>, plan: &Plan, subject: Option<&str>) {
-    let subject = subject.and_then(|subject| row.rounds_of(subject));
+pub(crate) fn print_row(row: &Row<'_>, plan: &Plan, subjects: &[&str]) {
     for rounds in &row.contenders {
-        let ratio = |metric: fn(&Sample) -> f64| {
-            let subject = subject.filter(|subject| subject.contender != rounds.contender);
+        let ratio = |subject: &str, metric: fn(&Sample) -> f64| {
+            let subject = row.rounds_of(subject).filter(|subject| subject.contender != rounds.contender);
             subject.map_or_else(String::new, |subject| format!("{:.2}", subject.ratio_to(rounds, metric)))
+        };
+        let ratios = |metric: fn(&Sample) -> f64| -> String {
+            subjects.iter().map(|subject| format!(" {} |", ratio(subject, metric))).collect()
         };
         let syscalls = rounds.syscalls.map_or_else(|| " – |".to_owned(), |syscalls| format!(" {syscalls:.2} |"));
         println!(
-            "| {} | {} | {:.1} | {} | {:.0} | {:.0} | {:.0} | {:.2} | {} | {:.2} | {:.2} | {:.2} |{} {:.1} | {} |",
+            "| {} | {} | {:.2} |{} {:.0} | {:.0} | {:.0} | {:.2} |{} {:.2} | {:.2} | {:.2} |{} {:.1} | {} |",
             row.workload.name,
             rounds.contender,
             rounds.spread(|sample| sample.report.rps / 1e3),
-            ratio(|sample| sample.report.rps),
+            ratios(|sample| sample.report.rps),
             rounds.spread(|sample| sample.report.p50_us),
             rounds.spread(|sample| sample.report.p99_us),
             rounds.spread(|sample| sample.report.p999_us),
             rounds.spread(Sample::server_cpu_per_million),
-            ratio(Sample::server_cpu_per_million),
+            ratios(Sample::server_cpu_per_million),
             rounds.spread(Sample::client_cpu_per_million),
             rounds.spread(Sample::server_switches_per_call),
             rounds.spread(Sample::client_switches_per_call),

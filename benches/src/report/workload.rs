@@ -34,9 +34,13 @@ impl Workload {
     /// What the client is told.
     pub(crate) fn args(&self, addr: SocketAddr, plan: &Plan) -> Args {
         let &Self { size, field, streaming, clients, concurrent, .. } = self;
-        let settle = PER_CLIENT * u32::try_from(clients).expect("workloads have thousands of clients at most");
-        let (seconds, warmup) = (plan.seconds.max(settle), plan.warmup.max(settle));
+        let (seconds, warmup) = (plan.seconds.max(self.settling()), plan.warmup.max(self.settling()));
         Args { addr, size, field, streaming, clients, concurrent, seconds, warmup }
+    }
+
+    /// How long its clients need to have had their turn.
+    pub(crate) fn settling(&self) -> Duration {
+        PER_CLIENT * u32::try_from(self.clients).expect("workloads have thousands of clients at most")
     }
 
     /// The name without the number of clients.
