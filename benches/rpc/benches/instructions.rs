@@ -28,8 +28,8 @@ use gungraun::{Callgrind, EventKind, LibraryBenchmarkConfig, library_benchmark, 
 use tokio::{io::duplex, runtime::Runtime};
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = Serving::start, config = at_most(8_200, CALLS))]
-#[bench::ten(args = (10), setup = Serving::start, config = at_most(3_220, CALLS))]
+#[bench::one(args = (1), setup = Serving::start, config = at_most(8_190, CALLS))]
+#[bench::ten(args = (10), setup = Serving::start, config = at_most(3_140, CALLS))]
 fn server(mut serving: Serving) -> Serving {
     serving.serve(CALLS);
     serving

@@ -245,6 +245,13 @@ impl Connection {
         Self { shared, _keep_open: Some(guard) }
     }
 
+    /// Replies to a packet whose handler is about to end with [`Outcome::Nothing`](crate::Outcome::Nothing), as
+    /// [`Outcome::Reply`](crate::Outcome::Reply) does, of a content that is copied: it may be in memory that is used again.
+    #[doc(hidden)]
+    pub fn reply_copied(&self, packet: PacketName, content: &[u8]) {
+        self.shared.reply_copied(packet, content);
+    }
+
     /// Returns the connection as a value of no type, without an allocation, for a carrier that must not know of
     /// connections.
     #[doc(hidden)]

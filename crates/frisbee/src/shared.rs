@@ -19,9 +19,10 @@ use tokio::{
     task::coop,
     time::timeout,
 };
+use tracing::warn;
 
 use crate::{
-    Address, CloseReason, Config, Content, Packet, Raw, SendError, StreamSendError, TrySendError,
+    Address, CloseReason, Config, Content, Packet, PacketName, Raw, SendError, StreamSendError, TrySendError,
     net::Identity,
     proto::{self, GoAway, Peer, StreamEnd, StreamKey, Transmit},
     states::States,
@@ -37,6 +38,8 @@ pub(crate) struct Shared {
     core: Mutex<Core>,
     /// True if the core is closing, to be seen without its lock.
     is_closing: AtomicBool,
+    /// True if as many bytes of replies may wait as may, to be seen without the lock of the core.
+    may_owe_replies: AtomicBool,
     /// The largest content that both sides carry, to be seen without the lock of the core.
     content_len_max: AtomicU32,
     /// Something was written.
@@ -137,6 +140,15 @@ impl Core {
         std::mem::take(&mut self.senders).into_values().flatten()
     }
 
+    /// Closes the connection if a reply could not be sent.
+    pub(crate) fn check_reply(&mut self, replied: Result<(), SendError>) {
+        // A reply that comes too late is dropped: the connection is closed.
+        if let Err(SendError::ContentTooLarge { len, limit } | SendError::TooLargeForPeer { len, limit }) = replied {
+            warn!(len, limit, "a reply is larger than the connection carries, the connection closes");
+            self.proto.finish(CloseReason::ReplyTooLarge { len, limit });
+        }
+    }
+
     /// Closes a stream that nobody holds any more. Gives back the wakers it had, to be dropped when the core is unlocked:
     /// one may be the last to keep a task that holds another stream.
     pub(crate) fn forget_stream(&mut self, key: StreamKey) -> impl Sized + use<> {
@@ -173,6 +185,7 @@ impl Shared {
         Self {
             core: Mutex::new(core),
             is_closing: AtomicBool::new(false),
+            may_owe_replies: AtomicBool::new(false),
             content_len_max: AtomicU32::new(config.content_len_max),
             progress: Notify::new(),
             changed: Notify::new(),
@@ -219,6 +232,18 @@ impl Shared {
         result
     }
 
+    /// Queues the reply of a handler that is about to end with nothing else, and wakes the driver for it.
+    pub(crate) fn reply_copied(&self, packet: PacketName, content: &[u8]) {
+        self.change(|core| {
+            let replied = core.proto.reply_copied(packet, content);
+            if replied.is_err() {
+                core.check_reply(replied);
+                self.note_closing(core);
+            }
+            self.note_replies(core);
+        });
+    }
+
     pub(crate) fn drain(&self, reason: CloseReason) {
         self.change(|core| core.proto.drain(reason));
     }
@@ -259,6 +284,20 @@ impl Shared {
     pub(crate) fn note_closing(&self, core: &Core) {
         // Only a hint for the task that is about to look at the core anyway, so no other memory has to follow it.
         self.is_closing.store(core.proto.is_finishing(), Ordering::Relaxed);
+    }
+
+    /// Returns whether as many bytes of replies wait as may, and notes it. Called under the lock of the core by all that may
+    /// have added one.
+    pub(crate) fn note_replies(&self, core: &Core) -> bool {
+        let owes_replies = core.proto.owes_replies();
+        self.may_owe_replies.store(owes_replies, Ordering::Relaxed);
+        owes_replies
+    }
+
+    /// Returns whether as many bytes of replies wait as may, at least as far as this thread added them.
+    pub(crate) fn owes_replies(&self) -> bool {
+        // What was noted last may have been written since.
+        self.may_owe_replies.load(Ordering::Relaxed) && self.core().proto.owes_replies()
     }
 
     /// Keeps what an extended peer said of itself where it is looked at often. Called under the lock of the core.

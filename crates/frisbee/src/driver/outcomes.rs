@@ -1,6 +1,6 @@
 //! The steps that the end of a handler asks for.
 
-use tracing::{error, warn};
+use tracing::error;
 
 use super::handlers::Finished;
 use crate::{
@@ -11,10 +11,14 @@ use crate::{
 impl Shared {
     /// Does what the end of a handler asks for. Returns whether as many bytes of replies wait as may.
     pub(super) fn apply(&self, finished: Finished) -> bool {
+        // Usually it has replied by itself.
+        if let Finished::Handler(Outcome::Nothing) | Finished::Stream = finished {
+            return self.owes_replies();
+        }
         let mut core = self.core();
         core.apply(Some(finished));
         self.note_closing(&core);
-        core.proto.owes_replies()
+        self.note_replies(&core)
     }
 }
 
@@ -48,14 +52,6 @@ impl Core {
         self.check_reply(replied);
         if closes {
             self.proto.finish(CloseReason::Local);
-        }
-    }
-
-    fn check_reply(&mut self, replied: Result<(), SendError>) {
-        // A reply that comes too late is dropped: the connection is closed.
-        if let Err(SendError::ContentTooLarge { len, limit } | SendError::TooLargeForPeer { len, limit }) = replied {
-            warn!(len, limit, "a reply is larger than the connection carries, the connection closes");
-            self.proto.finish(CloseReason::ReplyTooLarge { len, limit });
         }
     }
 }

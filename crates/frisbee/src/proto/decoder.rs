@@ -133,8 +133,14 @@ impl Decoder {
         if !matches!(kind, Kind::Application(_) | Kind::Extended) || header.len > self.content_len_max || !is_whole {
             return None;
         }
-        inbox.advance(format.header_len());
-        let content = if len == 0 { Bytes::new() } else { inbox.split_to(len).freeze() };
+        let content = if len == 0 {
+            inbox.advance(format.header_len());
+            Bytes::new()
+        } else {
+            let mut whole = inbox.split_to(format.header_len() + len).freeze();
+            whole.advance(format.header_len());
+            whole
+        };
         Some(Frame { id: header.id, kind, content, skipped: 0 })
     }
 

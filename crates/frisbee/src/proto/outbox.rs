@@ -3,7 +3,7 @@
 
 use std::{collections::VecDeque, mem, time::Instant};
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 
 use super::{
     bulk::{Bulk, PIECED_LEN_MIN},
@@ -95,6 +95,20 @@ impl Outbox {
                 self.len += HeaderFormat::FALLBACK.header_len() + content.len();
                 self.held.push((header, content));
             }
+        }
+    }
+
+    /// Queues a frame whose content is copied.
+    pub(super) fn push_copied(&mut self, header: Header, content: &[u8], cause: Cause) {
+        match self.format {
+            Some(format)
+                if content.len() < COPY_LEN_MAX && !self.bulk.as_ref().is_some_and(|bulk| bulk.takes(header)) =>
+            {
+                self.packets += 1;
+                self.count(format.header_len() + content.len(), cause);
+                self.gather(format, header, content);
+            }
+            _ => self.push(header, Bytes::copy_from_slice(content).into(), cause),
         }
     }
 
@@ -291,23 +305,28 @@ impl Outbox {
 
     fn encode(&mut self, format: HeaderFormat, header: Header, content: Content, cause: Cause) {
         self.count(format.header_len() + content.len(), cause);
-        header.encode(format, &mut self.tail);
         match content.into_one() {
-            Ok(small) if small.len() < COPY_LEN_MAX => {
-                self.tail.extend_from_slice(&small);
-                if self.tail.len() >= FLAT_LEN_MAX {
-                    self.close_tail();
-                }
-            }
+            Ok(small) if small.len() < COPY_LEN_MAX => self.gather(format, header, &small),
             Ok(large) => {
+                header.encode(format, &mut self.tail);
                 self.close_tail();
                 self.parts.push_back(Part::Content(large));
             }
             // Whoever cut a content into pieces did so because they are not worth copying.
             Err(pieces) => {
+                header.encode(format, &mut self.tail);
                 self.close_tail();
                 self.parts.extend(pieces.into_iter().map(Part::Content));
             }
+        }
+    }
+
+    #[inline]
+    fn gather(&mut self, format: HeaderFormat, header: Header, content: &[u8]) {
+        header.encode(format, &mut self.tail);
+        self.tail.extend_from_slice(content);
+        if self.tail.len() >= FLAT_LEN_MAX {
+            self.close_tail();
         }
     }
 
@@ -330,8 +349,6 @@ const FLAT_LEN_MAX: usize = 64 * 1024;
 #[cfg(test)]
 mod tests {
     use std::io::IoSlice;
-
-    use bytes::Bytes;
 
     use super::*;
 

@@ -24,6 +24,15 @@ impl Format {
         }
     }
 
+    /// Writes a message whose bytes will be copied soon if they are [few](super::Small).
+    #[inline]
+    pub(crate) fn encode_small<M: Message>(self, message: &M) -> Result<Pieces, CodecError> {
+        match self {
+            Self::Polyglot => Ok(polyglot::encode_small(message)),
+            other => other.encode_by_table(message),
+        }
+    }
+
     /// Reads a message. Its `Bytes` fields are slices of `content`.
     ///
     /// # Errors

@@ -22,6 +22,13 @@ impl Connection {
         self.push(packet, Cause::Reply)
     }
 
+    /// Queues the reply of a handler as [`reply`](Self::reply) does, of a content that is copied.
+    pub fn reply_copied(&mut self, packet: PacketName, content: &[u8]) -> Result<(), SendError> {
+        let header = self.header(packet, content.len())?;
+        self.outbox.push_copied(header, content, Cause::Reply);
+        Ok(())
+    }
+
     /// Queues a packet as [`reply`](Self::reply) does, in reply to one that no handler got: counts towards
     /// [`is_overrun`](Self::is_overrun).
     pub fn refuse(&mut self, packet: Packet) -> Result<(), SendError> {
@@ -83,7 +90,7 @@ impl Connection {
         if let Some(end) = self.streams.ended(key) {
             return Err(StreamSendError::Ended(end));
         }
-        let len = match self.carried_len(&content) {
+        let len = match self.carried_len(content.len()) {
             Ok(0) => return Err(StreamSendError::Empty),
             Ok(len) => len,
             Err(SendError::TooLargeForPeer { len, limit }) => {
@@ -169,16 +176,21 @@ impl Connection {
     }
 
     fn push(&mut self, packet: Packet, cause: Cause) -> Result<(), SendError> {
+        let header = self.header(packet.name(), packet.content.len())?;
+        self.outbox.push(header, packet.content, cause);
+        Ok(())
+    }
+
+    /// Returns the header of a packet with a content of this length, if it may be sent.
+    fn header(&self, packet: PacketName, len: usize) -> Result<Header, SendError> {
+        let PacketName { id, operation } = packet;
         if !self.is_open() {
             return Err(SendError::Closed);
         }
-        let Packet { id, operation, content } = packet;
         if operation == Operation::EXTENDED && self.peer.hello().is_none() {
             return Err(SendError::PlainPeer);
         }
-        let len = self.carried_len(&content)?;
-        self.outbox.push(Header { id, operation: operation.number(), len }, content, cause);
-        Ok(())
+        Ok(Header { id, operation: operation.number(), len: self.carried_len(len)? })
     }
 
     /// Tells the peer of the streams whose close was deferred.
@@ -195,8 +207,8 @@ impl Connection {
     }
 
     /// Returns the length of a content for its header, unless one of the sides does not carry as much.
-    fn carried_len(&self, content: &Content) -> Result<u32, SendError> {
-        let (len, own) = (content.len(), self.config.content_len_max);
+    fn carried_len(&self, len: usize) -> Result<u32, SendError> {
+        let own = self.config.content_len_max;
         let theirs = self.peer.hello().map_or(own, |hello| hello.content_len_max);
         match u32::try_from(len) {
             Ok(short) if short <= own && short <= theirs => Ok(short),

@@ -9,6 +9,7 @@ use super::{
     message::Message,
     pieces::Pieces,
     sink::{Counter, Cutter, Sink},
+    small::Small,
     trailer,
     writer::Writer,
 };
@@ -16,9 +17,7 @@ use super::{
 /// Returns the bytes of a message.
 #[inline]
 pub fn encode<M: Message>(message: &M) -> Bytes {
-    let mut size = Writer::new(Counter::default());
-    size.root(message);
-    encode_with_len(message, size.finish().len())
+    encode_with_len(message, size_of_message(message).len())
 }
 
 #[inline]
@@ -31,9 +30,18 @@ fn encode_with_len<M: Message>(message: &M, len: usize) -> Bytes {
 /// Returns the bytes of a message, without copying its large `Bytes` fields.
 #[inline]
 pub fn encode_pieces<M: Message>(message: &M) -> Pieces {
+    encode_with_size(message, size_of_message(message))
+}
+
+#[inline]
+fn size_of_message<M: Message>(message: &M) -> Counter {
     let mut size = Writer::new(Counter::default());
     size.root(message);
-    let size = size.finish();
+    size.finish()
+}
+
+#[inline]
+fn encode_with_size<M: Message>(message: &M, size: Counter) -> Pieces {
     if size.shared_len() > 0 {
         return cut(message, size.len() - size.shared_len());
     }
@@ -59,13 +67,19 @@ pub fn encode_to<M: Message>(message: &M, out: &mut Vec<u8>) {
 /// Appends the bytes of a message to a buffer, or returns them if there are more than `len_max`.
 #[inline]
 pub(crate) fn encode_small_to<M: Message>(message: &M, out: &mut Vec<u8>, len_max: usize) -> Option<Pieces> {
-    let mut size = Writer::new(Counter::default());
-    size.root(message);
-    if size.finish().len() > len_max {
-        return Some(encode_pieces(message));
+    let size = size_of_message(message);
+    if size.len() > len_max {
+        return Some(encode_with_size(message, size));
     }
     encode_to(message, out);
     None
+}
+
+/// Returns the bytes of a message. If they are few, they are in memory that the next message of the thread uses again.
+#[inline]
+pub(crate) fn encode_small<M: Message>(message: &M) -> Pieces {
+    let (small, large) = Small::write(|out| encode_small_to(message, out, Small::LEN_MAX));
+    large.unwrap_or(Pieces::Small(small))
 }
 
 /// Returns the bytes of the error alternative. Without a code they are those of the Go implementation.

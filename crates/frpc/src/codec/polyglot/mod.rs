@@ -31,6 +31,7 @@ mod presence;
 mod reader;
 mod sink;
 mod slots;
+mod small;
 mod storage;
 pub mod trailer;
 mod well_known;
@@ -48,10 +49,11 @@ pub use self::{
     presence::Presence,
     reader::Reader,
     sink::{Counter, Sink, Writable},
+    small::Small,
     storage::{Blob, Entries, Storage},
     writer::Writer,
 };
 pub(crate) use self::{
     decode::{decode_error, decode_part},
-    encode::{encode_small_to, short_error},
+    encode::{encode_small, encode_small_to, short_error},
 };

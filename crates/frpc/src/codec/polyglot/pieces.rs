@@ -1,10 +1,14 @@
 use bytes::Bytes;
 
+use super::small::Small;
+
 /// The bytes of a message in pieces: those of its large `Bytes` fields are shared and not copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pieces {
     /// All bytes in one piece, as those of most messages are.
     One(Bytes),
+    /// All bytes in one piece, which will be copied soon.
+    Small(Small),
     /// Pieces that follow each other.
     Several(Vec<Bytes>),
 }
@@ -15,6 +19,7 @@ impl Pieces {
     pub fn len(&self) -> usize {
         match self {
             Self::One(bytes) => bytes.len(),
+            Self::Small(bytes) => bytes.len(),
             Self::Several(pieces) => pieces.iter().map(Bytes::len).sum(),
         }
     }
@@ -24,11 +29,12 @@ impl Pieces {
         self.len() == 0
     }
 
-    /// Returns all bytes in one piece. Copies them if there are several pieces.
+    /// Returns all bytes in one piece. Copies them if they are not in one that can be kept.
     #[inline]
     pub fn into_bytes(self) -> Bytes {
         match self {
             Self::One(bytes) => bytes,
+            Self::Small(bytes) => Bytes::copy_from_slice(&bytes),
             Self::Several(pieces) => pieces.concat().into(),
         }
     }

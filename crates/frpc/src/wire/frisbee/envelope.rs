@@ -520,6 +520,10 @@ fn join(mut head: Vec<u8>, message: Pieces) -> Content {
             head.into()
         }
         Pieces::One(message) => vec![head.into(), message].into(),
+        Pieces::Small(message) => {
+            head.extend_from_slice(&message);
+            head.into()
+        }
         Pieces::Several(mut pieces) => {
             pieces.insert(0, head.into());
             pieces.into()

@@ -23,16 +23,18 @@ pub(crate) mod stream_calls;
 pub(crate) mod stream_framing;
 pub(crate) mod take_over;
 
+use bytes::Bytes;
 use frisbee::Content;
 
 use crate::codec::Pieces;
 
-/// The content of a packet, of the bytes of a message. Copies nothing.
+/// The content of a packet, of the bytes of a message. Copies nothing but small ones.
 impl From<Pieces> for Content {
     #[inline]
     fn from(message: Pieces) -> Self {
         match message {
             Pieces::One(bytes) => bytes.into(),
+            Pieces::Small(bytes) => Bytes::copy_from_slice(&bytes).into(),
             Pieces::Several(pieces) => pieces.into(),
         }
     }

@@ -1,6 +1,6 @@
 //! Calls in packets: from the content to the handler, and its answer back.
 
-use frisbee::{Connection, Content, Operation, Outcome, Packet, Router};
+use frisbee::{Connection, Content, Operation, Outcome, Packet, PacketName, Router};
 use tokio::time::Instant;
 
 use super::{
@@ -21,7 +21,7 @@ use crate::{
         method::MethodKind,
         status::Status,
     },
-    codec::Format,
+    codec::{Format, Pieces},
     service::{services::Services, set::ServiceSet, table::Entry},
 };
 
@@ -40,6 +40,10 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         let answer = match answer {
             Ok(answer) if !self.compressing.compresses() => {
                 match answer.into_message(connection.content_len_max() as usize) {
+                    Ok(Pieces::Small(message)) => {
+                        connection.reply_copied(PacketName { id, operation }, &message);
+                        return Outcome::Nothing;
+                    }
                     Ok(message) => return Outcome::Reply(Packet { id, operation, content: message.into() }),
                     Err(answer) => Ok(answer),
                 }
