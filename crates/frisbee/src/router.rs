@@ -249,6 +249,7 @@ impl<R: Router> Router for Arc<R> {
         (**self).intercept(packet, connection)
     }
 
+    #[inline(always)]
     fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send {
         (**self).route(packet, connection)
     }

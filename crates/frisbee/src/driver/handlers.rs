@@ -257,7 +257,11 @@ where
             Dispatch::InPlace => (self.limit, self.len()),
             Dispatch::Spawned | Dispatch::Limited(_) => (self.limit, 1),
         };
-        if self.len() < limit { self.permits.poll_hold(cx, permits) } else { Poll::Pending }
+        match self.len() < limit {
+            true if permits == 0 => Poll::Ready(()),
+            true => self.permits.poll_hold(cx, permits),
+            false => Poll::Pending,
+        }
     }
 
     fn offer(&self, packet: Packet) -> Result<Option<Packet>, Finished> {

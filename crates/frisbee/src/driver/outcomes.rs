@@ -10,11 +10,17 @@ use crate::{
 
 impl Shared {
     /// Does what the end of a handler asks for. Returns whether as many bytes of replies wait as may.
+    #[inline]
     pub(super) fn apply(&self, finished: Finished) -> bool {
-        // Usually it has replied by itself.
-        if let Finished::Handler(Outcome::Nothing) | Finished::Stream = finished {
-            return self.owes_replies();
+        match finished {
+            // Usually it has replied by itself.
+            Finished::Handler(Outcome::Nothing) => self.owes_replies(),
+            finished => self.apply_locked(finished),
         }
+    }
+
+    #[inline(never)]
+    fn apply_locked(&self, finished: Finished) -> bool {
         let mut core = self.core();
         core.apply(Some(finished));
         self.note_closing(&core);

@@ -409,6 +409,26 @@ mod tests {
     }
 
     #[test]
+    fn a_content_that_is_copied_is_the_same_frame() {
+        for (format, len) in [None, Some(HeaderFormat::Plain8), Some(HeaderFormat::Magic10)]
+            .into_iter()
+            .flat_map(|format| [0, 1, COPY_LEN_MAX - 1, COPY_LEN_MAX].map(|len| (format, len)))
+        {
+            let content = Bytes::from(vec![1; len]);
+            let (mut one, mut other) = (Outbox::new(format), Outbox::new(format));
+            one.push(header(7, &content), content.clone().into(), Cause::Reply);
+            other.push_copied(header(7, &content), &content, Cause::Reply);
+            assert_eq!(
+                (one.len(), one.packets(), one.replies_len()),
+                (other.len(), other.packets(), other.replies_len())
+            );
+            one.set_format(HeaderFormat::Magic10);
+            other.set_format(HeaderFormat::Magic10);
+            assert_eq!(drain(&mut one), drain(&mut other));
+        }
+    }
+
+    #[test]
     fn frames_come_out_in_the_order_in_which_they_went_in() {
         let mut outbox = Outbox::new(Some(HeaderFormat::Plain8));
         let mut expected = Vec::new();

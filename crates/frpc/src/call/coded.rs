@@ -15,7 +15,7 @@ use super::{
     status::Status,
     streaming::Streaming,
 };
-use crate::codec::{CodecError, Format, Message, Pieces};
+use crate::codec::{CodecError, Format, Message};
 
 /// Reads messages in a format.
 pub(crate) struct Decoded<F> {
@@ -102,7 +102,7 @@ impl<M: Message> Source<Bytes> for Encoded<M> {
                 Ok(None) => packed::set_len(out, start),
                 apart => {
                     out.truncate(start);
-                    return Poll::Ready(Some(Ok(apart?.map(Pieces::into_bytes))));
+                    return Poll::Ready(Some(Ok(apart?)));
                 }
             }
             if out.len() >= full {

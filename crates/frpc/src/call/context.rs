@@ -24,9 +24,17 @@ thread_local! {
 /// The part of a call that a thread sees without a look at memory that it shares.
 #[derive(Clone, Copy)]
 struct Current {
-    is_call: bool,
-    has_more: bool,
+    around: Around,
     deadline: Option<Instant>,
+}
+
+/// What code runs for. As wide as a register: it is put aside and back around every poll.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+enum Around {
+    Nothing,
+    Call,
+    CallWithMore,
 }
 
 /// The part of a call that few calls have.
@@ -54,20 +62,28 @@ pin_project! {
 }
 
 impl Current {
-    const OUTSIDE: Self = Self { is_call: false, has_more: false, deadline: None };
+    const OUTSIDE: Self = Self { around: Around::Nothing, deadline: None };
+
+    #[inline]
+    fn has_more(self) -> bool {
+        self.around == Around::CallWithMore
+    }
 }
 
 impl Scope {
     /// Returns the scope of a call with this head, of whose metadata the values of these names are inherited.
     #[inline]
     pub(crate) fn of(head: &Head, names: &[String]) -> Self {
-        let more = if head.metadata().is_empty() { None } else { More::of(head.metadata(), names) };
+        // Most heads have nothing of the kind, which takes one look.
+        let has_metadata = !head.extras.is_none() && !head.metadata().is_empty();
+        let more = if has_metadata { More::of(head.metadata(), names) } else { None };
         Self { deadline: head.deadline(), more, is_over: false }
     }
 
     #[inline]
     fn current(&self) -> Current {
-        Current { is_call: true, has_more: self.more.is_some(), deadline: self.deadline }
+        let around = if self.more.is_some() { Around::CallWithMore } else { Around::Call };
+        Current { around, deadline: self.deadline }
     }
 
     fn swap_more(&mut self) {
@@ -97,12 +113,12 @@ impl<F: Future> Future for InScope<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<F::Output> {
         let this = self.project();
         let around = CURRENT.replace(this.scope.current());
-        if this.scope.more.is_some() || around.has_more {
+        if this.scope.more.is_some() || around.has_more() {
             this.scope.swap_more();
         }
         let polled = this.handler.poll(cx);
         let left = CURRENT.replace(around);
-        if left.has_more || around.has_more {
+        if left.has_more() || around.has_more() {
             this.scope.swap_more();
         }
         this.scope.is_over = polled.is_ready();
@@ -125,7 +141,7 @@ impl Drop for Scope {
 #[inline]
 pub(crate) fn is_inherited() -> bool {
     let current = CURRENT.get();
-    current.deadline.is_some() || current.has_more
+    current.deadline.is_some() || current.has_more()
 }
 
 /// Returns when the call ends for which this code runs.
@@ -144,10 +160,10 @@ pub(crate) fn inherited_metadata(add: impl FnOnce(&Metadata)) {
 /// Returns a token that is cancelled if the handler for which this code runs is dropped before it is done.
 pub(crate) fn token() -> Option<CancellationToken> {
     let current = CURRENT.get();
-    if !current.is_call {
+    if current.around == Around::Nothing {
         return None;
     }
-    CURRENT.set(Current { has_more: true, ..current });
+    CURRENT.set(Current { around: Around::CallWithMore, ..current });
     MORE.with_borrow_mut(|more| Some(more.get_or_insert_default().token.get_or_init(CancellationToken::new).clone()))
 }
 

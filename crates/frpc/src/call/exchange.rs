@@ -114,6 +114,7 @@ impl Call {
     }
 
     /// Returns the request of a method that takes one message.
+    #[inline]
     pub(crate) fn into_request<M: Message>(self) -> Result<Request<M>, Status> {
         match self.body {
             Body::One(content) => {
@@ -283,6 +284,7 @@ impl Answer {
 }
 
 /// Reads the message of a caller.
+#[inline]
 fn decode_request<M: Message>(method: &Method, format: Format, content: &Bytes) -> Result<M, Status> {
     format.decode(content).map_err(|error| request_misfit(method, error))
 }

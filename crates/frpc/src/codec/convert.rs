@@ -62,15 +62,15 @@ impl Format {
         message: &M,
         out: &mut Vec<u8>,
         len_max: usize,
-    ) -> Result<Option<Pieces>, CodecError> {
+    ) -> Result<Option<Bytes>, CodecError> {
         match self {
-            Self::Polyglot => Ok(polyglot::encode_small_to(message, out, len_max)),
+            Self::Polyglot => Ok(polyglot::encode_small_to(message, out, len_max).map(Pieces::into_bytes)),
             other => {
-                let content = other.encode_by_table(message)?;
+                let content = other.encode_by_table(message)?.into_bytes();
                 if content.len() > len_max {
                     return Ok(Some(content));
                 }
-                out.extend_from_slice(&content.into_bytes());
+                out.extend_from_slice(&content);
                 Ok(None)
             }
         }

@@ -1,6 +1,12 @@
 //! A service, and how its methods handle calls: from bytes to a handler, and back to bytes.
 
-use std::future::Future;
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use pin_project_lite::pin_project;
 
 use crate::{
     call::{
@@ -10,7 +16,7 @@ use crate::{
         status::Status,
         streaming::Streaming,
     },
-    codec::Message,
+    codec::{Format, Message},
 };
 
 /// A service that calls can be made to. Implemented by generated code.
@@ -27,13 +33,18 @@ pub trait Service: Send + Sync + 'static {
 
 impl Call {
     /// Has a unary method handle it. Dropping the future drops the handler.
+    // Not an async function, into whose state the call and the handler would be moved once more.
     #[doc(hidden)]
-    pub async fn unary<Q: Message, P: Message, F>(self, handler: impl FnOnce(Request<Q>) -> F) -> Result<Answer, Status>
+    #[inline]
+    pub fn unary<Q: Message, P: Message, F>(self, handler: impl FnOnce(Request<Q>) -> F) -> Unary<F>
     where
         F: Future<Output = Result<Response<P>, Status>>,
     {
         let format = self.format();
-        Answer::of_response(format, handler(self.into_request()?).await?)
+        match self.into_request() {
+            Ok(request) => Unary::Handled { format, handler: handler(request) },
+            Err(status) => Unary::Refused { status: Some(status) },
+        }
     }
 
     /// Has a server-streaming method handle it. Dropping the future drops the handler.
@@ -79,5 +90,32 @@ impl Call {
     #[doc(hidden)]
     pub fn unknown(self) -> Result<Answer, Status> {
         Err(Status::unimplemented(format!("no method {} here", self.method())))
+    }
+}
+
+pin_project! {
+    /// A unary method that handles a call, or why none does.
+    #[doc(hidden)]
+    #[derive(Debug)]
+    #[project = UnaryPinned]
+    pub enum Unary<F> {
+        Handled { format: Format, #[pin] handler: F },
+        Refused { status: Option<Status> },
+    }
+}
+
+impl<P: Message, F: Future<Output = Result<Response<P>, Status>>> Future for Unary<F> {
+    type Output = Result<Answer, Status>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project() {
+            UnaryPinned::Handled { format, handler } => {
+                Poll::Ready(ready!(handler.poll(cx)).and_then(|response| Answer::of_response(*format, response)))
+            }
+            UnaryPinned::Refused { status } => {
+                Poll::Ready(Err(status.take().expect("a future is not polled behind its end")))
+            }
+        }
     }
 }

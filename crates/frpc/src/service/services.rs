@@ -1,8 +1,14 @@
 //! The services of one side, and the way of a call to one of them.
 
-use std::{future::Future, panic::AssertUnwindSafe};
+use std::{
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    task::{Context, Poll},
+};
 
-use futures_util::FutureExt;
+use futures_util::future::Either;
+use pin_project_lite::pin_project;
 use tracing::error;
 
 use super::{
@@ -11,7 +17,7 @@ use super::{
     handle::Service,
     layer::{Layer, Layers},
     set::ServiceSet,
-    table::{Collision, Entry, MethodTable},
+    table::{Collision, Entry, MethodTable, Target},
 };
 use crate::{
     call::{
@@ -250,22 +256,54 @@ impl<S: ServiceSet, R> Services<S, R> {
     /// Has a method handle a call, in a scope in which the calls of the handler inherit from it. A panic of the handler is a
     /// status.
     // Not an async function, into whose state the call would be moved once more.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn call(&self, entry: Entry, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send {
         let Entry { method, target, .. } = entry;
         let Self { services, layers, inherited, .. } = self;
         let scope = Scope::of(call.head(), inherited);
-        let handling = async move {
-            if layers.is_empty() {
-                services.call(target, call).await
-            } else {
-                // Boxed, so that only calls with layers hold the memory for it.
-                let end = |call| -> BoxFuture<'_, _> { Box::pin(services.call(target, call)) };
-                Box::pin(layers.call(call, &end)).await
-            }
+        let handler = if layers.is_empty() {
+            Either::Left(services.call(target, call))
+        } else {
+            Either::Right(call_through(layers, services, target, call))
         };
-        let handling = AssertUnwindSafe(handling).catch_unwind();
-        InScope::new(scope, handling.map(|answer| answer.unwrap_or_else(|_| Err(panicked(method)))))
+        InScope::new(scope, Caught { handler, method })
+    }
+}
+
+/// Has a method handle a call behind the layers. Boxed, so that only calls with layers hold the memory for it.
+#[cold]
+fn call_through<'a, S: ServiceSet>(
+    layers: &'a Layers,
+    services: &'a S,
+    target: Target,
+    call: Call,
+) -> BoxFuture<'a, Result<Answer, Status>> {
+    Box::pin(async move {
+        let end = |call| -> BoxFuture<'_, _> { Box::pin(services.call(target, call)) };
+        layers.call(call, &end).await
+    })
+}
+
+pin_project! {
+    /// A handler whose panic is a status.
+    struct Caught<F> {
+        #[pin]
+        handler: F,
+        method: &'static Method,
+    }
+}
+
+impl<F: Future<Output = Result<Answer, Status>>> Future for Caught<F> {
+    type Output = Result<Answer, Status>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        // What a panic leaves behind is dropped, and nothing sees it half changed.
+        match catch_unwind(AssertUnwindSafe(|| this.handler.poll(cx))) {
+            Ok(polled) => polled,
+            Err(_) => Poll::Ready(Err(panicked(this.method))),
+        }
     }
 }
 

@@ -34,6 +34,14 @@ impl Pieces {
     pub fn into_bytes(self) -> Bytes {
         match self {
             Self::One(bytes) => bytes,
+            pieces => pieces.into_copied(),
+        }
+    }
+
+    #[cold]
+    fn into_copied(self) -> Bytes {
+        match self {
+            Self::One(bytes) => bytes,
             Self::Small(bytes) => Bytes::copy_from_slice(&bytes),
             Self::Several(pieces) => pieces.concat().into(),
         }

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use frisbee::{
     CloseReason, Connection, GoAway, Operation, Outcome, Packet, PacketName, Peer, Refusal, Refused, Router, Stream,
 };
+use futures_util::future::Either;
 
 use super::{
     call_table::Unanswered,
@@ -24,6 +25,7 @@ use super::{
     stream_framing::{self, Framing},
 };
 use crate::{
+    call::method::MethodKind,
     codec,
     error::CallError,
     service::{
@@ -93,14 +95,24 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
         self.fallback.intercept(packet, connection)
     }
 
-    async fn route(&self, packet: Packet, connection: &Connection) -> Outcome {
-        if let Some(entry) = self.table().find(packet.operation.number()) {
-            return self.serve_packet(entry, packet, connection).await;
+    // Not an async function, into whose state everything would be moved once more.
+    #[inline(always)]
+    fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send {
+        match self.table().find(packet.operation.number()) {
+            Some(entry) if self.is_unlimited && entry.method.kind == MethodKind::Unary => {
+                Either::Left(self.serve_plain(entry, packet, connection))
+            }
+            entry => Either::Right(async move {
+                // Boxed, so that calls without a limit do not hold the memory for them.
+                match entry {
+                    Some(entry) => Box::pin(self.serve_limited(entry, packet, connection)).await,
+                    None if packet.operation == Operation::EXTENDED => {
+                        Box::pin(self.serve_extended(packet, connection)).await
+                    }
+                    None => self.fallback.route(packet, connection).await,
+                }
+            }),
         }
-        if packet.operation == Operation::EXTENDED {
-            return Box::pin(self.serve_extended(packet, connection)).await;
-        }
-        self.fallback.route(packet, connection).await
     }
 
     fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {

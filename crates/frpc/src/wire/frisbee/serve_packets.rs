@@ -1,6 +1,13 @@
 //! Calls in packets: from the content to the handler, and its answer back.
 
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
 use frisbee::{Connection, Content, Operation, Outcome, Packet, PacketName, Router};
+use pin_project_lite::pin_project;
 use tokio::time::Instant;
 
 use super::{
@@ -26,59 +33,80 @@ use crate::{
 };
 
 impl<S: ServiceSet, R: Router> Services<S, R> {
-    pub(super) async fn serve_packet(&self, entry: Entry, packet: Packet, connection: &Connection) -> Outcome {
-        let Packet { id, operation, content } = packet;
-        let answer = if !self.is_unlimited || entry.method.kind != MethodKind::Unary {
-            // Boxed, so that calls without a limit do not hold the memory for it.
-            Box::pin(self.call_limited(entry, operation, content, connection)).await
-        } else {
-            // The caller says when its time is up. So the handler knows of the time, and nobody here waits for its end.
-            let announced = Session::announced(connection);
-            let deadline = announced.and_then(|limit| connection.turn().checked_add(limit));
-            self.call(entry, incoming_call(entry, content, deadline, connection)).await
+    /// Serves a plain unary call without limits.
+    #[inline(always)]
+    pub(super) fn serve_plain(
+        &self,
+        entry: Entry,
+        packet: Packet,
+        connection: &Connection,
+    ) -> impl Future<Output = Outcome> + Send {
+        let name = packet.name();
+        // The caller says when its time is up. So the handler knows of the time, and nobody here waits for its end.
+        let announced = Session::announced(connection);
+        let deadline = announced.and_then(|limit| connection.turn().checked_add(limit));
+        let handler = self.call(entry, incoming_call(entry, packet.content, deadline, connection));
+        let answered = move |answer| {
+            let replied = self.reply_plain(name, answer, connection);
+            replied.map_err(|answer| Box::pin(self.reply(name, entry, answer, connection)))
         };
-        let answer = match answer {
-            Ok(answer) if !self.compressing.compresses() => {
-                match answer.into_message(connection.content_len_max() as usize) {
-                    Ok(Pieces::Small(message)) => {
-                        connection.reply_copied(PacketName { id, operation }, &message);
-                        return Outcome::Nothing;
-                    }
-                    Ok(message) => return Outcome::Reply(Packet { id, operation, content: message.into() }),
-                    Err(answer) => Ok(answer),
-                }
-            }
-            answer => answer,
-        };
-        Box::pin(self.reply(id, operation, entry, answer, connection)).await
+        PlainCall { answered, step: Step::Handled { handler } }
+    }
+
+    /// Serves a plain packet within the limits of the server.
+    pub(super) async fn serve_limited(&self, entry: Entry, packet: Packet, connection: &Connection) -> Outcome {
+        let name = packet.name();
+        let answer = self.call_limited(entry, packet, connection).await;
+        match self.reply_plain(name, answer, connection) {
+            Ok(outcome) => outcome,
+            Err(answer) => self.reply(name, entry, answer, connection).await,
+        }
     }
 
     /// Has a method handle a call within the limits of the server.
-    async fn call_limited(
-        &self,
-        entry: Entry,
-        operation: Operation,
-        content: Content,
-        connection: &Connection,
-    ) -> Result<Answer, Status> {
+    async fn call_limited(&self, entry: Entry, packet: Packet, connection: &Connection) -> Result<Answer, Status> {
         if entry.method.kind != MethodKind::Unary {
-            return Err(self.not_unary(operation.number()));
+            return Err(self.not_unary(packet.operation.number()));
         }
         let deadline = self.times.of(Session::announced(connection)).map(Deadline::after);
         let at = deadline.and_then(|deadline| deadline.at).map(Instant::into_std);
         let _place = Place::take(connection, self.calls_max)?;
-        within(deadline, self.call(entry, incoming_call(entry, content, at, connection))).await
+        within(deadline, self.call(entry, incoming_call(entry, packet.content, at, connection))).await
+    }
+
+    /// Answers a plain packet with a message that is sent as it is. Gives any other answer back.
+    #[inline]
+    fn reply_plain(
+        &self,
+        name: PacketName,
+        answer: Result<Answer, Status>,
+        connection: &Connection,
+    ) -> Result<Outcome, Result<Answer, Status>> {
+        if self.compressing.compresses() {
+            return Err(answer);
+        }
+        match answer.map_err(Err)?.into_message(connection.content_len_max() as usize) {
+            Ok(Pieces::Small(message)) => {
+                connection.reply_copied(name, &message);
+                Ok(Outcome::Nothing)
+            }
+            Ok(message) => {
+                let PacketName { id, operation } = name;
+                Ok(Outcome::Reply(Packet { id, operation, content: message.into() }))
+            }
+            Err(answer) => Err(Ok(answer)),
+        }
     }
 
     /// Answers a plain packet with anything but a message that is sent as it is.
     async fn reply(
         &self,
-        id: u16,
-        operation: Operation,
+        name: PacketName,
         entry: Entry,
         answer: Result<Answer, Status>,
         connection: &Connection,
     ) -> Outcome {
+        let PacketName { id, operation } = name;
         let limit = connection.content_len_max();
         let answer = match answer {
             Ok(answer) if answer.is_plain() => {
@@ -235,8 +263,48 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
     }
 }
 
+pin_project! {
+    /// A plain unary call that is served. What has to be done about its answer is boxed, if it is more than to send it.
+    struct PlainCall<F, A, G> {
+        answered: A,
+        #[pin]
+        step: Step<F, G>,
+    }
+}
+
+pin_project! {
+    #[project = StepPinned]
+    enum Step<F, G> {
+        Handled { #[pin] handler: F },
+        Replied { reply: Pin<Box<G>> },
+    }
+}
+
+impl<F, A, G> Future for PlainCall<F, A, G>
+where
+    F: Future<Output = Result<Answer, Status>>,
+    A: Fn(Result<Answer, Status>) -> Result<Outcome, Pin<Box<G>>>,
+    G: Future<Output = Outcome>,
+{
+    type Output = Outcome;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let mut this = self.project();
+        loop {
+            match this.step.as_mut().project() {
+                StepPinned::Handled { handler } => match (this.answered)(ready!(handler.poll(cx))) {
+                    Ok(outcome) => return Poll::Ready(outcome),
+                    Err(reply) => this.step.set(Step::Replied { reply }),
+                },
+                StepPinned::Replied { reply } => return reply.as_mut().poll(cx),
+            }
+        }
+    }
+}
+
 /// Makes the call of a plain packet, in the format that frpc-go speaks.
-#[inline]
+#[inline(always)]
 fn incoming_call(
     entry: Entry,
     content: Content,
