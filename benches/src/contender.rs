@@ -19,7 +19,7 @@ pub struct Contender {
     /// Whether its client can load frpc's server, and no other contender has the same client.
     client_alone: bool,
     /// Whether its client can count the messages of streams.
-    pub streams: bool,
+    streams: bool,
     /// What an idle connection sends once.
     pub greeting: &'static [u8],
     /// What an idle connection sends again and again.
@@ -32,6 +32,8 @@ pub struct Contender {
 pub enum Contest {
     /// Each server under the client of its own.
     Stacks,
+    /// The same, with messages of streams instead of calls.
+    Streams,
     /// Servers under frpc's client.
     Servers,
     /// Clients before frpc's server.
@@ -159,6 +161,7 @@ impl Contender {
     pub fn entrant(&self, contest: Contest) -> Option<Self> {
         match contest {
             Contest::Stacks => Some(*self),
+            Contest::Streams => self.streams.then_some(*self),
             Contest::Servers => self.server_alone.map(|server| Self { server, client: Self::FRPC.client, ..*self }),
             Contest::Clients => self.client_alone.then_some(Self { server: Self::FRPC.server, ..*self }),
         }

@@ -15,7 +15,7 @@ pub trait Caller: Clone + Send + Sized + 'static {
     /// Why a call may have no answer.
     type Error: Display + Send;
 
-    /// The number of calls between two looks at the clock, which for messages of a stream take as long as the messages.
+    /// The number of calls between two looks at the clock, which for small messages of a stream take as long as these.
     const CALLS_PER_SAMPLE: u32 = 1;
 
     /// The runtime to call from.
@@ -40,6 +40,7 @@ pub async fn run<C: Caller>(
     let connected = connecting.elapsed();
 
     let contents = Contents::new(args.size);
+    let calls_per_sample = if args.size < LARGE { C::CALLS_PER_SAMPLE } else { 1 };
     let window = Window::after(args.warmup, args.seconds);
     let cpu = process::watch_cpu(window);
     let mut recorders = Vec::with_capacity(clients.len());
@@ -49,7 +50,8 @@ pub async fn run<C: Caller>(
         let recorder = Arc::new(Mutex::new(Recorder::new(window)));
         for id in 0..args.concurrent {
             let message = contents.text(id).to_owned().into();
-            let task = Task { client: client.clone(), message, window, recorder: recorder.clone() };
+            let recorder = recorder.clone();
+            let task = Task { client: client.clone(), message, calls_per_sample, window, recorder };
             tasks.push(client.runtime().spawn(task.run()));
         }
         recorders.push(recorder);
@@ -66,6 +68,7 @@ pub async fn run<C: Caller>(
 struct Task<C: Caller> {
     client: C,
     message: C::Message,
+    calls_per_sample: u32,
     window: Window,
     /// Shared by the tasks of a connection.
     recorder: Arc<Mutex<Recorder>>,
@@ -83,7 +86,7 @@ impl<C: Caller> Task<C> {
     async fn call_repeatedly(&mut self) {
         let mut sent = Instant::now();
         while sent < self.window.end() {
-            for _ in 0..C::CALLS_PER_SAMPLE {
+            for _ in 0..self.calls_per_sample {
                 match self.client.call(&self.message).await {
                     Ok(answer) if answer == self.message => {}
                     Ok(_) => return self.record(|recorder| recorder.fail("a wrong answer")),
@@ -91,7 +94,7 @@ impl<C: Caller> Task<C> {
                 }
             }
             let answered = Instant::now();
-            self.record(|recorder| recorder.complete(sent, answered, C::CALLS_PER_SAMPLE));
+            self.record(|recorder| recorder.complete(sent, answered, self.calls_per_sample));
             sent = answered;
         }
     }
@@ -100,6 +103,9 @@ impl<C: Caller> Task<C> {
         what(&mut self.recorder.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
+
+/// A message of this length takes far longer than a look at the clock.
+const LARGE: usize = 4 << 10;
 
 #[cfg(test)]
 mod tests {

@@ -30,6 +30,7 @@ pub(crate) fn print_head(contest: Contest, plan: &Plan, subjects: &[&str]) {
         "\n{}\n",
         match contest {
             Contest::Stacks => "Each server under the client of its own:",
+            Contest::Streams => "Streams, each server under the client of its own; a message is a call:",
             Contest::Servers => "Servers alone, all under the load client of frpc, Go's in order:",
             Contest::Clients => "Clients alone, all before the server of frpc:",
         }

@@ -17,7 +17,6 @@ pub(crate) struct Workload {
     pub(crate) contest: Contest,
     pub(crate) size: usize,
     pub(crate) field: Field,
-    pub(crate) streaming: bool,
     pub(crate) clients: usize,
     pub(crate) concurrent: u16,
     /// How long each handler sleeps.
@@ -27,13 +26,13 @@ pub(crate) struct Workload {
 impl Workload {
     /// How each of these takes part, if it can.
     pub(crate) fn entrants(&self, contenders: &[Contender]) -> impl Iterator<Item = Contender> {
-        let able = contenders.iter().filter(|contender| contender.streams || !self.streaming);
-        able.filter_map(|contender| contender.entrant(self.contest))
+        contenders.iter().filter_map(|contender| contender.entrant(self.contest))
     }
 
     /// What the client is told.
     pub(crate) fn args(&self, addr: SocketAddr, plan: &Plan) -> Args {
-        let &Self { size, field, streaming, clients, concurrent, .. } = self;
+        let &Self { size, field, clients, concurrent, .. } = self;
+        let streaming = self.contest == Contest::Streams;
         let (seconds, warmup) = (plan.seconds.max(self.settling()), plan.warmup.max(self.settling()));
         Args { addr, size, field, streaming, clients, concurrent, seconds, warmup }
     }
@@ -49,7 +48,7 @@ impl Workload {
     }
 }
 
-pub(crate) const WORKLOADS: [Workload; 32] = [
+pub(crate) const WORKLOADS: [Workload; 39] = [
     Workload { name: "32B-C1-K1", clients: 1, ..SMALL },
     Workload { name: "32B-C8-K1", quick: false, clients: 8, ..SMALL },
     Workload { name: "32B-C32-K1", clients: 32, ..SMALL },
@@ -75,7 +74,14 @@ pub(crate) const WORKLOADS: [Workload; 32] = [
     Workload { name: "50us-C1-K10", quick: false, clients: 1, concurrent: 10, sleep_us: 50, ..SMALL },
     Workload { name: "50us-C32-K10", clients: 32, concurrent: 10, sleep_us: 50, ..SMALL },
     Workload { name: "50us-C256-K10", clients: 256, concurrent: 10, sleep_us: 50, ..SMALL },
-    Workload { name: "stream-32B-C1-K1", clients: 1, streaming: true, ..SMALL },
+    Workload { name: "stream-32B-C1-K1", ..STREAM },
+    Workload { name: "stream-512B-C1-K1", quick: false, size: 512, ..STREAM },
+    Workload { name: "stream-16KiB-C1-K1", quick: false, size: 16 << 10, ..STREAM },
+    Workload { name: "stream-128KiB-C1-K1", size: 128 << 10, ..STREAM },
+    Workload { name: "stream-1MiB-C1-K1", quick: false, size: 1 << 20, ..STREAM },
+    Workload { name: "stream-32B-C1-K10", quick: false, concurrent: 10, ..STREAM },
+    Workload { name: "stream-32B-C32-K1", quick: false, clients: 32, ..STREAM },
+    Workload { name: "stream-128KiB-C32-K1", quick: false, clients: 32, size: 128 << 10, ..STREAM },
     Workload { name: "servers-32B-C32-K1", contest: Contest::Servers, clients: 32, ..SMALL },
     Workload { name: "servers-32B-C32-K10", contest: Contest::Servers, clients: 32, concurrent: 10, ..SMALL },
     Workload { name: "servers-32B-C256-K10", contest: Contest::Servers, clients: 256, concurrent: 10, ..SMALL },
@@ -93,8 +99,10 @@ const SMALL: Workload = Workload {
     contest: Contest::Stacks,
     size: 32,
     field: Field::String,
-    streaming: false,
     clients: 1,
     concurrent: 1,
     sleep_us: 0,
 };
+
+/// The server sends the same message again and again.
+const STREAM: Workload = Workload { contest: Contest::Streams, ..SMALL };

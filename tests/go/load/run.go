@@ -40,7 +40,7 @@ func Run(a Args, connect Connect) error {
 	recorders := make([]recorder, a.Clients)
 	contents := newContents(a.Size)
 	calls := uint32(1)
-	if a.Streaming {
+	if a.Streaming && a.Size < large {
 		calls = messagesPerSample
 	}
 	var tasks sync.WaitGroup
@@ -107,8 +107,11 @@ func usageNow() usage {
 
 const connectingMax = 32
 
-// Messages of a stream take as long as a look at the clock.
-const messagesPerSample = 64
+// Small messages of a stream take as long as a look at the clock.
+const (
+	messagesPerSample = 64
+	large             = 4 << 10
+)
 
 // A call without an answer so long after the window is stuck.
 const answerGrace = 2 * time.Second
