@@ -1,5 +1,7 @@
 #!/bin/sh
-# Builds server and client of grpc-go into bin. Needs Go 1.25+ and its module proxy, nothing else.
+# Builds servers and clients of grpc-go and of Twirp into bin. Needs Go 1.25+ and its module proxy, nothing else.
 set -eu
 cd "$(dirname "$0")"
-CGO_ENABLED=0 go build -buildvcs=false -trimpath -o bin/ ./cmd/...
+export CGO_ENABLED=0
+go run ./internal/twirpgen internal/twirpbench
+go build -buildvcs=false -trimpath -o bin/ ./cmd/...

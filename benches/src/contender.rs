@@ -16,6 +16,10 @@ pub struct Contender {
     client: Program,
     /// Its server at its best under frpc's client, if that client can talk to it.
     server_alone: Option<Program>,
+    /// Its server as the published measurements of Go's fRPC have it, if they have it.
+    published: Option<Program>,
+    /// Whether it is in the table of stacks.
+    stack: bool,
     /// Whether its client can load frpc's server, and no other contender has the same client.
     client_alone: bool,
     /// Whether its client can count the messages of streams.
@@ -34,6 +38,8 @@ pub enum Contest {
     Stacks,
     /// The same, with messages of streams instead of calls.
     Streams,
+    /// The loads of the published measurements of Go's fRPC.
+    Published,
     /// Servers under frpc's client.
     Servers,
     /// Clients before frpc's server.
@@ -42,7 +48,7 @@ pub enum Contest {
 
 impl Contender {
     /// In the order of the report's rows.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::FLOOR,
         Self::FRISBEE,
         Self::FRPC,
@@ -56,11 +62,22 @@ impl Contender {
         Self::GO_FRPC,
         Self { name: "go-frpc-ordered", server: GO_FRPC_ORDERED, client_alone: false, ..Self::GO_FRPC },
         Self::GRPC_GO,
+        Self::TWIRP,
     ];
 
     /// The names of those that take part unless others are chosen.
-    pub const DEFAULT: [&str; 9] =
-        ["floor", "frpc", "frpc-per-core", "frpc-uring", "tonic", "connect-rust", "tarpc", "go-frpc", "grpc-go"];
+    pub const DEFAULT: [&str; 10] = [
+        "floor",
+        "frpc",
+        "frpc-per-core",
+        "frpc-uring",
+        "tonic",
+        "connect-rust",
+        "tarpc",
+        "go-frpc",
+        "grpc-go",
+        "twirp",
+    ];
 
     /// Nothing between the socket and the reader.
     const FLOOR: Self = Self {
@@ -69,6 +86,8 @@ impl Contender {
         client: Program::rust("benches", "floor_client", &[]),
         // It answers any packet with the same, and so a request with a response.
         server_alone: Some(Program::rust("benches", "floor_server", &[])),
+        published: None,
+        stack: true,
         client_alone: false,
         streams: false,
         greeting: &[],
@@ -85,7 +104,11 @@ impl Contender {
     };
 
     /// The whole stack, on its default engine and in its default mode.
-    const FRPC: Self = Self { client_alone: true, ..Self::frpc_with(&["--layer", "frpc"]) };
+    const FRPC: Self = Self {
+        published: Some(Program::rust("examples", "load_server", &["--layer", "frpc"])),
+        client_alone: true,
+        ..Self::frpc_with(&["--layer", "frpc"])
+    };
 
     /// A thread, a runtime and a listener for each core, on both sides.
     const FRPC_PER_CORE: Self = Self {
@@ -109,6 +132,8 @@ impl Contender {
         server: Program::rust("peers", "tonic_server", &[]),
         client: Program::rust("peers", "tonic_client", &[]),
         server_alone: None,
+        published: None,
+        stack: true,
         client_alone: false,
         streams: true,
         greeting: b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
@@ -139,6 +164,7 @@ impl Contender {
         server: Program::go("tests/go/bin/header10", "rpc-bench-server", &[]),
         client: Program::go("tests/go/bin/header10", "rpc-bench-client", &[]),
         server_alone: Some(GO_FRPC_ORDERED),
+        published: Some(GO_FRPC_ORDERED),
         client_alone: true,
         ..Self::FLOOR
     };
@@ -148,6 +174,19 @@ impl Contender {
         name: "grpc-go",
         server: Program::go("benches/go/bin", "grpc-bench-server", &[]),
         client: Program::go("benches/go/bin", "grpc-bench-client", &[]),
+        published: Some(Program::go("benches/go/bin", "grpc-bench-server", &[])),
+        ..Self::TONIC
+    };
+
+    /// Protobuf over HTTP/1.1.
+    const TWIRP: Self = Self {
+        name: "twirp",
+        server: Program::go("benches/go/bin", "twirp-bench-server", &[]),
+        client: Program::go("benches/go/bin", "twirp-bench-client", &[]),
+        published: Some(Program::go("benches/go/bin", "twirp-bench-server", &[])),
+        stack: false,
+        streams: false,
+        greeting: &[],
         ..Self::TONIC
     };
 
@@ -160,8 +199,9 @@ impl Contender {
     /// How it takes part in a contest, if it does.
     pub fn entrant(&self, contest: Contest) -> Option<Self> {
         match contest {
-            Contest::Stacks => Some(*self),
+            Contest::Stacks => self.stack.then_some(*self),
             Contest::Streams => self.streams.then_some(*self),
+            Contest::Published => self.published.map(|server| Self { server, ..*self }),
             Contest::Servers => self.server_alone.map(|server| Self { server, client: Self::FRPC.client, ..*self }),
             Contest::Clients => self.client_alone.then_some(Self { server: Self::FRPC.server, ..*self }),
         }

@@ -114,7 +114,7 @@ const METRICS: [Metric; 3] = [
 /// For each contender. Of middle lightness, for paper of both kinds.
 const COLORS: [&str; Contender::ALL.len()] = [
     "#8b949e", "#db61a2", "#e5534b", "#d4691e", "#8957e5", "#b0456e", "#c78a7a", "#2f81f7", "#1b9e9e", "#2da44e",
-    "#bf8700", "#7a9a2e", "#a371f7",
+    "#bf8700", "#7a9a2e", "#a371f7", "#6e7781",
 ];
 
 /// Fewer do not make a curve.

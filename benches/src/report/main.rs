@@ -12,6 +12,7 @@ mod machine;
 mod noise;
 mod plan;
 mod progress;
+mod published;
 mod row;
 mod sample;
 mod spread;
@@ -71,6 +72,7 @@ fn run() -> Result<(), Box<dyn Error>> {
         table::print_row(&row, &plan, &subjects);
         rows.push(row);
     }
+    published::print(&rows, &subjects);
     let idle = if plan.idle { idle::measure(&contenders, &mut progress) } else { Vec::new() };
     progress.clear();
     table::print_idle(&idle);

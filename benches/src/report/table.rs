@@ -25,10 +25,12 @@ pub(crate) fn print_legend(plan: &Plan, subjects: &[&str]) {
     }
 }
 
+/// Does nothing for contests that have tables of their own.
 pub(crate) fn print_head(contest: Contest, plan: &Plan, subjects: &[&str]) {
     println!(
         "\n{}\n",
         match contest {
+            Contest::Published => return,
             Contest::Stacks => "Each server under the client of its own:",
             Contest::Streams => "Streams, each server under the client of its own; a message is a call:",
             Contest::Servers => "Servers alone, all under the load client of frpc, Go's in order:",
@@ -44,7 +46,11 @@ pub(crate) fn print_head(contest: Contest, plan: &Plan, subjects: &[&str]) {
     println!("|---|---|{}---|", "--:|".repeat(9 + 2 * subjects.len() + usize::from(plan.syscalls)));
 }
 
+/// Does nothing for contests that have tables of their own.
 pub(crate) fn print_row(row: &Row<'_>, plan: &Plan, subjects: &[&str]) {
+    if row.workload.contest == Contest::Published {
+        return;
+    }
     for rounds in &row.contenders {
         let ratio = |subject: &str, metric: fn(&Sample) -> f64| {
             let subject = row.rounds_of(subject).filter(|subject| subject.contender != rounds.contender);
@@ -88,7 +94,7 @@ pub(crate) fn print_idle(idle: &[Idle]) {
     }
 }
 
-fn bad_calls(rounds: &Rounds) -> String {
+pub(crate) fn bad_calls(rounds: &Rounds) -> String {
     if let Some(failure) = &rounds.failure {
         return format!("failed: {failure}");
     }

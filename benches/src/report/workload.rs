@@ -48,17 +48,13 @@ impl Workload {
     }
 }
 
-pub(crate) const WORKLOADS: [Workload; 39] = [
+pub(crate) const WORKLOADS: [Workload; 69] = [
     Workload { name: "32B-C1-K1", clients: 1, ..SMALL },
     Workload { name: "32B-C8-K1", quick: false, clients: 8, ..SMALL },
     Workload { name: "32B-C32-K1", clients: 32, ..SMALL },
     Workload { name: "32B-C256-K1", clients: 256, ..SMALL },
-    Workload { name: "32B-C1024-K1", quick: false, clients: 1024, ..SMALL },
     Workload { name: "32B-C8192-K1", clients: 8192, ..SMALL },
-    Workload { name: "512B-C1-K1", quick: false, clients: 1, size: 512, ..SMALL },
     Workload { name: "512B-C32-K1", clients: 32, size: 512, ..SMALL },
-    Workload { name: "512B-C256-K1", quick: false, clients: 256, size: 512, ..SMALL },
-    Workload { name: "512B-C8192-K1", quick: false, clients: 8192, size: 512, ..SMALL },
     Workload { name: "128KiB-string-C1-K1", quick: false, clients: 1, size: 128 << 10, ..SMALL },
     Workload { name: "128KiB-string-C32-K1", clients: 32, size: 128 << 10, ..SMALL },
     Workload { name: "128KiB-string-C256-K1", quick: false, clients: 256, size: 128 << 10, ..SMALL },
@@ -82,6 +78,40 @@ pub(crate) const WORKLOADS: [Workload; 39] = [
     Workload { name: "stream-32B-C1-K10", quick: false, concurrent: 10, ..STREAM },
     Workload { name: "stream-32B-C32-K1", quick: false, clients: 32, ..STREAM },
     Workload { name: "stream-128KiB-C32-K1", quick: false, clients: 32, size: 128 << 10, ..STREAM },
+    Workload { name: "published-32B-C1-K1", clients: 1, ..PUBLISHED },
+    Workload { name: "published-32B-C2-K1", clients: 2, ..PUBLISHED },
+    Workload { name: "published-32B-C5-K1", clients: 5, ..PUBLISHED },
+    Workload { name: "published-32B-C10-K1", clients: 10, ..PUBLISHED },
+    Workload { name: "published-32B-C100-K1", clients: 100, ..PUBLISHED },
+    Workload { name: "published-32B-C1024-K1", clients: 1024, ..PUBLISHED },
+    Workload { name: "published-32B-C4096-K1", clients: 4096, ..PUBLISHED },
+    Workload { name: "published-32B-C8192-K1", clients: 8192, ..PUBLISHED },
+    Workload { name: "published-512B-C1-K1", clients: 1, size: 512, ..PUBLISHED },
+    Workload { name: "published-512B-C2-K1", clients: 2, size: 512, ..PUBLISHED },
+    Workload { name: "published-512B-C5-K1", clients: 5, size: 512, ..PUBLISHED },
+    Workload { name: "published-512B-C10-K1", clients: 10, size: 512, ..PUBLISHED },
+    Workload { name: "published-512B-C100-K1", clients: 100, size: 512, ..PUBLISHED },
+    Workload { name: "published-512B-C1024-K1", clients: 1024, size: 512, ..PUBLISHED },
+    Workload { name: "published-512B-C4096-K1", clients: 4096, size: 512, ..PUBLISHED },
+    Workload { name: "published-512B-C8192-K1", clients: 8192, size: 512, ..PUBLISHED },
+    Workload { name: "published-128KiB-C1-K1", clients: 1, size: 128 << 10, ..PUBLISHED },
+    Workload { name: "published-128KiB-C2-K1", clients: 2, size: 128 << 10, ..PUBLISHED },
+    Workload { name: "published-128KiB-C5-K1", clients: 5, size: 128 << 10, ..PUBLISHED },
+    Workload { name: "published-128KiB-C10-K1", clients: 10, size: 128 << 10, ..PUBLISHED },
+    Workload { name: "published-128KiB-C100-K1", clients: 100, size: 128 << 10, ..PUBLISHED },
+    Workload { name: "published-1MiB-C1-K1", clients: 1, size: 1 << 20, ..PUBLISHED },
+    Workload { name: "published-1MiB-C2-K1", clients: 2, size: 1 << 20, ..PUBLISHED },
+    Workload { name: "published-1MiB-C5-K1", clients: 5, size: 1 << 20, ..PUBLISHED },
+    Workload { name: "published-1MiB-C10-K1", clients: 10, size: 1 << 20, ..PUBLISHED },
+    Workload { name: "published-1MiB-C100-K1", clients: 100, size: 1 << 20, ..PUBLISHED },
+    Workload { name: "published-32B-C1-K10", clients: 1, concurrent: 10, ..PUBLISHED },
+    Workload { name: "published-32B-C2-K10", clients: 2, concurrent: 10, ..PUBLISHED },
+    Workload { name: "published-32B-C5-K10", clients: 5, concurrent: 10, ..PUBLISHED },
+    Workload { name: "published-32B-C10-K10", clients: 10, concurrent: 10, ..PUBLISHED },
+    Workload { name: "published-32B-C100-K10", clients: 100, concurrent: 10, ..PUBLISHED },
+    Workload { name: "published-32B-C1024-K10", clients: 1024, concurrent: 10, ..PUBLISHED },
+    Workload { name: "published-32B-C4096-K10", clients: 4096, concurrent: 10, ..PUBLISHED },
+    Workload { name: "published-32B-C8192-K10", clients: 8192, concurrent: 10, ..PUBLISHED },
     Workload { name: "servers-32B-C32-K1", contest: Contest::Servers, clients: 32, ..SMALL },
     Workload { name: "servers-32B-C32-K10", contest: Contest::Servers, clients: 32, concurrent: 10, ..SMALL },
     Workload { name: "servers-32B-C256-K10", contest: Contest::Servers, clients: 256, concurrent: 10, ..SMALL },
@@ -106,3 +136,6 @@ const SMALL: Workload = Workload {
 
 /// The server sends the same message again and again.
 const STREAM: Workload = Workload { contest: Contest::Streams, ..SMALL };
+
+/// Measured by others as well, see `published.rs`.
+const PUBLISHED: Workload = Workload { contest: Contest::Published, quick: false, ..SMALL };
