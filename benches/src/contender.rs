@@ -16,6 +16,8 @@ pub struct Contender {
     client: Program,
     /// Its server at its best under frpc's client, if that client can talk to it.
     server_alone: Option<Program>,
+    /// Whether to find out what more threads make of its server.
+    scales: bool,
     /// Its server as the published measurements of Go's fRPC have it, if they have it.
     published: Option<Program>,
     /// Whether it is in the table of stacks.
@@ -44,6 +46,8 @@ pub enum Contest {
     Servers,
     /// Clients before frpc's server.
     Clients,
+    /// Servers with so many threads, each server under the client of its own.
+    Scaling,
 }
 
 impl Contender {
@@ -86,6 +90,7 @@ impl Contender {
         client: Program::rust("benches", "floor_client", &[]),
         // It answers any packet with the same, and so a request with a response.
         server_alone: Some(Program::rust("benches", "floor_server", &[])),
+        scales: true,
         published: None,
         stack: true,
         client_alone: false,
@@ -132,6 +137,7 @@ impl Contender {
         server: Program::rust("peers", "tonic_server", &[]),
         client: Program::rust("peers", "tonic_client", &[]),
         server_alone: None,
+        scales: false,
         published: None,
         stack: true,
         client_alone: false,
@@ -164,6 +170,7 @@ impl Contender {
         server: Program::go("tests/go/bin/header10", "rpc-bench-server", &[]),
         client: Program::go("tests/go/bin/header10", "rpc-bench-client", &[]),
         server_alone: Some(GO_FRPC_ORDERED),
+        scales: false,
         published: Some(GO_FRPC_ORDERED),
         client_alone: true,
         ..Self::FLOOR
@@ -203,6 +210,7 @@ impl Contender {
             Contest::Streams => self.streams.then_some(*self),
             Contest::Published => self.published.map(|server| Self { server, ..*self }),
             Contest::Servers => self.server_alone.map(|server| Self { server, client: Self::FRPC.client, ..*self }),
+            Contest::Scaling => self.scales.then_some(*self),
             Contest::Clients => self.client_alone.then_some(Self { server: Self::FRPC.server, ..*self }),
         }
     }
@@ -211,7 +219,7 @@ impl Contender {
     pub fn check(&self) -> io::Result<()> {
         self.server.check_built()?;
         self.client.check_built()?;
-        let server = self.start_server(Duration::ZERO)?;
+        let server = self.start_server(Duration::ZERO, None)?;
         let args = Args {
             addr: server.addr,
             size: 32,
@@ -222,23 +230,23 @@ impl Contender {
             seconds: Duration::from_millis(100),
             warmup: Duration::ZERO,
         };
-        self.run_client(&args).map(drop)
+        self.run_client(&args, None).map(drop)
     }
 
-    /// Starts the server on a free port, with handlers that sleep.
-    pub fn start_server(&self, sleep: Duration) -> io::Result<Server> {
-        let process = self.server.start(&["--sleep-us", &sleep.as_micros().to_string(), "127.0.0.1:0"])?;
+    /// Starts the server on a free port and on these cores, with handlers that sleep.
+    pub fn start_server(&self, sleep: Duration, cores: Option<&[usize]>) -> io::Result<Server> {
+        let process = self.server.start(&["--sleep-us", &sleep.as_micros().to_string(), "127.0.0.1:0"], cores)?;
         let line = process.line(SERVER_PATIENCE)?;
         let addr = line.strip_prefix("listening on ").and_then(|addr| parse_addr(addr).ok());
         let addr = addr.ok_or_else(|| io::Error::other(format!("the server does not listen: {line}")))?;
         Ok(Server { process, addr })
     }
 
-    /// Runs the client to its end.
-    pub fn run_client(&self, args: &Args) -> io::Result<Report> {
+    /// Runs the client to its end, on these cores.
+    pub fn run_client(&self, args: &Args, cores: Option<&[usize]>) -> io::Result<Report> {
         let words = args.to_words();
         let words: Vec<_> = words.iter().map(String::as_str).collect();
-        let client = self.client.start(&words)?;
+        let client = self.client.start(&words, cores)?;
         let connecting = CONNECT_PATIENCE.saturating_mul(u32::try_from(args.clients).unwrap_or(u32::MAX));
         let line = client.line(connecting + args.warmup + args.seconds + CLIENT_PATIENCE)?;
         Ok(serde_json::from_str(&line)?)

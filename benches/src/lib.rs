@@ -4,6 +4,8 @@
 //! which is filled by one read. A [`Contender`] is a server and its client, run as processes of their own.
 
 mod contender;
+#[cfg_attr(not(target_os = "linux"), path = "cores_elsewhere.rs")]
+pub mod cores;
 mod frame;
 mod inbox;
 mod program;

@@ -6,6 +6,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use crate::cores;
+
 /// An executable file and its fixed options.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Program {
@@ -46,10 +48,14 @@ impl Program {
         Err(io::Error::other(format!("{} is missing, make it with: {command}", self.name)))
     }
 
-    pub(crate) fn start(&self, words: &[&str]) -> io::Result<Process> {
+    /// Starts it on these cores, or on any.
+    pub(crate) fn start(&self, words: &[&str], cores: Option<&[usize]>) -> io::Result<Process> {
         let mut command = Command::new(self.path()?);
         command.args(self.options).args(words).stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut child = command.spawn()?;
+        let mut child = match cores {
+            Some(cores) => cores::start_on(cores, || command.spawn())?,
+            None => command.spawn()?,
+        };
         let stdout = child.stdout.take().expect("stdout is piped");
         let (sender, lines) = mpsc::channel();
         thread::spawn(move || {

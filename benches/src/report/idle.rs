@@ -31,7 +31,7 @@ pub(crate) fn measure(contenders: &[Contender], progress: &mut Progress) -> Vec<
 }
 
 fn bytes_per_connection(contender: &Contender) -> io::Result<u64> {
-    let server = contender.start_server(Duration::ZERO)?;
+    let server = contender.start_server(Duration::ZERO, None)?;
     let before = process::memory_kib(server.pid(), "VmRSS")?;
     let mut streams = (0..CLIENTS).map(|_| TcpStream::connect(server.addr)).collect::<io::Result<Vec<_>>>()?;
     streams.iter_mut().try_for_each(|stream| stream.write_all(contender.greeting))?;

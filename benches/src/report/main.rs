@@ -15,6 +15,7 @@ mod progress;
 mod published;
 mod row;
 mod sample;
+mod scaling;
 mod spread;
 mod syscalls;
 mod table;
@@ -73,6 +74,7 @@ fn run() -> Result<(), Box<dyn Error>> {
         rows.push(row);
     }
     published::print(&rows, &subjects);
+    scaling::print(&rows);
     let idle = if plan.idle { idle::measure(&contenders, &mut progress) } else { Vec::new() };
     progress.clear();
     table::print_idle(&idle);

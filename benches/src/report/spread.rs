@@ -12,6 +12,11 @@ impl Spread {
         Self { sorted }
     }
 
+    pub(crate) fn times(mut self, factor: f64) -> Self {
+        self.sorted.iter_mut().for_each(|value| *value *= factor);
+        self
+    }
+
     /// None if nothing was measured.
     pub(crate) fn median(&self) -> Option<f64> {
         let len = self.sorted.len();

@@ -18,7 +18,8 @@ pub(crate) fn check() -> io::Result<()> {
 
 /// Counts over a whole run, connecting too.
 pub(crate) fn per_call(contender: &Contender, workload: &Workload, plan: &Plan) -> io::Result<f64> {
-    let server = contender.start_server(Duration::from_micros(workload.sleep_us))?;
+    let (server_cores, client_cores) = workload.cores()?.unzip();
+    let server = contender.start_server(Duration::from_micros(workload.sleep_us), server_cores.as_deref())?;
     let args = workload.args(server.addr, plan);
     let summary = env::temp_dir().join(format!("report-{}.strace", server.pid()));
     let strace = ["-c", "-U", "calls,name", "-f", "-p", &server.pid().to_string(), "-o"];
@@ -26,7 +27,7 @@ pub(crate) fn per_call(contender: &Contender, workload: &Workload, plan: &Plan) 
     let mut notes = BufReader::new(strace.stderr.take().expect("stderr is piped"));
     let mut attached = String::new();
     notes.read_line(&mut attached)?;
-    let report = attached.contains("attached").then(|| contender.run_client(&args));
+    let report = attached.contains("attached").then(|| contender.run_client(&args, client_cores.as_deref()));
     // Strace ends with the last process that it watches.
     drop(server);
     io::copy(&mut notes, &mut io::sink())?;

@@ -30,7 +30,7 @@ pub(crate) fn print_head(contest: Contest, plan: &Plan, subjects: &[&str]) {
     println!(
         "\n{}\n",
         match contest {
-            Contest::Published => return,
+            Contest::Published | Contest::Scaling => return,
             Contest::Stacks => "Each server under the client of its own:",
             Contest::Streams => "Streams, each server under the client of its own; a message is a call:",
             Contest::Servers => "Servers alone, all under the load client of frpc, Go's in order:",
@@ -48,7 +48,7 @@ pub(crate) fn print_head(contest: Contest, plan: &Plan, subjects: &[&str]) {
 
 /// Does nothing for contests that have tables of their own.
 pub(crate) fn print_row(row: &Row<'_>, plan: &Plan, subjects: &[&str]) {
-    if row.workload.contest == Contest::Published {
+    if matches!(row.workload.contest, Contest::Published | Contest::Scaling) {
         return;
     }
     for rounds in &row.contenders {

@@ -1,7 +1,8 @@
+use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use benches::{Contender, Contest};
+use benches::{Contender, Contest, cores};
 use load::{Args, Field};
 use serde::Serialize;
 
@@ -21,6 +22,8 @@ pub(crate) struct Workload {
     pub(crate) concurrent: u16,
     /// How long each handler sleeps.
     pub(crate) sleep_us: u64,
+    /// The cores of the server and so its threads, unless it has all.
+    pub(crate) server_cores: Option<usize>,
 }
 
 impl Workload {
@@ -37,18 +40,31 @@ impl Workload {
         Args { addr, size, field, streaming, clients, concurrent, seconds, warmup }
     }
 
+    /// The cores of the server, and those that are left for the client, if they are not all.
+    pub(crate) fn cores(&self) -> io::Result<Option<(Vec<usize>, Vec<usize>)>> {
+        let Some(len) = self.server_cores else { return Ok(None) };
+        let all = cores::all()?;
+        let Some((server, rest)) = all.split_at_checked(len) else {
+            return Err(io::Error::other(format!("there are {} cores", all.len())));
+        };
+        Ok(Some((server.to_vec(), if rest.is_empty() { all.clone() } else { rest.to_vec() })))
+    }
+
     /// How long its clients need to have had their turn.
     pub(crate) fn settling(&self) -> Duration {
         PER_CLIENT * u32::try_from(self.clients).expect("workloads have thousands of clients at most")
     }
 
-    /// The name without the number of clients.
+    /// The name without what tells it from others in a chart.
     pub(crate) fn family(&self) -> String {
-        self.name.replace(&format!("-C{}-", self.clients), "-")
+        match self.contest {
+            Contest::Scaling => self.name.rsplit_once("-S").map_or(self.name, |(family, _)| family).to_owned(),
+            _ => self.name.replace(&format!("-C{}-", self.clients), "-"),
+        }
     }
 }
 
-pub(crate) const WORKLOADS: [Workload; 69] = [
+pub(crate) const WORKLOADS: [Workload; 73] = [
     Workload { name: "32B-C1-K1", clients: 1, ..SMALL },
     Workload { name: "32B-C8-K1", quick: false, clients: 8, ..SMALL },
     Workload { name: "32B-C32-K1", clients: 32, ..SMALL },
@@ -118,6 +134,10 @@ pub(crate) const WORKLOADS: [Workload; 69] = [
     Workload { name: "servers-128KiB-C32-K1", contest: Contest::Servers, clients: 32, size: 128 << 10, ..SMALL },
     Workload { name: "clients-32B-C32-K1", contest: Contest::Clients, clients: 32, ..SMALL },
     Workload { name: "clients-32B-C32-K10", contest: Contest::Clients, clients: 32, concurrent: 10, ..SMALL },
+    Workload { name: "scaling-32B-C256-K1-S1", server_cores: Some(1), ..SCALING },
+    Workload { name: "scaling-32B-C256-K1-S2", server_cores: Some(2), ..SCALING },
+    Workload { name: "scaling-32B-C256-K10-S1", concurrent: 10, server_cores: Some(1), ..SCALING },
+    Workload { name: "scaling-32B-C256-K10-S2", concurrent: 10, server_cores: Some(2), ..SCALING },
 ];
 
 /// Each of thousands of clients needs some time to have its turn.
@@ -132,6 +152,7 @@ const SMALL: Workload = Workload {
     clients: 1,
     concurrent: 1,
     sleep_us: 0,
+    server_cores: None,
 };
 
 /// The server sends the same message again and again.
@@ -139,3 +160,5 @@ const STREAM: Workload = Workload { contest: Contest::Streams, ..SMALL };
 
 /// Measured by others as well, see `published.rs`.
 const PUBLISHED: Workload = Workload { contest: Contest::Published, quick: false, ..SMALL };
+
+const SCALING: Workload = Workload { contest: Contest::Scaling, quick: false, clients: 256, ..SMALL };
