@@ -1,15 +1,21 @@
 //! One side of a connection in memory, and calls on it: what is counted, instead of timed, runs here.
 
-use frpc::{Channel, Config, Server, codec};
+use frpc::{Channel, Config, Request, Response, Server, Status, Streaming, codec};
 use futures_util::future::join_all;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
     runtime::{self, Runtime},
+    task::yield_now,
 };
 
 use crate::{
     Service,
-    schema::{Message, echo_client::EchoClient, echo_methods::ONCE, echo_server::EchoServer},
+    schema::{
+        Message, RepeatRequest,
+        echo_client::EchoClient,
+        echo_methods::ONCE,
+        echo_server::{Echo, EchoServer},
+    },
     text,
 };
 
@@ -26,9 +32,18 @@ pub struct Serving {
 impl Serving {
     /// Starts a server and makes some calls, this number in flight at once.
     pub fn start(calls: usize) -> Self {
+        Self::start_with(Service, calls)
+    }
+
+    /// Starts a server whose handlers wait for one turn of the scheduler.
+    pub fn start_waiting(calls: usize) -> Self {
+        Self::start_with(Waiting, calls)
+    }
+
+    fn start_with(service: impl Echo, calls: usize) -> Self {
         let runtime = current_thread();
         let (wire, peer) = duplex(PIPE_LEN);
-        let server = Server::builder().config(quiet()).add_service(EchoServer::new(Service)).without_listener();
+        let server = Server::builder().config(quiet()).add_service(EchoServer::new(service)).without_listener();
         let server = server.expect("it has one service");
         let entered = runtime.enter();
         server.attach(wire);
@@ -93,6 +108,24 @@ impl Calling {
         for called in self.runtime.block_on(join_all(callers)) {
             called.expect("a call that fails ends the bench");
         }
+    }
+}
+
+/// The echo service, whose answers to single messages are not there at once.
+struct Waiting;
+
+impl Echo for Waiting {
+    async fn once(&self, request: Request<Message>) -> Result<Response<Message>, Status> {
+        yield_now().await;
+        Service.once(request).await
+    }
+
+    async fn repeat(&self, request: Request<RepeatRequest>) -> Result<Response<Streaming<Message>>, Status> {
+        Service.repeat(request).await
+    }
+
+    async fn each(&self, request: Request<Streaming<Message>>) -> Result<Response<Streaming<Message>>, Status> {
+        Service.each(request).await
     }
 }
 

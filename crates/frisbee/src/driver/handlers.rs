@@ -14,7 +14,7 @@ use futures_util::stream::{FuturesUnordered, Stream as _};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::{backlog::cost, permits::Permits, scope::Scope};
+use super::{backlog::cost, permits::Held, scope::Scope};
 use crate::{
     Config, Dispatch, Outcome, Packet, PacketName, Stream,
     proto::{GoAway, Peer},
@@ -45,6 +45,9 @@ pub(super) trait Handling {
 
     /// Checks whether a handler may start on a packet of this [cost]. If not, the task is woken when one may.
     fn poll_free(&mut self, cx: &mut Context<'_>, cost: usize) -> Poll<()>;
+
+    /// Gives back the permits that this turn took and that no handler needs now.
+    fn end_turn(&mut self);
 
     /// Returns the number of packets of the peer that the router waits for.
     fn awaited(&self) -> Result<usize, Finished>;
@@ -117,7 +120,7 @@ pub(super) struct Handlers<F, T, X, N, A, P, D, S> {
     by_name: HashMap<PacketName, (AbortHandle, usize)>,
     /// Tasks that were aborted and have not ended.
     aborted: HashMap<Id, (PacketName, usize)>,
-    permits: Permits,
+    permits: Held,
 }
 
 enum Task {
@@ -145,7 +148,7 @@ where
             may_withdraw: false,
             by_name: HashMap::new(),
             aborted: HashMap::new(),
-            permits: Permits { all: scope.permits.clone(), held: Vec::new(), acquiring: None },
+            permits: Held::new(scope.permits.clone()),
         }
     }
 
@@ -156,7 +159,7 @@ where
 
     /// Gives back the permits of handlers that will not start any more.
     pub(super) fn give_back_permits(&mut self) {
-        self.permits.acquiring = None;
+        self.permits.stop_waiting();
         self.permits.keep(self.waiting.len());
     }
 
@@ -264,6 +267,15 @@ where
         }
     }
 
+    fn end_turn(&mut self) {
+        let needed = match self.dispatch {
+            Dispatch::Ordered | Dispatch::InPlace => self.waiting.len(),
+            // Tasks have theirs. The next one may have a place in the queue.
+            Dispatch::Spawned | Dispatch::Limited(_) => usize::from(self.permits.is_waiting()),
+        };
+        self.permits.keep(needed);
+    }
+
     fn offer(&self, packet: Packet) -> Result<Option<Packet>, Finished> {
         let intercepted = catch_unwind(AssertUnwindSafe(|| (self.entrances.intercept)(packet)));
         intercepted.map_err(|panic| Finished::Panicked(message(&*panic)))
@@ -302,7 +314,7 @@ where
             Dispatch::InPlace | Dispatch::Ordered => self.start_in_place(cx, packet),
             Dispatch::Spawned | Dispatch::Limited(_) => {
                 let (name, cost) = (packet.name(), cost(&packet));
-                let (handler, permit) = ((self.entrances.detached)(packet), self.permits.held.pop());
+                let (handler, permit) = ((self.entrances.detached)(packet), self.permits.part());
                 self.handler_tasks += 1;
                 self.held_len += cost;
                 let task = self.tasks.spawn(async move {
@@ -339,7 +351,6 @@ where
             && let Poll::Ready(Some((finished, cost))) = Pin::new(&mut self.waiting).poll_next(cx)
         {
             self.held_len -= cost;
-            self.permits.keep(self.waiting.len());
             return Poll::Ready(finished);
         }
         if !self.tasks.is_empty()
@@ -355,8 +366,10 @@ where
 pub(super) async fn finish(mut handlers: impl Handling, kill: &CancellationToken) {
     let rest = poll_fn(|cx| {
         while !handlers.is_idle() {
+            let finished = handlers.poll_finished(cx);
+            handlers.end_turn();
             // A handler that panics now has no connection left to end.
-            let _ = ready!(handlers.poll_finished(cx));
+            let _ = ready!(finished);
         }
         Poll::Ready(())
     });

@@ -62,6 +62,8 @@ pub(crate) async fn drive<R: Router>(
     call_hook(&connection, || router.opened(&connection));
     let mut ending = Ending { connection: &connection, router: &*router, is_told: false };
 
+    // For the tasks of this connection, so that they share no count of references with others.
+    let own = Arc::new((router.clone(), connection.clone()));
     let entrances = Entrances {
         intercept: |packet| router.intercept(packet, &connection),
         refuse: |refused| router.refuse(refused, &connection),
@@ -73,15 +75,16 @@ pub(crate) async fn drive<R: Router>(
         awaited: || router.awaited(&connection),
         in_place: |packet| router.route(packet, &connection),
         detached: |packet| {
-            let (router, connection) = (router.clone(), connection.clone());
-            async move { router.route(packet, &connection).await }
+            let own = own.clone();
+            async move { own.0.route(packet, &own.1).await }
         },
         stream: |stream, entry| {
-            let (router, connection) = (router.clone(), connection.clone());
+            let own = own.clone();
             async move {
+                let (router, connection) = &*own;
                 match entry {
-                    Entry::Served => router.stream(stream, &connection).await,
-                    Entry::Refused => router.refuse_stream(stream, &connection).await,
+                    Entry::Served => router.stream(stream, connection).await,
+                    Entry::Refused => router.refuse_stream(stream, connection).await,
                 }
             }
         },

@@ -1,50 +1,320 @@
 //! The handlers of a whole server that may be under way.
+//!
+//! All connections share one count, and every thread that changes it takes its cache line from another. So a connection takes
+//! permits for several handlers at once as long as there are plenty, and gives back what it did not need at the end of its
+//! turn. A lock is taken only while somebody waits.
 
 use std::{
-    future::Future,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    task::{Context, Poll, Waker, ready},
 };
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+/// The permits that the connections of one scope share.
+pub(crate) struct Permits {
+    /// The permits that nobody holds, or [`QUEUED`]. Only who has the lock changes from and to that.
+    free: AtomicUsize,
+    queue: Mutex<Queue>,
+}
 
-/// The permits of one connection, out of those of its scope.
-pub(super) struct Permits {
-    pub(super) all: Arc<Semaphore>,
-    pub(super) held: Vec<OwnedSemaphorePermit>,
-    pub(super) acquiring: Option<Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Send>>>,
+/// Connections that wait for a permit each, the first one first.
+#[derive(Default)]
+struct Queue {
+    next: u64,
+    waiting: BTreeMap<u64, Waker>,
+    /// The places that a permit is kept for.
+    granted: BTreeSet<u64>,
 }
 
 impl Permits {
+    pub(super) fn new(count: usize) -> Arc<Self> {
+        Arc::new(Self { free: AtomicUsize::new(count.min(QUEUED - 1)), queue: Mutex::default() })
+    }
+
+    /// Takes as many as are wanted, or some more where that leaves enough for others. Fewer if there are not as many,
+    /// and none while others wait.
+    fn take(&self, wanted: usize) -> usize {
+        let share = |free: usize| (free / 2).min(TAKEN_AHEAD_MAX).max(wanted).min(free);
+        // Relaxed: nothing but the count depends on it.
+        let taken = self.free.fetch_update(Relaxed, Relaxed, |free| match free {
+            0 | QUEUED => None,
+            free => Some(free - share(free)),
+        });
+        taken.map_or(0, share)
+    }
+
+    fn give_back(&self, count: usize) {
+        let given = self.free.fetch_update(Relaxed, Relaxed, |free| (free != QUEUED).then(|| free + count));
+        if given.is_err() {
+            self.grant(self.queue(), count);
+        }
+    }
+
+    /// Takes one, in turn with others that wait. What waits already has a place.
+    fn poll_take(&self, cx: &mut Context<'_>, place: &mut Option<u64>) -> Poll<()> {
+        let mut queue = self.queue();
+        if let Some(place) = place.take_if(|place| queue.granted.contains(place)) {
+            queue.granted.remove(&place);
+            return Poll::Ready(());
+        }
+        if place.is_none() {
+            // Under the lock, so that whoever gives one back from now on finds the place.
+            let free = self.free.fetch_update(Relaxed, Relaxed, |free| match free {
+                0 => Some(QUEUED),
+                QUEUED => None,
+                free => Some(free - 1),
+            });
+            if !matches!(free, Ok(0) | Err(_)) {
+                return Poll::Ready(());
+            }
+        }
+        let place = *place.get_or_insert_with(|| {
+            queue.next += 1;
+            queue.next
+        });
+        let before = queue.waiting.insert(place, cx.waker().clone());
+        drop(queue);
+        // Not under the lock: it may be the last of a task that has a place itself.
+        drop(before);
+        Poll::Pending
+    }
+
+    /// Gives up a place, and the permit that was kept for it.
+    fn leave(&self, place: u64) {
+        let mut queue = self.queue();
+        let waker = queue.waiting.remove(&place);
+        let kept = usize::from(queue.granted.remove(&place));
+        self.grant(queue, kept);
+        drop(waker);
+    }
+
+    /// Keeps permits that are given back for those that wait, and counts the rest.
+    fn grant(&self, mut queue: MutexGuard<'_, Queue>, mut count: usize) {
+        let mut wakers = Vec::new();
+        while count > 0
+            && let Some((place, waker)) = queue.waiting.pop_first()
+        {
+            queue.granted.insert(place);
+            wakers.push(waker);
+            count -= 1;
+        }
+        let is_queued = self.free.load(Relaxed) == QUEUED;
+        debug_assert!(is_queued || queue.waiting.is_empty(), "nobody waits while there may be permits");
+        if !is_queued {
+            self.free.fetch_add(count, Relaxed);
+        } else if queue.waiting.is_empty() {
+            self.free.store(count, Relaxed);
+        }
+        drop(queue);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The permits of all, with a count of references of one connection's own: its tasks change that as well.
+struct OfAll(Arc<Permits>);
+
+/// The permits that one connection holds for its handlers.
+pub(super) struct Held {
+    all: Arc<OfAll>,
+    count: usize,
+    /// The place of a connection that waits for one more.
+    place: Option<u64>,
+}
+
+impl Held {
+    pub(super) fn new(all: Arc<Permits>) -> Self {
+        Self { all: Arc::new(OfAll(all)), count: 0, place: None }
+    }
+
     /// Waits until this number is held.
     pub(super) fn poll_hold(&mut self, cx: &mut Context<'_>, count: usize) -> Poll<()> {
-        while self.held.len() < count {
-            // Not past a wait that has begun: the semaphore is fair, and this has a place in its queue.
-            if self.acquiring.is_none()
-                && let Ok(permit) = self.all.clone().try_acquire_owned()
-            {
-                self.held.push(permit);
-                continue;
-            }
-            let all = &self.all;
-            let acquiring = self.acquiring.get_or_insert_with(|| {
-                let all = all.clone();
-                Box::pin(async move { all.acquire_owned().await.ok() })
-            });
-            let permit = ready!(acquiring.as_mut().poll(cx));
-            self.acquiring = None;
-            self.held.extend(permit);
+        // Not past a wait that has begun: it has its place in the queue.
+        if self.count < count && self.place.is_none() {
+            self.count += self.all.0.take(count - self.count);
+        }
+        while self.count < count {
+            ready!(self.all.0.poll_take(cx, &mut self.place));
+            self.count += 1;
         }
         Poll::Ready(())
     }
 
+    /// Tells whether this connection waits for a permit.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.place.is_some()
+    }
+
     /// Gives back what is held beyond this number.
     pub(super) fn keep(&mut self, count: usize) {
-        self.held.truncate(count);
-        // A place in the queue would take a permit that nothing here waits for.
-        if self.held.len() == count {
-            self.acquiring = None;
+        let Some(beyond) = self.count.checked_sub(count) else { return };
+        if beyond > 0 {
+            self.count = count;
+            self.all.0.give_back(beyond);
         }
+        // It would take a permit that nothing here waits for.
+        self.stop_waiting();
+    }
+
+    pub(super) fn stop_waiting(&mut self) {
+        if let Some(place) = self.place.take() {
+            self.all.0.leave(place);
+        }
+    }
+
+    /// Parts with a permit for a handler that is a task of its own.
+    pub(super) fn part(&mut self) -> Option<Permit> {
+        self.count = self.count.checked_sub(1)?;
+        Some(Permit(self.all.clone()))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.stop_waiting();
+        self.keep(0);
+    }
+}
+
+/// The permit of one task.
+pub(super) struct Permit(Arc<OfAll>);
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.0.give_back(1);
+    }
+}
+
+/// The value of a count that is taken from only in turn.
+const QUEUED: usize = usize::MAX;
+/// The most permits that a connection takes at once without need, until the end of its turn.
+const TAKEN_AHEAD_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::Ordering::SeqCst,
+        task::Wake,
+        thread::{self, Thread},
+    };
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+
+    fn is_held(held: &mut Held, count: usize) -> bool {
+        held.poll_hold(&mut Context::from_waker(Waker::noop()), count).is_ready()
+    }
+
+    #[test]
+    fn permits_go_to_those_that_wait_in_their_order_and_nobody_passes_them() {
+        let permits = Permits::new(1);
+        let [mut first, mut second, mut third] = [(); 3].map(|()| Held::new(permits.clone()));
+        assert!(is_held(&mut first, 1));
+        let woken = Arc::new(Woken::default());
+        let waker = woken.clone().into();
+        assert!(second.poll_hold(&mut Context::from_waker(&waker), 1).is_pending());
+        assert!(!is_held(&mut third, 1));
+        first.keep(0);
+        assert_eq!(woken.0.load(SeqCst), 1);
+        assert!(!is_held(&mut first, 1), "it is kept for another");
+        assert!(!is_held(&mut third, 1), "it is kept for another");
+        assert!(is_held(&mut second, 1));
+        drop(second);
+        assert!(!is_held(&mut first, 1), "it came behind the third");
+        assert!(is_held(&mut third, 1));
+        third.keep(0);
+        assert!(is_held(&mut first, 1));
+        first.keep(0);
+        assert_eq!(permits.free.load(SeqCst), 1);
+    }
+
+    #[test]
+    fn a_place_that_is_given_up_keeps_no_permit() {
+        let permits = Permits::new(1);
+        let [mut first, mut second, mut third] = [(); 3].map(|()| Held::new(permits.clone()));
+        assert!(is_held(&mut first, 1));
+        assert!(!is_held(&mut second, 1) && !is_held(&mut third, 1));
+        first.keep(0);
+        // A permit is kept for it by now.
+        drop(second);
+        assert!(is_held(&mut third, 1));
+        assert!(!is_held(&mut first, 1));
+        first.stop_waiting();
+        third.keep(0);
+        assert_eq!(permits.free.load(SeqCst), 1);
+    }
+
+    #[test]
+    fn what_was_taken_ahead_is_given_back() {
+        let permits = Permits::new(64);
+        let [mut one, mut other] = [(); 2].map(|()| Held::new(permits.clone()));
+        assert!(is_held(&mut one, 1));
+        assert_eq!(permits.free.load(SeqCst), 64 - TAKEN_AHEAD_MAX);
+        assert!(is_held(&mut one, TAKEN_AHEAD_MAX));
+        assert_eq!(permits.free.load(SeqCst), 64 - TAKEN_AHEAD_MAX, "they were there");
+        one.keep(3);
+        assert_eq!(permits.free.load(SeqCst), 61);
+        assert!(is_held(&mut other, 60));
+        assert_eq!(permits.free.load(SeqCst), 1, "nothing ahead where little is left");
+        drop(one);
+        let permit = other.part();
+        drop(other);
+        assert_eq!(permits.free.load(SeqCst), 63);
+        drop(permit);
+        assert_eq!(permits.free.load(SeqCst), 64);
+    }
+
+    struct Unpark(Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    #[test]
+    fn threads_that_compete_never_hold_more_than_there_are_and_all_get_on() {
+        const LIMIT: usize = 3;
+        let permits = Permits::new(LIMIT);
+        let under_way = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for thread in 0..4 {
+                let (permits, under_way) = (permits.clone(), &under_way);
+                scope.spawn(move || {
+                    let waker = Arc::new(Unpark(thread::current())).into();
+                    let mut held = Held::new(permits);
+                    for round in 0..if cfg!(miri) { 20 } else { 5000 } {
+                        while held.poll_hold(&mut Context::from_waker(&waker), 1).is_pending() {
+                            if (thread + round) % 7 == 0 {
+                                held.stop_waiting();
+                            } else {
+                                thread::park();
+                            }
+                        }
+                        assert!(under_way.fetch_add(1, SeqCst) < LIMIT);
+                        let permit = held.part();
+                        under_way.fetch_sub(1, SeqCst);
+                        drop(permit);
+                        held.keep(0);
+                    }
+                });
+            }
+        });
+        assert_eq!(permits.free.load(SeqCst), LIMIT);
+        assert!(permits.queue().waiting.is_empty() && permits.queue().granted.is_empty());
     }
 }

@@ -15,6 +15,12 @@ impl Driver<'_> {
     /// Takes one turn: a few rounds of reading, handling and writing, until nothing happens in one. Then the driver
     /// sleeps, until the socket, a handler, the timer or a handle wakes it.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, handlers: &mut impl Handling) -> Poll<CloseReason> {
+        let turn = self.take_turn(cx, handlers);
+        handlers.end_turn();
+        turn
+    }
+
+    fn take_turn(&mut self, cx: &mut Context<'_>, handlers: &mut impl Handling) -> Poll<CloseReason> {
         let now = Instant::now();
         self.shared.begin_turn(now.into_std());
         self.is_busy = false;

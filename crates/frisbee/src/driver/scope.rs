@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use super::permits::Permits;
 use crate::Dispatch;
 
 /// The part that the connections of one server share, or that the one connection of a client has.
@@ -12,7 +12,7 @@ use crate::Dispatch;
 pub(crate) struct Scope {
     pub(crate) dispatch: Dispatch,
     /// A permit for each handler that may be under way.
-    pub(crate) permits: Arc<Semaphore>,
+    pub(crate) permits: Arc<Permits>,
     /// Cancelled when everything has to end now.
     pub(crate) kill: CancellationToken,
 }
@@ -23,7 +23,6 @@ impl Scope {
             Dispatch::Limited(limit) => limit.get().min(handlers_max),
             _ => handlers_max,
         };
-        let permits = Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
-        Self { dispatch, permits, kill: CancellationToken::new() }
+        Self { dispatch, permits: Permits::new(permits), kill: CancellationToken::new() }
     }
 }

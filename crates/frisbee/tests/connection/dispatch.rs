@@ -178,6 +178,22 @@ fn in_place_each_connection_may_be_one_handler_ahead_of_the_limit_of_the_server(
 }
 
 #[test]
+fn in_place_a_connection_whose_handlers_have_ended_leaves_the_limit_to_others() {
+    in_virtual_time(async {
+        let script = Script::new();
+        let server = server(script.clone()).handlers_max(1).without_listener();
+        let mut peers = [peer_of(&server), peer_of(&server)];
+        for peer in &mut peers {
+            peer.say_all((1..=2).map(|id| packet_frame(id, "wait"))).await;
+            settle().await;
+            assert_eq!(script.running(), 2, "one ahead of the limit");
+            script.gate.open(2);
+            assert_eq!(peer.hear_times(2).await.len(), 2);
+        }
+    });
+}
+
+#[test]
 fn a_client_bounds_its_handlers_as_well() {
     in_virtual_time(async {
         let script = Script::new();
