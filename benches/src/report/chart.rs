@@ -1,20 +1,29 @@
 use std::fmt::{self, Write};
 use std::iter;
 
-/// Lines over a logarithmic axis of clients, as an SVG that is readable in light and dark.
+/// Lines over a logarithmic axis, as an SVG that is readable in light and dark.
 pub(crate) struct Chart {
     pub(crate) title: String,
     pub(crate) subtitle: String,
     pub(crate) lines: Vec<Line>,
+    pub(crate) across: Across,
     pub(crate) scale: Scale,
     /// Writes a value of the vertical axis.
+    pub(crate) label: fn(f64) -> String,
+}
+
+/// The horizontal axis.
+#[derive(Clone, Copy)]
+pub(crate) struct Across {
+    pub(crate) name: &'static str,
+    /// Writes a value.
     pub(crate) label: fn(f64) -> String,
 }
 
 pub(crate) struct Line {
     pub(crate) name: &'static str,
     pub(crate) color: &'static str,
-    /// Clients and value, by clients.
+    /// The places on both axes, from left to right.
     pub(crate) points: Vec<(f64, f64)>,
 }
 
@@ -50,18 +59,20 @@ impl Chart {
             writeln!(svg, r#"<text class="end" x="{}" y="{:.1}">{label}</text>"#, LEFT - 8.0, y + 4.0)?;
         }
         for &tick in &across.ticks {
-            writeln!(svg, r#"<text class="middle" x="{:.1}" y="{}">{tick}</text>"#, across.place(tick), BOTTOM + 20.0)?;
+            let (x, label) = (across.place(tick), (self.across.label)(tick));
+            writeln!(svg, r#"<text class="middle" x="{x:.1}" y="{}">{label}</text>"#, BOTTOM + 20.0)?;
         }
         let middle = (LEFT + RIGHT) / 2.0;
-        writeln!(svg, r#"<text class="middle" x="{middle}" y="{}">clients</text>"#, BOTTOM + 40.0)?;
+        let name = self.across.name;
+        writeln!(svg, r#"<text class="middle" x="{middle}" y="{}">{name}</text>"#, BOTTOM + 40.0)?;
         for Line { color, points, .. } in &self.lines {
             write!(svg, r#"<polyline stroke="{color}" points=""#)?;
-            for &(clients, value) in points {
-                write!(svg, "{:.1},{:.1} ", across.place(clients), up.place(value))?;
+            for &(place, value) in points {
+                write!(svg, "{:.1},{:.1} ", across.place(place), up.place(value))?;
             }
             writeln!(svg, r#""/>"#)?;
-            for &(clients, value) in points {
-                let (x, y) = (across.place(clients), up.place(value));
+            for &(place, value) in points {
+                let (x, y) = (across.place(place), up.place(value));
                 writeln!(svg, r#"<circle cx="{x:.1}" cy="{y:.1}" r="3" fill="{color}"/>"#)?;
             }
         }
@@ -182,6 +193,7 @@ mod tests {
             title: String::new(),
             subtitle: String::new(),
             lines,
+            across: Across { name: "", label: |_| String::new() },
             scale: Scale::Linear,
             label: |_| String::new(),
         };

@@ -1,11 +1,12 @@
-//! What the charts show: each family of workloads with enough numbers of clients, by three metrics.
+//! What the charts show: each family of workloads that differ by clients, by the size of messages or by the threads of the
+//! server, by up to three metrics.
 
 use std::path::Path;
 use std::{fs, io};
 
 use benches::{Contender, Contest};
 
-use crate::chart::{Chart, Line, Scale};
+use crate::chart::{Across, Chart, Line, Scale};
 use crate::noise;
 use crate::row::Row;
 use crate::sample::Sample;
@@ -16,15 +17,48 @@ pub(crate) fn write(directory: &Path, rows: &[Row<'_>]) -> io::Result<()> {
     fs::create_dir_all(directory)?;
     for family in rows.chunk_by(|one, other| one.workload.family() == other.workload.family()) {
         let workload = family[0].workload;
-        if family.len() < CLIENT_COUNTS_MIN || workload.contest != Contest::Stacks {
+        let Some(subject) = Subject::of(workload.contest) else { continue };
+        if family.len() < subject.points_min {
             continue;
         }
-        for metric in METRICS {
+        for metric in subject.metrics {
             let path = directory.join(format!("{}-{}.svg", workload.family(), metric.file));
-            fs::write(path, metric.chart(family).to_svg())?;
+            fs::write(path, metric.chart(family, subject.across).to_svg())?;
         }
     }
     Ok(())
+}
+
+/// What the charts of a contest are about.
+struct Subject {
+    /// What the workloads of a family differ by.
+    across: Across,
+    /// Fewer do not make a curve.
+    points_min: usize,
+    metrics: &'static [Metric],
+}
+
+impl Subject {
+    fn of(contest: Contest) -> Option<Self> {
+        Some(match contest {
+            Contest::Stacks | Contest::Published => {
+                Self { across: CLIENTS, points_min: 3, metrics: &[CALLS, P99, CPU] }
+            }
+            Contest::Streams => Self { across: SIZE, points_min: 3, metrics: &[BYTES, MESSAGE_CPU] },
+            Contest::Scaling => Self { across: THREADS, points_min: 2, metrics: &[CALLS, CPU] },
+            Contest::Servers | Contest::Clients => return None,
+        })
+    }
+}
+
+/// The place of a workload among those of its family.
+fn place(workload: &Workload) -> f64 {
+    let place = match workload.contest {
+        Contest::Streams => workload.size,
+        Contest::Scaling => workload.server_cores.unwrap_or(1),
+        _ => workload.clients,
+    };
+    place as f64
 }
 
 struct Metric {
@@ -32,14 +66,16 @@ struct Metric {
     title: &'static str,
     scale: Scale,
     label: fn(f64) -> String,
-    of: fn(&Sample) -> f64,
+    of: fn(&Workload, &Sample) -> f64,
 }
 
 impl Metric {
-    fn chart(&self, family: &[Row<'_>]) -> Chart {
+    fn chart(&self, family: &[Row<'_>], across: Across) -> Chart {
         let line = |(contender, color): (&Contender, _)| {
-            let value = |row: &Row<'_>| row.rounds_of(contender.name)?.spread(self.of).median();
-            let point = |row: &Row<'_>| Some((row.workload.clients as f64, value(row)?));
+            let value = |row: &Row<'_>| {
+                row.rounds_of(contender.name)?.spread(|sample| (self.of)(row.workload, sample)).median()
+            };
+            let point = |row: &Row<'_>| Some((place(row.workload), value(row)?));
             Line { name: contender.name, color, points: family.iter().filter_map(point).collect() }
         };
         let lines = Contender::ALL.iter().zip(COLORS).map(line).filter(|line| !line.points.is_empty());
@@ -49,6 +85,7 @@ impl Metric {
             title: self.title.to_owned(),
             subtitle: format!("{}{warning}", load_of(family[0].workload)),
             lines: lines.collect(),
+            across,
             scale: self.scale,
             label: self.label,
         }
@@ -56,19 +93,31 @@ impl Metric {
 }
 
 fn load_of(workload: &Workload) -> String {
-    let &Workload { size, concurrent, sleep_us, .. } = workload;
-    let size = match size {
-        0x10_0000.. => format!("{} MiB", size >> 20),
-        0x400.. => format!("{} KiB", size >> 10),
-        _ => format!("{size} B"),
-    };
+    let &Workload { contest, size, clients, concurrent, sleep_us, .. } = workload;
+    if contest == Contest::Streams {
+        return match (concurrent, clients) {
+            (1, 1) => "one stream on one connection".to_owned(),
+            _ => format!("{concurrent} streams on each of {clients} connections"),
+        };
+    }
+    let size = bytes(size as f64);
     let calls = if concurrent == 1 { "one call".to_owned() } else { format!("{concurrent} calls") };
     let sleep = if sleep_us == 0 { String::new() } else { format!(", handlers sleep {sleep_us} µs") };
-    format!("echo of {size}, {calls} in flight per client{sleep}")
+    let clients = if contest == Contest::Scaling { format!(", {clients} clients") } else { String::new() };
+    format!("echo of {size}, {calls} in flight per client{clients}{sleep}")
+}
+
+fn bytes(value: f64) -> String {
+    match value {
+        1048576.0.. => format!("{} MiB", rounded(value / 1048576.0)),
+        1024.0.. => format!("{} KiB", rounded(value / 1024.0)),
+        _ => format!("{} B", rounded(value)),
+    }
 }
 
 fn count(value: f64) -> String {
     match value {
+        1e9.. => format!("{} G", rounded(value / 1e9)),
         1e6.. => format!("{} M", rounded(value / 1e6)),
         1e3.. => format!("{} k", rounded(value / 1e3)),
         _ => rounded(value).to_string(),
@@ -87,35 +136,47 @@ fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
-const METRICS: [Metric; 3] = [
-    Metric {
-        file: "calls",
-        title: "Calls per second",
-        scale: Scale::Linear,
-        label: count,
-        of: |sample| sample.report.rps,
-    },
-    Metric {
-        file: "p99",
-        title: "Latency that 99 of 100 calls do not exceed",
-        scale: Scale::Log,
-        label: microseconds,
-        of: |sample| sample.report.p99_us,
-    },
-    Metric {
-        file: "cpu",
-        title: "CPU time of the server per call",
-        scale: Scale::Linear,
-        label: microseconds,
-        of: Sample::server_cpu_per_million,
-    },
-];
+const CALLS: Metric = Metric {
+    file: "calls",
+    title: "Calls per second",
+    scale: Scale::Linear,
+    label: count,
+    of: |_, sample| sample.report.rps,
+};
+
+const P99: Metric = Metric {
+    file: "p99",
+    title: "Latency that 99 of 100 calls do not exceed",
+    scale: Scale::Log,
+    label: microseconds,
+    of: |_, sample| sample.report.p99_us,
+};
+
+const CPU: Metric = Metric {
+    file: "cpu",
+    title: "CPU time of the server per call",
+    scale: Scale::Linear,
+    label: microseconds,
+    of: |_, sample| sample.server_cpu_per_million(),
+};
+
+const BYTES: Metric = Metric {
+    file: "bytes",
+    title: "Bytes of messages per second",
+    scale: Scale::Linear,
+    label: |value| format!("{}B", count(value)),
+    of: |workload, sample| sample.report.rps * workload.size as f64,
+};
+
+/// The size of a message makes a difference of thousands.
+const MESSAGE_CPU: Metric = Metric { title: "CPU time of the server per message", scale: Scale::Log, ..CPU };
 
 /// For each contender. Of middle lightness, for paper of both kinds.
 const COLORS: [&str; Contender::ALL.len()] = [
     "#8b949e", "#db61a2", "#e5534b", "#d4691e", "#8957e5", "#b0456e", "#c78a7a", "#2f81f7", "#1b9e9e", "#2da44e",
-    "#bf8700", "#7a9a2e", "#a371f7", "#6e7781",
+    "#bf8700", "#7a9a2e", "#bf3989", "#6e7781",
 ];
 
-/// Fewer do not make a curve.
-const CLIENT_COUNTS_MIN: usize = 3;
+const CLIENTS: Across = Across { name: "clients", label: |clients| clients.to_string() };
+const SIZE: Across = Across { name: "size of a message", label: bytes };
+const THREADS: Across = Across { name: "threads of the server", label: |threads| threads.to_string() };

@@ -58,6 +58,7 @@ impl Workload {
     /// The name without what tells it from others in a chart.
     pub(crate) fn family(&self) -> String {
         match self.contest {
+            Contest::Streams => format!("stream-C{}-K{}", self.clients, self.concurrent),
             Contest::Scaling => self.name.rsplit_once("-S").map_or(self.name, |(family, _)| family).to_owned(),
             _ => self.name.replace(&format!("-C{}-", self.clients), "-"),
         }
