@@ -128,4 +128,4 @@ const RUN_MAX: Duration = Duration::from_secs(4);
 const QUICK_RUN_MAX: Duration = Duration::from_millis(1300);
 
 /// What a run takes besides.
-const START_AND_STOP: Duration = Duration::from_millis(250);
+const START_AND_STOP: Duration = Duration::from_millis(150);
