@@ -8,6 +8,7 @@ use serde::Serialize;
 /// Where and of what the measurements were made.
 #[derive(Serialize)]
 pub(crate) struct Machine {
+    date: String,
     kernel: String,
     cpu: String,
     cores: usize,
@@ -28,6 +29,7 @@ impl Machine {
         let cpu = read("/proc/cpuinfo")?;
         let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name")?.trim_start().strip_prefix(": "));
         Ok(Self {
+            date: output_of("date", &["-u", "+%Y-%m-%d"]),
             kernel: read("/proc/sys/kernel/osrelease")?,
             cpu: cpu.unwrap_or("unknown CPU").to_owned(),
             cores: thread::available_parallelism()?.get(),
@@ -44,10 +46,10 @@ impl Machine {
 
 impl Display for Machine {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Self { kernel, cpu, cores, congestion_control, load_average, rustc, go, profile, commit, .. } = self;
+        let Self { date, kernel, cpu, cores, congestion_control, load_average, rustc, go, profile, commit, .. } = self;
         writeln!(
             f,
-            "Linux {kernel}, {cpu}, {cores} cores, {congestion_control}; load average at the start {load_average}."
+            "{date}, Linux {kernel}, {cpu}, {cores} cores, {congestion_control}; load average at the start {load_average}."
         )?;
         write!(f, "Commit {commit}, profile {profile}; {rustc}, {go}")?;
         self.versions.iter().try_for_each(|(name, version)| write!(f, ", {name} {version}"))?;

@@ -17,6 +17,7 @@ mod row;
 mod sample;
 mod scaling;
 mod spread;
+mod summary;
 mod syscalls;
 mod table;
 mod workload;
@@ -73,6 +74,7 @@ fn run() -> Result<(), Box<dyn Error>> {
         table::print_row(&row, &plan, &subjects);
         rows.push(row);
     }
+    summary::print(&rows, &subjects);
     published::print(&rows, &subjects);
     scaling::print(&rows);
     let idle = if plan.idle { idle::measure(&contenders, &mut progress) } else { Vec::new() };
