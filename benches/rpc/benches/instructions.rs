@@ -28,8 +28,8 @@ use gungraun::{Callgrind, EventKind, LibraryBenchmarkConfig, library_benchmark, 
 use tokio::{io::duplex, runtime::Runtime};
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = Serving::start, config = at_most(7_890, CALLS))]
-#[bench::ten(args = (10), setup = Serving::start, config = at_most(2_780, CALLS))]
+#[bench::one(args = (1), setup = Serving::start, config = at_most(7_730, CALLS))]
+#[bench::ten(args = (10), setup = Serving::start, config = at_most(2_660, CALLS))]
 fn server(mut serving: Serving) -> Serving {
     serving.serve(CALLS);
     serving
@@ -44,7 +44,7 @@ fn client(calling: Calling) -> Calling {
 }
 
 #[library_benchmark]
-#[bench::plain(args = (plain,), setup = Both::start, config = at_most(7_960, CALLS))]
+#[bench::plain(args = (plain,), setup = Both::start, config = at_most(7_830, CALLS))]
 #[bench::metadata(args = (with_metadata,), setup = Both::start, config = at_most(16_310, CALLS))]
 fn both(both: Both) -> Both {
     both.call(CALLS);
@@ -52,7 +52,7 @@ fn both(both: Both) -> Both {
 }
 
 #[library_benchmark]
-#[bench::small(setup = Streaming::start, config = at_most(1_080, MESSAGES))]
+#[bench::small(setup = Streaming::start, config = at_most(1_040, MESSAGES))]
 fn stream(mut streaming: Streaming) -> Streaming {
     streaming.receive(MESSAGES);
     streaming

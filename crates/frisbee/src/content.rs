@@ -71,7 +71,7 @@ impl Content {
     pub fn into_bytes(self) -> Bytes {
         match self.0 {
             Repr::One(bytes) => bytes,
-            Repr::Several(several) => several.joined().clone(),
+            Repr::Several(several) => several.into_joined(),
         }
     }
 
@@ -90,6 +90,11 @@ impl Content {
 impl Several {
     fn joined(&self) -> &Bytes {
         self.joined.get_or_init(|| self.pieces.concat().into())
+    }
+
+    #[cold]
+    fn into_joined(self: Arc<Self>) -> Bytes {
+        self.joined().clone()
     }
 }
 

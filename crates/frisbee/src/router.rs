@@ -245,6 +245,7 @@ impl Router for () {
 }
 
 impl<R: Router> Router for Arc<R> {
+    #[inline]
     fn intercept(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
         (**self).intercept(packet, connection)
     }

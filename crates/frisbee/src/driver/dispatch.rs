@@ -53,8 +53,10 @@ impl Driver<'_> {
             let finished = self.deliver(cx, packet, owes_replies, is_draining, handlers);
             let Some(next) = self.arrived.pop_front() else { return finished };
             if let Some(finished) = finished {
-                owes_replies = self.shared.apply(finished);
+                self.shared.apply(finished);
             }
+            // A handler may have replied by itself.
+            owes_replies = self.shared.owes_replies();
             // A takeover or a close takes effect at once: what was decoded behind it is not for handlers any more.
             if self.shared.is_closing() {
                 self.arrived.push_front(next);

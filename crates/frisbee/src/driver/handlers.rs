@@ -64,7 +64,7 @@ pub(super) trait Handling {
     /// Drops the handler of a packet, which ends as [`Finished::Withdrawn`]. Returns whether there was one.
     fn withdraw(&mut self, packet: PacketName) -> bool;
 
-    /// Starts a handler, in place or as a task. `None` if it has to wait.
+    /// Starts a handler, in place or as a task. `None` if it has to wait, or is done and there is nothing to do for it.
     fn start(&mut self, cx: &mut Context<'_>, packet: Packet) -> Option<Finished>;
 
     /// Starts the handler of a stream, or what turns it away. One that is done at once never becomes a task.
@@ -176,7 +176,10 @@ where
             Ok(Poll::Ready(outcome)) => {
                 place.set(None);
                 self.place = Some(place);
-                Some(Finished::Handler(outcome))
+                match outcome {
+                    Outcome::Nothing => None,
+                    outcome => Some(Finished::Handler(outcome)),
+                }
             }
             Ok(Poll::Pending) => {
                 self.held_len += cost;

@@ -13,7 +13,7 @@ impl Shared {
     #[inline]
     pub(super) fn apply(&self, finished: Finished) -> bool {
         match finished {
-            // Usually it has replied by itself.
+            // It may have replied by itself.
             Finished::Handler(Outcome::Nothing) => self.owes_replies(),
             finished => self.apply_locked(finished),
         }

@@ -32,6 +32,12 @@ impl HeaderFormat {
 
     /// Tells the layouts apart by the first two bytes of a connection. A plain peer whose very first packet has id 15
     /// would be mistaken; known peers start with id 0 or 1.
+    /// Returns the part of the longer layout that this one has.
+    #[inline]
+    pub(super) fn part(self, layout: &[u8; 10]) -> &[u8] {
+        &layout[10 - self.header_len()..]
+    }
+
     pub(super) fn detect(first: [u8; 2]) -> Self {
         if first == MAGIC { Self::Magic10 } else { Self::Plain8 }
     }
@@ -103,12 +109,18 @@ impl Header {
 
     /// Writes the header.
     pub fn encode(self, format: HeaderFormat, out: &mut impl BufMut) {
+        out.put_slice(format.part(&self.layout()));
+    }
+
+    /// Returns the bytes of the header in the longer layout, of which the shorter one is the [end](HeaderFormat::part).
+    #[inline]
+    pub(super) fn layout(self) -> [u8; 10] {
         let mut bytes = [0; 10];
         bytes[..2].copy_from_slice(&MAGIC);
         bytes[2..4].copy_from_slice(&self.id.to_be_bytes());
         bytes[4..6].copy_from_slice(&self.operation.to_be_bytes());
         bytes[6..].copy_from_slice(&self.len.to_be_bytes());
-        out.put_slice(&bytes[10 - format.header_len()..]);
+        bytes
     }
 
     /// Reads the header at the start of `bytes`: `None` if it is not complete yet. A wrong magic number is noticed as

@@ -100,9 +100,13 @@ impl<M: Message> Source<Bytes> for Encoded<M> {
             packed::put_len(out, 0);
             match self.format.encode_to(&message, out, packed::COPIED_LEN_MAX) {
                 Ok(None) => packed::set_len(out, start),
-                apart => {
+                Ok(apart) => {
                     out.truncate(start);
-                    return Poll::Ready(Some(Ok(apart?)));
+                    return Poll::Ready(Some(Ok(apart)));
+                }
+                Err(error) => {
+                    out.truncate(start);
+                    return Poll::Ready(Some(Err(error.into())));
                 }
             }
             if out.len() >= full {

@@ -71,12 +71,16 @@ impl Current {
 }
 
 impl Scope {
+    /// Returns the scope of a call that has a deadline at most.
+    #[inline]
+    pub(crate) fn until(deadline: Option<Instant>) -> Self {
+        Self { deadline, more: None, is_over: false }
+    }
+
     /// Returns the scope of a call with this head, of whose metadata the values of these names are inherited.
     #[inline]
     pub(crate) fn of(head: &Head, names: &[String]) -> Self {
-        // Most heads have nothing of the kind, which takes one look.
-        let has_metadata = !head.extras.is_none() && !head.metadata().is_empty();
-        let more = if has_metadata { More::of(head.metadata(), names) } else { None };
+        let more = if head.metadata().is_empty() { None } else { More::of(head.metadata(), names) };
         Self { deadline: head.deadline(), more, is_over: false }
     }
 

@@ -241,6 +241,7 @@ impl Answer {
     }
 
     /// Makes the answer of a response.
+    #[inline]
     pub(crate) fn of_response<M: Message>(format: Format, response: Response<M>) -> Result<Self, Status> {
         let (extras, message) = response.into_parts();
         Ok(Self { body: Body::One(format.encode_small(&message)?), extras })

@@ -255,12 +255,22 @@ impl<S: ServiceSet, R> Services<S, R> {
 
     /// Has a method handle a call, in a scope in which the calls of the handler inherit from it. A panic of the handler is a
     /// status.
-    // Not an async function, into whose state the call would be moved once more.
     #[inline(always)]
     pub(crate) fn call(&self, entry: Entry, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send {
+        self.call_in(Scope::of(call.head(), &self.inherited), entry, call)
+    }
+
+    /// Has a method handle a call in this scope.
+    // Not an async function, into whose state the call would be moved once more, and as little as its callers.
+    #[inline(always)]
+    pub(crate) fn call_in(
+        &self,
+        scope: Scope,
+        entry: Entry,
+        call: Call,
+    ) -> impl Future<Output = Result<Answer, Status>> + Send {
         let Entry { method, target, .. } = entry;
-        let Self { services, layers, inherited, .. } = self;
-        let scope = Scope::of(call.head(), inherited);
+        let Self { services, layers, .. } = self;
         let handler = if layers.is_empty() {
             Either::Left(services.call(target, call))
         } else {

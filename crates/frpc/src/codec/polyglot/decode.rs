@@ -29,6 +29,7 @@ pub fn decode<M: Message>(content: &Bytes) -> Result<Content<M>> {
 }
 
 /// Reads a message as [`decode`] does, which is a part of `content`.
+#[inline]
 pub(crate) fn decode_part<M: Message>(content: &Bytes, part: &[u8]) -> Result<Content<M>> {
     let mut input = Reader::of_part(content, part);
     let first = input.root()?;

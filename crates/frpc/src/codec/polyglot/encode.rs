@@ -56,6 +56,13 @@ fn cut<M: Message>(message: &M, flat_len: usize) -> Pieces {
     Pieces::Several(out.finish().into_pieces().collect())
 }
 
+/// Returns the bytes of a message that is not small.
+#[cold]
+#[inline(never)]
+fn encode_large<M: Message>(message: &M, size: Counter) -> Pieces {
+    encode_with_size(message, size)
+}
+
 /// Appends the bytes of a message to a buffer, which can serve for many.
 #[inline]
 pub fn encode_to<M: Message>(message: &M, out: &mut Vec<u8>) {
@@ -69,7 +76,7 @@ pub fn encode_to<M: Message>(message: &M, out: &mut Vec<u8>) {
 pub(crate) fn encode_small_to<M: Message>(message: &M, out: &mut Vec<u8>, len_max: usize) -> Option<Pieces> {
     let size = size_of_message(message);
     if size.len() > len_max {
-        return Some(encode_with_size(message, size));
+        return Some(encode_large(message, size));
     }
     encode_to(message, out);
     None
@@ -78,8 +85,15 @@ pub(crate) fn encode_small_to<M: Message>(message: &M, out: &mut Vec<u8>, len_ma
 /// Returns the bytes of a message. If they are few, they are in memory that the next message of the thread uses again.
 #[inline]
 pub(crate) fn encode_small<M: Message>(message: &M) -> Pieces {
-    let (small, large) = Small::write(|out| encode_small_to(message, out, Small::LEN_MAX));
-    large.unwrap_or(Pieces::Small(small))
+    let size = size_of_message(message);
+    if size.len() > Small::LEN_MAX {
+        return encode_large(message, size);
+    }
+    Pieces::Small(Small::write(|out| {
+        let mut out = Writer::new(out);
+        out.root(message);
+        out.finish()
+    }))
 }
 
 /// Returns the bytes of the error alternative. Without a code they are those of the Go implementation.
@@ -107,7 +121,7 @@ pub(crate) const fn short_error<const LEN: usize>(text: &str) -> [u8; LEN] {
 
 impl<S: Sink> Writer<S> {
     /// Writes a message, and the trailer if it needs one.
-    #[inline]
+    #[inline(always)] // A call for each small message of a stream shows.
     pub fn root<M: Message>(&mut self, message: &M) {
         self.message(message);
         if self.slots().holds_any() {

@@ -10,13 +10,12 @@ impl Small {
     /// The longest message that is one.
     pub(super) const LEN_MAX: usize = 4 * 1024 - 1;
 
-    /// Returns what `write` puts into the memory of the last one, which is empty at first.
+    /// Returns the bytes that `write` puts into the memory of the last one, which is empty at first.
     #[inline]
-    pub(super) fn write<T>(write: impl FnOnce(&mut Vec<u8>) -> T) -> (Self, T) {
-        let mut small = Self(SPARE.take());
-        small.0.clear();
-        let written = write(&mut small.0);
-        (small, written)
+    pub(super) fn write(write: impl FnOnce(Vec<u8>) -> Vec<u8>) -> Self {
+        let mut bytes = SPARE.take();
+        bytes.clear();
+        Self(write(bytes))
     }
 }
 
@@ -45,14 +44,19 @@ thread_local! {
 mod tests {
     use super::*;
 
+    fn with(mut out: Vec<u8>, bytes: &[u8]) -> Vec<u8> {
+        out.extend_from_slice(bytes);
+        out
+    }
+
     #[test]
     fn the_next_one_has_the_memory_of_the_last_and_none_of_its_bytes() {
-        let (first, ()) = Small::write(|out| out.extend_from_slice(b"first"));
+        let first = Small::write(|out| with(out, b"first"));
         let place = first.as_ptr();
         drop(first);
-        let (second, ()) = Small::write(|out| out.extend_from_slice(b"2nd"));
+        let second = Small::write(|out| with(out, b"2nd"));
         assert_eq!((&*second, second.as_ptr()), (&b"2nd"[..], place));
-        let (third, ()) = Small::write(|out| out.extend_from_slice(b"third"));
+        let third = Small::write(|out| with(out, b"third"));
         assert_eq!((&*second, &*third), (&b"2nd"[..], &b"third"[..]), "both are there at once");
     }
 }

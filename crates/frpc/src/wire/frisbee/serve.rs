@@ -80,6 +80,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
 }
 
 impl<S: ServiceSet, R: Router> Router for Services<S, R> {
+    #[inline]
     fn intercept(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
         if self.is_request(&packet) {
             return Some(packet);
@@ -100,7 +101,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
     fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send {
         match self.table().find(packet.operation.number()) {
             Some(entry) if self.is_unlimited && entry.method.kind == MethodKind::Unary => {
-                Either::Left(self.serve_plain(entry, packet, connection))
+                Either::Left(self.serve_plain(entry, packet.name(), packet.content, connection))
             }
             entry => Either::Right(async move {
                 // Boxed, so that calls without a limit do not hold the memory for them.

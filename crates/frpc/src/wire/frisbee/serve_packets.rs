@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     call::{
+        context::Scope,
         deadline::Deadline,
         exchange::{Answer, Body, Call},
         head::Head,
@@ -38,14 +39,15 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
     pub(super) fn serve_plain(
         &self,
         entry: Entry,
-        packet: Packet,
+        name: PacketName,
+        content: Content,
         connection: &Connection,
     ) -> impl Future<Output = Outcome> + Send {
-        let name = packet.name();
         // The caller says when its time is up. So the handler knows of the time, and nobody here waits for its end.
         let announced = Session::announced(connection);
         let deadline = announced.and_then(|limit| connection.turn().checked_add(limit));
-        let handler = self.call(entry, incoming_call(entry, packet.content, deadline, connection));
+        let call = incoming_call(entry, content, deadline, connection);
+        let handler = self.call_in(Scope::until(deadline), entry, call);
         let answered = move |answer| {
             let replied = self.reply_plain(name, answer, connection);
             replied.map_err(|answer| Box::pin(self.reply(name, entry, answer, connection)))
