@@ -42,6 +42,28 @@ impl Connection {
         self.shared.try_push(packet.content.len(), packet, Core::send)
     }
 
+    /// Sends a packet with a copy of this content as [`try_send`](Self::try_send) does. Cheaper than a content that is made for
+    /// one packet, if it is small: the bytes can be encoded into a buffer that serves again.
+    ///
+    /// ```
+    /// # fn example(connection: &frisbee::Connection) -> Result<(), frisbee::TrySendError<()>> {
+    /// use frisbee::{Operation, PacketName};
+    ///
+    /// const TICK: Operation = Operation::new(20).unwrap();
+    ///
+    /// let mut buffer = Vec::new();
+    /// for number in 0..10_u16 {
+    ///     buffer.clear();
+    ///     buffer.extend_from_slice(&number.to_be_bytes());
+    ///     connection.try_send_copied(PacketName { id: number, operation: TICK }, &buffer)?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn try_send_copied(&self, name: PacketName, content: &[u8]) -> Result<Sent, TrySendError<()>> {
+        self.shared.try_push(content.len(), (), |core, ()| core.send_copied(name, content))
+    }
+
     /// Tells whether the peer may have got a packet, or a part of it: whether it was given to the socket. Stays true to
     /// what happened when the connection has ended.
     pub fn may_have_left(&self, sent: Sent) -> bool {

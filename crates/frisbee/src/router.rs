@@ -1,6 +1,7 @@
 //! From packets to handlers: the one trait that a protocol on frisbee implements.
 
 use std::{
+    collections::VecDeque,
     error::Error,
     fmt,
     future::{self, Future},
@@ -39,6 +40,16 @@ pub trait Router: Send + Sync + 'static {
     fn intercept(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
         let _ = connection;
         Some(packet)
+    }
+
+    /// Takes packets that arrived together with one that [`intercept`](Self::intercept) took, as that would: from the front, up to
+    /// the first that it would give back. Returns how many it took. For a router that looks several up faster than one after the
+    /// other, under one lock. It must not block.
+    ///
+    /// Unless implemented, each of them is intercepted by itself.
+    fn intercept_more(&self, packets: &mut VecDeque<Packet>, connection: &Connection) -> usize {
+        let _ = (packets, connection);
+        0
     }
 
     /// Handles one packet.
@@ -248,6 +259,10 @@ impl<R: Router> Router for Arc<R> {
     #[inline]
     fn intercept(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
         (**self).intercept(packet, connection)
+    }
+
+    fn intercept_more(&self, packets: &mut VecDeque<Packet>, connection: &Connection) -> usize {
+        (**self).intercept_more(packets, connection)
     }
 
     #[inline(always)]

@@ -92,6 +92,11 @@ impl Core {
         Ok(Sent(self.proto.progress().0))
     }
 
+    pub(crate) fn send_copied(&mut self, name: PacketName, content: &[u8]) -> Result<Sent, SendError> {
+        self.proto.send_copied(name, content)?;
+        Ok(Sent(self.proto.progress().0))
+    }
+
     /// Returns the number of streams of this side on which a task waits for the peer.
     pub(crate) fn awaited_streams(&self) -> usize {
         let waits_to_send = self.senders.keys().filter(|key| !self.readers.contains_key(key));

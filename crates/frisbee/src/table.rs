@@ -1,6 +1,6 @@
 //! A router of handlers, one for each operation.
 
-use std::{error::Error, fmt, future::Future};
+use std::{collections::VecDeque, error::Error, fmt, future::Future};
 
 use futures_util::future::Either;
 
@@ -75,6 +75,10 @@ where
 impl<H: Handler, R: Router> Router for Table<H, R> {
     fn intercept(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
         self.fallback.intercept(packet, connection)
+    }
+
+    fn intercept_more(&self, packets: &mut VecDeque<Packet>, connection: &Connection) -> usize {
+        self.fallback.intercept_more(packets, connection)
     }
 
     fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send {

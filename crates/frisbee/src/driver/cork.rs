@@ -7,7 +7,7 @@
 //!
 //! - The last burst was larger than what is here. Callers that came together tend to come together again. As a guess
 //!   this is weak, so it puts a write off once.
-//! - Packets arrived that tasks waited for ([`expect_one`](Cork::expect_one)), and each is likely to be followed by
+//! - Packets arrived that tasks waited for ([`expect`](Cork::expect)), and each is likely to be followed by
 //!   another request of the same task. This is known and not guessed, so it puts a write off again for as long as every
 //!   wake-up brings more, up to [`DEFERRALS_MAX`] times.
 //!
@@ -39,9 +39,9 @@ pub(super) enum Write {
 }
 
 impl Cork {
-    /// Notes that a packet arrived that a task waited for, which will probably send another.
-    pub(super) fn expect_one(&mut self) {
-        self.expected += 1;
+    /// Notes that packets arrived that tasks waited for, which will probably send as many.
+    pub(super) fn expect(&mut self, packets: u64) {
+        self.expected += packets;
     }
 
     /// Decides at a wake-up whether to write what was queued since the last sleep.
@@ -110,7 +110,7 @@ mod tests {
 
         fn expecting(packets: u64) -> Self {
             let mut bursts = Self::default();
-            (0..packets).for_each(|_| bursts.cork.expect_one());
+            (0..packets).for_each(|_| bursts.cork.expect(1));
             bursts
         }
     }
@@ -130,14 +130,14 @@ mod tests {
         for _ in 0..10 {
             assert_eq!(bursts.add(1), Now);
             bursts.sleep();
-            bursts.cork.expect_one();
+            bursts.cork.expect(1);
         }
     }
 
     #[test]
     fn a_wake_up_without_packets_puts_nothing_off() {
         let mut bursts = Bursts::after(10);
-        (0..10).for_each(|_| bursts.cork.expect_one());
+        (0..10).for_each(|_| bursts.cork.expect(1));
         assert_eq!(bursts.add(0), Now);
     }
 

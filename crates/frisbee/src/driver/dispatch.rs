@@ -77,11 +77,7 @@ impl Driver<'_> {
     ) -> Option<Finished> {
         let packet = match handlers.offer(packet) {
             Ok(Some(packet)) => packet,
-            Ok(None) => {
-                self.cork.expect_one();
-                self.standstill.note_progress();
-                return None;
-            }
+            Ok(None) => return self.offer_more(handlers),
             Err(panicked) => return Some(panicked),
         };
         if is_draining {
@@ -98,6 +94,17 @@ impl Driver<'_> {
         } else {
             self.refuse(packet, handlers)
         }
+    }
+
+    /// Lets the router take what arrived together with a packet that it took.
+    fn offer_more(&mut self, handlers: &impl Handling) -> Option<Finished> {
+        self.standstill.note_progress();
+        let more = match self.arrived.is_empty() {
+            true => Ok(0),
+            false => handlers.offer_more(&mut self.arrived),
+        };
+        self.cork.expect(1 + *more.as_ref().unwrap_or(&0) as u64);
+        more.err()
     }
 
     /// Starts handlers on packets that waited, as far as they may.

@@ -2,7 +2,7 @@
 
 use std::{
     any::Any,
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     future::{Future, poll_fn},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
@@ -55,6 +55,9 @@ pub(super) trait Handling {
     /// Offers a packet to the router, which gives it back if it needs a handler.
     fn offer(&self, packet: Packet) -> Result<Option<Packet>, Finished>;
 
+    /// Lets the router take packets from the front of those that arrived together with one that it took. Returns how many it took.
+    fn offer_more(&self, packets: &mut VecDeque<Packet>) -> Result<usize, Finished>;
+
     /// Has the router answer a packet that no handler gets.
     fn refuse(&self, refused: Refused) -> Finished;
 
@@ -89,8 +92,9 @@ pub(super) enum News {
 }
 
 /// The ways into a router: at once, a future for this task, one for a task of its own, and one for a stream.
-pub(super) struct Entrances<T, X, N, A, P, D, S> {
+pub(super) struct Entrances<T, M, X, N, A, P, D, S> {
     pub(super) intercept: T,
+    pub(super) intercept_more: M,
     pub(super) refuse: X,
     pub(super) news: N,
     pub(super) awaited: A,
@@ -99,8 +103,8 @@ pub(super) struct Entrances<T, X, N, A, P, D, S> {
     pub(super) stream: S,
 }
 
-pub(super) struct Handlers<F, T, X, N, A, P, D, S> {
-    entrances: Entrances<T, X, N, A, P, D, S>,
+pub(super) struct Handlers<F, T, M, X, N, A, P, D, S> {
+    entrances: Entrances<T, M, X, N, A, P, D, S>,
     dispatch: Dispatch,
     /// The number of handlers that may be under way.
     limit: usize,
@@ -129,12 +133,12 @@ enum Task {
     Stream,
 }
 
-impl<F, T, X, N, A, P, D, S> Handlers<F, T, X, N, A, P, D, S>
+impl<F, T, M, X, N, A, P, D, S> Handlers<F, T, M, X, N, A, P, D, S>
 where
     F: Future<Output = Outcome>,
     P: Fn(Packet) -> F,
 {
-    pub(super) fn new(scope: &Scope, config: &Config, entrances: Entrances<T, X, N, A, P, D, S>) -> Self {
+    pub(super) fn new(scope: &Scope, config: &Config, entrances: Entrances<T, M, X, N, A, P, D, S>) -> Self {
         Self {
             entrances,
             dispatch: scope.dispatch,
@@ -213,7 +217,7 @@ where
     }
 }
 
-impl<F, T, X, N, A, P, D, S> Handlers<F, T, X, N, A, P, D, S> {
+impl<F, T, M, X, N, A, P, D, S> Handlers<F, T, M, X, N, A, P, D, S> {
     fn end_task(&mut self, cost: usize) {
         debug_assert!(self.handler_tasks > 0 && self.held_len >= cost, "a handler ends once");
         self.handler_tasks -= 1;
@@ -221,9 +225,10 @@ impl<F, T, X, N, A, P, D, S> Handlers<F, T, X, N, A, P, D, S> {
     }
 }
 
-impl<F, T, X, N, A, P, D, S, DF, SF> Handling for Handlers<F, T, X, N, A, P, D, S>
+impl<F, T, M, X, N, A, P, D, S, DF, SF> Handling for Handlers<F, T, M, X, N, A, P, D, S>
 where
     T: Fn(Packet) -> Option<Packet>,
+    M: Fn(&mut VecDeque<Packet>) -> usize,
     X: Fn(Refused) -> Outcome,
     N: Fn(News),
     A: Fn() -> usize,
@@ -281,6 +286,11 @@ where
 
     fn offer(&self, packet: Packet) -> Result<Option<Packet>, Finished> {
         let intercepted = catch_unwind(AssertUnwindSafe(|| (self.entrances.intercept)(packet)));
+        intercepted.map_err(|panic| Finished::Panicked(message(&*panic)))
+    }
+
+    fn offer_more(&self, packets: &mut VecDeque<Packet>) -> Result<usize, Finished> {
+        let intercepted = catch_unwind(AssertUnwindSafe(|| (self.entrances.intercept_more)(packets)));
         intercepted.map_err(|panic| Finished::Panicked(message(&*panic)))
     }
 

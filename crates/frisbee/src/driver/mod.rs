@@ -66,6 +66,7 @@ pub(crate) async fn drive<R: Router>(
     let own = Arc::new((router.clone(), connection.clone()));
     let entrances = Entrances {
         intercept: |packet| router.intercept(packet, &connection),
+        intercept_more: |packets: &mut VecDeque<Packet>| router.intercept_more(packets, &connection),
         refuse: |refused| router.refuse(refused, &connection),
         news: |news| match news {
             News::Recognized(peer) => router.recognized(&connection, &peer),

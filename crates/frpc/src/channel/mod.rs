@@ -30,6 +30,7 @@ use crate::{
             call_table::Reply,
             client::ClientConnection,
             reconnect::{LostMetadata, Reconnecting, answer_of},
+            sending::Encoding,
         },
         local::Local,
     },
@@ -197,9 +198,9 @@ impl Channel {
         if let Route::Frisbee(connection) = &self.route
             && self.layers.is_empty()
         {
-            let encode = || encode_pieces(request.get_ref());
             if self.is_plain(connection, &request) {
-                match connection.unary(method, encode, Deadline::since(start, self.timeout)).await? {
+                let request = Encoding(request.get_ref());
+                match connection.unary(method, &request, Deadline::since(start, self.timeout)).await? {
                     Some(Reply::Plain(content)) => {
                         return decode_response(method, Format::Polyglot, &content).map(Response::new);
                     }
@@ -209,6 +210,7 @@ impl Channel {
                     None => {}
                 }
             } else {
+                let encode = || encode_pieces(request.get_ref());
                 let CallTime { opening, .. } = CallTime::since(start, request.timeout(), self.timeout);
                 if let Some(answer) = connection.unary_at_once(method, request.head(), encode, opening).await {
                     return answer?.into_response(method, Format::Polyglot);

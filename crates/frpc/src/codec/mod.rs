@@ -16,4 +16,4 @@ pub use self::polyglot::{
     Pieces, Presence, Reader, Result, Sink, Small, Storage, Writable, Writer, decode, encode, encode_error,
     encode_pieces, encode_to, is_error, trailer,
 };
-pub(crate) use self::polyglot::{decode_error, short_error};
+pub(crate) use self::polyglot::{decode_error, encode_small, short_error};

@@ -17,6 +17,13 @@ impl Connection {
         self.push(packet, Cause::Local)
     }
 
+    /// Queues a packet as [`send`](Self::send) does, of a content that is copied.
+    pub fn send_copied(&mut self, packet: PacketName, content: &[u8]) -> Result<(), SendError> {
+        let header = self.header(packet, content.len())?;
+        self.outbox.push_copied(header, content, Cause::Local);
+        Ok(())
+    }
+
     /// Queues a packet as [`send`](Self::send) does, for the reply of a handler.
     pub fn reply(&mut self, packet: Packet) -> Result<(), SendError> {
         self.push(packet, Cause::Reply)

@@ -1,6 +1,6 @@
 //! The router of a connection that calls are made on.
 
-use std::{error::Error, future::Future, sync::Arc};
+use std::{collections::VecDeque, error::Error, future::Future, sync::Arc};
 
 use bytes::Bytes;
 use frisbee::{CloseReason, Connection, GoAway, Operation, Outcome, Packet, PacketName, Peer, Refused, Router, Stream};
@@ -25,6 +25,10 @@ impl<S: ServiceSet, R: Router> Router for AnswerRouter<S, R> {
         let is_extended = packet.operation == Operation::EXTENDED;
         let packet = self.calls.complete(packet).filter(|_| !is_extended)?;
         self.services.fallback.intercept(packet, connection)
+    }
+
+    fn intercept_more(&self, packets: &mut VecDeque<Packet>, _: &Connection) -> usize {
+        self.calls.complete_several(packets, |packet| !self.services.is_request(packet))
     }
 
     fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send {

@@ -1,6 +1,7 @@
 //! The calls of a connection by their ids, and which of them a new call may have.
 
 use std::{
+    any::Any,
     collections::{HashMap, HashSet},
     iter, mem,
     task::{Context, Poll, Waker},
@@ -78,6 +79,8 @@ pub(super) struct Table {
     pub(super) wake_at: Option<Instant>,
     /// The number of the connection that the calls are on.
     pub(super) connection: u64,
+    /// Dropped when no call is under way: what keeps a connection open that is not the current one any more.
+    pub(super) kept: Vec<Box<dyn Any + Send + Sync>>,
     /// The reason why no call may begin, other than those that a look at the calls tells.
     pub(super) refuses: Option<CannotBegin>,
 }
@@ -114,6 +117,7 @@ impl Table {
             operations: Vec::new(),
             wake_at: None,
             connection: 0,
+            kept: Vec::new(),
             refuses: None,
         }
     }
@@ -200,7 +204,7 @@ impl Table {
         self.len -= 1;
         if call.is_answered {
             self.rest(id);
-        } else if is_sent && !matches!(self.refuses, Some(CannotBegin::Closed(_))) {
+        } else if is_sent && !self.is_closed() {
             let before = self.owed.insert(id, call.operation);
             debug_assert_eq!(before, None, "an id that is owed is not given to another call");
             self.update_calls_max();
@@ -219,6 +223,10 @@ impl Table {
         if id.wrapping_sub(self.next_id) < REST_MAX {
             self.resting.insert(id);
         }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(self.refuses, Some(CannotBegin::Closed(_)))
     }
 
     pub(super) fn is_out_of_ids(&self) -> bool {

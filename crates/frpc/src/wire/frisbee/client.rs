@@ -9,7 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use frisbee::{
-    CloseReason, Connection, Content, GoAway, Operation, Packet, ProtocolError, Refusal, SendError, Sent, TrySendError,
+    CloseReason, Connection, GoAway, Operation, PacketName, ProtocolError, Refusal, SendError, Sent, TrySendError,
 };
 use tokio::time::Instant;
 
@@ -19,6 +19,7 @@ use super::{
     envelope,
     pending::{Limit, PendingCall, PendingCalls},
     remote::{Extended, Remote, Way},
+    sending::Sending,
     session::Session,
     stream_framing,
 };
@@ -114,6 +115,12 @@ impl ClientConnection {
             compressing: self.compressing.clone(),
             remote: self.remote.clone(),
         }
+    }
+
+    /// Keeps the connection open until the calls that are under way are over, and no longer.
+    pub(crate) fn close_when_idle(self: Arc<Self>) {
+        let calls = self.calls.clone();
+        calls.keep_until_idle(self);
     }
 
     /// Returns the number of packets that the peer has sent so far.
@@ -216,7 +223,7 @@ impl ClientConnection {
         let left = |at: Instant| at.saturating_duration_since(Instant::now());
         let left = timeout.map(|deadline| deadline.at.map_or(Duration::MAX, left));
         let content = envelope::request(operation, format, left, head.metadata(), message);
-        self.unary(Operation::EXTENDED, content, deadline, None).await
+        self.unary(Operation::EXTENDED, &content, deadline, None).await
     }
 
     /// Sends a packet and waits for its answer, which is a plain packet or one of an extended peer. `plain` is the method of a
@@ -224,7 +231,7 @@ impl ClientConnection {
     pub(crate) async fn unary(
         &self,
         operation: Operation,
-        content: Content,
+        request: &(dyn Sending + Sync),
         deadline: Deadline,
         plain: Option<&'static Method>,
     ) -> Result<Reply, Status> {
@@ -236,9 +243,9 @@ impl ClientConnection {
             Ok(Some(waiting)) => waiting,
             _ => Box::pin(self.begin(operation, deadline)).await?,
         };
-        let packet = Packet { id: waiting.id, operation, content };
+        let name = PacketName { id: waiting.id, operation };
         // Most packets are taken at once. What it takes to wait is kept out of the futures of calls, which are moved around.
-        let sent = match self.connection.try_send(packet) {
+        let sent = match request.try_send(&self.connection, name) {
             Ok(sent) => sent,
             Err(error) => {
                 waiting.has_waited();

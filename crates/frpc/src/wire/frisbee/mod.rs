@@ -15,6 +15,7 @@ pub(crate) mod pending;
 pub(crate) mod reconnect;
 pub(crate) mod remote;
 pub(crate) mod repeat;
+pub(crate) mod sending;
 pub(crate) mod serve;
 pub(crate) mod serve_packets;
 pub(crate) mod serve_streams;

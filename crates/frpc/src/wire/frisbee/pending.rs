@@ -1,6 +1,7 @@
 //! The calls of one connection that wait for their answers.
 
 use std::{
+    collections::VecDeque,
     fmt,
     future::poll_fn,
     mem,
@@ -153,6 +154,40 @@ impl PendingCalls {
         self.answer(packet, None)
     }
 
+    /// Gives packets to the calls that they answer, from the front up to one that is no answer, and at most as many as are
+    /// looked up under one lock. Returns how many.
+    pub(crate) fn complete_several(
+        &self,
+        packets: &mut VecDeque<Packet>,
+        is_answer: impl Fn(&Packet) -> bool,
+    ) -> usize {
+        let mut woken = [const { None }; ANSWERED_MAX];
+        let (mut answered, mut table) = (0, self.table());
+        while answered < ANSWERED_MAX
+            && packets.front().is_some_and(&is_answer)
+            && let Some(packet) = packets.pop_front()
+        {
+            match table.answer(packet, None) {
+                Ok(waker) => woken[answered] = waker,
+                Err(packet) => {
+                    packets.push_front(packet);
+                    break;
+                }
+            }
+            answered += 1;
+        }
+        let was_full = table.was_full;
+        drop(table);
+        // Without the lock, as ever. Those that wait for room are told by the calls that end.
+        for waker in &mut woken[..answered] {
+            waker.take().into_iter().for_each(Waker::wake);
+        }
+        if was_full {
+            self.room.notify_one();
+        }
+        answered
+    }
+
     /// Ends the call whose answer did not come through. Returns whether a call of this operation was ever made.
     pub(crate) fn fail(&self, id: u16, operation: Operation, why: Unanswered) -> bool {
         self.answer(Packet::new(id, operation, Bytes::new()), Some(why)).is_none()
@@ -207,7 +242,9 @@ impl PendingCalls {
         // Under one lock, so that no call begins between the two and waits for ever.
         table.refuses = Some(CannotBegin::Closed(reason.clone()));
         let wakers = table.end_all(reason);
+        let kept = mem::take(&mut table.kept);
         drop(table);
+        drop(kept);
         // Without the lock: a waker may be anything, and may use the table.
         wakers.into_iter().for_each(Waker::wake);
         // Those that wait for room find the table closed, and so does the task that expires calls.
@@ -255,6 +292,18 @@ impl PendingCalls {
 
     fn leave_place(&self) -> MutexGuard<'_, Option<Leave>> {
         self.leave.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Drops a value once no call is under way: now, or with the last of them.
+    pub(crate) fn keep_until_idle(&self, value: impl Send + Sync + 'static) {
+        let mut table = self.table();
+        if table.len > 0 && !table.is_closed() {
+            table.kept.push(Box::new(value));
+        } else {
+            // Without the lock: the last handle of a connection closes it.
+            drop(table);
+            drop(value);
+        }
     }
 
     /// Returns true to the first that asks, which has to have calls [expire](Self::expire).
@@ -332,7 +381,14 @@ impl<'a> PendingCall<'a> {
         let is_owed = table.remove(self.id, self.is_sent);
         let (was_full, is_out_of_ids, owed) = (table.was_full, table.is_out_of_ids(), table.owed.len());
         let is_news = is_out_of_ids && !mem::replace(&mut table.was_out_of_ids, is_out_of_ids);
-        drop(table);
+        if table.len == 0 && !table.kept.is_empty() {
+            let kept = mem::take(&mut table.kept);
+            drop(table);
+            // Without the lock: the last handle of a connection closes it.
+            drop(kept);
+        } else {
+            drop(table);
+        }
         if is_owed
             && let Some(connection) = self.sent_on
             && let Some(operation) = Operation::new(self.operation).or(Some(Operation::EXTENDED))
@@ -361,8 +417,13 @@ impl Drop for PendingCall<'_> {
     }
 }
 
+/// The number of answers that are looked up under one lock. Callers wait for it meanwhile.
+const ANSWERED_MAX: usize = 16;
+
 #[cfg(test)]
 mod tests {
+    use std::{future::Future, task::Context};
+
     use super::*;
 
     #[test]
@@ -383,5 +444,42 @@ mod tests {
         drop(second);
         calls.open();
         assert_eq!(calls.limit(), Limit::Own(10), "the peer of another connection has not said anything yet");
+    }
+
+    #[test]
+    fn answers_that_came_together_go_to_their_calls_up_to_what_is_none() {
+        let (calls, operation) = (PendingCalls::new(100), Operation::new(10).unwrap());
+        let begun: Vec<_> = (0..20).map(|_| calls.try_begin(10, None, None).unwrap().unwrap()).collect();
+        let mut packets: VecDeque<_> = begun.iter().map(|call| Packet::new(call.id, operation, "answer")).collect();
+        packets.insert(3, Packet::new(begun[0].id, Operation::new(11).unwrap(), "of nobody"));
+        assert_eq!(calls.complete_several(&mut packets, |_| true), 3);
+        assert_eq!(packets.pop_front().unwrap().content, "of nobody");
+        assert_eq!(calls.complete_several(&mut packets, |_| true), ANSWERED_MAX);
+        assert_eq!(calls.complete_several(&mut packets, |_| false), 0, "a request is not for a call");
+        assert_eq!(calls.complete_several(&mut packets, |_| true), 20 - 3 - ANSWERED_MAX);
+        assert!(packets.is_empty());
+        let mut cx = Context::from_waker(Waker::noop());
+        for mut call in begun {
+            assert!(pin!(call.answered()).poll(&mut cx).is_ready());
+        }
+    }
+
+    #[test]
+    fn what_calls_need_is_kept_until_the_last_of_them_is_over() {
+        let calls = PendingCalls::new(10);
+        let begin = || calls.try_begin(10, None, None).unwrap().unwrap();
+        let (first, second, kept) = (begin(), begin(), Arc::new(()));
+        calls.keep_until_idle(kept.clone());
+        drop(first);
+        assert_eq!(Arc::strong_count(&kept), 2);
+        drop(second);
+        assert_eq!(Arc::strong_count(&kept), 1);
+        calls.keep_until_idle(kept.clone());
+        assert_eq!(Arc::strong_count(&kept), 1, "nobody needs it");
+        let (connection, third) = (calls.open(), begin());
+        calls.keep_until_idle(kept.clone());
+        calls.close(connection, &CloseReason::Local);
+        assert_eq!(Arc::strong_count(&kept), 1, "the connection has ended");
+        drop(third);
     }
 }

@@ -4,11 +4,14 @@ use std::{
     future::Future,
     mem,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
-use frisbee::{Backoff, Connection, GoAway, Refusal, Router};
+use frisbee::{Backoff, Connection, Content, GoAway, Refusal, Router};
 use tokio::{
     sync::watch,
     task::yield_now,
@@ -25,6 +28,7 @@ use super::{
     envelope::{Envelope, check_metadata, metadata_len},
     pending::PendingCalls,
     remote::Way,
+    sending::Sending,
     stream_calls::{Opened, StreamCall},
     stream_framing::{is_out_of_time, message_or_status},
 };
@@ -79,6 +83,9 @@ impl<S: ServiceSet, R: Router> Dialer<S, R> {
 
 /// The connection of a channel, and how to get another when it is lost.
 pub(crate) struct Reconnecting {
+    /// The first connection, not kept open by this: calls find it without a lock as long as it is the current one.
+    first: ClientConnection,
+    is_first: AtomicBool,
     current: Mutex<Arc<ClientConnection>>,
     pub(super) redial: Option<Redial>,
     lost_metadata: LostMetadata,
@@ -143,11 +150,28 @@ impl Reconnecting {
         lost_metadata: LostMetadata,
         announced: Option<Duration>,
     ) -> Arc<Self> {
-        let (compresses, first) = (first.compresses(), Arc::new(first));
-        let current = Mutex::new(first.clone());
-        let wire = Arc::new(Self { current, redial, lost_metadata, announced, compresses, declared: Mutex::default() });
-        wire.let_go_of(&first);
+        let (compresses, declared) = (first.compresses(), Mutex::default());
+        let (first, current) = (first.let_go(), Arc::new(first));
+        let (is_first, current) = (AtomicBool::new(true), Mutex::new(current));
+        let wire = Arc::new(Self { first, is_first, current, redial, lost_metadata, announced, compresses, declared });
+        wire.let_go_of(&wire.first);
         wire
+    }
+
+    /// Returns the first connection as long as there was no other.
+    #[inline]
+    fn first(&self) -> Option<&ClientConnection> {
+        // Relaxed: a call on the first one after there is another finds that it takes none.
+        self.is_first.load(Ordering::Relaxed).then_some(&self.first)
+    }
+
+    /// Puts another connection in the place of the current one, which stays open until its calls are over.
+    fn replace(&self, mut current: MutexGuard<'_, Arc<ClientConnection>>, next: Arc<ClientConnection>) {
+        self.is_first.store(false, Ordering::Relaxed);
+        let before = mem::replace(&mut *current, next);
+        // The last handle closes it, which is none of the business of those that wait for the lock.
+        drop(current);
+        before.close_when_idle();
     }
 
     /// Lets go of a connection when its peer wants no new calls there, so that it closes with its last call.
@@ -155,14 +179,11 @@ impl Reconnecting {
         let wire = Arc::downgrade(self);
         connection.on_leaving(move || {
             let Some(wire) = wire.upgrade() else { return };
-            let mut current = wire.current_place();
+            let current = wire.current_place();
             // There may be another by now.
             if current.is_going_away() {
                 let released = Arc::new(current.let_go());
-                let left = mem::replace(&mut *current, released);
-                // The last handle closes it, which is none of the business of those that wait for the lock.
-                drop(current);
-                drop(left);
+                wire.replace(current, released);
             }
         });
     }
@@ -175,28 +196,28 @@ impl Reconnecting {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a unary call. The first attempt trusts that the connection is open, the second looks. `encode` makes the
-    /// content for each.
+    /// Makes a unary call. The first attempt trusts that the connection is open, the second looks.
     pub(crate) async fn unary(
         self: &Arc<Self>,
         method: &'static Method,
-        encode: impl Fn() -> Pieces,
+        request: &(dyn Sending + Sync),
         deadline: Deadline,
     ) -> Result<Option<Reply>, Status> {
-        let mut connection = self.current();
+        let mut later = None;
+        let connection = self.first().unwrap_or_else(|| later.insert(self.current()));
         let Some(operation) = connection.plain_operation(method)? else { return Ok(None) };
-        let mut status =
-            match refused_or_not(connection.unary(operation, encode().into(), deadline, Some(method)).await) {
-                Err(status) if needs_another_connection(&status) => status,
-                outcome => return outcome.map(Some),
-            };
+        let mut status = match refused_or_not(connection.unary(operation, request, deadline, Some(method)).await) {
+            Err(status) if needs_another_connection(&status) => status,
+            outcome => return outcome.map(Some),
+        };
         // Boxed, so that only calls that need it hold the memory for it.
         Box::pin(async {
             let mut attempts = Attempts::new(deadline);
+            let mut connection = later.unwrap_or_else(|| Arc::new(self.first.let_go()));
             loop {
                 connection = self.another(&mut attempts, connection, status).await?;
                 let Some(operation) = connection.plain_operation(method)? else { return Ok(None) };
-                match refused_or_not(connection.unary(operation, encode().into(), deadline, Some(method)).await) {
+                match refused_or_not(connection.unary(operation, request, deadline, Some(method)).await) {
                     Err(next) => status = next,
                     answered => return answered.map(Some),
                 }
@@ -284,7 +305,8 @@ impl Reconnecting {
         encode: impl Fn() -> Pieces,
         deadline: Deadline,
     ) -> Option<Result<Answer, Status>> {
-        let connection = self.current();
+        let mut later = None;
+        let connection = self.first().unwrap_or_else(|| later.insert(self.current()));
         let remote = connection.remote().filter(|_| !self.compresses)?;
         let reply = match (remote.way(method), remote.extended()) {
             (Way::Extended { operation, format: format @ Format::Polyglot }, Some(said)) => {
@@ -297,11 +319,12 @@ impl Reconnecting {
             // This side keeps the time of a call to a peer that cannot be told of it.
             (Way::Plain, _) if head.metadata().is_empty() => {
                 let operation = remote.plain_operation(method)?;
-                refused_or_not(connection.unary(operation, encode().into(), deadline, Some(method)).await)
+                let content = Content::from(encode());
+                refused_or_not(connection.unary(operation, &content, deadline, Some(method)).await)
             }
             _ => return None,
         };
-        let answer = reply.and_then(|reply| timely_answer_of(reply, &connection, deadline));
+        let answer = reply.and_then(|reply| timely_answer_of(reply, connection, deadline));
         Some(answer).filter(|answer| !matches!(answer, Err(status) if needs_another_connection(status)))
     }
 
@@ -338,7 +361,9 @@ impl Reconnecting {
                 let says_more = says_more || message.compressed.is_some();
                 let plain = connection.plain_operation(method)?.filter(|_| !says_more);
                 match (plain, extended) {
-                    (Some(plain), _) => connection.unary(plain, content.clone().into(), deadline, Some(method)).await?,
+                    (Some(plain), _) => {
+                        connection.unary(plain, &Content::from(content.clone()), deadline, Some(method)).await?
+                    }
                     (None, said) => {
                         let metadata_max = said.map_or(0, |said| said.metadata_len_max);
                         check_metadata(metadata_len(head.metadata()), metadata_max)?;
@@ -349,7 +374,7 @@ impl Reconnecting {
             (Way::Plain, _) if format == Format::Polyglot => {
                 self.check_head(method, head)?;
                 let Some(plain) = connection.plain_operation(method)? else { return Err(changed(method)) };
-                connection.unary(plain, content.clone().into(), deadline, Some(method)).await?
+                connection.unary(plain, &Content::from(content.clone()), deadline, Some(method)).await?
             }
             (Way::Extended { .. } | Way::Plain, _) => return Err(changed(method)),
         };
@@ -428,11 +453,9 @@ impl Reconnecting {
         progress.last = (Instant::now(), end);
         let outcome = outcome.map(Arc::new).map_err(Arc::new);
         if let Ok(next) = &outcome {
-            let mut current = self.current_place();
-            let lost = mem::replace(&mut *current, next.clone());
-            // The last handle of a connection closes it, which is none of the business of those that wait for the locks.
-            drop((current, progress));
-            drop(lost);
+            let current = self.current_place();
+            drop(progress);
+            self.replace(current, next.clone());
             self.compare_declared(next);
             // It may want to be left already.
             self.let_go_of(next);

@@ -2,6 +2,7 @@
 
 use std::{
     any::Any,
+    collections::VecDeque,
     error::Error,
     sync::{Arc, OnceLock, atomic::AtomicU32},
     time::Duration,
@@ -94,6 +95,11 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
             return None;
         }
         self.fallback.intercept(packet, connection)
+    }
+
+    fn intercept_more(&self, packets: &mut VecDeque<Packet>, connection: &Connection) -> usize {
+        let calls = Session::of(connection).and_then(|session| session.calls.get());
+        calls.map_or(0, |calls| calls.complete_several(packets, |packet| !self.is_request(packet)))
     }
 
     // Not an async function, into whose state everything would be moved once more.
