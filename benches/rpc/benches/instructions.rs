@@ -36,15 +36,15 @@ fn server(mut serving: Serving) -> Serving {
 }
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = Calling::start, config = at_most(11_600, CALLS))]
-#[bench::ten(args = (10), setup = Calling::start, config = at_most(4_810, CALLS))]
+#[bench::one(args = (1), setup = Calling::start, config = at_most(11_560, CALLS))]
+#[bench::ten(args = (10), setup = Calling::start, config = at_most(4_400, CALLS))]
 fn client(calling: Calling) -> Calling {
     calling.call(CALLS);
     calling
 }
 
 #[library_benchmark]
-#[bench::plain(args = (plain,), setup = Both::start, config = at_most(7_830, CALLS))]
+#[bench::plain(args = (plain,), setup = Both::start, config = at_most(7_350, CALLS))]
 #[bench::metadata(args = (with_metadata,), setup = Both::start, config = at_most(16_310, CALLS))]
 fn both(both: Both) -> Both {
     both.call(CALLS);

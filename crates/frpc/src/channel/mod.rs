@@ -199,8 +199,12 @@ impl Channel {
             && self.layers.is_empty()
         {
             if self.is_plain(connection, &request) {
-                let request = Encoding(request.get_ref());
-                match connection.unary(method, &request, Deadline::since(start, self.timeout)).await? {
+                let (request, deadline) = (Encoding(request.get_ref()), Deadline::since(start, self.timeout));
+                let reply = match connection.plain_call(method, &request, deadline) {
+                    Some(call) => call.await,
+                    None => connection.unary(method, &request, deadline).await,
+                };
+                match reply? {
                     Some(Reply::Plain(content)) => {
                         return decode_response(method, Format::Polyglot, &content).map(Response::new);
                     }

@@ -256,11 +256,17 @@ impl ClientConnection {
         match (waiting.answered().await, unchecked) {
             (Ok(reply), None) => Ok(reply),
             (Ok(reply), Some(method)) => self.check_way(method, operation).map(|()| reply),
-            (Err(Unanswered::TimedOut), _) => Err(deadline.passed()),
-            (Err(Unanswered::TooLarge { announced, limit }), _) => {
-                Err(CallError::AnswerTooLarge { len: announced, limit }.into())
-            }
-            (Err(Unanswered::Closed(reason)), _) => Err(lost_after(reason, &self.connection, sent)),
+            (Err(unanswered), _) => Err(self.unanswered(unanswered, deadline, sent)),
+        }
+    }
+
+    /// Returns the status of a call that was sent and has no answer.
+    #[cold]
+    pub(super) fn unanswered(&self, why: Unanswered, deadline: Deadline, sent: Sent) -> Status {
+        match why {
+            Unanswered::TimedOut => deadline.passed(),
+            Unanswered::TooLarge { announced, limit } => CallError::AnswerTooLarge { len: announced, limit }.into(),
+            Unanswered::Closed(reason) => lost_after(reason, &self.connection, sent),
         }
     }
 

@@ -12,6 +12,7 @@ pub(crate) mod failures;
 pub(crate) mod fit;
 pub(crate) mod peer;
 pub(crate) mod pending;
+pub(crate) mod plain_call;
 pub(crate) mod reconnect;
 pub(crate) mod remote;
 pub(crate) mod repeat;

@@ -10,7 +10,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Poll, Waker},
+    task::{Context, Poll, Waker},
 };
 
 use bytes::Bytes;
@@ -358,15 +358,20 @@ impl<'a> PendingCall<'a> {
             if mem::take(&mut self.is_registered) {
                 return Poll::Pending;
             }
-            let calls = self.calls;
-            let mut table = calls.table();
-            let polled = table.poll(cx, self.id);
-            if polled.is_ready() {
-                self.release(table);
-            }
-            polled
+            self.poll_answered(cx)
         })
         .await
+    }
+
+    /// Looks for the answer, and has the task woken by it.
+    pub(crate) fn poll_answered(&mut self, cx: &Context<'_>) -> Poll<Result<Reply, Unanswered>> {
+        let calls = self.calls;
+        let mut table = calls.table();
+        let polled = table.poll(cx, self.id);
+        if polled.is_ready() {
+            self.release(table);
+        }
+        polled
     }
 
     /// Notes that it took long to send the packet, so that another waker may wait by now.
@@ -422,7 +427,7 @@ const ANSWERED_MAX: usize = 16;
 
 #[cfg(test)]
 mod tests {
-    use std::{future::Future, task::Context};
+    use std::future::Future;
 
     use super::*;
 

@@ -160,7 +160,7 @@ impl Reconnecting {
 
     /// Returns the first connection as long as there was no other.
     #[inline]
-    fn first(&self) -> Option<&ClientConnection> {
+    pub(super) fn first(&self) -> Option<&ClientConnection> {
         // Relaxed: a call on the first one after there is another finds that it takes none.
         self.is_first.load(Ordering::Relaxed).then_some(&self.first)
     }
@@ -196,34 +196,43 @@ impl Reconnecting {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a unary call. The first attempt trusts that the connection is open, the second looks.
+    /// Makes a unary call. The first attempt trusts that the connection is open, the second looks. `None` if plain packets do not
+    /// say enough.
     pub(crate) async fn unary(
         self: &Arc<Self>,
         method: &'static Method,
         request: &(dyn Sending + Sync),
         deadline: Deadline,
     ) -> Result<Option<Reply>, Status> {
-        let mut later = None;
-        let connection = self.first().unwrap_or_else(|| later.insert(self.current()));
+        let connection = self.current();
         let Some(operation) = connection.plain_operation(method)? else { return Ok(None) };
-        let mut status = match refused_or_not(connection.unary(operation, request, deadline, Some(method)).await) {
-            Err(status) if needs_another_connection(&status) => status,
-            outcome => return outcome.map(Some),
-        };
-        // Boxed, so that only calls that need it hold the memory for it.
-        Box::pin(async {
-            let mut attempts = Attempts::new(deadline);
-            let mut connection = later.unwrap_or_else(|| Arc::new(self.first.let_go()));
-            loop {
-                connection = self.another(&mut attempts, connection, status).await?;
-                let Some(operation) = connection.plain_operation(method)? else { return Ok(None) };
-                match refused_or_not(connection.unary(operation, request, deadline, Some(method)).await) {
-                    Err(next) => status = next,
-                    answered => return answered.map(Some),
-                }
+        match refused_or_not(connection.unary(operation, request, deadline, Some(method)).await) {
+            Err(status) if needs_another_connection(&status) => {
+                // Boxed, so that only calls that need it hold the memory for it.
+                Box::pin(self.unary_again(connection, status, method, request, deadline)).await
             }
-        })
-        .await
+            outcome => outcome.map(Some),
+        }
+    }
+
+    /// Makes a unary call again that came to this status on its first connection.
+    pub(super) async fn unary_again(
+        self: &Arc<Self>,
+        mut connection: Arc<ClientConnection>,
+        mut status: Status,
+        method: &'static Method,
+        request: &(dyn Sending + Sync),
+        deadline: Deadline,
+    ) -> Result<Option<Reply>, Status> {
+        let mut attempts = Attempts::new(deadline);
+        loop {
+            connection = self.another(&mut attempts, connection, status).await?;
+            let Some(operation) = connection.plain_operation(method)? else { return Ok(None) };
+            match refused_or_not(connection.unary(operation, request, deadline, Some(method)).await) {
+                Err(next) => status = next,
+                answered => return answered.map(Some),
+            }
+        }
     }
 
     /// Returns the connection for another attempt to make a call. Fails with the status of the last if there is to be none, or if
