@@ -225,6 +225,7 @@ impl Contender {
             size: 32,
             field: Field::String,
             streaming: false,
+            joined: false,
             clients: 1,
             concurrent: 1,
             seconds: Duration::from_millis(100),

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use crate::{ArgsError, Arguments, Field};
 
-/// The load a client makes: `--size --field --streaming --clients --concurrent --seconds --warmup ADDR`.
+/// The load a client makes: `--size --field --streaming --joined --clients --concurrent --seconds --warmup ADDR`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Args {
     /// The server.
@@ -14,6 +14,8 @@ pub struct Args {
     pub field: Field,
     /// Whether the messages of streams are counted instead of calls.
     pub streaming: bool,
+    /// Whether one task makes all calls of a connection, instead of one task for each that is in flight.
+    pub joined: bool,
     /// Connections.
     pub clients: usize,
     /// Requests in flight on each connection.
@@ -31,6 +33,7 @@ impl Args {
             size: arguments.opt_value_from_str("--size")?.unwrap_or(32),
             field: arguments.opt_value_from_str("--field")?.unwrap_or_default(),
             streaming: arguments.contains("--streaming"),
+            joined: arguments.contains("--joined"),
             clients: arguments.opt_value_from_str("--clients")?.unwrap_or(32),
             concurrent: arguments.opt_value_from_str("--concurrent")?.unwrap_or(1),
             seconds: arguments.opt_value_from_fn("--seconds", parse_seconds)?.unwrap_or(Duration::from_secs(3)),
@@ -51,8 +54,9 @@ impl Args {
             ("--warmup", self.warmup.as_secs_f64().to_string()),
         ];
         let options = options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
-        let streaming = self.streaming.then(|| "--streaming".to_owned());
-        options.chain(streaming).chain([self.addr.to_string()]).collect()
+        let flags = [(self.streaming, "--streaming"), (self.joined, "--joined")];
+        let flags = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.to_owned());
+        options.chain(flags).chain([self.addr.to_string()]).collect()
     }
 }
 
@@ -101,7 +105,8 @@ mod tests {
 
     #[test]
     fn words_read_back_as_the_same_load() {
-        let args = parse("127.0.0.1:80 --clients 7 --concurrent 3 --seconds 0.25 --field bytes --streaming").unwrap();
+        let args =
+            parse("127.0.0.1:80 --clients 7 --concurrent 3 --seconds 0.25 --field bytes --streaming --joined").unwrap();
         assert_eq!(parse(&args.to_words().join(" ")).unwrap(), args);
     }
 

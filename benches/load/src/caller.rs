@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::{runtime::Handle, time::timeout_at};
 
 use crate::{Args, Contents, Recorder, Report, Window, process};
@@ -48,11 +49,18 @@ pub async fn run<C: Caller>(
     for (number, client) in clients.iter().enumerate() {
         let contents = contents.starting_at(number * usize::from(args.concurrent));
         let recorder = Arc::new(Mutex::new(Recorder::new(window)));
+        let joined = FuturesUnordered::new();
         for id in 0..args.concurrent {
             let message = contents.text(id).to_owned().into();
             let recorder = recorder.clone();
             let task = Task { client: client.clone(), message, calls_per_sample, window, recorder };
-            tasks.push(client.runtime().spawn(task.run()));
+            match args.joined {
+                true => joined.push(task.run()),
+                false => tasks.push(client.runtime().spawn(task.run())),
+            }
+        }
+        if args.joined {
+            tasks.push(client.runtime().spawn(joined.collect()));
         }
         recorders.push(recorder);
     }
@@ -148,6 +156,7 @@ mod tests {
             size: 32,
             field: Field::String,
             streaming: false,
+            joined: false,
             clients: 2,
             concurrent: 3,
             seconds: Duration::from_millis(10),

@@ -37,7 +37,7 @@ impl Workload {
         let &Self { size, field, clients, concurrent, .. } = self;
         let streaming = self.contest == Contest::Streams;
         let (seconds, warmup) = (plan.seconds.max(self.settling()), plan.warmup.max(self.settling()));
-        Args { addr, size, field, streaming, clients, concurrent, seconds, warmup }
+        Args { addr, size, field, streaming, joined: false, clients, concurrent, seconds, warmup }
     }
 
     /// The cores of the server, and those that are left for the client, if they are not all.

@@ -1,10 +1,12 @@
 //! Keeps requests in flight on many connections, verifies every answer, and prints one line of JSON.
 //!
 //! `load_client ADDR --size N --field string|bytes --clients C --concurrent K --seconds S --warmup W
-//! [--layer frisbee|frpc] [--engine tokio|per-core|uring|uring-portable|tokio-uring|auto] [--streaming] [--beside LEN]`
+//! [--layer frisbee|frpc] [--engine tokio|per-core|uring|uring-portable|tokio-uring|auto] [--joined]
+//! [--streaming] [--beside LEN]`
 //!
-//! With `--streaming` it reads K streams on each connection instead, and each message counts as a call. With `--beside` it
-//! reads a stream of messages of this length on each connection as well, and tells how many came from first to last.
+//! With `--joined` one task makes all calls of a connection, instead of K tasks. With `--streaming` it reads K streams on each
+//! connection instead, and each message counts as a call. With `--beside` it reads a stream of messages of this length on each
+//! connection as well, and tells how many came from first to last.
 
 mod packets;
 mod rpc;
