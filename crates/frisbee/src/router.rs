@@ -52,6 +52,14 @@ pub trait Router: Send + Sync + 'static {
         0
     }
 
+    /// Tells whether a packet is one that [`intercept`](Self::intercept) gives back in any case, which then is not asked. It must
+    /// not panic.
+    #[doc(hidden)]
+    fn is_request(&self, packet: &Packet) -> bool {
+        let _ = packet;
+        false
+    }
+
     /// Handles one packet.
     fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send;
 
@@ -256,6 +264,10 @@ impl Router for () {
 }
 
 impl<R: Router> Router for Arc<R> {
+    fn is_request(&self, packet: &Packet) -> bool {
+        (**self).is_request(packet)
+    }
+
     #[inline]
     fn intercept(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
         (**self).intercept(packet, connection)

@@ -55,8 +55,8 @@ impl Driver<'_> {
             if let Some(finished) = finished {
                 self.shared.apply(finished);
             }
-            // A handler may have replied by itself.
-            owes_replies = self.shared.owes_replies();
+            // A handler may have replied by itself. Nothing is written meanwhile.
+            owes_replies |= self.shared.owes_replies();
             // A takeover or a close takes effect at once: what was decoded behind it is not for handlers any more.
             if self.shared.is_closing() {
                 self.arrived.push_front(next);

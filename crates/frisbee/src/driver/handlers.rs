@@ -92,7 +92,8 @@ pub(super) enum News {
 }
 
 /// The ways into a router: at once, a future for this task, one for a task of its own, and one for a stream.
-pub(super) struct Entrances<T, M, X, N, A, P, D, S> {
+pub(super) struct Entrances<Q, T, M, X, N, A, P, D, S> {
+    pub(super) is_request: Q,
     pub(super) intercept: T,
     pub(super) intercept_more: M,
     pub(super) refuse: X,
@@ -103,8 +104,8 @@ pub(super) struct Entrances<T, M, X, N, A, P, D, S> {
     pub(super) stream: S,
 }
 
-pub(super) struct Handlers<F, T, M, X, N, A, P, D, S> {
-    entrances: Entrances<T, M, X, N, A, P, D, S>,
+pub(super) struct Handlers<F, Q, T, M, X, N, A, P, D, S> {
+    entrances: Entrances<Q, T, M, X, N, A, P, D, S>,
     dispatch: Dispatch,
     /// The number of handlers that may be under way.
     limit: usize,
@@ -133,12 +134,12 @@ enum Task {
     Stream,
 }
 
-impl<F, T, M, X, N, A, P, D, S> Handlers<F, T, M, X, N, A, P, D, S>
+impl<F, Q, T, M, X, N, A, P, D, S> Handlers<F, Q, T, M, X, N, A, P, D, S>
 where
     F: Future<Output = Outcome>,
     P: Fn(Packet) -> F,
 {
-    pub(super) fn new(scope: &Scope, config: &Config, entrances: Entrances<T, M, X, N, A, P, D, S>) -> Self {
+    pub(super) fn new(scope: &Scope, config: &Config, entrances: Entrances<Q, T, M, X, N, A, P, D, S>) -> Self {
         Self {
             entrances,
             dispatch: scope.dispatch,
@@ -217,7 +218,7 @@ where
     }
 }
 
-impl<F, T, M, X, N, A, P, D, S> Handlers<F, T, M, X, N, A, P, D, S> {
+impl<F, Q, T, M, X, N, A, P, D, S> Handlers<F, Q, T, M, X, N, A, P, D, S> {
     fn end_task(&mut self, cost: usize) {
         debug_assert!(self.handler_tasks > 0 && self.held_len >= cost, "a handler ends once");
         self.handler_tasks -= 1;
@@ -225,8 +226,9 @@ impl<F, T, M, X, N, A, P, D, S> Handlers<F, T, M, X, N, A, P, D, S> {
     }
 }
 
-impl<F, T, M, X, N, A, P, D, S, DF, SF> Handling for Handlers<F, T, M, X, N, A, P, D, S>
+impl<F, Q, T, M, X, N, A, P, D, S, DF, SF> Handling for Handlers<F, Q, T, M, X, N, A, P, D, S>
 where
+    Q: Fn(&Packet) -> bool,
     T: Fn(Packet) -> Option<Packet>,
     M: Fn(&mut VecDeque<Packet>) -> usize,
     X: Fn(Refused) -> Outcome,
@@ -284,7 +286,11 @@ where
         self.permits.keep(needed);
     }
 
+    #[inline]
     fn offer(&self, packet: Packet) -> Result<Option<Packet>, Finished> {
+        if (self.entrances.is_request)(&packet) {
+            return Ok(Some(packet));
+        }
         let intercepted = catch_unwind(AssertUnwindSafe(|| (self.entrances.intercept)(packet)));
         intercepted.map_err(|panic| Finished::Panicked(message(&*panic)))
     }

@@ -65,6 +65,7 @@ pub(crate) async fn drive<R: Router>(
     // For the tasks of this connection, so that they share no count of references with others.
     let own = Arc::new((router.clone(), connection.clone()));
     let entrances = Entrances {
+        is_request: |packet: &Packet| router.is_request(packet),
         intercept: |packet| router.intercept(packet, &connection),
         intercept_more: |packets: &mut VecDeque<Packet>| router.intercept_more(packets, &connection),
         refuse: |refused| router.refuse(refused, &connection),

@@ -46,14 +46,6 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         self.table().contains(operation)
     }
 
-    /// Returns whether a packet asks for something, rather than answer it.
-    pub(crate) fn is_request(&self, packet: &Packet) -> bool {
-        match packet.operation {
-            Operation::EXTENDED => !envelope::is_answer(&packet.content),
-            operation => self.serves(operation.number()),
-        }
-    }
-
     /// Returns what this side says of itself, whose calls have this long unless they say otherwise.
     pub(crate) fn said(&self, timeout: Option<Duration>) -> Bytes {
         let metadata_len_max = self.metadata_max().try_into().unwrap_or(u32::MAX);
@@ -81,6 +73,15 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
 }
 
 impl<S: ServiceSet, R: Router> Router for Services<S, R> {
+    /// Returns whether a packet asks for something, rather than answer it.
+    #[inline]
+    fn is_request(&self, packet: &Packet) -> bool {
+        match packet.operation {
+            Operation::EXTENDED => !envelope::is_answer(&packet.content),
+            operation => self.serves(operation.number()),
+        }
+    }
+
     #[inline]
     fn intercept(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
         if self.is_request(&packet) {
