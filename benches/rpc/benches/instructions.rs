@@ -28,23 +28,23 @@ use gungraun::{Callgrind, EventKind, LibraryBenchmarkConfig, library_benchmark, 
 use tokio::{io::duplex, runtime::Runtime};
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = Serving::start, config = at_most(7_730, CALLS))]
-#[bench::ten(args = (10), setup = Serving::start, config = at_most(2_660, CALLS))]
+#[bench::one(args = (1), setup = Serving::start, config = at_most(7_490, CALLS))]
+#[bench::ten(args = (10), setup = Serving::start, config = at_most(2_580, CALLS))]
 fn server(mut serving: Serving) -> Serving {
     serving.serve(CALLS);
     serving
 }
 
 #[library_benchmark]
-#[bench::one(args = (1), setup = Calling::start, config = at_most(11_560, CALLS))]
-#[bench::ten(args = (10), setup = Calling::start, config = at_most(4_400, CALLS))]
+#[bench::one(args = (1), setup = Calling::start, config = at_most(11_080, CALLS))]
+#[bench::ten(args = (10), setup = Calling::start, config = at_most(4_320, CALLS))]
 fn client(calling: Calling) -> Calling {
     calling.call(CALLS);
     calling
 }
 
 #[library_benchmark]
-#[bench::plain(args = (plain,), setup = Both::start, config = at_most(7_350, CALLS))]
+#[bench::plain(args = (plain,), setup = Both::start, config = at_most(7_180, CALLS))]
 #[bench::metadata(args = (with_metadata,), setup = Both::start, config = at_most(16_310, CALLS))]
 fn both(both: Both) -> Both {
     both.call(CALLS);

@@ -124,7 +124,9 @@ impl Inbox {
         self.leave_large();
         let missing = content_len.saturating_sub(self.bytes.len());
         let wanted = missing.max(READ_LEN_MIN.min(CHUNK_LEN - self.bytes.len().min(CHUNK_LEN)));
-        if self.bytes.capacity() - self.bytes.len() < wanted && !self.bytes.try_reclaim(wanted) {
+        let has_room = self.bytes.capacity() - self.bytes.len() >= wanted;
+        // Between turns there is no chunk, of which nothing can be reclaimed.
+        if !has_room && (self.bytes.capacity() == 0 || !self.bytes.try_reclaim(wanted)) {
             let spare = SPARE.take().and_then(|mut chunk| chunk.try_reclaim(CHUNK_LEN).then_some(chunk));
             let mut chunk = spare.unwrap_or_else(|| BytesMut::with_capacity(CHUNK_LEN));
             chunk.extend_from_slice(&self.bytes);

@@ -35,6 +35,12 @@ impl Connection {
     /// [stalls](Self::is_stalled). A header
     /// that breaks a rule stays in `inbox`. After an error the connection goes on until [`fail`](Self::fail) ends it.
     pub fn handle_input(&mut self, now: Instant, inbox: &mut BytesMut) -> Result<Option<Event>, ProtocolError> {
+        // Nearly all that comes, once it is known who speaks, is whole packets.
+        if !matches!(self.peer, Peer::Unknown)
+            && let Some(packet) = self.handle_packet(inbox)
+        {
+            return Ok(Some(Event::Packet(packet)));
+        }
         while matches!(self.state, State::Open | State::Draining(_)) && !self.is_stalled() {
             let frame = self.decoder.decode(inbox)?;
             if let (false, Some(format)) = (self.outbox.has_format(), self.decoder.format()) {

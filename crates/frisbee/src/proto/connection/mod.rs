@@ -285,6 +285,10 @@ impl Connection {
         if self.streams.owes_credit() {
             self.give_credit(now);
         }
+        // As it is behind every batch that was the last.
+        if self.outbox.is_empty() {
+            return false;
+        }
         let pings = self.outbox.pings();
         let due = self.outbox.poll_transmit(now, batch);
         if due {
