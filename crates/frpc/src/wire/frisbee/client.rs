@@ -19,7 +19,7 @@ use super::{
     envelope,
     pending::{Limit, PendingCall, PendingCalls},
     remote::{Extended, Remote, Way},
-    sending::Sending,
+    sending::Outbound,
     session::Session,
     stream_framing,
 };
@@ -223,7 +223,7 @@ impl ClientConnection {
         let left = |at: Instant| at.saturating_duration_since(Instant::now());
         let left = timeout.map(|deadline| deadline.at.map_or(Duration::MAX, left));
         let content = envelope::request(operation, format, left, head.metadata(), message);
-        self.unary(Operation::EXTENDED, &content, deadline, None).await
+        self.unary(Operation::EXTENDED, content.into(), deadline, None).await
     }
 
     /// Sends a packet and waits for its answer, which is a plain packet or one of an extended peer. `plain` is the method of a
@@ -231,7 +231,7 @@ impl ClientConnection {
     pub(crate) async fn unary(
         &self,
         operation: Operation,
-        request: &(dyn Sending + Sync),
+        request: Outbound<'_>,
         deadline: Deadline,
         plain: Option<&'static Method>,
     ) -> Result<Reply, Status> {

@@ -66,8 +66,9 @@ impl ClientConnection {
 
     /// Asks the peer for the messages of a method of its own.
     async fn description(&self, operation: u16, deadline: Deadline) -> Result<Bytes, Status> {
-        let reply =
-            self.unary(Operation::EXTENDED, &Content::from(envelope::describe(operation)), deadline, None).await?;
+        let reply = self
+            .unary(Operation::EXTENDED, Content::from(envelope::describe(operation)).into(), deadline, None)
+            .await?;
         match answer_of(reply, self)?.into_body() {
             Body::One(description) => Ok(description.into_bytes()),
             Body::Many(_) => Err(Status::internal("the peer described a method with a stream")),

@@ -28,7 +28,7 @@ use super::{
     envelope::{Envelope, check_metadata, metadata_len},
     pending::PendingCalls,
     remote::Way,
-    sending::Sending,
+    sending::{Outbound, Sending},
     stream_calls::{Opened, StreamCall},
     stream_framing::{is_out_of_time, message_or_status},
 };
@@ -206,7 +206,7 @@ impl Reconnecting {
     ) -> Result<Option<Reply>, Status> {
         let connection = self.current();
         let Some(operation) = connection.plain_operation(method)? else { return Ok(None) };
-        match refused_or_not(connection.unary(operation, request, deadline, Some(method)).await) {
+        match refused_or_not(connection.unary(operation, Outbound::Message(request), deadline, Some(method)).await) {
             Err(status) if needs_another_connection(&status) => {
                 // Boxed, so that only calls that need it hold the memory for it.
                 Box::pin(self.unary_again(connection, status, method, request, deadline)).await
@@ -228,7 +228,8 @@ impl Reconnecting {
         loop {
             connection = self.another(&mut attempts, connection, status).await?;
             let Some(operation) = connection.plain_operation(method)? else { return Ok(None) };
-            match refused_or_not(connection.unary(operation, request, deadline, Some(method)).await) {
+            match refused_or_not(connection.unary(operation, Outbound::Message(request), deadline, Some(method)).await)
+            {
                 Err(next) => status = next,
                 answered => return answered.map(Some),
             }
@@ -329,7 +330,7 @@ impl Reconnecting {
             (Way::Plain, _) if head.metadata().is_empty() => {
                 let operation = remote.plain_operation(method)?;
                 let content = Content::from(encode());
-                refused_or_not(connection.unary(operation, &content, deadline, Some(method)).await)
+                refused_or_not(connection.unary(operation, content.into(), deadline, Some(method)).await)
             }
             _ => return None,
         };
@@ -371,7 +372,7 @@ impl Reconnecting {
                 let plain = connection.plain_operation(method)?.filter(|_| !says_more);
                 match (plain, extended) {
                     (Some(plain), _) => {
-                        connection.unary(plain, &Content::from(content.clone()), deadline, Some(method)).await?
+                        connection.unary(plain, Content::from(content.clone()).into(), deadline, Some(method)).await?
                     }
                     (None, said) => {
                         let metadata_max = said.map_or(0, |said| said.metadata_len_max);
@@ -383,7 +384,7 @@ impl Reconnecting {
             (Way::Plain, _) if format == Format::Polyglot => {
                 self.check_head(method, head)?;
                 let Some(plain) = connection.plain_operation(method)? else { return Err(changed(method)) };
-                connection.unary(plain, &Content::from(content.clone()), deadline, Some(method)).await?
+                connection.unary(plain, Content::from(content.clone()).into(), deadline, Some(method)).await?
             }
             (Way::Extended { .. } | Way::Plain, _) => return Err(changed(method)),
         };

@@ -4,17 +4,32 @@ use frisbee::{Connection, Content, Packet, PacketName, Sent, TrySendError};
 
 use crate::codec::{self, Message, Pieces};
 
-/// A request that is sent once, or again on another connection.
+/// A request of any type, which can be sent again on another connection.
 pub(crate) trait Sending {
     /// Sends it in a packet of this name, unless the outbox is full.
     fn try_send(&self, connection: &Connection, name: PacketName) -> Result<Sent, TrySendError>;
 }
 
-/// A request that was encoded before.
-impl Sending for Content {
-    fn try_send(&self, connection: &Connection, name: PacketName) -> Result<Sent, TrySendError> {
+/// The request of one attempt.
+pub(crate) enum Outbound<'a> {
+    Encoded(Content),
+    Message(&'a (dyn Sending + Sync)),
+}
+
+impl Outbound<'_> {
+    /// Sends it in a packet of this name, unless the outbox is full.
+    pub(super) fn try_send(self, connection: &Connection, name: PacketName) -> Result<Sent, TrySendError> {
         let PacketName { id, operation } = name;
-        connection.try_send(Packet { id, operation, content: self.clone() })
+        match self {
+            Self::Encoded(content) => connection.try_send(Packet { id, operation, content }),
+            Self::Message(message) => message.try_send(connection, name),
+        }
+    }
+}
+
+impl From<Content> for Outbound<'_> {
+    fn from(content: Content) -> Self {
+        Self::Encoded(content)
     }
 }
 
