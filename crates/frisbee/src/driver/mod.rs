@@ -20,7 +20,7 @@ use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     task::Waker,
     time::Duration,
 };
@@ -62,8 +62,9 @@ pub(crate) async fn drive<R: Router>(
     call_hook(&connection, || router.opened(&connection));
     let mut ending = Ending { connection: &connection, router: &*router, is_told: false };
 
-    // For the tasks of this connection, so that they share no count of references with others.
-    let own = Arc::new((router.clone(), connection.clone()));
+    // For the tasks of this connection, if there are any, so that they share no count of references with others.
+    let own = OnceLock::new();
+    let own = || Arc::clone(own.get_or_init(|| Arc::new((router.clone(), connection.clone()))));
     let entrances = Entrances {
         is_request: |packet: &Packet| router.is_request(packet),
         intercept: |packet| router.intercept(packet, &connection),
@@ -77,11 +78,11 @@ pub(crate) async fn drive<R: Router>(
         awaited: || router.awaited(&connection),
         in_place: |packet| router.route(packet, &connection),
         detached: |packet| {
-            let own = own.clone();
+            let own = own();
             async move { own.0.route(packet, &own.1).await }
         },
         stream: |stream, entry| {
-            let own = own.clone();
+            let own = own();
             async move {
                 let (router, connection) = &*own;
                 match entry {
