@@ -51,6 +51,9 @@ use crate::{
 /// # let _ = server;
 /// ```
 ///
+/// A small answer goes straight to the connection, so the outcome of [`route`](frisbee::Router::route) is then
+/// [`Outcome::Nothing`](frisbee::Outcome::Nothing): what wraps calls is a [`Layer`](crate::Layer), not a router around this one.
+///
 /// A service that a flag switches on is added by [`add_optional_service`](Self::add_optional_service), a list of services
 /// of different types by [`add_services`](Self::add_services).
 #[derive(Clone, Debug)]
