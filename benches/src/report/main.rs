@@ -1,9 +1,9 @@
 //! Compares contenders in interleaved rounds of separate processes, and prints tables in markdown.
 //!
-//! `report [--quick] [--rounds N] [--contenders A,B] [--row A,B] [--syscalls] [--json FILE] [--charts DIRECTORY]`
+//! `report [--quick] [--rounds N] [--minutes N] [--contenders A,B] [--row A,B] [--syscalls] [--json FILE] [--charts DIRECTORY]`
 //!
-//! Without `--quick` it takes three quarters of an hour. Programs that are missing are left out, with the command that
-//! builds them.
+//! Without `--quick` it takes three quarters of an hour, or the minutes that it is given. Programs that are missing are left
+//! out, with the command that builds them.
 
 mod chart;
 mod charts;

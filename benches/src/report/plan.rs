@@ -34,6 +34,7 @@ impl Plan {
         let quick = arguments.contains("--quick");
         let syscalls = arguments.contains("--syscalls");
         let rounds = arguments.opt_value_from_str("--rounds")?;
+        let minutes: Option<u32> = arguments.opt_value_from_str("--minutes")?;
         let contenders = Choice::parse(&mut arguments, "--contenders")?;
         let rows = Choice::parse(&mut arguments, "--row")?;
         let json = arguments.opt_value_from_str("--json")?;
@@ -62,6 +63,7 @@ impl Plan {
         let runs = u32::try_from(plan.runs(&plan.contenders).max(1))?;
         let (all, longest) =
             if quick { (QUICK, QUICK_RUN_MAX) } else { (ROUND * u32::try_from(plan.rounds)?, RUN_MAX) };
+        let all = minutes.map_or(all, |minutes| Duration::from_secs(60 * u64::from(minutes)));
         let per_run = all.saturating_sub(plan.settling(&plan.contenders)) / runs;
         let per_run = per_run.saturating_sub(START_AND_STOP).clamp(RUN_MIN, longest);
         (plan.warmup, plan.seconds) = (per_run / 4, per_run * 3 / 4);
