@@ -13,7 +13,7 @@ use tracing::{Instrument, debug_span, info};
 use crate::{
     Address, Backoff, CloseReason, Config, Connection, Dispatch, Engine, InvalidSetting, Router, SocketOptions,
     ToAddress,
-    driver::{Scope, drive},
+    driver::{Begun, Scope, drive},
     net::{Secure, Wire, connect},
     proto::{self, Role},
     shared::Shared,
@@ -274,7 +274,8 @@ impl Settings {
             let _ = connection.set_state(credentials);
         }
         let scope = Scope::new(self.dispatch, usize::MAX);
-        tokio::spawn(drive(wire, BytesMut::new(), connection, router, scope).instrument(span));
+        let begun = Box::new(Begun { wire, first: BytesMut::new() });
+        tokio::spawn(drive(begun, connection, router, scope).instrument(span));
         Ok(Connection::owning(shared))
     }
 }

@@ -78,6 +78,8 @@ mod pem;
 #[cfg(feature = "tokio")]
 mod router;
 #[cfg(feature = "tokio")]
+mod seldom;
+#[cfg(feature = "tokio")]
 mod server;
 #[cfg(feature = "tokio")]
 mod shared;

@@ -1,7 +1,7 @@
 //! The part that the handles and the driver of one connection have in common.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     future::poll_fn,
     pin::pin,
     sync::{
@@ -25,6 +25,7 @@ use crate::{
     Address, CloseReason, Config, Content, Packet, PacketName, Raw, SendError, StreamSendError, TrySendError,
     net::Identity,
     proto::{self, GoAway, Peer, StreamEnd, StreamKey, Transmit},
+    seldom::Seldom,
     states::States,
 };
 
@@ -64,11 +65,11 @@ pub(crate) struct Core {
     /// The driver's waker, while it sleeps.
     pub(crate) driver: Option<Waker>,
     /// Tasks that wait for a stream to have something to read.
-    pub(crate) readers: HashMap<StreamKey, Waker>,
+    pub(crate) readers: Seldom<StreamKey, Waker>,
     /// Tasks that wait for the peer to take more data of a stream.
-    pub(crate) senders: HashMap<StreamKey, Vec<Waker>>,
+    pub(crate) senders: Seldom<StreamKey, Vec<Waker>>,
     /// Tasks that wait for a stream to end.
-    pub(crate) watchers: HashMap<StreamKey, Vec<Waker>>,
+    pub(crate) watchers: Seldom<StreamKey, Vec<Waker>>,
     /// The task that takes over, if one does.
     pub(crate) taker: Option<oneshot::Sender<Raw>>,
     /// The number of handlers under way, when the driver counted last.
@@ -176,9 +177,9 @@ impl Shared {
         let core = Core {
             proto,
             driver: None,
-            readers: HashMap::new(),
-            senders: HashMap::new(),
-            watchers: HashMap::new(),
+            readers: Seldom::default(),
+            senders: Seldom::default(),
+            watchers: Seldom::default(),
             taker: None,
             handlers: 0,
             progress_is_awaited: false,
@@ -490,7 +491,7 @@ impl Shared {
         if let Some(end) = core.proto.stream_ended(key) {
             return Poll::Ready(end);
         }
-        let watchers = core.watchers.entry(key).or_default();
+        let watchers = core.watchers.get_or_default(key);
         if !watchers.iter().any(|watcher| watcher.will_wake(cx.waker())) {
             watchers.push(cx.waker().clone());
         }
@@ -559,7 +560,7 @@ impl Shared {
         if core.proto.has_credit(key) {
             return Poll::Ready(());
         }
-        let senders = core.senders.entry(key).or_default();
+        let senders = core.senders.get_or_default(key);
         if !senders.iter().any(|sender| sender.will_wake(cx.waker())) {
             senders.push(cx.waker().clone());
         }

@@ -505,7 +505,7 @@ fn an_idle_connection_holds_little_memory() {
 }
 
 /// Futures are larger where nothing is optimised.
-const IDLE_LEN_MAX: usize = if cfg!(debug_assertions) { 6 } else { 5 } * 1024;
+const IDLE_LEN_MAX: usize = if cfg!(debug_assertions) { 5 } else { 4 } * 1024;
 
 /// A client that got an answer and will not say more.
 fn idle(addr: SocketAddr) -> TcpStream {

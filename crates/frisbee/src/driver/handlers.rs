@@ -2,7 +2,7 @@
 
 use std::{
     any::Any,
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     future::{Future, poll_fn},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
@@ -19,6 +19,7 @@ use crate::{
     Config, Dispatch, Outcome, Packet, PacketName, Stream,
     proto::{GoAway, Peer},
     router::Refused,
+    seldom::Seldom,
 };
 
 /// The end of a handler.
@@ -122,9 +123,9 @@ pub(super) struct Handlers<F, Q, T, M, X, N, A, P, D, S> {
     /// True if the peer can withdraw packets, so that their tasks have to be found.
     may_withdraw: bool,
     /// The tasks that handle packets of a peer that can withdraw them, with what the packets cost.
-    by_name: HashMap<PacketName, (AbortHandle, usize)>,
+    by_name: Seldom<PacketName, (AbortHandle, usize)>,
     /// Tasks that were aborted and have not ended.
-    aborted: HashMap<Id, (PacketName, usize)>,
+    aborted: Seldom<Id, (PacketName, usize)>,
     permits: Held,
 }
 
@@ -151,8 +152,8 @@ where
             tasks: JoinSet::new(),
             handler_tasks: 0,
             may_withdraw: false,
-            by_name: HashMap::new(),
-            aborted: HashMap::new(),
+            by_name: Seldom::default(),
+            aborted: Seldom::default(),
             permits: Held::new(scope.permits.clone()),
         }
     }

@@ -39,16 +39,15 @@ use self::{
 };
 use crate::{CloseReason, Connection, Packet, ProtocolError, Router, net::Wire, proto::Transmit, shared::Shared};
 
+/// The socket of a connection, and what was read from it before.
+pub(crate) struct Begun {
+    pub(crate) wire: Wire,
+    pub(crate) first: BytesMut,
+}
+
 /// Runs a connection from its first byte to the end of its last handler.
-///
-/// `first` has what was read from it before.
-pub(crate) async fn drive<R: Router>(
-    wire: Wire,
-    first: BytesMut,
-    connection: Connection,
-    router: Arc<R>,
-    scope: Scope,
-) {
+// The socket is boxed because a future keeps the room of what it was given, also once it has moved it elsewhere.
+pub(crate) async fn drive<R: Router>(begun: Box<Begun>, connection: Connection, router: Arc<R>, scope: Scope) {
     debug!("connection opened");
     if let Some((name, part)) = router.part() {
         connection.shared().core().proto.add_part(name, part);
@@ -94,8 +93,7 @@ pub(crate) async fn drive<R: Router>(
     };
     let shared = connection.shared();
     let mut handlers = Handlers::new(&scope, connection.config(), entrances);
-    let mut driver = Driver::new(wire, &connection);
-    driver.inbox.bytes = first;
+    let mut driver = Driver::new(begun, &connection);
     let reason = poll_fn(|cx| driver.poll(cx, &mut handlers)).await;
     // Before the socket is parted with, which takes a while: nothing more will be read or taken for sending.
     shared.release_waiters();
@@ -203,14 +201,18 @@ enum End {
 }
 
 impl<'a> Driver<'a> {
-    fn new(wire: Wire, connection: &'a Connection) -> Self {
+    #[expect(clippy::boxed_local, reason = "the box is freed here, and not where the future ends")]
+    fn new(begun: Box<Begun>, connection: &'a Connection) -> Self {
+        let Begun { wire, first } = *begun;
+        let mut inbox = Inbox::default();
+        inbox.bytes = first;
         let shared = connection.shared();
         let first_timeout = shared.core().proto.poll_timeout().map_or_else(far_future, Instant::from_std);
         Self {
             connection,
             shared,
             wire,
-            inbox: Inbox::default(),
+            inbox,
             arrived: VecDeque::new(),
             backlog: Backlog::default(),
             standstill: Standstill::default(),

@@ -117,12 +117,14 @@ impl Permits {
     }
 }
 
-/// The permits of all, with a count of references of one connection's own: its tasks change that as well.
+/// The permits of all, with a count of references that only the tasks of one connection change.
 struct OfAll(Arc<Permits>);
 
 /// The permits that one connection holds for its handlers.
 pub(super) struct Held {
-    all: Arc<OfAll>,
+    all: Arc<Permits>,
+    /// For the tasks of the connection, once there are any.
+    of_tasks: Option<Arc<OfAll>>,
     count: usize,
     /// The place of a connection that waits for one more.
     place: Option<u64>,
@@ -130,17 +132,17 @@ pub(super) struct Held {
 
 impl Held {
     pub(super) fn new(all: Arc<Permits>) -> Self {
-        Self { all: Arc::new(OfAll(all)), count: 0, place: None }
+        Self { all, of_tasks: None, count: 0, place: None }
     }
 
     /// Waits until this number is held.
     pub(super) fn poll_hold(&mut self, cx: &mut Context<'_>, count: usize) -> Poll<()> {
         // Not past a wait that has begun: it has its place in the queue.
         if self.count < count && self.place.is_none() {
-            self.count += self.all.0.take(count - self.count);
+            self.count += self.all.take(count - self.count);
         }
         while self.count < count {
-            ready!(self.all.0.poll_take(cx, &mut self.place));
+            ready!(self.all.poll_take(cx, &mut self.place));
             self.count += 1;
         }
         Poll::Ready(())
@@ -156,7 +158,7 @@ impl Held {
         let Some(beyond) = self.count.checked_sub(count) else { return };
         if beyond > 0 {
             self.count = count;
-            self.all.0.give_back(beyond);
+            self.all.give_back(beyond);
         }
         // It would take a permit that nothing here waits for.
         self.stop_waiting();
@@ -164,14 +166,15 @@ impl Held {
 
     pub(super) fn stop_waiting(&mut self) {
         if let Some(place) = self.place.take() {
-            self.all.0.leave(place);
+            self.all.leave(place);
         }
     }
 
     /// Parts with a permit for a handler that is a task of its own.
     pub(super) fn part(&mut self) -> Option<Permit> {
         self.count = self.count.checked_sub(1)?;
-        Some(Permit(self.all.clone()))
+        let of_tasks = self.of_tasks.get_or_insert_with(|| Arc::new(OfAll(self.all.clone())));
+        Some(Permit(of_tasks.clone()))
     }
 }
 

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     Address, Connection, Router,
-    driver::drive,
+    driver::{Begun, drive},
     net::{Raw, Secure, Secured, Wire},
     proto::{self, HeaderFormat, Role},
     shared::Shared,
@@ -32,8 +32,15 @@ pub(super) struct Front {
     pub(super) protocols: Protocols,
 }
 
+/// A connection that frisbee is about to be spoken on.
+struct Opened {
+    begun: Box<Begun>,
+    connection: Connection,
+    slot: ConnectionSlot,
+}
+
 /// Takes a connection through its handshake and its life.
-pub(super) async fn serve<R: Router>(
+pub(super) fn serve<R: Router>(
     server: Arc<ServerShared>,
     slot: ConnectionSlot,
     wire: Wire,
@@ -41,7 +48,31 @@ pub(super) async fn serve<R: Router>(
     peer: Address,
     router: Arc<R>,
     front: Front,
-) {
+) -> impl Future<Output = ()> + Send {
+    // Boxed, so that a connection holds no memory for its handshake when that is over.
+    let opening = Box::pin(open(server.clone(), slot, wire, local, peer, front));
+    async move {
+        let Some(opened) = opening.await else { return };
+        // The slot is held until the connection is over.
+        let Opened { begun, connection, slot: _slot } = opened;
+        let Some(age_max) = server.retirement.age_max else {
+            return drive(begun, connection, router, server.scope.clone()).await;
+        };
+        let driving = drive(begun, connection.clone(), router, server.scope.clone());
+        // Boxed, so that only servers that look at the age hold the memory for it.
+        Box::pin(drive_until_old(driving, connection, age_max, server.retirement.age_grace)).await;
+    }
+}
+
+/// Takes a connection through its handshake. `None` if frisbee is not what follows: then it is over.
+async fn open(
+    server: Arc<ServerShared>,
+    slot: ConnectionSlot,
+    wire: Wire,
+    local: Address,
+    peer: Address,
+    front: Front,
+) -> Option<Opened> {
     let Front { secure, protocols } = front;
     let is_plain = secure.is_none();
     // Before the socket goes onto a ring, which cannot be asked for them.
@@ -56,7 +87,7 @@ pub(super) async fn serve<R: Router>(
                     server.handshakes_failed.fetch_add(1, Ordering::Relaxed);
                     let error = failed.map(|result| result.map(|handshake| handshake.err()));
                     debug!(?error, "a TLS handshake failed");
-                    return;
+                    return None;
                 }
             }
         }
@@ -76,14 +107,14 @@ pub(super) async fn serve<R: Router>(
                 select(killed, serving).await;
                 // Held until here: the connection was one of the server's.
                 drop(slot);
-                return;
+                return None;
             }
             Some(Err(error)) => {
                 server.handshakes_failed.fetch_add(1, Ordering::Relaxed);
                 debug!(%error, "a connection did not say which protocol it speaks");
-                return;
+                return None;
             }
-            None => return,
+            None => return None,
         }
     }
     if is_plain {
@@ -91,7 +122,7 @@ pub(super) async fn serve<R: Router>(
             Ok(wire) => wire,
             Err(error) => {
                 debug!(%error, "the connection was gone before it was served");
-                return;
+                return None;
             }
         };
     }
@@ -107,12 +138,7 @@ pub(super) async fn serve<R: Router>(
     if server.draining.is_cancelled() {
         server.retire(&connection);
     }
-    let Some(age_max) = server.retirement.age_max else {
-        return drive(wire, first, connection, router, server.scope.clone()).await;
-    };
-    let driving = drive(wire, first, connection.clone(), router, server.scope.clone());
-    // Boxed, so that only servers that look at the age hold the memory for it.
-    Box::pin(drive_until_old(driving, connection, age_max, server.retirement.age_grace)).await;
+    Some(Opened { begun: Box::new(Begun { wire, first }), connection, slot })
 }
 
 /// Drives a connection, and has it end when it is too old.
