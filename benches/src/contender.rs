@@ -10,29 +10,29 @@ use crate::program::{Process, Program};
 /// A server and the client that loads it.
 #[derive(Clone, Copy, Debug)]
 pub struct Contender {
-    /// What the report calls it.
+    /// The name in the report.
     pub name: &'static str,
     server: Program,
     client: Program,
     /// Its server at its best under frpc's client, if that client can talk to it.
     server_alone: Option<Program>,
-    /// Whether to find out what more threads make of its server.
+    /// True if more threads of its server are measured.
     scales: bool,
     /// Its server as the published measurements of Go's fRPC have it, if they have it.
     published: Option<Program>,
-    /// Whether it is in the table of stacks.
+    /// True if it is in the table of stacks.
     stack: bool,
-    /// Whether its client can load frpc's server, and no other contender has the same client.
+    /// True if its client can load frpc's server, and no other contender has the same client.
     client_alone: bool,
-    /// Whether its client can count the messages of streams.
+    /// True if its client can count the messages of streams.
     streams: bool,
-    /// What an idle connection sends once.
+    /// The bytes that an idle connection sends once.
     pub greeting: &'static [u8],
-    /// What an idle connection sends again and again.
+    /// The bytes that an idle connection sends again and again.
     pub heartbeat: &'static [u8],
 }
 
-/// Who meets whom.
+/// The sides of a contest: which client meets which server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Contest {
@@ -203,7 +203,7 @@ impl Contender {
         Self { name: "frpc", server, client, server_alone: Some(server), streams: true, ..Self::FLOOR }
     }
 
-    /// How it takes part in a contest, if it does.
+    /// Returns the part that it takes in a contest, if it takes any.
     pub fn entrant(&self, contest: Contest) -> Option<Self> {
         match contest {
             Contest::Stacks => self.stack.then_some(*self),

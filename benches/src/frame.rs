@@ -5,9 +5,9 @@ use std::io;
 pub struct Frame<'a> {
     /// Tells answers apart.
     pub id: u16,
-    /// What the frame asks for.
+    /// The request that the frame makes.
     pub operation: u16,
-    /// What follows the header.
+    /// The bytes behind the header.
     pub content: &'a [u8],
 }
 

@@ -31,7 +31,7 @@ impl Inbox {
         Ok(read > 0)
     }
 
-    /// What has been read, complete or not.
+    /// The bytes read so far, complete or not.
     pub fn bytes(&self) -> &[u8] {
         &self.buf[..self.filled]
     }

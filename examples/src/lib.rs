@@ -1,4 +1,4 @@
-//! What several examples share: certificates, and the services that the load tools speak.
+//! Parts that several examples share: certificates, and the services that the load tools speak.
 
 pub mod certificates;
 

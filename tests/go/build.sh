@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds the peers, once for each header format, into bin/header10 and bin/header8.
-# What is up to date is left as it is.
+# Programs that are up to date are left as they are.
 set -eu
 cd "$(dirname "$0")"
 export CGO_ENABLED=0

@@ -1,4 +1,4 @@
-//! What a plain unary call allocates on each side, over TCP, the strings of its messages included.
+//! Counts what a plain unary call allocates on each side, over TCP, the strings of its messages included.
 #![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
@@ -91,7 +91,7 @@ impl Counted {
         Self { addr: addr.recv().unwrap(), count, _end: end }
     }
 
-    /// What the thread of the server had allocated when its last call arrived.
+    /// The count of the server's thread when its last call arrived.
     fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }

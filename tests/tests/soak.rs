@@ -61,7 +61,7 @@ fn nothing_is_left_behind() {
 /// By how much the memory of the process may differ when it holds the same.
 const GROWTH_MAX: usize = 32 << 20;
 
-/// What has to be as before.
+/// The figures that have to be as before.
 #[derive(Debug, PartialEq)]
 struct Held {
     descriptors: usize,
@@ -93,7 +93,7 @@ impl Held {
     }
 }
 
-/// What this process holds in memory.
+/// Returns the memory of this process.
 fn resident_len() -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -354,7 +354,7 @@ fn pattern(len: usize) -> Bytes {
     PATTERN.slice(..len)
 }
 
-/// What the server does besides calls.
+/// The work of the server besides calls.
 struct Raws;
 
 impl Router for Raws {

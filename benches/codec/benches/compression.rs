@@ -1,4 +1,4 @@
-//! What compression costs and saves: calls with 128 KiB of text each way, over TCP on this machine.
+//! Measures what compression costs and saves: calls with 128 KiB of text each way, over TCP on this machine.
 
 #[allow(unreachable_pub, unused)] // Not every bench needs all of it.
 mod samples;

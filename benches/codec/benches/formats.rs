@@ -78,7 +78,7 @@ fn row(message: &str, format: &str, len: usize, encode: f64, decode: f64) {
     println!("| {message} | {format} | {len} | {encode:.0} | {decode:.0} |");
 }
 
-/// What one run takes: the best of many rounds, which other work on the machine disturbs least.
+/// Returns the time of one run: the best of many rounds, which other work on the machine disturbs least.
 fn nanos<T>(run: impl Fn() -> T) -> f64 {
     let round = || {
         let start = Instant::now();

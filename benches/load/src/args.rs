@@ -10,19 +10,19 @@ pub struct Args {
     pub addr: SocketAddr,
     /// Content bytes of each request.
     pub size: usize,
-    /// What carries the content.
+    /// The kind of field that carries the content.
     pub field: Field,
-    /// Whether the messages of streams are counted instead of calls.
+    /// True if the messages of streams are counted instead of calls.
     pub streaming: bool,
-    /// Whether one task makes all calls of a connection, instead of one task for each that is in flight.
+    /// True if one task makes all calls of a connection, instead of one task for each that is in flight.
     pub joined: bool,
     /// Connections.
     pub clients: usize,
     /// Requests in flight on each connection.
     pub concurrent: u16,
-    /// How long calls are counted.
+    /// The time in which calls are counted.
     pub seconds: Duration,
-    /// How long calls are made before that.
+    /// The time in which calls are made before that.
     pub warmup: Duration,
 }
 
@@ -60,12 +60,12 @@ impl Args {
     }
 }
 
-/// What a server is told: `--sleep-us ADDR`.
+/// The arguments of a server: `--sleep-us ADDR`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerArgs {
     /// Where to listen.
     pub addr: SocketAddr,
-    /// How long each handler takes; zero does not sleep at all.
+    /// The time that each handler takes; zero does not sleep at all.
     pub sleep: Duration,
 }
 

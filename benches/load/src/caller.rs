@@ -11,7 +11,7 @@ use crate::{Args, Contents, Recorder, Report, Window, process};
 
 /// A client that makes calls, over a connection that its clones share.
 pub trait Caller: Clone + Send + Sized + 'static {
-    /// What is sent and comes back.
+    /// The content that is sent and comes back.
     type Message: Clone + From<String> + PartialEq + Send + 'static;
     /// Why a call may have no answer.
     type Error: Display + Send;

@@ -1,4 +1,4 @@
-//! What every load client and server shares, whatever it speaks on the wire.
+//! The parts that every load client and server shares, whatever it speaks on the wire.
 //!
 //! [`Args`] say what load to make. Each connection fills a [`Recorder`], which counts what completed inside the
 //! [`Window`]; together they become one [`Report`], a line of JSON. Who has an ordinary client with a method to call

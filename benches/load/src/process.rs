@@ -1,4 +1,4 @@
-//! What the kernel knows about a process.
+//! The kernel's figures of a process.
 
 use std::io;
 use std::thread::{self, JoinHandle};
@@ -10,12 +10,12 @@ use crate::{
     system::{cpu_time as own_cpu_time, ticks_per_second},
 };
 
-/// What a process has had of the CPU.
+/// The CPU time of a process so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuUse {
     /// User and system.
     pub time: Duration,
-    /// How often its threads went to sleep or were interrupted.
+    /// The number of times that its threads went to sleep or were interrupted.
     pub context_switches: u64,
 }
 

@@ -5,7 +5,7 @@ use hdrhistogram::Histogram;
 
 use crate::window::{Window, nanoseconds};
 
-/// What one connection, or any other worker, saw.
+/// The record of one connection, or of any other worker.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     window: Window,

@@ -31,7 +31,7 @@ pub struct Report {
     pub mean_us: f64,
     /// Wrong answers and failed connections.
     pub errors: u64,
-    /// What went wrong first.
+    /// The first thing that went wrong.
     pub first_error: Option<String>,
     /// Calls without an answer at the deadline.
     pub stuck: u64,

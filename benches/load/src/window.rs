@@ -33,12 +33,12 @@ impl Window {
         self.end + ANSWER_GRACE
     }
 
-    /// How long calls are counted.
+    /// The time in which calls are counted.
     pub fn duration(&self) -> Duration {
         self.end - self.start
     }
 
-    /// Whether a call that completed at `instant` counts.
+    /// Returns whether a call that completed at `instant` counts.
     pub fn contains(&self, instant: Instant) -> bool {
         (self.start..self.end).contains(&instant)
     }

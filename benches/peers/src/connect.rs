@@ -1,4 +1,4 @@
-//! What connect-rust's server and client agree on.
+//! Settings of connect-rust's server and client alike.
 
 #![allow(missing_docs, clippy::all, reason = "generated")]
 

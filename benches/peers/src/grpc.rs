@@ -1,4 +1,4 @@
-//! What tonic's server and client agree on.
+//! Settings of tonic's server and client alike.
 
 #![allow(missing_docs, reason = "generated")]
 

@@ -1,4 +1,4 @@
-//! What users would take instead of frpc, set up as its own documentation tells, plus the options that serve it here.
+//! The stacks that users would take instead of frpc, set up as their own documentation tells, plus options that serve them here.
 
 use std::io;
 use std::net::SocketAddr;

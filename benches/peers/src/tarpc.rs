@@ -1,4 +1,4 @@
-//! What tarpc's server and client agree on.
+//! Settings of tarpc's server and client alike.
 
 #![allow(missing_docs, reason = "generated")]
 

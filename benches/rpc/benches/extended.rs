@@ -1,4 +1,4 @@
-//! What the things cost that only two Rust peers have, beside the same without them, over loopback TCP.
+//! Measures the things that only two Rust peers have, beside the same without them, over loopback TCP.
 //!
 //! - A unary call with four metadata entries and a deadline of its own, beside a plain one.
 //! - The messages of 99 streams of a connection, with a hundredth on it that nobody reads, and without.

@@ -1,4 +1,4 @@
-//! What each layer of a call takes by itself, in bytes per second.
+//! Measures each layer of a call by itself, in bytes per second.
 //!
 //! `frame` is the protocol core of frisbee, `codec` the bytes of one message, `dispatch` the way from a packet to its
 //! handler and back: of a table of frisbee, whose handler returns the packet, and of the services of frpc, which decode

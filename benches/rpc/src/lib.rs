@@ -19,7 +19,7 @@ pub mod schema {
 
 /// A connection to the echo service. Clones share it.
 pub trait Echo: Clone + Send + Sync + 'static {
-    /// What the contender is called.
+    /// The name of the contender.
     const NAME: &'static str;
 
     /// Serves on the current runtime, and says where.

@@ -1,4 +1,4 @@
-//! What the charts show: each family of workloads that differ by clients, by the size of messages or by the threads of the
+//! The charts: one for each family of workloads that differ by clients, by the size of messages or by the threads of the
 //! server, by up to three metrics.
 
 use std::path::Path;
@@ -29,9 +29,9 @@ pub(crate) fn write(directory: &Path, rows: &[Row<'_>]) -> io::Result<()> {
     Ok(())
 }
 
-/// What the charts of a contest are about.
+/// The subject of the charts of a contest.
 struct Subject {
-    /// What the workloads of a family differ by.
+    /// The property in which the workloads of a family differ.
     across: Across,
     /// Fewer do not make a curve.
     points_min: usize,

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::progress::Progress;
 
-/// What connections cost that do nothing but stay alive.
+/// The cost of connections that do nothing but stay alive.
 #[derive(Serialize)]
 pub(crate) struct Idle {
     pub(crate) contender: &'static str,

@@ -1,4 +1,4 @@
-//! How much of the machine went to others while we measured.
+//! The share of the machine that went to others while we measured.
 
 use std::{fs, io, process};
 
@@ -6,7 +6,7 @@ use std::{fs, io, process};
 pub(crate) struct Ticks {
     /// All cores, idle or not.
     all: u64,
-    /// What other processes used, and what the host took away.
+    /// The time that other processes used, and that the host took away.
     others: u64,
 }
 
@@ -34,7 +34,7 @@ impl Ticks {
     }
 }
 
-/// Whether such a run can be called a result.
+/// Returns whether such a run can be called a result.
 pub(crate) fn is_quiet(noise: f64) -> bool {
     noise <= NOISE_MAX
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::workload::{WORKLOADS, Workload};
 
-/// What to measure, and for how long.
+/// The workloads to measure, and the time for them.
 #[derive(Serialize)]
 pub(crate) struct Plan {
     pub(crate) rounds: usize,
@@ -18,10 +18,10 @@ pub(crate) struct Plan {
     pub(crate) contenders: Vec<Contender>,
     #[serde(skip)]
     pub(crate) workloads: Vec<Workload>,
-    /// Whether to measure idle connections too.
+    /// True if idle connections are measured too.
     #[serde(skip)]
     pub(crate) idle: bool,
-    /// Whether to count system calls, in runs of their own.
+    /// True if system calls are counted, in runs of their own.
     pub(crate) syscalls: bool,
     #[serde(skip)]
     pub(crate) json: Option<PathBuf>,
@@ -70,13 +70,13 @@ impl Plan {
         Ok(plan)
     }
 
-    /// How often a client will run, if these take part.
+    /// Returns the number of runs of clients, if these take part.
     pub(crate) fn runs(&self, contenders: &[Contender]) -> usize {
         let entrants: usize = self.workloads.iter().map(|workload| workload.entrants(contenders).count()).sum();
         entrants * (self.rounds + usize::from(self.syscalls))
     }
 
-    /// How long all runs take at least, because many clients need time.
+    /// Returns the least time that all runs take, because many clients need time.
     fn settling(&self, contenders: &[Contender]) -> Duration {
         let settling = |workload: &Workload| {
             let entrants = u32::try_from(workload.entrants(contenders).count()).unwrap_or(u32::MAX);
@@ -99,7 +99,7 @@ impl Choice {
         Ok(Self { option, names: names.map(|names| names.split(',').map(str::to_owned).collect()) })
     }
 
-    /// Whether this one is chosen, by the option or by default.
+    /// Returns whether this one is chosen, by the option or by default.
     fn includes(&self, name: &str, default: &[&str]) -> bool {
         match &self.names {
             Some(names) => names.iter().any(|chosen| chosen == name),
@@ -118,10 +118,10 @@ impl Choice {
 
 const IDLE: &str = "idle";
 
-/// What all runs of a quick report take together, give or take slow starts.
+/// The time of all runs of a quick report together, give or take slow starts.
 const QUICK: Duration = Duration::from_secs(125);
 
-/// What one round of another report takes, give or take slow starts.
+/// The time of one round of another report, give or take slow starts.
 const ROUND: Duration = Duration::from_secs(14 * 60);
 
 /// The shortest and the longest run, the warm-up included.
@@ -129,5 +129,5 @@ const RUN_MIN: Duration = Duration::from_millis(300);
 const RUN_MAX: Duration = Duration::from_secs(4);
 const QUICK_RUN_MAX: Duration = Duration::from_millis(1300);
 
-/// What a run takes besides.
+/// The time that a run takes besides.
 const START_AND_STOP: Duration = Duration::from_millis(150);

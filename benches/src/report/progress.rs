@@ -2,7 +2,7 @@ use std::fmt::Display;
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
-/// How far the report is, on one line of stderr.
+/// The progress of the report, on one line of stderr.
 pub(crate) struct Progress {
     started: Instant,
     done: usize,
@@ -42,7 +42,7 @@ impl Progress {
         }
     }
 
-    /// What the rest takes if it goes on like this.
+    /// Returns the time that the rest takes if it goes on like this.
     fn left(&self) -> Option<String> {
         let average = self.started.elapsed().checked_div(u32::try_from(self.done).ok()?)?;
         let left: Duration = average * u32::try_from(self.all - self.done).ok()?;

@@ -40,7 +40,7 @@ pub(crate) fn print(rows: &[Row<'_>], subjects: &[&str]) {
     }
 }
 
-/// What the text of the pages says, as far as it does.
+/// The values in the text of the pages, as far as it has them.
 const PAGES: [(&str, &str); 6] = [
     ("published-32B-C8192-K1", "112, 29, 4"),
     ("published-512B-C8192-K1", "98, 29, 4"),

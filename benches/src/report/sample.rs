@@ -9,7 +9,7 @@ use crate::noise::Ticks;
 use crate::plan::Plan;
 use crate::workload::Workload;
 
-/// What one run of one contender showed.
+/// The results of one run of one contender.
 #[derive(Serialize)]
 pub(crate) struct Sample {
     pub(crate) report: Report,

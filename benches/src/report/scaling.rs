@@ -1,4 +1,4 @@
-//! What a server makes of one thread and of two, as a table of its own.
+//! The table of one server thread beside two.
 
 use benches::Contest;
 

@@ -1,4 +1,4 @@
-//! What each of our engines does of each contender's calls, in short.
+//! Our engines beside each contender, in short.
 
 use benches::Contest;
 

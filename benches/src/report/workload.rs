@@ -12,7 +12,7 @@ use crate::plan::Plan;
 #[derive(Clone, Copy, Serialize)]
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
-    /// Whether a quick report has it.
+    /// True if a quick report has it.
     #[serde(skip)]
     pub(crate) quick: bool,
     pub(crate) contest: Contest,
@@ -20,19 +20,19 @@ pub(crate) struct Workload {
     pub(crate) field: Field,
     pub(crate) clients: usize,
     pub(crate) concurrent: u16,
-    /// How long each handler sleeps.
+    /// The time that each handler sleeps.
     pub(crate) sleep_us: u64,
     /// The cores of the server and so its threads, unless it has all.
     pub(crate) server_cores: Option<usize>,
 }
 
 impl Workload {
-    /// How each of these takes part, if it can.
+    /// The part that each of these takes, if it can.
     pub(crate) fn entrants(&self, contenders: &[Contender]) -> impl Iterator<Item = Contender> {
         contenders.iter().filter_map(|contender| contender.entrant(self.contest))
     }
 
-    /// What the client is told.
+    /// The arguments of the client.
     pub(crate) fn args(&self, addr: SocketAddr, plan: &Plan) -> Args {
         let &Self { size, field, clients, concurrent, .. } = self;
         let streaming = self.contest == Contest::Streams;
@@ -50,7 +50,7 @@ impl Workload {
         Ok(Some((server.to_vec(), if rest.is_empty() { all.clone() } else { rest.to_vec() })))
     }
 
-    /// How long its clients need to have had their turn.
+    /// Returns the time that its clients need to have had their turn.
     pub(crate) fn settling(&self) -> Duration {
         PER_CLIENT * u32::try_from(self.clients).expect("workloads have thousands of clients at most")
     }

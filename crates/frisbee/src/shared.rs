@@ -303,7 +303,7 @@ impl Shared {
     /// Returns whether as many bytes of replies wait as may, at least as far as this thread added them.
     #[inline]
     pub(crate) fn owes_replies(&self) -> bool {
-        // What was noted last may have been written since.
+        // Some of the replies that were noted may have been written since.
         self.may_owe_replies.load(Ordering::Relaxed) && self.core().proto.owes_replies()
     }
 

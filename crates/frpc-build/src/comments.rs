@@ -194,7 +194,7 @@ fn is_rule(text: &str) -> bool {
 fn inline(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
-    // What a line starts with could make it a quotation, a rule, a table, or an item within an item.
+    // The start of a line could make it a quotation, a rule, a table, or an item within an item.
     let sign = item(rest).map_or(0, |(mark, _)| mark.len() - 1);
     if sign > 0 || rest.starts_with(['>', '|']) || is_rule(rest) || item(rest).is_some() {
         out.push_str(&rest[..sign]);

@@ -1,4 +1,4 @@
-//! What a peer has to know of some messages, to tell whether its own fit.
+//! The part of a schema that a peer needs to tell whether its own messages fit.
 
 use std::{collections::HashSet, ptr};
 

@@ -72,7 +72,7 @@ impl Board for Bulletin {
     }
 }
 
-/// Who subscribed to which place.
+/// The subscribers of each place.
 #[derive(Default)]
 struct Subscribers(Mutex<Vec<(Bytes, Connection)>>);
 

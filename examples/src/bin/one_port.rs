@@ -39,7 +39,7 @@ impl Greeter for Host {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let sum = Arc::new(AtomicU64::new(0));
-    // What is neither a call nor a measurement is answered by `Unimplemented`.
+    // Anything but a call or a measurement is answered by `Unimplemented`.
     let packets = Table::over(Unimplemented).on(MEASUREMENT, {
         let sum = sum.clone();
         move |packet: Packet| {

@@ -81,7 +81,7 @@ impl Router for Consumer {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let publisher = Arc::new(Publisher::default());
-    // What may wait for one subscriber, on this side and on the other.
+    // Limits of the bytes that wait for one subscriber, on this side and on the other.
     let config = Config { outbox_len_max: 32 * 1024, ..Config::default() };
     let server = Server::builder(publisher.clone()).config(config).bind("mem:pubsub").await?;
 

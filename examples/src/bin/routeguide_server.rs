@@ -25,7 +25,7 @@ struct Guide {
     notes: Arc<Mutex<Notes>>,
 }
 
-/// What was left where.
+/// The notes that were left at each point.
 type Notes = HashMap<Point, Vec<RouteNote>>;
 
 impl RouteGuide for Guide {

@@ -25,7 +25,7 @@ pub struct GoPeers(());
 pub struct GoServer {
     /// Where it listens.
     pub addr: SocketAddr,
-    /// What it shows to clients, if it serves TLS.
+    /// The certificate that it shows to clients, if it serves TLS.
     pub certificate: Option<CertificateDer<'static>>,
     _process: Child,
 }

@@ -157,7 +157,7 @@ fn a_stream_that_does_not_open_a_call_is_closed() {
         for content in [encoded("hi").to_vec(), vec![9], vec![9, 0x80], vec![9, 0xff, 0xff, 0xff]] {
             assert_eq!(peer.asks(stream_frame(5, &content)).await, ["stream 5 closed"], "{content:x?}");
         }
-        // What follows the number is nobody's business.
+        // The bytes behind the number are nobody's business.
         assert_eq!(
             peer.asks([stream_frame(6, [9, COUNT, 1, 2]), stream_frame(6, encoded("one"))].concat()).await.len(),
             2

@@ -55,7 +55,7 @@ fn limited(limit: usize) -> Dispatch {
 const DISPATCHES: fn() -> [Dispatch; 5] =
     || [Dispatch::InPlace, Dispatch::Ordered, Dispatch::Spawned, limited(1), limited(20)];
 
-/// How many of these calls were answered. The others were refused for want of room, and nothing else.
+/// Returns the number of these calls that were answered. The others were refused for want of room, and nothing else.
 async fn answered(calls: Vec<JoinHandle<Result<String, Status>>>) -> usize {
     let mut answered = 0;
     for call in calls {

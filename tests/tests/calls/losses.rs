@@ -1,4 +1,4 @@
-//! What becomes of calls when their connection is lost, and how a channel gets another.
+//! Calls whose connection is lost, and channels that get another.
 //!
 //! This is about frisbee: calls in process have no connection.
 

@@ -38,7 +38,7 @@ async fn check_calls(channel: &Channel) {
     assert_eq!(numbers.message().await.unwrap(), Some(Number { value: 5 }));
     let sum = interop.total(Streaming::from_iter([Number { value: 5 }, Number { value: 6 }])).await.unwrap();
     assert_eq!(sum.into_inner(), Summary { sum: 11, count: 2 });
-    // What has more than a message is another packet.
+    // A call that has more than a message is another packet.
     let mut request = Request::new(words("hi"));
     request.set_timeout(7 * SECOND);
     assert_eq!(test.say(request).await.unwrap().into_inner(), words("hi"));

@@ -165,7 +165,7 @@ fn a_status_of_a_stream_is_an_error_and_an_end() {
 fn a_call_on_a_stream_that_is_open_already_is_no_message() {
     in_virtual_time(async {
         let (service, _server, mut peer) = server_and_peer();
-        // What two services of a Go client do that count their streams each by itself.
+        // Two services of a Go client count their streams each by itself.
         let heard =
             peer.asks([open_frame(1, CHAT), stream_frame(1, encoded("a")), open_frame(1, GATHER)].concat()).await;
         assert_eq!(heard[0], "stream 1: re: a");

@@ -121,7 +121,7 @@ fn addr(server: &Server) -> String {
 /// Does what the server written in Go does.
 #[derive(Default)]
 struct Service {
-    /// Whether every other handler is not ready at once.
+    /// True if every other handler is not ready at once.
     waits: bool,
     topics: Mutex<HashMap<Bytes, Topic>>,
 }

@@ -22,7 +22,7 @@ use support::{engines, hear_log};
 use tokio::{sync::Semaphore, time::timeout};
 use tracing::Level;
 
-/// What the wire can be like.
+/// The kinds of wire.
 const WIRES: [(HeaderFormat, bool); 4] = [
     (HeaderFormat::Magic10, false),
     (HeaderFormat::Magic10, true),
@@ -53,12 +53,12 @@ const fn operation(number: u16) -> Operation {
     Operation::new(number).expect("the number is not reserved")
 }
 
-/// How failures call it.
+/// The name in failures.
 fn name(header: HeaderFormat, tls: bool) -> String {
     format!("{header:?} {}", if tls { "tls" } else { "plain" })
 }
 
-/// What our client does with a server.
+/// The calls that our client makes to a server.
 type Check<S> = fn(Arc<S>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Checks with their names.
@@ -114,7 +114,7 @@ fn show_why_connections_end() {
     });
 }
 
-/// How many are busy at once in all tests together.
+/// The number of programs that are busy at once in all tests together.
 const PLACES_MAX: usize = 6;
-/// What takes longer hangs.
+/// Anything that takes longer hangs.
 const RUN_MAX: Duration = Duration::from_secs(180);

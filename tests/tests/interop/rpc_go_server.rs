@@ -473,7 +473,7 @@ struct Peer {
 }
 
 impl Go {
-    /// Whether it gets the checks that are much work and the same on every wire and engine.
+    /// True if it gets the checks that are much work and the same on every wire and engine.
     fn is_chosen(&self) -> bool {
         self.engine == Engine::Tokio && self.header == HeaderFormat::Magic10 && self.server.certificate.is_none()
     }

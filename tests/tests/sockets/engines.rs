@@ -1,4 +1,4 @@
-//! What an engine comes to on a kernel that allows io_uring or refuses it, and what only io_uring could get wrong.
+//! Engines on a kernel that allows io_uring or refuses it, and mistakes that only io_uring could make.
 #![expect(unsafe_code, reason = "only the kernel can refuse a system call")]
 
 use std::{
@@ -117,7 +117,7 @@ fn nothing_is_left_of_a_server_that_could_not_have_all_its_threads() {
     alone("nothing_is_left_of_a_server_that_could_not_have_all_its_threads", || {
         in_real_time(async {
             for engine in engines().filter(|engine| *engine != Engine::Tokio) {
-                // What is made once and kept.
+                // The first round makes things that are kept.
                 test_server().engine(engine).bind("127.0.0.1:0").await.unwrap().shutdown(SECOND).await;
                 until(|| threads_of_engines() == 0).await;
                 let path = unused_path();
@@ -380,7 +380,7 @@ fn a_takeover_does_not_wait_for_ever_for_a_peer_that_does_not_read() {
             let config = Config { write_stall_max: SECOND, ..quiet() };
             let server = test_server().config(config).engine(engine).bind("127.0.0.1:0").await.unwrap();
             let addr = server.local_addr().socket_addr().unwrap();
-            // How many packets it takes until they wait, and then fewer: these have left the outbox, but not all of
+            // Sends packets until they wait, and then fewer: these have left the outbox, but not all of
             // them this process.
             let mut fits = usize::MAX;
             let (_peer, connection) = loop {
@@ -517,7 +517,7 @@ fn idle(addr: SocketAddr) -> TcpStream {
     socket
 }
 
-/// What this process holds in memory.
+/// Returns the memory of this process.
 fn resident_len() -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

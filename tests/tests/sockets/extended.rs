@@ -1,4 +1,4 @@
-//! What only extended peers have, over sockets, on every engine: metadata, deadlines, cancellation, and what calls inherit.
+//! Things that only extended peers have, over sockets, on every engine: metadata, deadlines, cancellation, and what calls inherit.
 
 use std::{future::pending, time::Duration};
 
@@ -24,7 +24,7 @@ impl Drop for Held {
     }
 }
 
-/// What came with a call.
+/// The head of a call as it arrived.
 struct Head {
     metadata: Metadata,
     has_time: bool,

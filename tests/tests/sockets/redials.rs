@@ -1,4 +1,4 @@
-//! How a channel gets another connection where that takes long.
+//! Channels that get another connection where that takes long.
 
 use std::{
     sync::{

@@ -1,4 +1,4 @@
-//! Who gets an address when several want it, and what is left of a server that could not start or is dropped.
+//! Servers that want the same address, and servers that could not start or are dropped.
 
 use std::{
     fs,

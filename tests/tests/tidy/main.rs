@@ -5,7 +5,7 @@ mod imports;
 
 use std::{fs, path::Path, process::Command};
 
-/// What the protocol core must not know. It has bytes and a time handed in, and no idea of what they are for.
+/// Words that the protocol core must not know. It has bytes and a time handed in, and no idea of what they are for.
 const NOT_IN_PROTO: &[&str] = &[
     "tokio",
     "net::",
@@ -48,6 +48,18 @@ fn nothing_is_left_over() {
 const LEFTOVERS: &[&str] = &[concat!("/wo", "rk/"), concat!("to", "do!"), concat!("unimple", "mented!")];
 
 #[test]
+fn comments_open_with_a_statement() {
+    let places = offences(is_written_here, |text| questions(&lines(text)));
+    assert!(places.is_empty(), "comments that open like a question, not with a verb or a noun:\n{}", places.join("\n"));
+}
+
+#[test]
+fn a_comment_like_a_question_would_be_found() {
+    let text = "//! What it is.\n    /// Whether it is.\nlet a = 1; // Who knows?\n// Whatever it is.\n//! How.";
+    assert_eq!(questions(&lines(text)), [(1, "What".to_owned()), (2, "Whether".to_owned()), (5, "How".to_owned())]);
+}
+
+#[test]
 fn every_word_would_be_found() {
     for word in NOT_IN_PROTO.iter().chain(LEFTOVERS).chain(&["thread::sleep"]) {
         let planted = format!("//! Why.\nlet planted = {word} after; // why");
@@ -74,6 +86,11 @@ fn the_sources_are_really_read() {
 
 fn is_proto(path: &str) -> bool {
     path.starts_with("crates/frisbee/src/proto/") && path.ends_with(".rs")
+}
+
+/// Golden files repeat the comments of proto files.
+fn is_written_here(path: &str) -> bool {
+    path.ends_with(".rs") && !path.contains("/golden/")
 }
 
 fn is_library(path: &str) -> bool {
@@ -107,6 +124,16 @@ fn misplaced(lines: &[(usize, String)], words: &[&str]) -> Vec<(usize, String)> 
         found.map(|word| (*number, (*word).to_owned())).collect::<Vec<_>>()
     };
     lines.iter().flat_map(hits).collect()
+}
+
+/// The lines that are comments and begin with a word that opens a question.
+fn questions(lines: &[(usize, String)]) -> Vec<(usize, String)> {
+    let opening = |line: &str| {
+        let comment = line.trim_start().strip_prefix("//")?.trim_start_matches(['/', '!']);
+        let first = comment.split_whitespace().next()?.trim_end_matches(['.', ',', '?', ':']);
+        ["What", "Who", "Whether", "How"].contains(&first).then(|| first.to_owned())
+    };
+    lines.iter().filter_map(|(number, line)| Some((*number, opening(line)?))).collect()
 }
 
 fn lines(text: &str) -> Vec<(usize, String)> {

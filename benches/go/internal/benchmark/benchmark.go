@@ -86,7 +86,7 @@ func streamService(serve func(*typepb.EnumValue, grpc.ServerStreamingServer[wrap
 
 var repeat = grpc.StreamDesc{StreamName: "Repeat", ServerStreams: true}
 
-// What server and client agree on; peers/src/grpc.rs says why.
+// Settings of server and client alike; peers/src/grpc.rs says why.
 const (
 	MessageLenMax       = 8 << 20
 	StreamWindowLen     = 2 << 20

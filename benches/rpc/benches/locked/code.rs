@@ -1,4 +1,4 @@
-//! What binutils know of a file of machine code.
+//! The code in a file of machine code, by binutils.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -1,4 +1,4 @@
-//! What callgrind wrote down: how often each instruction was executed, and who called whom.
+//! The output of callgrind: how often each instruction was executed, and which function called which.
 
 use std::collections::HashMap;
 
@@ -8,10 +8,10 @@ pub(super) type Place = (String, u64);
 /// A function, by its file and its mangled name.
 pub(super) type Function = (String, String);
 
-/// What was executed while callgrind counted.
+/// The instructions that were executed while callgrind counted.
 #[derive(Default)]
 pub(super) struct Profile {
-    /// How often each instruction was executed, and the function it belongs to.
+    /// The number of times that each instruction was executed, and the function it belongs to.
     pub(super) executed: HashMap<Place, (Function, u64)>,
     /// From where, and how often, each function was called.
     pub(super) callers: HashMap<Function, Vec<Call>>,

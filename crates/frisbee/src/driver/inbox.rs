@@ -298,7 +298,7 @@ mod tests {
         for number in 0..30 {
             let reader = &mut readers[number % 3];
             let (whole, next) = (packet(number, 700), packet(number, 50));
-            // What is left of a packet is copied out of the chunk that goes to the next connection.
+            // The rest of a packet is copied out of the chunk that goes to the next connection.
             reader.say(&[&whole[..], &next[..30]].concat());
             held.extend(reader.hear().into_iter().map(|bytes| (number, 700, bytes)));
             reader.say(&next[30..]);

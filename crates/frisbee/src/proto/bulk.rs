@@ -46,7 +46,7 @@ pub(super) struct Bulk {
 #[derive(Debug)]
 struct Waiting {
     header: Header,
-    /// What is left of the content.
+    /// The rest of the content.
     content: VecDeque<Bytes>,
     left: usize,
     /// Its number among all packets ever queued.

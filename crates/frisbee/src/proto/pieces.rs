@@ -135,5 +135,5 @@ fn malformed(why: &'static str) -> ProtocolError {
     ProtocolError::BadControl { kind: "PIECE", why }
 }
 
-/// What the first piece has in front.
+/// The bytes in front of the first piece.
 const FIRST_LEN: usize = size_of::<u16>() + size_of::<u32>();

@@ -177,7 +177,7 @@ impl Streams {
         while is_due(self.over_since) {
             let (key, entry) = self.entries.iter_mut().max_by_key(|(_, entry)| entry.held_len())?;
             let (len, was_open) = (entry.held_len(), entry.end.is_none());
-            // What the reader does with what it took is not for us to say, but it hears that the stream is over.
+            // The reader may do with it as it likes, but it hears that the stream is over.
             entry.taken_len = 0;
             entry.clear();
             self.end(StreamKey(key), StreamEnd::Overflow);

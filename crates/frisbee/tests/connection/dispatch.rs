@@ -1,4 +1,4 @@
-//! How handlers run in each mode, and what bounds them.
+//! Handlers in each mode, and their bounds.
 
 use frisbee::{CloseReason, Config, Dispatch};
 use support::{

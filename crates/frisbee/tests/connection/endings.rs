@@ -1,4 +1,4 @@
-//! What keeps a connection open, and how it ends: drops, half-closes, shutdowns and connecting anew.
+//! Connections that stay open and connections that end: drops, half-closes, shutdowns and connecting anew.
 
 use frisbee::{Client, CloseReason, Config, Connection, Dispatch, Outcome, Packet, Router, Server};
 use support::{MILLI, Peer, SECOND, assert_elapsed, frames::stream_frame, in_virtual_time, settle};

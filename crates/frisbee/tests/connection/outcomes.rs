@@ -1,4 +1,4 @@
-//! What follows from what a handler returns, and from a handler that does not return.
+//! Handlers that return something, and handlers that do not return.
 
 use frisbee::{CloseReason, Config, Connection, Outcome, Packet, Router, Stream};
 use support::{frames::stream_frame, in_virtual_time, settle};
@@ -7,7 +7,7 @@ use crate::scripts::{
     Script, client, dispatches, only_connection, packet_frame, peer_of, peer_of_client, quiet, server,
 };
 
-/// What a peer hears after `words`, and why the connection ended, if it did. Another connection always lives on.
+/// Returns the words that a peer hears after `words`, and why the connection ended, if it did. Another connection always lives on.
 async fn after(words: &str, server: &frisbee::Server) -> (Vec<String>, Option<CloseReason>) {
     let mut peer = peer_of(server);
     let connection = only_connection(server).await;

@@ -1,4 +1,4 @@
-//! What becomes of packets that no handler may start on, while this side waits for its peer and while it does not.
+//! Packets that no handler may start on, while this side waits for its peer and while it does not.
 
 use std::sync::{
     Arc,

@@ -19,9 +19,9 @@ pub(crate) struct Side {
     pub(crate) now: Instant,
     pub(crate) inbox: BytesMut,
     batch: Transmit,
-    /// How many bytes the socket takes before it is full.
+    /// The number of bytes that the socket takes before it is full.
     pub(crate) room: usize,
-    /// What the socket took and nobody looked at yet.
+    /// The bytes that the socket took and nobody looked at yet.
     pub(crate) wire: BytesMut,
     listener: Decoder,
     events: Vec<Event>,
@@ -162,7 +162,7 @@ impl DerefMut for Side {
 pub(crate) struct Pair {
     pub(crate) client: Side,
     pub(crate) server: Side,
-    /// How many bytes arrive at once.
+    /// Sets the number of bytes that arrive at once.
     pub(crate) piece: usize,
     cut: bool,
 }
@@ -178,7 +178,7 @@ impl Pair {
         Self { client, server, piece: usize::MAX, cut: false }
     }
 
-    /// What is written from now on is lost.
+    /// Loses all that is written from now on.
     pub(crate) fn cut_wire(&mut self) {
         self.cut = true;
     }

@@ -21,7 +21,7 @@ fn every_state_meets_every_call_and_every_event() {
     assert!(table == TABLE.trim_start_matches('\n'), "the table is now:\n{table}");
 }
 
-/// What comes back, what is said because of it, and where the connection stands then if not where it stood.
+/// The answers, the words said because of them, and where the connection stands then if not where it stood.
 const TABLE: &str = r"
                     open                       draining                   finishing           closed
 send                ok, “packet 1: hi”         ok, “packet 1: hi”         Closed              Closed

@@ -186,7 +186,7 @@ impl Transcript {
         self.bytes(from, true)
     }
 
-    /// What a decoder is fed: the packets, or everything if a broken one is among it.
+    /// Returns the input of a decoder: the packets, or everything if a broken one is among it.
     fn decodable(&self, from: &str) -> Vec<u8> {
         let all = hex(if from == "client" { &self.client_bytes } else { &self.server_bytes });
         let packets = self.packet_bytes(from);

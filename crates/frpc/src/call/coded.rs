@@ -72,7 +72,7 @@ impl<M: Message, F: Fn(&Method, CodecError) -> Status + Send> Source<M> for Deco
                     self.contents = Streaming::over();
                     return Poll::Ready(Some(Err(status)));
                 }
-                // What waits for more keeps nothing of what it had.
+                // A stream that waits for more keeps nothing of the messages it had.
                 None => self.packed = Packed::default(),
             }
             match ready!(self.contents.poll_several(cx)?) {

@@ -28,7 +28,7 @@ struct Current {
     deadline: Option<Instant>,
 }
 
-/// What code runs for. As wide as a register: it is put aside and back around every poll.
+/// The scope that code runs in. As wide as a register: it is put aside and back around every poll.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 enum Around {

@@ -368,7 +368,7 @@ fn check(name: &[u8], value: &[u8], kind: Kind) -> Result<Checked, InvalidMetada
 const UPPER_CASE: u8 = 1;
 const FORBIDDEN: u8 = 2;
 
-/// What each byte is in a name.
+/// The kind of each byte in a name.
 const NAME_BYTES: [u8; 256] = {
     let mut kinds = [FORBIDDEN; 256];
     let mut byte = 0;

@@ -52,7 +52,7 @@ pub(crate) struct Unpacked<C> {
     packed: Packed,
 }
 
-/// What a stream brings at once.
+/// The messages that a stream brings at once.
 pub(crate) enum Received<T> {
     One(T),
     Several(Packed),
@@ -142,7 +142,7 @@ impl<C: Contents> Source<Bytes> for Unpacked<C> {
                     return Poll::Ready(Some(Err(status)));
                 }
                 Some(message) => return Poll::Ready(Some(message)),
-                // What waits for more keeps nothing of what it had.
+                // A stream that waits for more keeps nothing of the messages it had.
                 None => self.packed = Packed::default(),
             }
             let Some(contents) = &mut self.contents else { return Poll::Ready(None) };

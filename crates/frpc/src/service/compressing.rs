@@ -2,7 +2,7 @@
 
 use crate::codec::Compression;
 
-/// What a side compresses, and what it inflates.
+/// The messages that a side compresses, and those that it inflates.
 #[derive(Clone, Debug)]
 pub(crate) struct Compressing {
     /// Those that it may use, the one it likes best first.

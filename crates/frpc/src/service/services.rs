@@ -312,7 +312,7 @@ impl<F: Future<Output = Result<Answer, Status>>> Future for Caught<F> {
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        // What a panic leaves behind is dropped, and nothing sees it half changed.
+        // The state that a panic leaves behind is dropped, and nothing sees it half changed.
         match catch_unwind(AssertUnwindSafe(|| this.handler.poll(cx))) {
             Ok(polled) => polled,
             Err(_) => Poll::Ready(Err(panicked(this.method))),

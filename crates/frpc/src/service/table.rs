@@ -26,7 +26,7 @@ struct Tables {
     by_operation: Vec<Entry>,
     /// Without those, in the order of services and their methods' names.
     by_path: Vec<Entry>,
-    /// What peers are told of the messages of each operation, once one has asked.
+    /// The words about the messages of each operation, once a peer has asked.
     descriptions: Vec<OnceLock<Option<Bytes>>>,
     /// Set once the log was told of operations that several methods share.
     is_told: OnceLock<()>,
@@ -190,7 +190,7 @@ impl Entry {
     }
 }
 
-/// What to do about operations that methods share.
+/// Says how to mend operations that methods share.
 const ADVICE: &str =
     "give one of their proto files a range of its own with frpc_build's `first_operation`, on both sides";
 

@@ -67,7 +67,7 @@ impl Worker {
 
     /// Waits for the last answers.
     async fn result(&self, window: Window) -> Recorder {
-        // Whether all came shows below.
+        // A packet that is missing shows below.
         let _ = timeout_at(window.deadline().into(), self.done.notified()).await;
         let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner).take();
         let mut calls = calls.expect("a worker is started once and ends once");

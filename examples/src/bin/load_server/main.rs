@@ -32,16 +32,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// How to serve, whatever it is.
+/// The way to serve, whatever it is.
 struct Options {
     engine: Engine,
     dispatch: Dispatch,
-    /// How long each handler takes; zero does not sleep at all.
+    /// The time that each handler takes; zero does not sleep at all.
     sleep: Duration,
     address: String,
 }
 
-/// What a handler does before it answers.
+/// The work of a handler before it answers.
 async fn work(duration: Duration) {
     if !duration.is_zero() {
         tokio::time::sleep(duration).await;

@@ -1,4 +1,4 @@
-//! What is wrong and where: each error's text, and how deep messages go.
+//! Errors and where they are: the text of each, and how deep messages go.
 
 use std::fmt::Debug;
 
@@ -147,7 +147,7 @@ fn on_a_stack_of<R: Send + 'static>(len: usize, work: impl FnOnce() -> R + Send 
     thread.join().expect("no panic")
 }
 
-/// What a thread has by default, in tokio too; without optimisation it takes more.
+/// The stack of a thread by default, in tokio too; without optimisation it takes more.
 const STACK_LEN: usize = if cfg!(debug_assertions) { 4 << 20 } else { 2 << 20 };
 
 #[test]

@@ -11,7 +11,7 @@ use awkward::vectors::{
 };
 use serde_json::Value;
 
-/// What the JSON of the vectors can say.
+/// A value of the JSON of the vectors.
 pub(crate) trait FromJson: Default {
     fn from_json(json: &Value) -> Self;
 }

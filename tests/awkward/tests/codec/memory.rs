@@ -1,4 +1,4 @@
-//! What decoding allocates is bounded by the input, whatever the input claims.
+//! Decoding allocates no more than the input warrants, whatever the input claims.
 #![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
 
 use std::{
@@ -171,7 +171,7 @@ fn limit(len: usize) -> usize {
     (1 << 20) + 16 * len
 }
 
-/// What a peer would send is far from the limit, even where a message holds little: lists, texts, maps of messages.
+/// Messages as peers send them are far from the limit, even where a message holds little: lists, texts, maps of messages.
 #[test]
 fn honest_messages_are_not_refused() {
     let cells = (0..100_000).map(|x| hostile_plain::Cell { x, y: String::new() }).collect();

@@ -1,4 +1,4 @@
-//! What decodes can be dropped, cloned, compared and encoded again on an ordinary thread, in builds without optimisation
+//! Decoded messages can be dropped, cloned, compared and encoded again on an ordinary thread, in builds without optimisation
 //! too.
 
 use awkward::codec::hostile::{Holder, Nest, Wide, wide::Choice};
@@ -80,8 +80,8 @@ fn on_a_stack_of<R: Send + 'static>(len: usize, work: impl FnOnce() -> R + Send 
     thread.join().expect("no panic")
 }
 
-/// What a thread has by default, in tokio too.
+/// The stack of a thread by default, in tokio too.
 const ORDINARY: usize = 2 << 20;
 
-/// How many levels of two hundred fields are read at least.
+/// The least number of levels of two hundred fields that are read.
 const LEVELS_MIN: usize = if cfg!(debug_assertions) { 12 } else { 20 };

@@ -1,4 +1,4 @@
-//! What every algorithm can do.
+//! The trait of every algorithm.
 
 /// The functions of an algorithm.
 pub(super) struct Algorithm {

@@ -1,4 +1,4 @@
-//! What extended peers tell each other of the messages of a method, and whether those of two peers fit.
+//! The description that extended peers give each other of the messages of a method.
 //!
 //! ```text
 //!   DESCRIPTION = field…       field = tag u8 | length u32 | value
@@ -48,7 +48,7 @@ pub(crate) fn describe(method: &Method) -> Option<Bytes> {
 impl Description {
     /// Reads what a peer tells. `None` if it tells nothing that could be compared.
     pub(crate) fn decode(mut input: Bytes) -> Option<Self> {
-        // What is read takes many times its bytes.
+        // Descriptors in memory take many times their bytes.
         if input.len() > DESCRIPTION_LEN_MAX {
             return None;
         }

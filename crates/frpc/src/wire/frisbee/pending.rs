@@ -201,7 +201,7 @@ impl PendingCalls {
                 drop(table);
                 match waker {
                     Some(waker) => waker.wake(),
-                    // What the peer was done with late may have kept a call from beginning.
+                    // An id that the peer was done with late may have kept a call from beginning.
                     None if was_full => self.room.notify_one(),
                     None => {}
                 }

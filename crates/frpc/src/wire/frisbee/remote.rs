@@ -87,7 +87,7 @@ pub(crate) enum Way {
     Missing,
 }
 
-/// Whether the messages of a method fit, once that is known.
+/// The outcome of comparing the messages of a method, once that is known.
 pub(crate) type Fit = OnceCell<Result<(), Status>>;
 
 #[derive(Debug)]
@@ -98,7 +98,7 @@ struct Found {
     way: Way,
     /// The operation that calls it in plain packets, if they say enough.
     plain: Option<Operation>,
-    /// Whether the messages of the two peers fit in protocol buffers, once they were compared.
+    /// The outcome of comparing the messages of the two peers, as far as protocol buffers go.
     fit: Fit,
     next: OnceLock<Box<Found>>,
 }
