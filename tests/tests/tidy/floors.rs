@@ -24,6 +24,7 @@ const HOUSES: &[House] = &[
             &["client", "server", "tls"],
         ],
     },
+    House { krate: "frisbee-pubsub", floors: &[&["subject"], &["message"], &["error"], &["client"]] },
     House {
         krate: "frpc-schema",
         floors: &[

@@ -1,0 +1,102 @@
+//! The receiving end of a subscription.
+
+use std::{
+    fmt,
+    future::poll_fn,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use futures_core::Stream;
+
+use crate::{Event, Message, SubscriptionEnd};
+
+/// The messages of a subscription, and what is to be said of them. Ends the subscription when it is dropped.
+///
+/// ```no_run
+/// # async fn example(client: frisbee_pubsub::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use frisbee_pubsub::Event;
+///
+/// let mut orders = client.subscribe("orders.*.created").await?;
+/// while let Some(event) = orders.next().await {
+///     match event {
+///         Event::Message(message) => println!("{}: {:?}", message.subject, message.payload),
+///         Event::Missing(count) => println!("{count} messages are missing here"),
+///         _ => {}
+///     }
+/// }
+/// println!("over: {}", orders.end().expect("it ended"));
+/// # Ok(())
+/// # }
+/// ```
+pub struct Subscription {
+    events: Box<dyn Events>,
+    end: Option<SubscriptionEnd>,
+}
+
+/// Where the events of a subscription come from. Dropping it ends the subscription.
+pub trait Events: Send + Sync + 'static {
+    /// Returns the next event, or why there will be none.
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, SubscriptionEnd>>;
+}
+
+impl Subscription {
+    /// Makes a subscription of its events, for a [`Backend`](crate::Backend).
+    pub fn new(events: Box<dyn Events>) -> Self {
+        Self { events, end: None }
+    }
+
+    /// Returns the next event, or `None` when there will be none.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has taken nothing.
+    pub async fn next(&mut self) -> Option<Event> {
+        poll_fn(|cx| self.poll_event(cx)).await
+    }
+
+    /// Returns the next message, whatever is missing before it, or `None` when there will be none.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has taken no message.
+    pub async fn next_message(&mut self) -> Option<Message> {
+        loop {
+            if let Event::Message(message) = self.next().await? {
+                return Some(message);
+            }
+        }
+    }
+
+    /// Returns why it ended, once it has.
+    pub fn end(&self) -> Option<&SubscriptionEnd> {
+        self.end.as_ref()
+    }
+
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        if self.end.is_some() {
+            return Poll::Ready(None);
+        }
+        Poll::Ready(match ready!(self.events.poll_event(cx)) {
+            Ok(event) => Some(event),
+            Err(end) => {
+                self.end = Some(end);
+                None
+            }
+        })
+    }
+}
+
+impl Stream for Subscription {
+    type Item = Event;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.poll_event(cx)
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription").field("end", &self.end).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,269 @@
+//! Subjects that messages are published under, and patterns that stand for many of them.
+
+use std::{borrow::Borrow, fmt, ops::Deref, str};
+
+use bytes::Bytes;
+
+/// The most bytes of a subject or a pattern.
+pub const SUBJECT_LEN_MAX: usize = 255;
+/// The most tokens of a subject or a pattern.
+pub const DEPTH_MAX: usize = 16;
+
+/// The name under which messages are published: tokens with dots in between, such as `orders.eu.created`.
+///
+/// A token has at least one character, and none of them is a dot, `*`, `>`, a space or a control character. A subject has at most
+/// [`SUBJECT_LEN_MAX`] bytes and [`DEPTH_MAX`] tokens. Cheap to clone.
+///
+/// ```
+/// use frisbee_pubsub::Subject;
+///
+/// let subject = Subject::new("orders.eu.created")?;
+/// assert_eq!(subject.tokens().count(), 3);
+/// assert!(Subject::new("orders..created").is_err());
+/// # Ok::<(), frisbee_pubsub::InvalidSubject>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Subject(Bytes);
+
+impl Subject {
+    /// Checks a subject and copies it.
+    pub fn new(text: &str) -> Result<Self, InvalidSubject> {
+        Self::check(text)?;
+        Ok(Self(Bytes::copy_from_slice(text.as_bytes())))
+    }
+
+    /// Checks the bytes of a subject, and keeps them as they are.
+    pub fn from_bytes(bytes: Bytes) -> Result<Self, InvalidSubject> {
+        let text = str::from_utf8(&bytes).map_err(|_| InvalidSubject::new("", "is not UTF-8"))?;
+        Self::check(text)?;
+        Ok(Self(bytes))
+    }
+
+    /// Finds out what is wrong with a subject, if anything is.
+    pub fn check(text: &str) -> Result<(), InvalidSubject> {
+        check(text, |token, _| {
+            if token.contains(['*', '>']) { Err("has a wildcard, which only patterns may have") } else { Ok(()) }
+        })
+    }
+
+    /// Returns the subject as text.
+    pub fn as_str(&self) -> &str {
+        str::from_utf8(&self.0).expect("it was checked when it was made")
+    }
+
+    /// Returns what stands between the dots.
+    pub fn tokens(&self) -> impl Iterator<Item = &str> {
+        self.as_str().split('.')
+    }
+}
+
+impl Deref for Subject {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl Borrow<[u8]> for Subject {
+    fn borrow(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self)
+    }
+}
+
+impl fmt::Debug for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+impl PartialEq<str> for Subject {
+    fn eq(&self, other: &str) -> bool {
+        self.0 == other.as_bytes()
+    }
+}
+
+impl PartialEq<&str> for Subject {
+    fn eq(&self, other: &&str) -> bool {
+        *self == **other
+    }
+}
+
+/// The subjects that a subscription is for: a subject in which `*` stands for any one token, and a last `>` for one or more.
+///
+/// ```
+/// use frisbee_pubsub::Pattern;
+///
+/// let pattern = Pattern::new("orders.*.created")?;
+/// assert!(pattern.matches("orders.eu.created"));
+/// assert!(!pattern.matches("orders.eu.berlin.created"));
+/// assert!(Pattern::new("orders.>")?.matches("orders.eu.berlin.created"));
+/// # Ok::<(), frisbee_pubsub::InvalidSubject>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pattern(Box<str>);
+
+impl Pattern {
+    /// Checks a pattern and copies it.
+    pub fn new(text: &str) -> Result<Self, InvalidSubject> {
+        Self::check(text)?;
+        Ok(Self(text.into()))
+    }
+
+    /// Finds out what is wrong with a pattern, if anything is.
+    pub fn check(text: &str) -> Result<(), InvalidSubject> {
+        check(text, |token, is_last| match token {
+            "*" => Ok(()),
+            ">" if is_last => Ok(()),
+            ">" => Err("has a `>` that is not its last token"),
+            token if token.contains(['*', '>']) => Err("has a wildcard that is not a token by itself"),
+            _ => Ok(()),
+        })
+    }
+
+    /// Returns the pattern as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns what stands between the dots.
+    pub fn tokens(&self) -> impl Iterator<Item = &str> {
+        self.0.split('.')
+    }
+
+    /// Returns whether the pattern stands for one subject only, its own text.
+    pub fn is_subject(&self) -> bool {
+        !self.tokens().any(|token| token == "*" || token == ">")
+    }
+
+    /// Returns whether a subject is one that the pattern stands for.
+    pub fn matches(&self, subject: &str) -> bool {
+        let mut subject = subject.split('.');
+        for token in self.tokens() {
+            match (token, subject.next()) {
+                (">", Some(_)) => return true,
+                ("*", Some(_)) => {}
+                (token, found) if found == Some(token) => {}
+                _ => return false,
+            }
+        }
+        subject.next().is_none()
+    }
+}
+
+impl Deref for Pattern {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+fn check(text: &str, token: impl Fn(&str, bool) -> Result<(), &'static str>) -> Result<(), InvalidSubject> {
+    let refused = |why| Err(InvalidSubject::new(text, why));
+    if text.is_empty() {
+        return refused("is empty");
+    }
+    if text.len() > SUBJECT_LEN_MAX {
+        return refused("has more than 255 bytes");
+    }
+    if text.contains(|char: char| char.is_whitespace() || char.is_control()) {
+        return refused("has a space or a control character");
+    }
+    let mut tokens = text.split('.').enumerate().peekable();
+    while let Some((index, part)) = tokens.next() {
+        if index == DEPTH_MAX {
+            return refused("has more than 16 tokens");
+        }
+        if part.is_empty() {
+            return refused("has an empty token: it begins or ends with a dot, or has two of them in a row");
+        }
+        if let Err(why) = token(part, tokens.peek().is_none()) {
+            return refused(why);
+        }
+    }
+    Ok(())
+}
+
+/// A subject, a pattern or the name of a group that cannot be one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidSubject {
+    text: String,
+    why: &'static str,
+}
+
+impl InvalidSubject {
+    pub(crate) fn new(text: &str, why: &'static str) -> Self {
+        // As much as a message about it needs, whatever came.
+        Self { text: text.chars().take(SUBJECT_LEN_MAX).collect(), why }
+    }
+}
+
+impl fmt::Display for InvalidSubject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {}", self.text, self.why)
+    }
+}
+
+impl std::error::Error for InvalidSubject {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subjects_have_tokens_and_no_wildcards() {
+        for good in ["a", "a.b", "_inbox.1", "größe.µ", "$SYS.x", &["a"; DEPTH_MAX].join("."), &"a".repeat(255)] {
+            assert_eq!(Subject::check(good), Ok(()), "{good}");
+        }
+        let long = "a".repeat(256);
+        let deep = ["a"; 17].join(".");
+        for bad in ["", ".", "a.", ".a", "a..b", "a b", "a\tb", "a\0", "*", "a.>", "a*", "a.b>", &long, &deep] {
+            assert!(Subject::check(bad).is_err(), "{bad}");
+        }
+        assert!(Subject::from_bytes(Bytes::from_static(&[0xff])).is_err());
+    }
+
+    #[test]
+    fn patterns_have_wildcards_that_are_tokens() {
+        for good in ["a", "*", ">", "*.*", "a.*.c", "a.>", "*.>"] {
+            assert_eq!(Pattern::check(good), Ok(()), "{good}");
+        }
+        for bad in ["", "a.>.b", ">.a", "a*", "a.*b", "**", ">>", "a..*"] {
+            assert!(Pattern::check(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_star_is_one_token_and_an_arrow_is_one_or_more() {
+        let matches = |pattern: &str, subject: &str| Pattern::new(pattern).expect("it is good").matches(subject);
+        assert!(matches("a.*", "a.b") && !matches("a.*", "a") && !matches("a.*", "a.b.c"));
+        assert!(matches("a.>", "a.b") && !matches("a.>", "a") && matches("a.>", "a.b.c"));
+        assert!(matches("*", "a") && !matches("*", "a.b") && matches(">", "a") && matches(">", "a.b"));
+        assert!(matches("a.b", "a.b") && !matches("a.b", "a") && !matches("a.b", "a.b.c") && !matches("a", "b"));
+    }
+
+    #[test]
+    fn an_error_names_what_is_wrong() {
+        let error = Subject::check("orders.*").expect_err("it has a wildcard");
+        assert_eq!(error.to_string(), r#""orders.*" has a wildcard, which only patterns may have"#);
+    }
+}
