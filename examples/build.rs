@@ -1,7 +1,13 @@
 //! Compiles the schemas of the RPC examples and the load tools.
 
 fn main() -> Result<(), frpc_build::Error> {
-    let protos = ["proto/benchmark.proto", "proto/helloworld.proto", "proto/mixed.proto", "proto/routeguide.proto"];
+    let protos = [
+        "proto/benchmark.proto",
+        "proto/helloworld.proto",
+        "proto/mixed.proto",
+        "proto/postgres.proto",
+        "proto/routeguide.proto",
+    ];
     let bytes = [".BytesRequest", ".BytesResponse", ".BytesRepeatRequest"];
     bytes
         .into_iter()

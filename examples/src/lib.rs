@@ -1,6 +1,7 @@
-//! Parts that several examples share: certificates, and the services that the load tools speak.
+//! Parts that several examples share: certificates, the PostgreSQL proxy, and the services that the load tools speak.
 
 pub mod certificates;
+pub mod postgres;
 
 /// Made of `proto/benchmark.proto`.
 pub mod benchmark {

@@ -1,5 +1,5 @@
 //! Tools that tests share: time that jumps, gates, events in their order, peers that speak frames. With the feature `full`
-//! also test services and routers, certificates, engines, peers written in Go, and an ear for the log.
+//! also test services and routers, certificates, engines, peers written in Go, a PostgreSQL server, and an ear for the log.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
@@ -20,6 +20,8 @@ mod go;
 pub mod interop;
 #[cfg(feature = "full")]
 mod log;
+#[cfg(all(unix, feature = "full"))]
+mod postgres;
 #[cfg(feature = "full")]
 pub mod sockets;
 
@@ -36,6 +38,9 @@ pub use self::{
     log::{ThreadLog, hear_log},
     time::in_real_time,
 };
+
+#[cfg(all(unix, feature = "full"))]
+pub use self::postgres::Postgres;
 
 /// The messages and the service of a plain unary call.
 #[cfg(feature = "full")]

@@ -1,0 +1,163 @@
+//! The first message of a PostgreSQL client, and how a server turns it down.
+
+use std::io;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// The first message of a PostgreSQL client.
+#[derive(Debug)]
+pub(super) enum Startup {
+    /// It wants a session.
+    Session(Session),
+    /// It wants the query of another session to end, and proves with a secret that it may. The message as it came.
+    Cancel(Vec<u8>),
+}
+
+/// The parameters of a session.
+#[derive(Debug)]
+pub(super) struct Session {
+    version: u32,
+    parameters: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Why a client does not get its session: an SQLSTATE and a sentence.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    state: &'static str,
+    message: String,
+}
+
+impl Startup {
+    /// Reads the message. Encryption that the client offers is declined: what is below is encrypted or need not be.
+    pub(super) async fn read(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<Self> {
+        for _ in 0..OFFERS_MAX {
+            let len = stream.read_u32().await?;
+            if !(LEN_MIN..=LEN_MAX).contains(&len) {
+                return Err(malformed("its length is out of bounds"));
+            }
+            let mut content = vec![0; len as usize - size_of::<u32>()];
+            stream.read_exact(&mut content).await?;
+            let (code, parameters) = content.split_first_chunk().ok_or_else(|| malformed("it has no version"))?;
+            match u32::from_be_bytes(*code) {
+                SSL_REQUEST | GSSENC_REQUEST => {
+                    stream.write_all(b"N").await?;
+                    stream.flush().await?;
+                }
+                CANCEL_REQUEST => return Ok(Self::Cancel([&len.to_be_bytes()[..], &content].concat())),
+                version if version >> 16 == 3 => return Session::parse(version, parameters).map(Self::Session),
+                _ => return Err(malformed("its version is not known")),
+            }
+        }
+        Err(malformed("it offers encryption again and again"))
+    }
+
+    /// Tells whether bytes are the beginning of such a message, or may become one.
+    pub(super) fn may_begin_with(first: &[u8]) -> Option<bool> {
+        let Some((len, code)) = first.split_at_checked(size_of::<u32>()) else {
+            // A length of at most 10,000 has two bytes of zero in front, as nothing of frisbee has with a magic number.
+            return if first.iter().take(2).all(|byte| *byte == 0) { None } else { Some(false) };
+        };
+        let len = u32::from_be_bytes(len.try_into().expect("it was split off with this length"));
+        match code.first_chunk() {
+            _ if !(LEN_MIN..=LEN_MAX).contains(&len) => Some(false),
+            Some(code) => {
+                let code = u32::from_be_bytes(*code);
+                Some(code >> 16 == 3 || [SSL_REQUEST, GSSENC_REQUEST, CANCEL_REQUEST].contains(&code))
+            }
+            None => None,
+        }
+    }
+}
+
+impl Session {
+    fn parse(version: u32, mut bytes: &[u8]) -> io::Result<Self> {
+        let mut string = || {
+            let end = bytes.iter().position(|byte| *byte == 0).ok_or_else(|| malformed("a text has no end"))?;
+            let text = bytes[..end].to_vec();
+            bytes = &bytes[end + 1..];
+            Ok::<_, io::Error>(text)
+        };
+        let mut parameters = Vec::new();
+        loop {
+            let name = string()?;
+            if name.is_empty() {
+                break;
+            }
+            parameters.push((name, string()?));
+        }
+        if bytes.is_empty() { Ok(Self { version, parameters }) } else { Err(malformed("something follows its end")) }
+    }
+
+    /// Refuses whatever the caller has not been let have.
+    pub(super) fn check(&self, role: &str, database: &str) -> Result<(), Refusal> {
+        for (name, value) in &self.parameters {
+            let allowed: &[u8] = match &name[..] {
+                b"user" => role.as_bytes(),
+                b"database" => database.as_bytes(),
+                // It would reach every database.
+                b"replication" => b"false",
+                _ => continue,
+            };
+            if value != allowed {
+                let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
+                let allowed = String::from_utf8_lossy(allowed);
+                return Err(Refusal::new(
+                    NOT_AUTHORIZED,
+                    format!("{name} \"{value}\" is not what this connection was opened for, which is \"{allowed}\""),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the message to the database. It is written afresh: what was checked is what the database reads, whatever
+    /// the order and number of the parameters that came.
+    pub(super) fn message(&self, role: &str, database: &str) -> Vec<u8> {
+        let ours = [(&b"user"[..], role.as_bytes()), (b"database", database.as_bytes())];
+        let theirs = self.parameters.iter().map(|(name, value)| (&name[..], &value[..]));
+        let theirs = theirs.filter(|(name, _)| !matches!(*name, b"user" | b"database" | b"replication"));
+        let mut content = self.version.to_be_bytes().to_vec();
+        for (name, value) in ours.into_iter().chain(theirs) {
+            content.extend([name, b"\0", value, b"\0"].concat());
+        }
+        content.push(0);
+        prefixed_with_len(&content)
+    }
+}
+
+impl Refusal {
+    pub(super) fn new(state: &'static str, message: impl Into<String>) -> Self {
+        Self { state, message: message.into() }
+    }
+
+    /// Tells a client, which shows it to its user, and ends the stream.
+    pub(super) async fn tell(&self, stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+        let fields = format!("SFATAL\0VFATAL\0C{}\0M{}\0\0", self.state, self.message);
+        let message = [b"E", &prefixed_with_len(fields.as_bytes())[..]].concat();
+        stream.write_all(&message).await?;
+        stream.shutdown().await
+    }
+}
+
+/// Returns this with its length in front, which counts itself.
+fn prefixed_with_len(content: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(content.len() + size_of::<u32>()).expect("what is written here is short");
+    [&len.to_be_bytes()[..], content].concat()
+}
+
+fn malformed(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("this is no first message of PostgreSQL: {why}"))
+}
+
+/// The SQLSTATE of somebody who may not be what it says it is.
+pub(super) const NOT_AUTHORIZED: &str = "28000";
+
+const SSL_REQUEST: u32 = 80_877_103;
+const GSSENC_REQUEST: u32 = 80_877_104;
+const CANCEL_REQUEST: u32 = 80_877_102;
+/// The length of a message that is nothing but a length and a code.
+const LEN_MIN: u32 = 8;
+/// As much as PostgreSQL reads itself.
+const LEN_MAX: u32 = 10_000;
+/// The messages that are read: an offer of either encryption, and what follows them.
+const OFFERS_MAX: usize = 3;

@@ -1,0 +1,344 @@
+//! Connections that authenticate by calls and go on in PostgreSQL's own protocol, and those that do it wrong.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use std::{collections::HashMap, time::Duration};
+
+use examples::postgres::{
+    Account, Limits, Proxy,
+    gate::{LogInRequest, OpenDatabaseRequest, OpenDatabaseResponse, gate_client::GateClient, gate_server::GateServer},
+};
+use frpc::{Address, Channel, CloseReason, Code, Raw, Server, Status};
+use support::{Identity, Postgres, in_real_time};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+};
+use tokio_postgres::{Client, Config, Error, NoTls, SimpleQueryMessage, error::SqlState};
+
+#[test]
+fn a_client_logs_in_by_a_call_and_speaks_postgresql_on_the_same_socket() {
+    in_real_time(async {
+        let Some(postgres) = Postgres::start().await else { return };
+        make_role(&postgres).await;
+        for identity in [None, Some(Identity::new())] {
+            let gateway = Gateway::serve(Address::Unix(postgres.socket()), Limits::default(), identity).await;
+            let gate = gateway.dial().await;
+            let local_addr = gate.channel().connection().unwrap().local_addr().clone();
+            assert_eq!(log_in(&gate).await.unwrap(), "ada");
+            open(&gate, "postgres").await.unwrap();
+            let raw = gate.into_raw().await.unwrap();
+            assert_eq!(*raw.local_addr(), local_addr);
+
+            let (client, session) = speak(raw, "ada", "postgres").await.unwrap();
+            assert_eq!(value(&client, "SELECT current_user || ' in ' || current_database()").await, "ada in postgres");
+            let long = value(&client, "SELECT repeat('frisbee', 1000000)").await;
+            assert_eq!(long.len(), 7_000_000, "far more than any buffer on the way");
+            client.batch_execute("CREATE TEMPORARY TABLE pairs (key bigint, square bigint)").await.unwrap();
+            let insert = "INSERT INTO pairs VALUES ($1::bigint, $1::bigint * $1::bigint)";
+            let insert = client.prepare(insert).await.unwrap();
+            let inserts = (0..100_i64).map(|key| {
+                let (client, insert) = (&client, &insert);
+                async move { client.execute(insert, &[&key]).await.unwrap() }
+            });
+            assert_eq!(futures_util::future::join_all(inserts).await, [1; 100], "all of them at once");
+            assert_eq!(value(&client, "SELECT sum(square) FROM pairs").await, "328350");
+            drop(client);
+            session.await.unwrap().unwrap();
+            assert_eq!(gateway.server.metrics().accepted, 1);
+            gateway.end(Duration::MAX).await;
+        }
+    });
+}
+
+#[test]
+fn a_query_is_cancelled_over_a_connection_that_has_logged_in_as_well() {
+    in_real_time(async {
+        let Some(postgres) = Postgres::start().await else { return };
+        make_role(&postgres).await;
+        let gateway = Gateway::serve(Address::Unix(postgres.socket()), Limits::default(), None).await;
+        let (client, _session) = speak(gateway.opened().await, "ada", "postgres").await.unwrap();
+        // A lock that is held tells when the query is under way: the second one waits for the first.
+        client.batch_execute("SELECT pg_advisory_lock(1)").await.unwrap();
+        let (waiting, _session) = speak(gateway.opened().await, "ada", "postgres").await.unwrap();
+        let token = waiting.cancel_token();
+        let query = tokio::spawn(async move { waiting.batch_execute("SELECT pg_advisory_lock(1)").await });
+        let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+        while value(&client, waits).await != "1" {}
+        token.cancel_query_raw(gateway.opened().await, NoTls).await.unwrap();
+        assert_eq!(query.await.unwrap().unwrap_err().code(), Some(&SqlState::QUERY_CANCELED));
+    });
+}
+
+#[test]
+fn a_token_that_is_not_known_closes_the_connection() {
+    in_real_time(async {
+        let gateway = Gateway::without_database(Limits::default()).await;
+        let gate = gateway.dial().await;
+        let connection = gate.channel().connection().unwrap();
+        let refused = gate.log_in(LogInRequest { token: "a guess".into() }).await.unwrap_err();
+        assert_eq!((refused.code(), refused.message()), (Code::Unauthenticated, "the token is not known"));
+        assert!(matches!(connection.closed().await, CloseReason::Peer));
+    });
+}
+
+#[test]
+fn a_database_is_opened_only_by_those_who_may_and_the_connection_stays_usable() {
+    in_real_time(async {
+        let gateway = Gateway::without_database(Limits::default()).await;
+        let gate = gateway.dial().await;
+        let refused = open(&gate, "postgres").await.unwrap_err();
+        let message = "the connection has not logged in: call LogIn on it before";
+        assert_eq!((refused.code(), refused.message()), (Code::Unauthenticated, message));
+        log_in(&gate).await.unwrap();
+        assert_eq!(log_in(&gate).await.unwrap_err().code(), Code::FailedPrecondition, "nobody becomes somebody else");
+        let refused = open(&gate, "payroll").await.unwrap_err();
+        let message = "ada may not open the database \"payroll\"";
+        assert_eq!((refused.code(), refused.message()), (Code::PermissionDenied, message));
+        let refused = open(&gate, "postgres").await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unavailable);
+        assert!(refused.message().starts_with("the database cannot be reached: "), "{refused}");
+        assert_eq!(gateway.server.metrics().accepted, 1, "all that was on one connection");
+    });
+}
+
+#[test]
+fn one_who_takes_over_without_a_database_is_cut_off() {
+    in_real_time(async {
+        let gateway = Gateway::without_database(Limits::default()).await;
+        for logs_in in [false, true] {
+            let gate = gateway.dial().await;
+            if logs_in {
+                log_in(&gate).await.unwrap();
+            }
+            // Bytes that are no packets end a connection at once.
+            let error = speak(gate.into_raw().await.unwrap(), "ada", "postgres").await.unwrap_err();
+            assert!(error.is_closed() || error.to_string().contains("communicating"), "{error}");
+        }
+    });
+}
+
+#[test]
+fn one_who_begins_with_postgresql_is_told_to_log_in() {
+    in_real_time(async {
+        let gateway = Gateway::without_database(Limits::default()).await;
+        let socket = || TcpStream::connect(gateway.server.local_addr().socket_addr().unwrap());
+        let error = speak(socket().await.unwrap(), "ada", "postgres").await.unwrap_err();
+        assert_eq!(error.code(), Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION));
+        let message = "authenticate by calls of gate.Gate before you speak PostgreSQL here";
+        assert_eq!(error.as_db_error().unwrap().message(), message);
+        // As psql does: it offers encryption, and then does without.
+        let mut offering = socket().await.unwrap();
+        offering.write_all(&[0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f]).await.unwrap();
+        assert_eq!(offering.read_u8().await.unwrap(), b'N');
+        let error = speak(offering, "ada", "postgres").await.unwrap_err();
+        assert_eq!(error.as_db_error().unwrap().message(), message);
+    });
+}
+
+#[test]
+fn one_who_opened_a_database_as_itself_does_not_come_in_as_somebody_else() {
+    in_real_time(async {
+        let database = Database::listen().await;
+        let gateway = Gateway::serve(database.address(), Limits::default(), None).await;
+        for (role, name) in [("postgres", "postgres"), ("ada", "payroll")] {
+            let error = speak(gateway.opened().await, role, name).await.unwrap_err();
+            assert_eq!(error.code(), Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION));
+            let refused = if role == "ada" { name } else { role };
+            let message = error.as_db_error().unwrap().message();
+            assert!(message.contains(&format!("{refused:?} is not what this connection was opened for")), "{message}");
+            assert_eq!(database.hears_all().await, b"");
+        }
+        // A parameter that comes twice is not read in two ways: none may be somebody else, and the database reads what was checked.
+        let twice = startup(&[("user", "ada"), ("user", "postgres")]);
+        let mut raw = gateway.opened().await;
+        raw.write_all(&twice).await.unwrap();
+        let mut refusal = Vec::new();
+        raw.read_to_end(&mut refusal).await.unwrap();
+        assert!(refusal.starts_with(b"E"));
+        let mut raw = gateway.opened().await;
+        raw.write_all(&startup(&[("user", "ada"), ("user", "ada"), ("options", "-c x=y")])).await.unwrap();
+        raw.shutdown().await.unwrap();
+        database.hears_all().await;
+        let expected = startup(&[("user", "ada"), ("database", "postgres"), ("options", "-c x=y")]);
+        assert_eq!(database.hears_all().await, expected);
+    });
+}
+
+#[test]
+fn one_who_opens_a_database_and_then_says_nothing_or_nonsense_is_cut_off() {
+    in_real_time(async {
+        let database = Database::listen().await;
+        let limits = Limits { startup_max: Duration::from_millis(1), ..Limits::default() };
+        let gateway = Gateway::serve(database.address(), limits, None).await;
+        assert_eq!(gateway.opened().await.read(&mut [0]).await.unwrap(), 0, "it took too long to begin");
+        let gateway = Gateway::serve(database.address(), Limits::default(), None).await;
+        for nonsense in [&b"\x00\x01\x00\x00long"[..], b"GET / HTTP/1.1\r\n\r\n", b"\x00\x00\x00\x08\x00\x04\x00\x00"] {
+            let mut raw = gateway.opened().await;
+            raw.write_all(nonsense).await.unwrap();
+            // Bytes that nobody read may turn the end into a reset.
+            assert!(!matches!(raw.read(&mut [0]).await, Ok(1..)));
+        }
+        // It never left RPC.
+        let gate = gateway.dial().await;
+        log_in(&gate).await.unwrap();
+        let connection = gate.channel().connection().unwrap();
+        open(&gate, "postgres").await.unwrap();
+        assert_eq!(open(&gate, "postgres").await.unwrap_err().code(), Code::Unavailable);
+        connection.closed().await;
+    });
+}
+
+#[test]
+fn one_who_does_not_log_in_in_time_is_cut_off() {
+    in_real_time(async {
+        let gateway =
+            Gateway::without_database(Limits { log_in_max: Duration::from_millis(1), ..Limits::default() }).await;
+        let connection = gateway.dial().await.channel().connection().unwrap();
+        assert!(matches!(connection.closed().await, CloseReason::Peer));
+    });
+}
+
+#[test]
+fn sessions_have_a_limit_and_end_with_the_program() {
+    in_real_time(async {
+        let database = Database::listen().await;
+        let gateway = Gateway::serve(database.address(), Limits { sessions_max: 1, ..Limits::default() }, None).await;
+        let mut first = gateway.opened().await;
+        first.write_all(&startup(&[("user", "ada")])).await.unwrap();
+        let gate = gateway.dial().await;
+        log_in(&gate).await.unwrap();
+        let refused = open(&gate, "postgres").await.unwrap_err();
+        assert_eq!((refused.code(), refused.message()), (Code::ResourceExhausted, "all 1 sessions are in use"));
+
+        let mut session = database.0.accept().await.unwrap().0;
+        session.read_exact(&mut [0; 8]).await.unwrap();
+        let proxy = gateway.proxy.clone();
+        assert_eq!(gateway.server.shutdown(Duration::from_secs(5)).await, 0);
+        first.write_all(b"still here").await.unwrap();
+        let mut heard = Vec::new();
+        while !heard.ends_with(b"still here") {
+            session.read_buf(&mut heard).await.unwrap();
+        }
+        proxy.end(Duration::ZERO).await;
+        assert_eq!(first.read(&mut [0]).await.unwrap(), 0);
+        assert_eq!(session.read(&mut [0]).await.unwrap(), 0);
+    });
+}
+
+/// A server of the proxy.
+struct Gateway {
+    proxy: Proxy,
+    server: Server,
+    identity: Option<Identity>,
+}
+
+impl Gateway {
+    async fn serve(database: Address, limits: Limits, identity: Option<Identity>) -> Self {
+        let account = Account { role: "ada".into(), databases: vec!["postgres".into()] };
+        let proxy = Proxy::new(database, HashMap::from([(TOKEN.to_owned(), account)]), limits);
+        let server = Server::builder().add_service(GateServer::new(proxy.clone())).router(proxy.clone());
+        let mut server = server.wire(proxy.clone());
+        if let Some(identity) = &identity {
+            server = server.tls(identity.server());
+        }
+        Self { proxy, server: server.bind("tcp://127.0.0.1:0").await.unwrap(), identity }
+    }
+
+    /// A proxy whose database does not run.
+    async fn without_database(limits: Limits) -> Self {
+        // The port is free again, and nobody else is given it so soon.
+        let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        Self::serve(address.into(), limits, None).await
+    }
+
+    async fn dial(&self) -> GateClient {
+        let mut channel = Channel::builder();
+        if let Some(identity) = &self.identity {
+            channel = channel.tls_with_name(identity.client(), "localhost");
+        }
+        GateClient::new(channel.connect(self.server.local_addr()).await.unwrap())
+    }
+
+    /// A connection that has done everything right so far.
+    async fn opened(&self) -> Raw {
+        let gate = self.dial().await;
+        log_in(&gate).await.unwrap();
+        open(&gate, "postgres").await.unwrap();
+        gate.into_raw().await.unwrap()
+    }
+
+    async fn end(self, limit: Duration) {
+        self.server.shutdown(limit).await;
+        self.proxy.end(limit).await;
+    }
+}
+
+/// Something in place of a database.
+struct Database(TcpListener);
+
+impl Database {
+    async fn listen() -> Self {
+        Self(TcpListener::bind("127.0.0.1:0").await.unwrap())
+    }
+
+    fn address(&self) -> Address {
+        self.0.local_addr().unwrap().into()
+    }
+
+    /// Returns all that comes on the next connection.
+    async fn hears_all(&self) -> Vec<u8> {
+        let mut heard = Vec::new();
+        self.0.accept().await.unwrap().0.read_to_end(&mut heard).await.unwrap();
+        heard
+    }
+}
+
+async fn log_in(gate: &GateClient) -> Result<String, Status> {
+    Ok(gate.log_in(LogInRequest { token: TOKEN.into() }).await?.into_inner().role)
+}
+
+async fn open(gate: &GateClient, database: &str) -> Result<OpenDatabaseResponse, Status> {
+    Ok(gate.open_database(OpenDatabaseRequest { database: database.into() }).await?.into_inner())
+}
+
+/// Begins a session, as programs do.
+async fn speak<S>(socket: S, role: &str, database: &str) -> Result<(Client, JoinHandle<Result<(), Error>>), Error>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut config = Config::new();
+    let (client, session) = config.user(role).dbname(database).connect_raw(socket, NoTls).await?;
+    Ok((client, tokio::spawn(session)))
+}
+
+/// Makes the role that the account has, past the proxy.
+async fn make_role(postgres: &Postgres) {
+    let socket = tokio::net::UnixStream::connect(postgres.socket()).await.unwrap();
+    let (client, _session) = speak(socket, "postgres", "postgres").await.unwrap();
+    client.batch_execute("CREATE ROLE ada LOGIN").await.unwrap();
+}
+
+async fn value(client: &Client, query: &str) -> String {
+    let messages = client.simple_query(query).await.unwrap();
+    let row = messages.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0),
+        _ => None,
+    });
+    row.unwrap().to_owned()
+}
+
+/// The first message of a session.
+fn startup(parameters: &[(&str, &str)]) -> Vec<u8> {
+    let mut content = vec![0, 3, 0, 0];
+    for (name, value) in parameters {
+        content.extend(format!("{name}\0{value}\0").bytes());
+    }
+    content.push(0);
+    let len = u32::try_from(content.len() + 4).unwrap();
+    [&len.to_be_bytes()[..], &content].concat()
+}
+
+const TOKEN: &str = "ada's secret";

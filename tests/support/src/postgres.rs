@@ -1,0 +1,120 @@
+//! A PostgreSQL server of a test's own, if the package is installed.
+
+use std::{
+    env, fs,
+    io::{self, Write as _},
+    os::unix::{fs::chown, process::CommandExt as _},
+    path::{Path, PathBuf},
+    process::{self, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::{Child, Command},
+};
+
+/// A server that runs until this is dropped. Everybody who reaches its socket is whoever they say they are.
+#[derive(Debug)]
+pub struct Postgres {
+    directory: Directory,
+    process: Child,
+}
+
+impl Postgres {
+    /// Starts a server with the superuser `postgres`. `None` if PostgreSQL is not installed: the test says so and is skipped,
+    /// but where `CI` is set it fails.
+    pub async fn start() -> Option<Self> {
+        let Some(programs) = programs() else {
+            assert!(env::var_os("CI").is_none(), "PostgreSQL is not installed, and CI must not skip its tests");
+            // Not `eprintln!`, which shows only in tests that fail.
+            let _ = writeln!(io::stderr(), "skipped: PostgreSQL is not installed");
+            return None;
+        };
+        let directory = Directory::make();
+        let data = directory.0.join("data");
+        let mut init = command(&programs.join("initdb"), &directory);
+        init.args(["--username=postgres", "--auth=trust", "--no-sync", "--no-locale", "--encoding=UTF8", "-D"]);
+        let output = init.arg(&data).output().expect("initdb can run");
+        assert!(output.status.success(), "initdb failed:\n{}", String::from_utf8_lossy(&output.stderr));
+        let mut serve = command(&programs.join("postgres"), &directory);
+        serve.args(["-F", "-c", "listen_addresses=", "-k"]).arg(&directory.0).arg("-D").arg(&data);
+        serve.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut process = Command::from(serve).kill_on_drop(true).spawn().expect("postgres can run");
+        let mut log = BufReader::new(process.stderr.take().expect("its log is piped")).lines();
+        let mut read = String::new();
+        loop {
+            let line = log.next_line().await.expect("the log is text");
+            let Some(line) = line else { panic!("postgres ended:\n{read}") };
+            if line.contains("ready to accept connections") {
+                break;
+            }
+            read += &(line + "\n");
+        }
+        // It must not stop because nobody reads its log.
+        tokio::spawn(async move { while let Ok(Some(_)) = log.next_line().await {} });
+        Some(Self { directory, process })
+    }
+
+    /// Returns the path of its socket.
+    pub fn socket(&self) -> PathBuf {
+        self.directory.0.join(".s.PGSQL.5432")
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        // Killed, it would leave its children and shared memory behind. This is an immediate shutdown.
+        if let Some(pid) = self.process.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
+            let _ = kill_process(pid, Signal::QUIT);
+            while let Ok(None) = self.process.try_wait() {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+/// A directory that goes with this.
+#[derive(Debug)]
+struct Directory(PathBuf);
+
+impl Directory {
+    fn make() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("frisbee-postgres-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = env::temp_dir().join(name);
+        fs::create_dir(&path).expect("the directory of temporary files can be written to");
+        if geteuid().is_root() {
+            chown(&path, Some(NOBODY), Some(NOBODY)).expect("root may");
+        }
+        Self(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Returns a command that does not run as root, which PostgreSQL refuses.
+fn command(program: &Path, directory: &Directory) -> process::Command {
+    let mut command = process::Command::new(program);
+    command.current_dir(&directory.0);
+    if geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    command
+}
+
+/// Returns the folder of the server's programs, which Debian keeps off the path.
+fn programs() -> Option<PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let debian = versions.map(|version| version.path().join("bin"));
+    let path = env::var_os("PATH").unwrap_or_default();
+    debian.chain(env::split_paths(&path)).find(|folder| folder.join("initdb").is_file())
+}
+
+/// The user without rights, on every Linux.
+const NOBODY: u32 = 65_534;
