@@ -6,8 +6,10 @@
 
 use std::{
     cell::Cell,
+    hint::black_box,
     io,
     pin::Pin,
+    sync::Once,
     task::{Context, Poll},
 };
 
@@ -147,6 +149,7 @@ impl Inbox {
             let mut large = std::mem::take(&mut self.large);
             if !large.try_reclaim(content_len + OVERREAD_LEN) {
                 large = BytesMut::with_capacity(content_len.min(GROW_LEN_MIN) + OVERREAD_LEN);
+                keep_freed_memory();
             }
             large.extend_from_slice(&self.bytes);
             self.bytes.clear();
@@ -176,6 +179,18 @@ impl Inbox {
     }
 }
 
+/// Has glibc keep memory of this process that is free, instead of giving it back to the kernel and asking for it again, page by
+/// page, with every large content.
+///
+/// Its rule is to keep twice the size of the largest block that was ever mapped for itself and freed; 128 KiB, if there was none. So
+/// one such block is made and freed, untouched. Whatever allocator is there instead does not mind.
+fn keep_freed_memory() {
+    static ONCE: Once = Once::new();
+    if cfg!(target_env = "gnu") {
+        ONCE.call_once(|| drop(black_box(Vec::<u8>::with_capacity(KEPT_LEN / 2))));
+    }
+}
+
 thread_local! {
     static SPARE: Cell<Option<BytesMut>> = const { Cell::new(None) };
 }
@@ -191,6 +206,8 @@ const KEEP_LEN_MAX: usize = 1024;
 /// A read that leaves room tells the runtime that the socket is empty, which saves asking. Too little for a packet with
 /// content, which would then pin the large buffer.
 const OVERREAD_LEN: usize = 8;
+/// Bytes that a thread's part of the heap keeps when they are free: those of a few contents of a megabyte.
+const KEPT_LEN: usize = 16 * 1024 * 1024;
 /// Room for a header and some small packets.
 const HEADER_READ_LEN: usize = 512;
 const HEADER_LEN_MAX: usize = HeaderFormat::Magic10.header_len();
