@@ -30,11 +30,15 @@ pub struct Config {
     /// The time that discarding a content may take, while this side reads. Default 30 s; then the connection ends with
     /// [`ProtocolError::ContentTooLarge`](crate::ProtocolError::ContentTooLarge).
     pub discard_time_max: Duration,
-    /// Bytes queued for writing at which senders wait. Default 1 MiB, exceeded by at most one packet. With as many
+    /// Bytes queued for writing at which senders wait. Default 1 MiB, exceeded by at most one packet, or by what is sent
+    /// together with [`try_send_frames`]; [`set_outbox`] sets it for one connection, and has senders do something else. With as many
     /// bytes of replies queued, handlers get no new packets, and those that run in place do not go on, until the peer
     /// reads some. Contents of 64 KiB and more that may be
     /// [overtaken](https://docs.rs/frisbee/latest/frisbee/trait.Router.html#method.interleaves) count by themselves: as
     /// much again of them may be queued, and of replies one of the largest in addition.
+    ///
+    /// [`try_send_frames`]: https://docs.rs/frisbee/latest/frisbee/struct.Connection.html#method.try_send_frames
+    /// [`set_outbox`]: https://docs.rs/frisbee/latest/frisbee/struct.Connection.html#method.set_outbox
     pub outbox_len_max: usize,
     /// Packets received while no handler may start, at which reading pauses. Default 1024. Their contents are bounded
     /// by [`Config::backlog_len_max`]. Reading does not pause while this side waits for answers of the peer, which come
@@ -108,6 +112,32 @@ pub struct Config {
     pub linger_max: Duration,
     /// The time that a TLS handshake may take. Default 10 s.
     pub handshake_max: Duration,
+}
+
+/// The limit of what one connection has queued for writing, and what becomes of packets beyond it.
+///
+/// Of packets that are sent: replies of handlers have [`Config::outbox_len_max`], and data of streams waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutboxLimit {
+    /// Bytes queued for writing at which the outbox is full, as [`Config::outbox_len_max`] counts them. 0 counts as 1: a packet
+    /// is taken when nothing else waits.
+    pub len_max: usize,
+    /// The treatment of packets while it is full.
+    pub when_full: WhenFull,
+}
+
+/// The treatment of packets that are sent while the outbox is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WhenFull {
+    /// Senders wait, or get the packet back if they do not want to.
+    #[default]
+    Refuse,
+    /// The packet is let go, and counted ([`Counters::unsent`](crate::proto::Counters::unsent)). Nobody waits: senders get
+    /// [`SendError::OutboxFull`](crate::SendError::OutboxFull).
+    Drop,
+    /// The connection closes at once with [`CloseReason::OutboxFull`](crate::CloseReason::OutboxFull), and what is queued is lost.
+    Close,
 }
 
 impl Default for Config {

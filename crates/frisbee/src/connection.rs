@@ -11,7 +11,8 @@ use std::{
 use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 
 use crate::{
-    Address, CloseReason, Config, Packet, PacketName, PeerCredentials, Raw, SendError, TrySendError,
+    Address, CloseReason, Config, Frames, OutboxLimit, Packet, PacketName, PeerCredentials, Raw, SendError,
+    TrySendError,
     proto::{self, GoAway, Peer},
     shared::{Core, Sent, Shared},
 };
@@ -62,6 +63,65 @@ impl Connection {
     /// ```
     pub fn try_send_copied(&self, name: PacketName, content: &[u8]) -> Result<Sent, TrySendError<()>> {
         self.shared.try_push(content.len(), (), |core, ()| core.send_copied(name, content))
+    }
+
+    /// Sends packets that were encoded before, for other connections as well, unless the outbox is full: all of them, or none. Costs
+    /// one lock and one wake-up, and long runs of them are not copied. The result is about the last of them.
+    ///
+    /// ```
+    /// use frisbee::{Connection, FrameBuffer, Operation, PacketName};
+    ///
+    /// const PRICE: Operation = Operation::new(20).unwrap();
+    ///
+    /// fn publish(prices: &[u32], subscribers: &[Connection]) {
+    ///     let mut buffer = FrameBuffer::new();
+    ///     for price in prices {
+    ///         buffer.push(PacketName { id: 0, operation: PRICE }, &[&price.to_be_bytes()]);
+    ///     }
+    ///     let frames = buffer.take();
+    ///     for subscriber in subscribers {
+    ///         // One that does not keep up misses all of them.
+    ///         let _ = subscriber.try_send_frames(&frames);
+    ///     }
+    /// }
+    /// ```
+    pub fn try_send_frames(&self, frames: &Frames) -> Result<Sent, TrySendError<()>> {
+        self.shared.try_push_frames(frames)
+    }
+
+    /// Sends packets that were encoded before as [`try_send_frames`](Self::try_send_frames) does, waiting while the outbox is full.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has sent all of them or none.
+    pub async fn send_frames(&self, frames: &Frames) -> Result<Sent, SendError> {
+        self.shared.push_frames(frames).await
+    }
+
+    /// Sends these packets in order, up to the first that the outbox has no room for or that cannot be sent. Returns how many were
+    /// sent. Costs one lock and one wake-up. An error is that of the first packet.
+    pub fn try_send_all(&self, packets: &[Packet]) -> Result<usize, SendError> {
+        self.shared.try_push_all(packets)
+    }
+
+    /// Sets how much may be queued for writing, and what becomes of packets beyond that, for this connection. It begins with
+    /// [`Config::outbox_len_max`] and [`WhenFull::Refuse`](crate::WhenFull::Refuse).
+    ///
+    /// ```
+    /// # fn example(connection: &frisbee::Connection) {
+    /// use frisbee::{OutboxLimit, WhenFull};
+    ///
+    /// // A subscriber that is more than 8 MiB behind is better off without us.
+    /// connection.set_outbox(OutboxLimit { len_max: 8 << 20, when_full: WhenFull::Close });
+    /// # }
+    /// ```
+    pub fn set_outbox(&self, limit: OutboxLimit) {
+        let mut core = self.shared.core();
+        core.proto.set_outbox_len_max(limit.len_max);
+        core.when_full = limit.when_full;
+        drop(core);
+        // Those that wait may not have to any more.
+        self.shared.progress.notify_waiters();
     }
 
     /// Tells whether the peer may have got a packet, or a part of it: whether it was given to the socket. Stays true to

@@ -156,6 +156,11 @@ pub enum CloseReason {
         /// [`Config::content_len_max`](crate::Config::content_len_max).
         limit: u32,
     },
+    /// The peer did not keep up, and this side closes such connections.
+    OutboxFull {
+        /// [`OutboxLimit::len_max`](crate::OutboxLimit::len_max).
+        limit: usize,
+    },
     /// The socket failed.
     Io(Arc<std::io::Error>),
 }
@@ -175,6 +180,9 @@ impl fmt::Display for CloseReason {
             Self::HandlerPanicked(message) => write!(f, "a handler panicked: {message}"),
             Self::ReplyTooLarge { len, limit } => {
                 write!(f, "a handler replied with {len} bytes of content, the limit is {limit} (content_len_max)")
+            }
+            Self::OutboxFull { limit } => {
+                write!(f, "the peer did not keep up: more than {limit} bytes wait for it (len_max)")
             }
             Self::Io(error) => write!(f, "connection failed: {error}"),
         }
@@ -213,6 +221,8 @@ pub enum SendError {
     },
     /// The packet is one for extended peers, and this peer is plain or has not said yet that it is extended.
     PlainPeer,
+    /// The outbox is full, and the connection lets go what does not fit in ([`WhenFull::Drop`](crate::WhenFull::Drop)).
+    OutboxFull,
 }
 
 impl fmt::Display for SendError {
@@ -222,6 +232,7 @@ impl fmt::Display for SendError {
             Self::ContentTooLarge { len, limit } => write_too_large(f, *len, *limit),
             Self::TooLargeForPeer { len, limit } => write_too_large_for_peer(f, *len, *limit),
             Self::PlainPeer => f.write_str("the peer is not known to speak the extended protocol"),
+            Self::OutboxFull => f.write_str("the outbox is full, and the packet was let go"),
         }
     }
 }

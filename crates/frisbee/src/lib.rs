@@ -92,13 +92,13 @@ mod table;
 #[cfg(feature = "tls")]
 mod tls;
 
-pub use config::Config;
+pub use config::{Config, OutboxLimit, WhenFull};
 pub use content::Content;
 pub use error::{
     CloseReason, InvalidSetting, OpenError, ProtocolError, SendError, StreamEnd, StreamSendError, TrySendError,
 };
 pub use packet::{Operation, Packet, PacketName};
-pub use proto::{GoAway, HeaderFormat, Hello, Peer};
+pub use proto::{FrameBuffer, Frames, GoAway, HeaderFormat, Hello, Peer};
 
 #[cfg(feature = "tokio")]
 pub use self::{

@@ -52,6 +52,57 @@ pub trait Router: Send + Sync + 'static {
         0
     }
 
+    /// Learns that everything that one read brought has been handed to [`intercept`](Self::intercept) and
+    /// [`route`](Self::route), for a router that gathers and acts on all of it at once. What waits for a handler comes later, and
+    /// this is called again behind that, and behind handlers that were not ready at once. Also called when there was nothing for
+    /// the router. It must not block.
+    ///
+    /// ```
+    /// use std::sync::Mutex;
+    ///
+    /// use frisbee::{Connection, FrameBuffer, Outcome, Packet, Router};
+    ///
+    /// /// Sends what one connection says to all the others.
+    /// #[derive(Default)]
+    /// struct Party {
+    ///     guests: Mutex<Vec<Connection>>,
+    /// }
+    ///
+    /// impl Router for Party {
+    ///     fn intercept(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
+    ///         let said = connection.state_or_insert_with(Mutex::<FrameBuffer>::default);
+    ///         said.lock().unwrap().push_content(packet.name(), &[], &packet.content);
+    ///         None
+    ///     }
+    ///
+    ///     fn received(&self, connection: &Connection) {
+    ///         let Some(said) = connection.state::<Mutex<FrameBuffer>>() else { return };
+    ///         let frames = said.lock().unwrap().take();
+    ///         for guest in self.guests.lock().unwrap().iter().filter(|guest| *guest != connection) {
+    ///             // One who does not keep up misses something.
+    ///             let _ = guest.try_send_frames(&frames);
+    ///         }
+    ///     }
+    ///
+    ///     async fn route(&self, _: Packet, _: &Connection) -> Outcome {
+    ///         Outcome::Nothing
+    ///     }
+    ///
+    ///     fn opened(&self, connection: &Connection) {
+    ///         self.guests.lock().unwrap().push(connection.clone());
+    ///     }
+    /// }
+    /// ```
+    fn received(&self, connection: &Connection) {
+        let _ = connection;
+    }
+
+    /// Learns that the outbox takes packets again, after it had no room for some, whoever sent them. Those may have taken the room
+    /// already: it is called once for each time that something found no room. It must not block.
+    fn writable(&self, connection: &Connection) {
+        let _ = connection;
+    }
+
     /// Tells whether a packet is one that [`intercept`](Self::intercept) gives back in any case, which then is not asked. It must
     /// not panic.
     #[doc(hidden)]
@@ -275,6 +326,15 @@ impl<R: Router> Router for Arc<R> {
 
     fn intercept_more(&self, packets: &mut VecDeque<Packet>, connection: &Connection) -> usize {
         (**self).intercept_more(packets, connection)
+    }
+
+    #[inline]
+    fn received(&self, connection: &Connection) {
+        (**self).received(connection);
+    }
+
+    fn writable(&self, connection: &Connection) {
+        (**self).writable(connection);
     }
 
     #[inline(always)]

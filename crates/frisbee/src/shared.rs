@@ -22,7 +22,8 @@ use tokio::{
 use tracing::warn;
 
 use crate::{
-    Address, CloseReason, Config, Content, Packet, PacketName, Raw, SendError, StreamSendError, TrySendError,
+    Address, CloseReason, Config, Content, Frames, Packet, PacketName, Raw, SendError, StreamSendError, TrySendError,
+    WhenFull,
     net::Identity,
     proto::{self, GoAway, Peer, StreamEnd, StreamKey, Transmit},
     seldom::Seldom,
@@ -74,8 +75,11 @@ pub(crate) struct Core {
     pub(crate) taker: Option<oneshot::Sender<Raw>>,
     /// The number of handlers under way, when the driver counted last.
     pub(crate) handlers: usize,
-    /// True if a task waits for something to be written.
+    /// True if a task waits for something to be written, or the router for the outbox to take packets again.
     pub(crate) progress_is_awaited: bool,
+    /// The length of the smallest content that the outbox had no room for since the router was told that there is some.
+    refused_len: Option<usize>,
+    pub(crate) when_full: WhenFull,
     /// True if the driver has stopped reading.
     pub(crate) is_paused: bool,
     /// True if a task began to wait for the peer in a way that the driver cannot see since it looked last: reading may
@@ -95,6 +99,11 @@ impl Core {
 
     pub(crate) fn send_copied(&mut self, name: PacketName, content: &[u8]) -> Result<Sent, SendError> {
         self.proto.send_copied(name, content)?;
+        Ok(Sent(self.proto.progress().0))
+    }
+
+    pub(crate) fn send_frames(&mut self, frames: &Frames) -> Result<Sent, SendError> {
+        self.proto.send_frames(frames)?;
         Ok(Sent(self.proto.progress().0))
     }
 
@@ -183,6 +192,8 @@ impl Shared {
             taker: None,
             handlers: 0,
             progress_is_awaited: false,
+            refused_len: None,
+            when_full: WhenFull::default(),
             is_paused: false,
             has_begun_to_wait: false,
             unaccepted: VecDeque::new(),
@@ -322,27 +333,41 @@ impl Shared {
     }
 
     /// Reports that `written` bytes of a batch were written, and puts the next batch in its place when it is through.
-    /// Returns whether there is anything to write. This is where every batch comes from.
-    pub(crate) fn next_batch(&self, now: Instant, written: usize, batch: &mut Transmit) -> bool {
+    /// This is where every batch comes from.
+    pub(crate) fn next_batch(&self, now: Instant, written: usize, batch: &mut Transmit) -> Next {
         if written == 0 && batch.has_remaining() {
-            return true;
+            return Next::Batch;
         }
         let mut core = self.core();
         if written > 0 {
             core.proto.handle_written(now, written, batch);
             if batch.has_remaining() {
-                return true;
+                return Next::Batch;
             }
         }
         core.proto.poll_transmit(now, batch);
         // Set under this lock by tasks that wait already, so that none of them is missed. Without the flag, every write
         // would pay for a notification that usually no task waits for.
         let is_awaited = written > 0 && std::mem::take(&mut core.progress_is_awaited);
-        drop(core);
-        if is_awaited {
-            self.progress.notify_waiters();
+        if is_awaited && self.tell_progress(core) {
+            return Next::Writable;
         }
-        batch.has_remaining()
+        if batch.has_remaining() { Next::Batch } else { Next::Nothing }
+    }
+
+    /// Wakes the tasks that wait for something to be written. Returns whether the router is to hear that the outbox takes packets
+    /// again.
+    #[cold]
+    fn tell_progress(&self, mut core: MutexGuard<'_, Core>) -> bool {
+        let is_writable = core.refused_len.is_some_and(|len| !core.proto.is_full_for(len));
+        if is_writable {
+            core.refused_len = None;
+        }
+        // The router still waits.
+        core.progress_is_awaited |= core.refused_len.is_some();
+        drop(core);
+        self.progress.notify_waiters();
+        is_writable
     }
 
     /// Wakes the tasks that wait for the peer's first bytes, among others.
@@ -390,14 +415,67 @@ impl Shared {
         self.release_waiters();
     }
 
-    /// Sends `what`, a content of this length, by `push` and wakes the driver for it, unless the outbox is full.
-    pub(crate) fn try_push<P, T, E>(
+    /// Sends `what`, a packet with a content of this length, by `push` and wakes the driver for it, unless the outbox is full.
+    pub(crate) fn try_push<P, T>(
         &self,
         len: usize,
         what: P,
-        push: impl FnOnce(&mut Core, P) -> Result<T, E>,
-    ) -> Result<T, TrySendError<P, E>> {
-        self.push_locked(self.core(), len, what, push)
+        push: impl FnOnce(&mut Core, P) -> Result<T, SendError>,
+    ) -> Result<T, TrySendError<P>> {
+        let core = self.core();
+        if core.proto.is_open() && core.proto.is_full_for(len) {
+            return Err(self.refuse(core, len, 1).map_or(TrySendError::Full(what), TrySendError::Failed));
+        }
+        self.push_locked(core, what, push).map_err(TrySendError::Failed)
+    }
+
+    /// Sends frames unless the outbox is full.
+    pub(crate) fn try_push_frames(&self, frames: &Frames) -> Result<Sent, TrySendError<()>> {
+        let core = self.core();
+        if core.proto.is_open() && core.proto.is_full_for_frames(frames) {
+            let refused = self.refuse(core, frames.content_len_max(), frames.count());
+            return Err(refused.map_or(TrySendError::Full(()), TrySendError::Failed));
+        }
+        self.push_locked(core, frames, Core::send_frames).map_err(TrySendError::Failed)
+    }
+
+    /// Sends frames as soon as the outbox is not full.
+    pub(crate) async fn push_frames(&self, frames: &Frames) -> Result<Sent, SendError> {
+        self.until_sent((), |()| self.try_push_frames(frames).map_err(Unsent::from)).await
+    }
+
+    /// Sends packets up to the first that the outbox has no room for, or that cannot be sent. Returns their number, or the
+    /// error of the first packet.
+    pub(crate) fn try_push_all(&self, packets: &[Packet]) -> Result<usize, SendError> {
+        let mut core = self.core();
+        let mut sent = 0;
+        let mut refused = None;
+        for packet in packets {
+            let len = packet.content.len();
+            if core.proto.is_open() && core.proto.is_full_for(len) {
+                refused = Some(len);
+                break;
+            }
+            match core.send(packet.clone()) {
+                Err(error) if sent == 0 => return Err(error),
+                Err(_) => break,
+                Ok(_) => sent += 1,
+            }
+        }
+        let driver = if sent > 0 { core.driver.take() } else { None };
+        let error = match refused {
+            Some(len) => self.refuse(core, len, packets.len() - sent),
+            None => {
+                drop(core);
+                None
+            }
+        };
+        driver.into_iter().for_each(Waker::wake);
+        match error {
+            // They were let go, and are counted as those that were not sent.
+            None | Some(SendError::OutboxFull) => Ok(sent),
+            Some(error) => Err(error),
+        }
     }
 
     /// Sends `what` on a stream by `push` as [`try_push`](Self::try_push) does, unless the peer has to give credit first.
@@ -408,29 +486,51 @@ impl Shared {
         what: P,
         push: impl FnOnce(&mut Core, P) -> Result<T, StreamSendError>,
     ) -> Result<T, Unsent<P, StreamSendError>> {
-        let core = self.core();
+        let mut core = self.core();
         if !core.proto.has_credit(key) {
             return Err(Unsent::NoCredit(what, key));
         }
-        self.push_locked(core, len, what, push).map_err(Unsent::from)
+        if core.proto.is_open() && core.proto.is_full_for(len) {
+            core.progress_is_awaited = true;
+            let driver = core.begin_to_wait();
+            drop(core);
+            driver.into_iter().for_each(Waker::wake);
+            return Err(Unsent::NoSpace(what));
+        }
+        self.push_locked(core, what, push).map_err(Unsent::Failed)
+    }
+
+    /// Does with packets that the outbox has no room for what is set. `None` if their sender may wait.
+    #[cold]
+    fn refuse(&self, mut core: MutexGuard<'_, Core>, len: usize, packets: usize) -> Option<SendError> {
+        core.progress_is_awaited = true;
+        core.refused_len = Some(core.refused_len.map_or(len, |refused| refused.min(len)));
+        let (driver, error) = match core.when_full {
+            // It may be a call, whose answer this side waits for from now on.
+            WhenFull::Refuse => (core.begin_to_wait(), None),
+            WhenFull::Drop => {
+                core.proto.handle_unsent(packets as u64);
+                (None, Some(SendError::OutboxFull))
+            }
+            WhenFull::Close => {
+                let limit = core.proto.outbox_len_max();
+                core.proto.fail(CloseReason::OutboxFull { limit });
+                self.note_closing(&core);
+                (core.driver.take(), Some(SendError::Closed))
+            }
+        };
+        drop(core);
+        driver.into_iter().for_each(Waker::wake);
+        error
     }
 
     fn push_locked<P, T, E>(
         &self,
         mut core: MutexGuard<'_, Core>,
-        len: usize,
         what: P,
         push: impl FnOnce(&mut Core, P) -> Result<T, E>,
-    ) -> Result<T, TrySendError<P, E>> {
-        if core.proto.is_open() && core.proto.is_full_for(len) {
-            core.progress_is_awaited = true;
-            // It may be a call, whose answer this side waits for from now on.
-            let driver = core.begin_to_wait();
-            drop(core);
-            driver.into_iter().for_each(Waker::wake);
-            return Err(TrySendError::Full(what));
-        }
-        let pushed = push(&mut core, what).map_err(TrySendError::Failed)?;
+    ) -> Result<T, E> {
+        let pushed = push(&mut core, what)?;
         let driver = core.driver.take();
         drop(core);
         if let Some(driver) = driver {
@@ -499,12 +599,12 @@ impl Shared {
     }
 
     /// Sends `what`, a content of this length, by `push` as soon as the outbox is not full.
-    pub(crate) async fn when_not_full<P, T, E>(
+    pub(crate) async fn when_not_full<P, T>(
         &self,
         len: usize,
         what: P,
-        mut push: impl FnMut(&mut Core, P) -> Result<T, E>,
-    ) -> Result<T, E> {
+        mut push: impl FnMut(&mut Core, P) -> Result<T, SendError>,
+    ) -> Result<T, SendError> {
         self.until_sent(what, |what| self.try_push(len, what, &mut push).map_err(Unsent::from)).await
     }
 
@@ -569,6 +669,15 @@ impl Shared {
         driver.into_iter().for_each(Waker::wake);
         Poll::Pending
     }
+}
+
+/// The next step of a driver that writes.
+pub(crate) enum Next {
+    /// There is a batch to write.
+    Batch,
+    /// The router hears that the outbox takes packets again. There may be a batch.
+    Writable,
+    Nothing,
 }
 
 /// The reason why something was not sent. Gives it back if it may be sent later.

@@ -81,6 +81,15 @@ impl<H: Handler, R: Router> Router for Table<H, R> {
         self.fallback.intercept_more(packets, connection)
     }
 
+    #[inline]
+    fn received(&self, connection: &Connection) {
+        self.fallback.received(connection);
+    }
+
+    fn writable(&self, connection: &Connection) {
+        self.fallback.writable(connection);
+    }
+
     fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send {
         if self.operation == Some(packet.operation) {
             Either::Left(self.handler.handle(packet, connection))

@@ -2,14 +2,15 @@
 //!
 //! Only frisbee lets a handler do so.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use frisbee::{OutboxLimit, WhenFull};
 use frpc::{
     BoxService, Channel, Code, Config, ConnectError, Connection, Dispatch, Packet, Request, Response, ServeError,
     Server, Services, Status, Streaming, Table, Unimplemented,
 };
 use support::{
-    SECOND, assert_elapsed,
+    EventLog, SECOND, assert_elapsed,
     calls::{
         CallbackClient, CallbackServer, OWN, SAY, TestClient, TestServer, TestService, all, ask, asking, connect,
         each_kind, encoded, may_have_executed, only_connection, own_packet, peer, quiet, quiet_channel, serve,
@@ -369,6 +370,52 @@ fn a_client_hears_packets_of_the_servers_own() {
         assert_eq!(ask(&client, "hi").await.unwrap(), "hi");
         only_connection(&server).await.send(own_packet(7, "news")).await.unwrap();
         assert_eq!(news.recv().await.unwrap(), own_packet(7, "news"));
+    });
+}
+
+/// Notes the hooks around what is read and written.
+struct Hooked(EventLog);
+
+impl frisbee::Router for Hooked {
+    async fn route(&self, packet: Packet, connection: &Connection) -> frisbee::Outcome {
+        self.0.add("routed");
+        connection.set_outbox(OutboxLimit { len_max: 1, when_full: WhenFull::Refuse });
+        connection.try_send(packet.clone()).unwrap();
+        connection.try_send(packet).unwrap_err();
+        frisbee::Outcome::Nothing
+    }
+
+    fn received(&self, _: &Connection) {
+        self.0.add("received");
+    }
+
+    fn writable(&self, _: &Connection) {
+        self.0.add("writable");
+    }
+}
+
+#[test]
+fn a_router_below_hears_of_the_end_of_a_read_and_of_room_on_both_sides() {
+    in_virtual_time(async {
+        let hears = ["routed", "received", "writable"].map(str::to_owned);
+        let log = EventLog::default();
+        let services = Services::new().add_service(TestServer::new(TestService::default()));
+        let router = Arc::new(services.over(Table::over(Hooked(log.clone()))));
+        let server = frisbee::Server::builder(router).config(quiet()).without_listener();
+        let (theirs, mut client) = peer();
+        server.attach(theirs);
+        assert_eq!(client.asks(frame(7, OWN.number(), encoded("mine"))).await, ["1000 7: mine"]);
+        settle().await;
+        assert_eq!(log.take()[..3], hears);
+
+        let (ours, mut peer) = peer();
+        let builder = quiet_channel().router(Hooked(log.clone()));
+        let (_channel, ()) = tokio::join!(builder.attach(ours), peer.answer_opening());
+        settle().await;
+        log.take();
+        assert_eq!(peer.asks(frame(7, OWN.number(), encoded("mine"))).await, ["1000 7: mine"]);
+        settle().await;
+        assert_eq!(log.take()[..3], hears);
     });
 }
 

@@ -62,7 +62,7 @@ pub(super) trait Handling {
     /// Has the router answer a packet that no handler gets.
     fn refuse(&self, refused: Refused) -> Finished;
 
-    /// Tells the router of something that the peer said.
+    /// Tells the router of something.
     fn tell(&mut self, news: News) -> Option<Finished>;
 
     /// Drops the handler of a packet, which ends as [`Finished::Withdrawn`]. Returns whether there was one.
@@ -85,8 +85,12 @@ pub(super) enum Entry {
     Refused,
 }
 
-/// Something that the peer said of itself or of its packets.
+/// Something that the router hears of besides packets and streams.
 pub(super) enum News {
+    /// All that was read, and all that handlers ended with, has been dealt with.
+    Received,
+    /// The outbox takes packets again.
+    Writable,
     Recognized(Peer),
     GoingAway(GoAway),
     Withdrawn(PacketName),

@@ -70,6 +70,8 @@ pub(crate) async fn drive<R: Router>(begun: Box<Begun>, connection: Connection, 
         intercept_more: |packets: &mut VecDeque<Packet>| router.intercept_more(packets, &connection),
         refuse: |refused| router.refuse(refused, &connection),
         news: |news| match news {
+            News::Received => router.received(&connection),
+            News::Writable => router.writable(&connection),
             News::Recognized(peer) => router.recognized(&connection, &peer),
             News::GoingAway(why) => router.going_away(&connection, &why),
             News::Withdrawn(packet) => router.withdrawn(packet, &connection),
@@ -181,7 +183,8 @@ struct Driver<'a> {
     holds_replies: bool,
 
     // The turn.
-    /// True if anything happened in this round, so that another one may find more.
+    /// True if anything happened in this round, so that another one may find more. A handler that was done at the end of a turn
+    /// counts in the next.
     is_busy: bool,
     /// True if the connection was to close once nothing is under way, when the core was looked at last.
     closes_when_idle: bool,

@@ -10,12 +10,15 @@ use std::{
 use bytes::Buf as _;
 use tokio::{io::AsyncWrite, time::Instant};
 
-use super::{Driver, End};
-use crate::{CloseReason, proto::Transmit};
+use super::{
+    Driver, End,
+    handlers::{Handling, News},
+};
+use crate::{CloseReason, proto::Transmit, shared::Next};
 
 impl Driver<'_> {
     /// Writes what there is to write, as far as the socket takes it.
-    pub(super) fn poll_output(&mut self, cx: &mut Context<'_>, now: Instant) {
+    pub(super) fn poll_output(&mut self, cx: &mut Context<'_>, now: Instant, handlers: &mut impl Handling) {
         // A round in which nothing happened has nothing new in the outbox: putting something there wakes this task.
         if !self.is_busy && !self.batch.has_remaining() && !self.needs_flush {
             return;
@@ -24,7 +27,16 @@ impl Driver<'_> {
             return self.shared.core().proto.discard_output();
         }
         let mut written = 0;
-        while self.shared.next_batch(now.into_std(), written, &mut self.batch) {
+        loop {
+            match self.shared.next_batch(now.into_std(), written, &mut self.batch) {
+                Next::Batch => {}
+                Next::Writable => {
+                    self.tell(News::Writable, handlers);
+                    written = 0;
+                    continue;
+                }
+                Next::Nothing => break,
+            }
             written = match self.poll_write(cx) {
                 Poll::Ready(Ok(len)) => len,
                 Poll::Ready(Err(error)) => return self.fail_output(now, error),
@@ -35,6 +47,13 @@ impl Driver<'_> {
         }
         if self.needs_flush && Pin::new(&mut self.wire).poll_flush(cx).is_ready() {
             self.needs_flush = false;
+        }
+    }
+
+    /// Tells the router of something, and ends the connection if it panics.
+    pub(super) fn tell(&self, news: News, handlers: &mut impl Handling) {
+        if let Some(panicked) = handlers.tell(news) {
+            self.shared.apply(panicked);
         }
     }
 

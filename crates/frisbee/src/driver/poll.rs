@@ -8,7 +8,12 @@ use std::{
 use bytes::Buf as _;
 use tokio::time::Instant;
 
-use super::{Driver, End, cork::Write, far_future, handlers::Handling};
+use super::{
+    Driver, End,
+    cork::Write,
+    far_future,
+    handlers::{Handling, News},
+};
 use crate::{CloseReason, shared::Core};
 
 impl Driver<'_> {
@@ -23,31 +28,34 @@ impl Driver<'_> {
     fn take_turn(&mut self, cx: &mut Context<'_>, handlers: &mut impl Handling) -> Poll<CloseReason> {
         let now = Instant::now();
         self.shared.begin_turn(now.into_std());
-        self.is_busy = false;
         self.reap_finished(cx, handlers);
         if self.wake_up() == Write::Later {
             // Behind the tasks that are ready now, which get to add to the batch.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
+        let mut has_come_up = false;
         for round in 0..ROUNDS_MAX {
             self.start_backlog(cx, handlers);
             self.end_behind_backlog(cx, handlers);
             self.poll_input(cx, now, handlers);
-            self.poll_output(cx, now);
+            // Before the write, which takes what the router sends for all of it.
+            if self.is_busy {
+                self.tell(News::Received, handlers);
+            }
+            self.is_busy |= has_come_up;
+            self.poll_output(cx, now, handlers);
             // Not before: on a machine that is busy or was asleep, this task may be late itself. The bytes that the peer
             // sent and took meanwhile have to be seen before it is blamed for its silence.
             if round == 0 {
                 self.poll_timer(cx, now);
             }
-            if self.is_busy {
-                self.is_busy = false;
-            } else if let Some(turn) = self.sleep(cx, now, handlers) {
+            has_come_up = !self.is_busy;
+            if has_come_up && let Some(turn) = self.sleep(cx, now, handlers) {
                 return turn;
-            } else {
-                // Something came up that this round did not look for: there may be something to write, for example.
-                self.is_busy = true;
             }
+            // Otherwise something came up that this round did not look for: there may be something to write, for example.
+            self.is_busy = false;
             self.reap_finished(cx, handlers);
         }
         // Enough for one turn: the other connections of this thread come first.

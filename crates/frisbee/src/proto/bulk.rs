@@ -17,6 +17,7 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use super::{
     flight::Flight,
+    frames::Frames,
     header::{Header, HeaderFormat, Kind},
     id_hasher::IdHasher,
     pieces,
@@ -61,6 +62,12 @@ impl Bulk {
     /// Tells whether a frame has to wait here.
     pub(super) fn takes(&self, header: Header) -> bool {
         header.len as usize >= PIECED_LEN_MIN || !self.queue.is_empty() && self.ids.contains_key(&ids_of(header))
+    }
+
+    /// Tells whether any of these frames has to wait here.
+    pub(super) fn takes_any(&self, frames: &Frames) -> bool {
+        frames.content_len_max() >= PIECED_LEN_MIN
+            || !self.queue.is_empty() && frames.each().any(|(header, _)| self.takes(header))
     }
 
     /// Returns the number of the first packet that was not handed out whole.

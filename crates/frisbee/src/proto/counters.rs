@@ -27,6 +27,8 @@ pub struct Counters {
     pub too_large: u64,
     /// Streams refused or closed because a limit was reached.
     pub streams_refused: u64,
+    /// Packets to send that were let go because the outbox was full ([`WhenFull::Drop`](crate::WhenFull::Drop)).
+    pub unsent: u64,
 }
 
 impl std::ops::AddAssign for Counters {
@@ -42,5 +44,6 @@ impl std::ops::AddAssign for Counters {
         self.refused += other.refused;
         self.too_large += other.too_large;
         self.streams_refused += other.streams_refused;
+        self.unsent += other.unsent;
     }
 }

@@ -15,6 +15,7 @@ mod credit;
 mod decoder;
 mod flight;
 mod foreign;
+mod frames;
 mod header;
 mod heartbeat;
 mod hello;
@@ -30,10 +31,10 @@ pub use self::{
     control::{Control, GoAway},
     counters::Counters,
     decoder::{Decoder, Frame, Reach},
+    frames::{FrameBuffer, Frames},
     header::{Header, HeaderFormat, Heartbeats, Kind},
     hello::{Features, Hello, Peer},
-    outbox::COPY_LEN_MAX,
     streams::{PACKET_COST, StreamKey},
-    transmit::Transmit,
+    transmit::{COPY_LEN_MAX, Transmit},
 };
 pub use crate::error::{Foreign, OpenError, StreamEnd, StreamSendError};

@@ -9,14 +9,12 @@ use super::{
     bulk::{Bulk, PIECED_LEN_MIN},
     control::Control,
     flight::Flight,
+    frames::{self, Frames},
     header::{Header, HeaderFormat},
     share::{Cause, Share},
-    transmit::{Part, Transmit},
+    transmit::{COPY_LEN_MAX, FLAT_LEN_MAX, Part, Transmit},
 };
 use crate::Content;
-
-/// Contents below this length are copied into the batch; from this length on they never are.
-pub const COPY_LEN_MAX: usize = 4 * 1024;
 
 /// The queue of frames that wait to be written.
 #[derive(Debug)]
@@ -109,6 +107,53 @@ impl Outbox {
                 self.gather(format, header, content);
             }
             _ => self.push(header, Bytes::copy_from_slice(content).into(), cause),
+        }
+    }
+
+    /// Queues frames that are encoded already, one behind the other. Long runs of them and large contents are not copied.
+    pub(super) fn push_frames(&mut self, frames: &Frames) {
+        match self.format {
+            Some(format) if !self.bulk.as_ref().is_some_and(|bulk| bulk.takes_any(frames)) => {
+                frames.parts(format).iter().for_each(|part| self.push_part(part));
+            }
+            _ => self.push_one_by_one(frames),
+        }
+    }
+
+    /// Queues frames of which some have to wait beside the others, or that cannot be encoded yet.
+    #[cold]
+    fn push_one_by_one(&mut self, frames: &Frames) {
+        for (header, content) in frames.each() {
+            self.push(header, content, Cause::Local);
+        }
+    }
+
+    fn push_part(&mut self, part: &frames::Part) {
+        match part {
+            frames::Part::Flat(bytes, count) => {
+                let is_shared = bytes.len() >= COPY_LEN_MAX;
+                if is_shared && !self.tail.is_empty() {
+                    // Before these are counted: it is written without them.
+                    self.close_tail();
+                }
+                self.packets += *count as u64;
+                self.count_several(*count, bytes.len(), Cause::Local);
+                if is_shared {
+                    self.parts.push_back(Part::Shared(bytes.clone(), self.encoded));
+                } else {
+                    self.tail.extend_from_slice(bytes);
+                    if self.tail.len() >= FLAT_LEN_MAX {
+                        self.close_tail();
+                    }
+                }
+            }
+            frames::Part::Content(bytes) => {
+                self.count_several(0, bytes.len(), Cause::Local);
+                if !self.tail.is_empty() {
+                    self.close_tail();
+                }
+                self.parts.push_back(Part::Content(bytes.clone()));
+            }
         }
     }
 
@@ -331,7 +376,12 @@ impl Outbox {
     }
 
     fn count(&mut self, len: usize, cause: Cause) {
-        self.encoded += 1;
+        self.count_several(1, len, cause);
+    }
+
+    #[inline(always)] // As often as anything is sent.
+    fn count_several(&mut self, frames: usize, len: usize, cause: Cause) {
+        self.encoded += frames as u64;
         self.len += len;
         self.replies.handle_queued(len, cause == Cause::Reply);
         self.peer_induced.handle_queued(len, cause == Cause::PeerInduced);
@@ -344,8 +394,6 @@ impl Outbox {
 
 /// Enough for one write to be worth its system call, and little enough for a PONG to come through between two.
 const BATCH_LEN_MAX: usize = 256 * 1024;
-/// A gathering buffer is closed at this length instead of growing.
-const FLAT_LEN_MAX: usize = 64 * 1024;
 #[cfg(test)]
 mod tests {
     use std::io::IoSlice;

@@ -25,7 +25,7 @@ use slab::Slab;
 use super::{
     credit::{ReceiveWindow, SendCredit, TooMuch, WindowBudget},
     id_hasher::IdHasher,
-    outbox::COPY_LEN_MAX,
+    transmit::COPY_LEN_MAX,
 };
 use crate::{
     Config,

@@ -4,6 +4,11 @@ use std::{collections::VecDeque, io::IoSlice, mem};
 
 use bytes::{Buf, Bytes, BytesMut};
 
+/// Contents below this length are copied into the batch; from this length on they never are.
+pub const COPY_LEN_MAX: usize = 4 * 1024;
+/// A buffer that gathers frames is closed at this length instead of growing.
+pub(super) const FLAT_LEN_MAX: usize = 64 * 1024;
+
 /// A batch of whole frames that is being written. [`Buf`] says what is left of it.
 #[derive(Debug, Default)]
 pub struct Transmit {
@@ -23,6 +28,8 @@ pub struct Transmit {
 pub(super) enum Part {
     /// Frames, and the number of packets ever queued that are written once this part and the content behind it are.
     Flat(BytesMut, u64),
+    /// As a flat part, of bytes that other connections send as well.
+    Shared(Bytes, u64),
     Content(Bytes),
 }
 
@@ -46,7 +53,7 @@ impl Transmit {
 
     pub(super) fn push(&mut self, part: Part) {
         self.len += part.bytes().len();
-        if let Part::Flat(_, packets) = part {
+        if let Part::Flat(_, packets) | Part::Shared(_, packets) = part {
             self.packets = packets;
         }
         self.parts.push_back(part);
@@ -93,7 +100,7 @@ impl Part {
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Flat(bytes, _) => bytes,
-            Self::Content(bytes) => bytes,
+            Self::Shared(bytes, _) | Self::Content(bytes) => bytes,
         }
     }
 }

@@ -9,6 +9,7 @@ mod dispatch;
 mod endings;
 mod failures;
 mod fairness;
+mod frames;
 mod hooks;
 mod leaving;
 mod liveness;

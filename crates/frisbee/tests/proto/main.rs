@@ -2,6 +2,7 @@
 
 mod credit;
 mod extended;
+mod frames;
 mod limits;
 mod pair;
 mod pieces;

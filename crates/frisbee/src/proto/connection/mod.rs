@@ -13,6 +13,7 @@ use super::{
     counters::Counters,
     decoder::{Decoder, Reach},
     flight::Flight,
+    frames::Frames,
     header::HeaderFormat,
     heartbeat::{Beat, Heartbeat, sooner},
     hello::{Features, Hello, Peer},
@@ -71,6 +72,8 @@ pub struct Connection {
     /// The content that comes in pieces, and the buffer of the last.
     assembly: Option<Box<Assembly>>,
     outbox: Outbox,
+    /// Bytes queued for writing at which the outbox is full for packets.
+    outbox_len_max: usize,
     /// True if contents in pieces may be overtaken on this side.
     interleaves: bool,
     heartbeat: Heartbeat,
@@ -187,6 +190,7 @@ impl Connection {
             decoder,
             assembly: None,
             outbox,
+            outbox_len_max: config.outbox_len_max,
             interleaves: false,
             own_hello,
             peer,
@@ -380,16 +384,32 @@ impl Connection {
     /// Tells whether as much is queued for writing as the configuration allows, contents that [go in
     /// pieces](Self::interleave) not counted.
     pub fn is_full(&self) -> bool {
-        self.outbox.len() - self.outbox.bulk_len() >= self.config.outbox_len_max
+        self.outbox.len() - self.outbox.bulk_len() >= self.outbox_len_max
     }
 
     /// Tells whether as much is queued for writing as the configuration allows in front of a content of this length. Those that
     /// [go in pieces](Self::interleave) count by themselves, so nothing else waits for them.
     pub fn is_full_for(&self, len: usize) -> bool {
         match self.outbox.interleaves(len) {
-            true => self.outbox.bulk_len() >= self.config.outbox_len_max,
+            true => self.outbox.bulk_len() >= self.outbox_len_max,
             false => self.is_full(),
         }
+    }
+
+    /// Tells whether as much is queued for writing as the configuration allows in front of any of these frames.
+    pub fn is_full_for_frames(&self, frames: &Frames) -> bool {
+        self.is_full() || self.is_full_for(frames.content_len_max())
+    }
+
+    /// Returns the number of bytes queued for writing at which the outbox [is full](Self::is_full).
+    pub fn outbox_len_max(&self) -> usize {
+        self.outbox_len_max
+    }
+
+    /// Sets the number of bytes queued for writing at which the outbox [is full](Self::is_full), in place of
+    /// [`Config::outbox_len_max`]. What handlers reply and what input causes have that limit as before.
+    pub fn set_outbox_len_max(&mut self, len_max: usize) {
+        self.outbox_len_max = len_max.max(1);
     }
 
     /// Tells whether as many bytes of replies are queued as the configuration allows: handlers are not to make more. Of contents

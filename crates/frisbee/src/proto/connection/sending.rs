@@ -8,7 +8,7 @@ use super::Connection;
 use crate::{
     Content, Operation, Packet, PacketName, SendError,
     error::{OpenError, StreamEnd, StreamSendError},
-    proto::{control::Control, header::Header, hello::Features, share::Cause, streams::StreamKey},
+    proto::{control::Control, frames::Frames, header::Header, hello::Features, share::Cause, streams::StreamKey},
 };
 
 impl Connection {
@@ -22,6 +22,24 @@ impl Connection {
         let header = self.header(packet, content.len())?;
         self.outbox.push_copied(header, content, Cause::Local);
         Ok(())
+    }
+
+    /// Queues packets that are encoded already as [`send`](Self::send) does each of them: all of them, or none.
+    pub fn send_frames(&mut self, frames: &Frames) -> Result<(), SendError> {
+        if !self.is_open() {
+            return Err(SendError::Closed);
+        }
+        if frames.has_extended() && self.peer.hello().is_none() {
+            return Err(SendError::PlainPeer);
+        }
+        self.carried_len(frames.content_len_max())?;
+        self.outbox.push_frames(frames);
+        Ok(())
+    }
+
+    /// Counts packets that were let go because the outbox was full.
+    pub fn handle_unsent(&mut self, packets: u64) {
+        self.counters.unsent += packets;
     }
 
     /// Queues a packet as [`send`](Self::send) does, for the reply of a handler.

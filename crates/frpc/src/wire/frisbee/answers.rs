@@ -31,6 +31,15 @@ impl<S: ServiceSet, R: Router> Router for AnswerRouter<S, R> {
         self.calls.complete_several(packets, |packet| !self.services.is_request(packet))
     }
 
+    #[inline]
+    fn received(&self, connection: &Connection) {
+        self.services.received(connection);
+    }
+
+    fn writable(&self, connection: &Connection) {
+        self.services.writable(connection);
+    }
+
     fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send {
         self.services.route(packet, connection)
     }

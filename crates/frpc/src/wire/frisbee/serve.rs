@@ -103,6 +103,15 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
         calls.map_or(0, |calls| calls.complete_several(packets, |packet| !self.is_request(packet)))
     }
 
+    #[inline]
+    fn received(&self, connection: &Connection) {
+        self.fallback.received(connection);
+    }
+
+    fn writable(&self, connection: &Connection) {
+        self.fallback.writable(connection);
+    }
+
     // Not an async function, into whose state everything would be moved once more.
     #[inline(always)]
     fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send {

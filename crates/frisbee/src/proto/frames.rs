@@ -1,0 +1,331 @@
+//! Frames that are encoded before it is known who gets them, so that many connections share the bytes.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::{Bytes, BytesMut};
+
+use super::{
+    header::{Header, HeaderFormat},
+    transmit::{COPY_LEN_MAX, FLAT_LEN_MAX},
+};
+use crate::{Content, Operation, Packet, PacketName};
+
+/// Gathers packets that go to many connections, and encodes each of them once. See
+/// [`Connection::try_send_frames`](https://docs.rs/frisbee/latest/frisbee/struct.Connection.html#method.try_send_frames).
+///
+/// ```
+/// use frisbee::{FrameBuffer, Operation, PacketName};
+///
+/// const TICK: Operation = Operation::new(20).unwrap();
+///
+/// let mut buffer = FrameBuffer::new();
+/// for id in 0..3 {
+///     buffer.push(PacketName { id, operation: TICK }, &[b"tick ", b"tock"]);
+/// }
+/// let mut frames = buffer.take();
+/// assert_eq!((frames.count(), buffer.count()), (3, 0));
+///
+/// let first = frames.split_to(1);
+/// assert_eq!((first.count(), frames.count()), (1, 2));
+/// assert!(frames.iter().all(|packet| packet.content == "tick tock"));
+/// ```
+#[derive(Debug)]
+pub struct FrameBuffer {
+    format: HeaderFormat,
+    parts: Vec<Part>,
+    /// Frames still being gathered, behind `parts`.
+    tail: BytesMut,
+    tail_count: usize,
+    totals: Totals,
+}
+
+/// Packets in the form in which they go to a socket. A clone shares the bytes.
+///
+/// Sent to a connection, they arrive as if each had been sent by itself. A buffer that gathers up to 64 KiB of them stays alive
+/// as long as any of them.
+#[derive(Clone, Debug)]
+pub struct Frames(Arc<Encoded>);
+
+#[derive(Debug)]
+struct Encoded {
+    /// In the longer layout, of which the other is a part.
+    parts: Vec<Part>,
+    totals: Totals,
+    /// In the shorter layout, once somebody has needed that.
+    short: OnceLock<Vec<Part>>,
+}
+
+/// The facts about several frames that are known without reading them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    count: usize,
+    len: usize,
+    content_len_max: usize,
+    has_extended: bool,
+}
+
+/// Frames, as the outbox takes them. The content that a flat part leaves out follows on it.
+#[derive(Clone, Debug)]
+pub(super) enum Part {
+    /// This number of frames. The content of the last may be missing, or its end.
+    Flat(Bytes, usize),
+    Content(Bytes),
+}
+
+impl FrameBuffer {
+    /// Makes an empty buffer.
+    pub fn new() -> Self {
+        Self::in_format(HeaderFormat::Magic10)
+    }
+
+    fn in_format(format: HeaderFormat) -> Self {
+        Self { format, parts: Vec::new(), tail: BytesMut::new(), tail_count: 0, totals: Totals::default() }
+    }
+
+    /// Adds a packet whose content is these bytes, one behind the other. They are copied.
+    ///
+    /// # Panics
+    ///
+    /// If they are 4 GiB or more, which no packet can carry.
+    pub fn push(&mut self, name: PacketName, content: &[&[u8]]) {
+        self.begin(header(name, content.iter().map(|bytes| bytes.len()).sum()));
+        content.iter().for_each(|bytes| self.tail.extend_from_slice(bytes));
+        self.end();
+    }
+
+    /// Adds a packet whose content is `head`, which is copied, and `content` behind it, which is not if it has 4 KiB or more.
+    ///
+    /// # Panics
+    ///
+    /// If they are 4 GiB or more, which no packet can carry.
+    pub fn push_content(&mut self, name: PacketName, head: &[u8], content: &Bytes) {
+        if content.len() < COPY_LEN_MAX {
+            return self.push(name, &[head, content]);
+        }
+        self.begin(header(name, head.len() + content.len()));
+        self.tail.extend_from_slice(head);
+        self.end_with(content);
+    }
+
+    /// Returns the number of packets.
+    pub fn count(&self) -> usize {
+        self.totals.count
+    }
+
+    /// Returns the number of bytes, headers of ten bytes included.
+    pub fn len(&self) -> usize {
+        self.totals.len
+    }
+
+    /// Tells whether there are no packets.
+    pub fn is_empty(&self) -> bool {
+        self.totals.count == 0
+    }
+
+    /// Takes the packets out. The buffer is empty then and can be used again.
+    pub fn take(&mut self) -> Frames {
+        if !self.tail.is_empty() {
+            self.close_tail();
+        }
+        Frames::new(std::mem::take(&mut self.parts), std::mem::take(&mut self.totals))
+    }
+
+    fn begin(&mut self, header: Header) {
+        header.encode(self.format, &mut self.tail);
+        self.tail_count += 1;
+        self.totals.add(header);
+    }
+
+    fn end(&mut self) {
+        if self.tail.len() >= FLAT_LEN_MAX {
+            self.close_tail();
+        }
+    }
+
+    fn end_with(&mut self, content: &Bytes) {
+        self.close_tail();
+        self.parts.push(Part::Content(content.clone()));
+    }
+
+    fn close_tail(&mut self) {
+        let tail = self.tail.split().freeze();
+        self.parts.push(Part::Flat(tail, std::mem::take(&mut self.tail_count)));
+    }
+}
+
+impl Default for FrameBuffer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Frames {
+    fn new(parts: Vec<Part>, totals: Totals) -> Self {
+        Self(Arc::new(Encoded { parts, totals, short: OnceLock::new() }))
+    }
+
+    /// Returns the number of packets.
+    pub fn count(&self) -> usize {
+        self.0.totals.count
+    }
+
+    /// Returns the number of bytes, headers of ten bytes included.
+    pub fn len(&self) -> usize {
+        self.0.totals.len
+    }
+
+    /// Tells whether there are no packets.
+    pub fn is_empty(&self) -> bool {
+        self.count() == 0
+    }
+
+    /// Returns the packets one by one. Copies nothing.
+    pub fn iter(&self) -> impl Iterator<Item = Packet> + '_ {
+        self.each().filter_map(|(header, content)| {
+            let operation = Operation::from_wire(header.operation)?;
+            Some(Packet { id: header.id, operation, content })
+        })
+    }
+
+    /// Takes the first packets off, and returns them: this number, or all if there are fewer. Copies nothing, and takes time for
+    /// each packet that there is.
+    pub fn split_to(&mut self, count: usize) -> Self {
+        let (mut first, mut rest) = (Totals::default(), Totals::default());
+        let mut walk = self.walk();
+        walk.by_ref().take(count).for_each(|found| first.add(found.header));
+        let (index, offset) = (walk.index, walk.offset);
+        walk.for_each(|found| rest.add(found.header));
+
+        let mut parts = self.0.parts[..index].to_vec();
+        let mut behind = Vec::new();
+        if let Some(Part::Flat(bytes, whole)) = self.0.parts.get(index) {
+            let before: usize = parts.iter().map(Part::count).sum();
+            let here = first.count - before;
+            if here > 0 {
+                parts.push(Part::Flat(bytes.slice(..offset), here));
+            }
+            behind.push(Part::Flat(bytes.slice(offset..), whole - here));
+            behind.extend_from_slice(&self.0.parts[index + 1..]);
+        }
+        *self = Self::new(behind, rest);
+        Self::new(parts, first)
+    }
+
+    /// Returns the length of the largest content.
+    pub(crate) fn content_len_max(&self) -> usize {
+        self.0.totals.content_len_max
+    }
+
+    /// Tells whether any packet is one for extended peers.
+    pub(super) fn has_extended(&self) -> bool {
+        self.0.totals.has_extended
+    }
+
+    /// Returns the frames in this layout.
+    pub(super) fn parts(&self, format: HeaderFormat) -> &[Part] {
+        match format {
+            HeaderFormat::Magic10 => &self.0.parts,
+            format => self.0.short.get_or_init(|| self.encode(format)),
+        }
+    }
+
+    /// Returns the frames one by one.
+    pub(super) fn each(&self) -> impl Iterator<Item = (Header, Content)> + '_ {
+        self.walk().map(|found| (found.header, found.into_content()))
+    }
+
+    #[cold]
+    fn encode(&self, format: HeaderFormat) -> Vec<Part> {
+        let mut buffer = FrameBuffer::in_format(format);
+        for found in self.walk() {
+            buffer.begin(found.header);
+            buffer.tail.extend_from_slice(&found.flat[found.start..found.end]);
+            match found.content {
+                Some(content) => buffer.end_with(content),
+                None => buffer.end(),
+            }
+        }
+        if !buffer.tail.is_empty() {
+            buffer.close_tail();
+        }
+        buffer.parts
+    }
+
+    fn walk(&self) -> Walk<'_> {
+        Walk { parts: &self.0.parts, index: 0, offset: 0 }
+    }
+}
+
+fn header(name: PacketName, len: usize) -> Header {
+    let len = u32::try_from(len).expect("a packet carries less than 4 GiB");
+    Header { id: name.id, operation: name.operation.number(), len }
+}
+
+impl Totals {
+    fn add(&mut self, header: Header) {
+        let content_len = header.len as usize;
+        self.count += 1;
+        self.len += HeaderFormat::Magic10.header_len() + content_len;
+        self.content_len_max = self.content_len_max.max(content_len);
+        self.has_extended |= header.operation == Operation::EXTENDED.number();
+    }
+}
+
+impl Part {
+    fn count(&self) -> usize {
+        match self {
+            Self::Flat(_, count) => *count,
+            Self::Content(_) => 0,
+        }
+    }
+}
+
+/// Finds one frame after the other.
+struct Walk<'a> {
+    parts: &'a [Part],
+    /// The part in which the next frame begins, and where.
+    index: usize,
+    offset: usize,
+}
+
+/// A frame with its content: what a flat part has of it, and what follows on that.
+struct Found<'a> {
+    header: Header,
+    flat: &'a Bytes,
+    start: usize,
+    end: usize,
+    content: Option<&'a Bytes>,
+}
+
+impl<'a> Iterator for Walk<'a> {
+    type Item = Found<'a>;
+
+    fn next(&mut self) -> Option<Found<'a>> {
+        let Some(Part::Flat(flat, _)) = self.parts.get(self.index) else { return None };
+        let format = HeaderFormat::Magic10;
+        let header = Header::decode(format, &flat[self.offset..]).ok()??;
+        let start = self.offset + format.header_len();
+        let end = (start + header.len as usize).min(flat.len());
+        let content = match self.parts.get(self.index + 1) {
+            Some(Part::Content(content)) if end == flat.len() => Some(content),
+            _ => None,
+        };
+        self.offset = end;
+        if end == flat.len() {
+            self.offset = 0;
+            self.index += 1 + usize::from(content.is_some());
+        }
+        Some(Found { header, flat, start, end, content })
+    }
+}
+
+impl Found<'_> {
+    fn into_content(self) -> Content {
+        let head = self.flat.slice(self.start..self.end);
+        match self.content {
+            None => head.into(),
+            Some(content) if head.is_empty() => content.clone().into(),
+            Some(content) => vec![head, content.clone()].into(),
+        }
+    }
+}
