@@ -253,8 +253,6 @@ pub enum SubscriptionEnd {
     },
     /// The broker does not go on with it, such as after a connection was lost.
     Refused(Refusal),
-    /// The broker shuts down.
-    ShutDown,
     /// The connection was lost, and there will be no other.
     Lost,
     /// The client was closed.
@@ -271,7 +269,6 @@ impl fmt::Display for SubscriptionEnd {
                 write!(f, "the subscription was ended because messages were not taken fast enough ({missing} missing)")
             }
             Self::Refused(refusal) => refusal.fmt(f),
-            Self::ShutDown => f.write_str("the broker shuts down"),
             Self::Lost => f.write_str("the connection was lost"),
             Self::Closed => f.write_str("the client is closed"),
             Self::Backend(error) => error.fmt(f),

@@ -24,7 +24,18 @@ const HOUSES: &[House] = &[
             &["client", "server", "tls"],
         ],
     },
-    House { krate: "frisbee-pubsub", floors: &[&["subject"], &["message"], &["error"], &["client"]] },
+    House {
+        krate: "frisbee-pubsub",
+        floors: &[
+            &["subject"],
+            &["message"],
+            &["error"],
+            &["trie", "wire"],
+            &["client"],
+            &["broker", "remote"],
+            &["local"],
+        ],
+    },
     House {
         krate: "frpc-schema",
         floors: &[

@@ -1,0 +1,82 @@
+//! Counters of all that goes through a broker, by the first token of subjects.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// A snapshot of what a broker holds, and of what went through it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Metrics {
+    /// Patterns with subscribers, and members of queue groups.
+    pub patterns: usize,
+    /// Bytes of messages that wait for subscribers.
+    pub queued_len: usize,
+    /// Subjects with a retained value.
+    pub retained: usize,
+    /// Messages that were dropped because subscribers were too slow.
+    pub missing: u64,
+    /// Numbers by the first token of the subject, sorted by that. Tokens beyond [`Limits::prefixes_max`](crate::Limits::prefixes_max)
+    /// share the empty one.
+    pub prefixes: Vec<PrefixMetrics>,
+}
+
+/// Numbers of the messages under subjects with the same first token.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PrefixMetrics {
+    /// The first token.
+    pub prefix: String,
+    /// Messages.
+    pub published: u64,
+    /// Bytes of their payloads.
+    pub bytes: u64,
+    /// Subscriptions that they went to, those included that dropped them.
+    pub deliveries: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    published: AtomicU64,
+    bytes: AtomicU64,
+    deliveries: AtomicU64,
+}
+
+impl Counters {
+    pub(super) fn add(&self, bytes: usize, deliveries: u64) {
+        self.published.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.deliveries.fetch_add(deliveries, Ordering::Relaxed);
+    }
+}
+
+/// The counters of each prefix.
+#[derive(Debug, Default)]
+pub(super) struct Prefixes(Mutex<HashMap<String, Arc<Counters>>>);
+
+impl Prefixes {
+    /// Returns the counters of a subject's prefix, or those that all others share.
+    pub(super) fn of(&self, subject: &str, prefixes_max: usize) -> Arc<Counters> {
+        let prefix = subject.split('.').next().unwrap_or_default();
+        let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = if counters.contains_key(prefix) || counters.len() < prefixes_max { prefix } else { "" };
+        counters.entry(key.into()).or_default().clone()
+    }
+
+    pub(super) fn snapshot(&self) -> Vec<PrefixMetrics> {
+        let counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let metrics = |(prefix, counters): (&_, &Arc<Counters>)| PrefixMetrics {
+            prefix: String::clone(prefix),
+            published: counters.published.load(Ordering::Relaxed),
+            bytes: counters.bytes.load(Ordering::Relaxed),
+            deliveries: counters.deliveries.load(Ordering::Relaxed),
+        };
+        let mut all: Vec<_> = counters.iter().map(metrics).collect();
+        all.sort_by(|one, other| one.prefix.cmp(&other.prefix));
+        all
+    }
+}

@@ -1,0 +1,170 @@
+//! The part of a broker that belongs to one connection: its subscriptions, what it publishes, and what it is to be told.
+
+use std::{
+    pin::pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use frisbee::Connection;
+
+use crate::{
+    Pattern, Refusal, RefusalCode,
+    broker::{
+        answers::Answers,
+        authorize::Action,
+        hold::Account,
+        publishing::Publishing,
+        shared::Shared,
+        slow::SlowList,
+        subscriber::{Common, Place, Subscriber, Subscriptions, Verdict, Wishes},
+    },
+    client::check_group,
+    wire::{EndReason, Kind, Subscribe},
+};
+
+/// The part of a broker that belongs to one connection.
+pub(super) struct Peer {
+    pub(super) account: Arc<Account>,
+    pub(super) answers: Arc<Answers>,
+    pub(super) slow: Arc<SlowList<Subscriber>>,
+    pub(super) publishing: Mutex<Publishing>,
+    pub(super) subscriptions: Arc<Subscriptions>,
+    /// Packets that wait for their turn, in the order in which they came.
+    pub(super) waiting: AtomicUsize,
+    pub(super) gate: tokio::sync::Mutex<()>,
+}
+
+impl Peer {
+    pub(super) fn new(shared: &Shared, connection: &Connection) -> Self {
+        let Common { base, limits, .. } = &*shared.common;
+        let answers = Arc::new(Answers::new(*base, limits.answers_max, Some(connection.clone())));
+        Self {
+            account: Arc::new(Account::new(limits.publish_window, Arc::downgrade(&answers))),
+            answers,
+            slow: Arc::default(),
+            publishing: Mutex::default(),
+            subscriptions: Arc::default(),
+            waiting: AtomicUsize::new(0),
+            gate: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    /// Returns whether a packet that adds to what waits has to wait itself.
+    pub(super) fn is_full(&self) -> bool {
+        self.account.is_full() || self.answers.is_full()
+    }
+
+    /// Waits until a packet may add to what waits.
+    pub(super) async fn room(&self) {
+        loop {
+            let (mut freed, mut drained) = (pin!(self.account.freed.notified()), pin!(self.answers.drained.notified()));
+            // Before the look: what changes right behind it would otherwise go unnoticed.
+            freed.as_mut().enable();
+            drained.as_mut().enable();
+            match (self.account.is_full(), self.answers.is_full()) {
+                (true, _) => freed.await,
+                (_, true) => drained.await,
+                _ => return,
+            }
+        }
+    }
+
+    pub(super) fn publishing(&self) -> MutexGuard<'_, Publishing> {
+        self.publishing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a subscription, and answers the client.
+    pub(super) fn subscribe(
+        &self,
+        shared: &Shared,
+        connection: &Connection,
+        id: u16,
+        content: &[u8],
+    ) -> Result<(), Refusal> {
+        let Subscribe { policy, window, slot, pattern, group } = Subscribe::read(content)?;
+        let pattern = Pattern::new(pattern)?;
+        if !group.is_empty() {
+            check_group(group)?;
+        }
+        shared.authorize(Some(connection), Action::Subscribe, &pattern)?;
+        // Messages that become retained values come before all of this, or behind it.
+        let retained = shared.retained();
+        let mut registry = shared.registry_mut();
+        let mut locked = self.subscriptions.lock();
+        let Some(subscriptions) = &mut *locked else { return Ok(()) };
+        let refused = |text| Err(Refusal::new(RefusalCode::LimitReached, text));
+        if subscriptions.len() >= shared.common.limits.subscriptions_max {
+            return refused("the connection has as many subscriptions as it may (subscriptions_max)");
+        }
+        if registry.patterns() >= shared.common.limits.patterns_max {
+            return refused("there are as many patterns as may be (patterns_max)");
+        }
+        let is_same = |there: &Arc<Subscriber>| {
+            there.pattern == pattern && *there.group == *group && there.slot == slot && group.is_empty()
+        };
+        if subscriptions.values().any(is_same) {
+            let text = "the connection has a subscription with the same pattern and slot";
+            return Err(Refusal::new(RefusalCode::Malformed, text));
+        }
+        let wishes = Wishes { pattern: pattern.clone(), group: group.into(), slot, policy, window };
+        let place = Place {
+            connection,
+            answers: &self.answers,
+            slow: &self.slow,
+            common: &shared.common,
+            subscriptions: &self.subscriptions,
+            stalled: shared.itself(),
+        };
+        let make = |number| Arc::new(Subscriber::new(number, wishes, place));
+        let (subscriber, is_new) = registry.add(&pattern, group, slot, make);
+        // Whoever publishes from now on waits for this, so that what is said here comes first.
+        let mut delivery = subscriber.delivery();
+        subscriptions.insert(subscriber.number, subscriber.clone());
+        if is_new {
+            shared.generation.fetch_add(1, Ordering::Release);
+        }
+        drop(registry);
+        self.answers.say(Kind::Subscribed, id, subscriber.number.to_be_bytes().to_vec());
+        let mut verdict = Verdict::GoesOn;
+        if group.is_empty() {
+            for value in retained.matching(&pattern) {
+                let content = [&subscriber.number.to_be_bytes()[..], value].concat();
+                verdict = subscriber.begin_with(&mut delivery, &content.into());
+                if verdict != Verdict::GoesOn {
+                    break;
+                }
+            }
+        }
+        drop(delivery);
+        drop((locked, retained));
+        if let Verdict::TooSlow(missing) = verdict {
+            shared.end(&subscriber, EndReason::TooSlow, missing);
+        }
+        Ok(())
+    }
+
+    /// Ends a subscription that the client does not want any more.
+    pub(super) fn unsubscribe(&self, shared: &Shared, number: u32) -> Result<(), Refusal> {
+        let Some(subscriber) = self.subscriptions.get(number) else {
+            return Err(Refusal::new(RefusalCode::Malformed, "there is no subscription with this number"));
+        };
+        if let Some(missing) = subscriber.end() {
+            shared.end(&subscriber, EndReason::Unsubscribed, missing);
+        }
+        Ok(())
+    }
+
+    /// Forgets all about the connection, which has ended.
+    pub(super) fn forget(&self, shared: &Shared) {
+        let subscriptions = self.subscriptions.lock().take().unwrap_or_default();
+        for subscriber in subscriptions.values() {
+            subscriber.end();
+        }
+        shared.remove(subscriptions.into_values());
+        drop(self.slow.take());
+        self.answers.end();
+    }
+}

@@ -1,0 +1,265 @@
+//! The messages of one publisher on their way to the subscribers: routes that were found before, and frames that are gathered until
+//! everything that came together is there.
+
+use std::{
+    cell::OnceCell,
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering},
+};
+
+use bytes::Bytes;
+use frisbee::{Connection, Content, FrameBuffer, PacketName};
+
+use crate::{
+    Refusal, RefusalCode, Subject,
+    broker::{
+        authorize::Action,
+        hold::Account,
+        metrics::Counters,
+        registry::{Group, Lane, Target},
+        shared::Shared,
+        subscriber::{Batch, Subscriber, Verdict},
+    },
+    wire::{EndReason, Kind, MESSAGE_COST, Published, REPLY, RETAIN},
+};
+
+/// The state of one publisher, under its lock.
+#[derive(Debug, Default)]
+pub(super) struct Publishing {
+    /// The state of the registry that the routes are of.
+    generation: u64,
+    routes: Vec<Route>,
+    by_subject: HashMap<Bytes, usize>,
+    /// The last subject and its route: most publishers stay with one.
+    last: Option<(Bytes, usize)>,
+    outgoing: Vec<Outgoing>,
+    by_lane: HashMap<u32, usize>,
+    /// Those of `outgoing` that have something to send.
+    dirty: Vec<usize>,
+    spare: Vec<FrameBuffer>,
+    /// The cost of what was published since the last flush.
+    spent: usize,
+    /// Subscribers that are to be ended, and the messages that each of them misses.
+    too_slow: Vec<(Arc<Subscriber>, u64)>,
+}
+
+/// Where the messages of a subject go.
+#[derive(Debug)]
+struct Route {
+    lanes: Vec<usize>,
+    groups: Vec<Arc<Group>>,
+    counters: Arc<Counters>,
+    refusal: Option<Refusal>,
+}
+
+/// Messages for the subscribers of a lane.
+#[derive(Debug)]
+struct Outgoing {
+    lane: Arc<Lane>,
+    frames: Option<FrameBuffer>,
+    cost: usize,
+}
+
+impl Publishing {
+    /// Takes the content of a PUBLISH. Returns to how many subscriptions it goes.
+    pub(super) fn publish(
+        &mut self,
+        shared: &Shared,
+        account: &Arc<Account>,
+        connection: Option<&Connection>,
+        content: &Bytes,
+    ) -> Result<u32, Refusal> {
+        let published = Published::read(content)?;
+        if let Some(reply) = published.reply {
+            check(reply)?;
+        }
+        self.spent += content.len() + MESSAGE_COST;
+        if published.flags & RETAIN != 0 {
+            return self.publish_retained(shared, account, connection, &published, content);
+        }
+        self.append(shared, account, connection, &published, content)
+    }
+
+    /// Sends everything that was gathered.
+    pub(super) fn flush(&mut self, shared: &Shared, account: &Arc<Account>) {
+        let Self { outgoing, dirty, spare, too_slow, .. } = self;
+        for index in dirty.drain(..) {
+            let Outgoing { lane, frames, cost } = &mut outgoing[index];
+            let Some(mut buffer) = frames.take() else { continue };
+            let frames = buffer.take();
+            let batch = Batch { frames: &frames, cost: std::mem::take(cost), account, holds: OnceCell::new() };
+            for subscriber in lane.subscribers.snapshot().iter() {
+                if let Verdict::TooSlow(missing) = subscriber.offer(&batch) {
+                    too_slow.push((subscriber.clone(), missing));
+                }
+            }
+            if spare.len() < SPARE_MAX {
+                spare.push(buffer);
+            }
+        }
+        for (subscriber, missing) in self.too_slow.drain(..) {
+            shared.end(&subscriber, EndReason::TooSlow, missing);
+        }
+        account.spend(std::mem::take(&mut self.spent));
+        account.settle();
+    }
+
+    /// Publishes a message that becomes the last value of its subject. Nobody may subscribe in between: they would get it twice, or
+    /// not at all.
+    #[cold]
+    fn publish_retained(
+        &mut self,
+        shared: &Shared,
+        account: &Arc<Account>,
+        connection: Option<&Connection>,
+        published: &Published<'_>,
+        content: &Bytes,
+    ) -> Result<u32, Refusal> {
+        let subject = check(published.subject)?;
+        shared.authorize(connection, Action::Retain, subject)?;
+        let mut retained = shared.retained();
+        retained.set(&shared.common.limits, subject, published, content)?;
+        let deliveries = self.append(shared, account, connection, published, content);
+        self.flush(shared, account);
+        drop(retained);
+        deliveries
+    }
+
+    fn append(
+        &mut self,
+        shared: &Shared,
+        account: &Arc<Account>,
+        connection: Option<&Connection>,
+        published: &Published<'_>,
+        content: &Bytes,
+    ) -> Result<u32, Refusal> {
+        let generation = shared.generation.load(Ordering::Acquire);
+        if self.generation != generation {
+            self.forget_routes(shared, account);
+            self.generation = generation;
+        }
+        let index = match &self.last {
+            Some((subject, index)) if subject == published.subject => *index,
+            _ => self.find(shared, account, connection, published.subject, content)?,
+        };
+        let Self { routes, outgoing, dirty, spare, too_slow, .. } = self;
+        let route = &routes[index];
+        if let Some(refusal) = &route.refusal {
+            return Err(refusal.clone());
+        }
+        let flags = [published.flags & REPLY];
+        let (subjects, payload) = (published.subjects(content), published.payload);
+        let mut deliveries = 0;
+        for &index in &route.lanes {
+            let Outgoing { lane, frames, cost } = &mut outgoing[index];
+            let buffer = frames.get_or_insert_with(|| {
+                dirty.push(index);
+                spare.pop().unwrap_or_default()
+            });
+            let name = PacketName { id: 0, operation: shared.common.base.operation(Kind::Message) };
+            let number = lane.number.to_be_bytes();
+            if payload.len() < REFERRED_LEN_MIN {
+                buffer.push(name, &[&number, &flags, subjects, payload]);
+            } else {
+                let head = [&number[..], &flags, subjects].concat();
+                buffer.push_content(name, &head, &content.slice_ref(payload));
+            }
+            *cost += number.len() + content.len() + MESSAGE_COST;
+            deliveries += lane.subscribers.count();
+        }
+        for group in &route.groups {
+            let message = |number: u32| {
+                let head = [&number.to_be_bytes()[..], &flags, subjects].concat();
+                if payload.len() < REFERRED_LEN_MIN {
+                    Content::from([&head[..], payload].concat())
+                } else {
+                    Content::from(vec![head.into(), content.slice_ref(payload)])
+                }
+            };
+            deliveries += usize::from(deliver_to_one(group, account, message, too_slow));
+        }
+        route.counters.add(payload.len(), deliveries as u64);
+        Ok(u32::try_from(deliveries).unwrap_or(u32::MAX))
+    }
+
+    /// Finds the route of a subject that is not that of the message before.
+    fn find(
+        &mut self,
+        shared: &Shared,
+        account: &Arc<Account>,
+        connection: Option<&Connection>,
+        subject: &[u8],
+        content: &Bytes,
+    ) -> Result<usize, Refusal> {
+        if let Some(index) = self.by_subject.get(subject) {
+            self.last = Some((content.slice_ref(subject), *index));
+            return Ok(*index);
+        }
+        let text = check(subject)?;
+        if self.routes.len() >= shared.common.limits.routes_max {
+            self.forget_routes(shared, account);
+        }
+        let refusal = shared.authorize(connection, Action::Publish, text).err();
+        let counters = shared.prefixes.of(text, shared.common.limits.prefixes_max);
+        let mut route = Route { lanes: Vec::new(), groups: Vec::new(), counters, refusal };
+        let Self { outgoing, by_lane, .. } = self;
+        shared.registry().matching(text, &mut |target| match target {
+            Target::Lane(lane) => route.lanes.push(*by_lane.entry(lane.number).or_insert_with(|| {
+                outgoing.push(Outgoing { lane: lane.clone(), frames: None, cost: 0 });
+                outgoing.len() - 1
+            })),
+            Target::Group(group) => route.groups.push(group.clone()),
+        });
+        let index = self.routes.len();
+        self.routes.push(route);
+        // Not a slice of what was read, which it would keep alive.
+        let subject = Bytes::copy_from_slice(subject);
+        self.by_subject.insert(subject.clone(), index);
+        self.last = Some((subject, index));
+        Ok(index)
+    }
+
+    /// Lets go of all routes, after what was gathered on them was sent.
+    fn forget_routes(&mut self, shared: &Shared, account: &Arc<Account>) {
+        self.flush(shared, account);
+        self.routes.clear();
+        self.by_subject.clear();
+        self.last = None;
+        self.outgoing.clear();
+        self.by_lane.clear();
+    }
+}
+
+/// Gives a message to the first member that takes it at once. Where none does, it waits for the one whose turn it is. Returns whether
+/// there is any.
+fn deliver_to_one(
+    group: &Group,
+    account: &Arc<Account>,
+    message: impl Fn(u32) -> Content,
+    too_slow: &mut Vec<(Arc<Subscriber>, u64)>,
+) -> bool {
+    let mut first = None;
+    for member in group.in_turn() {
+        if member.take(message(member.number)) {
+            return true;
+        }
+        first.get_or_insert(member);
+    }
+    let Some(member) = first else { return false };
+    if let Verdict::TooSlow(missing) = member.offer_one(&message(member.number), Some(account)) {
+        too_slow.push((member, missing));
+    }
+    true
+}
+
+fn check(subject: &[u8]) -> Result<&str, Refusal> {
+    let malformed = |_| Refusal::new(RefusalCode::Malformed, "the subject is not UTF-8");
+    let text = std::str::from_utf8(subject).map_err(malformed)?;
+    Subject::check(text)?;
+    Ok(text)
+}
+
+/// Payloads from here on are not copied for subscribers.
+const REFERRED_LEN_MIN: usize = 4096;
+/// Buffers that are kept for the next time.
+const SPARE_MAX: usize = 16;

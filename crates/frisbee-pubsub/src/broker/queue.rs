@@ -1,0 +1,286 @@
+//! The messages that wait for one subscription, and what its policy does when there is no room for one more.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
+
+use bytes::Bytes;
+use frisbee::Content;
+
+use crate::{
+    Policy,
+    broker::hold::Hold,
+    wire::{MESSAGE_COST, Published},
+};
+
+/// Messages in the order in which they are delivered, each with the number of those that are missing directly before it.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    items: VecDeque<Item>,
+    len: usize,
+    /// Messages that are missing behind the last.
+    missing: u64,
+    /// Items that were taken from the front since the queue was made.
+    taken: u64,
+    /// Where the message of each subject is, counted as `taken` is. Only kept for [`Policy::KeepLatest`].
+    latest: HashMap<Bytes, u64>,
+}
+
+#[derive(Debug)]
+struct Item {
+    missing: u64,
+    content: Content,
+    _hold: Option<Arc<Hold>>,
+}
+
+/// The fate of a message for which there is no room at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pushed {
+    Waits,
+    /// It waits or does not, and this many others, or it, are missing.
+    Dropped(u64),
+    /// The subscription has to end.
+    TooSlow,
+}
+
+/// The next thing to be told.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next<'a> {
+    Missing(u64),
+    Message(&'a Content),
+}
+
+impl Queue {
+    pub(super) fn is_empty(&self) -> bool {
+        self.items.is_empty() && self.missing == 0
+    }
+
+    /// Returns the bytes that wait, with what each message costs in addition.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns the number of items that were taken so far, which grows as long as the subscriber takes any.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Adds the content of a MESSAGE, with this much room for it and what is there. A message that blocks its publisher has a
+    /// hold, and is let in whatever room there is.
+    pub(super) fn push(&mut self, policy: Policy, content: &Content, hold: Option<Arc<Hold>>, room: usize) -> Pushed {
+        let cost = cost(content);
+        let mut dropped = 0;
+        if policy == Policy::KeepLatest
+            && let Some(place) = self.latest.get(subject(content))
+        {
+            let index = usize::try_from(place - self.taken).expect("it is one of the items");
+            let item = &mut self.items[index];
+            self.len = self.len - self::cost(&item.content) + cost;
+            item.missing += 1;
+            item.content = copied(content);
+            return Pushed::Dropped(1);
+        }
+        if self.len + cost > room && hold.is_none() {
+            match policy {
+                Policy::DropOldest | Policy::KeepLatest => {
+                    while self.len + cost > room && self.drop_first() {
+                        dropped += 1;
+                    }
+                }
+                Policy::DropNewest => {}
+                // Without a hold there is nobody to wait for a message that blocks.
+                Policy::Block | Policy::Disconnect => return Pushed::TooSlow,
+            }
+            if self.len + cost > room {
+                self.missing += 1;
+                return Pushed::Dropped(dropped + 1);
+            }
+        }
+        if policy == Policy::KeepLatest {
+            let subject = Bytes::copy_from_slice(subject(content));
+            self.latest.insert(subject, self.taken + self.items.len() as u64);
+        }
+        let missing = std::mem::take(&mut self.missing);
+        self.items.push_back(Item { missing, content: copied(content), _hold: hold });
+        self.len += cost;
+        if dropped == 0 { Pushed::Waits } else { Pushed::Dropped(dropped) }
+    }
+
+    /// Returns what is to be told next, if anything is.
+    pub(super) fn next(&self) -> Option<Next<'_>> {
+        match self.items.front() {
+            Some(Item { missing: 0, content, .. }) => Some(Next::Message(content)),
+            Some(Item { missing, .. }) => Some(Next::Missing(*missing)),
+            None if self.missing > 0 => Some(Next::Missing(self.missing)),
+            None => None,
+        }
+    }
+
+    /// Notes that the number of missing messages that comes next was told.
+    pub(super) fn told_missing(&mut self) {
+        match self.items.front_mut() {
+            Some(item) => item.missing = 0,
+            None => self.missing = 0,
+        }
+    }
+
+    /// Lets go of the first message, which was delivered.
+    pub(super) fn pop(&mut self) {
+        if let Some(item) = self.items.pop_front() {
+            debug_assert_eq!(item.missing, 0, "it is told what is missing before");
+            self.forget(&item);
+        }
+    }
+
+    /// Lets go of the first message, which is missing from now on. Returns whether there was one.
+    pub(super) fn drop_first(&mut self) -> bool {
+        let Some(item) = self.items.pop_front() else { return false };
+        self.forget(&item);
+        match self.items.front_mut() {
+            Some(next) => next.missing += item.missing + 1,
+            None => self.missing += item.missing + 1,
+        }
+        true
+    }
+
+    /// Lets go of everything. Returns how many messages are missing by that, and were not told before.
+    pub(super) fn clear(&mut self) -> u64 {
+        while self.drop_first() {}
+        std::mem::take(&mut self.missing)
+    }
+
+    fn forget(&mut self, item: &Item) {
+        self.taken += 1;
+        self.len -= cost(&item.content);
+        if !self.latest.is_empty() {
+            self.latest.remove(subject(&item.content));
+        }
+    }
+}
+
+pub(super) fn cost(content: &Content) -> usize {
+    content.len() + MESSAGE_COST
+}
+
+/// Returns the subject in the content of a MESSAGE that this side wrote. It is in the first piece.
+fn subject(content: &Content) -> &[u8] {
+    let published = content.pieces()[0].get(4..).and_then(|published| Published::read(published).ok());
+    published.map_or(&[], |published| published.subject)
+}
+
+/// Small pieces are copied: each would otherwise keep the frames alive that came with it, which nobody counts.
+fn copied(content: &Content) -> Content {
+    let copied =
+        |piece: &Bytes| if piece.len() < COPIED_LEN_MAX { Bytes::copy_from_slice(piece) } else { piece.clone() };
+    match content.pieces() {
+        [piece] => copied(piece).into(),
+        pieces => pieces.iter().map(copied).collect::<Vec<_>>().into(),
+    }
+}
+
+const COPIED_LEN_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::write_publish;
+
+    fn message(subject: &str, payload: &str) -> Content {
+        let mut content = 1_u32.to_be_bytes().to_vec();
+        write_publish(0, subject, None, &mut content);
+        content.extend_from_slice(payload.as_bytes());
+        content.into()
+    }
+
+    /// Takes everything out, in words.
+    fn drained(queue: &mut Queue) -> String {
+        let mut words = Vec::new();
+        while let Some(next) = queue.next() {
+            match next {
+                Next::Missing(count) => {
+                    words.push(format!("missing {count}"));
+                    queue.told_missing();
+                }
+                Next::Message(content) => {
+                    let published = Published::read(&content[4..]).expect("it is one");
+                    words.push(String::from_utf8_lossy(published.payload).into_owned());
+                    queue.pop();
+                }
+            }
+        }
+        assert_eq!((queue.len(), queue.latest.len()), (0, 0));
+        words.join(" ")
+    }
+
+    /// Has room for three messages with a subject and payload of a byte each.
+    const ROOM: usize = 3 * (4 + 1 + 2 + 1 + MESSAGE_COST);
+
+    fn pushed(policy: Policy, messages: &[(&str, &str)]) -> (Queue, Vec<Pushed>) {
+        let mut queue = Queue::default();
+        let pushed = messages
+            .iter()
+            .map(|(subject, payload)| queue.push(policy, &message(subject, payload), None, ROOM))
+            .collect();
+        (queue, pushed)
+    }
+
+    #[test]
+    fn what_fits_waits_in_order() {
+        for policy in [Policy::DropNewest, Policy::DropOldest, Policy::Disconnect, Policy::Block] {
+            let (mut queue, pushed) = pushed(policy, &[("a", "1"), ("a", "2"), ("b", "3")]);
+            assert_eq!(pushed, [Pushed::Waits; 3]);
+            assert_eq!((queue.len(), drained(&mut queue)), (ROOM, "1 2 3".into()));
+        }
+    }
+
+    #[test]
+    fn dropping_the_newest_tells_it_where_they_would_have_been() {
+        let (mut queue, pushed) =
+            pushed(Policy::DropNewest, &[("a", "1"), ("a", "2"), ("a", "3"), ("a", "4"), ("a", "5")]);
+        assert_eq!(pushed[3..], [Pushed::Dropped(1); 2]);
+        queue.pop();
+        queue.push(Policy::DropNewest, &message("a", "6"), None, ROOM);
+        queue.push(Policy::DropNewest, &message("a", "7"), None, ROOM);
+        assert_eq!(drained(&mut queue), "2 3 missing 2 6 missing 1");
+    }
+
+    #[test]
+    fn dropping_the_oldest_tells_it_before_those_that_are_left() {
+        let (mut queue, pushed) =
+            pushed(Policy::DropOldest, &[("a", "1"), ("a", "2"), ("a", "3"), ("a", "4"), ("a", "5")]);
+        assert_eq!(pushed[3..], [Pushed::Dropped(1); 2]);
+        assert_eq!(drained(&mut queue), "missing 2 3 4 5");
+    }
+
+    #[test]
+    fn the_latest_of_a_subject_takes_the_place_of_the_one_before() {
+        let (mut queue, pushed) =
+            pushed(Policy::KeepLatest, &[("a", "1"), ("b", "2"), ("a", "3"), ("c", "4"), ("a", "5"), ("b", "6")]);
+        assert_eq!(pushed.iter().filter(|pushed| **pushed == Pushed::Dropped(1)).count(), 3);
+        assert_eq!(drained(&mut queue), "missing 2 5 missing 1 6 4");
+    }
+
+    #[test]
+    fn more_subjects_than_fit_drop_the_oldest() {
+        let (mut queue, _) =
+            pushed(Policy::KeepLatest, &[("a", "1"), ("b", "2"), ("c", "3"), ("d", "4"), ("a", "5"), ("c", "6")]);
+        assert_eq!(drained(&mut queue), "missing 3 6 4 5");
+    }
+
+    #[test]
+    fn a_message_that_never_fits_is_missing_and_drops_no_more_than_it_must() {
+        for policy in [Policy::DropNewest, Policy::DropOldest, Policy::KeepLatest] {
+            let mut queue = Queue::default();
+            assert_eq!(queue.push(policy, &message("a", &"x".repeat(ROOM)), None, ROOM), Pushed::Dropped(1));
+            assert_eq!(drained(&mut queue), "missing 1");
+        }
+    }
+
+    #[test]
+    fn a_full_queue_ends_a_subscription_that_is_to_be_disconnected() {
+        let (mut queue, pushed) = pushed(Policy::Disconnect, &[("a", "1"), ("a", "2"), ("a", "3"), ("a", "4")]);
+        assert_eq!(pushed[3], Pushed::TooSlow);
+        assert_eq!((queue.clear(), queue.is_empty(), queue.len()), (3, true, 0));
+    }
+}

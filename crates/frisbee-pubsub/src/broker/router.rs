@@ -1,0 +1,255 @@
+//! The broker as a router of frisbee, beside whatever else its connections are for.
+
+use std::{
+    collections::VecDeque,
+    error::Error,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use frisbee::{
+    CloseReason, Connection, GoAway, Outcome, Packet, PacketName, Peer as Remote, Refusal as Turned, Refused, Router,
+    Stream,
+};
+
+use crate::{
+    Refusal, RefusalCode,
+    broker::{peer::Peer, shared::Shared},
+    wire::{ACKNOWLEDGE, Kind, read_credit, read_hello, read_number, write_refused, write_welcome},
+};
+
+/// A broker in front of another router, which gets all that is not publish and subscribe; see [`Broker::over`](crate::Broker::over).
+///
+/// Packets of clients are dealt with as they arrive, without handlers. Only those of publishers that have too much under way and do
+/// not keep to credit wait in handlers, in their order, as long as handlers run [in place](frisbee::Dispatch::InPlace) or
+/// [in order](frisbee::Dispatch::Ordered).
+#[derive(Clone, Debug)]
+pub struct BrokerRouter<F> {
+    pub(super) shared: Arc<Shared>,
+    pub(super) fallback: F,
+}
+
+/// The value that is attached to a connection.
+struct Attached(Arc<Peer>);
+
+impl<F: Router> BrokerRouter<F> {
+    fn peer<'a>(&self, connection: &'a Connection) -> &'a Arc<Peer> {
+        &connection.state_or_insert_with(|| Attached(Arc::new(Peer::new(&self.shared, connection)))).0
+    }
+
+    /// Returns the kind of a packet that is for a broker.
+    #[inline]
+    fn kind(&self, packet: &Packet) -> Option<Kind> {
+        let kind = self.shared.common.base.kind(packet.operation)?;
+        let is_ours = matches!(kind, Kind::Hello | Kind::Subscribe | Kind::Unsubscribe | Kind::Publish | Kind::Credit);
+        is_ours.then_some(kind)
+    }
+
+    /// Deals with a packet, or gives it back if it has to wait.
+    fn take(&self, kind: Kind, packet: Packet, connection: &Connection) -> Option<Packet> {
+        let peer = self.peer(connection);
+        if may_wait(kind) && (peer.waiting.load(Ordering::Relaxed) > 0 || peer.is_full()) {
+            peer.waiting.fetch_add(1, Ordering::Relaxed);
+            return Some(packet);
+        }
+        self.handle(peer, kind, packet.id, &packet.content, connection);
+        None
+    }
+
+    fn handle(&self, peer: &Arc<Peer>, kind: Kind, id: u16, content: &Bytes, connection: &Connection) {
+        let shared = &*self.shared;
+        let handled = match kind {
+            Kind::Publish => {
+                let published = peer.publishing().publish(shared, &peer.account, Some(connection), content);
+                published.map(|deliveries| {
+                    if content.first().is_some_and(|flags| flags & ACKNOWLEDGE != 0) {
+                        peer.answers.say(Kind::Published, id, deliveries.to_be_bytes().to_vec());
+                    }
+                })
+            }
+            Kind::Credit => read_credit(content).map_err(Refusal::from).map(|(number, bytes)| {
+                // One that ended a moment ago is no mistake of the client.
+                if let Some(subscriber) = peer.subscriptions.get(number) {
+                    subscriber.give_credit(bytes);
+                }
+            }),
+            Kind::Subscribe => {
+                // Messages that were published before do not belong to it.
+                peer.publishing().flush(shared, &peer.account);
+                peer.subscribe(shared, connection, id, content)
+            }
+            Kind::Unsubscribe => {
+                let number = read_number(content).map_err(Refusal::from);
+                number.and_then(|number| peer.unsubscribe(shared, number))
+            }
+            _ => read_hello(content).map_err(Refusal::from).map(|_| {
+                peer.account.keep_to_credit();
+                peer.answers.say(Kind::Welcome, id, write_welcome(shared.common.limits.publish_window));
+            }),
+        };
+        let Err(refusal) = handled else { return };
+        if !may_wait(kind) && peer.answers.is_full() {
+            // It sends what makes no sense and reads no answers.
+            connection.close();
+            return;
+        }
+        peer.answers.say(Kind::Refused, id, write_refused(kind, &refusal));
+    }
+
+    /// Deals with a packet when it is its turn and there is room for what it brings.
+    async fn handle_in_turn(&self, kind: Kind, packet: Packet, connection: &Connection) {
+        let peer = self.peer(connection).clone();
+        let _waiting = Waiting(&peer.waiting);
+        let _turn = peer.gate.lock().await;
+        peer.room().await;
+        self.handle(&peer, kind, packet.id, &packet.content, connection);
+        peer.publishing().flush(&self.shared, &peer.account);
+    }
+}
+
+/// Returns whether a packet may wait until there is room for what it brings. The others make room.
+fn may_wait(kind: Kind) -> bool {
+    !matches!(kind, Kind::Credit | Kind::Unsubscribe)
+}
+
+/// A packet that waits. Those behind it wait as well, until it is gone.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl<F: Router> Router for BrokerRouter<F> {
+    #[inline]
+    fn intercept(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
+        match self.kind(&packet) {
+            Some(kind) => self.take(kind, packet, connection),
+            None => self.fallback.intercept(packet, connection),
+        }
+    }
+
+    fn intercept_more(&self, packets: &mut VecDeque<Packet>, connection: &Connection) -> usize {
+        let mut taken = 0;
+        while let Some(packet) = packets.pop_front() {
+            let Some(kind) = self.kind(&packet) else {
+                packets.push_front(packet);
+                match self.fallback.intercept_more(packets, connection) {
+                    0 => break,
+                    more => taken += more,
+                }
+                continue;
+            };
+            let peer = self.peer(connection);
+            if may_wait(kind) && (peer.waiting.load(Ordering::Relaxed) > 0 || peer.is_full()) {
+                // It is counted when it is offered by itself.
+                packets.push_front(packet);
+                break;
+            }
+            self.handle(peer, kind, packet.id, &packet.content, connection);
+            taken += 1;
+        }
+        taken
+    }
+
+    fn is_request(&self, packet: &Packet) -> bool {
+        self.kind(packet).is_none() && self.fallback.is_request(packet)
+    }
+
+    async fn route(&self, packet: Packet, connection: &Connection) -> Outcome {
+        match self.kind(&packet) {
+            Some(kind) => {
+                self.handle_in_turn(kind, packet, connection).await;
+                Outcome::Nothing
+            }
+            None => self.fallback.route(packet, connection).await,
+        }
+    }
+
+    fn received(&self, connection: &Connection) {
+        if let Some(Attached(peer)) = connection.state() {
+            peer.publishing().flush(&self.shared, &peer.account);
+        }
+        self.fallback.received(connection);
+    }
+
+    fn writable(&self, connection: &Connection) {
+        if let Some(Attached(peer)) = connection.state()
+            && peer.answers.drain()
+        {
+            for subscriber in peer.slow.take() {
+                subscriber.go_on();
+            }
+        }
+        self.fallback.writable(connection);
+    }
+
+    fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {
+        let base = self.shared.common.base;
+        let refusal = match (base.kind(refused.operation), refused.why) {
+            (None, _) => return self.fallback.refuse(refused, connection),
+            (_, Turned::Draining) => Refusal::new(RefusalCode::ShuttingDown, ""),
+            (_, Turned::TooLarge { .. }) => Refusal::new(RefusalCode::LimitReached, refused.why.to_string()),
+            // It waits for its turn all the same.
+            _ => return Outcome::Nothing,
+        };
+        let kind = base.kind(refused.operation).unwrap_or(Kind::Publish);
+        Packet::new(refused.id, base.operation(Kind::Refused), write_refused(kind, &refusal)).into()
+    }
+
+    fn awaited(&self, connection: &Connection) -> usize {
+        self.fallback.awaited(connection)
+    }
+
+    async fn stream(&self, stream: Stream, connection: &Connection) {
+        self.fallback.stream(stream, connection).await;
+    }
+
+    async fn refuse_stream(&self, stream: Stream, connection: &Connection) {
+        self.fallback.refuse_stream(stream, connection).await;
+    }
+
+    fn part(&self) -> Option<(&'static str, Bytes)> {
+        self.fallback.part()
+    }
+
+    fn recognized(&self, connection: &Connection, remote: &Remote) {
+        self.fallback.recognized(connection, remote);
+    }
+
+    fn leaves(&self) -> bool {
+        self.fallback.leaves()
+    }
+
+    fn interleaves(&self) -> bool {
+        self.fallback.interleaves()
+    }
+
+    fn going_away(&self, connection: &Connection, why: &GoAway) {
+        self.fallback.going_away(connection, why);
+    }
+
+    fn withdrawn(&self, packet: PacketName, connection: &Connection) {
+        self.fallback.withdrawn(packet, connection);
+    }
+
+    fn opened(&self, connection: &Connection) {
+        self.fallback.opened(connection);
+    }
+
+    fn check(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
+        self.shared.check()?;
+        self.fallback.check()
+    }
+
+    fn closed(&self, connection: &Connection, reason: &CloseReason) {
+        if let Some(Attached(peer)) = connection.state() {
+            peer.forget(&self.shared);
+        }
+        self.fallback.closed(connection, reason);
+    }
+}

@@ -1,0 +1,136 @@
+//! The state that all handles of a broker share, and how subscriptions begin and end.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+use frisbee::{Connection, InvalidSetting};
+
+use crate::{
+    Refusal, RefusalCode,
+    broker::{
+        authorize::{Action, Authorize},
+        limits::Limits,
+        metrics::{Metrics, Prefixes},
+        registry::Registry,
+        retained::Retained,
+        subscriber::{Common, EndStalled, Subscriber},
+    },
+    wire::{Base, EndReason, Ended, Kind},
+};
+
+/// The state of a broker. Locks are taken in this order: publishing, retained, registry, subscriptions of a peer, delivery of a
+/// subscriber, and then those that are held for a moment only.
+pub(super) struct Shared {
+    pub(super) common: Arc<Common>,
+    authorize: Option<Box<dyn Authorize>>,
+    registry: RwLock<Registry>,
+    /// Changes with the set of lanes and groups, and with what is allowed.
+    pub(super) generation: AtomicU64,
+    retained: Mutex<Retained>,
+    pub(super) prefixes: Prefixes,
+    itself: Weak<Self>,
+}
+
+impl Shared {
+    pub(super) fn new(base: Base, limits: Limits, authorize: Option<Box<dyn Authorize>>) -> Arc<Self> {
+        Arc::new_cyclic(|itself| {
+            let common = Common { base, limits, queued_len: AtomicUsize::new(0), missing: AtomicU64::new(0) };
+            Self {
+                common: Arc::new(common),
+                authorize,
+                registry: RwLock::default(),
+                generation: AtomicU64::new(0),
+                retained: Mutex::default(),
+                prefixes: Prefixes::default(),
+                itself: itself.clone(),
+            }
+        })
+    }
+
+    /// Removes a subscription of which nothing more is sent, and tells the client.
+    pub(super) fn end(&self, subscriber: &Arc<Subscriber>, reason: EndReason, missing: u64) {
+        self.remove([subscriber.clone()]);
+        subscriber.forget_number();
+        let text = match reason {
+            EndReason::TooSlow => "messages were not taken fast enough",
+            _ => "",
+        };
+        let ended = Ended { number: subscriber.number, reason, missing, text };
+        subscriber.answers.say(Kind::Ended, 0, ended.write());
+    }
+
+    pub(super) fn remove(&self, subscribers: impl IntoIterator<Item = Arc<Subscriber>>) {
+        let mut registry = self.registry_mut();
+        let mut is_out_of_date = false;
+        for subscriber in subscribers {
+            is_out_of_date |= registry.remove(&subscriber);
+        }
+        if is_out_of_date {
+            self.generation.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Finds the first setting under which nothing could work.
+    pub(super) fn check(&self) -> Result<(), InvalidSetting> {
+        self.common.base.check()?;
+        self.common.limits.check()
+    }
+
+    /// Has everybody asked anew for what is allowed.
+    pub(super) fn reauthorize(&self) {
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    pub(super) fn itself(&self) -> Weak<dyn EndStalled> {
+        self.itself.clone()
+    }
+
+    pub(super) fn authorize(&self, by: Option<&Connection>, action: Action, subject: &str) -> Result<(), Refusal> {
+        match (&self.authorize, by) {
+            (Some(authorize), Some(connection)) => {
+                authorize.authorize(connection, action, subject).map_err(|text| Refusal::new(RefusalCode::Denied, text))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn metrics(&self) -> Metrics {
+        Metrics {
+            patterns: self.registry().patterns(),
+            queued_len: self.common.queued_len.load(Ordering::Relaxed),
+            retained: self.retained().count(),
+            missing: self.common.missing.load(Ordering::Relaxed),
+            prefixes: self.prefixes.snapshot(),
+        }
+    }
+
+    pub(super) fn retained(&self) -> MutexGuard<'_, Retained> {
+        // Nothing that runs under the lock leaves it half changed, nor under the others.
+        self.retained.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn registry(&self) -> RwLockReadGuard<'_, Registry> {
+        self.registry.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn registry_mut(&self) -> RwLockWriteGuard<'_, Registry> {
+        self.registry.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl EndStalled for Shared {
+    fn end_stalled(&self, subscriber: &Arc<Subscriber>, missing: u64) {
+        self.end(subscriber, EndReason::TooSlow, missing);
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("common", &self.common).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,412 @@
+//! One subscription at the broker: what is sent at once, what waits, and what its policy makes of the rest.
+
+use std::{
+    cell::OnceCell,
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use frisbee::{Connection, Content, Frames, Packet, SendError, TrySendError};
+use tokio::time::sleep;
+
+use crate::{
+    Pattern, Policy,
+    broker::{
+        answers::Answers,
+        hold::{Account, Hold},
+        limits::Limits,
+        queue::{Next, Pushed, Queue, cost},
+        slow::SlowList,
+    },
+    wire::{Base, Kind, write_missing},
+};
+
+/// State that all subscriptions of a broker have in common.
+#[derive(Debug)]
+pub(super) struct Common {
+    pub(super) base: Base,
+    pub(super) limits: Limits,
+    /// Bytes that wait for all subscriptions together.
+    pub(super) queued_len: AtomicUsize,
+    /// Messages that were dropped.
+    pub(super) missing: AtomicU64,
+}
+
+/// A subscription of one connection.
+pub(super) struct Subscriber {
+    pub(super) number: u32,
+    pub(super) pattern: Pattern,
+    /// Empty if there is none.
+    pub(super) group: Box<str>,
+    pub(super) slot: u8,
+    policy: Policy,
+    connection: Connection,
+    pub(super) answers: Arc<Answers>,
+    slow: Arc<SlowList<Self>>,
+    /// Where it is found by its number.
+    siblings: Weak<Subscriptions>,
+    common: Arc<Common>,
+    /// Ends the subscription when it has stalled for too long.
+    stalled: Weak<dyn EndStalled>,
+    delivery: Mutex<Delivery>,
+}
+
+/// Ends subscriptions that have stalled.
+pub(super) trait EndStalled: Send + Sync {
+    fn end_stalled(&self, subscriber: &Arc<Subscriber>, missing: u64);
+}
+
+#[derive(Debug)]
+pub(super) struct Delivery {
+    /// Bytes that the subscriber still takes. None if it has no window: then the outbox alone counts.
+    credit: Option<i64>,
+    queue: Queue,
+    has_ended: bool,
+    /// Set while it is on the list of those that go on when the connection is writable.
+    is_listed: bool,
+    /// Set while a task looks whether it takes anything.
+    is_watched: bool,
+}
+
+/// The step that has to follow on an offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    GoesOn,
+    /// It has ended, and this many messages are missing that it was not told of.
+    TooSlow(u64),
+}
+
+/// Messages of one publisher for all subscribers to a pattern.
+pub(super) struct Batch<'a> {
+    pub(super) frames: &'a Frames,
+    pub(super) cost: usize,
+    pub(super) account: &'a Arc<Account>,
+    /// One for each frame, made for the first subscriber that blocks.
+    pub(super) holds: OnceCell<Vec<Arc<Hold>>>,
+}
+
+impl Batch<'_> {
+    fn hold(&self, index: usize) -> Option<Arc<Hold>> {
+        let hold = |packet: Packet| Arc::new(Hold::new(self.account.clone(), cost(&packet.content)));
+        let holds = self.holds.get_or_init(|| self.frames.iter().map(hold).collect());
+        holds.get(index).cloned()
+    }
+}
+
+/// The wishes of a subscriber.
+pub(super) struct Wishes {
+    pub(super) pattern: Pattern,
+    pub(super) group: Box<str>,
+    pub(super) slot: u8,
+    pub(super) policy: Policy,
+    pub(super) window: u32,
+}
+
+/// The connection of a subscriber, and what belongs to that.
+pub(super) struct Place<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) answers: &'a Arc<Answers>,
+    pub(super) slow: &'a Arc<SlowList<Subscriber>>,
+    pub(super) subscriptions: &'a Arc<Subscriptions>,
+    pub(super) common: &'a Arc<Common>,
+    pub(super) stalled: Weak<dyn EndStalled>,
+}
+
+impl Subscriber {
+    pub(super) fn new(number: u32, wishes: Wishes, place: Place<'_>) -> Self {
+        let Wishes { pattern, group, slot, policy, window } = wishes;
+        let credit = (window > 0).then(|| i64::from(window.min(CREDIT_MAX)));
+        let delivery =
+            Delivery { credit, queue: Queue::default(), has_ended: false, is_listed: false, is_watched: false };
+        Self {
+            number,
+            pattern,
+            group,
+            slot,
+            policy,
+            connection: place.connection.clone(),
+            answers: place.answers.clone(),
+            slow: place.slow.clone(),
+            siblings: Arc::downgrade(place.subscriptions),
+            common: place.common.clone(),
+            stalled: place.stalled,
+            delivery: Mutex::new(delivery),
+        }
+    }
+
+    /// Sends a batch if all of it can be sent at once, which costs one lock and one wake-up. Otherwise each message is dealt with by
+    /// itself.
+    pub(super) fn offer(self: &Arc<Self>, batch: &Batch<'_>) -> Verdict {
+        let mut delivery = self.delivery();
+        let cost = i64::try_from(batch.cost).unwrap_or(i64::MAX);
+        if delivery.credit.is_none_or(|credit| credit >= cost) && self.is_through(&delivery) {
+            match self.connection.try_send_frames(batch.frames) {
+                Ok(_) => {
+                    delivery.spend(batch.cost);
+                    return Verdict::GoesOn;
+                }
+                Err(TrySendError::Failed(SendError::Closed)) => return Verdict::GoesOn,
+                // One of them may be larger than the subscriber takes.
+                Err(TrySendError::Full(()) | TrySendError::Failed(_)) => {}
+            }
+        }
+        let count = batch.frames.count();
+        for (index, packet) in batch.frames.iter().enumerate() {
+            let hold = if self.policy == Policy::Block { batch.hold(index) } else { None };
+            if let Verdict::TooSlow(missing) = self.push(&mut delivery, &packet.content, hold) {
+                return Verdict::TooSlow(missing + (count - index - 1) as u64);
+            }
+        }
+        Verdict::GoesOn
+    }
+
+    /// Sends a message if that can be done at once, and returns whether it was.
+    pub(super) fn take(&self, content: Content) -> bool {
+        let mut delivery = self.delivery();
+        let len = content.len();
+        let packet = Packet::new(0, self.common.base.operation(Kind::Message), content);
+        let is_taken = delivery.has_credit() && self.is_through(&delivery) && self.connection.try_send(packet).is_ok();
+        if is_taken {
+            delivery.spend(len + crate::wire::MESSAGE_COST);
+        }
+        is_taken
+    }
+
+    /// Has a message dealt with by itself: sent, queued or dropped.
+    pub(super) fn offer_one(self: &Arc<Self>, content: &Content, account: Option<&Arc<Account>>) -> Verdict {
+        let account = account.filter(|_| self.policy == Policy::Block);
+        let hold = account.map(|account| Arc::new(Hold::new(account.clone(), cost(content))));
+        self.push(&mut self.delivery(), content, hold)
+    }
+
+    /// Adds to what the subscriber takes.
+    pub(super) fn give_credit(self: &Arc<Self>, bytes: u32) {
+        let mut delivery = self.delivery();
+        if let Some(credit) = &mut delivery.credit {
+            *credit = (*credit + i64::from(bytes)).min(i64::from(CREDIT_MAX));
+        }
+        self.drain(&mut delivery);
+    }
+
+    /// Goes on when the connection takes packets again.
+    pub(super) fn go_on(self: &Arc<Self>) {
+        let mut delivery = self.delivery();
+        delivery.is_listed = false;
+        self.drain(&mut delivery);
+    }
+
+    /// Ends the subscription. Returns how many messages it has not got and was not told of, unless it has ended before.
+    pub(super) fn end(&self) -> Option<u64> {
+        let mut delivery = self.delivery();
+        if std::mem::replace(&mut delivery.has_ended, true) {
+            return None;
+        }
+        Some(self.clear(&mut delivery))
+    }
+
+    /// Lets nobody find it by its number any more.
+    pub(super) fn forget_number(&self) {
+        if let Some(siblings) = self.siblings.upgrade() {
+            siblings.remove(self.number);
+        }
+    }
+
+    /// Keeps others from sending anything on the subscription.
+    pub(super) fn delivery(&self) -> MutexGuard<'_, Delivery> {
+        // Nothing that runs under the lock leaves it half changed.
+        self.delivery.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has a message dealt with that belongs to the beginning of a subscription.
+    pub(super) fn begin_with(self: &Arc<Self>, delivery: &mut Delivery, content: &Content) -> Verdict {
+        self.push(delivery, content, None)
+    }
+
+    /// Returns whether nothing waits that goes before a message.
+    fn is_through(&self, delivery: &Delivery) -> bool {
+        delivery.queue.is_empty() && !delivery.has_ended && !self.answers.are_waiting()
+    }
+
+    fn push(self: &Arc<Self>, delivery: &mut Delivery, content: &Content, hold: Option<Arc<Hold>>) -> Verdict {
+        if delivery.has_ended {
+            return Verdict::GoesOn;
+        }
+        let Limits { queue_len_max, queued_len_max, .. } = self.common.limits;
+        let before = delivery.queue.len();
+        let left = queued_len_max.saturating_sub(self.common.queued_len.load(Ordering::Relaxed));
+        let is_held = hold.is_some();
+        let pushed = delivery.queue.push(self.policy, content, hold, queue_len_max.min(before + left));
+        self.count_queued(before, delivery.queue.len());
+        match pushed {
+            Pushed::Waits => {}
+            Pushed::Dropped(count) => self.count_missing(count),
+            Pushed::TooSlow => {
+                delivery.has_ended = true;
+                self.count_missing(1);
+                return Verdict::TooSlow(1 + self.clear(delivery));
+            }
+        }
+        self.drain(delivery);
+        if is_held && !delivery.queue.is_empty() && !delivery.is_watched {
+            delivery.is_watched = true;
+            self.watch(delivery.queue.taken());
+        }
+        Verdict::GoesOn
+    }
+
+    /// Sends what waits, as far as the subscriber and the connection take it.
+    fn drain(self: &Arc<Self>, delivery: &mut Delivery) {
+        // It is told when the connection takes packets again.
+        if delivery.is_listed {
+            return;
+        }
+        let before = delivery.queue.len();
+        while delivery.has_credit()
+            && let Some(next) = delivery.queue.next()
+        {
+            if self.answers.are_waiting() {
+                self.list(delivery);
+                break;
+            }
+            let (kind, content, cost) = match next {
+                Next::Missing(count) => (Kind::Missing, write_missing(self.number, count).into(), 0),
+                Next::Message(content) => (Kind::Message, content.clone(), cost(content)),
+            };
+            match self.connection.try_send(Packet::new(0, self.common.base.operation(kind), content)) {
+                Ok(_) if kind == Kind::Missing => delivery.queue.told_missing(),
+                Ok(_) => {
+                    delivery.queue.pop();
+                    delivery.spend(cost);
+                }
+                Err(TrySendError::Full(_)) => {
+                    self.list(delivery);
+                    break;
+                }
+                Err(TrySendError::Failed(SendError::Closed)) => {
+                    delivery.queue.clear();
+                }
+                // It is larger than the subscriber takes.
+                Err(TrySendError::Failed(_)) => {
+                    delivery.queue.drop_first();
+                    self.count_missing(1);
+                }
+            }
+        }
+        self.count_queued(before, delivery.queue.len());
+    }
+
+    fn list(self: &Arc<Self>, delivery: &mut Delivery) {
+        delivery.is_listed = true;
+        self.slow.add(self.clone());
+    }
+
+    fn clear(&self, delivery: &mut Delivery) -> u64 {
+        let before = delivery.queue.len();
+        let missing = delivery.queue.clear();
+        self.count_queued(before, 0);
+        missing
+    }
+
+    fn count_queued(&self, before: usize, now: usize) {
+        // Wraps around where it gets less, which is what is meant.
+        self.common.queued_len.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+    }
+
+    fn count_missing(&self, count: u64) {
+        self.common.missing.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Looks after a while whether the subscriber takes anything of what holds up publishers, and ends it if it does not.
+    fn watch(self: &Arc<Self>, mut taken: u64) {
+        let (subscriber, pause) = (Arc::downgrade(self), self.common.limits.stall_max);
+        self.connection.runtime().spawn(async move {
+            while let Some((subscriber, verdict)) = look_after(&subscriber, pause, &mut taken).await {
+                if let (Verdict::TooSlow(missing), Some(stalled)) = (verdict, subscriber.stalled.upgrade()) {
+                    stalled.end_stalled(&subscriber, missing);
+                }
+            }
+        });
+    }
+
+    /// Returns what is to be done with a subscription of which this many messages were taken when it was looked at last, or `None` if it
+    /// need not be looked at again.
+    fn look(&self, taken: &mut u64) -> Option<Verdict> {
+        let mut delivery = self.delivery();
+        if delivery.has_ended || delivery.queue.is_empty() {
+            delivery.is_watched = false;
+            return None;
+        }
+        if std::mem::replace(taken, delivery.queue.taken()) != delivery.queue.taken() {
+            return Some(Verdict::GoesOn);
+        }
+        delivery.has_ended = true;
+        Some(Verdict::TooSlow(self.clear(&mut delivery)))
+    }
+}
+
+/// The subscriptions of a connection by their numbers. None when the connection has ended.
+#[derive(Debug)]
+pub(super) struct Subscriptions(Mutex<Option<HashMap<u32, Arc<Subscriber>>>>);
+
+impl Subscriptions {
+    pub(super) fn get(&self, number: u32) -> Option<Arc<Subscriber>> {
+        self.lock().as_ref()?.get(&number).cloned()
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Option<HashMap<u32, Arc<Subscriber>>>> {
+        // Nothing that runs under the lock leaves it half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remove(&self, number: u32) {
+        let removed = self.lock().as_mut().and_then(|subscriptions| subscriptions.remove(&number));
+        // Without the lock: it may be the last that holds it.
+        drop(removed);
+    }
+}
+
+impl Default for Subscriptions {
+    fn default() -> Self {
+        Self(Mutex::new(Some(HashMap::new())))
+    }
+}
+
+impl fmt::Debug for Subscriber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscriber")
+            .field("number", &self.number)
+            .field("pattern", &self.pattern)
+            .finish_non_exhaustive()
+    }
+}
+
+async fn look_after(
+    subscriber: &Weak<Subscriber>,
+    pause: Duration,
+    taken: &mut u64,
+) -> Option<(Arc<Subscriber>, Verdict)> {
+    sleep(pause).await;
+    let subscriber = subscriber.upgrade()?;
+    let verdict = subscriber.look(taken)?;
+    Some((subscriber, verdict))
+}
+
+impl Delivery {
+    fn has_credit(&self) -> bool {
+        self.credit.is_none_or(|credit| credit > 0)
+    }
+
+    fn spend(&mut self, cost: usize) {
+        if let Some(credit) = &mut self.credit {
+            *credit = credit.saturating_sub(i64::try_from(cost).unwrap_or(i64::MAX));
+        }
+    }
+}
+
+/// The most credit that counts.
+const CREDIT_MAX: u32 = i32::MAX as u32;

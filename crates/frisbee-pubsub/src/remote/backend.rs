@@ -1,0 +1,267 @@
+//! Publishing, requests and subscriptions over a session with a broker.
+
+use std::{
+    cell::RefCell,
+    collections::VecDeque,
+    pin::pin,
+    sync::{Arc, atomic::Ordering},
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use frisbee::{Connection, Content, Packet, PacketName, SendError, Sent, TrySendError};
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::{
+    Backend, BackendFuture, Event, Events, Message, Publication, PublishError, RequestError, SubscribeError,
+    SubscribeOptions, Subscription, SubscriptionEnd, TryPublishError,
+    remote::{
+        feed::{Feed, cost},
+        session::{Hindrance, Session, Sink},
+    },
+    wire::{ACKNOWLEDGE, Kind, MESSAGE_COST, RETAIN, write_publish},
+};
+
+/// A broker on frisbee.
+#[derive(Clone, Debug)]
+pub(super) struct FrisbeeBackend {
+    pub(super) session: Arc<Session>,
+    pub(super) wait_max: Duration,
+    /// The task that makes connections, as long as there is a handle of the client or of one of its subscriptions.
+    pub(super) _dialling: Option<Arc<AbortOnDropHandle<()>>>,
+}
+
+impl FrisbeeBackend {
+    /// Sends a publication if that can be done at once.
+    fn send_now(
+        &self,
+        connection: &Connection,
+        id: u16,
+        flags: u8,
+        publication: &Publication<'_>,
+    ) -> Result<Sent, Hindrance> {
+        let session = &self.session;
+        if session.credit.load(Ordering::Relaxed) <= 0 {
+            return Err(Hindrance::Wait);
+        }
+        let name = PacketName { id, operation: session.base.operation(Kind::Publish) };
+        let Publication { subject, reply, payload, retain } = publication;
+        let flags = flags | if *retain { RETAIN } else { 0 };
+        let (sent, len) = if payload.len() < COPIED_LEN_MAX {
+            BUFFER.with_borrow_mut(|buffer| {
+                buffer.clear();
+                write_publish(flags, subject, *reply, buffer);
+                buffer.extend_from_slice(payload);
+                (connection.try_send_copied(name, buffer), buffer.len())
+            })
+        } else {
+            let mut head = Vec::new();
+            write_publish(flags, subject, *reply, &mut head);
+            let content = Content::from(vec![head.into(), payload.clone()]);
+            let len = content.len();
+            let sent = connection.try_send(Packet::new(id, name.operation, content));
+            (
+                sent.map_err(|error| match error {
+                    TrySendError::Full(_) => TrySendError::Full(()),
+                    TrySendError::Failed(error) => TrySendError::Failed(error),
+                }),
+                len,
+            )
+        };
+        match sent {
+            Ok(sent) => {
+                let cost = i64::try_from(len + MESSAGE_COST).unwrap_or(i64::MAX);
+                session.credit.fetch_sub(cost, Ordering::Relaxed);
+                Ok(sent)
+            }
+            // A connection that has ended is followed by another, or by the end of the session.
+            Err(TrySendError::Full(()) | TrySendError::Failed(SendError::Closed)) => Err(Hindrance::Wait),
+            Err(TrySendError::Failed(
+                SendError::ContentTooLarge { len, limit } | SendError::TooLargeForPeer { len, limit },
+            )) => Err(Hindrance::Failed(PublishError::TooLarge { len, limit: limit as usize })),
+            Err(TrySendError::Failed(error)) => Err(Hindrance::Failed(PublishError::Backend(Arc::new(error)))),
+        }
+    }
+
+    /// Does something as soon as it is possible, within the time that it may wait.
+    async fn when_possible<T>(&self, mut attempt: impl FnMut() -> Result<T, Hindrance>) -> Result<T, PublishError> {
+        let possible = async {
+            loop {
+                let mut changed = pin!(self.session.changed.notified());
+                // Before the attempt: what changes right behind it would otherwise go unnoticed.
+                changed.as_mut().enable();
+                match attempt() {
+                    Ok(done) => return Ok(done),
+                    Err(Hindrance::Failed(error)) => return Err(error),
+                    Err(Hindrance::Wait) => changed.await,
+                }
+            }
+        };
+        let mut possible = pin!(possible);
+        loop {
+            // The limit is for the time without a connection. One that is there gives credit, or ends.
+            match timeout(self.wait_max, &mut possible).await {
+                Ok(result) => return result,
+                Err(_) if self.session.connection().is_ok() => {}
+                Err(_) => return Err(PublishError::NotConnected),
+            }
+        }
+    }
+
+    async fn acknowledged(&self, flags: u8, publication: &Publication<'_>) -> Result<u32, PublishError> {
+        let answer = self
+            .when_possible(|| {
+                self.session.await_acknowledgement(|connection, id| {
+                    self.send_now(connection, id, flags | ACKNOWLEDGE, publication)
+                })
+            })
+            .await?;
+        answer.await.unwrap_or(Err(PublishError::Lost { may_have_left: true }))
+    }
+
+    async fn begin_replies(&self) -> Result<(), SubscribeError> {
+        let replies = &self.session.replies;
+        let subscribe = async || {
+            let (_, answer) = self.session.subscribe(replies.options(), Sink::Replies)?;
+            answer.await.unwrap_or(Err(SubscribeError::Lost))
+        };
+        replies.are_subscribed.get_or_try_init(subscribe).await.copied()
+    }
+
+    async fn answer_to(&self, subject: &str, payload: Bytes) -> Result<Message, RequestError> {
+        self.begin_replies().await.map_err(RequestError::Subscribe)?;
+        let (number, answer) = self.session.replies.begin();
+        let _awaited = Awaited { session: &self.session, number };
+        let reply = format!("{}{number}", self.session.replies.prefix);
+        if self.acknowledged(0, &Publication::new(subject, payload).reply(&reply)).await? == 0 {
+            return Err(RequestError::NoResponders);
+        }
+        answer.await.map_err(|_| PublishError::Lost { may_have_left: true }.into())
+    }
+}
+
+/// An answer that is waited for, until this is dropped.
+struct Awaited<'a> {
+    session: &'a Session,
+    number: u64,
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        self.session.replies.give_up(self.number);
+    }
+}
+
+impl Backend for FrisbeeBackend {
+    fn try_publish(&self, publication: Publication<'_>) -> Result<(), TryPublishError> {
+        let sent = self.session.connection().and_then(|connection| self.send_now(&connection, 0, 0, &publication));
+        match sent {
+            Ok(_) => Ok(()),
+            Err(Hindrance::Wait) => Err(TryPublishError::Full(publication.payload)),
+            Err(Hindrance::Failed(error)) => Err(TryPublishError::Failed(error)),
+        }
+    }
+
+    fn publish<'a>(&'a self, publication: Publication<'a>) -> BackendFuture<'a, Result<(), PublishError>> {
+        Box::pin(async move {
+            let send = || self.send_now(&self.session.connection()?, 0, 0, &publication);
+            self.when_possible(send).await.map(|_| ())
+        })
+    }
+
+    fn publish_acknowledged<'a>(
+        &'a self,
+        publication: Publication<'a>,
+    ) -> BackendFuture<'a, Result<Option<u32>, PublishError>> {
+        Box::pin(async move { self.acknowledged(0, &publication).await.map(Some) })
+    }
+
+    fn request<'a>(
+        &'a self,
+        subject: &'a str,
+        payload: Bytes,
+        limit: Duration,
+    ) -> BackendFuture<'a, Result<Message, RequestError>> {
+        Box::pin(async move {
+            timeout(limit, self.answer_to(subject, payload)).await.unwrap_or(Err(RequestError::TimedOut))
+        })
+    }
+
+    fn subscribe(&self, options: SubscribeOptions) -> BackendFuture<'_, Result<Subscription, SubscribeError>> {
+        Box::pin(async move {
+            let feed = Arc::new(Feed::new(options.window));
+            let (key, answer) = self.session.subscribe(options, Sink::Feed(feed.clone()))?;
+            // Made before the answer is there, so that a call that is dropped unsubscribes.
+            let reader = Reader { backend: self.clone(), key, feed, events: VecDeque::new(), owed: 0 };
+            answer.await.unwrap_or(Err(SubscribeError::Lost))?;
+            Ok(Subscription::new(Box::new(reader)))
+        })
+    }
+
+    fn flush(&self) -> BackendFuture<'_, Result<(), PublishError>> {
+        Box::pin(async move {
+            match self.session.connection() {
+                Ok(connection) => connection.flush().await.map_err(|_| PublishError::Lost { may_have_left: true }),
+                Err(Hindrance::Failed(error)) => Err(error),
+                Err(Hindrance::Wait) => Err(PublishError::NotConnected),
+            }
+        })
+    }
+
+    fn close(&self) -> BackendFuture<'_, ()> {
+        Box::pin(async move {
+            let connection = self.session.connection();
+            self.session.close(SubscriptionEnd::Closed);
+            if let Ok(connection) = connection {
+                connection.closed().await;
+            }
+        })
+    }
+}
+
+/// The end of a subscription at which a task takes its events.
+struct Reader {
+    backend: FrisbeeBackend,
+    key: u16,
+    feed: Arc<Feed>,
+    /// Taken out of the feed, and not by the task.
+    events: VecDeque<Event>,
+    /// The cost of what the task has taken and the broker has no credit for yet.
+    owed: usize,
+}
+
+impl Events for Reader {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, SubscriptionEnd>> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                match &event {
+                    Event::Message(message) => self.owed += cost(message),
+                    // The window is whole again.
+                    Event::Reconnected => self.owed = 0,
+                    Event::Missing(_) => {}
+                }
+                if self.owed * 2 >= self.feed.window() as usize && self.owed > 0 {
+                    self.backend.session.give_credit(self.key, std::mem::take(&mut self.owed));
+                }
+                return Poll::Ready(Ok(event));
+            }
+            ready!(self.feed.poll_take(cx, &mut self.events))?;
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.backend.session.unsubscribe(self.key);
+    }
+}
+
+thread_local! {
+    /// Small publications are written here.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Payloads from here on are not copied.
+const COPIED_LEN_MAX: usize = 4096;

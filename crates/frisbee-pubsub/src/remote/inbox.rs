@@ -1,0 +1,144 @@
+//! The router of a client's connections: what the broker says goes where it is waited for.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use frisbee::{CloseReason, Connection, Outcome, Packet, Router};
+use tracing::debug;
+
+use crate::{
+    Event, PublishError, SubscriptionEnd,
+    remote::session::{Session, Sink},
+    wire::{EndReason, Ended, Kind, Malformed, read_message, read_missing, read_number, read_refused, read_welcome},
+};
+
+/// The router of a [`Client`](crate::Client), for a connection that is made by something else, such as a channel of frpc. It drops
+/// what is not of publish and subscribe.
+///
+/// Each connection that it is the router of becomes that of the client, and subscriptions go on there.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use frisbee_pubsub::Client;
+///
+/// let inbox = Client::builder().inbox();
+/// let client = inbox.client();
+/// let connection = frisbee::Client::new(inbox).connect("tcp://localhost:7000").await?;
+/// client.publish("greetings", "hello").await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Inbox {
+    pub(super) session: Arc<Session>,
+    pub(super) wait_max: std::time::Duration,
+}
+
+impl Inbox {
+    /// Returns the kind of a packet that is for a client.
+    fn kind(&self, packet: &Packet) -> Option<Kind> {
+        let kind = self.session.base.kind(packet.operation)?;
+        let is_ours = !matches!(kind, Kind::Hello | Kind::Subscribe | Kind::Unsubscribe | Kind::Publish | Kind::Credit);
+        is_ours.then_some(kind)
+    }
+
+    fn handle(&self, kind: Kind, packet: Packet, connection: &Connection) {
+        if let Err(Malformed(why)) = self.read(kind, packet) {
+            // Nothing that follows could be trusted.
+            debug!(?kind, why, "the broker breaks the protocol");
+            connection.close();
+        }
+    }
+
+    fn read(&self, kind: Kind, packet: Packet) -> Result<(), Malformed> {
+        let Packet { id, content, .. } = packet;
+        let session = &*self.session;
+        match kind {
+            Kind::Message => {
+                let (number, message) = read_message(&content.into_bytes())?;
+                match session.sink(number) {
+                    Some(Sink::Feed(feed)) => feed.push(message),
+                    Some(Sink::Replies) => session.replies.push(message),
+                    // Nobody wants it any more.
+                    None => {}
+                }
+            }
+            Kind::Missing => {
+                let (number, count) = read_missing(&content)?;
+                if let Some(Sink::Feed(feed)) = session.sink(number) {
+                    feed.push_event(Event::Missing(count));
+                }
+            }
+            Kind::Welcome => {
+                let (_, window) = read_welcome(&content)?;
+                session.welcome(window);
+            }
+            Kind::Subscribed => session.subscribed(id, read_number(&content)?),
+            Kind::Ended => {
+                let Ended { number, reason, missing, text } = Ended::read(&content)?;
+                session.ended(
+                    number,
+                    match reason {
+                        EndReason::TooSlow => SubscriptionEnd::TooSlow { missing },
+                        EndReason::Unsubscribed => SubscriptionEnd::Unsubscribed,
+                        EndReason::Unknown => {
+                            SubscriptionEnd::Refused(crate::Refusal::new(crate::RefusalCode::Unknown, text))
+                        }
+                    },
+                );
+            }
+            Kind::Published => {
+                session.acknowledge(id, Ok(read_number(&content)?));
+            }
+            Kind::Allow => {
+                session.credit.fetch_add(i64::from(read_number(&content)?), std::sync::atomic::Ordering::Relaxed);
+                session.changed.notify_waiters();
+            }
+            Kind::Refused => {
+                let (refused, refusal) = read_refused(&content)?;
+                match refused {
+                    Some(Kind::Subscribe) => session.not_subscribed(id, refusal),
+                    Some(Kind::Publish) if id != 0 => {
+                        session.acknowledge(id, Err(PublishError::Refused(refusal)));
+                    }
+                    refused => debug!(?refused, %refusal, "the broker refuses what nobody waits for"),
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Router for Inbox {
+    fn intercept(&self, packet: Packet, connection: &Connection) -> Option<Packet> {
+        let Some(kind) = self.kind(&packet) else { return Some(packet) };
+        self.handle(kind, packet, connection);
+        None
+    }
+
+    fn intercept_more(&self, packets: &mut VecDeque<Packet>, connection: &Connection) -> usize {
+        let mut taken = 0;
+        while let Some(kind) = packets.front().and_then(|packet| self.kind(packet)) {
+            let Some(packet) = packets.pop_front() else { break };
+            self.handle(kind, packet, connection);
+            taken += 1;
+        }
+        taken
+    }
+
+    async fn route(&self, _: Packet, _: &Connection) -> Outcome {
+        Outcome::Nothing
+    }
+
+    fn writable(&self, _: &Connection) {
+        self.session.go_on();
+    }
+
+    fn opened(&self, connection: &Connection) {
+        self.session.greet(connection);
+    }
+
+    fn closed(&self, connection: &Connection, _: &CloseReason) {
+        self.session.lose(connection);
+    }
+}

@@ -1,0 +1,472 @@
+//! The state that a client keeps across its connections to a broker: subscriptions, acknowledgements that it waits for, and its credit.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::{BuildHasher, RandomState},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
+};
+
+use frisbee::{Connection, Packet, Sent, TrySendError};
+use tokio::sync::{Notify, oneshot};
+
+use crate::{
+    Event, Message, Pattern, Policy, PublishError, SubscribeError, SubscribeOptions, SubscriptionEnd,
+    remote::feed::Feed,
+    wire::{Base, Kind, Subscribe, VERSION, write_credit},
+};
+
+/// The client's end of the protocol, without the ways in which connections are made.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) base: Base,
+    /// False if there is nobody who would connect again.
+    reconnects: bool,
+    link: Mutex<Link>,
+    /// Subscriptions on the current connection by the numbers that its broker gave them.
+    sinks: Mutex<HashMap<u32, Sink>>,
+    /// Bytes that may be published before the broker gives more.
+    pub(super) credit: AtomicI64,
+    /// Notified when something may be published that could not be.
+    pub(super) changed: Notify,
+    pub(super) replies: Replies,
+}
+
+/// The connection, and what depends on it.
+#[derive(Debug)]
+struct Link {
+    state: LinkState,
+    /// Packets for the broker, besides messages, that wait for room in the outbox.
+    unsent: VecDeque<Packet>,
+    subscriptions: HashMap<u16, Entry>,
+    last_key: u16,
+    acknowledgements: HashMap<u16, Waiting>,
+    last_id: u16,
+}
+
+/// ```text
+///   Down ──opened──▶ Greeting ──WELCOME──▶ Up
+///     ▲────── connection ended ──┴──────────┘      and from each to Closed
+/// ```
+#[derive(Debug)]
+enum LinkState {
+    Down,
+    Greeting(Connection),
+    Up(Connection),
+    Closed,
+}
+
+/// A subscription that this side wants.
+#[derive(Debug)]
+struct Entry {
+    options: SubscribeOptions,
+    slot: u8,
+    sink: Sink,
+    /// On the current connection.
+    number: Option<u32>,
+    /// Told when the broker has answered for the first time.
+    made: Option<oneshot::Sender<Result<(), SubscribeError>>>,
+    /// Set when nobody wants it any more, and the broker has not answered yet.
+    is_abandoned: bool,
+}
+
+/// Where the messages of a subscription go.
+#[derive(Clone, Debug)]
+pub(super) enum Sink {
+    Feed(Arc<Feed>),
+    Replies,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    sent: Option<Sent>,
+    told: oneshot::Sender<Result<u32, PublishError>>,
+}
+
+/// The answers to requests, which all come to subjects of this client.
+#[derive(Debug)]
+pub(super) struct Replies {
+    /// The beginning of those subjects, with a dot behind it.
+    pub(super) prefix: String,
+    last: AtomicU64,
+    waiting: Mutex<HashMap<u64, oneshot::Sender<Message>>>,
+    /// Set once they are subscribed to.
+    pub(super) are_subscribed: tokio::sync::OnceCell<()>,
+}
+
+/// The reason why something cannot be published now.
+pub(super) enum Hindrance {
+    /// It may be possible when something has changed.
+    Wait,
+    Failed(PublishError),
+}
+
+impl Session {
+    pub(super) fn new(base: Base, reconnects: bool) -> Arc<Self> {
+        let link = Link {
+            state: LinkState::Down,
+            unsent: VecDeque::new(),
+            subscriptions: HashMap::new(),
+            last_key: 0,
+            acknowledgements: HashMap::new(),
+            last_id: 0,
+        };
+        Arc::new(Self {
+            base,
+            reconnects,
+            link: Mutex::new(link),
+            sinks: Mutex::default(),
+            credit: AtomicI64::new(0),
+            changed: Notify::new(),
+            replies: Replies::new(),
+        })
+    }
+
+    /// Begins with a connection that was made.
+    pub(super) fn greet(&self, connection: &Connection) {
+        let mut link = self.link();
+        if matches!(link.state, LinkState::Closed) {
+            drop(link);
+            connection.close();
+            return;
+        }
+        link.state = LinkState::Greeting(connection.clone());
+        link.unsent.clear();
+        link.send(Packet::new(0, self.base.operation(Kind::Hello), vec![VERSION]));
+    }
+
+    /// Goes on as the broker has answered: subscribes to all that this side wants.
+    pub(super) fn welcome(&self, window: u32) {
+        let mut link = self.link();
+        let LinkState::Greeting(connection) = &link.state else { return };
+        link.state = LinkState::Up(connection.clone());
+        self.credit.store(i64::from(window), Ordering::Relaxed);
+        let keys: Vec<u16> = link.subscriptions.keys().copied().collect();
+        for key in keys {
+            self.send_subscribe(&mut link, key);
+        }
+        drop(link);
+        self.changed.notify_waiters();
+    }
+
+    /// Notes that a connection has ended. What waited for its broker is told.
+    pub(super) fn lose(&self, connection: &Connection) {
+        let mut link = self.link();
+        match &link.state {
+            LinkState::Greeting(current) | LinkState::Up(current) if current == connection => {}
+            _ => return,
+        }
+        link.state = LinkState::Down;
+        link.unsent.clear();
+        // Those that nobody wants any more end with the connection.
+        link.subscriptions.retain(|_, entry| !entry.is_abandoned);
+        link.subscriptions.values_mut().for_each(|entry| entry.number = None);
+        let acknowledgements = std::mem::take(&mut link.acknowledgements);
+        drop(link);
+        self.sinks().clear();
+        self.replies.lose();
+        for Waiting { sent, told } in acknowledgements.into_values() {
+            let may_have_left = sent.is_none_or(|sent| connection.may_have_left(sent));
+            // Whoever waited may be gone.
+            let _ = told.send(Err(PublishError::Lost { may_have_left }));
+        }
+        if self.reconnects {
+            self.changed.notify_waiters();
+        } else {
+            self.close(SubscriptionEnd::Lost);
+        }
+    }
+
+    /// Ends everything for this reason.
+    pub(super) fn close(&self, end: SubscriptionEnd) {
+        let mut link = self.link();
+        let state = std::mem::replace(&mut link.state, LinkState::Closed);
+        let entries = std::mem::take(&mut link.subscriptions);
+        let acknowledgements = std::mem::take(&mut link.acknowledgements);
+        drop(link);
+        self.sinks().clear();
+        self.replies.lose();
+        for Entry { sink, made, .. } in entries.into_values() {
+            if let Sink::Feed(feed) = sink {
+                feed.end(end.clone());
+            }
+            if let Some(made) = made {
+                let error =
+                    if matches!(end, SubscriptionEnd::Lost) { SubscribeError::Lost } else { SubscribeError::Closed };
+                let _ = made.send(Err(error));
+            }
+        }
+        for Waiting { told, .. } in acknowledgements.into_values() {
+            let _ = told.send(Err(PublishError::Lost { may_have_left: true }));
+        }
+        self.changed.notify_waiters();
+        if let LinkState::Greeting(connection) | LinkState::Up(connection) = state {
+            connection.close();
+        }
+    }
+
+    /// Returns the connection to a broker that has answered.
+    pub(super) fn connection(&self) -> Result<Connection, Hindrance> {
+        match &self.link().state {
+            LinkState::Up(connection) => Ok(connection.clone()),
+            LinkState::Down | LinkState::Greeting(_) => Err(Hindrance::Wait),
+            LinkState::Closed => Err(Hindrance::Failed(PublishError::Closed)),
+        }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(self.link().state, LinkState::Closed)
+    }
+
+    /// Wants a subscription from now on. Returns the name by which this side knows it.
+    pub(super) fn subscribe(
+        &self,
+        options: SubscribeOptions,
+        sink: Sink,
+    ) -> Result<(u16, oneshot::Receiver<Result<(), SubscribeError>>), SubscribeError> {
+        let mut link = self.link();
+        if matches!(link.state, LinkState::Closed) {
+            return Err(SubscribeError::Closed);
+        }
+        if link.subscriptions.len() >= SUBSCRIPTIONS_MAX {
+            return Err(SubscribeError::TooMany { limit: SUBSCRIPTIONS_MAX });
+        }
+        let is_taken = |slot: u8| {
+            let is_same = |entry: &Entry| {
+                entry.slot == slot && entry.options.pattern == options.pattern && entry.options.group.is_none()
+            };
+            options.group.is_none() && link.subscriptions.values().any(is_same)
+        };
+        let Some(slot) = (0..=u8::MAX).find(|slot| !is_taken(*slot)) else {
+            return Err(SubscribeError::TooMany { limit: usize::from(u8::MAX) + 1 });
+        };
+        let (made, answer) = oneshot::channel();
+        loop {
+            link.last_key = link.last_key.wrapping_add(1);
+            if !link.subscriptions.contains_key(&link.last_key) {
+                break;
+            }
+        }
+        let key = link.last_key;
+        let entry = Entry { options, slot, sink, number: None, made: Some(made), is_abandoned: false };
+        link.subscriptions.insert(key, entry);
+        if matches!(link.state, LinkState::Up(_)) {
+            self.send_subscribe(&mut link, key);
+        }
+        Ok((key, answer))
+    }
+
+    /// Does not want a subscription any more.
+    pub(super) fn unsubscribe(&self, key: u16) {
+        let mut link = self.link();
+        let is_up = matches!(link.state, LinkState::Up(_));
+        let Some(entry) = link.subscriptions.get_mut(&key) else { return };
+        match entry.number {
+            None if is_up => entry.is_abandoned = true,
+            number => {
+                let removed = link.subscriptions.remove(&key);
+                if let Some(number) = number {
+                    self.sinks().remove(&number);
+                    link.send(self.unsubscribe_packet(number));
+                }
+                drop(link);
+                drop(removed);
+            }
+        }
+    }
+
+    /// Notes the number that the broker has given to a subscription.
+    pub(super) fn subscribed(&self, key: u16, number: u32) {
+        let mut link = self.link();
+        let Some(entry) = link.subscriptions.get_mut(&key).filter(|entry| entry.number.is_none()) else { return };
+        if entry.is_abandoned {
+            link.subscriptions.remove(&key);
+            link.send(self.unsubscribe_packet(number));
+            return;
+        }
+        entry.number = Some(number);
+        let (sink, made) = (entry.sink.clone(), entry.made.take());
+        // Before anybody else can end it.
+        self.sinks().insert(number, sink.clone());
+        drop(link);
+        match (made, sink) {
+            (Some(made), _) => {
+                let _ = made.send(Ok(()));
+            }
+            (None, Sink::Feed(feed)) => feed.push_event(Event::Reconnected),
+            (None, Sink::Replies) => {}
+        }
+    }
+
+    /// Ends a subscription that the broker does not begin.
+    pub(super) fn not_subscribed(&self, key: u16, refusal: crate::Refusal) {
+        let Some(entry) = self.link().subscriptions.remove(&key) else { return };
+        match (entry.made, entry.sink) {
+            (Some(made), _) => {
+                let _ = made.send(Err(SubscribeError::Refused(refusal)));
+            }
+            (None, Sink::Feed(feed)) => feed.end(SubscriptionEnd::Refused(refusal)),
+            (None, Sink::Replies) => {}
+        }
+    }
+
+    /// Ends a subscription that the broker has ended.
+    pub(super) fn ended(&self, number: u32, end: SubscriptionEnd) {
+        let Some(sink) = self.sinks().remove(&number) else { return };
+        self.link().subscriptions.retain(|_, entry| entry.number != Some(number));
+        if let Sink::Feed(feed) = sink {
+            feed.end(end);
+        }
+    }
+
+    /// Returns where the messages of a subscription go.
+    pub(super) fn sink(&self, number: u32) -> Option<Sink> {
+        self.sinks().get(&number).cloned()
+    }
+
+    /// Lets the broker send more of a subscription.
+    pub(super) fn give_credit(&self, key: u16, bytes: usize) {
+        let mut link = self.link();
+        if let Some(number) = link.subscriptions.get(&key).and_then(|entry| entry.number) {
+            let content = write_credit(number, u32::try_from(bytes).unwrap_or(u32::MAX));
+            link.send(Packet::new(0, self.base.operation(Kind::Credit), content.to_vec()));
+        }
+    }
+
+    /// Sends a publication that is to be acknowledged, by `send` with an id. Returns where the answer comes.
+    pub(super) fn await_acknowledgement(
+        &self,
+        send: impl FnOnce(&Connection, u16) -> Result<Sent, Hindrance>,
+    ) -> Result<oneshot::Receiver<Result<u32, PublishError>>, Hindrance> {
+        let mut link = self.link();
+        let connection = match &link.state {
+            LinkState::Up(connection) => connection.clone(),
+            LinkState::Closed => return Err(Hindrance::Failed(PublishError::Closed)),
+            _ => return Err(Hindrance::Wait),
+        };
+        if link.acknowledgements.len() >= ACKNOWLEDGEMENTS_MAX {
+            return Err(Hindrance::Wait);
+        }
+        loop {
+            link.last_id = link.last_id.wrapping_add(1);
+            // Zero is that of publications without an acknowledgement.
+            if link.last_id != 0 && !link.acknowledgements.contains_key(&link.last_id) {
+                break;
+            }
+        }
+        let id = link.last_id;
+        let sent = send(&connection, id)?;
+        let (told, answer) = oneshot::channel();
+        link.acknowledgements.insert(id, Waiting { sent: Some(sent), told });
+        Ok(answer)
+    }
+
+    /// Hands on what the broker says of a publication.
+    pub(super) fn acknowledge(&self, id: u16, result: Result<u32, PublishError>) -> bool {
+        let Some(Waiting { told, .. }) = self.link().acknowledgements.remove(&id) else { return false };
+        // Whoever waited may be gone.
+        let _ = told.send(result);
+        self.changed.notify_waiters();
+        true
+    }
+
+    /// Goes on when the connection takes packets again.
+    pub(super) fn go_on(&self) {
+        self.link().send_unsent();
+        self.changed.notify_waiters();
+    }
+
+    fn send_subscribe(&self, link: &mut Link, key: u16) {
+        let Some(Entry { options, slot, sink, .. }) = link.subscriptions.get(&key) else { return };
+        let SubscribeOptions { pattern, group, policy, window } = options;
+        // Replies are taken as they come.
+        let window = if matches!(sink, Sink::Replies) { 0 } else { *window };
+        let group = group.as_deref().unwrap_or_default();
+        let content = Subscribe { policy: *policy, window, slot: *slot, pattern, group }.write();
+        link.send(Packet::new(key, self.base.operation(Kind::Subscribe), content));
+    }
+
+    fn unsubscribe_packet(&self, number: u32) -> Packet {
+        Packet::new(0, self.base.operation(Kind::Unsubscribe), number.to_be_bytes().to_vec())
+    }
+
+    fn link(&self) -> MutexGuard<'_, Link> {
+        // Nothing that runs under the lock leaves it half changed.
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sinks(&self) -> MutexGuard<'_, HashMap<u32, Sink>> {
+        self.sinks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Link {
+    /// Sends a packet behind those that wait, or has it wait.
+    fn send(&mut self, packet: Packet) {
+        self.unsent.push_back(packet);
+        self.send_unsent();
+    }
+
+    fn send_unsent(&mut self) {
+        let (LinkState::Greeting(connection) | LinkState::Up(connection)) = &self.state else { return };
+        while let Some(packet) = self.unsent.pop_front() {
+            if let Err(TrySendError::Full(packet)) = connection.try_send(packet) {
+                self.unsent.push_front(packet);
+                return;
+            }
+        }
+    }
+}
+
+impl Replies {
+    fn new() -> Self {
+        // Every state has other keys, which makes the hash of nothing a random number.
+        let random = || RandomState::new().hash_one(());
+        Self {
+            prefix: format!("_INBOX.{:016x}{:016x}.", random(), random()),
+            last: AtomicU64::new(0),
+            waiting: Mutex::default(),
+            are_subscribed: tokio::sync::OnceCell::new(),
+        }
+    }
+
+    pub(super) fn options(&self) -> SubscribeOptions {
+        let pattern = Pattern::new(&format!("{}*", self.prefix)).expect("it is made of good tokens");
+        SubscribeOptions { policy: Policy::DropNewest, ..SubscribeOptions::new(pattern) }
+    }
+
+    /// Waits for an answer from now on. Returns the number that its subject ends with.
+    pub(super) fn begin(&self) -> (u64, oneshot::Receiver<Message>) {
+        let (told, answer) = oneshot::channel();
+        let number = self.last.fetch_add(1, Ordering::Relaxed);
+        self.waiting().insert(number, told);
+        (number, answer)
+    }
+
+    pub(super) fn give_up(&self, number: u64) {
+        self.waiting().remove(&number);
+    }
+
+    pub(super) fn push(&self, message: Message) {
+        let number = message.subject.strip_prefix(&*self.prefix).and_then(|number| number.parse().ok());
+        let told = number.and_then(|number: u64| self.waiting().remove(&number));
+        if let Some(told) = told {
+            // Whoever waited may be gone.
+            let _ = told.send(message);
+        }
+    }
+
+    fn lose(&self) {
+        let lost = std::mem::take(&mut *self.waiting());
+        drop(lost);
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Message>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+const SUBSCRIPTIONS_MAX: usize = 32 * 1024;
+const ACKNOWLEDGEMENTS_MAX: usize = 16 * 1024;

@@ -1,0 +1,215 @@
+//! Patterns and what stands under each of them, found by subject. The cost of a look does not grow with patterns that have
+//! nothing to do with the subject.
+
+use std::collections::HashMap;
+
+use crate::Pattern;
+
+/// Values under patterns. A pattern that has no more values takes no memory.
+///
+/// A node stands for the tokens on the way to it. It has at most as many levels as a pattern has tokens, and a look visits at
+/// most two nodes for each it comes from: the one of the token, and that of `*`.
+#[derive(Debug)]
+pub(crate) struct Trie<T> {
+    root: Node<T>,
+}
+
+#[derive(Debug)]
+struct Node<T> {
+    tokens: HashMap<Box<str>, Node<T>>,
+    star: Option<Box<Node<T>>>,
+    /// The values of the pattern that ends here.
+    here: Vec<T>,
+    /// The values of the pattern that ends with a `>` behind this.
+    rest: Vec<T>,
+}
+
+impl<T> Trie<T> {
+    /// Adds a value under a pattern, behind those that are there.
+    pub(crate) fn insert(&mut self, pattern: &Pattern, value: T) {
+        let mut node = &mut self.root;
+        for token in pattern.tokens() {
+            node = match token {
+                ">" => {
+                    node.rest.push(value);
+                    return;
+                }
+                "*" => node.star.get_or_insert_default(),
+                token if node.tokens.contains_key(token) => node.tokens.get_mut(token).expect("it is there"),
+                token => node.tokens.entry(token.into()).or_default(),
+            };
+        }
+        node.here.push(value);
+    }
+
+    /// Removes the values under a pattern for which `is_it` holds. Returns how many there were.
+    pub(crate) fn remove(&mut self, pattern: &Pattern, mut is_it: impl FnMut(&T) -> bool) -> usize {
+        let tokens: Vec<_> = pattern.tokens().collect();
+        self.root.remove(&tokens, &mut is_it)
+    }
+
+    /// Returns the first value under exactly this pattern for which `is_it` holds.
+    pub(crate) fn find(&self, pattern: &Pattern, mut is_it: impl FnMut(&T) -> bool) -> Option<&T> {
+        let mut node = &self.root;
+        for token in pattern.tokens() {
+            node = match token {
+                ">" => return node.rest.iter().find(|value| is_it(value)),
+                "*" => node.star.as_deref()?,
+                token => node.tokens.get(token)?,
+            };
+        }
+        node.here.iter().find(|value| is_it(value))
+    }
+
+    /// Hands over the values under all patterns that stand for a subject.
+    pub(crate) fn matching<'a>(&'a self, subject: &str, found: &mut impl FnMut(&'a T)) {
+        self.root.matching(Some(subject), found);
+    }
+}
+
+impl<T> Node<T> {
+    fn matching<'a>(&'a self, left: Option<&str>, found: &mut impl FnMut(&'a T)) {
+        let Some(left) = left else {
+            self.here.iter().for_each(found);
+            return;
+        };
+        self.rest.iter().for_each(&mut *found);
+        let (token, left) = match left.split_once('.') {
+            Some((token, left)) => (token, Some(left)),
+            None => (left, None),
+        };
+        if let Some(node) = self.tokens.get(token) {
+            node.matching(left, found);
+        }
+        if let Some(node) = &self.star {
+            node.matching(left, found);
+        }
+    }
+
+    fn remove(&mut self, tokens: &[&str], is_it: &mut impl FnMut(&T) -> bool) -> usize {
+        let mut drop_from = |values: &mut Vec<T>| {
+            let before = values.len();
+            values.retain(|value| !is_it(value));
+            before - values.len()
+        };
+        match tokens {
+            [] => drop_from(&mut self.here),
+            [">"] => drop_from(&mut self.rest),
+            ["*", left @ ..] => {
+                let Some(node) = &mut self.star else { return 0 };
+                let removed = node.remove(left, is_it);
+                self.star.take_if(|node| node.is_empty());
+                removed
+            }
+            [token, left @ ..] => {
+                let Some(node) = self.tokens.get_mut(*token) else { return 0 };
+                let removed = node.remove(left, is_it);
+                if node.is_empty() {
+                    self.tokens.remove(*token);
+                }
+                removed
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.tokens.is_empty() && self.star.is_none() && self.here.is_empty() && self.rest.is_empty()
+    }
+}
+
+impl<T> Default for Trie<T> {
+    fn default() -> Self {
+        Self { root: Node::default() }
+    }
+}
+
+impl<T> Default for Node<T> {
+    fn default() -> Self {
+        Self { tokens: HashMap::new(), star: None, here: Vec::new(), rest: Vec::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+    use crate::Subject;
+
+    fn found(trie: &Trie<usize>, subject: &str) -> Vec<usize> {
+        let mut values = Vec::new();
+        trie.matching(subject, &mut |value| values.push(*value));
+        values.sort_unstable();
+        values
+    }
+
+    /// Few tokens, so that many patterns stand for many subjects.
+    fn tokens(wild: bool) -> impl Strategy<Value = String> {
+        let token = if wild { "a|b|c|\\*" } else { "a|b|c" };
+        let tokens = vec(token, 1..5).prop_map(|tokens| tokens.join("."));
+        (tokens, any::<bool>()).prop_map(move |(tokens, open)| if wild && open { tokens + ".>" } else { tokens })
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Insert(String),
+        Remove(usize),
+        Look(String),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => tokens(true).prop_map(Step::Insert),
+            1 => Just(Step::Insert(">".into())),
+            2 => any::<usize>().prop_map(Step::Remove),
+            4 => tokens(false).prop_map(Step::Look),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn it_finds_what_looking_at_each_pattern_finds(steps in vec(step(), 1..80)) {
+            let mut trie = Trie::default();
+            let mut naive: Vec<(Pattern, usize)> = Vec::new();
+            for (number, step) in steps.into_iter().enumerate() {
+                match step {
+                    Step::Insert(text) => {
+                        let pattern = Pattern::new(&text).expect("it is made of good tokens");
+                        trie.insert(&pattern, number);
+                        naive.push((pattern, number));
+                    }
+                    Step::Remove(_) if naive.is_empty() => {}
+                    Step::Remove(index) => {
+                        let (pattern, number) = naive.swap_remove(index % naive.len());
+                        prop_assert_eq!(trie.find(&pattern, |value| *value == number), Some(&number));
+                        prop_assert_eq!(trie.remove(&pattern, |value| *value == number), 1);
+                        prop_assert_eq!(trie.find(&pattern, |value| *value == number), None);
+                    }
+                    Step::Look(subject) => {
+                        prop_assert_eq!(Subject::check(&subject), Ok(()));
+                        let mut expected: Vec<_> =
+                            naive.iter().filter(|(pattern, _)| pattern.matches(&subject)).map(|(_, number)| *number).collect();
+                        expected.sort_unstable();
+                        prop_assert_eq!(found(&trie, &subject), expected);
+                    }
+                }
+            }
+            for (pattern, number) in naive {
+                trie.remove(&pattern, |value| *value == number);
+            }
+            prop_assert!(trie.root.is_empty(), "nothing is left of what was removed");
+        }
+    }
+
+    #[test]
+    fn a_look_visits_none_of_a_hundred_thousand_other_patterns() {
+        let mut trie = Trie::default();
+        for number in 0..100_000 {
+            trie.insert(&Pattern::new(&format!("other.{number}.*.>")).expect("it is good"), number);
+        }
+        trie.insert(&Pattern::new("orders.*").expect("it is good"), 7);
+        let mut visited = 0;
+        trie.matching("orders.eu", &mut |_| visited += 1);
+        assert_eq!((visited, found(&trie, "other.5.x.y"), found(&trie, "orders.eu")), (1, vec![5], vec![7]));
+    }
+}

@@ -1,0 +1,434 @@
+//! The packets between clients and brokers, as docs/pubsub.md defines them. Nothing that is read here is trusted, and nothing is
+//! allocated because it was announced.
+
+use std::str;
+
+use bytes::{BufMut, Bytes};
+use frisbee::{InvalidSetting, Operation};
+
+use crate::{InvalidSubject, Message, Policy, Refusal, RefusalCode, SUBJECT_LEN_MAX, Subject};
+
+/// The kinds of packets. The operation of a packet is that of the base and this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Hello,
+    Welcome,
+    Subscribe,
+    Subscribed,
+    Unsubscribe,
+    Ended,
+    Publish,
+    Published,
+    Message,
+    Missing,
+    Credit,
+    Allow,
+    Refused,
+}
+
+const KINDS: [Kind; 13] = [
+    Kind::Hello,
+    Kind::Welcome,
+    Kind::Subscribe,
+    Kind::Subscribed,
+    Kind::Unsubscribe,
+    Kind::Ended,
+    Kind::Publish,
+    Kind::Published,
+    Kind::Message,
+    Kind::Missing,
+    Kind::Credit,
+    Kind::Allow,
+    Kind::Refused,
+];
+
+/// The operation numbers of publish and subscribe on a connection: as many as there are kinds of packets, from this one on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Base(u16);
+
+impl Base {
+    pub(crate) const fn new(number: u16) -> Self {
+        Self(number)
+    }
+
+    pub(crate) const fn number(self) -> u16 {
+        self.0
+    }
+
+    /// Refuses numbers that frisbee reserves, and those that are too high for all kinds to have one.
+    pub(crate) fn check(self) -> Result<(), InvalidSetting> {
+        if self.0 >= Operation::FIRST && usize::from(self.0) + KINDS.len() <= usize::from(u16::MAX) + 1 {
+            return Ok(());
+        }
+        Err(InvalidSetting::new("base", format!("is {}; it may be from 10 to {}", self.0, 0x1_0000 - KINDS.len())))
+    }
+
+    #[inline]
+    pub(crate) fn operation(self, kind: Kind) -> Operation {
+        Operation::new(self.0.wrapping_add(u16::from(kind as u8))).unwrap_or(Operation::EXTENDED)
+    }
+
+    /// Returns the kind of a packet, if it is one of publish and subscribe.
+    #[inline]
+    pub(crate) fn kind(self, operation: Operation) -> Option<Kind> {
+        KINDS.get(usize::from(operation.number().wrapping_sub(self.0))).copied()
+    }
+}
+
+/// The first operation number unless another is set, far above those of methods.
+pub const BASE: u16 = 7000;
+
+pub(crate) const VERSION: u8 = 1;
+
+/// Each message counts with its content, and with this.
+pub(crate) const MESSAGE_COST: usize = 64;
+
+pub(crate) const ACKNOWLEDGE: u8 = 1;
+pub(crate) const RETAIN: u8 = 2;
+pub(crate) const REPLY: u8 = 4;
+
+/// A packet that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed(pub(crate) &'static str);
+
+impl From<Malformed> for Refusal {
+    fn from(malformed: Malformed) -> Self {
+        Self::new(RefusalCode::Malformed, malformed.0)
+    }
+}
+
+impl From<InvalidSubject> for Refusal {
+    fn from(error: InvalidSubject) -> Self {
+        Self::new(RefusalCode::Malformed, error.to_string())
+    }
+}
+
+/// The rest of a content that is being read.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (array, left) = self.0.split_first_chunk().ok_or(Malformed("the content is too short"))?;
+        self.0 = left;
+        Ok(*array)
+    }
+
+    fn u8(&mut self) -> Result<u8, Malformed> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    fn u32(&mut self) -> Result<u32, Malformed> {
+        Ok(u32::from_be_bytes(self.array()?))
+    }
+
+    /// Reads a text of at most 255 bytes, with its length before it.
+    fn short(&mut self) -> Result<&'a [u8], Malformed> {
+        let len = usize::from(self.u8()?);
+        let (short, left) =
+            self.0.split_at_checked(len).ok_or(Malformed("the content is shorter than a length in it"))?;
+        self.0 = left;
+        Ok(short)
+    }
+
+    fn short_text(&mut self) -> Result<&'a str, Malformed> {
+        str::from_utf8(self.short()?).map_err(|_| Malformed("a text is not UTF-8"))
+    }
+}
+
+/// Where the parts of a PUBLISH are, or those of a MESSAGE behind its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Published<'a> {
+    pub(crate) flags: u8,
+    /// Not checked: whoever knows a subject need not look at it again.
+    pub(crate) subject: &'a [u8],
+    pub(crate) reply: Option<&'a [u8]>,
+    pub(crate) payload: &'a [u8],
+}
+
+impl<'a> Published<'a> {
+    #[inline]
+    pub(crate) fn read(content: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader(content);
+        let flags = reader.u8()?;
+        let subject = reader.short()?;
+        let reply = if flags & REPLY != 0 { Some(reader.short()?) } else { None };
+        Ok(Self { flags, subject, reply, payload: reader.0 })
+    }
+
+    /// Returns the bytes before the payload, flags excepted.
+    pub(crate) fn subjects<'c>(&self, content: &'c [u8]) -> &'c [u8] {
+        &content[1..content.len() - self.payload.len()]
+    }
+}
+
+/// Writes what comes before the payload in a PUBLISH. The subjects were checked, so they are short.
+pub(crate) fn write_publish(flags: u8, subject: &str, reply: Option<&str>, into: &mut Vec<u8>) {
+    into.push(flags | if reply.is_some() { REPLY } else { 0 });
+    write_short(subject.as_bytes(), into);
+    if let Some(reply) = reply {
+        write_short(reply.as_bytes(), into);
+    }
+}
+
+fn write_short(bytes: &[u8], into: &mut Vec<u8>) {
+    debug_assert!(bytes.len() <= SUBJECT_LEN_MAX);
+    // A longer one was refused before; it is cut here rather than misread there.
+    let len = u8::try_from(bytes.len()).unwrap_or(u8::MAX);
+    into.push(len);
+    into.extend_from_slice(&bytes[..usize::from(len)]);
+}
+
+/// Reads a MESSAGE: the number of its subscription, and the message as slices of the content.
+pub(crate) fn read_message(content: &Bytes) -> Result<(u32, Message), Malformed> {
+    let number = Reader(content).u32()?;
+    let published = Published::read(&content[4..])?;
+    let subject = |bytes| Subject::from_bytes(content.slice_ref(bytes)).map_err(|_| Malformed("a subject is none"));
+    let message = Message {
+        subject: subject(published.subject)?,
+        reply: published.reply.map(subject).transpose()?,
+        payload: content.slice_ref(published.payload),
+        is_retained: published.flags & RETAIN != 0,
+    };
+    Ok((number, message))
+}
+
+/// A SUBSCRIBE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Subscribe<'a> {
+    pub(crate) policy: Policy,
+    /// Zero is none: the broker sends what the connection takes.
+    pub(crate) window: u32,
+    /// Tells apart the subscriptions of a client that have the same pattern.
+    pub(crate) slot: u8,
+    pub(crate) pattern: &'a str,
+    /// Empty if there is no group.
+    pub(crate) group: &'a str,
+}
+
+impl<'a> Subscribe<'a> {
+    pub(crate) fn read(content: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader(content);
+        let policy = policy(reader.u8()?).ok_or(Malformed("the policy is not known"))?;
+        let (window, slot) = (reader.u32()?, reader.u8()?);
+        let (pattern, group) = (reader.short_text()?, reader.short_text()?);
+        Ok(Self { policy, window, slot, pattern, group })
+    }
+
+    pub(crate) fn write(&self) -> Vec<u8> {
+        let mut content = Vec::new();
+        content.push(policy_number(self.policy));
+        content.put_u32(self.window);
+        content.push(self.slot);
+        write_short(self.pattern.as_bytes(), &mut content);
+        write_short(self.group.as_bytes(), &mut content);
+        content
+    }
+}
+
+fn policy(number: u8) -> Option<Policy> {
+    Some(match number {
+        0 => Policy::DropNewest,
+        1 => Policy::DropOldest,
+        2 => Policy::KeepLatest,
+        3 => Policy::Block,
+        4 => Policy::Disconnect,
+        _ => return None,
+    })
+}
+
+fn policy_number(policy: Policy) -> u8 {
+    match policy {
+        Policy::DropNewest => 0,
+        Policy::DropOldest => 1,
+        Policy::KeepLatest => 2,
+        Policy::Block => 3,
+        Policy::Disconnect => 4,
+    }
+}
+
+/// The reasons in an ENDED.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndReason {
+    Unsubscribed,
+    TooSlow,
+    Unknown,
+}
+
+/// An ENDED, the last packet of a subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ended<'a> {
+    pub(crate) number: u32,
+    pub(crate) reason: EndReason,
+    /// Messages that the subscriber has not got and was not told of before.
+    pub(crate) missing: u64,
+    pub(crate) text: &'a str,
+}
+
+impl<'a> Ended<'a> {
+    pub(crate) fn read(content: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader(content);
+        let number = reader.u32()?;
+        let reason = match reader.u8()? {
+            0 => EndReason::Unsubscribed,
+            1 => EndReason::TooSlow,
+            _ => EndReason::Unknown,
+        };
+        let missing = u64::from_be_bytes(reader.array()?);
+        let text = str::from_utf8(reader.0).map_err(|_| Malformed("a text is not UTF-8"))?;
+        Ok(Self { number, reason, missing, text })
+    }
+
+    pub(crate) fn write(&self) -> Vec<u8> {
+        let mut content = Vec::new();
+        content.put_u32(self.number);
+        content.push(match self.reason {
+            EndReason::Unsubscribed => 0,
+            EndReason::TooSlow => 1,
+            EndReason::Unknown => u8::MAX,
+        });
+        content.put_u64(self.missing);
+        content.extend_from_slice(self.text.as_bytes());
+        content
+    }
+}
+
+/// Reads a MISSING: the number of the subscription, and how many messages.
+pub(crate) fn read_missing(content: &[u8]) -> Result<(u32, u64), Malformed> {
+    let mut reader = Reader(content);
+    Ok((reader.u32()?, u64::from_be_bytes(reader.array()?)))
+}
+
+pub(crate) fn write_missing(number: u32, count: u64) -> Vec<u8> {
+    let mut content = number.to_be_bytes().to_vec();
+    content.put_u64(count);
+    content
+}
+
+/// Reads a CREDIT: the number of the subscription, and bytes.
+pub(crate) fn read_credit(content: &[u8]) -> Result<(u32, u32), Malformed> {
+    let mut reader = Reader(content);
+    Ok((reader.u32()?, reader.u32()?))
+}
+
+pub(crate) fn write_credit(number: u32, bytes: u32) -> [u8; 8] {
+    let mut content = [0; 8];
+    content[..4].copy_from_slice(&number.to_be_bytes());
+    content[4..].copy_from_slice(&bytes.to_be_bytes());
+    content
+}
+
+/// Reads the content of SUBSCRIBED, UNSUBSCRIBE, PUBLISHED and ALLOW: one number.
+pub(crate) fn read_number(content: &[u8]) -> Result<u32, Malformed> {
+    Reader(content).u32()
+}
+
+/// Reads a HELLO: the version.
+pub(crate) fn read_hello(content: &[u8]) -> Result<u8, Malformed> {
+    Reader(content).u8()
+}
+
+/// Reads a WELCOME: the version, and the window for publishing.
+pub(crate) fn read_welcome(content: &[u8]) -> Result<(u8, u32), Malformed> {
+    let mut reader = Reader(content);
+    Ok((reader.u8()?, reader.u32()?))
+}
+
+pub(crate) fn write_welcome(window: u32) -> Vec<u8> {
+    let mut content = vec![VERSION];
+    content.put_u32(window);
+    content
+}
+
+/// Reads a REFUSED: the kind of the packet that is refused, and why.
+pub(crate) fn read_refused(content: &[u8]) -> Result<(Option<Kind>, Refusal), Malformed> {
+    let mut reader = Reader(content);
+    let kind = KINDS.get(usize::from(reader.u8()?)).copied();
+    let code = match reader.u8()? {
+        0 => RefusalCode::Malformed,
+        1 => RefusalCode::Denied,
+        2 => RefusalCode::LimitReached,
+        3 => RefusalCode::ShuttingDown,
+        _ => RefusalCode::Unknown,
+    };
+    let text = str::from_utf8(reader.0).map_err(|_| Malformed("a text is not UTF-8"))?;
+    Ok((kind, Refusal::new(code, text)))
+}
+
+pub(crate) fn write_refused(kind: Kind, refusal: &Refusal) -> Vec<u8> {
+    let mut content = vec![kind as u8];
+    content.push(match refusal.code {
+        RefusalCode::Malformed => 0,
+        RefusalCode::Denied => 1,
+        RefusalCode::LimitReached => 2,
+        RefusalCode::ShuttingDown => 3,
+        RefusalCode::Unknown => u8::MAX,
+    });
+    content.extend_from_slice(refusal.text.as_bytes());
+    content
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+
+    #[test]
+    fn packets_read_as_they_were_written() {
+        let subscribe = Subscribe { policy: Policy::Block, window: 70_000, slot: 3, pattern: "a.*", group: "g" };
+        assert_eq!(Subscribe::read(&subscribe.write()), Ok(subscribe));
+        let ended = Ended { number: 9, reason: EndReason::TooSlow, missing: 1 << 40, text: "too slow" };
+        assert_eq!(Ended::read(&ended.write()), Ok(ended));
+        assert_eq!(read_missing(&write_missing(7, 1 << 33)), Ok((7, 1 << 33)));
+        assert_eq!(read_credit(&write_credit(7, 8)), Ok((7, 8)));
+        assert_eq!(read_welcome(&write_welcome(5)), Ok((VERSION, 5)));
+        let refusal = Refusal::new(RefusalCode::Denied, "no");
+        assert_eq!(read_refused(&write_refused(Kind::Publish, &refusal)), Ok((Some(Kind::Publish), refusal)));
+    }
+
+    #[test]
+    fn a_message_is_a_publication_behind_a_number() {
+        let mut content = 5_u32.to_be_bytes().to_vec();
+        write_publish(RETAIN, "a.b", Some("r.1"), &mut content);
+        content.extend_from_slice(b"payload");
+        let (number, message) = read_message(&content.clone().into()).expect("it is whole");
+        assert_eq!((number, &*message.subject, message.is_retained), (5, "a.b", true));
+        assert_eq!((message.reply.as_deref(), &*message.payload), (Some("r.1"), &b"payload"[..]));
+        let published = Published::read(&content[4..]).expect("it is whole");
+        assert_eq!(published.subjects(&content[4..]), b"\x03a.b\x03r.1");
+    }
+
+    #[test]
+    fn every_kind_has_an_operation_and_the_highest_base_leaves_room_for_all() {
+        for (index, kind) in KINDS.into_iter().enumerate() {
+            assert_eq!(kind as usize, index);
+            assert_eq!(Base::new(BASE).kind(Base::new(BASE).operation(kind)), Some(kind));
+        }
+        let is_good = |number| Base::new(number).check().is_ok();
+        assert!(is_good(10) && is_good(BASE) && is_good(65_523));
+        assert!(!is_good(9) && !is_good(65_524) && !is_good(u16::MAX));
+        let operation = |number| Operation::new(number).expect("it is not reserved");
+        assert_eq!(Base::new(7000).kind(operation(6999)), None);
+        assert_eq!(Base::new(7000).kind(operation(7013)), None);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_is_read_or_refused(content in vec(any::<u8>(), 0..80)) {
+            let _ = (Published::read(&content), Subscribe::read(&content), Ended::read(&content));
+            let _ = (read_message(&content.clone().into()), read_refused(&content), read_welcome(&content));
+            let _ = (read_missing(&content), read_credit(&content), read_number(&content), read_hello(&content));
+        }
+
+        #[test]
+        fn no_packet_is_read_when_its_end_is_missing(at in 0_usize..100) {
+            let mut content = 5_u32.to_be_bytes().to_vec();
+            write_publish(0, "a.b", Some("r.1"), &mut content);
+            let end = at % content.len();
+            prop_assert!(read_message(&content[..end].to_vec().into()).is_err());
+            let content = Subscribe { policy: Policy::Block, window: 1, slot: 0, pattern: "a.*", group: "g" }.write();
+            prop_assert!(Subscribe::read(&content[..at % content.len()]).is_err());
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Subjects, groups, requests, retained values, acknowledgements, and what is allowed.
+
+use std::time::Duration;
+
+use frisbee::Connection;
+use frisbee_pubsub::{
+    Action, Broker, Limits, Publication, PublishError, RefusalCode, RequestError, SubscribeError, SubscriptionEnd,
+};
+use support::{SECOND, assert_elapsed, in_virtual_time, settle};
+use tokio::time::Instant;
+
+use crate::party::{Party, heard, numbers};
+
+#[test]
+fn messages_reach_all_whose_pattern_stands_for_the_subject() {
+    in_virtual_time(async {
+        let party = Party::new().await;
+        let (publisher, subscriber) = (party.client().await, party.client().await);
+        let mut exact = subscriber.subscribe("orders.eu.created").await.unwrap();
+        let mut star = subscriber.subscribe("orders.*.created").await.unwrap();
+        let mut rest = subscriber.subscribe("orders.>").await.unwrap();
+        let mut other = publisher.subscribe("payments.>").await.unwrap();
+        for (subject, payload) in
+            [("orders.eu.created", "1"), ("orders.us.created", "2"), ("orders.eu.paid", "3"), ("orders", "4")]
+        {
+            publisher.publish(subject, payload).await.unwrap();
+        }
+        assert_eq!(heard(&mut exact).await, "1");
+        assert_eq!(heard(&mut star).await, "1 2");
+        assert_eq!(heard(&mut rest).await, "1 2 3");
+        assert_eq!(heard(&mut other).await, "");
+        assert_eq!(party.broker.metrics().prefixes[0].published, 4);
+        assert_eq!((party.broker.metrics().prefixes[0].deliveries, party.broker.metrics().patterns), (6, 4));
+    });
+}
+
+#[test]
+fn subscribers_to_the_same_pattern_each_get_all_of_it_even_on_one_connection() {
+    in_virtual_time(async {
+        let party = Party::new().await;
+        let client = party.client().await;
+        let mut first = client.subscribe("a").await.unwrap();
+        let mut second = client.subscribe("a").await.unwrap();
+        client.publish("a", "1").await.unwrap();
+        assert_eq!((heard(&mut first).await, heard(&mut second).await), ("1".into(), "1".into()));
+        drop(first);
+        settle().await;
+        let mut third = client.subscribe("a").await.unwrap();
+        assert_eq!(client.publish_acknowledged("a", "2").await.unwrap(), Some(2));
+        assert_eq!((heard(&mut second).await, heard(&mut third).await), ("2".into(), "2".into()));
+    });
+}
+
+#[test]
+fn a_large_message_arrives_whole() {
+    in_virtual_time(async {
+        let party = Party::new().await;
+        let client = party.client().await;
+        let mut subscription = client.subscribe(">").await.unwrap();
+        let payload = "x".repeat(300_000);
+        client.publish("a.b", payload.clone()).await.unwrap();
+        let message = subscription.next_message().await.unwrap();
+        assert_eq!((&*message.subject, message.payload.len()), ("a.b", payload.len()));
+        party.broker.publish("c", payload.clone()).await.unwrap();
+        assert_eq!(subscription.next_message().await.unwrap().payload, payload);
+        let error = client.publish("a", "x".repeat(6 << 20)).await.unwrap_err();
+        assert!(matches!(error, PublishError::TooLarge { .. }), "{error}");
+    });
+}
+
+#[test]
+fn an_acknowledgement_says_to_how_many_subscriptions_a_message_goes() {
+    in_virtual_time(async {
+        let party = Party::new().await;
+        let client = party.client().await;
+        assert_eq!(client.publish_acknowledged("a", "").await.unwrap(), Some(0));
+        let _subscriptions = (
+            client.subscribe("a").await.unwrap(),
+            client.subscribe("*").group("g").await.unwrap(),
+            client.subscribe("*").group("g").await.unwrap(),
+        );
+        assert_eq!(client.publish_acknowledged("a", "").await.unwrap(), Some(2));
+        assert_eq!(party.broker.publish("a", "").await.unwrap(), 2);
+    });
+}
+
+#[test]
+fn one_member_of_a_group_gets_each_message() {
+    in_virtual_time(async {
+        let party = Party::new().await;
+        let (one, other) = (party.client().await, party.client().await);
+        let mut first = one.subscribe("jobs").group("workers").await.unwrap();
+        let mut second = other.subscribe("jobs").group("workers").await.unwrap();
+        let mut watcher = other.subscribe("jobs").await.unwrap();
+        for number in 0..6 {
+            one.publish("jobs", number.to_string()).await.unwrap();
+        }
+        assert_eq!((heard(&mut first).await, heard(&mut second).await), ("0 2 4".into(), "1 3 5".into()));
+        assert_eq!(heard(&mut watcher).await, numbers(0, 6));
+    });
+}
+
+#[test]
+fn a_member_that_cannot_take_a_message_is_passed_over() {
+    in_virtual_time(async {
+        let party = Party::new().await;
+        let client = party.client().await;
+        let mut busy = client.subscribe("jobs").group("workers").window(1).await.unwrap();
+        let mut idle = client.subscribe("jobs").group("workers").await.unwrap();
+        for number in 0..7 {
+            party.broker.publish("jobs", number.to_string()).await.unwrap();
+        }
+        assert_eq!(heard(&mut idle).await, "1 2 3 4 5 6");
+        assert_eq!(heard(&mut busy).await, "0");
+    });
+}
+
+#[test]
+fn a_request_is_answered_and_nobody_there_is_known_at_once() {
+    in_virtual_time(async {
+        let party = Party::new().await;
+        let (asking, answering) = (party.client().await, party.client().await);
+        let begun = Instant::now();
+        let error = asking.request("time", "?").await.unwrap_err();
+        assert!(matches!(error, RequestError::NoResponders), "{error}");
+        assert_elapsed(begun, Duration::ZERO);
+
+        let mut requests = answering.subscribe("time").await.unwrap();
+        let server = tokio::spawn(async move {
+            while let Some(request) = requests.next_message().await {
+                if request.payload != "quiet" {
+                    answering.respond(&request, request.payload.repeat(2)).await.unwrap();
+                }
+            }
+        });
+        let (one, other) = tokio::join!(asking.request("time", "a"), asking.request("time", "b"));
+        assert_eq!((&*one.unwrap().payload, &*other.unwrap().payload), (&b"aa"[..], &b"bb"[..]));
+
+        let begun = Instant::now();
+        let error = asking.with_request_limit(3 * SECOND).request("time", "quiet").await.unwrap_err();
+        assert!(matches!(error, RequestError::TimedOut), "{error}");
+        assert_elapsed(begun, 3 * SECOND);
+        server.abort();
+    });
+}
+
+#[test]
+fn the_last_retained_value_comes_first_and_once() {
+    in_virtual_time(async {
+        let party = Party::new().await;
+        let client = party.client().await;
+        for (subject, payload) in [("status.a", "1"), ("status.b", "2"), ("status.a", "3"), ("other", "4")] {
+            client.send_acknowledged(Publication::new(subject, payload).retain()).await.unwrap();
+        }
+        let mut subscription = client.subscribe("status.*").await.unwrap();
+        client.send(Publication::new("status.a", "5").retain()).await.unwrap();
+        assert_eq!(heard(&mut subscription).await, "(3) (2) 5");
+        client.send(Publication::new("status.b", "").retain()).await.unwrap();
+        settle().await;
+        let mut late = client.subscribe(">").await.unwrap();
+        assert_eq!(heard(&mut late).await, "(4) (5)");
+        assert_eq!(party.broker.metrics().retained, 2);
+    });
+}
+
+#[test]
+fn a_retained_value_without_room_is_refused_and_the_publisher_told() {
+    in_virtual_time(async {
+        let party = Party::with(Limits { retained_max: 1, ..Limits::default() }).await;
+        let client = party.client().await;
+        client.send_acknowledged(Publication::new("a", "1").retain()).await.unwrap();
+        let error = client.send_acknowledged(Publication::new("b", "2").retain()).await.unwrap_err();
+        assert!(
+            matches!(&error, PublishError::Refused(refusal) if refusal.code == RefusalCode::LimitReached),
+            "{error}"
+        );
+    });
+}
+
+#[test]
+fn what_is_not_allowed_is_refused_with_the_reason() {
+    in_virtual_time(async {
+        let authorize = |_: &Connection, action, subject: &str| match action {
+            Action::Publish if subject.starts_with("system.") => Err("only the system does that".into()),
+            Action::Subscribe if subject.contains('>') => Err("not everything".into()),
+            Action::Retain => Err("nothing is kept".into()),
+            _ => Ok(()),
+        };
+        let party = Party::of(Broker::builder().authorize(authorize).build()).await;
+        let client = party.client().await;
+        let mut subscription = client.subscribe("*.*").await.unwrap();
+        for _ in 0..2 {
+            let error = client.publish_acknowledged("system.halt", "").await.unwrap_err();
+            assert_eq!(error.to_string(), "the broker does not allow it: only the system does that");
+        }
+        let error = client.send_acknowledged(Publication::new("a.b", "1").retain()).await.unwrap_err();
+        assert_eq!(error.to_string(), "the broker does not allow it: nothing is kept");
+        let error = client.subscribe("a.>").await.unwrap_err();
+        assert!(matches!(&error, SubscribeError::Refused(refusal) if refusal.code == RefusalCode::Denied), "{error}");
+        client.publish("system.halt", "1").await.unwrap();
+        client.publish_acknowledged("a.b", "2").await.unwrap();
+        party.broker.publish("system.halt", "3").await.unwrap();
+        assert_eq!(heard(&mut subscription).await, "2 3", "the process itself may do everything");
+    });
+}
+
+#[test]
+fn a_connection_has_no_more_subscriptions_than_it_may() {
+    in_virtual_time(async {
+        let party = Party::with(Limits { subscriptions_max: 2, patterns_max: 3, ..Limits::default() }).await;
+        let (one, other) = (party.client().await, party.client().await);
+        let first = one.subscribe("a").await.unwrap();
+        let _second = one.subscribe("b").await.unwrap();
+        let error = one.subscribe("c").await.unwrap_err();
+        assert!(error.to_string().contains("subscriptions_max"), "{error}");
+        let _third = other.subscribe("c").await.unwrap();
+        let error = other.subscribe("d").await.unwrap_err();
+        assert!(error.to_string().contains("patterns_max"), "{error}");
+        drop(first);
+        settle().await;
+        let _fourth = other.subscribe("d").await.unwrap();
+        assert_eq!(party.broker.metrics().patterns, 3);
+    });
+}
+
+#[test]
+fn a_closed_client_ends_its_subscriptions_and_sends_what_was_published() {
+    in_virtual_time(async {
+        let party = Party::new().await;
+        let (one, other) = (party.client().await, party.client().await);
+        let (mut own, mut others) = (one.subscribe("a").await.unwrap(), other.subscribe("a").await.unwrap());
+        one.publish("a", "1").await.unwrap();
+        one.close().await;
+        assert_eq!(heard(&mut others).await, "1");
+        while own.next().await.is_some() {}
+        assert!(matches!(own.end(), Some(SubscriptionEnd::Closed)));
+        assert!(matches!(one.publish("a", "2").await, Err(PublishError::Closed)));
+        assert!(matches!(one.subscribe("a").await, Err(SubscribeError::Closed)));
+        assert_eq!(party.broker.metrics().patterns, 1);
+    });
+}
+
+#[test]
+fn a_subscription_outlives_the_handle_of_its_client() {
+    in_virtual_time(async {
+        let party = Party::new().await;
+        let client = party.client().await;
+        let mut subscription = client.subscribe("a").await.unwrap();
+        drop(client);
+        party.broker.publish("a", "1").await.unwrap();
+        assert_eq!(heard(&mut subscription).await, "1");
+        drop(subscription);
+        settle().await;
+        assert!(party.server.connections().is_empty(), "and the connection does not outlive both");
+        assert_eq!(party.broker.metrics().patterns, 0);
+    });
+}
+
+#[test]
+fn subjects_and_patterns_that_cannot_be_are_not_sent() {
+    in_virtual_time(async {
+        let party = Party::new().await;
+        let client = party.client().await;
+        assert!(matches!(client.publish("a.*", "").await, Err(PublishError::InvalidSubject(_))));
+        assert!(matches!(client.subscribe("a..b").await, Err(SubscribeError::InvalidPattern(_))));
+        assert!(matches!(client.subscribe("a").group("two.tokens").await, Err(SubscribeError::InvalidPattern(_))));
+        assert!(matches!(client.request("", "").await, Err(RequestError::Publish(PublishError::InvalidSubject(_)))));
+    });
+}

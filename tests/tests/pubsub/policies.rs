@@ -1,0 +1,203 @@
+//! Subscribers that do not keep up: what each policy does to them and to publishers, and that every message is accounted for.
+
+use frisbee_pubsub::{Client, Limits, Policy, Subscription, SubscriptionEnd};
+use support::{SECOND, assert_elapsed, in_virtual_time, settle};
+use tokio::{task::JoinHandle, time::Instant};
+
+use crate::party::{Party, heard, numbers};
+
+/// The cost of a message with subject `a` and a payload of two bytes: number, flags, subject, payload, and 64.
+const COST: usize = 4 + 1 + 2 + 2 + 64;
+
+const WINDOW: u32 = 5 * 73;
+
+/// A subscriber that has room for five messages, with five more at the broker.
+async fn slow(party: &Party, policy: Policy) -> (Client, Subscription) {
+    let client = party.client().await;
+    let subscription = client.subscribe(">").policy(policy).window(WINDOW).await.unwrap();
+    (client, subscription)
+}
+
+async fn small() -> Party {
+    Party::with(Limits { queue_len_max: 5 * COST, ..Limits::default() }).await
+}
+
+async fn publish(party: &Party, from: u32, to: u32) {
+    for number in from..to {
+        party.broker.publish("a", number.to_string()).await.unwrap();
+    }
+    settle().await;
+}
+
+#[test]
+fn the_newest_are_dropped_and_told_in_place() {
+    in_virtual_time(async {
+        let party = small().await;
+        let (_client, mut subscription) = slow(&party, Policy::DropNewest).await;
+        publish(&party, 10, 30).await;
+        assert_eq!(party.broker.metrics().missing, 10);
+        assert_eq!(heard(&mut subscription).await, numbers(10, 20) + " missing:10");
+        publish(&party, 30, 33).await;
+        assert_eq!(heard(&mut subscription).await, numbers(30, 33));
+        assert_eq!(party.broker.metrics().queued_len, 0);
+    });
+}
+
+#[test]
+fn the_oldest_are_dropped_and_told_in_place() {
+    in_virtual_time(async {
+        let party = small().await;
+        let (_client, mut subscription) = slow(&party, Policy::DropOldest).await;
+        publish(&party, 10, 30).await;
+        assert_eq!(heard(&mut subscription).await, numbers(10, 15) + " missing:10 " + &numbers(25, 30));
+        assert_eq!((party.broker.metrics().missing, party.broker.metrics().queued_len), (10, 0));
+    });
+}
+
+#[test]
+fn the_latest_of_each_subject_is_kept() {
+    in_virtual_time(async {
+        let party = small().await;
+        let (_client, mut subscription) = slow(&party, Policy::KeepLatest).await;
+        publish(&party, 10, 15).await;
+        for number in 20..30 {
+            for subject in ["x", "y"] {
+                party.broker.publish(subject, format!("{number}{subject}")).await.unwrap();
+            }
+        }
+        assert_eq!(heard(&mut subscription).await, numbers(10, 15) + " missing:9 29x missing:9 29y");
+    });
+}
+
+#[test]
+fn a_subscriber_that_is_to_be_disconnected_learns_why_and_the_rest_goes_on() {
+    in_virtual_time(async {
+        let party = small().await;
+        let (client, mut subscription) = slow(&party, Policy::Disconnect).await;
+        let mut other = client.subscribe("a").await.unwrap();
+        publish(&party, 10, 30).await;
+        let words = heard(&mut subscription).await;
+        assert_eq!(
+            words,
+            numbers(10, 15)
+                + " end: the subscription was ended because messages were not taken fast enough (6 missing)"
+        );
+        assert!(matches!(subscription.end(), Some(SubscriptionEnd::TooSlow { missing: 6 })));
+        assert_eq!(heard(&mut other).await, numbers(10, 30), "on the same connection");
+        assert_eq!(party.broker.metrics().patterns, 1);
+    });
+}
+
+/// Publishes numbered messages of 1,000 bytes.
+fn publishing(client: Client, count: u32) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        for number in 0..count {
+            client.publish("a", format!("{number:01000}")).await.unwrap();
+        }
+    })
+}
+
+#[test]
+fn publishers_wait_for_a_subscriber_that_blocks_and_nothing_is_missing() {
+    in_virtual_time(async {
+        let party = Party::with(Limits { publish_window: 20_000, ..Limits::default() }).await;
+        let (publisher, subscriber) = (party.client().await, party.client().await);
+        let mut subscription = subscriber.subscribe("a").policy(Policy::Block).window(10_000).await.unwrap();
+        let mut fast = subscriber.subscribe("a").await.unwrap();
+        let publishing = publishing(publisher.clone(), 500);
+        settle().await;
+        assert!(!publishing.is_finished());
+        let queued = party.broker.metrics().queued_len;
+        assert!((8_000..25_000).contains(&queued), "{queued} bytes wait at the broker");
+        let seen = heard(&mut fast).await.split(' ').count();
+        assert!((20..40).contains(&seen), "a fast subscriber has all {seen} that were published");
+        for number in 0..500 {
+            let message = subscription.next().await.unwrap().message().expect("nothing is missing");
+            assert_eq!(String::from_utf8_lossy(&message.payload).parse(), Ok(number));
+        }
+        publishing.await.unwrap();
+        settle().await;
+        assert_eq!((party.broker.metrics().missing, party.broker.metrics().queued_len), (0, 0));
+        assert!(publisher.try_publish("a", "more").is_ok(), "the credit came back");
+    });
+}
+
+#[test]
+fn the_process_of_the_broker_waits_as_other_publishers_do() {
+    in_virtual_time(async {
+        let party = Party::with(Limits { publish_window: 20_000, ..Limits::default() }).await;
+        let subscriber = party.client().await;
+        let mut subscription = subscriber.subscribe("a").policy(Policy::Block).window(10_000).await.unwrap();
+        let broker = party.broker.clone();
+        let publishing = tokio::spawn(async move {
+            for number in 0..100 {
+                broker.publish("a", format!("{number:01000}")).await.unwrap();
+            }
+        });
+        settle().await;
+        assert!(!publishing.is_finished());
+        assert!(party.broker.try_publish("b", "").is_err(), "it has too much under way");
+        for number in 0..100 {
+            let message = subscription.next().await.unwrap().message().expect("nothing is missing");
+            assert_eq!(String::from_utf8_lossy(&message.payload).parse(), Ok(number));
+        }
+        publishing.await.unwrap();
+    });
+}
+
+#[test]
+fn a_subscriber_that_blocks_and_takes_nothing_is_ended() {
+    in_virtual_time(async {
+        let limits = Limits { publish_window: 20_000, stall_max: 3 * SECOND, ..Limits::default() };
+        let party = Party::with(limits).await;
+        let (publisher, subscriber) = (party.client().await, party.client().await);
+        let mut subscription = subscriber.subscribe("a").policy(Policy::Block).window(10_000).await.unwrap();
+        let begun = Instant::now();
+        publishing(publisher, 200).await.unwrap();
+        assert_elapsed(begun, 3 * SECOND);
+        let mut got = 0;
+        while let Some(event) = subscription.next().await {
+            got += u64::from(event.message().is_some());
+        }
+        let Some(SubscriptionEnd::TooSlow { missing }) = subscription.end() else { panic!("{subscription:?}") };
+        assert!(*missing > 0 && got + missing < 200, "{got} and {missing}: the rest came when it was over");
+        assert_eq!(party.broker.metrics().queued_len, 0);
+    });
+}
+
+#[test]
+fn one_that_takes_a_little_in_time_is_not_ended() {
+    in_virtual_time(async {
+        let limits = Limits { publish_window: 20_000, stall_max: 3 * SECOND, ..Limits::default() };
+        let party = Party::with(limits).await;
+        let (publisher, subscriber) = (party.client().await, party.client().await);
+        let mut subscription = subscriber.subscribe("a").policy(Policy::Block).window(2_000).await.unwrap();
+        let publishing = publishing(publisher, 60);
+        for _ in 0..60 {
+            tokio::time::sleep(SECOND).await;
+            assert!(subscription.next().await.unwrap().message().is_some());
+        }
+        publishing.await.unwrap();
+    });
+}
+
+#[test]
+fn all_queues_together_are_bounded() {
+    in_virtual_time(async {
+        let party = Party::with(Limits { queued_len_max: 50 * COST, ..Limits::default() }).await;
+        let mut subscriptions = Vec::new();
+        for _ in 0..20 {
+            subscriptions.push(slow(&party, Policy::DropNewest).await);
+        }
+        publish(&party, 10, 99).await;
+        let metrics = party.broker.metrics();
+        assert!(metrics.queued_len <= 50 * COST, "{} bytes", metrics.queued_len);
+        let mut told = 0;
+        for (_, subscription) in &mut subscriptions {
+            for word in heard(subscription).await.split(' ') {
+                told += word.strip_prefix("missing:").map_or(1, |count| count.parse().unwrap());
+            }
+        }
+        assert_eq!(told, 20 * 89, "each message of each is there or told missing");
+    });
+}

@@ -1,0 +1,146 @@
+//! Connections that are lost, and what publishers and subscribers learn of that.
+
+use std::time::Duration;
+
+use frisbee_pubsub::{Client, PublishError, RefusalCode, RequestError, SubscriptionEnd};
+use support::{SECOND, assert_elapsed, calls::quiet, in_virtual_time, settle};
+use tokio::time::Instant;
+
+use crate::party::{Party, heard, serve};
+
+#[test]
+fn subscriptions_go_on_and_say_so() {
+    in_virtual_time(async {
+        let Party { broker, server, address } = Party::new().await;
+        let client = crate::party::client_of(&address).await;
+        let mut plain = client.subscribe("a").await.unwrap();
+        let mut group = client.subscribe("a").group("g").await.unwrap();
+        broker.publish("a", "1").await.unwrap();
+        settle().await;
+        server.connections().iter().for_each(frisbee::Connection::close);
+        settle().await;
+        tokio::time::sleep(SECOND).await;
+        broker.publish("a", "2").await.unwrap();
+        assert_eq!(heard(&mut plain).await, "1 reconnected 2");
+        assert_eq!(heard(&mut group).await, "1 reconnected 2");
+        assert_eq!(client.publish_acknowledged("a", "3").await.unwrap(), Some(2));
+        assert_eq!(broker.metrics().patterns, 2, "nothing is left of those on the connection before");
+    });
+}
+
+#[test]
+fn a_broker_that_restarts_gets_what_waited_for_it() {
+    in_virtual_time(async {
+        let Party { server, address, .. } = Party::new().await;
+        let client = crate::party::client_of(&address).await;
+        let mut subscription = client.subscribe("a").await.unwrap();
+        server.shutdown(Duration::ZERO).await;
+        settle().await;
+        assert!(client.try_publish("a", "0").is_err(), "there is no connection");
+        let waiting = tokio::spawn({
+            let client = client.clone();
+            async move { client.publish_acknowledged("a", "1").await }
+        });
+        settle().await;
+        let party = Party {
+            server: serve(&frisbee_pubsub::Broker::new(), &address).await,
+            address,
+            broker: frisbee_pubsub::Broker::new(),
+        };
+        waiting.await.unwrap().unwrap();
+        assert!(heard(&mut subscription).await.starts_with("reconnected"));
+        drop(party);
+    });
+}
+
+#[test]
+fn what_waits_for_a_connection_waits_no_longer_than_it_may() {
+    in_virtual_time(async {
+        let Party { server, address, .. } = Party::new().await;
+        let settings = frisbee::Client::new(()).config(quiet());
+        let client = Client::builder().frisbee(settings).wait_max(2 * SECOND).connect(&address).await.unwrap();
+        server.shutdown(Duration::ZERO).await;
+        settle().await;
+        let begun = Instant::now();
+        let error = client.publish("a", "1").await.unwrap_err();
+        assert!(matches!(error, PublishError::NotConnected), "{error}");
+        assert_elapsed(begun, 2 * SECOND);
+    });
+}
+
+#[test]
+fn a_request_whose_connection_is_lost_fails() {
+    in_virtual_time(async {
+        let party = Party::new().await;
+        let (asking, answering) = (party.client().await, party.client().await);
+        let _requests = answering.subscribe("q").await.unwrap();
+        let asked = tokio::spawn(async move { asking.request("q", "?").await });
+        settle().await;
+        party.server.connections().iter().for_each(frisbee::Connection::close);
+        let error = asked.await.unwrap().unwrap_err();
+        assert!(matches!(error, RequestError::Publish(PublishError::Lost { may_have_left: true })), "{error}");
+    });
+}
+
+#[test]
+fn requests_are_answered_on_the_next_connection() {
+    in_virtual_time(async {
+        let party = Party::new().await;
+        let (asking, answering) = (party.client().await, party.client().await);
+        let mut requests = answering.subscribe("q").await.unwrap();
+        tokio::spawn(async move {
+            while let Some(request) = requests.next_message().await {
+                answering.respond(&request, "!").await.unwrap();
+            }
+        });
+        for _ in 0..3 {
+            assert_eq!(asking.request("q", "?").await.unwrap().payload, "!");
+            party.server.connections().iter().for_each(frisbee::Connection::close);
+            tokio::time::sleep(SECOND).await;
+        }
+    });
+}
+
+#[test]
+fn a_subscription_that_the_next_broker_refuses_ends() {
+    in_virtual_time(async {
+        let Party { server, address, .. } = Party::new().await;
+        let client = crate::party::client_of(&address).await;
+        let mut subscription = client.subscribe("a").await.unwrap();
+        server.shutdown(Duration::ZERO).await;
+        let strict =
+            frisbee_pubsub::Broker::builder().authorize(|_: &frisbee::Connection, _, _: &str| Err("no".into())).build();
+        let _server = serve(&strict, &address).await;
+        while subscription.next().await.is_some() {}
+        let end = subscription.end().unwrap();
+        assert!(matches!(end, SubscriptionEnd::Refused(refusal) if refusal.code == RefusalCode::Denied), "{end}");
+    });
+}
+
+#[test]
+fn a_client_over_a_stream_ends_with_it() {
+    in_virtual_time(async {
+        let party = Party::new().await;
+        let (ours, theirs) = tokio::io::duplex(64 * 1024);
+        party.server.attach(theirs);
+        let settings = frisbee::Client::new(()).config(quiet());
+        let client = Client::builder().frisbee(settings).attach(ours).await.unwrap();
+        let mut subscription = client.subscribe("a").await.unwrap();
+        party.broker.publish("a", "1").await.unwrap();
+        settle().await;
+        party.server.connections().iter().for_each(frisbee::Connection::close);
+        assert_eq!(heard(&mut subscription).await, "1 end: the connection was lost");
+        assert!(matches!(client.publish("a", "2").await, Err(PublishError::Closed)));
+    });
+}
+
+#[test]
+fn a_server_without_a_broker_is_found_out() {
+    in_virtual_time(async {
+        let address = support::calls::unused_address();
+        let _server = frisbee::Server::builder(()).config(quiet()).bind(&address).await.unwrap();
+        let settings = frisbee::Client::new(()).config(quiet());
+        let error = Client::builder().frisbee(settings).connect(&address).await.unwrap_err();
+        assert!(matches!(error, frisbee_pubsub::ConnectError::NoBroker), "{error}");
+    });
+}

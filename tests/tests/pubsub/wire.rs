@@ -1,0 +1,1 @@
+//! Peers that write the wire by hand: plain clients, and hostile ones.
