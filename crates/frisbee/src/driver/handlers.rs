@@ -62,6 +62,9 @@ pub(super) trait Handling {
     /// Has the router answer a packet that no handler gets.
     fn refuse(&self, refused: Refused) -> Finished;
 
+    /// Tells the router that all that was read, and all that handlers ended with, has been dealt with.
+    fn tell_received(&self) -> Option<Finished>;
+
     /// Tells the router of something.
     fn tell(&mut self, news: News) -> Option<Finished>;
 
@@ -87,8 +90,6 @@ pub(super) enum Entry {
 
 /// Something that the router hears of besides packets and streams.
 pub(super) enum News {
-    /// All that was read, and all that handlers ended with, has been dealt with.
-    Received,
     /// The outbox takes packets again.
     Writable,
     Recognized(Peer),
@@ -97,10 +98,11 @@ pub(super) enum News {
 }
 
 /// The ways into a router: at once, a future for this task, one for a task of its own, and one for a stream.
-pub(super) struct Entrances<Q, T, M, X, N, A, P, D, S> {
+pub(super) struct Entrances<Q, T, M, E, X, N, A, P, D, S> {
     pub(super) is_request: Q,
     pub(super) intercept: T,
     pub(super) intercept_more: M,
+    pub(super) received: E,
     pub(super) refuse: X,
     pub(super) news: N,
     pub(super) awaited: A,
@@ -109,8 +111,8 @@ pub(super) struct Entrances<Q, T, M, X, N, A, P, D, S> {
     pub(super) stream: S,
 }
 
-pub(super) struct Handlers<F, Q, T, M, X, N, A, P, D, S> {
-    entrances: Entrances<Q, T, M, X, N, A, P, D, S>,
+pub(super) struct Handlers<F, Q, T, M, E, X, N, A, P, D, S> {
+    entrances: Entrances<Q, T, M, E, X, N, A, P, D, S>,
     dispatch: Dispatch,
     /// The number of handlers that may be under way.
     limit: usize,
@@ -139,12 +141,12 @@ enum Task {
     Stream,
 }
 
-impl<F, Q, T, M, X, N, A, P, D, S> Handlers<F, Q, T, M, X, N, A, P, D, S>
+impl<F, Q, T, M, E, X, N, A, P, D, S> Handlers<F, Q, T, M, E, X, N, A, P, D, S>
 where
     F: Future<Output = Outcome>,
     P: Fn(Packet) -> F,
 {
-    pub(super) fn new(scope: &Scope, config: &Config, entrances: Entrances<Q, T, M, X, N, A, P, D, S>) -> Self {
+    pub(super) fn new(scope: &Scope, config: &Config, entrances: Entrances<Q, T, M, E, X, N, A, P, D, S>) -> Self {
         Self {
             entrances,
             dispatch: scope.dispatch,
@@ -223,7 +225,7 @@ where
     }
 }
 
-impl<F, Q, T, M, X, N, A, P, D, S> Handlers<F, Q, T, M, X, N, A, P, D, S> {
+impl<F, Q, T, M, E, X, N, A, P, D, S> Handlers<F, Q, T, M, E, X, N, A, P, D, S> {
     fn end_task(&mut self, cost: usize) {
         debug_assert!(self.handler_tasks > 0 && self.held_len >= cost, "a handler ends once");
         self.handler_tasks -= 1;
@@ -231,11 +233,12 @@ impl<F, Q, T, M, X, N, A, P, D, S> Handlers<F, Q, T, M, X, N, A, P, D, S> {
     }
 }
 
-impl<F, Q, T, M, X, N, A, P, D, S, DF, SF> Handling for Handlers<F, Q, T, M, X, N, A, P, D, S>
+impl<F, Q, T, M, E, X, N, A, P, D, S, DF, SF> Handling for Handlers<F, Q, T, M, E, X, N, A, P, D, S>
 where
     Q: Fn(&Packet) -> bool,
     T: Fn(Packet) -> Option<Packet>,
     M: Fn(&mut VecDeque<Packet>) -> usize,
+    E: Fn(),
     X: Fn(Refused) -> Outcome,
     N: Fn(News),
     A: Fn() -> usize,
@@ -308,6 +311,12 @@ where
     fn refuse(&self, refused: Refused) -> Finished {
         let outcome = catch_unwind(AssertUnwindSafe(|| (self.entrances.refuse)(refused)));
         outcome.map_or_else(|panic| Finished::Panicked(message(&*panic)), Finished::Refused)
+    }
+
+    #[inline(always)] // Nothing at all for most routers.
+    fn tell_received(&self) -> Option<Finished> {
+        let told = catch_unwind(AssertUnwindSafe(|| (self.entrances.received)()));
+        told.err().map(|panic| Finished::Panicked(message(&*panic)))
     }
 
     fn tell(&mut self, news: News) -> Option<Finished> {

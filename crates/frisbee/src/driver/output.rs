@@ -31,7 +31,9 @@ impl Driver<'_> {
             match self.shared.next_batch(now.into_std(), written, &mut self.batch) {
                 Next::Batch => {}
                 Next::Writable => {
-                    self.tell(News::Writable, handlers);
+                    if let Some(panicked) = handlers.tell(News::Writable) {
+                        self.shared.apply(panicked);
+                    }
                     written = 0;
                     continue;
                 }
@@ -47,13 +49,6 @@ impl Driver<'_> {
         }
         if self.needs_flush && Pin::new(&mut self.wire).poll_flush(cx).is_ready() {
             self.needs_flush = false;
-        }
-    }
-
-    /// Tells the router of something, and ends the connection if it panics.
-    pub(super) fn tell(&self, news: News, handlers: &mut impl Handling) {
-        if let Some(panicked) = handlers.tell(news) {
-            self.shared.apply(panicked);
         }
     }
 

@@ -8,12 +8,7 @@ use std::{
 use bytes::Buf as _;
 use tokio::time::Instant;
 
-use super::{
-    Driver, End,
-    cork::Write,
-    far_future,
-    handlers::{Handling, News},
-};
+use super::{Driver, End, cork::Write, far_future, handlers::Handling};
 use crate::{CloseReason, shared::Core};
 
 impl Driver<'_> {
@@ -40,8 +35,10 @@ impl Driver<'_> {
             self.end_behind_backlog(cx, handlers);
             self.poll_input(cx, now, handlers);
             // Before the write, which takes what the router sends for all of it.
-            if self.is_busy {
-                self.tell(News::Received, handlers);
+            if self.is_busy
+                && let Some(panicked) = handlers.tell_received()
+            {
+                self.shared.apply(panicked);
             }
             self.is_busy |= has_come_up;
             self.poll_output(cx, now, handlers);
