@@ -50,6 +50,8 @@ pub(crate) struct Settings {
     attempts: usize,
     pause: Duration,
     checks_peer: bool,
+    /// True if connections are left by this side when the peer asks for it, whatever the router says.
+    leaves: bool,
     pub(crate) secure: Option<Secure>,
 }
 
@@ -65,6 +67,7 @@ impl<R: Router> Client<R> {
             attempts: 10,
             pause: Duration::from_millis(10),
             checks_peer: false,
+            leaves: false,
             secure: None,
         };
         Self { router: Arc::new(router), settings }
@@ -120,6 +123,16 @@ impl<R: Router> Client<R> {
         self
     }
 
+    /// Has connections say that this side leaves them by itself when it is asked to.
+    pub(crate) fn leaving(mut self) -> Self {
+        self.settings.leaves = true;
+        self
+    }
+
+    pub(crate) fn first_pause(&self) -> Duration {
+        self.settings.pause
+    }
+
     /// Finds the first setting under which no connection could work: a limit of zero, for example.
     pub fn check(&self) -> Result<(), InvalidSetting> {
         InvalidSetting::refuse_zero("timeout", &self.settings.timeout, "no attempt to connect could ever succeed")?;
@@ -153,37 +166,56 @@ impl<R: Router> Client<R> {
     ///
     /// Nothing is left of an attempt if the future is dropped.
     pub async fn connect(&self, address: impl ToAddress) -> Result<Connection, ConnectError> {
+        let (address, engine) = self.begin(address)?;
+        let Settings { attempts: attempts_max, pause, .. } = self.settings;
+        let (mut attempts, mut backoff) = (0, Backoff::new(pause));
+        loop {
+            let error = match self.attempt(engine, &address, attempts).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) => error,
+            };
+            attempts += 1;
+            if attempts >= attempts_max || error.is_final() {
+                info!(%address, attempt = attempts, error = %error.source, "cannot connect");
+                return Err(error);
+            }
+            let pause = backoff.pause();
+            info!(%address, attempt = attempts, error = %error.source, ?pause, "cannot connect, trying again after a pause");
+            sleep(pause).await;
+        }
+    }
+
+    /// Finds out where to connect to, with which engine, and whether that could work at all.
+    pub(crate) fn begin(&self, address: impl ToAddress) -> Result<(Address, Engine), ConnectError> {
         let address = match address.to_address() {
             Ok(address) => address,
             Err(source) => return Err(ConnectError { address: Address::Unnamed, attempts: 0, source }),
         };
-        if let Err(source) = self.may_begin() {
-            return Err(ConnectError { address, attempts: 0, source });
-        }
-        let Settings { timeout: limit, attempts: attempts_max, pause, engine, .. } = self.settings;
-        let (mut attempts, mut backoff) = (0, Backoff::new(pause));
-        let engine = match engine.choose() {
+        let engine = self.may_begin().and_then(|()| match self.settings.engine.choose()? {
             // Its callers are where it is made: threads of its own would cost each call two hops.
-            Ok(Engine::PerCore) if engine == Engine::Auto => Engine::Tokio,
-            Ok(engine) => engine,
-            Err(source) => return Err(ConnectError { address, attempts, source }),
-        };
-        loop {
-            let attempt = self.attempt(engine, &address, attempts);
-            attempts += 1;
-            let source = match timeout(limit, attempt).await {
-                Ok(Ok(connection)) => return Ok(connection),
-                Ok(Err(error)) => error,
-                Err(_) => io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {limit:?}")),
-            };
-            if attempts >= attempts_max || is_final(&address, &source) {
-                info!(%address, attempt = attempts, error = %source, "cannot connect");
-                return Err(ConnectError { address, attempts, source });
-            }
-            let pause = backoff.pause();
-            info!(%address, attempt = attempts, error = %source, ?pause, "cannot connect, trying again after a pause");
-            sleep(pause).await;
+            Engine::PerCore if self.settings.engine == Engine::Auto => Ok(Engine::Tokio),
+            engine => Ok(engine),
+        });
+        match engine {
+            Ok(engine) => Ok((address, engine)),
+            Err(source) => Err(ConnectError { address, attempts: 0, source }),
         }
+    }
+
+    /// Makes one attempt to connect, behind this number of others.
+    pub(crate) async fn attempt(
+        &self,
+        engine: Engine,
+        address: &Address,
+        number: usize,
+    ) -> Result<Connection, ConnectError> {
+        let limit = self.settings.timeout;
+        let source = match timeout(limit, self.attempt_on(engine, address, number)).await {
+            Ok(Ok(connection)) => return Ok(connection),
+            Ok(Err(error)) => error,
+            Err(_) => io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {limit:?}")),
+        };
+        Err(ConnectError { address: address.clone(), attempts: number + 1, source })
     }
 
     /// Talks over a stream of the user's own, on the current tokio runtime. TLS comes on top if it is configured with
@@ -227,7 +259,7 @@ impl<R: Router> Client<R> {
         self.router.check().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
     }
 
-    async fn attempt(&self, engine: Engine, address: &Address, number: usize) -> io::Result<Connection> {
+    async fn attempt_on(&self, engine: Engine, address: &Address, number: usize) -> io::Result<Connection> {
         let (router, settings, address) = (self.router.clone(), self.settings.clone(), address.clone());
         let attempt = async move { settings.attempt(router, &address, number).await };
         match engine.runtime()? {
@@ -265,7 +297,10 @@ impl Settings {
             }
         };
         let now = Instant::now().into_std();
-        let proto = proto::Connection::new(Role::Client, self.config.clone(), now);
+        let mut proto = proto::Connection::new(Role::Client, self.config.clone(), now);
+        if self.leaves {
+            proto.promise_to_leave();
+        }
         let span = debug_span!("connection", %peer);
         let shared = Arc::new(Shared::new(proto, self.config.clone(), local, peer, identity, now));
         let connection = Connection::new(shared.clone());
@@ -326,6 +361,11 @@ pub struct ConnectError {
 }
 
 impl ConnectError {
+    /// Makes the error of a connection to this address that was there, and could not be used.
+    pub(crate) fn of_setup(address: &Address, attempts: usize, source: io::Error) -> Self {
+        Self { address: address.clone(), attempts, source }
+    }
+
     /// Returns the number of attempts.
     pub fn attempts(&self) -> usize {
         self.attempts

@@ -76,6 +76,8 @@ mod net;
 #[cfg(feature = "tls")]
 mod pem;
 #[cfg(feature = "tokio")]
+mod reconnect;
+#[cfg(feature = "tokio")]
 mod router;
 #[cfg(feature = "tokio")]
 mod seldom;
@@ -108,6 +110,7 @@ pub use self::{
     connection::{Connection, ConnectionMetrics},
     engine::Engine,
     net::{ListenOn, ListenTarget, PeerCredentials, Raw, RingError, SocketOptions},
+    reconnect::{NotSent, ReconnectState, ReconnectStates, Reconnecting, ReconnectingClient},
     router::{Dispatch, Outcome, Refusal, Refused, Router},
     server::{Drain, Protocol, Recognized, Server, ServerBuilder, ServerMetrics},
     shared::Sent,

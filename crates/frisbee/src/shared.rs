@@ -46,7 +46,7 @@ pub(crate) struct Shared {
     content_len_max: AtomicU32,
     /// Something was written.
     pub(crate) progress: Notify,
-    /// The connection ended, a stream can be accepted, or the peer's first bytes came.
+    /// The connection ended, a stream can be accepted, the peer's first bytes came, or it asked this side to leave.
     pub(crate) changed: Notify,
     pub(crate) config: Arc<Config>,
     /// Values of the user.
@@ -388,6 +388,17 @@ impl Shared {
             None => is_recognized(core).then_some(Ok(())),
         };
         timeout(limit, self.wait_for(&self.changed, look)).await.unwrap_or(Ok(()))
+    }
+
+    /// Waits until the connection takes nothing more for sending, or the peer asks this side to leave.
+    pub(crate) async fn until_left(&self) {
+        let is_left = |core: &mut Core| core.proto.is_finishing() || core.proto.is_asked_to_leave();
+        self.wait_for(&self.changed, |core| is_left(core).then_some(())).await;
+    }
+
+    /// Waits until the connection takes nothing more for sending.
+    pub(crate) async fn until_finishing(&self) {
+        self.wait_for(&self.changed, |core| core.proto.is_finishing().then_some(())).await;
     }
 
     /// Wakes all tasks that wait for packets, space or streams, because the protocol is over.

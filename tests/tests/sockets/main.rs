@@ -11,6 +11,7 @@ mod engines;
 mod extended;
 mod foreign;
 mod pem;
+mod reconnecting;
 mod redials;
 mod restarts;
 mod shutdowns;

@@ -23,7 +23,7 @@ use tokio::{
 };
 
 /// Returns an address whose port nobody has, and nobody is given by the system: those begin at 32 768.
-fn lasting_address(kind: Kind) -> Address {
+pub(crate) fn lasting_address(kind: Kind) -> Address {
     if kind != Kind::Tcp {
         return unused_address(kind);
     }

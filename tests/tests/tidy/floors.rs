@@ -21,7 +21,7 @@ const HOUSES: &[House] = &[
             &["connection", "shared", "states", "stream"],
             &["router", "table"],
             &["driver"],
-            &["client", "server", "tls"],
+            &["client", "reconnect", "server", "tls"],
         ],
     },
     House {

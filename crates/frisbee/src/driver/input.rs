@@ -235,6 +235,7 @@ impl<'a> Driver<'a> {
             }
             Event::GoingAway(why) => {
                 drop(core);
+                self.shared.tell_changed();
                 handlers.tell(News::GoingAway(why))
             }
             Event::Cancelled(packet) => {

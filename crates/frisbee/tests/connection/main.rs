@@ -17,6 +17,7 @@ mod outcomes;
 mod overload;
 mod pieces;
 mod protocols;
+mod reconnecting;
 mod reentry;
 mod scripts;
 mod sending;

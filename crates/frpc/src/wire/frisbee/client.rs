@@ -311,6 +311,9 @@ impl ClientConnection {
         match error {
             SendError::ContentTooLarge { len, limit } => CallError::MessageTooLarge { len, limit }.into(),
             SendError::TooLargeForPeer { len, limit } => refused_as_too_large(len, limit),
+            SendError::OutboxFull => {
+                Status::resource_exhausted("the outbox of the connection is full, nothing was sent")
+            }
             _ => lost(stream_framing::why_closed(&self.connection), false),
         }
     }

@@ -1,0 +1,470 @@
+//! A connection that is made again when it is lost.
+
+use std::{
+    error::Error,
+    fmt,
+    future::Future,
+    io,
+    panic::AssertUnwindSafe,
+    pin::{Pin, pin},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::{
+    FutureExt as _,
+    future::{Either, select},
+};
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::info;
+
+use crate::{
+    Address, Backoff, Client, ConnectError, Connection, Engine, InvalidSetting, Packet, Router, SendError, ToAddress,
+    proto::PACKET_COST,
+};
+
+impl<R: Router> Client<R> {
+    /// Has the client connect again by itself whenever the connection is lost, until it is told to stop.
+    ///
+    /// Each attempt has the [timeout](Self::timeout) of this client. The pauses between them begin with its [pause](Self::pause) and
+    /// grow as those of [`Backoff`] do, until a connection is made on which anything is heard; their number is not limited by
+    /// [`attempts`](Self::attempts). The router is one for all connections, and has its hooks called for each.
+    ///
+    /// ```
+    /// use frisbee::{Client, Connection, Operation, Packet, ReconnectState, Server, Table};
+    ///
+    /// const SUBSCRIBE: Operation = Operation::new(20).unwrap();
+    /// const NEWS: Operation = Operation::new(21).unwrap();
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let broker = Table::new().on(SUBSCRIBE, async |_: Packet| Packet::new(0, NEWS, "read all about it"));
+    /// # let server = Server::builder(broker).bind("tcp://127.0.0.1:0").await?;
+    /// # let address = server.local_addr();
+    /// # let (news, mut inbox) = tokio::sync::mpsc::unbounded_channel();
+    /// let router = Table::new().on(NEWS, move |packet: Packet| {
+    ///     let news = news.clone();
+    ///     async move { news.send(packet.content).unwrap() }
+    /// });
+    /// let subscribe = async |connection: Connection| connection.send(Packet::new(1, SUBSCRIBE, "sports")).await.map(drop);
+    /// let link = Client::new(router).reconnecting().on_connected(subscribe).start(address)?;
+    /// assert_eq!(inbox.recv().await.unwrap(), "read all about it");
+    ///
+    /// link.connection().unwrap().close();
+    /// assert_eq!(inbox.recv().await.unwrap(), "read all about it", "on another connection");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn reconnecting(self) -> ReconnectingClient<R> {
+        ReconnectingClient {
+            client: self.leaving(),
+            waiting_len_max: 1024 * 1024,
+            setup_timeout: Duration::from_secs(10),
+            setup: None,
+        }
+    }
+}
+
+/// Settings of a client that connects again by itself. Made by [`Client::reconnecting`].
+pub struct ReconnectingClient<R> {
+    client: Client<R>,
+    waiting_len_max: usize,
+    setup_timeout: Duration,
+    setup: Option<Box<Setup>>,
+}
+
+type Setup =
+    dyn Fn(Connection) -> Pin<Box<dyn Future<Output = Result<(), Box<dyn Error + Send + Sync>>> + Send>> + Send + Sync;
+
+impl<R: Router> ReconnectingClient<R> {
+    /// Sets how many bytes of packets may wait for a connection in [`Reconnecting::send`], 64 counted on top of each. Default
+    /// 1 MiB. With 0 none waits: what is sent while there is no connection fails.
+    pub fn waiting_len_max(mut self, waiting_len_max: usize) -> Self {
+        self.waiting_len_max = waiting_len_max;
+        self
+    }
+
+    /// Has this done first on each new connection, such as to subscribe again. Only when it is done, others get the connection, and
+    /// packets go that wait for one. If it fails, panics, or takes longer than [`setup_timeout`](Self::setup_timeout), the connection
+    /// closes, and another is made after a pause.
+    pub fn on_connected<F, E>(mut self, setup: impl Fn(Connection) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<(), E>> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        self.setup = Some(Box::new(move |connection| {
+            let done = setup(connection);
+            Box::pin(async move { done.await.map_err(Into::into) })
+        }));
+        self
+    }
+
+    /// Limits the time that [`on_connected`](Self::on_connected) may take. Default 10 s.
+    pub fn setup_timeout(mut self, setup_timeout: Duration) -> Self {
+        self.setup_timeout = setup_timeout;
+        self
+    }
+
+    /// Begins to connect to an address, as a task of the current tokio runtime, and does so for as long as there is a handle.
+    ///
+    /// # Errors
+    ///
+    /// An address that cannot be read, [settings](Client::check) under which no connection could work, and a router that
+    /// [refuses](Router::check). Whether the server can be reached is known later; see
+    /// [`Reconnecting::connected`].
+    pub fn start(self, address: impl ToAddress) -> Result<Reconnecting, ConnectError> {
+        let (address, engine) = self.client.begin(address)?;
+        let zero = "no connection could ever be set up";
+        if let Err(error) = InvalidSetting::refuse_zero("setup_timeout", &self.setup_timeout, zero) {
+            return Err(ConnectError::of_setup(&address, 0, error.into()));
+        }
+        let (states, seen) = watch::channel(ReconnectState::Connecting(None));
+        let (closing, waiting_len_max) = (CancellationToken::new(), self.waiting_len_max);
+        let keeper = Keeper { engine, address, settings: self, states };
+        tokio::spawn(keeper.run(closing.clone()));
+        let handle =
+            Handle { states: seen, waiting_len: AtomicUsize::new(0), waiting_len_max, closing: closing.drop_guard() };
+        Ok(Reconnecting(Arc::new(handle)))
+    }
+}
+
+impl<R> fmt::Debug for ReconnectingClient<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReconnectingClient")
+            .field("client", &self.client)
+            .field("waiting_len_max", &self.waiting_len_max)
+            .field("setup_timeout", &self.setup_timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A handle to a connection that is made again when it is lost. Cheap to clone.
+///
+/// When the last handle is gone, what was sent is written, the connection closes, and there is no other. What was sent on a
+/// connection and was not written when that was lost is lost as well: only the application knows what has to be sent again.
+///
+/// A server that shuts down asks its clients to leave. Then another connection is made while the one that is there stays in use,
+/// and that is left once there is another: nothing that crosses the shutdown is lost.
+#[derive(Clone)]
+pub struct Reconnecting(Arc<Handle>);
+
+struct Handle {
+    states: watch::Receiver<ReconnectState>,
+    /// Bytes of packets that wait for a connection.
+    waiting_len: AtomicUsize,
+    waiting_len_max: usize,
+    /// Ends the task that connects.
+    closing: DropGuard,
+}
+
+/// The state of a connection that is made again when it is lost.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum ReconnectState {
+    /// There is no connection. With the error of the last attempt to make one, if it was made since there was one.
+    Connecting(Option<Arc<ConnectError>>),
+    /// There is a connection. The handle does not keep it open.
+    Connected(Connection),
+    /// There will be no other: it was [closed](Reconnecting::close), or no attempt would have ended differently from the first,
+    /// whose error this is.
+    Ended(Option<Arc<ConnectError>>),
+}
+
+impl Reconnecting {
+    /// Returns the connection that there is. The handle does not keep it open.
+    pub fn connection(&self) -> Option<Connection> {
+        match &*self.0.states.borrow() {
+            ReconnectState::Connected(connection) => Some(connection.clone()),
+            _ => None,
+        }
+    }
+
+    /// Waits until there is a connection.
+    ///
+    /// # Errors
+    ///
+    /// [`NotSent::Ended`] when there will be none. A server that cannot be reached is waited for. What may not pass, such as a
+    /// certificate that is wrong, is an error if it happens at the first attempt: see [`ConnectError::is_final`].
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has changed nothing.
+    pub async fn connected(&self) -> Result<Connection, NotSent> {
+        self.connected_after(None).await
+    }
+
+    /// Sends a packet, waiting while there is no connection and while the outbox is full. Packets of one task arrive in order, as far
+    /// as they arrive.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has sent the packet whole or not at all.
+    pub async fn send(&self, packet: Packet) -> Result<(), NotSent> {
+        let connection = self.connection();
+        if let Some(connection) = &connection {
+            match connection.send(packet.clone()).await {
+                Err(SendError::Closed) => {}
+                sent => return sent.map(drop).map_err(NotSent::Failed),
+            }
+        }
+        // Boxed, so that only a call that has to wait holds the memory for it.
+        Box::pin(self.send_later(packet, connection)).await
+    }
+
+    /// Sends a packet unless there is no connection or the outbox is full. Whoever wants to keep it then sends a clone, which shares
+    /// the content.
+    pub fn try_send(&self, packet: Packet) -> Result<(), NotSent> {
+        let connection = self.connection().ok_or(NotSent::NotConnected)?;
+        match connection.try_send(packet) {
+            Ok(_) => Ok(()),
+            Err(crate::TrySendError::Full(_)) => Err(NotSent::Failed(SendError::OutboxFull)),
+            Err(crate::TrySendError::Failed(SendError::Closed)) => Err(NotSent::NotConnected),
+            Err(crate::TrySendError::Failed(error)) => Err(NotSent::Failed(error)),
+        }
+    }
+
+    /// Returns the states of the connection, beginning with the one that it is in.
+    pub fn states(&self) -> ReconnectStates {
+        let mut states = self.0.states.clone();
+        states.mark_changed();
+        ReconnectStates(states)
+    }
+
+    /// Closes the connection, as [`Connection::close`] does, and makes no other. What waits for one fails.
+    pub fn close(&self) {
+        self.0.closing.token().cancel();
+    }
+
+    /// Waits for a connection other than this one.
+    async fn connected_after(&self, lost: Option<&Connection>) -> Result<Connection, NotSent> {
+        let mut states = self.0.states.clone();
+        let is_news = |state: &ReconnectState| match state {
+            ReconnectState::Connecting(_) => false,
+            ReconnectState::Connected(connection) => Some(connection) != lost,
+            ReconnectState::Ended(_) => true,
+        };
+        match states.wait_for(is_news).await.as_deref() {
+            Ok(ReconnectState::Connected(connection)) => Ok(connection.clone()),
+            Ok(ReconnectState::Ended(error)) => Err(NotSent::Ended(error.clone())),
+            // The runtime that connected is gone.
+            Ok(ReconnectState::Connecting(_)) | Err(_) => Err(NotSent::Ended(None)),
+        }
+    }
+
+    async fn send_later(&self, packet: Packet, mut lost: Option<Connection>) -> Result<(), NotSent> {
+        let _place = Place::take(&self.0, packet.content.len() + PACKET_COST)?;
+        loop {
+            let connection = self.connected_after(lost.as_ref()).await?;
+            match connection.send(packet.clone()).await {
+                Err(SendError::Closed) => lost = Some(connection),
+                sent => return sent.map(drop).map_err(NotSent::Failed),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Reconnecting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Reconnecting").field(&*self.0.states.borrow()).finish()
+    }
+}
+
+/// The bytes of one packet among those that wait for a connection.
+struct Place<'a> {
+    handle: &'a Handle,
+    len: usize,
+}
+
+impl<'a> Place<'a> {
+    fn take(handle: &'a Handle, len: usize) -> Result<Self, NotSent> {
+        let place = Self { handle, len };
+        // No other memory follows it.
+        let before = handle.waiting_len.fetch_add(len, Ordering::Relaxed);
+        if before.saturating_add(len) <= handle.waiting_len_max { Ok(place) } else { Err(NotSent::NotConnected) }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.handle.waiting_len.fetch_sub(self.len, Ordering::Relaxed);
+    }
+}
+
+/// The states of a connection that is made again when it is lost, one after the other.
+#[derive(Clone)]
+pub struct ReconnectStates(watch::Receiver<ReconnectState>);
+
+impl ReconnectStates {
+    /// Returns the state if it has changed since the last call, and waits for that otherwise. Whoever is slow sees the last state
+    /// only. `None` behind [`ReconnectState::Ended`].
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has changed nothing.
+    pub async fn next(&mut self) -> Option<ReconnectState> {
+        self.0.changed().await.ok()?;
+        Some(self.0.borrow_and_update().clone())
+    }
+}
+
+impl fmt::Debug for ReconnectStates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ReconnectStates").field(&*self.0.borrow()).finish()
+    }
+}
+
+/// The reason why a packet was not sent on a connection that is made again when it is lost.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum NotSent {
+    /// There is no connection now, and this does not wait for one: it was not to, or as many bytes wait as may
+    /// ([`ReconnectingClient::waiting_len_max`]).
+    NotConnected,
+    /// There will be no other connection. With the error of the attempt that was the last, unless this side closed it.
+    Ended(Option<Arc<ConnectError>>),
+    /// The connection that there is does not take the packet.
+    Failed(SendError),
+}
+
+impl fmt::Display for NotSent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotConnected => {
+                f.write_str("there is no connection, and nothing more waits for one (waiting_len_max)")
+            }
+            Self::Ended(None) => f.write_str("this side has closed the connection for good"),
+            Self::Ended(Some(error)) => error.fmt(f),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for NotSent {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Ended(error) => error.as_ref().and_then(|error| error.source()),
+            Self::NotConnected | Self::Failed(_) => None,
+        }
+    }
+}
+
+/// The task that connects.
+struct Keeper<R> {
+    engine: Engine,
+    address: Address,
+    settings: ReconnectingClient<R>,
+    states: watch::Sender<ReconnectState>,
+}
+
+impl<R: Router> Keeper<R> {
+    async fn run(self, closing: CancellationToken) {
+        let error = closing.run_until_cancelled(self.keep_connected()).await;
+        self.states.send_replace(ReconnectState::Ended(error));
+    }
+
+    /// Makes one connection after the other. Returns the error of the first attempt if no other would end differently.
+    async fn keep_connected(&self) -> Arc<ConnectError> {
+        let mut backoff = Backoff::new(self.settings.client.first_pause());
+        let mut connection = match self.connect(&mut backoff, Attempts::First).await {
+            Ok(connection) => connection,
+            Err(error) => return error,
+        };
+        loop {
+            // This is what keeps it open.
+            self.states.send_replace(ReconnectState::Connected(connection.without_keeping_open()));
+            let heard = heard(&connection);
+            connection.shared().until_left().await;
+            if heard < self::heard(&connection) {
+                backoff.reset();
+            }
+            connection = match self.connect_again(&connection, &mut backoff).await {
+                Ok(next) => next,
+                Err(error) => return error,
+            };
+        }
+    }
+
+    /// Makes another connection than this one, which is lost or to be left.
+    async fn connect_again(&self, last: &Connection, backoff: &mut Backoff) -> Result<Connection, Arc<ConnectError>> {
+        let again = async {
+            sleep(backoff.pause()).await;
+            self.connect(backoff, Attempts::Later).await
+        };
+        // One that is to be left is in use until there is another, or its server waits no longer.
+        let lost = pin!(last.shared().until_finishing());
+        match select(lost, pin!(again)).await {
+            Either::Left(((), again)) => {
+                self.states.send_replace(ReconnectState::Connecting(None));
+                again.await
+            }
+            Either::Right((next, _)) => next,
+        }
+    }
+
+    /// Attempts to connect until there is a connection that can be used.
+    async fn connect(&self, backoff: &mut Backoff, attempts: Attempts) -> Result<Connection, Arc<ConnectError>> {
+        let mut number = 0;
+        loop {
+            let error = match self.attempt(number).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) => Arc::new(error),
+            };
+            if attempts == Attempts::First && number == 0 && error.is_final() {
+                return Err(error);
+            }
+            number += 1;
+            let pause = backoff.pause();
+            info!(%error, ?pause, "not connected, trying again after a pause");
+            self.states.send_if_modified(|state| {
+                // One that is to be left is still in use.
+                let is_without = matches!(state, ReconnectState::Connecting(_));
+                if is_without {
+                    *state = ReconnectState::Connecting(Some(error));
+                }
+                is_without
+            });
+            sleep(pause).await;
+        }
+    }
+
+    async fn attempt(&self, number: usize) -> Result<Connection, ConnectError> {
+        let connection = self.settings.client.attempt(self.engine, &self.address, number).await?;
+        match self.set_up(&connection).await {
+            Ok(()) => Ok(connection),
+            Err(source) => Err(ConnectError::of_setup(&self.address, number + 1, source)),
+        }
+    }
+
+    async fn set_up(&self, connection: &Connection) -> io::Result<()> {
+        let Some(setup) = &self.settings.setup else { return Ok(()) };
+        let limit = self.settings.setup_timeout;
+        let done = AssertUnwindSafe(async { setup(connection.without_keeping_open()).await }).catch_unwind();
+        match select(pin!(timeout(limit, done)), pin!(connection.closed())).await {
+            Either::Left((Ok(Ok(done)), _)) => done.map_err(io::Error::other),
+            Either::Left((Ok(Err(_)), _)) => Err(io::Error::other("what is done first on a connection panicked")),
+            Either::Left((Err(_), _)) => {
+                Err(io::Error::new(io::ErrorKind::TimedOut, format!("not set up within {limit:?} (setup_timeout)")))
+            }
+            Either::Right((reason, _)) => Err(io::Error::other(reason)),
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Attempts {
+    /// There was no connection before.
+    First,
+    Later,
+}
+
+/// Returns the number of packets that the peer has sent so far.
+fn heard(connection: &Connection) -> u64 {
+    connection.metrics().counters.packets_in
+}

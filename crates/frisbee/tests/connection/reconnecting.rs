@@ -1,0 +1,314 @@
+//! A client that connects again when its connection is lost.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use frisbee::{
+    Client, Config, Connection, NotSent, OutboxLimit, Outcome, Packet, ReconnectState, Reconnecting, Router, SendError,
+    Server, WhenFull,
+};
+use support::{EventLog, SECOND, in_virtual_time, settle};
+use tokio::{
+    io::AsyncWriteExt,
+    time::{Instant, sleep, timeout},
+};
+
+use crate::scripts::{client, only_connection, packet, quiet, server, zeros};
+
+/// Notes what comes in, under a name.
+#[derive(Clone)]
+struct Listener(&'static str, EventLog);
+
+impl Router for Listener {
+    async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
+        self.1.add(format!("{} hears {}: {}", self.0, packet.id, String::from_utf8_lossy(&packet.content)));
+        Outcome::Nothing
+    }
+
+    fn opened(&self, _: &Connection) {
+        self.1.add(format!("{} opened", self.0));
+    }
+}
+
+async fn listening(name: &'static str, log: &EventLog, address: &str) -> Server {
+    let config = Config { extended: true, ..quiet() };
+    server(Listener(name, log.clone())).config(config).bind(address).await.unwrap()
+}
+
+fn extended() -> Client<()> {
+    client(()).config(Config { extended: true, ..quiet() })
+}
+
+/// A client that says hello first.
+fn greeting(address: &str) -> Reconnecting {
+    let greet = async |connection: Connection| connection.send(packet(0, "hello")).await.map(drop);
+    extended().reconnecting().on_connected(greet).start(address).unwrap()
+}
+
+/// The states of a connection in words, up to the first that is this.
+async fn states_until(link: &Reconnecting, last: &str) -> Vec<String> {
+    let mut states = link.states();
+    let mut seen = Vec::new();
+    while let Some(state) = states.next().await {
+        seen.push(match state {
+            ReconnectState::Connecting(None) => "connecting".to_owned(),
+            ReconnectState::Connecting(Some(error)) => format!("not connected: {:?}", error.kind()),
+            ReconnectState::Connected(_) => "connected".to_owned(),
+            ReconnectState::Ended(error) => format!("ended: {:?}", error.map(|error| error.kind())),
+            _ => unreachable!("an unknown state"),
+        });
+        if seen.last().is_some_and(|seen| seen == last) {
+            break;
+        }
+    }
+    seen
+}
+
+#[test]
+fn a_lost_connection_is_made_again_and_set_up_before_anything_else_goes() {
+    in_virtual_time(async {
+        let (log, address) = (EventLog::default(), "mem:lost-and-found");
+        let first = listening("first", &log, address).await;
+        let link = greeting(address);
+        link.send(packet(1, "one")).await.unwrap();
+        settle().await;
+        assert_eq!(log.take(), ["first opened", "first hears 0: hello", "first hears 1: one"]);
+        let lost = link.connection().unwrap();
+        drop(first);
+        lost.closed().await;
+        assert!(matches!(lost.send(packet(1, "lost")).await, Err(SendError::Closed)));
+
+        let sending: Vec<_> = [2, 3]
+            .map(|id| {
+                let link = link.clone();
+                tokio::spawn(async move { link.send(packet(id, "waits")).await })
+            })
+            .into();
+        sleep(60 * SECOND).await;
+        assert!(sending.iter().all(|sending| !sending.is_finished()));
+        assert!(matches!(link.try_send(packet(4, "does not wait")), Err(NotSent::NotConnected)));
+        assert!(link.connection().is_none());
+
+        let _second = listening("second", &log, address).await;
+        for sending in sending {
+            sending.await.unwrap().unwrap();
+        }
+        link.try_send(packet(5, "at once")).unwrap();
+        settle().await;
+        let heard = log.take();
+        assert_eq!(heard[..2], ["second opened", "second hears 0: hello"]);
+        assert_eq!(heard.len(), 5);
+        assert_eq!(heard[4], "second hears 5: at once");
+        assert_ne!(link.connection(), Some(lost));
+    });
+}
+
+#[test]
+fn nothing_waits_beyond_the_limit_or_if_nothing_may() {
+    in_virtual_time(async {
+        for (limit, waits) in [(0, false), (163, false), (164, true)] {
+            let link = extended().reconnecting().waiting_len_max(limit).start("mem:nobody-there").unwrap();
+            settle().await;
+            let sent = timeout(60 * SECOND, link.send(packet(1, zeros(100)))).await;
+            assert_eq!(sent.is_err(), waits, "of {limit} bytes: {sent:?}");
+            assert!(waits || matches!(sent.unwrap(), Err(NotSent::NotConnected)));
+            // One that gave up takes no room.
+            let again = timeout(60 * SECOND, link.send(packet(1, zeros(100)))).await;
+            assert_eq!(again.is_err(), waits, "of {limit} bytes: {again:?}");
+        }
+    });
+}
+
+#[test]
+fn packets_that_are_no_good_are_not_sent_again() {
+    in_virtual_time(async {
+        let (log, address) = (EventLog::default(), "mem:no-good");
+        let _server = listening("server", &log, address).await;
+        let link = extended().reconnecting().start(address).unwrap();
+        let connection = link.connected().await.unwrap();
+        let too_large = link.send(packet(1, zeros(6 << 20))).await.unwrap_err();
+        assert!(matches!(too_large, NotSent::Failed(SendError::ContentTooLarge { .. })), "{too_large}");
+        connection.set_outbox(OutboxLimit { len_max: 1, when_full: WhenFull::Refuse });
+        link.try_send(packet(1, zeros(1 << 20))).unwrap();
+        let full = link.try_send(packet(2, "hi")).unwrap_err();
+        assert!(matches!(full, NotSent::Failed(SendError::OutboxFull)), "{full}");
+        assert_eq!(link.connection(), Some(connection));
+    });
+}
+
+#[test]
+fn a_connection_that_cannot_be_set_up_is_closed_and_tried_again_after_a_pause() {
+    in_virtual_time(async {
+        let (log, address, is_ready) = (EventLog::default(), "mem:set-up", Arc::new(AtomicBool::new(false)));
+        let server = listening("server", &log, address).await;
+        let ready = is_ready.clone();
+        let set_up = move |_: Connection| {
+            let is_ready = ready.load(Ordering::Relaxed);
+            async move { if is_ready { Ok(()) } else { Err("not now") } }
+        };
+        let link = extended().reconnecting().on_connected(set_up).start(address).unwrap();
+        sleep(60 * SECOND).await;
+        assert!(link.connection().is_none());
+        assert_eq!(server.metrics().connections, 0, "each is closed");
+        let attempts = server.metrics().accepted;
+        assert!((15..40).contains(&attempts), "{attempts} attempts, 10 ms apart first and 5 s at most");
+        is_ready.store(true, Ordering::Relaxed);
+        link.connected().await.unwrap();
+        assert_eq!(server.metrics().connections, 1);
+    });
+}
+
+#[test]
+fn setting_up_may_panic_or_hang() {
+    in_virtual_time(async {
+        let (log, address) = (EventLog::default(), "mem:hang");
+        let server = listening("server", &log, address).await;
+        let panics = extended().reconnecting().on_connected(async |_| panic!("as told") as io::Result<()>);
+        let panics = panics.start(address).unwrap();
+        let seen = states_until(&panics, "not connected: Other").await;
+        assert_eq!(seen.last().unwrap(), "not connected: Other");
+        drop(panics);
+        settle().await;
+        let before = server.metrics().accepted;
+
+        let hangs = extended().reconnecting().setup_timeout(30 * SECOND);
+        let hangs =
+            hangs.on_connected(async |_| std::future::pending::<io::Result<()>>().await).start(address).unwrap();
+        let since = Instant::now();
+        let seen = states_until(&hangs, "not connected: TimedOut").await;
+        assert_eq!(seen.last().unwrap(), "not connected: TimedOut");
+        assert!((30 * SECOND..31 * SECOND).contains(&since.elapsed()));
+        // One whose connection is lost meanwhile is not waited for.
+        while server.metrics().accepted < before + 2 {
+            settle().await;
+        }
+        only_connection(&server).await.close();
+        states_until(&hangs, "not connected: Other").await;
+        assert!(since.elapsed() < 32 * SECOND, "{:?}", since.elapsed());
+    });
+}
+
+#[test]
+fn states_tell_what_became_of_the_connection() {
+    in_virtual_time(async {
+        let (log, address) = (EventLog::default(), "mem:states");
+        let link = greeting(address);
+        let mut states = link.states();
+        assert!(matches!(states.next().await, Some(ReconnectState::Connecting(_))));
+        assert_eq!(
+            states_until(&link, "not connected: ConnectionRefused").await.last().unwrap(),
+            "not connected: ConnectionRefused"
+        );
+        let server = listening("server", &log, address).await;
+        assert_eq!(states_until(&link, "connected").await.last().unwrap(), "connected");
+        assert_eq!(states_until(&link, "connected").await, ["connected"], "which it is");
+        drop(server);
+        link.connection().unwrap().closed().await;
+        assert_eq!(states_until(&link, "connecting").await.last().unwrap(), "connecting");
+        link.close();
+        assert_eq!(states_until(&link, "ended: None").await.last().unwrap(), "ended: None");
+        let mut left = link.states();
+        assert!(matches!(left.next().await, Some(ReconnectState::Ended(None))));
+        assert!(left.next().await.is_none());
+        assert!(matches!(link.connected().await, Err(NotSent::Ended(None))));
+        assert!(matches!(link.send(packet(1, "late")).await, Err(NotSent::Ended(None))));
+    });
+}
+
+#[test]
+fn the_last_handle_writes_what_was_sent_and_closes() {
+    in_virtual_time(async {
+        let (log, address) = (EventLog::default(), "mem:last-handle");
+        let server = listening("server", &log, address).await;
+        let link = greeting(address);
+        let other = link.clone();
+        link.connected().await.unwrap();
+        drop(link);
+        settle().await;
+        assert_eq!(server.metrics().connections, 1);
+        other.send(packet(1, "last words")).await.unwrap();
+        drop(other);
+        settle().await;
+        assert_eq!(server.metrics().connections, 0);
+        assert_eq!(log.take().last().unwrap(), "server hears 1: last words");
+        sleep(60 * SECOND).await;
+        assert_eq!(server.metrics().accepted, 1);
+    });
+}
+
+#[test]
+fn a_server_that_shuts_down_is_left_when_there_is_another() {
+    in_virtual_time(async {
+        let (log, address) = (EventLog::default(), "mem:lame-duck");
+        let first = listening("first", &log, address).await;
+        let link = greeting(address);
+        link.connected().await.unwrap().recognized().await.unwrap();
+        settle().await;
+        log.take();
+        let shutdown = tokio::spawn(first.shutdown(60 * SECOND));
+        settle().await;
+        link.send(packet(1, "to the first")).await.unwrap();
+        sleep(2 * SECOND).await;
+        assert!(!shutdown.is_finished() && log.take() == ["first hears 1: to the first"]);
+        let since = Instant::now();
+        let _second = listening("second", &log, address).await;
+        assert_eq!(shutdown.await.unwrap(), 0);
+        assert!(since.elapsed() < 3 * SECOND, "it was left, or it would have taken longer: {:?}", since.elapsed());
+        link.send(packet(2, "to the second")).await.unwrap();
+        settle().await;
+        assert_eq!(log.take(), ["second opened", "second hears 0: hello", "second hears 2: to the second"]);
+    });
+}
+
+#[test]
+fn a_peer_that_will_never_do_is_told_apart_from_one_that_is_not_there_yet() {
+    struct Http;
+    impl Router for Http {
+        async fn route(&self, _: Packet, _: &Connection) -> Outcome {
+            Outcome::Nothing
+        }
+
+        fn opened(&self, connection: &Connection) {
+            let raw = connection.takeover();
+            tokio::spawn(
+                async move { raw.await.unwrap().write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap() },
+            );
+        }
+    }
+    in_virtual_time(async {
+        let _server = Server::builder(Http).bind("mem:http").await.unwrap();
+        let link = Client::new(()).check_peer().reconnecting().start("mem:http").unwrap();
+        let ended = link.connected().await.unwrap_err();
+        assert!(matches!(&ended, NotSent::Ended(Some(error)) if error.kind() == io::ErrorKind::InvalidData), "{ended}");
+        assert!(ended.to_string().contains("HTTP"), "{ended}");
+
+        // Once there was a connection, whoever is there instead may be there by mistake.
+        let (log, address) = (EventLog::default(), "mem:not-http");
+        let server = listening("server", &log, address).await;
+        let link = Client::new(()).check_peer().reconnecting().start(address).unwrap();
+        link.connected().await.unwrap();
+        drop(server);
+        let wrong = Server::builder(Http).bind(address).await.unwrap();
+        states_until(&link, "not connected: InvalidData").await;
+        drop(wrong);
+        let _server = listening("server", &log, address).await;
+        link.send(packet(1, "here you are")).await.unwrap();
+    });
+}
+
+#[test]
+fn settings_under_which_nothing_works_are_errors_at_once() {
+    in_virtual_time(async {
+        let error = extended().reconnecting().setup_timeout(Duration::ZERO).start("mem:settings").unwrap_err();
+        assert!(error.to_string().contains("setup_timeout"), "{error}");
+        let error = extended().timeout(Duration::ZERO).reconnecting().start("mem:settings").unwrap_err();
+        assert!(error.to_string().contains("timeout"), "{error}");
+        assert!(extended().reconnecting().start("no address at all").is_err());
+    });
+}
