@@ -28,7 +28,7 @@ pub(super) struct Inbox {
     large: BytesMut,
     large_is_idle: bool,
     /// The length of the last packet with a large content, if nothing came since. The next may be as long: it is read
-    /// at once into the buffer of the last, if that is not held any more.
+    /// at once into the buffer of the last, or into another if that is still held.
     expected_len: usize,
     /// Bytes that were read behind a packet into its large buffer, to be copied out of it piece by piece.
     surplus: BytesMut,
@@ -44,12 +44,15 @@ impl Inbox {
         content_len: usize,
         announced_len: impl FnOnce(&[u8]) -> Option<usize>,
     ) -> Poll<io::Result<usize>> {
+        let (known_len, before_len) = (self.bytes.len(), self.surplus.len());
         if self.prepare_for_another_large(content_len) {
-            let room = self.expected_len + OVERREAD_LEN;
+            let room = self.expected_len + OVERREAD_LEN - self.bytes.len();
             let read = poll_read_buf(Pin::new(wire), cx, &mut (&mut self.bytes).limit(room));
-            self.sort_out_large(announced_len(&self.bytes));
+            // Without new bytes, those that were read before are passed on as any others.
+            let announced_len = if read.is_ready() { announced_len(&self.bytes) } else { None };
+            self.sort_out_large(announced_len, known_len);
             if self.is_large || self.surplus.is_empty() {
-                return read.map_ok(|len| len - self.surplus.len());
+                return read.map_ok(|len| before_len + len - self.surplus.len());
             }
         }
         let expected_len = self.expected_len;
@@ -85,41 +88,61 @@ impl Inbox {
         self.large_is_idle = true;
     }
 
-    /// Makes the buffer of a large packet ready for one that is as long, between packets.
+    /// Makes a buffer ready for a large packet as long as the last, of which no more is here than was read behind that.
     fn prepare_for_another_large(&mut self, content_len: usize) -> bool {
-        if self.expected_len == 0 || content_len > 0 || !self.surplus.is_empty() {
+        if self.expected_len == 0 || content_len > 0 {
             return false;
         }
         self.leave_large();
-        if !self.bytes.is_empty() || !self.large.try_reclaim(self.expected_len + OVERREAD_LEN) {
+        if self.bytes.len() + self.surplus.len() > OVERREAD_LEN {
             return false;
         }
-        self.bytes = std::mem::take(&mut self.large);
+        let len = self.expected_len + OVERREAD_LEN;
+        if !self.large.try_reclaim(len) {
+            // Somebody holds the last content. Another buffer saves a read of the header by itself, which a much larger content
+            // would hardly notice.
+            if len > GROW_LEN_MIN {
+                return false;
+            }
+            self.large = BytesMut::with_capacity(len);
+        }
+        let mut large = std::mem::take(&mut self.large);
+        large.extend_from_slice(&self.bytes);
+        large.extend_from_slice(&std::mem::take(&mut self.surplus));
+        self.bytes = large;
         true
     }
 
-    /// Keeps one large packet in the large buffer, and nothing else: what is behind it, or is no large packet, goes.
-    fn sort_out_large(&mut self, announced_len: Option<usize>) {
-        let keeps_len = announced_len.filter(|len| *len > CHUNK_LEN).unwrap_or(0);
-        if keeps_len < self.bytes.len() {
-            self.surplus = self.bytes.split_off(keeps_len);
-        }
-        if keeps_len > 0 {
-            self.expected_len = keeps_len;
+    /// Keeps one large packet in the large buffer, and nothing else: what is behind it goes, or all but the first `known_len` bytes
+    /// if there is no large packet.
+    fn sort_out_large(&mut self, announced_len: Option<usize>, known_len: usize) {
+        if let Some(len) = announced_len.filter(|len| *len > CHUNK_LEN) {
+            if len < self.bytes.len() {
+                self.surplus = self.bytes.split_off(len);
+            }
+            self.expected_len = len;
             self.is_large = true;
             self.large_is_idle = false;
         } else {
-            self.large = std::mem::take(&mut self.bytes);
+            if known_len < self.bytes.len() {
+                self.surplus = self.bytes.split_off(known_len);
+            }
+            self.take_large();
         }
     }
 
     fn leave_large(&mut self) {
         if self.is_large {
-            let rest = BytesMut::from(&self.bytes[..]);
-            self.large = std::mem::replace(&mut self.bytes, rest);
-            self.large.clear();
+            self.take_large();
             self.is_large = false;
         }
+    }
+
+    /// Copies what is left out of the large buffer, and puts that aside.
+    fn take_large(&mut self) {
+        let rest = BytesMut::from(&self.bytes[..]);
+        self.large = std::mem::replace(&mut self.bytes, rest);
+        self.large.clear();
     }
 
     fn chunk_room(&mut self, content_len: usize) -> usize {
@@ -232,13 +255,14 @@ mod tests {
         wire: Wire,
         inbox: Inbox,
         core: Connection,
+        reads: usize,
     }
 
     impl Reader {
         fn new() -> Self {
             let (peer, ours) = duplex(1 << 20);
             let core = Connection::new(Role::Server, Arc::new(Config::default()), Instant::now());
-            Self { peer, wire: Wire::Mem(ours), inbox: Inbox::default(), core }
+            Self { peer, wire: Wire::Mem(ours), inbox: Inbox::default(), core, reads: 0 }
         }
 
         fn say(&mut self, bytes: &[u8]) {
@@ -253,6 +277,7 @@ mod tests {
                 inbox.poll_read(&mut cx, &mut self.wire, core.content_len(), |bytes| core.announced_len(bytes))
             {
                 core.handle_received(now, read.unwrap());
+                self.reads += 1;
                 while let Some(event) = core.handle_input(now, &mut inbox.bytes).unwrap() {
                     let Event::Packet(Packet { content, .. }) = event else { panic!("only packets are said") };
                     contents.push(content.into_bytes());
@@ -297,7 +322,7 @@ mod tests {
     fn packets_may_come_in_pieces_and_many_at_once() {
         let packets: Vec<_> = LENS.into_iter().enumerate().map(|(number, len)| packet(number, len)).collect();
         let said = packets.concat();
-        for piece_len in [3001, 16_400, said.len()] {
+        for piece_len in [3001, 16_400, 20_010, 20_014, 20_018, said.len()] {
             let (mut reader, mut heard) = (Reader::new(), Vec::new());
             for piece in said.chunks(piece_len) {
                 reader.say(piece);
@@ -306,6 +331,16 @@ mod tests {
             let contents = LENS.into_iter().enumerate().map(|(number, len)| content(number, len));
             assert!(heard.into_iter().eq(contents), "in pieces of {piece_len}");
         }
+    }
+
+    #[test]
+    fn contents_that_are_held_do_not_make_those_behind_them_cost_a_second_read() {
+        let mut reader = Reader::new();
+        let packets: Vec<_> = (0..20).map(|number| packet(number, 20_000)).collect();
+        reader.say(&packets.concat());
+        let held = reader.hear();
+        assert_eq!(held, (0..20).map(|number| content(number, 20_000)).collect::<Vec<_>>());
+        assert!(reader.reads < 30, "{} reads", reader.reads);
     }
 
     #[test]
