@@ -35,7 +35,7 @@ impl Random {
     }
 }
 
-/// What one subscriber has seen of one subject: publisher by publisher, the last number.
+/// Messages that one subscriber has seen of one subject: publisher by publisher, the last number.
 #[derive(Default)]
 struct Seen {
     last: HashMap<(usize, String), usize>,
@@ -138,7 +138,7 @@ fn a_thousand_subscribers_account_for_a_hundred_thousand_messages() {
         while party.broker.metrics().queued_len > 0 {
             sleep(MILLI).await;
         }
-        // What is in the hands of the clients is taken within the pace of the slowest.
+        // Messages in the hands of the clients are taken within the pace of the slowest.
         sleep(Duration::from_secs(60)).await;
         yield_now().await;
 
