@@ -24,6 +24,7 @@ pub struct Identity {
     pub certificate: CertificateDer<'static>,
     key: PrivateKeyDer<'static>,
     pem: String,
+    key_pem: String,
 }
 
 impl Identity {
@@ -32,7 +33,8 @@ impl Identity {
     pub fn new() -> Self {
         let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
         let CertifiedKey { cert, signing_key } = rcgen::generate_simple_self_signed(names).unwrap();
-        Self { pem: cert.pem(), certificate: cert.into(), key: signing_key.into() }
+        let key_pem = signing_key.serialize_pem();
+        Self { pem: cert.pem(), key_pem, certificate: cert.into(), key: signing_key.into() }
     }
 
     /// Returns the settings of a server that takes any client.
@@ -60,11 +62,12 @@ impl Identity {
 
     /// Writes the certificate to a file, for other programs.
     pub fn pem_file(&self) -> PemFile {
-        static MADE: AtomicU32 = AtomicU32::new(0);
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let path = env::temp_dir().join(format!("frisbee-tests-{}-{number}.pem", process::id()));
-        fs::write(&path, &self.pem).expect("the directory for temporary files takes one");
-        PemFile(path)
+        PemFile::new(&self.pem)
+    }
+
+    /// Writes the key to a file, for other programs.
+    pub fn key_file(&self) -> PemFile {
+        PemFile::new(&self.key_pem)
     }
 
     fn chain(&self) -> Vec<CertificateDer<'static>> {
@@ -77,6 +80,14 @@ impl Identity {
 pub struct PemFile(PathBuf);
 
 impl PemFile {
+    fn new(text: &str) -> Self {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let path = env::temp_dir().join(format!("frisbee-tests-{}-{number}.pem", process::id()));
+        fs::write(&path, text).expect("the directory for temporary files takes one");
+        Self(path)
+    }
+
     /// Returns where it is.
     pub fn path(&self) -> &Path {
         &self.0

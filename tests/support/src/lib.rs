@@ -1,5 +1,5 @@
 //! Tools that tests share: time that jumps, gates, events in their order, peers that speak frames. With the feature `full`
-//! also test services and routers, certificates, engines, peers written in Go, a PostgreSQL server, and an ear for the log.
+//! also test services and routers, certificates, engines, peers written in Go, servers of PostgreSQL and NATS, and an ear for the log.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
@@ -13,6 +13,8 @@ pub mod calls;
 #[cfg(feature = "full")]
 mod certificates;
 #[cfg(feature = "full")]
+mod directory;
+#[cfg(feature = "full")]
 mod engines;
 #[cfg(feature = "full")]
 mod go;
@@ -20,6 +22,8 @@ mod go;
 pub mod interop;
 #[cfg(feature = "full")]
 mod log;
+#[cfg(feature = "full")]
+mod nats;
 #[cfg(all(unix, feature = "full"))]
 mod postgres;
 #[cfg(feature = "full")]
@@ -33,9 +37,11 @@ pub use time::{DAY, MILLI, SECOND, assert_elapsed, in_virtual_time, settle, unti
 #[cfg(feature = "full")]
 pub use self::{
     certificates::{Identity, PemFile, localhost, trusting},
+    directory::Directory,
     engines::{can_be_had, engines, rings},
     go::{GoPeers, GoServer},
     log::{ThreadLog, hear_log},
+    nats::{NatsProgram, NatsServer},
     time::in_real_time,
 };
 

@@ -6,7 +6,6 @@ use std::{
     os::unix::{fs::chown, process::CommandExt as _},
     path::{Path, PathBuf},
     process::{self, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
 };
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
@@ -14,6 +13,8 @@ use tokio::{
     io::{AsyncBufReadExt, BufReader},
     process::{Child, Command},
 };
+
+use crate::directory::Directory;
 
 /// A server that runs until this is dropped. Everybody who reaches its socket is whoever they say they are.
 #[derive(Debug)]
@@ -32,14 +33,17 @@ impl Postgres {
             let _ = writeln!(io::stderr(), "skipped: PostgreSQL is not installed");
             return None;
         };
-        let directory = Directory::make();
-        let data = directory.0.join("data");
+        let directory = Directory::new("postgres");
+        if geteuid().is_root() {
+            chown(directory.path(), Some(NOBODY), Some(NOBODY)).expect("root may");
+        }
+        let data = directory.path().join("data");
         let mut init = command(&programs.join("initdb"), &directory);
         init.args(["--username=postgres", "--auth=trust", "--no-sync", "--no-locale", "--encoding=UTF8", "-D"]);
         let output = init.arg(&data).output().expect("initdb can run");
         assert!(output.status.success(), "initdb failed:\n{}", String::from_utf8_lossy(&output.stderr));
         let mut serve = command(&programs.join("postgres"), &directory);
-        serve.args(["-F", "-c", "listen_addresses=", "-k"]).arg(&directory.0).arg("-D").arg(&data);
+        serve.args(["-F", "-c", "listen_addresses=", "-k"]).arg(directory.path()).arg("-D").arg(&data);
         serve.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut process = Command::from(serve).kill_on_drop(true).spawn().expect("postgres can run");
         let mut log = BufReader::new(process.stderr.take().expect("its log is piped")).lines();
@@ -59,7 +63,7 @@ impl Postgres {
 
     /// Returns the path of its socket.
     pub fn socket(&self) -> PathBuf {
-        self.directory.0.join(".s.PGSQL.5432")
+        self.directory.path().join(".s.PGSQL.5432")
     }
 }
 
@@ -75,33 +79,10 @@ impl Drop for Postgres {
     }
 }
 
-/// A directory that goes with this.
-#[derive(Debug)]
-struct Directory(PathBuf);
-
-impl Directory {
-    fn make() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("frisbee-postgres-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let path = env::temp_dir().join(name);
-        fs::create_dir(&path).expect("the directory of temporary files can be written to");
-        if geteuid().is_root() {
-            chown(&path, Some(NOBODY), Some(NOBODY)).expect("root may");
-        }
-        Self(path)
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// Returns a command that does not run as root, which PostgreSQL refuses.
 fn command(program: &Path, directory: &Directory) -> process::Command {
     let mut command = process::Command::new(program);
-    command.current_dir(&directory.0);
+    command.current_dir(directory.path());
     if geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY);
     }

@@ -36,6 +36,7 @@ const HOUSES: &[House] = &[
             &["local"],
         ],
     },
+    House { krate: "frisbee-nats", floors: &[&["error", "queue"], &["options", "subscription"], &["nats"]] },
     House {
         krate: "frpc-schema",
         floors: &[

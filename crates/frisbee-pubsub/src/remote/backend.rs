@@ -3,7 +3,6 @@
 use std::{
     cell::RefCell,
     collections::VecDeque,
-    fmt,
     pin::pin,
     sync::{Arc, atomic::Ordering},
     task::{Context, Poll, ready},
@@ -11,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use frisbee::{Connection, Content, Packet, PacketName, Reconnecting, SendError, Sent, TrySendError};
+use frisbee::{Connection, Content, Packet, PacketName, SendError, Sent, TrySendError};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -30,7 +29,8 @@ use crate::{
 pub(super) struct FrisbeeBackend {
     pub(super) session: Arc<Session>,
     pub(super) wait_max: Duration,
-    pub(super) keeper: Keeper,
+    /// The task that makes connections, as long as there is a handle of the client or of one of its subscriptions.
+    pub(super) _dialling: Option<Arc<AbortOnDropHandle<()>>>,
 }
 
 impl FrisbeeBackend {
@@ -142,23 +142,6 @@ impl FrisbeeBackend {
     }
 }
 
-/// Keeps the connection open, as long as there is a handle of the client or of one of its subscriptions.
-#[derive(Clone)]
-pub(super) enum Keeper {
-    /// It is kept open by others.
-    Others,
-    Task {
-        _ends_with_this: Arc<AbortOnDropHandle<()>>,
-    },
-    Link(Reconnecting),
-}
-
-impl fmt::Debug for Keeper {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keeper").finish_non_exhaustive()
-    }
-}
-
 /// An answer that is waited for, until this is dropped.
 struct Awaited<'a> {
     session: &'a Session,
@@ -230,11 +213,8 @@ impl Backend for FrisbeeBackend {
     fn close(&self) -> BackendFuture<'_, ()> {
         Box::pin(async move {
             let connection = self.session.connection();
-            if let Keeper::Link(link) = &self.keeper {
-                link.close();
-            }
             self.session.close(SubscriptionEnd::Closed);
-            if let (Ok(connection), Keeper::Link(_) | Keeper::Task { .. }) = (connection, &self.keeper) {
+            if let Ok(connection) = connection {
                 connection.closed().await;
             }
         })

@@ -42,20 +42,20 @@ impl Inbox {
     }
 
     fn handle(&self, kind: Kind, packet: Packet, connection: &Connection) {
-        if let Err(Malformed(why)) = self.read(kind, packet, connection) {
+        if let Err(Malformed(why)) = self.read(kind, packet) {
             // Nothing that follows could be trusted.
             debug!(?kind, why, "the broker breaks the protocol");
             connection.close();
         }
     }
 
-    fn read(&self, kind: Kind, packet: Packet, connection: &Connection) -> Result<(), Malformed> {
+    fn read(&self, kind: Kind, packet: Packet) -> Result<(), Malformed> {
         let Packet { id, content, .. } = packet;
         let session = &*self.session;
         match kind {
             Kind::Message => {
                 let (number, message) = read_message(&content.into_bytes())?;
-                match session.sink(connection, number) {
+                match session.sink(number) {
                     Some(Sink::Feed(feed)) => feed.push(message),
                     Some(Sink::Replies) => session.replies.push(message),
                     // Nobody wants it any more.
@@ -64,19 +64,18 @@ impl Inbox {
             }
             Kind::Missing => {
                 let (number, count) = read_missing(&content)?;
-                if let Some(Sink::Feed(feed)) = session.sink(connection, number) {
+                if let Some(Sink::Feed(feed)) = session.sink(number) {
                     feed.push_event(Event::Missing(count));
                 }
             }
             Kind::Welcome => {
                 let (_, window) = read_welcome(&content)?;
-                session.welcome(connection, window);
+                session.welcome(window);
             }
-            Kind::Subscribed => session.subscribed(connection, id, read_number(&content)?),
+            Kind::Subscribed => session.subscribed(id, read_number(&content)?),
             Kind::Ended => {
                 let Ended { number, reason, missing, text } = Ended::read(&content)?;
                 session.ended(
-                    connection,
                     number,
                     match reason {
                         EndReason::TooSlow => SubscriptionEnd::TooSlow { missing },
@@ -90,11 +89,14 @@ impl Inbox {
             Kind::Published => {
                 session.acknowledge(id, Ok(read_number(&content)?));
             }
-            Kind::Allow => session.allow(connection, read_number(&content)?),
+            Kind::Allow => {
+                session.credit.fetch_add(i64::from(read_number(&content)?), std::sync::atomic::Ordering::Relaxed);
+                session.changed.notify_waiters();
+            }
             Kind::Refused => {
                 let (refused, refusal) = read_refused(&content)?;
                 match refused {
-                    Some(Kind::Subscribe) => session.not_subscribed(connection, id, refusal),
+                    Some(Kind::Subscribe) => session.not_subscribed(id, refusal),
                     Some(Kind::Publish) if id != 0 => {
                         session.acknowledge(id, Err(PublishError::Refused(refusal)));
                     }

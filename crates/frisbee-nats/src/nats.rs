@@ -1,0 +1,403 @@
+//! The connection to a cluster, as a backend of `frisbee_pubsub`.
+
+use std::{
+    error::Error,
+    fmt,
+    pin::pin,
+    sync::{Arc, OnceLock, atomic::Ordering},
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use async_nats::{
+    HeaderMap, ServerAddr,
+    client::{PublishErrorKind, RequestErrorKind},
+    jetstream::{self, context::PublishErrorKind as Kind},
+};
+use bytes::Bytes;
+use frisbee_pubsub::{
+    Backend, BackendFuture, Client, Message, Publication, PublishError, RequestError, SubscribeError, SubscribeOptions,
+    Subscription, TryPublishError,
+};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout, timeout_at},
+};
+
+use crate::{
+    ConnectError, Options,
+    error::Unsupported,
+    subscription::{NatsEvents, Registry, convert},
+};
+
+/// A connection to a NATS cluster. Cheap to clone.
+///
+/// Make [clients](Self::client) of it, which do not show what is behind them. It goes from server to server by itself when one
+/// dies, for as long as it takes; commands wait in the meantime.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use frisbee_nats::Nats;
+///
+/// let nats = Nats::connect("tls://one:4222,tls://two:4222?credentials=/run/app.creds").await?;
+/// nats.client().publish("orders.eu.created", "one for Ada").await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Nats(Arc<Shared>);
+
+pub(crate) struct Shared {
+    pub(crate) client: async_nats::Client,
+    pub(crate) jetstream: jetstream::Context,
+    pub(crate) options: Options,
+    registry: Arc<Registry>,
+    changes: Arc<Changes>,
+}
+
+/// Changes of the connection, for those who wait.
+#[derive(Default)]
+struct Changes {
+    connected: watch::Sender<()>,
+    /// True once nothing more comes.
+    closed: watch::Sender<bool>,
+}
+
+impl Nats {
+    /// Connects, with the options that the URL [has](Options).
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has left nothing behind.
+    pub async fn connect(url: &str) -> Result<Self, ConnectError> {
+        let (servers, options) = Options::from_url(url)?;
+        Self::connect_with(&servers, options).await
+    }
+
+    /// Connects to the first of these servers that can be reached. The servers tell of others in their cluster.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has left nothing behind.
+    pub async fn connect_with(servers: &[impl AsRef<str>], options: Options) -> Result<Self, ConnectError> {
+        let parse = |server: &str| {
+            let address = server.parse::<ServerAddr>();
+            let address = address.map_err(|error| ConnectError::url(server, error.to_string()))?;
+            // async-nats would not show it to the server.
+            let has_login = address.has_user_pass() || address.password().is_some();
+            if has_login {
+                Err(ConnectError::url(server, "its password belongs into the options"))
+            } else {
+                Ok(address)
+            }
+        };
+        let addresses = servers.iter().map(|server| parse(server.as_ref())).collect::<Result<Vec<_>, _>>()?;
+        let registry = Arc::new(Registry::default());
+        let changes = Arc::new(Changes::default());
+        // The events of a connection begin before there is a client.
+        let client = Arc::new(OnceLock::<async_nats::Client>::new());
+        let hear = {
+            let (registry, changes, client) = (registry.clone(), changes.clone(), client.clone());
+            move |event| {
+                hear(event, &registry, &changes, &client);
+                async {}
+            }
+        };
+        let connected = options.build().await?.event_callback(hear).connect(addresses).await?;
+        let connected = client.get_or_init(|| connected).clone();
+        let mut jetstream = jetstream::new(connected.clone());
+        jetstream.set_timeout(options.acknowledge_max);
+        Ok(Self(Arc::new(Shared { client: connected, jetstream, options, registry, changes })))
+    }
+
+    /// Returns a client, which any code that publishes and subscribes can use.
+    pub fn client(&self) -> Client {
+        Client::on(Arc::new(self.clone()))
+    }
+}
+
+impl fmt::Debug for Nats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nats").field("state", &self.0.client.connection_state()).finish_non_exhaustive()
+    }
+}
+
+/// Acts on an event of the connection. Called for one after the other.
+fn hear(event: async_nats::Event, registry: &Arc<Registry>, changes: &Changes, client: &OnceLock<async_nats::Client>) {
+    use async_nats::{ClientError, Event, ServerError};
+    match event {
+        Event::Connected => {
+            tracing::debug!("connected to NATS");
+            changes.connected.send_replace(());
+            // The first one may come before there is a client.
+            if let Some(client) = client.get().filter(|client| connects(client) > 1) {
+                let (client, registry) = (client.clone(), registry.clone());
+                tokio::spawn(async move {
+                    // Behind the subscriptions that were made again, so that nothing is missed after the note.
+                    if round_trip(&client, RESUBSCRIBE_MAX).await.is_ok() {
+                        registry.reconnected();
+                    }
+                });
+            }
+        }
+        Event::ServerError(ServerError::Other(text)) => {
+            tracing::warn!("NATS says: {text}");
+            if let Some(pattern) = denied_subscription(&text) {
+                registry.deny(pattern);
+            }
+        }
+        Event::SlowConsumer(_) => {
+            tracing::warn!("messages of a subscription were dropped, because its task did not run");
+        }
+        Event::Closed | Event::ClientError(ClientError::MaxReconnects) => {
+            // Subscriptions end behind what waits for them.
+            changes.closed.send_replace(true);
+        }
+        event => tracing::debug!("NATS: {event}"),
+    }
+}
+
+/// Returns the pattern that a server does not let this client subscribe to, if it says that.
+fn denied_subscription(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once("Permissions Violation for Subscription to \"")?;
+    rest.split_once('"').map(|(pattern, _)| pattern)
+}
+
+impl Shared {
+    fn is_closed(&self) -> bool {
+        self.registry.is_closing() || *self.changes.closed.borrow()
+    }
+
+    async fn publish(&self, publication: Publication<'_>) -> Result<(), PublishError> {
+        self.check(&publication)?;
+        let len = publication.payload.len();
+        let Publication { subject, reply, payload, .. } = publication;
+        let published = match reply {
+            Some(reply) => self.client.publish_with_reply(subject.to_owned(), reply.to_owned(), payload).await,
+            None => self.client.publish(subject.to_owned(), payload).await,
+        };
+        published.map_err(|error| match error.kind() {
+            PublishErrorKind::MaxPayloadExceeded => PublishError::TooLarge { len, limit: self.client.max_payload() },
+            PublishErrorKind::Send => PublishError::Closed,
+            PublishErrorKind::InvalidSubject => PublishError::Backend(Arc::new(error)),
+        })
+    }
+
+    fn check(&self, publication: &Publication<'_>) -> Result<(), PublishError> {
+        if publication.retain {
+            let why = "NATS retains no values: have a stream keep the subject, and read it with a durable subscription";
+            return Err(PublishError::Backend(Arc::new(Unsupported(why))));
+        }
+        if self.is_closed() { Err(PublishError::Closed) } else { Ok(()) }
+    }
+
+    /// Publishes, and waits until the server that this client is connected to has the message.
+    async fn publish_to_server(&self, publication: Publication<'_>) -> Result<(), PublishError> {
+        let connection = connects(&self.client);
+        self.publish(publication).await?;
+        let answered = self.while_connected(connection, round_trip(&self.client, self.options.acknowledge_max)).await;
+        // With another connection, the answer may be there although the message was lost with the one before.
+        match answered {
+            Some(Ok(())) if connects(&self.client) == connection => Ok(()),
+            _ => Err(PublishError::Lost { may_have_left: true }),
+        }
+    }
+
+    /// Publishes, and waits until a stream has stored the message. While servers die and elect others, it is sent again, with
+    /// the same name, by which the stream knows what it has already.
+    async fn publish_to_stream(&self, publication: Publication<'_>) -> Result<(), PublishError> {
+        let deadline = Instant::now() + self.options.acknowledge_max;
+        let mut headers = HeaderMap::new();
+        headers.insert(async_nats::header::NATS_MESSAGE_ID, self.client.new_inbox());
+        loop {
+            self.check(&publication)?;
+            let connection = connects(&self.client);
+            let attempt = async {
+                let (subject, payload) = (publication.subject.to_owned(), publication.payload.clone());
+                self.jetstream.publish_with_headers(subject, headers.clone(), payload).await?.await
+            };
+            let error = match timeout_at(deadline, self.while_connected(connection, attempt)).await {
+                Ok(Some(Ok(_))) => return Ok(()),
+                Ok(Some(Err(error))) => error,
+                Ok(None) => continue,
+                Err(_) => return Err(PublishError::Lost { may_have_left: true }),
+            };
+            match error.kind() {
+                Kind::MaxPayloadExceeded => {
+                    let (len, limit) = (publication.payload.len(), self.client.max_payload());
+                    return Err(PublishError::TooLarge { len, limit });
+                }
+                // Without a leader, a stream looks like none. One more look shortly, until the time is over.
+                Kind::StreamNotFound | Kind::TimedOut if Instant::now() + ELECTION_PAUSE < deadline => {
+                    let _ = timeout(ELECTION_PAUSE, self.reconnected(connection)).await;
+                }
+                Kind::TimedOut | Kind::BrokenPipe => return Err(PublishError::Lost { may_have_left: true }),
+                _ => return Err(PublishError::Backend(Arc::new(error))),
+            }
+        }
+    }
+
+    /// Waits for an answer that is lost with the connection. `None` if there is another one first.
+    async fn while_connected<T>(&self, connection: u64, answer: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            answer = answer => Some(answer),
+            () = self.reconnected(connection) => None,
+        }
+    }
+
+    /// Waits until there is another connection than this one.
+    async fn reconnected(&self, connection: u64) {
+        // The sender is as long there as this.
+        let _ = self.changes.connected.subscribe().wait_for(|()| connects(&self.client) != connection).await;
+    }
+}
+
+impl Backend for Nats {
+    fn try_publish(&self, publication: Publication<'_>) -> Result<(), TryPublishError> {
+        let payload = publication.payload.clone();
+        // It is ready unless as many commands wait as may. Dropped, it has sent nothing.
+        let publishing = pin!(self.0.publish(publication));
+        match publishing.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(published) => Ok(published?),
+            Poll::Pending => Err(TryPublishError::Full(payload)),
+        }
+    }
+
+    fn publish<'a>(&'a self, publication: Publication<'a>) -> BackendFuture<'a, Result<(), PublishError>> {
+        Box::pin(self.0.publish(publication))
+    }
+
+    fn publish_acknowledged<'a>(
+        &'a self,
+        publication: Publication<'a>,
+    ) -> BackendFuture<'a, Result<Option<u32>, PublishError>> {
+        Box::pin(async move {
+            if self.0.options.is_kept(publication.subject) {
+                self.0.publish_to_stream(publication).await?;
+            } else {
+                self.0.publish_to_server(publication).await?;
+            }
+            // No server knows how many subscribers there are in a cluster.
+            Ok(None)
+        })
+    }
+
+    fn request<'a>(
+        &'a self,
+        subject: &'a str,
+        payload: Bytes,
+        limit: Duration,
+    ) -> BackendFuture<'a, Result<Message, RequestError>> {
+        Box::pin(async move {
+            if self.0.is_closed() {
+                return Err(PublishError::Closed.into());
+            }
+            let len = payload.len();
+            let request = async_nats::Request::new().payload(payload).timeout(Some(limit));
+            let answer = self.0.client.send_request(subject.to_owned(), request).await;
+            let answer = answer.map_err(|error| match error.kind() {
+                RequestErrorKind::NoResponders => RequestError::NoResponders,
+                RequestErrorKind::TimedOut => RequestError::TimedOut,
+                RequestErrorKind::MaxPayloadExceeded => {
+                    PublishError::TooLarge { len, limit: self.0.client.max_payload() }.into()
+                }
+                RequestErrorKind::InvalidSubject => PublishError::Backend(Arc::new(error)).into(),
+                RequestErrorKind::Other => PublishError::Lost { may_have_left: true }.into(),
+            })?;
+            let why = "the subject of the answer is longer or deeper than subjects may be";
+            convert(answer).ok_or_else(|| PublishError::Backend(Arc::new(Unsupported(why))).into())
+        })
+    }
+
+    fn subscribe(&self, options: SubscribeOptions) -> BackendFuture<'_, Result<Subscription, SubscribeError>> {
+        Box::pin(self.0.subscribe(options, |_| true))
+    }
+
+    fn flush(&self) -> BackendFuture<'_, Result<(), PublishError>> {
+        Box::pin(async { self.0.client.flush().await.map_err(|_| PublishError::Closed) })
+    }
+
+    fn close(&self) -> BackendFuture<'_, ()> {
+        Box::pin(async {
+            self.0.registry.close();
+            // Messages to be published wait ahead of this. It fails if the connection has ended.
+            if self.0.client.drain().await.is_ok() {
+                let mut closed = self.0.changes.closed.subscribe();
+                // Without a server to write to, it would never end.
+                if timeout(CLOSE_MAX, closed.wait_for(|closed| *closed)).await.is_err() {
+                    self.0.registry.finish();
+                }
+            }
+        })
+    }
+}
+
+impl Shared {
+    /// Subscribes to messages whose headers are for this subscriber.
+    pub(crate) async fn subscribe(
+        &self,
+        options: SubscribeOptions,
+        takes: impl Fn(Option<&async_nats::HeaderMap>) -> bool + Send + 'static,
+    ) -> Result<Subscription, SubscribeError> {
+        if self.is_closed() {
+            return Err(SubscribeError::Closed);
+        }
+        let failed = |error: async_nats::client::SubscribeError| SubscribeError::Backend(Arc::new(error));
+        let mut events = NatsEvents::new(&options, self.registry.clone());
+        let pattern = options.pattern.as_str().to_owned();
+        let subscriber = match options.group.clone() {
+            Some(group) => self.client.queue_subscribe(pattern, group).await,
+            None => self.client.subscribe(pattern).await,
+        };
+        events.start(subscriber.map_err(failed)?, takes);
+        // When the answer is there, the server has the subscription. Another server is told of it by itself.
+        let answered = async {
+            loop {
+                let connection = connects(&self.client);
+                let answer = round_trip(&self.client, self.options.acknowledge_max);
+                if let Some(answer) = self.while_connected(connection, answer).await {
+                    break answer;
+                }
+            }
+        };
+        answered.await.map_err(|_| SubscribeError::Lost)?;
+        Ok(Subscription::new(Box::new(events)))
+    }
+}
+
+/// Connects to a broker: by `nats://` and `tls://` to a NATS cluster ([`Nats::connect`]), by the addresses of frisbee, such as
+/// `tcp://host:7000` or `unix:/run/broker.sock`, to a broker within a server of frisbee
+/// ([`Client::connect`](frisbee_pubsub::Client::connect)). The configuration of a program decides.
+///
+/// # Cancel safety
+///
+/// Nothing is left of a dropped call.
+pub async fn connect(url: &str) -> Result<Client, ConnectError> {
+    match url.split_once("://") {
+        Some(("nats" | "tls", _)) => Ok(Nats::connect(url).await?.client()),
+        _ => Ok(Client::connect(url).await?),
+    }
+}
+
+/// Returns how often there was a new connection, the first included.
+fn connects(client: &async_nats::Client) -> u64 {
+    client.statistics().connects.load(Ordering::Acquire)
+}
+
+/// Waits until the server has handled what it was sent before. It answers a request that nobody answers at once, in its
+/// turn.
+async fn round_trip(client: &async_nats::Client, limit: Duration) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let request = async_nats::Request::new().timeout(Some(limit));
+    match client.send_request(client.new_inbox(), request).await {
+        Err(error) if error.kind() == RequestErrorKind::NoResponders => Ok(()),
+        Err(error) => Err(error.into()),
+        Ok(_) => Ok(()),
+    }
+}
+
+/// The time that the server may take to make all subscriptions again.
+const RESUBSCRIBE_MAX: Duration = Duration::from_secs(10);
+/// The time that closing may take where there is no server to write to.
+const CLOSE_MAX: Duration = Duration::from_secs(5);
+/// The time between two looks for the leader of a stream.
+const ELECTION_PAUSE: Duration = Duration::from_millis(100);

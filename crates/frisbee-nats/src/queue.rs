@@ -1,0 +1,321 @@
+//! The messages of one subscription that wait to be taken, bounded in bytes, and what becomes of those beyond.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    task::{Context, Poll, Waker},
+};
+
+use frisbee_pubsub::{Event, Message, Policy, Subject, SubscriptionEnd};
+
+/// Events on their way from NATS to a subscriber. Takes no time and does no I/O.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    events: VecDeque<Event>,
+    /// The place of the first event. Those behind it count on from there.
+    first: u64,
+    /// The places of the messages that wait, by subject, for [`Policy::KeepLatest`].
+    places: HashMap<Subject, u64>,
+    /// The bytes of the messages in `events`.
+    len: usize,
+    /// The number of messages in `events`.
+    messages: usize,
+    window: usize,
+    policy: Policy,
+    end: Option<SubscriptionEnd>,
+    waker: Option<Waker>,
+}
+
+impl Queue {
+    pub(crate) fn new(policy: Policy, window: u32) -> Self {
+        Self {
+            events: VecDeque::new(),
+            first: 0,
+            places: HashMap::new(),
+            len: 0,
+            messages: 0,
+            window: window as usize,
+            policy,
+            end: None,
+            waker: None,
+        }
+    }
+
+    /// Takes a message in, or drops one as the policy says. One always fits, whatever its length.
+    pub(crate) fn push(&mut self, message: Message) {
+        if self.end.is_some() {
+            return;
+        }
+        let len = cost(&message);
+        let mut is_full = self.len + len > self.window && self.messages > 0;
+        match self.policy {
+            // Of one subject, it is the message that waited that goes.
+            Policy::KeepLatest if is_full => {
+                self.remove(&message.subject);
+                is_full = self.len + len > self.window && self.messages > 0;
+                if is_full {
+                    self.drop_oldest(len);
+                }
+            }
+            Policy::DropOldest if is_full => self.drop_oldest(len),
+            // Nobody can hold up the publishers of a cluster.
+            Policy::Disconnect | Policy::Block if is_full => {
+                return self.finish(SubscriptionEnd::TooSlow { missing: 1 });
+            }
+            _ if is_full => return self.miss(1),
+            _ => {}
+        }
+        if self.policy == Policy::KeepLatest {
+            let place = self.first + self.events.len() as u64;
+            self.places.insert(message.subject.clone(), place);
+        }
+        self.len += len;
+        self.messages += 1;
+        self.append(Event::Message(message));
+    }
+
+    /// Notes at the end that messages are missing.
+    pub(crate) fn miss(&mut self, count: u64) {
+        if self.end.is_some() {
+            return;
+        }
+        if let Some(Event::Missing(before)) = self.events.back_mut() {
+            *before += count;
+        } else {
+            self.append(Event::Missing(count));
+        }
+    }
+
+    /// Notes that there is another connection. One note is enough as long as nobody has read it.
+    pub(crate) fn reconnected(&mut self) {
+        if self.end.is_none() && !matches!(self.events.back(), Some(Event::Reconnected)) {
+            self.append(Event::Reconnected);
+        }
+    }
+
+    /// Ends it, behind what waits. The first reason counts.
+    pub(crate) fn finish(&mut self, end: SubscriptionEnd) {
+        self.end.get_or_insert(end);
+        self.wake();
+    }
+
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, SubscriptionEnd>> {
+        if let Some(event) = self.pop() {
+            return Poll::Ready(Ok(event));
+        }
+        match &self.end {
+            Some(end) => Poll::Ready(Err(end.clone())),
+            None => {
+                self.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    fn append(&mut self, event: Event) {
+        self.events.push_back(event);
+        self.wake();
+    }
+
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// Takes the first event. Losses in a row are told as one.
+    fn pop(&mut self) -> Option<Event> {
+        let mut event = self.events.pop_front()?;
+        self.first += 1;
+        match &mut event {
+            Event::Message(message) => self.forget(message, self.first - 1),
+            Event::Missing(count) => {
+                while let Some(Event::Missing(more)) = self.events.front() {
+                    *count += more;
+                    self.events.pop_front();
+                    self.first += 1;
+                }
+            }
+            _ => {}
+        }
+        Some(event)
+    }
+
+    /// Takes a message that has left `events` off the books.
+    fn forget(&mut self, message: &Message, place: u64) {
+        self.len -= cost(message);
+        self.messages -= 1;
+        if self.places.get(&message.subject) == Some(&place) {
+            self.places.remove(&message.subject);
+        }
+    }
+
+    /// Drops the message of this subject that waits, if one does.
+    fn remove(&mut self, subject: &Subject) {
+        let Some(place) = self.places.get(subject).copied() else { return };
+        let index = usize::try_from(place - self.first).expect("as many are in memory");
+        if let Event::Message(message) = std::mem::replace(&mut self.events[index], Event::Missing(1)) {
+            self.forget(&message, place);
+        }
+        // Notes of losses must not pile up where nobody reads.
+        if self.events.len() > 2 * self.messages + NOTES_MAX {
+            self.compact();
+        }
+    }
+
+    /// Drops messages from the front until this much more fits, or no message is left.
+    fn drop_oldest(&mut self, len: usize) {
+        let (mut missing, mut reconnected) = (0, false);
+        while self.len + len > self.window && self.messages > 0 {
+            match self.pop() {
+                Some(Event::Message(_)) => missing += 1,
+                Some(Event::Missing(count)) => missing += count,
+                _ => reconnected = true,
+            }
+        }
+        let notes = [(missing > 0).then_some(Event::Missing(missing)), reconnected.then_some(Event::Reconnected)];
+        for note in notes.into_iter().flatten().rev() {
+            self.events.push_front(note);
+            // At least one message has left its place.
+            self.first -= 1;
+        }
+    }
+
+    /// Has each row of losses take one place.
+    fn compact(&mut self) {
+        let mut events: VecDeque<Event> = VecDeque::with_capacity(2 * self.messages + NOTES_MAX);
+        self.places.clear();
+        for event in self.events.drain(..) {
+            match (event, events.back_mut()) {
+                (Event::Missing(count), Some(Event::Missing(before))) => *before += count,
+                (event, _) => {
+                    if let Event::Message(message) = &event {
+                        self.places.insert(message.subject.clone(), self.first + events.len() as u64);
+                    }
+                    events.push_back(event);
+                }
+            }
+        }
+        self.events = events;
+    }
+}
+
+/// Returns what a message counts: as much as at a broker on frisbee.
+fn cost(message: &Message) -> usize {
+    message.payload.len() + message.subject.len() + OVERHEAD
+}
+
+const OVERHEAD: usize = 64;
+/// The losses and reconnections that may be noted on top of one for each message.
+const NOTES_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    /// A queue for three messages, with what is in it as text.
+    struct Check(Queue);
+
+    impl Check {
+        fn new(policy: Policy) -> Self {
+            Self(Queue::new(policy, 3 * 66))
+        }
+
+        /// Pushes messages, each a subject and a payload of one character.
+        fn push(mut self, messages: &str) -> Self {
+            for text in messages.split_whitespace() {
+                let (subject, payload) = text.split_at(1);
+                self.0.push(Message::new(Subject::new(subject).expect("it is good"), payload.to_owned()));
+            }
+            self
+        }
+
+        fn all(mut self) -> String {
+            let mut cx = Context::from_waker(Waker::noop());
+            let mut text = Vec::new();
+            while let Poll::Ready(event) = self.0.poll(&mut cx) {
+                match event {
+                    Ok(Event::Message(message)) => {
+                        text.push(format!("{}{}", message.subject, String::from_utf8_lossy(&message.payload)));
+                    }
+                    Ok(Event::Missing(count)) => text.push(format!("-{count}")),
+                    Ok(_) => text.push("again".into()),
+                    Err(end) => {
+                        text.push(format!("{end:?}"));
+                        break;
+                    }
+                }
+            }
+            assert_eq!((self.0.len, self.0.messages, self.0.places.len()), (0, 0, 0), "nothing is left on the books");
+            text.join(" ")
+        }
+    }
+
+    #[test]
+    fn messages_that_fit_come_in_order() {
+        for policy in [Policy::DropNewest, Policy::DropOldest, Policy::KeepLatest, Policy::Block, Policy::Disconnect] {
+            assert_eq!(Check::new(policy).push("a1 b2 a3").all(), "a1 b2 a3");
+        }
+    }
+
+    #[test]
+    fn each_policy_drops_others_and_says_where() {
+        let after = |policy| Check::new(policy).push("a1 b2 a3 a4 c5").all();
+        assert_eq!(after(Policy::DropNewest), "a1 b2 a3 -2");
+        assert_eq!(after(Policy::DropOldest), "-2 a3 a4 c5");
+        // The place of a3 goes to a4, and then there is room for nothing else.
+        assert_eq!(after(Policy::KeepLatest), "-1 b2 -1 a4 c5");
+        assert_eq!(after(Policy::Disconnect), "a1 b2 a3 TooSlow { missing: 1 }");
+        assert_eq!(after(Policy::Block), "a1 b2 a3 TooSlow { missing: 1 }");
+    }
+
+    #[test]
+    fn values_that_are_replaced_leave_no_pile_behind() {
+        let mut check = Check::new(Policy::KeepLatest).push("a0 b0");
+        for _ in 0..1000 {
+            check = check.push("c1 c2 c3 a1");
+            assert!(check.0.events.len() <= 2 * 3 + NOTES_MAX + 1);
+        }
+        let text = check.all();
+        assert!(text.ends_with("a1"), "{text}");
+        let missing: u64 = text
+            .split(' ')
+            .filter_map(|part| part.strip_prefix('-'))
+            .map(|n| n.parse::<u64>().expect("it is a number"))
+            .sum();
+        let delivered = text.split(' ').filter(|part| !part.starts_with('-')).count() as u64;
+        assert_eq!(missing + delivered, 4002, "{text}");
+    }
+
+    #[test]
+    fn a_message_that_is_larger_than_the_window_fits_alone() {
+        let mut check = Check::new(Policy::DropOldest).push("a1");
+        check.0.push(Message::new(Subject::new("b").expect("it is good"), vec![b'x'; 1000]));
+        let text = check.all();
+        assert!(text.starts_with("-1 bxx"), "{text}");
+    }
+
+    #[test]
+    fn losses_in_a_row_are_told_as_one_and_a_reconnection_in_its_place() {
+        let mut check = Check::new(Policy::DropNewest).push("a1 a2 a3 a4");
+        check.0.miss(5);
+        check.0.reconnected();
+        check.0.reconnected();
+        check.0.miss(1);
+        assert_eq!(check.push("a5").all(), "a1 a2 a3 -6 again -2");
+        let mut check = Check::new(Policy::DropOldest).push("a1");
+        check.0.reconnected();
+        assert_eq!(check.push("a2 a3 a4 a5").all(), "-2 again a3 a4 a5");
+    }
+
+    #[test]
+    fn nothing_comes_behind_the_end() {
+        let mut check = Check::new(Policy::DropNewest).push("a1");
+        check.0.finish(SubscriptionEnd::Lost);
+        check.0.finish(SubscriptionEnd::Closed);
+        check.0.reconnected();
+        check.0.miss(1);
+        assert_eq!(check.push("a2").all(), "a1 Lost");
+    }
+}

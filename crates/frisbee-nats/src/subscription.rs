@@ -1,0 +1,150 @@
+//! Subscriptions: a task moves what comes into a queue with a policy, from which the subscriber takes it.
+
+use std::{
+    future::poll_fn,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+};
+
+use async_nats::{HeaderMap, Subscriber};
+use frisbee_pubsub::{
+    Event, Events, Message, Pattern, Refusal, RefusalCode, Subject, SubscribeOptions, SubscriptionEnd,
+};
+use futures_core::Stream;
+use tokio::task::AbortHandle;
+
+use crate::queue::Queue;
+
+/// The queues of all subscriptions of a connection, to tell them what happened to it.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    queues: Mutex<Vec<(Pattern, Weak<Mutex<Queue>>)>>,
+    closing: AtomicBool,
+}
+
+impl Registry {
+    /// Tells all subscriptions that there is another connection.
+    pub(crate) fn reconnected(&self) {
+        self.each(|_, queue| queue.reconnected());
+    }
+
+    /// Notes that this side ends the connection.
+    pub(crate) fn close(&self) {
+        self.closing.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    /// Ends all subscriptions with the connection.
+    pub(crate) fn finish(&self) {
+        self.each(|_, queue| queue.finish(self.end()));
+    }
+
+    /// Returns why subscriptions end that have no reason of their own.
+    fn end(&self) -> SubscriptionEnd {
+        if self.is_closing() { SubscriptionEnd::Closed } else { SubscriptionEnd::Lost }
+    }
+
+    /// Ends the subscriptions to a pattern that this client may not subscribe to.
+    pub(crate) fn deny(&self, denied: &str) {
+        self.each(|pattern, queue| {
+            if pattern.as_str() == denied {
+                let text = format!("this client may not subscribe to {denied:?}");
+                queue.finish(SubscriptionEnd::Refused(Refusal::new(RefusalCode::Denied, text)));
+            }
+        });
+    }
+
+    fn add(&self, pattern: Pattern, queue: &Arc<Mutex<Queue>>) {
+        lock(&self.queues).push((pattern, Arc::downgrade(queue)));
+    }
+
+    fn each(&self, act: impl Fn(&Pattern, &mut Queue)) {
+        lock(&self.queues).retain(|(pattern, queue)| {
+            let Some(queue) = queue.upgrade() else { return false };
+            act(pattern, &mut lock(&queue));
+            true
+        });
+    }
+}
+
+/// The events of one subscription.
+pub(crate) struct NatsEvents {
+    queue: Arc<Mutex<Queue>>,
+    registry: Arc<Registry>,
+    /// The task that moves messages, once there are any to move.
+    task: Option<AbortHandle>,
+}
+
+impl NatsEvents {
+    /// Makes a queue that hears of the connection. To be made before the server is asked, for it may say no at once.
+    pub(crate) fn new(options: &SubscribeOptions, registry: Arc<Registry>) -> Self {
+        let queue = Arc::new(Mutex::new(Queue::new(options.policy, options.window)));
+        registry.add(options.pattern.clone(), &queue);
+        Self { queue, registry, task: None }
+    }
+
+    /// Starts to move messages into the queue. Those that `takes` refuses are not for this subscriber.
+    pub(crate) fn start(
+        &mut self,
+        subscriber: Subscriber,
+        takes: impl Fn(Option<&HeaderMap>) -> bool + Send + 'static,
+    ) {
+        let moving = move_messages(subscriber, self.queue.clone(), self.registry.clone(), takes);
+        self.task = Some(tokio::spawn(moving).abort_handle());
+    }
+}
+
+impl Events for NatsEvents {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, SubscriptionEnd>> {
+        lock(&self.queue).poll(cx)
+    }
+}
+
+impl Drop for NatsEvents {
+    fn drop(&mut self) {
+        // With the task goes the subscriber, which unsubscribes.
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+        lock(&self.registry.queues).retain(|(_, queue)| queue.as_ptr() != Arc::as_ptr(&self.queue));
+    }
+}
+
+async fn move_messages(
+    mut subscriber: Subscriber,
+    queue: Arc<Mutex<Queue>>,
+    registry: Arc<Registry>,
+    takes: impl Fn(Option<&HeaderMap>) -> bool,
+) {
+    while let Some(message) = poll_fn(|cx| Pin::new(&mut subscriber).poll_next(cx)).await {
+        if !takes(message.headers.as_ref()) {
+            continue;
+        }
+        let mut queue = lock(&queue);
+        match convert(message) {
+            Some(message) => queue.push(message),
+            None => queue.miss(1),
+        }
+    }
+    // This comes behind the last message. If there was a better reason, it is there already.
+    lock(&queue).finish(registry.end());
+}
+
+/// Returns a message as subscribers see it. `None` if its subject is longer or deeper than theirs may be.
+pub(crate) fn convert(message: async_nats::Message) -> Option<Message> {
+    let reply = message.reply.map(|reply| Subject::new(&reply)).transpose().ok()?;
+    let mut converted = Message::new(Subject::new(&message.subject).ok()?, message.payload);
+    converted.reply = reply;
+    Some(converted)
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,310 @@
+//! Publishing, subscribing and asking over a real nats-server.
+
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use frisbee_nats::{Login, Nats, Options};
+use frisbee_pubsub::{
+    Client, Event, Message, Pattern, Policy, Publication, PublishError, RefusalCode, RequestError, Subscription,
+    SubscriptionEnd, TryPublishError,
+};
+use nkeys::KeyPair;
+use support::{Identity, NatsProgram, in_real_time};
+
+#[test]
+fn messages_come_in_order_to_whoever_subscribed() {
+    in_real_time(async {
+        let Some(program) = NatsProgram::build() else { return };
+        let server = program.start("one", "").await;
+        let (ours, theirs) = (connect(&server.url()).await, connect(&server.url()).await);
+        let mut created = theirs.subscribe("orders.*.created").await.unwrap();
+        let mut all = theirs.subscribe("orders.>").await.unwrap();
+        for number in 0..1000 {
+            let kind = if number % 2 == 0 { "created" } else { "paid" };
+            ours.publish(&format!("orders.{number}.{kind}"), number.to_string()).await.unwrap();
+        }
+        for number in 0..1000 {
+            let text = number.to_string();
+            assert_eq!(next(&mut all).await.payload, text);
+            if number % 2 == 0 {
+                assert_eq!(next(&mut created).await.subject, *format!("orders.{number}.created"));
+            }
+        }
+        ours.send(Publication::new("orders.1", "answer me").reply("answers.1")).await.unwrap();
+        assert_eq!(next(&mut all).await.reply.as_deref(), Some("answers.1"));
+        drop(created);
+        theirs.close().await;
+        assert!(all.next().await.is_none());
+        assert!(matches!(all.end(), Some(SubscriptionEnd::Closed)));
+        assert!(matches!(theirs.publish("orders.1", "").await, Err(PublishError::Closed)));
+    });
+}
+
+/// The work of a program that is given nothing but an address.
+async fn program(address: &str) -> String {
+    let client = frisbee_nats::connect(address).await.unwrap();
+    let mut jobs = client.subscribe("jobs.*").group("workers").await.unwrap();
+    client.publish_acknowledged("jobs.first", "do it").await.unwrap();
+    let job = next(&mut jobs).await;
+    tokio::spawn({
+        let client = client.clone();
+        async move {
+            let question = next(&mut jobs).await;
+            client.respond(&question, "done").await.unwrap();
+            // Until its answer is there, nobody closes the connection.
+            client.flush().await.unwrap();
+        }
+    });
+    let answer = client.request("jobs.second", "do it too").await.unwrap();
+    let nobody = client.request("strikes", "").await.unwrap_err();
+    format!("{} {:?} {:?} {nobody}", job.subject, job.payload, answer.payload)
+}
+
+#[test]
+fn the_address_alone_decides_between_a_cluster_and_a_broker_on_frisbee() {
+    in_real_time(async {
+        let Some(nats) = NatsProgram::build() else { return };
+        let server = nats.start("one", "").await;
+        let broker = frisbee::Server::builder(frisbee_pubsub::Broker::new().router());
+        let broker = broker.bind("tcp://127.0.0.1:0").await.unwrap();
+        let expected = "jobs.first b\"do it\" b\"done\" nobody has subscribed to the subject";
+        assert_eq!(program(&server.url()).await, expected);
+        assert_eq!(program(&broker.local_addr().to_string()).await, expected);
+        assert!(frisbee_nats::connect("http://localhost").await.is_err());
+    });
+}
+
+#[test]
+fn one_member_of_a_group_gets_each_message() {
+    in_real_time(async {
+        let Some(program) = NatsProgram::build() else { return };
+        let server = program.start("one", "").await;
+        let client = connect(&server.url()).await;
+        let mut members = Vec::new();
+        for _ in 0..3 {
+            members.push(client.subscribe("jobs.>").group("workers").await.unwrap());
+        }
+        for number in 0..300_u32 {
+            client.publish("jobs.new", number.to_string()).await.unwrap();
+        }
+        client.publish_acknowledged("jobs.over", "").await.unwrap();
+        // Whoever hears of the end has heard all of its messages. The others are asked for theirs by closing.
+        client.close().await;
+        let mut numbers = Vec::new();
+        for mut member in members {
+            while let Some(message) = member.next_message().await {
+                numbers.extend(String::from_utf8_lossy(&message.payload).parse::<u32>());
+            }
+        }
+        numbers.sort_unstable();
+        assert_eq!(numbers, (0..300).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn requests_are_answered_or_nobody_is_there_at_once() {
+    in_real_time(async {
+        let Some(program) = NatsProgram::build() else { return };
+        let server = program.start("one", "").await;
+        let client = connect(&server.url()).await;
+        assert!(matches!(client.request("sums.add", "1 2").await, Err(RequestError::NoResponders)));
+        let mut questions = client.subscribe("sums.*").group("adders").await.unwrap();
+        let answering = tokio::spawn({
+            let client = client.clone();
+            async move {
+                let question = next(&mut questions).await;
+                let sum: u32 =
+                    String::from_utf8_lossy(&question.payload).split(' ').map(|n| n.parse::<u32>().unwrap()).sum();
+                client.respond(&question, sum.to_string()).await.unwrap();
+                questions
+            }
+        });
+        assert_eq!(client.request("sums.add", "1 2").await.unwrap().payload, "3");
+        let _silent = answering.await.unwrap();
+        let impatient = client.with_request_limit(std::time::Duration::from_millis(1));
+        assert!(matches!(impatient.request("sums.add", "1 2").await, Err(RequestError::TimedOut)));
+    });
+}
+
+#[test]
+fn a_slow_subscriber_is_told_what_it_misses_and_others_miss_nothing() {
+    in_real_time(async {
+        let Some(program) = NatsProgram::build() else { return };
+        let server = program.start("one", "").await;
+        let client = connect(&server.url()).await;
+        let mut fast = client.subscribe("news").window(1 << 24).await.unwrap();
+        let slow = client.subscribe("news").policy(Policy::DropOldest).window(10_000).await.unwrap();
+        let cut = client.subscribe("news").policy(Policy::Disconnect).window(10_000).await.unwrap();
+        for number in 0..1000_u32 {
+            client.publish("news", number.to_string()).await.unwrap();
+        }
+        client.publish_acknowledged("news", "over").await.unwrap();
+        for number in 0..1000_u32 {
+            assert_eq!(next(&mut fast).await.payload, number.to_string());
+        }
+        client.close().await;
+        let (delivered, missing, _) = count(slow).await;
+        assert_eq!(delivered.len() as u64 + missing, 1001);
+        assert_eq!((missing > 0, delivered.last().unwrap().as_str()), (true, "over"));
+        let (delivered, _, end) = count(cut).await;
+        assert!(matches!(end, SubscriptionEnd::TooSlow { .. }), "{end:?}");
+        assert_eq!(delivered, (0..delivered.len()).map(|number| number.to_string()).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn a_message_that_cannot_be_published_is_an_error() {
+    in_real_time(async {
+        let Some(program) = NatsProgram::build() else { return };
+        let server = program.start("one", "max_payload: 1000").await;
+        let client = connect(&server.url()).await;
+        let large = vec![0; 1001];
+        let too_large = |error: &PublishError| matches!(error, PublishError::TooLarge { len: 1001, limit: 1000 });
+        assert!(too_large(&client.publish("news", large.clone()).await.unwrap_err()));
+        assert!(too_large(&client.publish_acknowledged("news", large.clone()).await.unwrap_err()));
+        assert!(matches!(client.request("news", large).await, Err(RequestError::Publish(error)) if too_large(&error)));
+        assert!(matches!(client.publish("news.*", "").await, Err(PublishError::InvalidSubject(_))));
+        let retained = client.send(Publication::new("news", "").retain()).await.unwrap_err();
+        assert!(retained.to_string().starts_with("NATS retains no values"), "{retained}");
+        client.publish_acknowledged("news", "small").await.unwrap();
+    });
+}
+
+#[test]
+fn subscriptions_outlive_their_server_and_waiting_messages_as_well() {
+    in_real_time(async {
+        let Some(program) = NatsProgram::build() else { return };
+        let mut server = program.start("one", "").await;
+        let options = Options { commands_max: 4, ..Options::default() };
+        let client = Nats::connect_with(&[server.url()], options).await.unwrap().client();
+        let mut news = client.subscribe("news").await.unwrap();
+        client.publish_acknowledged("news", "before").await.unwrap();
+        assert_eq!(next(&mut news).await.payload, "before");
+
+        server.kill().await;
+        // Until its connection has noticed, it takes messages, which are lost with it.
+        let full = loop {
+            match client.try_publish("news", "in between") {
+                Ok(()) => tokio::task::yield_now().await,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(full, TryPublishError::Full(payload) if payload == "in between"));
+        let waiting = tokio::spawn({
+            let client = client.clone();
+            async move { client.publish("news", "after").await }
+        });
+        let _server = server.restart().await;
+        waiting.await.unwrap().unwrap();
+        let mut told = false;
+        loop {
+            match news.next().await.unwrap() {
+                Event::Reconnected => told = true,
+                Event::Message(message) if message.payload == "after" => break,
+                _ => {}
+            }
+        }
+        while !told {
+            told = matches!(news.next().await, Some(Event::Reconnected));
+        }
+        client.publish_acknowledged("news", "again").await.unwrap();
+        assert_eq!(next(&mut news).await.payload, "again");
+    });
+}
+
+#[test]
+fn a_message_that_may_be_lost_with_its_server_is_not_acknowledged() {
+    in_real_time(async {
+        let Some(program) = NatsProgram::build() else { return };
+        let mut server = program.start("one", "").await;
+        let client = connect(&server.url()).await;
+        // The server does not answer, and then is gone.
+        server.stop();
+        let death = async {
+            client.publish("news", "behind it").await.unwrap();
+            client.flush().await.unwrap();
+            server.kill().await;
+            server.restart().await
+        };
+        let (refused, _server) = tokio::join!(client.publish_acknowledged("news", "lost"), death);
+        assert!(matches!(refused, Err(PublishError::Lost { may_have_left: true })), "{refused:?}");
+    });
+}
+
+#[test]
+fn servers_are_checked_and_check_their_clients() {
+    in_real_time(async {
+        let Some(program) = NatsProgram::build() else { return };
+        let (identity, key) = (Identity::new(), KeyPair::new_user());
+        let (certificate, secret) = (identity.pem_file(), identity.key_file());
+        let (path, private) = (certificate.path().display(), secret.path().display());
+        let denied = "permissions: { subscribe: { deny: \"secrets.>\" } }";
+        let settings = format!(
+            "tls {{ cert_file: \"{path}\", key_file: \"{private}\" }}\n\
+             authorization {{ users: [ {{ nkey: {} }}, {{ user: ada, password: \"right\", {denied} }} ] }}",
+            key.public_key(),
+        );
+        let server = program.start("one", &settings).await;
+        let port = server.addr.port();
+
+        let url = |user: &str| format!("tls://{user}localhost:{port}?roots={path}");
+        let client = connect(&url("ada:right@")).await;
+        client.publish_acknowledged("news", "hello").await.unwrap();
+        let mut secrets = client.subscribe("secrets.>").await.unwrap();
+        assert!(secrets.next().await.is_none());
+        let Some(SubscriptionEnd::Refused(refusal)) = secrets.end() else { panic!("{:?}", secrets.end()) };
+        assert_eq!(refusal.code, RefusalCode::Denied);
+
+        let (servers, mut options) = Options::from_url(&url("")).unwrap();
+        options.login = Some(Login::Seed(key.seed().unwrap()));
+        Nats::connect_with(&servers, options.clone()).await.unwrap();
+        options.login = Some(Login::Seed(KeyPair::new_user().seed().unwrap()));
+        assert!(Nats::connect_with(&servers, options).await.unwrap_err().is_refused());
+        for wrong in [url("ada:wrong@"), url("")] {
+            let error = Nats::connect(&wrong).await.unwrap_err();
+            assert!(error.is_refused() && !error.to_string().contains("wrong"), "{error}");
+        }
+        // It trusts nobody who signed this certificate.
+        let error = Nats::connect(&format!("tls://ada:right@localhost:{port}")).await.unwrap_err();
+        assert!(!error.is_refused(), "{error}");
+    });
+}
+
+#[test]
+fn a_subject_that_subscribers_cannot_have_is_told_as_missing() {
+    in_real_time(async {
+        let Some(program) = NatsProgram::build() else { return };
+        let server = program.start("one", "").await;
+        let client = connect(&server.url()).await;
+        let mut all = client.subscribe("deep.>").await.unwrap();
+        let foreign = async_nats::connect(server.url()).await.unwrap();
+        foreign.publish(format!("deep{}", ".er".repeat(20)), "x".into()).await.unwrap();
+        foreign.publish("deep.enough", "y".into()).await.unwrap();
+        assert_eq!(all.next().await, Some(Event::Missing(1)));
+        assert_eq!(next(&mut all).await.payload, "y");
+        assert!(Pattern::new("deep.>").unwrap().matches("deep.enough"));
+    });
+}
+
+async fn connect(url: &str) -> Client {
+    Nats::connect(url).await.unwrap().client()
+}
+
+async fn next(subscription: &mut Subscription) -> Message {
+    match subscription.next().await {
+        Some(Event::Message(message)) => message,
+        event => panic!("{event:?} {:?}", subscription.end()),
+    }
+}
+
+/// Returns the texts that a subscription gets until it ends, how many it misses, and why it ended.
+async fn count(mut subscription: Subscription) -> (Vec<String>, u64, SubscriptionEnd) {
+    let (mut delivered, mut missing) = (Vec::new(), 0);
+    while let Some(event) = subscription.next().await {
+        match event {
+            Event::Message(message) => delivered.push(String::from_utf8_lossy(&message.payload).into_owned()),
+            Event::Missing(count) => missing += count,
+            _ => {}
+        }
+    }
+    (delivered, missing, subscription.end().unwrap().clone())
+}

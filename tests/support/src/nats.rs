@@ -1,0 +1,156 @@
+//! NATS servers of a test's own, alone or in a cluster.
+
+use std::{
+    env, fs,
+    io::{self, Write as _},
+    net::SocketAddr,
+    path::Path,
+    process::{self, Stdio},
+    sync::OnceLock,
+};
+
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::{Child, Command},
+    sync::mpsc,
+};
+
+use crate::directory::Directory;
+
+/// The program, built and ready to run.
+#[derive(Clone, Copy, Debug)]
+pub struct NatsProgram(());
+
+/// A server that runs until this is dropped.
+#[derive(Debug)]
+pub struct NatsServer {
+    program: NatsProgram,
+    /// Where it listens for clients, also after a restart.
+    pub addr: SocketAddr,
+    /// Where it listens for other servers, if it is one of a cluster.
+    pub cluster_addr: Option<SocketAddr>,
+    config: String,
+    name: String,
+    directory: Directory,
+    process: Child,
+    log: mpsc::UnboundedReceiver<String>,
+}
+
+impl NatsProgram {
+    /// Builds the server if needed. `None` if Go is not installed, or its modules cannot be fetched: the test says so and is
+    /// skipped, but where `CI` is set it fails.
+    pub fn build() -> Option<Self> {
+        static BUILT: OnceLock<Option<NatsProgram>> = OnceLock::new();
+        *BUILT.get_or_init(|| {
+            let build = process::Command::new(Path::new(NATS).join("build.sh")).output().expect("the script can run");
+            if !build.status.success() {
+                let why = String::from_utf8_lossy(&build.stderr).into_owned();
+                assert!(
+                    env::var_os("CI").is_none(),
+                    "nats-server does not build, and CI must not skip its tests:\n{why}"
+                );
+                // Not `eprintln!`, which shows only in tests that fail.
+                let _ = writeln!(io::stderr(), "skipped: nats-server does not build: {why}");
+                return None;
+            }
+            Some(Self(()))
+        })
+    }
+
+    /// Starts a server with JetStream. What else its file of settings says is for the test to say.
+    pub async fn start(self, name: &str, settings: &str) -> NatsServer {
+        self.run(name, settings, Directory::new("nats"), None).await
+    }
+
+    /// Starts a server of a cluster, with the routes to those that run already.
+    pub async fn start_in_cluster(self, name: &str, others: &[&NatsServer]) -> NatsServer {
+        let routes = others.iter().filter_map(|other| Some(format!("\"nats://{}\"", other.cluster_addr?)));
+        let routes = routes.collect::<Vec<_>>().join(", ");
+        let settings = format!("cluster {{ name: test, listen: CLUSTER, routes: [{routes}] }}");
+        self.run(name, &settings, Directory::new("nats"), None).await
+    }
+
+    async fn run(
+        self,
+        name: &str,
+        settings: &str,
+        directory: Directory,
+        before: Option<(SocketAddr, Option<SocketAddr>)>,
+    ) -> NatsServer {
+        let port = |addr: Option<SocketAddr>| addr.map_or("-1".to_owned(), |addr| addr.port().to_string());
+        let (addr, cluster_addr) = before.map_or((None, None), |(addr, cluster)| (Some(addr), cluster));
+        let file = directory.path().join("settings");
+        let text = format!(
+            "server_name: {name}, listen: \"127.0.0.1:{}\"\njetstream {{ store_dir: \"{}\" }}\n{}\n",
+            port(addr),
+            directory.path().join("store").display(),
+            settings.replace("CLUSTER", &format!("\"127.0.0.1:{}\"", port(cluster_addr))),
+        );
+        fs::write(&file, text).expect("the directory is ours");
+        let mut command = Command::new(Path::new(NATS).join("bin/nats-server"));
+        command.arg("-c").arg(&file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut process = command.kill_on_drop(true).spawn().expect("the server was built");
+        let mut lines = BufReader::new(process.stderr.take().expect("its log is piped")).lines();
+        let (sender, log) = mpsc::unbounded_channel();
+        // It must not stop because nobody reads its log.
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                let _ = sender.send(line);
+            }
+        });
+        let nobody = SocketAddr::from(([0; 4], 0));
+        let (config, name) = (settings.to_owned(), name.to_owned());
+        let mut server =
+            NatsServer { program: self, addr: nobody, cluster_addr: None, config, name, directory, process, log };
+        server.addr = server.says("Listening for client connections on ").await.parse().expect("it is an address");
+        if settings.contains("CLUSTER") {
+            let addr = server.says("Listening for route connections on ").await;
+            server.cluster_addr = Some(addr.parse().expect("it is an address"));
+        } else {
+            server.says("Server is ready").await;
+        }
+        server
+    }
+}
+
+impl NatsServer {
+    /// Returns where clients find it.
+    pub fn url(&self) -> String {
+        format!("nats://{}", self.addr)
+    }
+
+    /// Waits until the log has a line with this text, and returns what follows it there. Lines before are gone.
+    pub async fn says(&mut self, text: &str) -> String {
+        let mut before = Vec::new();
+        while let Some(line) = self.log.recv().await {
+            if let Some((_, rest)) = line.split_once(text) {
+                return rest.to_owned();
+            }
+            before.push(line);
+        }
+        panic!("the server has ended before it said {text:?}:\n{}", before.join("\n"));
+    }
+
+    /// Stops it, without its clients hearing of that.
+    #[cfg(unix)]
+    pub fn stop(&self) {
+        use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+        let pid = self.process.id().and_then(|id| Pid::from_raw(id.cast_signed())).expect("it runs");
+        kill_process(pid, Signal::STOP).expect("it is ours");
+        // The signal alone says nothing of when its threads stop.
+        waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED).expect("it is a child of ours");
+    }
+
+    /// Kills it, as a power failure would.
+    pub async fn kill(&mut self) {
+        self.process.kill().await.expect("it is ours");
+    }
+
+    /// Starts it again after a [`kill`](Self::kill), with the same addresses and files.
+    pub async fn restart(self) -> Self {
+        let before = (self.addr, self.cluster_addr);
+        self.program.run(&self.name, &self.config, self.directory, Some(before)).await
+    }
+}
+
+const NATS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../nats");
