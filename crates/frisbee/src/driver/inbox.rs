@@ -1,8 +1,8 @@
 //! Where received bytes go, so that contents can be slices of it and idle connections hold none of it.
 //!
-//! Small packets are read into a chunk. A connection that waits for input holds no chunk: it hands it on to the next
-//! connection of its thread. A content that does not fit a chunk gets a buffer of its own, which grows as its bytes
-//! arrive and holds nothing else; so a slice that somebody keeps pins one chunk or itself.
+//! Small packets are read into a chunk, and into a longer one after a read that filled it. A connection that waits for input holds
+//! no chunk: it hands it on to the next connection of its thread. A content that does not fit a chunk gets a buffer of its own,
+//! which grows as its bytes arrive and holds nothing else; so a slice that somebody keeps pins one chunk or itself.
 
 use std::{
     cell::Cell,
@@ -32,6 +32,10 @@ pub(super) struct Inbox {
     expected_len: usize,
     /// Bytes that were read behind a packet into its large buffer, to be copied out of it piece by piece.
     surplus: BytesMut,
+    /// True if the last read into a chunk filled it, so that the next chunk is a long one.
+    is_busy: bool,
+    /// True if `bytes` is, or was, of a long chunk.
+    is_long: bool,
 }
 
 impl Inbox {
@@ -66,6 +70,11 @@ impl Inbox {
             return Poll::Ready(Ok(len));
         }
         let read = poll_read_buf(Pin::new(wire), cx, &mut (&mut self.bytes).limit(room));
+        if let Poll::Ready(Ok(len)) = read
+            && !self.is_large
+        {
+            self.is_busy = len == room && room >= READ_LEN_MIN;
+        }
         if read.is_pending() {
             // By the next attempt, the last large buffer may be free.
             self.expected_len = expected_len;
@@ -152,8 +161,10 @@ impl Inbox {
         let has_room = self.bytes.capacity() - self.bytes.len() >= wanted;
         // Between turns there is no chunk, of which nothing can be reclaimed.
         if !has_room && (self.bytes.capacity() == 0 || !self.bytes.try_reclaim(wanted)) {
-            let spare = SPARE.take().and_then(|mut chunk| chunk.try_reclaim(CHUNK_LEN).then_some(chunk));
-            let mut chunk = spare.unwrap_or_else(|| BytesMut::with_capacity(CHUNK_LEN));
+            self.is_long = self.is_busy;
+            let len = if self.is_long { LONG_CHUNK_LEN } else { CHUNK_LEN };
+            let spare = self.take_spare().and_then(|mut chunk| chunk.try_reclaim(len).then_some(chunk));
+            let mut chunk = spare.unwrap_or_else(|| BytesMut::with_capacity(len));
             chunk.extend_from_slice(&self.bytes);
             chunk.reserve(wanted);
             self.bytes = chunk;
@@ -198,7 +209,13 @@ impl Inbox {
         let mut chunk = std::mem::replace(&mut self.bytes, rest);
         chunk.clear();
         // Slices of it that are held now, such as by a caller that is about to be woken, may be gone by the next read.
-        SPARE.set(Some(chunk));
+        let spare = if self.is_long { &LONG_SPARE } else { &SPARE };
+        spare.set(Some(chunk));
+    }
+
+    fn take_spare(&self) -> Option<BytesMut> {
+        let spare = if self.is_long { &LONG_SPARE } else { &SPARE };
+        spare.take()
     }
 }
 
@@ -216,10 +233,13 @@ fn keep_freed_memory() {
 
 thread_local! {
     static SPARE: Cell<Option<BytesMut>> = const { Cell::new(None) };
+    static LONG_SPARE: Cell<Option<BytesMut>> = const { Cell::new(None) };
 }
 
 /// Small enough to be pinned by one packet, large enough for hundreds.
 const CHUNK_LEN: usize = 16 * 1024;
+/// The chunk of a connection on which more arrives than fits in one of the others.
+const LONG_CHUNK_LEN: usize = 64 * 1024;
 /// A read is not worth its system call with less room.
 const READ_LEN_MIN: usize = 4 * 1024;
 /// The first step of a buffer that grows.
