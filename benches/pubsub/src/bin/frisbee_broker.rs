@@ -1,0 +1,25 @@
+//! Our broker, with room for as many subscriptions as the load makes. `frisbee_broker [--engine ENGINE] ADDR`
+
+use std::{
+    error::Error,
+    future::pending,
+    io::{self, Write},
+};
+
+use frisbee::{Engine, Server};
+use frisbee_pubsub::{Broker, Limits};
+use load::{Arguments, parse_addr, process};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = Arguments::from_env();
+    let engine: Engine = arguments.opt_value_from_str("--engine")?.unwrap_or_default();
+    let addr = arguments.free_from_fn(parse_addr)?;
+    process::raise_open_files_limit()?;
+    let limits = Limits { subscriptions_max: 1_000_000, ..Limits::default() };
+    let broker = Broker::builder().limits(limits).build();
+    let server = Server::builder(broker.router()).engine(engine).bind(addr).await?;
+    println!("listening on {}", server.local_addr());
+    io::stdout().flush()?;
+    pending().await
+}
