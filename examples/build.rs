@@ -5,6 +5,7 @@ fn main() -> Result<(), frpc_build::Error> {
         "proto/benchmark.proto",
         "proto/helloworld.proto",
         "proto/mixed.proto",
+        "proto/orders.proto",
         "proto/postgres.proto",
         "proto/routeguide.proto",
     ];
@@ -12,5 +13,6 @@ fn main() -> Result<(), frpc_build::Error> {
     bytes
         .into_iter()
         .fold(frpc_build::configure(), |config, path| config.bytes(path))
+        .topic("orders.OrderCreated", "orders.*.created")
         .compile_protos(&protos, &["proto"])
 }

@@ -30,6 +30,12 @@
 //!
 //! Messages that a connection loses when it breaks are not kept: delivery is at most once. Those who need more take a backend that stores messages.
 //!
+//! # Features
+//!
+//! | feature | default | brings |
+//! |---|---|---|
+//! | `prost` | no | messages of prost as [`Payload`]s of a [`Topic`] |
+//!
 //! # Limits
 //!
 //! A subject has at most [`SUBJECT_LEN_MAX`] bytes and [`DEPTH_MAX`] tokens. Everything that clients can make grow at a broker has a name in
@@ -43,6 +49,7 @@ mod local;
 mod message;
 mod remote;
 mod subject;
+mod topic;
 mod trie;
 mod wire;
 
@@ -53,5 +60,6 @@ pub use self::{
     message::{Event, Message, Policy, Publication},
     remote::{ClientBuilder, ConnectError, Inbox},
     subject::{DEPTH_MAX, InvalidSubject, Pattern, SUBJECT_LEN_MAX, Subject},
+    topic::{Payload, Topic, TopicEvent, TopicSubscription},
     wire::BASE,
 };

@@ -12,7 +12,7 @@ use protox::prost::Message as _;
 
 use crate::{
     conflicts,
-    emit::{self, Emitter},
+    emit::{self, Emitter, Topic},
     error::Error,
     files::{self, Files},
     lock::Lock,
@@ -49,6 +49,7 @@ pub fn configure() -> Builder {
         file_descriptor_set_path: None,
         lock: None,
         has_plain_peers: true,
+        topics: Vec::new(),
         emits_rerun_if_changed: env::var_os("OUT_DIR").is_some(),
     }
 }
@@ -72,6 +73,7 @@ pub struct Builder {
     file_descriptor_set_path: Option<PathBuf>,
     lock: Option<PathBuf>,
     has_plain_peers: bool,
+    topics: Vec<Topic>,
     emits_rerun_if_changed: bool,
 }
 
@@ -96,6 +98,16 @@ impl Builder {
     /// Go does not speak.
     pub fn first_operation(mut self, file: impl Into<String>, number: u16) -> Self {
         self.schema.first_operations.insert(file.into(), number);
+        self
+    }
+
+    /// Makes a constant of the topic under which a message is published: `.topic("shop.OrderCreated", "orders.*.created")` makes
+    /// `shop::topics::ORDER_CREATED`. A message has one of them; [`Topic::new`] makes others by hand. The crate needs frisbee-pubsub with
+    /// its feature `prost`, which checks the pattern when it is used.
+    ///
+    /// [`Topic::new`]: https://docs.rs/frisbee-pubsub/latest/frisbee_pubsub/struct.Topic.html
+    pub fn topic(mut self, message: impl Into<String>, pattern: impl Into<String>) -> Self {
+        self.topics.push(Topic { message: message.into(), pattern: pattern.into() });
         self
     }
 
@@ -297,6 +309,7 @@ impl Builder {
         if !unnamed.is_empty() {
             return Err(Error::schema(&unnamed, sources));
         }
+        emit::check_topics(&schema, &self.topics).map_err(Error::other)?;
         self.check_include_file(&schema).map_err(|diagnostic| Error::schema(&[diagnostic], sources))?;
         self.config.format(false); // Everything is formatted together.
         let conflicts = conflicts::find(&schema, &emitter, self.keeps_enum_prefix());
@@ -352,6 +365,7 @@ impl Builder {
             names,
             has_server: self.has_server,
             has_client: self.has_client,
+            topics: self.topics.clone(),
             uncommented: self.uncommented.clone(),
         })
     }

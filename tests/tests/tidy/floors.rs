@@ -33,7 +33,7 @@ const HOUSES: &[House] = &[
             &["trie", "wire"],
             &["client"],
             &["broker", "remote"],
-            &["local"],
+            &["local", "topic"],
         ],
     },
     House { krate: "frisbee-nats", floors: &[&["error", "queue"], &["options", "subscription"], &["nats"]] },

@@ -7,12 +7,20 @@ use quote::quote;
 use super::scope::Imports;
 use crate::{comments, naming::Names};
 
+/// A message that is published, and the pattern of the subjects that it is published under.
+#[derive(Clone, Debug)]
+pub(crate) struct Topic {
+    pub(crate) message: String,
+    pub(crate) pattern: String,
+}
+
 /// The settings that emitted code depends on.
 #[derive(Clone, Debug)]
 pub(crate) struct Emitter {
     pub(crate) names: Names,
     pub(crate) has_server: bool,
     pub(crate) has_client: bool,
+    pub(crate) topics: Vec<Topic>,
     /// Proto paths without comments, as prost matches them.
     pub(crate) uncommented: Vec<String>,
 }

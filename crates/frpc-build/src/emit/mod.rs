@@ -8,13 +8,17 @@ mod rust;
 mod scope;
 mod server;
 mod structs;
+mod topics;
 
 use frpc_schema::{Package, Schema};
 use proc_macro2::TokenStream;
 use syn::File;
 
-pub(crate) use self::emitter::Emitter;
 use self::scope::Scope;
+pub(crate) use self::{
+    emitter::{Emitter, Topic},
+    topics::check as check_topics,
+};
 use crate::naming;
 
 /// Returns the code of a package: the structs of prost, the services, and the encoding. Fails if the structs do not parse,
@@ -33,6 +37,7 @@ pub(crate) fn package(emitter: &Emitter, package: &Package, schema: &Schema, str
         items.extend(server::module(service, &package.name, emitter));
         items.extend(client::module(service, &package.name, emitter));
     }
+    items.extend(topics::module(package, emitter));
     items.extend(codec::block(emitter, package, &scope));
     file.items.extend(syn::parse2::<File>(items).expect("what we emit is Rust").items);
     Ok(rust::formatted(&file))

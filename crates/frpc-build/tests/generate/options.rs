@@ -43,6 +43,22 @@ fn the_operations_of_one_file_can_move() {
 }
 
 #[test]
+fn messages_get_constants_of_their_topics() {
+    let code = generate(|options| options.topic("shop.Order", "orders.*.created"));
+    let module = code.split("pub mod topics {").nth(1).expect("there is a module");
+    assert!(module.contains("pub const ORDER: Topic<super::Order> = Topic::new(\"orders.*.created\");"), "{module}");
+    assert!(!generate(|options| options).contains("topics"));
+    let refused = |change: fn(Builder) -> Builder| {
+        let dir = dir();
+        change(options(&dir)).compile_protos(&[dir.join("shop.proto")], &[&dir]).unwrap_err().to_string()
+    };
+    let error = refused(|options| options.topic("shop.None", "a"));
+    assert_eq!(error, "the topic of 'shop.None' has no message: no proto file declares it");
+    let error = refused(|options| options.topic("shop.Order", "a").topic("shop.Order", "b"));
+    assert!(error.starts_with("there are two topics of 'shop.Order'"), "{error}");
+}
+
+#[test]
 fn comments_can_be_left_out() {
     let comments = ["About the shop.", "About buying.", "About orders."];
     let has = |code: &str| comments.map(|comment| code.contains(comment));

@@ -1,0 +1,240 @@
+//! Topics: patterns whose messages have a type.
+
+use std::{error::Error, fmt, marker::PhantomData};
+
+use bytes::Bytes;
+
+use crate::{
+    Client, Event, InvalidSubject, Message, Pattern, Policy, PublishError, Subject, SubscribeError, Subscription,
+    SubscriptionEnd,
+};
+
+/// A type that payloads are made of and read into. With the feature `prost`, every message of prost is one.
+pub trait Payload: Sized {
+    /// Writes a payload.
+    fn to_payload(&self) -> Bytes;
+
+    /// Reads a payload, which may come from anybody who is allowed to publish.
+    fn from_payload(payload: &Bytes) -> Result<Self, Box<dyn Error + Send + Sync>>;
+}
+
+#[cfg(feature = "prost")]
+impl<M: prost::Message + Default> Payload for M {
+    fn to_payload(&self) -> Bytes {
+        self.encode_to_vec().into()
+    }
+
+    fn from_payload(payload: &Bytes) -> Result<Self, Box<dyn Error + Send + Sync>> {
+        Ok(M::decode(payload.clone())?)
+    }
+}
+
+/// A pattern of subjects under which messages of one type are published. frpc-build makes constants of them
+/// (`.topic("shop.OrderCreated", "orders.*.created")`).
+///
+/// ```
+/// use std::error::Error;
+///
+/// use bytes::Bytes;
+/// use frisbee_pubsub::{Broker, Payload, Topic, TopicEvent};
+///
+/// struct Celsius(i8);
+///
+/// impl Payload for Celsius {
+///     fn to_payload(&self) -> Bytes {
+///         self.0.to_be_bytes().to_vec().into()
+///     }
+///
+///     fn from_payload(payload: &Bytes) -> Result<Self, Box<dyn Error + Send + Sync>> {
+///         Ok(Self(i8::from_be_bytes(payload[..].try_into()?)))
+///     }
+/// }
+///
+/// const READINGS: Topic<Celsius> = Topic::new("readings.*");
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn Error>> {
+/// let client = Broker::new().client().await?;
+/// let mut readings = READINGS.subscribe(&client).await?;
+/// READINGS.publish_under(&client, "readings.harbour", &Celsius(21)).await?;
+/// let Some(TopicEvent::Message(reading, message)) = readings.next().await else { panic!("it is the first event") };
+/// assert_eq!((reading.0, &*message.subject), (21, "readings.harbour"));
+/// # Ok(())
+/// # }
+/// ```
+pub struct Topic<M> {
+    pattern: &'static str,
+    payload: PhantomData<fn(M) -> M>,
+}
+
+impl<M> Topic<M> {
+    /// Makes a topic of a pattern, which is checked when it is used.
+    pub const fn new(pattern: &'static str) -> Self {
+        Self { pattern, payload: PhantomData }
+    }
+
+    /// Returns the pattern.
+    pub const fn pattern(&self) -> &'static str {
+        self.pattern
+    }
+}
+
+impl<M: Payload> Topic<M> {
+    /// Publishes a message under the subject of a topic that has only one.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has published the message whole or not at all.
+    pub async fn publish(&self, client: &Client, message: &M) -> Result<(), PublishError> {
+        client.publish(self.pattern, message.to_payload()).await
+    }
+
+    /// Publishes a message under a subject that the pattern stands for.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has published the message whole or not at all.
+    pub async fn publish_under(&self, client: &Client, subject: &str, message: &M) -> Result<(), PublishError> {
+        self.check(subject)?;
+        client.publish(subject, message.to_payload()).await
+    }
+
+    /// Publishes a message under a subject that the pattern stands for, and waits until the broker has it; see
+    /// [`Client::publish_acknowledged`].
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call may have published the message.
+    pub async fn publish_acknowledged(
+        &self,
+        client: &Client,
+        subject: &str,
+        message: &M,
+    ) -> Result<Option<u32>, PublishError> {
+        self.check(subject)?;
+        client.publish_acknowledged(subject, message.to_payload()).await
+    }
+
+    /// Subscribes to all subjects of the topic.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has not subscribed.
+    pub async fn subscribe(&self, client: &Client) -> Result<TopicSubscription<M>, SubscribeError> {
+        Ok(TopicSubscription::of(client.subscribe(self.pattern).await?))
+    }
+
+    /// Subscribes to all subjects of the topic as [`subscribe`](Self::subscribe) does, with this policy.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has not subscribed.
+    pub async fn subscribe_with(
+        &self,
+        client: &Client,
+        policy: Policy,
+    ) -> Result<TopicSubscription<M>, SubscribeError> {
+        Ok(TopicSubscription::of(client.subscribe(self.pattern).policy(policy).await?))
+    }
+
+    fn check(&self, subject: &str) -> Result<(), InvalidSubject> {
+        Subject::check(subject)?;
+        match Pattern::new(self.pattern)?.matches(subject) {
+            true => Ok(()),
+            false => Err(InvalidSubject::new(subject, "is no subject of the topic")),
+        }
+    }
+}
+
+impl<M> Clone for Topic<M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M> Copy for Topic<M> {}
+
+impl<M> fmt::Debug for Topic<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Topic").field(&self.pattern).finish()
+    }
+}
+
+/// A [`Subscription`] whose payloads are read. [`of`](Self::of) makes one of any.
+#[derive(Debug)]
+pub struct TopicSubscription<M> {
+    subscription: Subscription,
+    payload: PhantomData<fn() -> M>,
+}
+
+impl<M: Payload> TopicSubscription<M> {
+    /// Reads the payloads of a subscription, whichever way it was made.
+    pub fn of(subscription: Subscription) -> Self {
+        Self { subscription, payload: PhantomData }
+    }
+
+    /// Returns the next event, or `None` when there will be none.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call has taken nothing.
+    pub async fn next(&mut self) -> Option<TopicEvent<M>> {
+        Some(match self.subscription.next().await? {
+            Event::Message(message) => match M::from_payload(&message.payload) {
+                Ok(payload) => TopicEvent::Message(payload, message),
+                Err(error) => TopicEvent::Unreadable(message, error),
+            },
+            Event::Missing(count) => TopicEvent::Missing(count),
+            Event::Reconnected => TopicEvent::Reconnected,
+        })
+    }
+
+    /// Returns why it ended, once it has.
+    pub fn end(&self) -> Option<&SubscriptionEnd> {
+        self.subscription.end()
+    }
+}
+
+/// One item of a [`TopicSubscription`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TopicEvent<M> {
+    /// A message, and what it was read from.
+    Message(M, Message),
+    /// A message that is none of the topic's type: somebody has published what does not belong there.
+    Unreadable(Message, Box<dyn Error + Send + Sync>),
+    /// As [`Event::Missing`].
+    Missing(u64),
+    /// As [`Event::Reconnected`].
+    Reconnected,
+}
+
+#[cfg(all(test, feature = "prost"))]
+mod tests {
+    use super::*;
+    use crate::Broker;
+
+    #[tokio::test]
+    async fn messages_of_prost_are_payloads_and_what_is_none_is_told() {
+        // `String` stands for `google.protobuf.StringValue`.
+        let (topic, client) = (Topic::<String>::new("names.*"), Broker::new().client().await.expect("it is here"));
+        let mut names = topic.subscribe(&client).await.expect("it is allowed");
+        topic.publish_under(&client, "names.first", &"Ada".to_owned()).await.expect("there is room");
+        client.publish("names.last", &b"\xff\xff"[..]).await.expect("there is room");
+        assert!(matches!(names.next().await, Some(TopicEvent::Message(name, _)) if name == "Ada"));
+        assert!(
+            matches!(names.next().await, Some(TopicEvent::Unreadable(message, _)) if message.subject == "names.last")
+        );
+    }
+
+    #[tokio::test]
+    async fn nothing_is_published_beside_the_topic() {
+        let (topic, client) = (Topic::<String>::new("names.*"), Broker::new().client().await.expect("it is here"));
+        let name = String::new();
+        for subject in ["names", "other.first", "names.*"] {
+            let refused = topic.publish_under(&client, subject, &name).await;
+            assert!(matches!(refused, Err(PublishError::InvalidSubject(_))), "{subject}");
+        }
+        assert!(matches!(topic.publish(&client, &name).await, Err(PublishError::InvalidSubject(_))), "it has several");
+    }
+}
