@@ -3,7 +3,8 @@
 //! With the default dispatch a handler that waits does not hold up the next packet: up to 1,024 updates wait in handlers
 //! ([`Config::handlers_max`]), out of order, before anybody notices that a consumer falls behind. With
 //! [`Dispatch::Ordered`] and a small backlog, a consumer that is busy does not read. Then the publisher's outbox for it
-//! fills, and the publisher decides: here, whoever does not keep up misses updates and can see which.
+//! fills, and the publisher decides: here, whoever does not keep up misses updates and can see which, and the connection counts
+//! them.
 
 use std::{
     error::Error,
@@ -15,7 +16,8 @@ use std::{
 };
 
 use frisbee::{
-    Client, CloseReason, Config, Connection, Dispatch, Operation, Outcome, Packet, Router, Server, TrySendError,
+    Client, CloseReason, Config, Connection, Dispatch, Operation, OutboxLimit, Outcome, Packet, Router, Server,
+    WhenFull,
 };
 use tokio::{sync::Semaphore, time::sleep};
 
@@ -26,7 +28,7 @@ const UPDATES: u64 = 500;
 /// Sends updates to all who subscribed.
 #[derive(Default)]
 struct Publisher {
-    subscribers: Mutex<Vec<(Connection, u64)>>,
+    subscribers: Mutex<Vec<Connection>>,
 }
 
 impl Publisher {
@@ -34,11 +36,9 @@ impl Publisher {
         let mut content = number.to_be_bytes().to_vec();
         content.resize(1024, 0);
         let update = Packet::new(0, UPDATE, content);
-        for (subscriber, missed) in &mut *self.subscribers.lock().expect("never poisoned") {
+        for subscriber in &*self.subscribers.lock().expect("never poisoned") {
             // Waiting for the slowest would slow down everybody. The packets share their content.
-            if let Err(TrySendError::Full(_)) = subscriber.try_send(update.clone()) {
-                *missed += 1;
-            }
+            let _ = subscriber.try_send(update.clone());
         }
     }
 }
@@ -46,14 +46,16 @@ impl Publisher {
 impl Router for Publisher {
     async fn route(&self, packet: Packet, connection: &Connection) -> Outcome {
         if packet.operation == SUBSCRIBE {
-            self.subscribers.lock().expect("never poisoned").push((connection.clone(), 0));
+            // What may wait for one subscriber on this side. On the other, it is the backlog.
+            connection.set_outbox(OutboxLimit { len_max: 32 * 1024, when_full: WhenFull::Drop });
+            self.subscribers.lock().expect("never poisoned").push(connection.clone());
             return Outcome::Reply(packet);
         }
         Outcome::Nothing
     }
 
     fn closed(&self, connection: &Connection, _: &CloseReason) {
-        self.subscribers.lock().expect("never poisoned").retain(|(subscriber, _)| subscriber != connection);
+        self.subscribers.lock().expect("never poisoned").retain(|subscriber| subscriber != connection);
     }
 }
 
@@ -104,7 +106,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     let missed: Vec<u64> = {
         let subscribers = publisher.subscribers.lock().expect("never poisoned");
-        subscribers.iter().map(|(_, missed)| *missed).collect()
+        subscribers.iter().map(|subscriber| subscriber.metrics().counters.unsent).collect()
     };
     for ((name, connection, seen, last), missed) in consumers.iter().zip(missed) {
         let (seen, last) = (seen.load(Ordering::Relaxed), last.load(Ordering::Relaxed));

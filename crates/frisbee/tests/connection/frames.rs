@@ -164,6 +164,26 @@ fn a_router_hears_once_that_there_is_room_again() {
 }
 
 #[test]
+fn a_router_is_not_forgotten_while_the_outbox_is_still_full() {
+    in_virtual_time(async {
+        let log = EventLog::default();
+        let (connection, mut peer) =
+            peer_of_client_with_buffer(&client(Watcher(log.clone())).config(quiet()), 64).await;
+        connection.set_outbox(OutboxLimit { len_max: 1000, when_full: WhenFull::Refuse });
+        let mut buffer = FrameBuffer::new();
+        // Each fills a batch.
+        (0..3).for_each(|id| buffer.push_content(packet(id, "").name(), b"", &zeros(300_000)));
+        connection.try_send_frames(&buffer.take()).unwrap();
+        connection.try_send(packet(3, "hi")).unwrap_err();
+        assert_eq!(peer.hear_times(2).await.len(), 2);
+        assert_eq!(log.take(), Vec::<String>::new());
+        peer.hear().await;
+        settle().await;
+        assert_eq!(log.take(), ["writable with 0"]);
+    });
+}
+
+#[test]
 fn as_many_packets_are_sent_as_the_outbox_takes() {
     in_virtual_time(async {
         let (connection, mut peer) = peer_of_client_with_buffer(&client(()), 64 * 1024).await;

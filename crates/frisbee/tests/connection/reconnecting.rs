@@ -195,6 +195,47 @@ fn setting_up_may_panic_or_hang() {
 }
 
 #[test]
+fn pauses_are_short_again_once_something_was_heard_and_not_before() {
+    in_virtual_time(async {
+        let (log, address) = (EventLog::default(), "mem:pauses");
+        let link = extended().reconnecting().start(address).unwrap();
+        // Long enough for pauses of 5 s.
+        sleep(60 * SECOND).await;
+        let server = listening("server", &log, address).await;
+        link.connected().await.unwrap().recognized().await.unwrap();
+        settle().await;
+        let since = Instant::now();
+        for says_something in [true, false] {
+            let connection = only_connection(&server).await;
+            if says_something {
+                connection.send(packet(1, "hi")).await.unwrap();
+                settle().await;
+            }
+            connection.close();
+            states_until(&link, "connecting").await;
+            link.connected().await.unwrap();
+            assert!(since.elapsed() < SECOND / 2, "{:?}", since.elapsed());
+        }
+
+        struct Refusing;
+        impl Router for Refusing {
+            async fn route(&self, _: Packet, _: &Connection) -> Outcome {
+                Outcome::Nothing
+            }
+
+            fn opened(&self, connection: &Connection) {
+                connection.close();
+            }
+        }
+        drop(server);
+        let server = Server::builder(Refusing).bind(address).await.unwrap();
+        sleep(60 * SECOND).await;
+        let attempts = server.metrics().accepted;
+        assert!((12..40).contains(&attempts), "{attempts} attempts");
+    });
+}
+
+#[test]
 fn states_tell_what_became_of_the_connection() {
     in_virtual_time(async {
         let (log, address) = (EventLog::default(), "mem:states");
@@ -253,8 +294,10 @@ fn a_server_that_shuts_down_is_left_when_there_is_another() {
         log.take();
         let shutdown = tokio::spawn(first.shutdown(60 * SECOND));
         settle().await;
-        link.send(packet(1, "to the first")).await.unwrap();
+        // One attempt after the other fails meanwhile.
         sleep(2 * SECOND).await;
+        link.try_send(packet(1, "to the first")).unwrap();
+        settle().await;
         assert!(!shutdown.is_finished() && log.take() == ["first hears 1: to the first"]);
         let since = Instant::now();
         let _second = listening("second", &log, address).await;

@@ -192,20 +192,37 @@ fn large_contents_and_long_runs_are_not_copied() {
     assert_eq!(addresses[0][0], large.as_ptr());
 }
 
-#[test]
-fn what_is_written_of_several_frames_is_known_between_batches() {
-    let mut side = side(HeaderFormat::Magic10, quiet());
-    let packets: Vec<_> = (0..5).map(|id| packet(id, zeros(200_000))).collect();
-    side.send_frames(&gathered(&packets)).unwrap();
-    let mut batch = frisbee::proto::Transmit::default();
-    let mut progress = Vec::new();
+/// Writes batch by batch, and returns how many packets were known to be written behind each.
+fn progress_by_batch(side: &mut Side) -> Vec<u64> {
+    let (mut batch, mut progress) = (frisbee::proto::Transmit::default(), Vec::new());
     let now = side.now;
     while side.poll_transmit(now, &mut batch) {
         let len = bytes::Buf::remaining(&batch);
         side.handle_written(now, len, &mut batch);
         progress.push(side.progress().1);
     }
-    assert_eq!(progress, [2, 4, 5]);
+    progress
+}
+
+#[test]
+fn what_is_written_of_several_frames_is_known_between_batches() {
+    let mut large = side(HeaderFormat::Magic10, quiet());
+    let packets: Vec<_> = (0..5).map(|id| packet(id, zeros(200_000))).collect();
+    large.send_frames(&gathered(&packets)).unwrap();
+    assert_eq!(progress_by_batch(&mut large), [2, 4, 5]);
+
+    // The first batch ends right where the frames begin.
+    let mut small = side(HeaderFormat::Magic10, quiet());
+    small.send(packet(0, zeros(COPY_LEN_MAX))).unwrap();
+    for id in 1..64 {
+        small.send(packet(id, zeros(COPY_LEN_MAX - 1))).unwrap();
+    }
+    small.send_frames(&gathered(&packets_of(100, 100))).unwrap();
+    assert_eq!(progress_by_batch(&mut small), [64, 164]);
+}
+
+fn packets_of(count: u16, len: usize) -> Vec<Packet> {
+    (0..count).map(|id| packet(id, zeros(len))).collect()
 }
 
 #[test]
@@ -224,6 +241,61 @@ fn frames_stay_behind_a_large_content_with_one_of_their_ids() {
     let order = [beside, large, behind, also_large].map(Event::Packet);
     assert_eq!(pair.server.events(), order);
     assert_eq!(pair.client.progress(), (4, 4));
+}
+
+#[test]
+fn frames_among_other_packets_arrive_in_the_order_of_each_id_whatever_goes_in_pieces() {
+    for (format, seed) in FORMATS.into_iter().flat_map(|format| (0..40).map(move |seed| (format, seed))) {
+        let mut random = Random(seed);
+        let config = Config { extended: true, header: Some(format), outbox_len_max: usize::MAX, ..quiet() };
+        let mut pair = Pair::with(config.clone(), config);
+        pair.client.interleave();
+        pair.exchange();
+        pair.server.events();
+        let mut sent = Vec::new();
+        for _ in 0..30 {
+            let mut packets = Vec::new();
+            for _ in 0..random.below(6) {
+                let len = [0, 10, 5000, 70_000, 150_000][random.below(5)];
+                let id = u16::try_from(random.below(4)).expect("it is small");
+                // Each is told from the others by its first bytes.
+                let mut content = u64::try_from(sent.len() + packets.len()).expect("few").to_be_bytes().to_vec();
+                content.resize(8 + len, 0);
+                packets.push(packet(id, content));
+            }
+            match random.below(3) {
+                0 => packets.iter().for_each(|packet| pair.client.send(packet.clone()).unwrap()),
+                1 => pair.client.send_frames(&gathered(&packets)).unwrap(),
+                _ => pair.client.send_frames(&copied(&packets)).unwrap(),
+            }
+            sent.extend(packets);
+            pair.client.room = random.below(200_000);
+            pair.client.write();
+            pair.client.room = usize::MAX;
+        }
+        pair.exchange();
+        let heard = pair.server.events().into_iter();
+        let heard: Vec<_> =
+            heard.filter_map(|event| if let Event::Packet(packet) = event { Some(packet) } else { None }).collect();
+        assert_eq!(heard.len(), sent.len());
+        for id in 0..4 {
+            let of_id =
+                |packets: &[Packet]| packets.iter().filter(|packet| packet.id == id).cloned().collect::<Vec<_>>();
+            assert!(of_id(&heard) == of_id(&sent), "id {id} of seed {seed} in {format:?}");
+        }
+        let all = sent.len() as u64;
+        assert_eq!((pair.client.progress(), pair.client.queued_len()), ((all, all), 0));
+    }
+}
+
+/// Numbers that are the same for the same seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).expect("31 bits") % limit
+    }
 }
 
 #[test]
