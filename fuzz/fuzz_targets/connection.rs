@@ -10,7 +10,7 @@ use std::{
 use arbitrary::Arbitrary;
 use bytes::{Buf, Bytes, BytesMut};
 use frisbee::{
-    CloseReason, Config, Operation, Packet, ProtocolError, SendError, StreamSendError,
+    CloseReason, Config, FrameBuffer, Operation, Packet, ProtocolError, SendError, StreamSendError,
     proto::{Connection, Decoder, Event, HeaderFormat, Kind, Role, StreamEnd, StreamKey, Transmit},
 };
 use libfuzzer_sys::fuzz_target;
@@ -85,6 +85,12 @@ enum Act<'a> {
     },
     Advance {
         millis: u16,
+    },
+    /// Several packets are encoded, and some of them sent together.
+    SendFrames {
+        operation: u16,
+        lens: [u16; 4],
+        skipped: u8,
     },
 }
 
@@ -191,6 +197,7 @@ impl Side {
     fn act(&mut self, act: &Act, peer: &mut Self) {
         match *act {
             Act::Send { id, operation, len } => self.send(id, operation, len.into()),
+            Act::SendFrames { operation, lens, skipped } => self.send_frames(operation, lens, skipped % 5),
             Act::Open { id } => {
                 let opened = match id {
                     Some(id) => self.connection.open_stream_with_id(id.into()),
@@ -265,6 +272,30 @@ impl Side {
             let content = packet.content.clone().into_bytes();
             self.promise(Promise::Frame { id, kind: Kind::Application(operation), content });
             self.sent.push(packet);
+        }
+    }
+
+    fn send_frames(&mut self, operation: u16, lens: [u16; 4], skipped: u8) {
+        let Some(operation) = Operation::new(operation) else { return };
+        let packets = lens.map(|len| Packet::new(len, operation, self.content(len.into())));
+        let mut buffer = FrameBuffer::new();
+        for packet in &packets {
+            let head = packet.content.len().min(usize::from(packet.id % 7));
+            buffer.push_content(packet.name(), &packet.content[..head], &packet.content.slice(head..));
+        }
+        let mut frames = buffer.take();
+        frames.split_to(skipped.into());
+        let packets = &packets[skipped.into()..];
+        assert!(frames.iter().eq(packets.iter().cloned()));
+        let longest = packets.iter().map(|packet| packet.content.len()).max().unwrap_or_default();
+        let expected = self.sendable(longest);
+        assert_eq!(self.connection.send_frames(&frames), expected);
+        if expected.is_ok() {
+            for packet in packets {
+                let content = packet.content.clone().into_bytes();
+                self.promise(Promise::Frame { id: packet.id, kind: Kind::Application(operation), content });
+                self.sent.push(packet.clone());
+            }
         }
     }
 
