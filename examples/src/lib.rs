@@ -8,3 +8,8 @@ pub mod benchmark {
     #![allow(missing_docs, reason = "the schema has none")]
     frpc::include_proto!("_");
 }
+
+/// The code of the guide, which has to compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/routers.md")]
+pub struct RoutersGuide;
