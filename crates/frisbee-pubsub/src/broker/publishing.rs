@@ -140,7 +140,7 @@ impl Publishing {
         }
         let index = match &self.last {
             Some((subject, index)) if subject == published.subject => *index,
-            _ => self.find(shared, account, connection, published.subject, content)?,
+            _ => self.find(shared, account, connection, published.subject)?,
         };
         let Self { routes, outgoing, dirty, spare, too_slow, .. } = self;
         let route = &routes[index];
@@ -189,10 +189,9 @@ impl Publishing {
         account: &Arc<Account>,
         connection: Option<&Connection>,
         subject: &[u8],
-        content: &Bytes,
     ) -> Result<usize, Refusal> {
-        if let Some(index) = self.by_subject.get(subject) {
-            self.last = Some((content.slice_ref(subject), *index));
+        if let Some((subject, index)) = self.by_subject.get_key_value(subject) {
+            self.last = Some((subject.clone(), *index));
             return Ok(*index);
         }
         let text = check(subject)?;
