@@ -1,6 +1,8 @@
 //! Errors of NATS itself. Those of publishing and subscribing are of `frisbee_pubsub`.
 
-use std::{error::Error, fmt, io, path::Path};
+use std::{error::Error, fmt, io, path::Path, sync::Arc};
+
+use frisbee_pubsub::InvalidSubject;
 
 /// The reason why there is no connection to a broker or a cluster.
 #[derive(Debug)]
@@ -63,6 +65,56 @@ impl Error for ConnectError {
             Why::Nats(error) => Some(error),
             Why::Frisbee(error) => Some(error),
         }
+    }
+}
+
+/// The reason why something of JetStream failed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum StreamError {
+    /// A pattern cannot be one. Nothing was sent.
+    InvalidPattern(InvalidSubject),
+    /// There is no stream of this name.
+    NoStream(String),
+    /// Somebody has deleted the durable subscription, which knew how far this side had come.
+    Deleted,
+    /// The client was closed.
+    Closed,
+    /// The servers refused, did not answer in time, or could not be asked.
+    Failed(Arc<dyn Error + Send + Sync>),
+}
+
+impl StreamError {
+    pub(crate) fn failed(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Failed(Arc::from(error.into()))
+    }
+}
+
+impl fmt::Display for StreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InvalidPattern(error) => error.fmt(f),
+            Self::NoStream(name) => write!(f, "there is no stream {name:?}"),
+            Self::Deleted => f.write_str("the durable subscription was deleted"),
+            Self::Closed => f.write_str("the client is closed"),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for StreamError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::InvalidPattern(error) => Some(error),
+            Self::NoStream(_) | Self::Deleted | Self::Closed => None,
+            Self::Failed(error) => Some(&**error),
+        }
+    }
+}
+
+impl From<InvalidSubject> for StreamError {
+    fn from(error: InvalidSubject) -> Self {
+        Self::InvalidPattern(error)
     }
 }
 

@@ -13,6 +13,11 @@
 //! # }
 //! ```
 //!
+//! # Messages that are kept
+//!
+//! [`Nats::make_stream`] has a cluster keep messages, [`Nats::durable`] reads them: from any point on, and from where it was after a
+//! restart. Each message comes until it is acknowledged: at least once.
+//!
 //! # Differences from the broker on frisbee
 //!
 //! - Publishers are not held up by subscribers: [`Policy::Block`](frisbee_pubsub::Policy::Block) acts as
@@ -26,6 +31,7 @@
 //! - Messages whose subject is longer or deeper than those of `frisbee-pubsub` may be are told as missing.
 //! - A client needs the right to publish and to subscribe to `_INBOX.>`.
 
+mod durable;
 mod error;
 mod nats;
 mod options;
@@ -33,7 +39,8 @@ mod queue;
 mod subscription;
 
 pub use self::{
-    error::ConnectError,
+    durable::{Delivery, Durable, DurableBuilder, Start, StreamOptions},
+    error::{ConnectError, StreamError},
     nats::{Nats, connect},
     options::{Login, Options},
 };

@@ -106,13 +106,19 @@ impl Nats {
         let connected = options.build().await?.event_callback(hear).connect(addresses).await?;
         let connected = client.get_or_init(|| connected).clone();
         let mut jetstream = jetstream::new(connected.clone());
-        jetstream.set_timeout(options.acknowledge_max);
+        jetstream.set_timeout(options.attempt_max());
         Ok(Self(Arc::new(Shared { client: connected, jetstream, options, registry, changes })))
     }
 
     /// Returns a client, which any code that publishes and subscribes can use.
     pub fn client(&self) -> Client {
         Client::on(Arc::new(self.clone()))
+    }
+}
+
+impl Nats {
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.0
     }
 }
 
@@ -164,7 +170,7 @@ fn denied_subscription(text: &str) -> Option<&str> {
 }
 
 impl Shared {
-    fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.registry.is_closing() || *self.changes.closed.borrow()
     }
 
@@ -229,7 +235,7 @@ impl Shared {
                 }
                 // Without a leader, a stream looks like none. One more look shortly, until the time is over.
                 Kind::StreamNotFound | Kind::TimedOut if Instant::now() + ELECTION_PAUSE < deadline => {
-                    let _ = timeout(ELECTION_PAUSE, self.reconnected(connection)).await;
+                    self.pause(connection).await;
                 }
                 Kind::TimedOut | Kind::BrokenPipe => return Err(PublishError::Lost { may_have_left: true }),
                 _ => return Err(PublishError::Backend(Arc::new(error))),
@@ -238,11 +244,16 @@ impl Shared {
     }
 
     /// Waits for an answer that is lost with the connection. `None` if there is another one first.
-    async fn while_connected<T>(&self, connection: u64, answer: impl Future<Output = T>) -> Option<T> {
+    pub(crate) async fn while_connected<T>(&self, connection: u64, answer: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             answer = answer => Some(answer),
             () = self.reconnected(connection) => None,
         }
+    }
+
+    /// Waits a moment for servers to find a leader. Another connection is worth a look at once.
+    pub(crate) async fn pause(&self, connection: u64) {
+        let _ = timeout(ELECTION_PAUSE, self.reconnected(connection)).await;
     }
 
     /// Waits until there is another connection than this one.
@@ -380,7 +391,7 @@ pub async fn connect(url: &str) -> Result<Client, ConnectError> {
 }
 
 /// Returns how often there was a new connection, the first included.
-fn connects(client: &async_nats::Client) -> u64 {
+pub(crate) fn connects(client: &async_nats::Client) -> u64 {
     client.statistics().connects.load(Ordering::Acquire)
 }
 

@@ -125,7 +125,7 @@ impl Options {
         let mut built = ConnectOptions::new()
             .subscription_capacity(BURST_MAX)
             .client_capacity(self.commands_max)
-            .request_timeout(Some(self.acknowledge_max));
+            .request_timeout(Some(self.attempt_max()));
         if let Some(name) = &self.name {
             built = built.name(name);
         }
@@ -145,6 +145,11 @@ impl Options {
             Some(Login::Token(token)) => built.token(token),
             Some(Login::Password { user, password }) => built.user_and_password(user, password),
         })
+    }
+
+    /// Returns the time after which a question to JetStream is asked again.
+    pub(crate) fn attempt_max(&self) -> Duration {
+        self.acknowledge_max.min(ATTEMPT_MAX)
     }
 
     /// Tells whether a stream keeps what is published under this subject.
@@ -182,6 +187,9 @@ impl fmt::Debug for Login {
 /// Messages of one subscription that may wait ahead of its queue. A task moves them there as they come, so there are this
 /// many only where the runtime does not run it; more are dropped, which the log tells.
 const BURST_MAX: usize = 1 << 20;
+
+/// The time that a server may take to answer for JetStream. It may have died.
+const ATTEMPT_MAX: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {

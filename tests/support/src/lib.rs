@@ -42,7 +42,7 @@ pub use self::{
     go::{GoPeers, GoServer},
     log::{ThreadLog, hear_log},
     nats::{NatsProgram, NatsServer},
-    time::in_real_time,
+    time::{in_real_time, in_real_time_within},
 };
 
 #[cfg(all(unix, feature = "full"))]

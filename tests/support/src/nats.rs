@@ -3,7 +3,7 @@
 use std::{
     env, fs,
     io::{self, Write as _},
-    net::SocketAddr,
+    net::{SocketAddr, TcpListener},
     path::Path,
     process::{self, Stdio},
     sync::OnceLock,
@@ -27,9 +27,7 @@ pub struct NatsServer {
     program: NatsProgram,
     /// Where it listens for clients, also after a restart.
     pub addr: SocketAddr,
-    /// Where it listens for other servers, if it is one of a cluster.
-    pub cluster_addr: Option<SocketAddr>,
-    config: String,
+    settings: String,
     name: String,
     directory: Directory,
     process: Child,
@@ -62,29 +60,30 @@ impl NatsProgram {
         self.run(name, settings, Directory::new("nats"), None).await
     }
 
-    /// Starts a server of a cluster, with the routes to those that run already.
-    pub async fn start_in_cluster(self, name: &str, others: &[&NatsServer]) -> NatsServer {
-        let routes = others.iter().filter_map(|other| Some(format!("\"nats://{}\"", other.cluster_addr?)));
-        let routes = routes.collect::<Vec<_>>().join(", ");
-        let settings = format!("cluster {{ name: test, listen: CLUSTER, routes: [{routes}] }}");
-        self.run(name, &settings, Directory::new("nats"), None).await
+    /// Starts servers that know each other, and waits until they have elected a leader.
+    pub async fn start_cluster(self, len: usize) -> Vec<NatsServer> {
+        // Each has to know the addresses of all. The ports are free again, and nobody else is given them so soon.
+        let listeners: Vec<_> = (0..len).map(|_| TcpListener::bind("127.0.0.1:0").expect("there is a port")).collect();
+        let addrs: Vec<_> = listeners.iter().map(|listener| listener.local_addr().expect("it listens")).collect();
+        drop(listeners);
+        let routes: Vec<_> = addrs.iter().map(|addr| format!("\"nats://{addr}\"")).collect();
+        let mut servers = Vec::new();
+        for (number, addr) in addrs.iter().enumerate() {
+            let settings = format!("cluster {{ name: test, listen: \"{addr}\", routes: [{}] }}", routes.join(", "));
+            servers.push(self.start(&format!("server{number}"), &settings).await);
+        }
+        for server in &mut servers {
+            server.has_leader().await;
+        }
+        servers
     }
 
-    async fn run(
-        self,
-        name: &str,
-        settings: &str,
-        directory: Directory,
-        before: Option<(SocketAddr, Option<SocketAddr>)>,
-    ) -> NatsServer {
-        let port = |addr: Option<SocketAddr>| addr.map_or("-1".to_owned(), |addr| addr.port().to_string());
-        let (addr, cluster_addr) = before.map_or((None, None), |(addr, cluster)| (Some(addr), cluster));
+    async fn run(self, name: &str, settings: &str, directory: Directory, before: Option<SocketAddr>) -> NatsServer {
+        let port = before.map_or("-1".to_owned(), |addr| addr.port().to_string());
         let file = directory.path().join("settings");
         let text = format!(
-            "server_name: {name}, listen: \"127.0.0.1:{}\"\njetstream {{ store_dir: \"{}\" }}\n{}\n",
-            port(addr),
+            "server_name: {name}, listen: \"127.0.0.1:{port}\"\njetstream {{ store_dir: \"{}\" }}\n{settings}\n",
             directory.path().join("store").display(),
-            settings.replace("CLUSTER", &format!("\"127.0.0.1:{}\"", port(cluster_addr))),
         );
         fs::write(&file, text).expect("the directory is ours");
         let mut command = Command::new(Path::new(NATS).join("bin/nats-server"));
@@ -99,15 +98,11 @@ impl NatsProgram {
             }
         });
         let nobody = SocketAddr::from(([0; 4], 0));
-        let (config, name) = (settings.to_owned(), name.to_owned());
-        let mut server =
-            NatsServer { program: self, addr: nobody, cluster_addr: None, config, name, directory, process, log };
-        server.addr = server.says("Listening for client connections on ").await.parse().expect("it is an address");
-        if settings.contains("CLUSTER") {
-            let addr = server.says("Listening for route connections on ").await;
-            server.cluster_addr = Some(addr.parse().expect("it is an address"));
-        } else {
-            server.says("Server is ready").await;
+        let (settings, name) = (settings.to_owned(), name.to_owned());
+        let mut server = NatsServer { program: self, addr: nobody, settings, name, directory, process, log };
+        server.addr = server.says(&["Listening for client connections on "]).await.parse().expect("it is an address");
+        if !server.settings.contains("cluster {") {
+            server.says(&["Server is ready"]).await;
         }
         server
     }
@@ -119,16 +114,21 @@ impl NatsServer {
         format!("nats://{}", self.addr)
     }
 
-    /// Waits until the log has a line with this text, and returns what follows it there. Lines before are gone.
-    pub async fn says(&mut self, text: &str) -> String {
+    /// Waits until it knows the leader of its cluster.
+    pub async fn has_leader(&mut self) {
+        self.says(&["new JetStream cluster metadata leader", "JetStream cluster new metadata leader"]).await;
+    }
+
+    /// Waits until the log has a line with one of these texts, and returns what follows it there. Lines before are gone.
+    async fn says(&mut self, texts: &[&str]) -> String {
         let mut before = Vec::new();
         while let Some(line) = self.log.recv().await {
-            if let Some((_, rest)) = line.split_once(text) {
+            if let Some((_, rest)) = texts.iter().find_map(|text| line.split_once(text)) {
                 return rest.to_owned();
             }
             before.push(line);
         }
-        panic!("the server has ended before it said {text:?}:\n{}", before.join("\n"));
+        panic!("the server has ended before it said {texts:?}:\n{}", before.join("\n"));
     }
 
     /// Stops it, without its clients hearing of that.
@@ -148,8 +148,7 @@ impl NatsServer {
 
     /// Starts it again after a [`kill`](Self::kill), with the same addresses and files.
     pub async fn restart(self) -> Self {
-        let before = (self.addr, self.cluster_addr);
-        self.program.run(&self.name, &self.config, self.directory, Some(before)).await
+        self.program.run(&self.name, &self.settings, self.directory, Some(self.addr)).await
     }
 }
 

@@ -16,8 +16,14 @@ pub fn in_virtual_time(test: impl Future<Output = ()>) {
 /// Runs a test in real time, on two threads.
 #[cfg(feature = "full")]
 pub fn in_real_time(test: impl Future<Output = ()>) {
+    in_real_time_within(REAL_TIME_MAX, test);
+}
+
+/// Runs a test in real time that waits for other programs, which may take this long.
+#[cfg(feature = "full")]
+pub fn in_real_time_within(limit: Duration, test: impl Future<Output = ()>) {
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async { timeout(REAL_TIME_MAX, test).await.expect("a test ends in time") });
+    runtime.block_on(async { timeout(limit, test).await.expect("a test ends in time") });
     runtime.shutdown_background();
 }
 

@@ -36,7 +36,10 @@ const HOUSES: &[House] = &[
             &["local", "topic"],
         ],
     },
-    House { krate: "frisbee-nats", floors: &[&["error", "queue"], &["options", "subscription"], &["nats"]] },
+    House {
+        krate: "frisbee-nats",
+        floors: &[&["error", "queue"], &["options", "subscription"], &["nats"], &["durable"]],
+    },
     House {
         krate: "frpc-schema",
         floors: &[

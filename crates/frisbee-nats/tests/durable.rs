@@ -1,0 +1,176 @@
+//! Messages that streams keep, over real nats-servers that die.
+
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use std::{collections::BTreeMap, time::Duration};
+
+use frisbee_nats::{Durable, Nats, Options, Start, StreamError, StreamOptions};
+use frisbee_pubsub::{Pattern, PublishError};
+use support::{NatsProgram, NatsServer, in_real_time, in_real_time_within};
+use tokio::sync::watch;
+
+#[test]
+fn a_durable_subscription_goes_on_where_it_was_and_starts_where_it_is_told() {
+    in_real_time(async {
+        let Some(program) = NatsProgram::build() else { return };
+        let mut server = program.start("one", "").await;
+        let nats = connect(&[&server]).await;
+        nats.make_stream(&StreamOptions::new("ORDERS", [pattern("orders.>")])).await.unwrap();
+        // Nothing happens to a stream that exists.
+        nats.make_stream(&StreamOptions::new("ORDERS", [pattern("other.>")])).await.unwrap();
+        for number in 1..=10 {
+            let subject = if number % 2 == 0 { "orders.even" } else { "orders.odd" };
+            assert_eq!(nats.client().publish_acknowledged(subject, number.to_string()).await.unwrap(), None);
+        }
+        let mut billing = nats.durable("ORDERS", "billing").acknowledge_max(REDELIVERY).subscribe().await.unwrap();
+        let mut third = None;
+        for number in 1..=5 {
+            let order = billing.next().await.unwrap();
+            assert_eq!(
+                (order.sequence, order.deliveries, &order.message.payload[..]),
+                (number, 1, number.to_string().as_bytes())
+            );
+            third = if number == 3 { Some(order.stored) } else { third };
+            order.acknowledge().await.unwrap();
+        }
+        drop((billing, nats));
+
+        // The cluster remembers it for the next program.
+        let nats = connect(&[&server]).await;
+        let mut billing = nats.durable("ORDERS", "billing").start(Start::New).subscribe().await.unwrap();
+        // Those behind were on their way to the program before, and come again when their time is over.
+        assert_eq!(billing.next().await.unwrap().sequence, 6);
+
+        // Messages outlive their server.
+        drop((billing, nats));
+        server.kill().await;
+        let server = server.restart().await;
+        let nats = connect(&[&server]).await;
+        let sequence = |start| {
+            let nats = &nats;
+            async move {
+                let name = format!("{start:?}").replace(|char: char| !char.is_ascii_alphanumeric(), "");
+                let mut durable = nats.durable("ORDERS", name).start(start).subscribe().await.unwrap();
+                durable.next().await.unwrap().sequence
+            }
+        };
+        assert_eq!(sequence(Start::All).await, 1);
+        assert_eq!(sequence(Start::Sequence(7)).await, 7);
+        assert_eq!(sequence(Start::Time(third.unwrap())).await, 3);
+        let even = nats.durable("ORDERS", "even").pattern(pattern("*.even"));
+        assert_eq!(even.subscribe().await.unwrap().next().await.unwrap().sequence, 2);
+        let mut new = nats.durable("ORDERS", "new").start(Start::New).subscribe().await.unwrap();
+        nats.client().publish_acknowledged("orders.odd", "11").await.unwrap();
+        assert_eq!(new.next().await.unwrap().sequence, 11);
+    });
+}
+
+#[test]
+fn a_message_that_is_not_acknowledged_comes_again_also_to_others() {
+    in_real_time(async {
+        let Some(program) = NatsProgram::build() else { return };
+        let server = program.start("one", "").await;
+        let nats = connect(&[&server]).await;
+        nats.make_stream(&StreamOptions::new("JOBS", [pattern("jobs")])).await.unwrap();
+        nats.client().publish_acknowledged("jobs", "first").await.unwrap();
+        let worker = || nats.durable("JOBS", "workers").acknowledge_max(Duration::from_millis(100)).subscribe();
+        let mut one = worker().await.unwrap();
+        assert_eq!(one.next().await.unwrap().deliveries, 1);
+        assert_eq!(one.next().await.unwrap().deliveries, 2, "its time was over");
+        let again = one.next().await.unwrap();
+        assert_eq!(again.deliveries, 3);
+        again.refuse().await.unwrap();
+        drop(one);
+        let mut other = worker().await.unwrap();
+        let job = other.next().await.unwrap();
+        assert!(job.deliveries > 3);
+        job.acknowledge().await.unwrap();
+        nats.client().publish_acknowledged("jobs", "second").await.unwrap();
+        assert_eq!(other.next().await.unwrap().message.payload, "second");
+    });
+}
+
+#[test]
+fn a_stream_that_is_not_there_is_an_error_and_so_is_a_client_that_was_closed() {
+    in_real_time(async {
+        let Some(program) = NatsProgram::build() else { return };
+        let server = program.start("one", "").await;
+        let nats = connect(&[&server]).await;
+        let missing = nats.durable("ORDERS", "billing").subscribe().await.unwrap_err();
+        assert!(matches!(missing, StreamError::NoStream(name) if name == "ORDERS"));
+        let options = Options { acknowledge_max: Duration::from_millis(300), ..options() };
+        let impatient = Nats::connect_with(&[server.url()], options).await.unwrap();
+        let refused = impatient.client().publish_acknowledged("orders.new", "").await.unwrap_err();
+        assert!(matches!(refused, PublishError::Backend(_)) && refused.to_string().contains("no stream"), "{refused}");
+        nats.make_stream(&StreamOptions::new("ORDERS", [pattern("orders.>")])).await.unwrap();
+        let mut durable = nats.durable("ORDERS", "billing").subscribe().await.unwrap();
+        nats.client().close().await;
+        assert!(matches!(durable.next().await, Err(StreamError::Closed)));
+    });
+}
+
+#[test]
+fn nothing_that_a_cluster_of_three_acknowledged_is_lost_when_one_dies() {
+    in_real_time_within(CLUSTER_MAX, async {
+        let Some(program) = NatsProgram::build() else { return };
+        let mut servers = program.start_cluster(3).await;
+        let nats = connect(&servers.iter().collect::<Vec<_>>()).await;
+        let options = StreamOptions { replicas: 3, ..StreamOptions::new("ORDERS", [pattern("orders.>")]) };
+        nats.make_stream(&options).await.unwrap();
+        let mut durable = nats.durable("ORDERS", "billing").acknowledge_max(REDELIVERY).subscribe().await.unwrap();
+        let (count, mut counted) = watch::channel(0);
+        let publishing = tokio::spawn({
+            let client = nats.client();
+            async move {
+                // Until nobody wants to know any more.
+                for number in 0.. {
+                    client.publish_acknowledged("orders.new", number.to_string()).await.unwrap();
+                    if count.send(number + 1).is_err() {
+                        return number + 1;
+                    }
+                }
+                unreachable!("nobody waits for so many")
+            }
+        });
+        let mut stored = BTreeMap::new();
+        for _ in 0..10 {
+            read(&mut durable, &mut stored).await;
+        }
+        servers[0].kill().await;
+        let before = *counted.borrow();
+        counted.wait_for(|count| *count > before + 100).await.unwrap();
+        drop(counted);
+        let acknowledged: usize = publishing.await.unwrap();
+        while stored.len() < acknowledged {
+            read(&mut durable, &mut stored).await;
+        }
+        // Published again after the death, an order is stored once.
+        assert_eq!(stored.into_values().collect::<Vec<_>>(), (0..acknowledged).collect::<Vec<_>>());
+    });
+}
+
+/// Reads an order, and notes it by its number in the stream.
+async fn read(durable: &mut Durable, stored: &mut BTreeMap<u64, usize>) {
+    let order = durable.next().await.unwrap();
+    stored.insert(order.sequence, String::from_utf8_lossy(&order.message.payload).parse().unwrap());
+    // Lost with a server, it comes again.
+    let _ = order.acknowledge().await;
+}
+
+async fn connect(servers: &[&NatsServer]) -> Nats {
+    let urls: Vec<_> = servers.iter().map(|server| server.url()).collect();
+    Nats::connect_with(&urls, options()).await.unwrap()
+}
+
+fn options() -> Options {
+    Options { acknowledge_max: CLUSTER_MAX, streams: vec![pattern("orders.>"), pattern("jobs")], ..Options::default() }
+}
+
+fn pattern(text: &str) -> Pattern {
+    Pattern::new(text).unwrap()
+}
+
+/// Long enough for a message that is on its way.
+const REDELIVERY: Duration = Duration::from_secs(1);
+/// An election of NATS takes up to 9 s, and more where the machine is busy.
+const CLUSTER_MAX: Duration = Duration::from_secs(60);
