@@ -5,6 +5,7 @@
 mod clients;
 mod go_client;
 mod go_server;
+mod pubsub_go_client;
 mod rpc_go_client;
 mod rpc_go_closes;
 mod rpc_go_server;
