@@ -2,8 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+mod accounting;
 mod basics;
+mod beside;
 mod party;
 mod policies;
 mod reconnects;
+mod sockets;
 mod wire;

@@ -3,6 +3,7 @@
 use std::{
     cell::RefCell,
     collections::VecDeque,
+    fmt,
     pin::pin,
     sync::{Arc, atomic::Ordering},
     task::{Context, Poll, ready},
@@ -10,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use frisbee::{Connection, Content, Packet, PacketName, SendError, Sent, TrySendError};
+use frisbee::{Connection, Content, Packet, PacketName, Reconnecting, SendError, Sent, TrySendError};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -29,8 +30,7 @@ use crate::{
 pub(super) struct FrisbeeBackend {
     pub(super) session: Arc<Session>,
     pub(super) wait_max: Duration,
-    /// The task that makes connections, as long as there is a handle of the client or of one of its subscriptions.
-    pub(super) _dialling: Option<Arc<AbortOnDropHandle<()>>>,
+    pub(super) keeper: Keeper,
 }
 
 impl FrisbeeBackend {
@@ -142,6 +142,23 @@ impl FrisbeeBackend {
     }
 }
 
+/// Keeps the connection open, as long as there is a handle of the client or of one of its subscriptions.
+#[derive(Clone)]
+pub(super) enum Keeper {
+    /// It is kept open by others.
+    Others,
+    Task {
+        _ends_with_this: Arc<AbortOnDropHandle<()>>,
+    },
+    Link(Reconnecting),
+}
+
+impl fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keeper").finish_non_exhaustive()
+    }
+}
+
 /// An answer that is waited for, until this is dropped.
 struct Awaited<'a> {
     session: &'a Session,
@@ -213,8 +230,11 @@ impl Backend for FrisbeeBackend {
     fn close(&self) -> BackendFuture<'_, ()> {
         Box::pin(async move {
             let connection = self.session.connection();
+            if let Keeper::Link(link) = &self.keeper {
+                link.close();
+            }
             self.session.close(SubscriptionEnd::Closed);
-            if let Ok(connection) = connection {
+            if let (Ok(connection), Keeper::Link(_) | Keeper::Task { .. }) = (connection, &self.keeper) {
                 connection.closed().await;
             }
         })

@@ -1,21 +1,20 @@
 //! Connecting to a broker, and again when a connection is lost.
 
-use std::{fmt, pin::pin, sync::Arc, time::Duration};
+use std::{error::Error, fmt, pin::pin, sync::Arc, time::Duration};
 
-use frisbee::{Backoff, Connection, ToAddress};
+use frisbee::{Connection, ReconnectState, Reconnecting, ToAddress};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    time::{sleep, timeout},
+    time::timeout,
 };
 use tokio_util::task::AbortOnDropHandle;
-use tracing::info;
 
 use crate::{
-    Client, SubscriptionEnd,
+    Client,
     remote::{
-        backend::FrisbeeBackend,
+        backend::{FrisbeeBackend, Keeper},
         inbox::Inbox,
-        session::{Hindrance, Session},
+        session::{Connections, Hindrance, Session},
     },
     wire::{BASE, Base},
 };
@@ -38,6 +37,7 @@ pub struct ClientBuilder {
     frisbee: frisbee::Client<()>,
     base: u16,
     wait_max: Duration,
+    connect_max: Duration,
 }
 
 impl Client {
@@ -53,7 +53,7 @@ impl Client {
 
     /// Begins to make a client with settings of its own.
     pub fn builder() -> ClientBuilder {
-        ClientBuilder { frisbee: frisbee::Client::new(()), base: BASE, wait_max: WAIT_MAX }
+        ClientBuilder { frisbee: frisbee::Client::new(()), base: BASE, wait_max: WAIT_MAX, connect_max: CONNECT_MAX }
     }
 }
 
@@ -70,6 +70,12 @@ impl ClientBuilder {
         self
     }
 
+    /// Limits the time for the first connection, in which attempts are made again. Default 10 s.
+    pub fn connect_max(mut self, limit: Duration) -> Self {
+        self.connect_max = limit;
+        self
+    }
+
     /// Sets how long what is published waits for a connection when there is none. Default 10 s; then it fails with
     /// [`PublishError::NotConnected`](crate::PublishError::NotConnected).
     pub fn wait_max(mut self, limit: Duration) -> Self {
@@ -83,21 +89,18 @@ impl ClientBuilder {
     ///
     /// Nothing is left of a dropped call.
     pub async fn connect(self, address: impl ToAddress) -> Result<Client, ConnectError> {
-        let inbox = self.checked_inbox(true)?;
-        let address = address.to_address().map_err(ConnectError::Setting)?;
-        let client = self.frisbee.with_router(inbox.clone());
-        let connection = client.connect(&address).await.map_err(ConnectError::Connect)?;
-        welcomed(&inbox.session).await?;
+        let inbox = self.checked_inbox(Connections::Several)?;
         let session = inbox.session.clone();
-        let dialling = tokio::spawn(async move {
-            let mut connection = connection;
-            loop {
-                connection.closed().await;
-                let Some(next) = dial(&client, &address, &session).await else { return };
-                connection = next;
-            }
-        });
-        Ok(inbox.client_with(Some(Arc::new(AbortOnDropHandle::new(dialling)))))
+        let link = self
+            .frisbee
+            .with_router(inbox.clone())
+            .reconnecting()
+            .setup_timeout(2 * WELCOME_MAX)
+            .on_connected(move |connection| welcomed(session.clone(), connection))
+            .start(address)
+            .map_err(|error| ConnectError::Connect(Arc::new(error)))?;
+        connected(&link, self.connect_max).await?;
+        Ok(inbox.client_with(Keeper::Link(link)))
     }
 
     /// Talks to a broker over a stream of the user's own. When it ends, so do the client and its subscriptions.
@@ -118,69 +121,79 @@ impl ClientBuilder {
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
         kept: impl Send + 'static,
     ) -> Result<Client, ConnectError> {
-        let inbox = self.checked_inbox(false)?;
+        let inbox = self.checked_inbox(Connections::One)?;
         let client = self.frisbee.with_router(inbox.clone());
-        let connection = client.attach(stream).await.map_err(ConnectError::Connect)?;
-        welcomed(&inbox.session).await?;
+        let attached = client.attach(stream).await;
+        let connection = attached.map_err(|error| ConnectError::Connect(Arc::new(error)))?;
+        welcomed(inbox.session.clone(), connection.without_keeping_open()).await?;
         let holding = tokio::spawn(async move {
             let _kept = kept;
             connection.closed().await;
         });
-        Ok(inbox.client_with(Some(Arc::new(AbortOnDropHandle::new(holding)))))
+        Ok(inbox.client_with(Keeper::Task { _ends_with_this: Arc::new(AbortOnDropHandle::new(holding)) }))
     }
 
     /// Returns the router of a client whose connections something else makes, and makes again.
     pub fn inbox(self) -> Inbox {
-        Inbox { session: Session::new(Base::new(self.base), true), wait_max: self.wait_max }
+        Inbox { session: Session::new(Base::new(self.base), Connections::Foreign), wait_max: self.wait_max }
     }
 
-    fn checked_inbox(&self, reconnects: bool) -> Result<Inbox, ConnectError> {
+    fn checked_inbox(&self, connections: Connections) -> Result<Inbox, ConnectError> {
         let base = Base::new(self.base);
         base.check().map_err(|error| ConnectError::Setting(error.into()))?;
-        Ok(Inbox { session: Session::new(base, reconnects), wait_max: self.wait_max })
+        Ok(Inbox { session: Session::new(base, connections), wait_max: self.wait_max })
     }
 }
 
 impl Inbox {
     /// Returns a client on the connections that this is the router of.
     pub fn client(&self) -> Client {
-        self.client_with(None)
+        self.client_with(Keeper::Others)
     }
 
-    fn client_with(&self, dialling: Option<Arc<AbortOnDropHandle<()>>>) -> Client {
-        let backend = FrisbeeBackend { session: self.session.clone(), wait_max: self.wait_max, _dialling: dialling };
+    fn client_with(&self, keeper: Keeper) -> Client {
+        let backend = FrisbeeBackend { session: self.session.clone(), wait_max: self.wait_max, keeper };
         Client::on(Arc::new(backend))
     }
 }
 
-/// Connects until there is a connection, or the client is closed or can never have one.
-async fn dial(client: &frisbee::Client<Inbox>, address: &frisbee::Address, session: &Session) -> Option<Connection> {
-    let mut backoff = Backoff::new(PAUSE);
-    while !session.is_closed() {
-        match client.connect(address).await {
-            Ok(connection) => return Some(connection),
-            Err(error) if error.is_final() => {
-                info!(%error, "the broker is lost");
-                session.close(SubscriptionEnd::Lost);
-                return None;
+/// Waits for the first connection, within this time.
+async fn connected(link: &Reconnecting, limit: Duration) -> Result<(), ConnectError> {
+    let (mut states, mut last) = (link.states(), None);
+    let connected = async {
+        while let Some(state) = states.next().await {
+            match state {
+                ReconnectState::Connected(_) => return Ok(()),
+                ReconnectState::Connecting(Some(error)) if is_no_broker(&error) => return Err(ConnectError::NoBroker),
+                ReconnectState::Connecting(Some(error)) => last = Some(error),
+                ReconnectState::Ended(Some(error)) => return Err(ConnectError::Connect(error)),
+                _ => {}
             }
-            Err(_) => sleep(backoff.pause()).await,
         }
-    }
-    None
+        Err(ConnectError::NoBroker)
+    };
+    let result = timeout(limit, connected).await;
+    result.unwrap_or_else(|_| Err(last.map_or(ConnectError::NoBroker, ConnectError::Connect)))
 }
 
-/// Waits until a broker has answered.
-async fn welcomed(session: &Session) -> Result<(), ConnectError> {
+/// Returns whether a connection was made, and nobody answered as a broker.
+fn is_no_broker(error: &frisbee::ConnectError) -> bool {
+    let io = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+    let inner = io.and_then(std::io::Error::get_ref).and_then(|inner| inner.downcast_ref());
+    matches!(inner, Some(ConnectError::NoBroker))
+}
+
+/// Waits until a broker has answered on a connection.
+async fn welcomed(session: Arc<Session>, connection: Connection) -> Result<(), ConnectError> {
     let welcomed = async {
         loop {
             let mut changed = pin!(session.changed.notified());
             // Before the look: what changes right behind it would otherwise go unnoticed.
             changed.as_mut().enable();
             match session.connection() {
-                Ok(_) => return Ok(()),
+                Ok(current) if current == connection => return Ok(()),
                 Err(Hindrance::Failed(_)) => return Err(ConnectError::NoBroker),
-                Err(Hindrance::Wait) => changed.await,
+                _ => changed.await,
             }
         }
     };
@@ -193,8 +206,8 @@ async fn welcomed(session: &Session) -> Result<(), ConnectError> {
 pub enum ConnectError {
     /// A setting or the address is no good.
     Setting(std::io::Error),
-    /// There is no connection.
-    Connect(frisbee::ConnectError),
+    /// There is no connection. With the error of the last attempt.
+    Connect(Arc<frisbee::ConnectError>),
     /// There is a connection, and no broker at its other end that answers on these operations.
     NoBroker,
 }
@@ -212,16 +225,16 @@ impl fmt::Display for ConnectError {
     }
 }
 
-impl std::error::Error for ConnectError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+impl Error for ConnectError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Setting(error) => Some(error),
-            Self::Connect(error) => Some(error),
+            Self::Connect(error) => Some(&**error),
             Self::NoBroker => None,
         }
     }
 }
 
 const WAIT_MAX: Duration = Duration::from_secs(10);
+const CONNECT_MAX: Duration = Duration::from_secs(10);
 const WELCOME_MAX: Duration = Duration::from_secs(5);
-const PAUSE: Duration = Duration::from_millis(10);

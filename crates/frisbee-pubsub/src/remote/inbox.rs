@@ -42,20 +42,20 @@ impl Inbox {
     }
 
     fn handle(&self, kind: Kind, packet: Packet, connection: &Connection) {
-        if let Err(Malformed(why)) = self.read(kind, packet) {
+        if let Err(Malformed(why)) = self.read(kind, packet, connection) {
             // Nothing that follows could be trusted.
             debug!(?kind, why, "the broker breaks the protocol");
             connection.close();
         }
     }
 
-    fn read(&self, kind: Kind, packet: Packet) -> Result<(), Malformed> {
+    fn read(&self, kind: Kind, packet: Packet, connection: &Connection) -> Result<(), Malformed> {
         let Packet { id, content, .. } = packet;
         let session = &*self.session;
         match kind {
             Kind::Message => {
                 let (number, message) = read_message(&content.into_bytes())?;
-                match session.sink(number) {
+                match session.sink(connection, number) {
                     Some(Sink::Feed(feed)) => feed.push(message),
                     Some(Sink::Replies) => session.replies.push(message),
                     // Nobody wants it any more.
@@ -64,18 +64,19 @@ impl Inbox {
             }
             Kind::Missing => {
                 let (number, count) = read_missing(&content)?;
-                if let Some(Sink::Feed(feed)) = session.sink(number) {
+                if let Some(Sink::Feed(feed)) = session.sink(connection, number) {
                     feed.push_event(Event::Missing(count));
                 }
             }
             Kind::Welcome => {
                 let (_, window) = read_welcome(&content)?;
-                session.welcome(window);
+                session.welcome(connection, window);
             }
-            Kind::Subscribed => session.subscribed(id, read_number(&content)?),
+            Kind::Subscribed => session.subscribed(connection, id, read_number(&content)?),
             Kind::Ended => {
                 let Ended { number, reason, missing, text } = Ended::read(&content)?;
                 session.ended(
+                    connection,
                     number,
                     match reason {
                         EndReason::TooSlow => SubscriptionEnd::TooSlow { missing },
@@ -89,14 +90,11 @@ impl Inbox {
             Kind::Published => {
                 session.acknowledge(id, Ok(read_number(&content)?));
             }
-            Kind::Allow => {
-                session.credit.fetch_add(i64::from(read_number(&content)?), std::sync::atomic::Ordering::Relaxed);
-                session.changed.notify_waiters();
-            }
+            Kind::Allow => session.allow(connection, read_number(&content)?),
             Kind::Refused => {
                 let (refused, refusal) = read_refused(&content)?;
                 match refused {
-                    Some(Kind::Subscribe) => session.not_subscribed(id, refusal),
+                    Some(Kind::Subscribe) => session.not_subscribed(connection, id, refusal),
                     Some(Kind::Publish) if id != 0 => {
                         session.acknowledge(id, Err(PublishError::Refused(refusal)));
                     }

@@ -13,7 +13,7 @@ use frisbee::{Connection, Packet, Sent, TrySendError};
 use tokio::sync::{Notify, oneshot};
 
 use crate::{
-    Event, Message, Pattern, Policy, PublishError, SubscribeError, SubscribeOptions, SubscriptionEnd,
+    Event, Message, Pattern, Policy, PublishError, Refusal, SubscribeError, SubscribeOptions, SubscriptionEnd,
     remote::feed::Feed,
     wire::{Base, Kind, Subscribe, VERSION, write_credit},
 };
@@ -22,16 +22,33 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) base: Base,
-    /// False if there is nobody who would connect again.
-    reconnects: bool,
+    connections: Connections,
     link: Mutex<Link>,
-    /// Subscriptions on the current connection by the numbers that its broker gave them.
-    sinks: Mutex<HashMap<u32, Sink>>,
+    sinks: Mutex<Sinks>,
     /// Bytes that may be published before the broker gives more.
     pub(super) credit: AtomicI64,
     /// Notified when something may be published that could not be.
     pub(super) changed: Notify,
     pub(super) replies: Replies,
+}
+
+/// The connections of a session, as far as it has a say in them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Connections {
+    /// There is one, and it belongs to the session.
+    One,
+    /// They belong to the session, and one follows on the other.
+    Several,
+    /// They belong to others, who use them for other things too.
+    Foreign,
+}
+
+/// Subscriptions on the current connection by the numbers that its broker gave them. What comes on another is not heard: while a
+/// connection is left for the next, both may bring the same message.
+#[derive(Debug, Default)]
+struct Sinks {
+    connection: Option<Connection>,
+    by_number: HashMap<u32, Sink>,
 }
 
 /// The connection, and what depends on it.
@@ -81,7 +98,8 @@ pub(super) enum Sink {
 
 #[derive(Debug)]
 struct Waiting {
-    sent: Option<Sent>,
+    connection: Connection,
+    sent: Sent,
     told: oneshot::Sender<Result<u32, PublishError>>,
 }
 
@@ -104,7 +122,7 @@ pub(super) enum Hindrance {
 }
 
 impl Session {
-    pub(super) fn new(base: Base, reconnects: bool) -> Arc<Self> {
+    pub(super) fn new(base: Base, connections: Connections) -> Arc<Self> {
         let link = Link {
             state: LinkState::Down,
             unsent: VecDeque::new(),
@@ -115,7 +133,7 @@ impl Session {
         };
         Arc::new(Self {
             base,
-            reconnects,
+            connections,
             link: Mutex::new(link),
             sinks: Mutex::default(),
             credit: AtomicI64::new(0),
@@ -124,23 +142,24 @@ impl Session {
         })
     }
 
-    /// Begins with a connection that was made.
+    /// Begins with a connection that was made, in the place of the one before.
     pub(super) fn greet(&self, connection: &Connection) {
         let mut link = self.link();
         if matches!(link.state, LinkState::Closed) {
-            drop(link);
-            connection.close();
             return;
         }
-        link.state = LinkState::Greeting(connection.clone());
-        link.unsent.clear();
+        link.begin(LinkState::Greeting(connection.clone()));
+        *self.sinks() = Sinks { connection: Some(connection.clone()), by_number: HashMap::new() };
         link.send(Packet::new(0, self.base.operation(Kind::Hello), vec![VERSION]));
     }
 
     /// Goes on as the broker has answered: subscribes to all that this side wants.
-    pub(super) fn welcome(&self, window: u32) {
+    pub(super) fn welcome(&self, connection: &Connection, window: u32) {
         let mut link = self.link();
-        let LinkState::Greeting(connection) = &link.state else { return };
+        match &link.state {
+            LinkState::Greeting(current) if current == connection => {}
+            _ => return,
+        }
         link.state = LinkState::Up(connection.clone());
         self.credit.store(i64::from(window), Ordering::Relaxed);
         let keys: Vec<u16> = link.subscriptions.keys().copied().collect();
@@ -151,58 +170,71 @@ impl Session {
         self.changed.notify_waiters();
     }
 
+    /// Lets more be published on the current connection.
+    pub(super) fn allow(&self, connection: &Connection, bytes: u32) {
+        if self.link().is_current(connection) {
+            self.credit.fetch_add(i64::from(bytes), Ordering::Relaxed);
+            self.changed.notify_waiters();
+        }
+    }
+
     /// Notes that a connection has ended. What waited for its broker is told.
     pub(super) fn lose(&self, connection: &Connection) {
         let mut link = self.link();
-        match &link.state {
-            LinkState::Greeting(current) | LinkState::Up(current) if current == connection => {}
-            _ => return,
+        let is_current = link.is_current(connection);
+        if is_current {
+            link.begin(LinkState::Down);
+            *self.sinks() = Sinks::default();
         }
-        link.state = LinkState::Down;
-        link.unsent.clear();
-        // Those that nobody wants any more end with the connection.
-        link.subscriptions.retain(|_, entry| !entry.is_abandoned);
-        link.subscriptions.values_mut().for_each(|entry| entry.number = None);
-        let acknowledgements = std::mem::take(&mut link.acknowledgements);
+        let on_it = |_: &u16, waiting: &mut Waiting| waiting.connection == *connection;
+        let acknowledgements: Vec<_> = link.acknowledgements.extract_if(on_it).collect();
         drop(link);
-        self.sinks().clear();
-        self.replies.lose();
-        for Waiting { sent, told } in acknowledgements.into_values() {
-            let may_have_left = sent.is_none_or(|sent| connection.may_have_left(sent));
+        for (_, Waiting { sent, told, .. }) in acknowledgements {
             // Whoever waited may be gone.
-            let _ = told.send(Err(PublishError::Lost { may_have_left }));
+            let _ = told.send(Err(PublishError::Lost { may_have_left: connection.may_have_left(sent) }));
         }
-        if self.reconnects {
-            self.changed.notify_waiters();
-        } else {
+        if !is_current {
+            return;
+        }
+        self.replies.lose();
+        if self.connections == Connections::One {
             self.close(SubscriptionEnd::Lost);
+        } else {
+            self.changed.notify_waiters();
         }
     }
 
     /// Ends everything for this reason.
     pub(super) fn close(&self, end: SubscriptionEnd) {
         let mut link = self.link();
+        if self.connections == Connections::Foreign {
+            let numbers: Vec<_> = link.subscriptions.values().filter_map(|entry| entry.number).collect();
+            for number in numbers {
+                link.send(self.unsubscribe_packet(number));
+            }
+        }
         let state = std::mem::replace(&mut link.state, LinkState::Closed);
         let entries = std::mem::take(&mut link.subscriptions);
         let acknowledgements = std::mem::take(&mut link.acknowledgements);
         drop(link);
-        self.sinks().clear();
+        *self.sinks() = Sinks::default();
         self.replies.lose();
         for Entry { sink, made, .. } in entries.into_values() {
             if let Sink::Feed(feed) = sink {
                 feed.end(end.clone());
             }
             if let Some(made) = made {
-                let error =
-                    if matches!(end, SubscriptionEnd::Lost) { SubscribeError::Lost } else { SubscribeError::Closed };
-                let _ = made.send(Err(error));
+                let is_lost = matches!(end, SubscriptionEnd::Lost);
+                let _ = made.send(Err(if is_lost { SubscribeError::Lost } else { SubscribeError::Closed }));
             }
         }
-        for Waiting { told, .. } in acknowledgements.into_values() {
-            let _ = told.send(Err(PublishError::Lost { may_have_left: true }));
+        for Waiting { connection, sent, told } in acknowledgements.into_values() {
+            let _ = told.send(Err(PublishError::Lost { may_have_left: connection.may_have_left(sent) }));
         }
         self.changed.notify_waiters();
-        if let LinkState::Greeting(connection) | LinkState::Up(connection) = state {
+        if let LinkState::Greeting(connection) | LinkState::Up(connection) = state
+            && self.connections != Connections::Foreign
+        {
             connection.close();
         }
     }
@@ -214,10 +246,6 @@ impl Session {
             LinkState::Down | LinkState::Greeting(_) => Err(Hindrance::Wait),
             LinkState::Closed => Err(Hindrance::Failed(PublishError::Closed)),
         }
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        matches!(self.link().state, LinkState::Closed)
     }
 
     /// Wants a subscription from now on. Returns the name by which this side knows it.
@@ -268,7 +296,7 @@ impl Session {
             number => {
                 let removed = link.subscriptions.remove(&key);
                 if let Some(number) = number {
-                    self.sinks().remove(&number);
+                    self.sinks().by_number.remove(&number);
                     link.send(self.unsubscribe_packet(number));
                 }
                 drop(link);
@@ -278,8 +306,11 @@ impl Session {
     }
 
     /// Notes the number that the broker has given to a subscription.
-    pub(super) fn subscribed(&self, key: u16, number: u32) {
+    pub(super) fn subscribed(&self, connection: &Connection, key: u16, number: u32) {
         let mut link = self.link();
+        if !link.is_current(connection) {
+            return;
+        }
         let Some(entry) = link.subscriptions.get_mut(&key).filter(|entry| entry.number.is_none()) else { return };
         if entry.is_abandoned {
             link.subscriptions.remove(&key);
@@ -289,7 +320,7 @@ impl Session {
         entry.number = Some(number);
         let (sink, made) = (entry.sink.clone(), entry.made.take());
         // Before anybody else can end it.
-        self.sinks().insert(number, sink.clone());
+        self.sinks().by_number.insert(number, sink.clone());
         drop(link);
         match (made, sink) {
             (Some(made), _) => {
@@ -301,8 +332,13 @@ impl Session {
     }
 
     /// Ends a subscription that the broker does not begin.
-    pub(super) fn not_subscribed(&self, key: u16, refusal: crate::Refusal) {
-        let Some(entry) = self.link().subscriptions.remove(&key) else { return };
+    pub(super) fn not_subscribed(&self, connection: &Connection, key: u16, refusal: Refusal) {
+        let mut link = self.link();
+        if !link.is_current(connection) {
+            return;
+        }
+        let Some(entry) = link.subscriptions.remove(&key) else { return };
+        drop(link);
         match (entry.made, entry.sink) {
             (Some(made), _) => {
                 let _ = made.send(Err(SubscribeError::Refused(refusal)));
@@ -313,8 +349,8 @@ impl Session {
     }
 
     /// Ends a subscription that the broker has ended.
-    pub(super) fn ended(&self, number: u32, end: SubscriptionEnd) {
-        let Some(sink) = self.sinks().remove(&number) else { return };
+    pub(super) fn ended(&self, connection: &Connection, number: u32, end: SubscriptionEnd) {
+        let Some(sink) = self.sinks().remove(connection, number) else { return };
         self.link().subscriptions.retain(|_, entry| entry.number != Some(number));
         if let Sink::Feed(feed) = sink {
             feed.end(end);
@@ -322,8 +358,9 @@ impl Session {
     }
 
     /// Returns where the messages of a subscription go.
-    pub(super) fn sink(&self, number: u32) -> Option<Sink> {
-        self.sinks().get(&number).cloned()
+    pub(super) fn sink(&self, connection: &Connection, number: u32) -> Option<Sink> {
+        let sinks = self.sinks();
+        if sinks.connection.as_ref() == Some(connection) { sinks.by_number.get(&number).cloned() } else { None }
     }
 
     /// Lets the broker send more of a subscription.
@@ -359,7 +396,7 @@ impl Session {
         let id = link.last_id;
         let sent = send(&connection, id)?;
         let (told, answer) = oneshot::channel();
-        link.acknowledgements.insert(id, Waiting { sent: Some(sent), told });
+        link.acknowledgements.insert(id, Waiting { connection, sent, told });
         Ok(answer)
     }
 
@@ -397,12 +434,34 @@ impl Session {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn sinks(&self) -> MutexGuard<'_, HashMap<u32, Sink>> {
+    fn sinks(&self) -> MutexGuard<'_, Sinks> {
         self.sinks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+impl Sinks {
+    fn remove(&mut self, connection: &Connection, number: u32) -> Option<Sink> {
+        if self.connection.as_ref() == Some(connection) { self.by_number.remove(&number) } else { None }
+    }
+}
+
 impl Link {
+    fn is_current(&self, connection: &Connection) -> bool {
+        match &self.state {
+            LinkState::Greeting(current) | LinkState::Up(current) => current == connection,
+            LinkState::Down | LinkState::Closed => false,
+        }
+    }
+
+    /// Forgets all that was said and heard on the connection before.
+    fn begin(&mut self, state: LinkState) {
+        self.state = state;
+        self.unsent.clear();
+        // Those that nobody wants any more end with the connection.
+        self.subscriptions.retain(|_, entry| !entry.is_abandoned);
+        self.subscriptions.values_mut().for_each(|entry| entry.number = None);
+    }
+
     /// Sends a packet behind those that wait, or has it wait.
     fn send(&mut self, packet: Packet) {
         self.unsent.push_back(packet);

@@ -1,0 +1,170 @@
+//! Every message is accounted for: delivered or told missing, in order and none twice, whatever connections and subscribers do.
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    rc::Rc,
+    time::{Duration, Instant},
+};
+
+use frisbee_pubsub::{Client, Event, Limits, Policy, Subscription, SubscriptionEnd};
+use support::{MILLI, in_virtual_time};
+use tokio::{
+    task::{LocalSet, yield_now},
+    time::sleep,
+};
+
+use crate::party::Party;
+
+const CLIENTS: usize = 100;
+const SUBSCRIBERS: usize = 1_000;
+const PUBLISHERS: usize = 10;
+const MESSAGES: usize = 100_000;
+const SUBJECTS: usize = 200;
+
+/// Random numbers that are the same in each run.
+#[derive(Clone)]
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % limit as u64).unwrap()
+    }
+}
+
+/// Messages that one subscriber has seen of one subject: publisher by publisher, the last number.
+#[derive(Default)]
+struct Seen {
+    last: HashMap<(usize, String), usize>,
+    delivered: usize,
+    missing: u64,
+    has_reconnected: bool,
+    has_been_ended: bool,
+}
+
+impl Seen {
+    fn note(&mut self, event: Event) {
+        match event {
+            Event::Message(message) => {
+                let text = String::from_utf8_lossy(&message.payload).into_owned();
+                let (publisher, number) = text.split_once(' ').unwrap();
+                let (publisher, number) = (publisher.parse().unwrap(), number.parse().unwrap());
+                let last = self.last.insert((publisher, message.subject.to_string()), number);
+                assert!(last.is_none_or(|last| last < number), "{number} after {last:?}, of publisher {publisher}");
+                self.delivered += 1;
+            }
+            Event::Missing(count) => self.missing += count,
+            Event::Reconnected => self.has_reconnected = true,
+            _ => unreachable!("there are no others"),
+        }
+    }
+}
+
+/// Takes messages at a pace of its own, until told to take what is left.
+async fn subscriber(mut subscription: Subscription, pace: usize, seen: Rc<RefCell<Seen>>) {
+    let mut taken = 0;
+    while let Some(event) = subscription.next().await {
+        seen.borrow_mut().note(event);
+        taken += 1;
+        if pace > 0 && taken % pace == 0 {
+            sleep(MILLI).await;
+        }
+    }
+    let end = subscription.end().unwrap();
+    let SubscriptionEnd::TooSlow { .. } = end else { panic!("{end}") };
+    seen.borrow_mut().has_been_ended = true;
+}
+
+async fn publisher(client: Client, index: usize, counts: Rc<RefCell<Vec<usize>>>) {
+    let mut random = Random(index as u64 + 1);
+    for number in 0..MESSAGES / PUBLISHERS {
+        let subject = random.below(SUBJECTS);
+        client.publish(&format!("subject.{subject}"), format!("{index} {number}")).await.unwrap();
+        counts.borrow_mut()[subject] += 1;
+        if number % 50 == 0 {
+            sleep(MILLI).await;
+        }
+    }
+}
+
+#[test]
+fn a_thousand_subscribers_account_for_a_hundred_thousand_messages() {
+    let begun = Instant::now();
+    in_virtual_time(LocalSet::new().run_until(async {
+        let limits = Limits { queue_len_max: 4_000, publish_window: 50_000, ..Limits::default() };
+        let party = Party::with(limits).await;
+        let mut random = Random(88_172_645_463_325_252);
+        let mut clients = Vec::new();
+        for _ in 0..CLIENTS {
+            clients.push(party.client().await);
+        }
+        let mut subscribers = Vec::new();
+        for index in 0..SUBSCRIBERS {
+            let policy = match random.below(20) {
+                0..8 => Policy::DropNewest,
+                8..14 => Policy::DropOldest,
+                14..17 => Policy::KeepLatest,
+                17 => Policy::Disconnect,
+                _ => Policy::Block,
+            };
+            // Most are for one subject, some for all.
+            let subject = if index % 200 == 0 { None } else { Some(random.below(SUBJECTS)) };
+            let pattern = subject.map_or("subject.*".to_owned(), |subject| format!("subject.{subject}"));
+            let window = 200 + random.below(4_000);
+            let client = &clients[random.below(CLIENTS)];
+            let subscribe = client.subscribe(&pattern).policy(policy).window(window.try_into().unwrap());
+            let seen = Rc::<RefCell<Seen>>::default();
+            let pace = if random.below(3) == 0 { 1 + random.below(20) } else { 0 };
+            tokio::task::spawn_local(subscriber(subscribe.await.unwrap(), pace, seen.clone()));
+            subscribers.push((subject, policy, seen));
+        }
+        let counts = Rc::new(RefCell::new(vec![0; SUBJECTS]));
+        let mut publishers = Vec::new();
+        for index in 0..PUBLISHERS {
+            publishers.push(tokio::task::spawn_local(publisher(party.client().await, index, counts.clone())));
+        }
+        // A fifth of the subscribers' connections are lost, at random times. The publishers connected last.
+        let lost = party.server.connections();
+        for _ in 0..CLIENTS / 5 {
+            sleep(Duration::from_millis(random.below(10) as u64)).await;
+            lost[random.below(CLIENTS)].close();
+        }
+        for publisher in publishers {
+            publisher.await.unwrap();
+        }
+        while party.broker.metrics().queued_len > 0 {
+            sleep(MILLI).await;
+        }
+        // Messages in the hands of the clients are taken within the pace of the slowest.
+        sleep(Duration::from_secs(60)).await;
+        yield_now().await;
+
+        let counts = counts.borrow();
+        let all: usize = counts.iter().sum();
+        assert_eq!(all, MESSAGES);
+        let (mut accounted, mut missing, mut reconnected, mut ended) = (0, 0, 0, 0);
+        for (subject, policy, seen) in &subscribers {
+            let seen = seen.borrow();
+            let expected = subject.map_or(all, |subject| counts[subject]);
+            let told = seen.delivered + usize::try_from(seen.missing).unwrap();
+            assert!(told <= expected, "{told} of {expected}: {policy:?}");
+            reconnected += usize::from(seen.has_reconnected);
+            ended += usize::from(seen.has_been_ended);
+            missing += seen.missing;
+            if !seen.has_reconnected && !seen.has_been_ended {
+                assert_eq!(told, expected, "{policy:?}");
+                assert!(seen.missing == 0 || *policy != Policy::Block, "one that blocks misses nothing");
+                accounted += 1;
+            }
+        }
+        println!(
+            "{accounted} accounted for all, {reconnected} reconnected, {ended} ended, {missing} missing; {:?}",
+            begun.elapsed()
+        );
+        assert!(accounted > 500 && reconnected > 100 && missing > 10_000, "{accounted} {reconnected} {missing}");
+        assert_eq!(party.broker.metrics().queued_len, 0);
+    }));
+}
