@@ -45,6 +45,9 @@
 mod broker;
 mod client;
 mod error;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod local;
 mod message;
 mod remote;

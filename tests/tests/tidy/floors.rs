@@ -34,6 +34,7 @@ const HOUSES: &[House] = &[
             &["client"],
             &["broker", "remote"],
             &["local", "topic"],
+            &["fuzzing"],
         ],
     },
     House {

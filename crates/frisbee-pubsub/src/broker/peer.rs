@@ -96,16 +96,13 @@ impl Peer {
         let mut locked = self.subscriptions.lock();
         let Some(subscriptions) = &mut *locked else { return Ok(()) };
         let refused = |text| Err(Refusal::new(RefusalCode::LimitReached, text));
-        if subscriptions.len() >= shared.common.limits.subscriptions_max {
+        if subscriptions.by_number.len() >= shared.common.limits.subscriptions_max {
             return refused("the connection has as many subscriptions as it may (subscriptions_max)");
         }
         if registry.patterns() >= shared.common.limits.patterns_max {
             return refused("there are as many patterns as may be (patterns_max)");
         }
-        let is_same = |there: &Arc<Subscriber>| {
-            there.pattern == pattern && *there.group == *group && there.slot == slot && group.is_empty()
-        };
-        if subscriptions.values().any(is_same) {
+        if group.is_empty() && subscriptions.has(&pattern, slot) {
             let text = "the connection has a subscription with the same pattern and slot";
             return Err(Refusal::new(RefusalCode::Malformed, text));
         }
@@ -122,7 +119,7 @@ impl Peer {
         let (subscriber, is_new) = registry.add(&pattern, group, slot, make);
         // Whoever publishes from now on waits for this, so that what is said here comes first.
         let mut delivery = subscriber.delivery();
-        subscriptions.insert(subscriber.number, subscriber.clone());
+        subscriptions.add(subscriber.clone());
         if is_new {
             shared.generation.fetch_add(1, Ordering::Release);
         }
@@ -160,10 +157,10 @@ impl Peer {
     /// Forgets all about the connection, which has ended.
     pub(super) fn forget(&self, shared: &Shared) {
         let subscriptions = self.subscriptions.lock().take().unwrap_or_default();
-        for subscriber in subscriptions.values() {
+        for subscriber in subscriptions.by_number.values() {
             subscriber.end();
         }
-        shared.remove(subscriptions.into_values());
+        shared.remove(subscriptions.by_number.into_values());
         drop(self.slow.take());
         self.answers.end();
     }

@@ -2,7 +2,7 @@
 
 use std::{
     cell::OnceCell,
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
@@ -155,12 +155,15 @@ impl Subscriber {
                 Err(TrySendError::Full(()) | TrySendError::Failed(_)) => {}
             }
         }
-        let count = batch.frames.count();
+        let (count, was_listed) = (batch.frames.count(), delivery.is_listed);
         for (index, packet) in batch.frames.iter().enumerate() {
             let hold = if self.policy == Policy::Block { batch.hold(index) } else { None };
             if let Verdict::TooSlow(missing) = self.push(&mut delivery, &packet.content, hold) {
                 return Verdict::TooSlow(missing + (count - index - 1) as u64);
             }
+        }
+        if was_listed {
+            self.drain(&mut delivery);
         }
         Verdict::GoesOn
     }
@@ -251,7 +254,10 @@ impl Subscriber {
                 return Verdict::TooSlow(1 + self.clear(delivery));
             }
         }
-        self.drain(delivery);
+        // Not for each message of one that waits for room.
+        if !delivery.is_listed {
+            self.drain(delivery);
+        }
         if is_held && !delivery.queue.is_empty() && !delivery.is_watched {
             delivery.is_watched = true;
             self.watch(delivery.queue.taken());
@@ -261,16 +267,14 @@ impl Subscriber {
 
     /// Sends what waits, as far as the subscriber and the connection take it.
     fn drain(self: &Arc<Self>, delivery: &mut Delivery) {
-        // It is told when the connection takes packets again.
-        if delivery.is_listed {
-            return;
-        }
         let before = delivery.queue.len();
         while delivery.has_credit()
             && let Some(next) = delivery.queue.next()
         {
             if self.answers.are_waiting() {
-                self.list(delivery);
+                if self.list(delivery) {
+                    continue;
+                }
                 break;
             }
             let (kind, content, cost) = match next {
@@ -284,7 +288,9 @@ impl Subscriber {
                     delivery.spend(cost);
                 }
                 Err(TrySendError::Full(_)) => {
-                    self.list(delivery);
+                    if self.list(delivery) {
+                        continue;
+                    }
                     break;
                 }
                 Err(TrySendError::Failed(SendError::Closed)) => {
@@ -300,9 +306,15 @@ impl Subscriber {
         self.count_queued(before, delivery.queue.len());
     }
 
-    fn list(self: &Arc<Self>, delivery: &mut Delivery) {
+    /// Has itself told when the connection takes packets again. Returns whether it was not to be told before: then it may be writable
+    /// already, with nobody left to tell, and has to be tried once more.
+    fn list(self: &Arc<Self>, delivery: &mut Delivery) -> bool {
+        if delivery.is_listed {
+            return false;
+        }
         delivery.is_listed = true;
         self.slow.add(self.clone());
+        true
     }
 
     fn clear(&self, delivery: &mut Delivery) -> u64 {
@@ -349,22 +361,52 @@ impl Subscriber {
     }
 }
 
-/// The subscriptions of a connection by their numbers. None when the connection has ended.
+/// The subscriptions of a connection. None when the connection has ended.
 #[derive(Debug)]
-pub(super) struct Subscriptions(Mutex<Option<HashMap<u32, Arc<Subscriber>>>>);
+pub(super) struct Subscriptions(Mutex<Option<Numbered>>);
+
+/// Subscriptions by their numbers.
+#[derive(Debug, Default)]
+pub(super) struct Numbered {
+    pub(super) by_number: HashMap<u32, Arc<Subscriber>>,
+    /// The pattern and slot of each that is not in a group.
+    taken: HashSet<(Pattern, u8)>,
+}
+
+impl Numbered {
+    /// Returns whether there is a subscription with the pattern and slot, outside of groups.
+    pub(super) fn has(&self, pattern: &Pattern, slot: u8) -> bool {
+        self.taken.contains(&(pattern.clone(), slot))
+    }
+
+    pub(super) fn add(&mut self, subscriber: Arc<Subscriber>) {
+        if subscriber.group.is_empty() {
+            self.taken.insert((subscriber.pattern.clone(), subscriber.slot));
+        }
+        self.by_number.insert(subscriber.number, subscriber);
+    }
+
+    fn remove(&mut self, number: u32) -> Option<Arc<Subscriber>> {
+        let subscriber = self.by_number.remove(&number)?;
+        if subscriber.group.is_empty() {
+            self.taken.remove(&(subscriber.pattern.clone(), subscriber.slot));
+        }
+        Some(subscriber)
+    }
+}
 
 impl Subscriptions {
     pub(super) fn get(&self, number: u32) -> Option<Arc<Subscriber>> {
-        self.lock().as_ref()?.get(&number).cloned()
+        self.lock().as_ref()?.by_number.get(&number).cloned()
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Option<HashMap<u32, Arc<Subscriber>>>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Option<Numbered>> {
         // Nothing that runs under the lock leaves it half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn remove(&self, number: u32) {
-        let removed = self.lock().as_mut().and_then(|subscriptions| subscriptions.remove(&number));
+        let removed = self.lock().as_mut().and_then(|subscriptions| subscriptions.remove(number));
         // Without the lock: it may be the last that holds it.
         drop(removed);
     }
@@ -372,7 +414,7 @@ impl Subscriptions {
 
 impl Default for Subscriptions {
     fn default() -> Self {
-        Self(Mutex::new(Some(HashMap::new())))
+        Self(Mutex::new(Some(Numbered::default())))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The state that a client keeps across its connections to a broker: subscriptions, acknowledgements that it waits for, and its credit.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     hash::{BuildHasher, RandomState},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -58,6 +58,8 @@ struct Link {
     /// Packets for the broker, besides messages, that wait for room in the outbox.
     unsent: VecDeque<Packet>,
     subscriptions: HashMap<u16, Entry>,
+    /// Of the subscriptions outside of groups.
+    slots: HashMap<Pattern, HashSet<u8>>,
     last_key: u16,
     acknowledgements: HashMap<u16, Waiting>,
     last_id: u16,
@@ -127,6 +129,7 @@ impl Session {
             state: LinkState::Down,
             unsent: VecDeque::new(),
             subscriptions: HashMap::new(),
+            slots: HashMap::new(),
             last_key: 0,
             acknowledgements: HashMap::new(),
             last_id: 0,
@@ -261,15 +264,15 @@ impl Session {
         if link.subscriptions.len() >= SUBSCRIPTIONS_MAX {
             return Err(SubscribeError::TooMany { limit: SUBSCRIPTIONS_MAX });
         }
-        let is_taken = |slot: u8| {
-            let is_same = |entry: &Entry| {
-                entry.slot == slot && entry.options.pattern == options.pattern && entry.options.group.is_none()
+        let mut slot = 0;
+        if options.group.is_none() {
+            let taken = link.slots.entry(options.pattern.clone()).or_default();
+            let Some(free) = (0..=u8::MAX).find(|slot| !taken.contains(slot)) else {
+                return Err(SubscribeError::TooMany { limit: usize::from(u8::MAX) + 1 });
             };
-            options.group.is_none() && link.subscriptions.values().any(is_same)
-        };
-        let Some(slot) = (0..=u8::MAX).find(|slot| !is_taken(*slot)) else {
-            return Err(SubscribeError::TooMany { limit: usize::from(u8::MAX) + 1 });
-        };
+            taken.insert(free);
+            slot = free;
+        }
         let (made, answer) = oneshot::channel();
         loop {
             link.last_key = link.last_key.wrapping_add(1);
@@ -294,7 +297,7 @@ impl Session {
         match entry.number {
             None if is_up => entry.is_abandoned = true,
             number => {
-                let removed = link.subscriptions.remove(&key);
+                let removed = link.remove(key);
                 if let Some(number) = number {
                     self.sinks().by_number.remove(&number);
                     link.send(self.unsubscribe_packet(number));
@@ -313,7 +316,7 @@ impl Session {
         }
         let Some(entry) = link.subscriptions.get_mut(&key).filter(|entry| entry.number.is_none()) else { return };
         if entry.is_abandoned {
-            link.subscriptions.remove(&key);
+            link.remove(key);
             link.send(self.unsubscribe_packet(number));
             return;
         }
@@ -337,7 +340,7 @@ impl Session {
         if !link.is_current(connection) {
             return;
         }
-        let Some(entry) = link.subscriptions.remove(&key) else { return };
+        let Some(entry) = link.remove(key) else { return };
         drop(link);
         match (entry.made, entry.sink) {
             (Some(made), _) => {
@@ -351,7 +354,11 @@ impl Session {
     /// Ends a subscription that the broker has ended.
     pub(super) fn ended(&self, connection: &Connection, number: u32, end: SubscriptionEnd) {
         let Some(sink) = self.sinks().remove(connection, number) else { return };
-        self.link().subscriptions.retain(|_, entry| entry.number != Some(number));
+        let mut link = self.link();
+        let key = link.subscriptions.iter().find(|(_, entry)| entry.number == Some(number)).map(|(key, _)| *key);
+        let removed = key.and_then(|key| link.remove(key));
+        drop(link);
+        drop(removed);
         if let Sink::Feed(feed) = sink {
             feed.end(end);
         }
@@ -453,12 +460,28 @@ impl Link {
         }
     }
 
+    fn remove(&mut self, key: u16) -> Option<Entry> {
+        let entry = self.subscriptions.remove(&key)?;
+        if entry.options.group.is_none()
+            && let Some(taken) = self.slots.get_mut(&entry.options.pattern)
+        {
+            taken.remove(&entry.slot);
+            if taken.is_empty() {
+                self.slots.remove(&entry.options.pattern);
+            }
+        }
+        Some(entry)
+    }
+
     /// Forgets all that was said and heard on the connection before.
     fn begin(&mut self, state: LinkState) {
         self.state = state;
         self.unsent.clear();
         // Those that nobody wants any more end with the connection.
-        self.subscriptions.retain(|_, entry| !entry.is_abandoned);
+        let abandoned = self.subscriptions.iter().filter(|(_, entry)| entry.is_abandoned).map(|(key, _)| *key);
+        for key in abandoned.collect::<Vec<_>>() {
+            self.remove(key);
+        }
         self.subscriptions.values_mut().for_each(|entry| entry.number = None);
     }
 

@@ -1,0 +1,39 @@
+//! Doors for fuzz targets, built with `--cfg fuzzing` only.
+
+use bytes::Bytes;
+
+use crate::{Pattern, trie::Trie, wire};
+
+/// Patterns by subject.
+#[derive(Debug, Default)]
+pub struct Patterns(Trie<usize>);
+
+impl Patterns {
+    /// Adds a number under a pattern.
+    pub fn insert(&mut self, pattern: &Pattern, number: usize) {
+        self.0.insert(pattern, number);
+    }
+
+    /// Removes a number under a pattern. Returns how many times it was there.
+    pub fn remove(&mut self, pattern: &Pattern, number: usize) -> usize {
+        self.0.remove(pattern, |there| *there == number)
+    }
+
+    /// Returns the numbers under all patterns that stand for a subject, sorted.
+    pub fn matching(&self, subject: &str) -> Vec<usize> {
+        let mut numbers = Vec::new();
+        self.0.matching(subject, &mut |number| numbers.push(*number));
+        numbers.sort_unstable();
+        numbers
+    }
+}
+
+/// Reads a content as each packet that a client gets.
+pub fn read_as_client(content: &[u8]) {
+    let bytes = Bytes::copy_from_slice(content);
+    if let Ok((_, message)) = wire::read_message(&bytes) {
+        assert!(message.payload.len() + message.subject.len() < content.len());
+    }
+    let _ = (wire::read_missing(content), wire::read_welcome(content), wire::read_refused(content));
+    let _ = (wire::Ended::read(content), wire::read_number(content));
+}
