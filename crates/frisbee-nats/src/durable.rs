@@ -7,14 +7,17 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use async_nats::jetstream::{
-    ErrorCode,
-    consumer::{
-        AckPolicy, Consumer, DeliverPolicy,
-        pull::{self, MessagesErrorKind},
+use async_nats::{
+    HeaderMap,
+    jetstream::{
+        ErrorCode,
+        consumer::{
+            AckPolicy, Consumer, DeliverPolicy,
+            pull::{self, MessagesErrorKind},
+        },
+        context::CreateStreamErrorKind,
+        stream::{Config, ConsumerErrorKind, StorageType},
     },
-    context::CreateStreamErrorKind,
-    stream::{Config, ConsumerErrorKind, StorageType},
 };
 use frisbee_pubsub::{Message, Pattern};
 use futures_core::Stream;
@@ -290,6 +293,7 @@ pub struct Delivery {
     pub deliveries: u64,
     nats: Nats,
     reply: async_nats::Subject,
+    headers: Option<HeaderMap>,
 }
 
 impl Delivery {
@@ -300,27 +304,39 @@ impl Delivery {
         let mut message = message.message;
         let reply =
             message.reply.take().ok_or_else(|| StreamError::failed("a message without a way to acknowledge it"))?;
-        let subject = message.subject.clone();
+        let (subject, headers) = (message.subject.clone(), message.headers.take());
         let message = convert(message).ok_or_else(|| {
             StreamError::failed(format!("the subject {:?} is longer or deeper than subjects may be", subject.as_str()))
         })?;
-        Ok(Self { message, sequence, stored, deliveries, nats: nats.clone(), reply })
+        Ok(Self { message, sequence, stored, deliveries, nats: nats.clone(), reply, headers })
     }
 
-    /// Says that the message is dealt with, and waits until the cluster has noted that. If this fails, it may come again; also if the
-    /// only server that noted it is killed right then.
+    pub(crate) fn headers(&self) -> Option<&HeaderMap> {
+        self.headers.as_ref()
+    }
+
+    /// Says that the message is dealt with, and waits until the cluster has noted that; while servers elect a leader, as long as an
+    /// [acknowledgement](crate::Options::acknowledge_max) may take. If this fails, the message may come again; also if the only server
+    /// that noted it is killed right then.
     ///
     /// # Cancel safety
     ///
     /// A dropped call may have acknowledged it.
     pub async fn acknowledge(self) -> Result<(), StreamError> {
         let shared = self.nats.shared();
-        let request = async_nats::Request::new().payload("+ACK".into()).timeout(Some(shared.options.acknowledge_max));
-        let asked = connects(&shared.client);
-        match shared.while_connected(asked, shared.client.send_request(self.reply, request)).await {
-            Some(Ok(_)) => Ok(()),
-            Some(Err(error)) => Err(StreamError::failed(error)),
-            None => Err(StreamError::failed("the connection was lost before the cluster noted it")),
+        let deadline = Instant::now() + shared.options.acknowledge_max;
+        loop {
+            // It is noted once, however often it is said.
+            let request = async_nats::Request::new().payload("+ACK".into()).timeout(Some(shared.options.attempt_max()));
+            let connection = connects(&shared.client);
+            let asked =
+                shared.while_connected(connection, shared.client.send_request(self.reply.clone(), request)).await;
+            match asked {
+                Some(Ok(_)) => return Ok(()),
+                Some(Err(error)) if Instant::now() > deadline => return Err(StreamError::failed(error)),
+                _ if shared.is_closed() => return Err(StreamError::Closed),
+                _ => shared.pause(connection).await,
+            }
         }
     }
 

@@ -18,6 +18,10 @@
 //! [`Nats::make_stream`] has a cluster keep messages, [`Nats::durable`] reads them: from any point on, and from where it was after a
 //! restart. Each message comes until it is acknowledged: at least once.
 //!
+//! # Brokers and a cluster
+//!
+//! [`Nats::bridge`] hands messages between a broker on frisbee and a cluster: clients stay where they are, and brokers hear each other.
+//!
 //! # Differences from the broker on frisbee
 //!
 //! - Publishers are not held up by subscribers: [`Policy::Block`](frisbee_pubsub::Policy::Block) acts as
@@ -31,6 +35,7 @@
 //! - Messages whose subject is longer or deeper than those of `frisbee-pubsub` may be are told as missing.
 //! - A client needs the right to publish and to subscribe to `_INBOX.>`.
 
+mod bridge;
 mod durable;
 mod error;
 mod nats;
@@ -39,6 +44,7 @@ mod queue;
 mod subscription;
 
 pub use self::{
+    bridge::{Bridge, BridgeBuilder, BridgeMetrics},
     durable::{Delivery, Durable, DurableBuilder, Start, StreamOptions},
     error::{ConnectError, StreamError},
     nats::{Nats, connect},

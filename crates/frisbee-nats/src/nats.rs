@@ -12,6 +12,7 @@ use std::{
 use async_nats::{
     HeaderMap, ServerAddr,
     client::{PublishErrorKind, RequestErrorKind},
+    header::NATS_MESSAGE_ID,
     jetstream::{self, context::PublishErrorKind as Kind},
 };
 use bytes::Bytes;
@@ -182,11 +183,15 @@ impl Shared {
             Some(reply) => self.client.publish_with_reply(subject.to_owned(), reply.to_owned(), payload).await,
             None => self.client.publish(subject.to_owned(), payload).await,
         };
-        published.map_err(|error| match error.kind() {
+        published.map_err(|error| self.failed(error, len))
+    }
+
+    fn failed(&self, error: async_nats::client::PublishError, len: usize) -> PublishError {
+        match error.kind() {
             PublishErrorKind::MaxPayloadExceeded => PublishError::TooLarge { len, limit: self.client.max_payload() },
             PublishErrorKind::Send => PublishError::Closed,
             PublishErrorKind::InvalidSubject => PublishError::Backend(Arc::new(error)),
-        })
+        }
     }
 
     fn check(&self, publication: &Publication<'_>) -> Result<(), PublishError> {
@@ -211,12 +216,17 @@ impl Shared {
 
     /// Publishes, and waits until a stream has stored the message. While servers die and elect others, it is sent again, with
     /// the same name, by which the stream knows what it has already.
-    async fn publish_to_stream(&self, publication: Publication<'_>) -> Result<(), PublishError> {
+    async fn publish_to_stream(
+        &self,
+        publication: &Publication<'_>,
+        headers: &mut HeaderMap,
+    ) -> Result<(), PublishError> {
         let deadline = Instant::now() + self.options.acknowledge_max;
-        let mut headers = HeaderMap::new();
-        headers.insert(async_nats::header::NATS_MESSAGE_ID, self.client.new_inbox());
+        if headers.get(NATS_MESSAGE_ID).is_none() {
+            headers.insert(NATS_MESSAGE_ID, self.client.new_inbox());
+        }
         loop {
-            self.check(&publication)?;
+            self.check(publication)?;
             let connection = connects(&self.client);
             let attempt = async {
                 let (subject, payload) = (publication.subject.to_owned(), publication.payload.clone());
@@ -241,6 +251,46 @@ impl Shared {
                 _ => return Err(PublishError::Backend(Arc::new(error))),
             }
         }
+    }
+
+    /// Publishes with headers: until a stream has stored the message, if one keeps its subject, or else at most once.
+    pub(crate) async fn publish_until_kept(
+        &self,
+        publication: Publication<'_>,
+        headers: &mut HeaderMap,
+    ) -> Result<(), PublishError> {
+        if self.options.is_kept(publication.subject) {
+            loop {
+                match self.publish_to_stream(&publication, headers).await {
+                    Err(PublishError::Lost { .. }) => {
+                        tracing::debug!("no stream has stored a message of {:?} yet", publication.subject)
+                    }
+                    published => return published,
+                }
+            }
+        }
+        self.check(&publication)?;
+        let (subject, len) = (publication.subject.to_owned(), publication.payload.len());
+        let published = self.client.publish_with_headers(subject, headers.clone(), publication.payload).await;
+        published.map_err(|error| self.failed(error, len))
+    }
+
+    /// Publishes a request and waits for the first answer.
+    pub(crate) async fn request(&self, subject: &str, request: async_nats::Request) -> Result<Message, RequestError> {
+        if self.is_closed() {
+            return Err(PublishError::Closed.into());
+        }
+        let answer =
+            self.client.send_request(subject.to_owned(), request).await.map_err(|error| match error.kind() {
+                RequestErrorKind::NoResponders => RequestError::NoResponders,
+                RequestErrorKind::TimedOut => RequestError::TimedOut,
+                RequestErrorKind::Other => PublishError::Lost { may_have_left: true }.into(),
+                RequestErrorKind::MaxPayloadExceeded | RequestErrorKind::InvalidSubject => {
+                    PublishError::Backend(Arc::new(error)).into()
+                }
+            })?;
+        let why = "the subject of the answer is longer or deeper than subjects may be";
+        convert(answer).ok_or_else(|| PublishError::Backend(Arc::new(Unsupported(why))).into())
     }
 
     /// Waits for an answer that is lost with the connection. `None` if there is another one first.
@@ -284,7 +334,7 @@ impl Backend for Nats {
     ) -> BackendFuture<'a, Result<Option<u32>, PublishError>> {
         Box::pin(async move {
             if self.0.options.is_kept(publication.subject) {
-                self.0.publish_to_stream(publication).await?;
+                self.0.publish_to_stream(&publication, &mut HeaderMap::new()).await?;
             } else {
                 self.0.publish_to_server(publication).await?;
             }
@@ -300,23 +350,11 @@ impl Backend for Nats {
         limit: Duration,
     ) -> BackendFuture<'a, Result<Message, RequestError>> {
         Box::pin(async move {
-            if self.0.is_closed() {
-                return Err(PublishError::Closed.into());
-            }
             let len = payload.len();
-            let request = async_nats::Request::new().payload(payload).timeout(Some(limit));
-            let answer = self.0.client.send_request(subject.to_owned(), request).await;
-            let answer = answer.map_err(|error| match error.kind() {
-                RequestErrorKind::NoResponders => RequestError::NoResponders,
-                RequestErrorKind::TimedOut => RequestError::TimedOut,
-                RequestErrorKind::MaxPayloadExceeded => {
-                    PublishError::TooLarge { len, limit: self.0.client.max_payload() }.into()
-                }
-                RequestErrorKind::InvalidSubject => PublishError::Backend(Arc::new(error)).into(),
-                RequestErrorKind::Other => PublishError::Lost { may_have_left: true }.into(),
-            })?;
-            let why = "the subject of the answer is longer or deeper than subjects may be";
-            convert(answer).ok_or_else(|| PublishError::Backend(Arc::new(Unsupported(why))).into())
+            if len > self.0.client.max_payload() {
+                return Err(PublishError::TooLarge { len, limit: self.0.client.max_payload() }.into());
+            }
+            self.0.request(subject, async_nats::Request::new().payload(payload).timeout(Some(limit))).await
         })
     }
 

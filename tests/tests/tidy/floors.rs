@@ -39,7 +39,7 @@ const HOUSES: &[House] = &[
     },
     House {
         krate: "frisbee-nats",
-        floors: &[&["error", "queue"], &["options", "subscription"], &["nats"], &["durable"]],
+        floors: &[&["error", "queue"], &["options", "subscription"], &["nats"], &["durable"], &["bridge"]],
     },
     House {
         krate: "frpc-schema",

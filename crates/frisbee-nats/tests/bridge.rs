@@ -1,0 +1,246 @@
+//! Brokers on frisbee with a cluster between them.
+
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use frisbee_nats::{Bridge, Nats, Options, StreamOptions};
+use frisbee_pubsub::{Broker, Client, Message, Pattern, Policy, Subscription};
+use support::{NatsProgram, NatsServer, in_real_time, in_real_time_within, until};
+use tokio::{
+    sync::{Semaphore, watch},
+    task::JoinHandle,
+};
+
+#[test]
+fn a_message_goes_to_every_broker_once_and_round_in_no_circle() {
+    in_real_time(async {
+        let Some(program) = NatsProgram::build() else { return };
+        let server = program.start("one", "").await;
+        let names = ["berlin", "oslo", "rome"];
+        let mut towns = Vec::new();
+        for name in names {
+            towns.push(Town::connect(name, &server).await);
+        }
+        let cluster = Nats::connect(&server.url()).await.unwrap().client();
+        let mut heard = vec![cluster.subscribe("chat.>").window(1 << 24).await.unwrap()];
+        for town in &towns {
+            heard.push(town.broker.client().await.unwrap().subscribe("chat.>").window(1 << 24).await.unwrap());
+        }
+        let everybody = towns.iter().map(|town| town.name).chain(["cluster"]);
+        for number in 0..MESSAGES_LEN {
+            for name in everybody.clone() {
+                let town = towns.iter().find(|town| town.name == name);
+                // One text is the same from everywhere, the other tells who sent it.
+                for text in ["hello".to_owned(), format!("{name} {number}")] {
+                    match town {
+                        Some(town) => drop(town.broker.publish("chat.all", text).await.unwrap()),
+                        None => cluster.publish("chat.all", text).await.unwrap(),
+                    }
+                }
+            }
+        }
+        for subscription in &mut heard {
+            let (mut hellos, mut numbers) = (0, BTreeMap::new());
+            while hellos + numbers.values().sum::<usize>() < 2 * (names.len() + 1) * MESSAGES_LEN {
+                match text(&subscription.next_message().await.unwrap()).split_once(' ') {
+                    None => hellos += 1,
+                    Some((name, number)) => {
+                        let next = numbers.entry(name.to_owned()).or_insert(0);
+                        assert_eq!(next.to_string(), number, "in order and once, from {name}");
+                        *next += 1;
+                    }
+                }
+            }
+            assert_eq!(hellos, (names.len() + 1) * MESSAGES_LEN);
+        }
+        for town in &towns {
+            // All that others sent has come back from the broker, and all that this one sent from the cluster.
+            let each = 2 * MESSAGES_LEN as u64;
+            until(|| {
+                let metrics = town.bridge.metrics();
+                (metrics.out, metrics.incoming, metrics.returned) == (each, 3 * each, 4 * each)
+            })
+            .await;
+            let metrics = town.bridge.metrics();
+            assert_eq!((metrics.missing, metrics.refused), (0, 0));
+        }
+    });
+}
+
+#[test]
+fn requests_are_answered_from_the_other_side() {
+    in_real_time(async {
+        let Some(program) = NatsProgram::build() else { return };
+        let server = program.start("one", "").await;
+        let (berlin, oslo) = (Town::connect("berlin", &server).await, Town::connect("oslo", &server).await);
+        let cluster = Nats::connect(&server.url()).await.unwrap().client();
+        let sides = [berlin.broker.client().await.unwrap(), oslo.broker.client().await.unwrap(), cluster];
+        for (number, responder) in sides.iter().enumerate() {
+            let subject = format!("chat.ask.{number}");
+            let mut questions = responder.subscribe(&subject).await.unwrap();
+            for (other, requester) in sides.iter().enumerate() {
+                let question = format!("from {other}");
+                let answering = async {
+                    let question = next(&mut questions).await;
+                    responder.respond(&question, question.payload.clone()).await.unwrap();
+                };
+                let (answer, ()) = tokio::join!(requester.request(&subject, question.clone()), answering);
+                assert_eq!(answer.unwrap().payload, question);
+            }
+        }
+    });
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_between_two_brokers_when_one_of_two_servers_dies() {
+    in_real_time_within(CLUSTER_MAX, async {
+        let Some(program) = NatsProgram::build() else { return };
+        let mut servers = program.start_cluster(2).await;
+        let direct = connect(&servers).await;
+        let options = StreamOptions { replicas: 2, ..StreamOptions::new("ORDERS", [pattern("orders.>")]) };
+        direct.make_stream(&options).await.unwrap();
+        let (berlin, oslo) = (Shop::open("berlin", &servers).await, Shop::open("oslo", &servers).await);
+        let mut heard = [berlin.hear().await, oslo.hear().await];
+        // One publishes at a broker, the other in the cluster. Either knows what was acknowledged.
+        let mut publishers = [
+            Publisher::start("orders.berlin", berlin.broker.client().await.unwrap()),
+            Publisher::start("orders.cluster", direct.client()),
+        ];
+        for publisher in &mut publishers {
+            publisher.start_more(50);
+            publisher.is_done().await;
+            publisher.start_more(50);
+        }
+        let mut dead = servers.remove(0);
+        dead.kill().await;
+        // The broker takes them all the same. Two servers keep what both have, so the stream takes none.
+        publishers[0].start_more(50);
+        publishers[0].is_done().await;
+        servers.push(dead.restart().await);
+        let mut expected = BTreeSet::new();
+        for mut publisher in publishers {
+            publisher.start_more(50);
+            publisher.is_done().await;
+            expected.extend(publisher.finish().await);
+        }
+        assert_eq!(expected.len(), 150 + 200);
+        for subscription in &mut heard {
+            let mut missing = expected.clone();
+            while !missing.is_empty() {
+                let order = next(subscription).await;
+                missing.remove(&(order.subject.to_string(), text(&order)));
+            }
+        }
+    });
+}
+
+/// A broker with a bridge to a cluster.
+struct Town {
+    name: &'static str,
+    broker: Broker,
+    bridge: Bridge,
+}
+
+impl Town {
+    async fn connect(name: &'static str, server: &NatsServer) -> Self {
+        let broker = Broker::new();
+        let nats = Nats::connect(&server.url()).await.unwrap();
+        let bridge = nats.bridge(broker.client().await.unwrap(), name).both_ways(pattern("chat.>"));
+        let bridge = bridge.policy(Policy::Block).start().await.unwrap();
+        Self { name, broker, bridge }
+    }
+}
+
+/// A broker with a bridge to a stream.
+struct Shop {
+    broker: Broker,
+    _bridge: Bridge,
+}
+
+impl Shop {
+    async fn open(name: &'static str, servers: &[NatsServer]) -> Self {
+        let (broker, nats) = (Broker::new(), connect(servers).await);
+        let orders = nats.durable("ORDERS", name).acknowledge_max(REDELIVERY).subscribe().await.unwrap();
+        let bridge =
+            nats.bridge(broker.client().await.unwrap(), name).out(pattern("orders.>")).incoming_durable(orders);
+        let bridge = bridge.policy(Policy::Block).start().await.unwrap();
+        Self { broker, _bridge: bridge }
+    }
+
+    async fn hear(&self) -> Subscription {
+        self.broker.client().await.unwrap().subscribe("orders.>").window(1 << 24).await.unwrap()
+    }
+}
+
+/// Publishes numbers, each until it is acknowledged.
+struct Publisher {
+    started: usize,
+    orders: Arc<Semaphore>,
+    count: watch::Receiver<usize>,
+    task: JoinHandle<Vec<(String, String)>>,
+}
+
+impl Publisher {
+    fn start(subject: &'static str, client: Client) -> Self {
+        let (counted, count) = watch::channel(0);
+        let orders = Arc::new(Semaphore::new(0));
+        let task = tokio::spawn({
+            let orders = orders.clone();
+            async move {
+                let mut acknowledged = Vec::new();
+                while let Ok(order) = orders.acquire().await {
+                    order.forget();
+                    let number = acknowledged.len().to_string();
+                    while client.publish_acknowledged(subject, number.clone()).await.is_err() {}
+                    acknowledged.push((subject.to_owned(), number));
+                    counted.send_replace(acknowledged.len());
+                }
+                acknowledged
+            }
+        });
+        Self { started: 0, orders, count, task }
+    }
+
+    fn start_more(&mut self, count: usize) {
+        self.started += count;
+        self.orders.add_permits(count);
+    }
+
+    async fn is_done(&mut self) {
+        self.count.wait_for(|count| *count == self.started).await.unwrap();
+    }
+
+    async fn finish(self) -> Vec<(String, String)> {
+        self.orders.close();
+        self.task.await.unwrap()
+    }
+}
+
+async fn connect(servers: &[NatsServer]) -> Nats {
+    let urls: Vec<_> = servers.iter().map(NatsServer::url).collect();
+    let options = Options { acknowledge_max: CLUSTER_MAX, streams: vec![pattern("orders.>")], ..Options::default() };
+    Nats::connect_with(&urls, options).await.unwrap()
+}
+
+async fn next(subscription: &mut Subscription) -> Message {
+    subscription.next_message().await.unwrap()
+}
+
+fn text(message: &Message) -> String {
+    String::from_utf8_lossy(&message.payload).into_owned()
+}
+
+fn pattern(text: &str) -> Pattern {
+    Pattern::new(text).unwrap()
+}
+
+const MESSAGES_LEN: usize = 300;
+/// Long enough for a message that is on its way.
+const REDELIVERY: Duration = Duration::from_secs(1);
+/// An election of NATS takes up to 9 s, and more where the machine is busy.
+const CLUSTER_MAX: Duration = Duration::from_secs(60);
