@@ -98,7 +98,8 @@ pub trait Router: Send + Sync + 'static {
     }
 
     /// Learns that the outbox takes packets again, after it had no room for some, whoever sent them. Those may have taken the room
-    /// already: it is called once for each time that something found no room. It must not block.
+    /// already: it is called once for each time that something found no room. It may be called before a sender on another thread has
+    /// noted that it was refused, who therefore tries once more behind that. It must not block.
     fn writable(&self, connection: &Connection) {
         let _ = connection;
     }
