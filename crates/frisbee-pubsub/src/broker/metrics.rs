@@ -47,11 +47,21 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    pub(super) fn add(&self, bytes: usize, deliveries: u64) {
-        self.published.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    /// Adds what was counted meanwhile, of which nothing is left.
+    pub(super) fn add(&self, tally: &mut Tally) {
+        let Tally { published, bytes, deliveries } = std::mem::take(tally);
+        self.published.fetch_add(published, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.deliveries.fetch_add(deliveries, Ordering::Relaxed);
     }
+}
+
+/// Numbers that are not added to the counters yet.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) published: u64,
+    pub(super) bytes: u64,
+    pub(super) deliveries: u64,
 }
 
 /// The counters of each prefix.

@@ -15,7 +15,7 @@ use crate::{
     broker::{
         authorize::Action,
         hold::Account,
-        metrics::Counters,
+        metrics::{Counters, Tally},
         registry::{Group, Lane, Target},
         shared::Shared,
         subscriber::{Batch, Subscriber, Verdict},
@@ -37,6 +37,8 @@ pub(super) struct Publishing {
     /// Those of `outgoing` that have something to send.
     dirty: Vec<usize>,
     spare: Vec<FrameBuffer>,
+    /// Numbers of the route of the message before, since the route before that or the last flush.
+    tally: Tally,
     /// The cost of what was published since the last flush.
     spent: usize,
     /// Subscribers that are to be ended, and the messages that each of them misses.
@@ -82,6 +84,7 @@ impl Publishing {
 
     /// Sends everything that was gathered.
     pub(super) fn flush(&mut self, shared: &Shared, account: &Arc<Account>) {
+        self.count();
         let Self { outgoing, dirty, spare, too_slow, .. } = self;
         for index in dirty.drain(..) {
             let Outgoing { lane, frames, cost } = &mut outgoing[index];
@@ -142,7 +145,7 @@ impl Publishing {
             Some((subject, index)) if subject == published.subject => *index,
             _ => self.find(shared, account, connection, published.subject)?,
         };
-        let Self { routes, outgoing, dirty, spare, too_slow, .. } = self;
+        let Self { routes, outgoing, dirty, spare, too_slow, tally, .. } = self;
         let route = &routes[index];
         if let Some(refusal) = &route.refusal {
             return Err(refusal.clone());
@@ -178,8 +181,19 @@ impl Publishing {
             };
             deliveries += usize::from(deliver_to_one(group, account, message, too_slow));
         }
-        route.counters.add(payload.len(), deliveries as u64);
+        tally.published += 1;
+        tally.bytes += payload.len() as u64;
+        tally.deliveries += deliveries as u64;
         Ok(u32::try_from(deliveries).unwrap_or(u32::MAX))
+    }
+
+    /// Adds what was published on the route of the message before to its counters.
+    fn count(&mut self) {
+        if let Some((_, index)) = &self.last
+            && self.tally.published > 0
+        {
+            self.routes[*index].counters.add(&mut self.tally);
+        }
     }
 
     /// Finds the route of a subject that is not that of the message before.
@@ -190,6 +204,7 @@ impl Publishing {
         connection: Option<&Connection>,
         subject: &[u8],
     ) -> Result<usize, Refusal> {
+        self.count();
         if let Some((subject, index)) = self.by_subject.get_key_value(subject) {
             self.last = Some((subject.clone(), *index));
             return Ok(*index);

@@ -17,7 +17,7 @@ use frisbee::{
 
 use crate::{
     Refusal, RefusalCode,
-    broker::{peer::Peer, shared::Shared},
+    broker::{peer::Peer, publishing::Publishing, shared::Shared},
     wire::{ACKNOWLEDGE, Kind, read_credit, read_hello, read_number, write_refused, write_welcome},
 };
 
@@ -62,14 +62,7 @@ impl<F: Router> BrokerRouter<F> {
     fn handle(&self, peer: &Arc<Peer>, kind: Kind, id: u16, content: &Bytes, connection: &Connection) {
         let shared = &*self.shared;
         let handled = match kind {
-            Kind::Publish => {
-                let published = peer.publishing().publish(shared, &peer.account, Some(connection), content);
-                published.map(|deliveries| {
-                    if content.first().is_some_and(|flags| flags & ACKNOWLEDGE != 0) {
-                        peer.answers.say(Kind::Published, id, deliveries.to_be_bytes().to_vec());
-                    }
-                })
-            }
+            Kind::Publish => return self.publish(peer, &mut peer.publishing(), id, content, connection),
             Kind::Credit => read_credit(content).map_err(Refusal::from).map(|(number, bytes)| {
                 // One that ended a moment ago is no mistake of the client.
                 if let Some(subscriber) = peer.subscriptions.get(number) {
@@ -97,6 +90,17 @@ impl<F: Router> BrokerRouter<F> {
             return;
         }
         peer.answers.say(Kind::Refused, id, write_refused(kind, &refusal));
+    }
+
+    #[inline]
+    fn publish(&self, peer: &Peer, publishing: &mut Publishing, id: u16, content: &Bytes, connection: &Connection) {
+        match publishing.publish(&self.shared, &peer.account, Some(connection), content) {
+            Ok(deliveries) if content.first().is_some_and(|flags| flags & ACKNOWLEDGE != 0) => {
+                peer.answers.say(Kind::Published, id, deliveries.to_be_bytes().to_vec());
+            }
+            Ok(_) => {}
+            Err(refusal) => peer.answers.say(Kind::Refused, id, write_refused(Kind::Publish, &refusal)),
+        }
     }
 
     /// Deals with a packet when it is its turn and there is room for what it brings.
@@ -134,9 +138,12 @@ impl<F: Router> Router for BrokerRouter<F> {
     }
 
     fn intercept_more(&self, packets: &mut VecDeque<Packet>, connection: &Connection) -> usize {
-        let mut taken = 0;
+        let (mut taken, peer) = (0, self.peer(connection));
+        // Held for a run of publications, and not while anything else is dealt with.
+        let mut publishing = None;
         while let Some(packet) = packets.pop_front() {
             let Some(kind) = self.kind(&packet) else {
+                publishing = None;
                 packets.push_front(packet);
                 match self.fallback.intercept_more(packets, connection) {
                     0 => break,
@@ -144,13 +151,18 @@ impl<F: Router> Router for BrokerRouter<F> {
                 }
                 continue;
             };
-            let peer = self.peer(connection);
             if may_wait(kind) && (peer.waiting.load(Ordering::Relaxed) > 0 || peer.is_full()) {
                 // It is counted when it is offered by itself.
                 packets.push_front(packet);
                 break;
             }
-            self.handle(peer, kind, packet.id, &packet.content, connection);
+            if kind == Kind::Publish {
+                let publishing = publishing.get_or_insert_with(|| peer.publishing());
+                self.publish(peer, publishing, packet.id, &packet.content, connection);
+            } else {
+                publishing = None;
+                self.handle(peer, kind, packet.id, &packet.content, connection);
+            }
             taken += 1;
         }
         taken
