@@ -266,7 +266,7 @@ async fn publish_flood(mut socket: OwnedWriteHalf, wire: Wire, shape: Shape, cou
 /// Returns how many messages may be on their way.
 fn window(len: usize, shape: Shape) -> usize {
     let one = WINDOW_LEN / len;
-    // What a broker holds is this for each subscriber.
+    // A broker holds this for each subscriber.
     one.min(WINDOWS_LEN / len / shape.subscribers).max(1)
 }
 

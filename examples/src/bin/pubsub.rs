@@ -46,7 +46,7 @@ impl Publisher {
 impl Router for Publisher {
     async fn route(&self, packet: Packet, connection: &Connection) -> Outcome {
         if packet.operation == SUBSCRIBE {
-            // What may wait for one subscriber on this side. On the other, it is the backlog.
+            // The most that waits for one subscriber on this side. On the other, it is the backlog.
             connection.set_outbox(OutboxLimit { len_max: 32 * 1024, when_full: WhenFull::Drop });
             self.subscribers.lock().expect("never poisoned").push(connection.clone());
             return Outcome::Reply(packet);
