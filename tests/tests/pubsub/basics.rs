@@ -1,6 +1,12 @@
 //! Subjects, groups, requests, retained values, acknowledgements, and what is allowed.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use frisbee::Connection;
 use frisbee_pubsub::{
@@ -201,6 +207,30 @@ fn what_is_not_allowed_is_refused_with_the_reason() {
         client.publish_acknowledged("a.b", "2").await.unwrap();
         party.broker.publish("system.halt", "3").await.unwrap();
         assert_eq!(heard(&mut subscription).await, "2 3", "the process itself may do everything");
+    });
+}
+
+#[test]
+fn what_is_allowed_is_remembered_until_it_is_to_be_asked_anew() {
+    in_virtual_time(async {
+        let (may, asked) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
+        let authorize = {
+            let (may, asked) = (may.clone(), asked.clone());
+            move |_: &Connection, _, _: &str| {
+                asked.fetch_add(1, Ordering::Relaxed);
+                if may.load(Ordering::Relaxed) { Ok(()) } else { Err("not now".into()) }
+            }
+        };
+        let party = Party::of(Broker::builder().authorize(authorize).build()).await;
+        let client = party.client().await;
+        for _ in 0..10 {
+            client.publish_acknowledged("a", "").await.unwrap();
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+        may.store(false, Ordering::Relaxed);
+        client.publish_acknowledged("a", "").await.unwrap();
+        party.broker.reauthorize();
+        assert!(client.publish_acknowledged("a", "").await.is_err());
     });
 }
 

@@ -144,3 +144,44 @@ fn a_server_without_a_broker_is_found_out() {
         assert!(matches!(error, frisbee_pubsub::ConnectError::NoBroker), "{error}");
     });
 }
+
+#[test]
+fn a_server_that_is_replaced_under_load_loses_nothing_that_was_acknowledged() {
+    in_virtual_time(async {
+        let Party { broker, server, address } = Party::new().await;
+        let publisher = crate::party::client_of(&address).await;
+        // The journal is in the process of the broker, which goes on: only its servers are replaced.
+        let mut journal = broker.client().await.unwrap().subscribe("a").window(1 << 20).await.unwrap();
+        let publishing = tokio::spawn(async move {
+            let (mut acknowledged, mut unknown) = (Vec::new(), Vec::new());
+            for number in 0..2000_u32 {
+                match publisher.publish_acknowledged("a", number.to_string()).await {
+                    Ok(subscriptions) => acknowledged.push((number, subscriptions)),
+                    Err(PublishError::Lost { may_have_left }) => unknown.push((number, may_have_left)),
+                    Err(error) => panic!("{error}"),
+                }
+                if number % 20 == 0 {
+                    tokio::time::sleep(support::MILLI).await;
+                }
+            }
+            (acknowledged, unknown)
+        });
+        let mut server = server;
+        for _ in 0..3 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            server.shutdown(Duration::from_millis(1)).await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            server = serve(&broker, &address).await;
+        }
+        let (acknowledged, unknown) = publishing.await.unwrap();
+        assert_eq!(acknowledged.len() + unknown.len(), 2000, "each is acknowledged or reported");
+        assert!(unknown.len() <= 3, "{unknown:?}: one for each time at most");
+        settle().await;
+        let heard: Vec<u32> = heard(&mut journal).await.split(' ').map(|number| number.parse().unwrap()).collect();
+        assert!(heard.is_sorted_by(|one, next| one < next), "in order, and none twice");
+        for (number, subscriptions) in acknowledged {
+            assert_eq!(subscriptions, Some(1));
+            assert!(heard.binary_search(&number).is_ok(), "{number} was acknowledged");
+        }
+    });
+}
