@@ -111,6 +111,11 @@ impl Nats {
         Ok(Self(Arc::new(Shared { client: connected, jetstream, options, registry, changes })))
     }
 
+    /// Tells whether there is a connection to a server now.
+    pub fn is_connected(&self) -> bool {
+        self.0.client.connection_state() == async_nats::connection::State::Connected
+    }
+
     /// Returns a client, which any code that publishes and subscribes can use.
     pub fn client(&self) -> Client {
         Client::on(Arc::new(self.clone()))

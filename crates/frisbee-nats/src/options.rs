@@ -41,6 +41,8 @@ pub struct Options {
     pub streams: Vec<Pattern>,
     /// The time that an acknowledgement may take, reconnecting included. Default 10 s.
     pub acknowledge_max: Duration,
+    /// The time between two PINGs. Default 2 s. A server that leaves three of them unanswered counts as dead.
+    pub ping_interval: Duration,
     /// Commands, such as messages to publish, that may wait for the connection. Default 2048. Publishing waits when there are
     /// as many.
     pub commands_max: usize,
@@ -74,6 +76,7 @@ impl Default for Options {
             identity: None,
             streams: Vec::new(),
             acknowledge_max: Duration::from_secs(10),
+            ping_interval: Duration::from_secs(2),
             commands_max: 2048,
         }
     }
@@ -125,6 +128,7 @@ impl Options {
         let mut built = ConnectOptions::new()
             .subscription_capacity(BURST_MAX)
             .client_capacity(self.commands_max)
+            .ping_interval(self.ping_interval)
             .request_timeout(Some(self.attempt_max()));
         if let Some(name) = &self.name {
             built = built.name(name);

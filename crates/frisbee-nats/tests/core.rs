@@ -2,13 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+use std::time::Duration;
+
+use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 use frisbee_nats::{Login, Nats, Options};
 use frisbee_pubsub::{
     Client, Event, Message, Pattern, Policy, Publication, PublishError, RefusalCode, RequestError, Subscription,
     SubscriptionEnd, TryPublishError,
 };
 use nkeys::KeyPair;
-use support::{Identity, NatsProgram, in_real_time};
+use serde_json::{Value, json};
+use support::{Directory, Identity, NatsProgram, in_real_time, until};
 
 #[test]
 fn messages_come_in_order_to_whoever_subscribed() {
@@ -120,7 +124,7 @@ fn requests_are_answered_or_nobody_is_there_at_once() {
         });
         assert_eq!(client.request("sums.add", "1 2").await.unwrap().payload, "3");
         let _silent = answering.await.unwrap();
-        let impatient = client.with_request_limit(std::time::Duration::from_millis(1));
+        let impatient = client.with_request_limit(Duration::from_millis(1));
         assert!(matches!(impatient.request("sums.add", "1 2").await, Err(RequestError::TimedOut)));
     });
 }
@@ -231,6 +235,19 @@ fn a_message_that_may_be_lost_with_its_server_is_not_acknowledged() {
 }
 
 #[test]
+fn a_server_that_answers_nothing_counts_as_dead() {
+    in_real_time(async {
+        let Some(program) = NatsProgram::build() else { return };
+        let server = program.start("one", "").await;
+        let options = Options { ping_interval: Duration::from_millis(50), ..Options::default() };
+        let nats = Nats::connect_with(&[server.url()], options).await.unwrap();
+        assert!(nats.is_connected());
+        server.stop();
+        until(|| !nats.is_connected()).await;
+    });
+}
+
+#[test]
 fn servers_are_checked_and_check_their_clients() {
     in_real_time(async {
         let Some(program) = NatsProgram::build() else { return };
@@ -267,6 +284,60 @@ fn servers_are_checked_and_check_their_clients() {
         let error = Nats::connect(&format!("tls://ada:right@localhost:{port}")).await.unwrap_err();
         assert!(!error.is_refused(), "{error}");
     });
+}
+
+#[test]
+fn a_file_with_credentials_lets_its_owner_in() {
+    in_real_time(async {
+        let Some(program) = NatsProgram::build() else { return };
+        let (operator, system, account) = (KeyPair::new_operator(), KeyPair::new_account(), KeyPair::new_account());
+        let user = KeyPair::new_user();
+        let all =
+            json!({ "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "conn": -1, "leaf": -1 });
+        let of_account =
+            |key: &KeyPair| claim(&operator, key, json!({ "type": "account", "version": 2, "limits": all }));
+        let settings = format!(
+            "operator: {}\nsystem_account: {}\nresolver: MEMORY\nresolver_preload: {{ {}: {}, {}: {} }}",
+            claim(&operator, &operator, json!({ "type": "operator", "version": 2 })),
+            system.public_key(),
+            system.public_key(),
+            of_account(&system),
+            account.public_key(),
+            of_account(&account),
+        );
+        let server = program.start("one", &settings).await;
+        let rights = json!({ "type": "user", "version": 2, "subs": -1, "data": -1, "payload": -1 });
+        let directory = Directory::new("credentials");
+        for (signer, is_let_in) in [(&account, true), (&KeyPair::new_account(), false)] {
+            let file = directory.path().join(signer.public_key());
+            let text = format!(
+                "-----BEGIN NATS USER JWT-----\n{}\n------END NATS USER JWT------\n\n\
+                 -----BEGIN USER NKEY SEED-----\n{}\n------END USER NKEY SEED------\n",
+                claim(signer, &user, rights.clone()),
+                user.seed().unwrap(),
+            );
+            std::fs::write(&file, text).unwrap();
+            match Nats::connect(&format!("{}?credentials={}", server.url(), file.display())).await {
+                Ok(nats) => {
+                    assert!(is_let_in);
+                    nats.client().publish_acknowledged("news", "hello").await.unwrap();
+                }
+                Err(error) => assert!(!is_let_in && error.is_refused(), "{error}"),
+            }
+        }
+        let error = Nats::connect(&format!("{}?credentials=/nowhere", server.url())).await.unwrap_err();
+        assert!(error.to_string().starts_with("the credentials in /nowhere cannot be read: "), "{error}");
+    });
+}
+
+/// Makes a token of NATS by hand: what `subject` may do, signed by `issuer`.
+fn claim(issuer: &KeyPair, subject: &KeyPair, rights: Value) -> String {
+    let encode = |value: &Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
+    let (issuer_name, subject_name) = (issuer.public_key(), subject.public_key());
+    let claims = json!({ "jti": subject_name, "iat": 0, "iss": issuer_name, "sub": subject_name, "name": "test", "nats": rights });
+    let text = format!("{}.{}", encode(&json!({ "typ": "JWT", "alg": "ed25519-nkey" })), encode(&claims));
+    let signature = issuer.sign(text.as_bytes()).unwrap();
+    format!("{text}.{}", BASE64_URL_SAFE_NO_PAD.encode(signature))
 }
 
 #[test]
