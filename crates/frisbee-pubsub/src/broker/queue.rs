@@ -107,14 +107,14 @@ impl Queue {
         if dropped == 0 { Pushed::Waits } else { Pushed::Dropped(dropped) }
     }
 
-    /// Returns what is to be told next, if anything is.
-    pub(super) fn next(&self) -> Option<Next<'_>> {
-        match self.items.front() {
-            Some(Item { missing: 0, content, .. }) => Some(Next::Message(content)),
-            Some(Item { missing, .. }) => Some(Next::Missing(*missing)),
-            None if self.missing > 0 => Some(Next::Missing(self.missing)),
-            None => None,
-        }
+    /// Returns all that is to be told, in order.
+    pub(super) fn upcoming(&self) -> impl Iterator<Item = Next<'_>> {
+        let missing = |count: u64| (count > 0).then_some(Next::Missing(count));
+        let told = self
+            .items
+            .iter()
+            .flat_map(move |item| missing(item.missing).into_iter().chain([Next::Message(&item.content)]));
+        told.chain(missing(self.missing))
     }
 
     /// Notes that the number of missing messages that comes next was told.
@@ -196,18 +196,17 @@ mod tests {
     /// Takes everything out, in words.
     fn drained(queue: &mut Queue) -> String {
         let mut words = Vec::new();
-        while let Some(next) = queue.next() {
-            match next {
-                Next::Missing(count) => {
-                    words.push(format!("missing {count}"));
-                    queue.told_missing();
-                }
+        for next in queue.upcoming() {
+            words.push(match next {
+                Next::Missing(count) => format!("missing {count}"),
                 Next::Message(content) => {
                     let published = Published::read(&content[4..]).expect("it is one");
-                    words.push(String::from_utf8_lossy(published.payload).into_owned());
-                    queue.pop();
+                    String::from_utf8_lossy(published.payload).into_owned()
                 }
-            }
+            });
+        }
+        for word in &words {
+            if word.starts_with("missing") { queue.told_missing() } else { queue.pop() }
         }
         assert_eq!((queue.len(), queue.latest.len()), (0, 0));
         words.join(" ")

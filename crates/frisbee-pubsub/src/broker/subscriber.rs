@@ -268,42 +268,58 @@ impl Subscriber {
     /// Sends what waits, as far as the subscriber and the connection take it.
     fn drain(self: &Arc<Self>, delivery: &mut Delivery) {
         let before = delivery.queue.len();
-        while delivery.has_credit()
-            && let Some(next) = delivery.queue.next()
-        {
-            if self.answers.are_waiting() {
-                if self.list(delivery) {
-                    continue;
-                }
+        loop {
+            let packets = self.next_packets(delivery);
+            if packets.is_empty() {
                 break;
             }
-            let (kind, content, cost) = match next {
-                Next::Missing(count) => (Kind::Missing, write_missing(self.number, count).into(), 0),
-                Next::Message(content) => (Kind::Message, content.clone(), cost(content)),
-            };
-            match self.connection.try_send(Packet::new(0, self.common.base.operation(kind), content)) {
-                Ok(_) if kind == Kind::Missing => delivery.queue.told_missing(),
-                Ok(_) => {
-                    delivery.queue.pop();
-                    delivery.spend(cost);
-                }
-                Err(TrySendError::Full(_)) => {
-                    if self.list(delivery) {
-                        continue;
+            let sent = if self.answers.are_waiting() { Ok(0) } else { self.connection.try_send_all(&packets) };
+            match sent {
+                Ok(0) => {
+                    if !self.list(delivery) {
+                        break;
                     }
-                    break;
                 }
-                Err(TrySendError::Failed(SendError::Closed)) => {
+                Ok(sent) => packets[..sent].iter().for_each(|packet| self.note_sent(delivery, packet)),
+                Err(SendError::Closed) => {
                     delivery.queue.clear();
                 }
                 // It is larger than the subscriber takes.
-                Err(TrySendError::Failed(_)) => {
+                Err(_) => {
                     delivery.queue.drop_first();
                     self.count_missing(1);
                 }
             }
         }
         self.count_queued(before, delivery.queue.len());
+    }
+
+    /// Returns the first packets that wait, as far as there is credit for them.
+    fn next_packets(&self, delivery: &Delivery) -> Vec<Packet> {
+        let (mut packets, mut credit) = (Vec::new(), delivery.credit);
+        for next in delivery.queue.upcoming().take(AT_ONCE_MAX) {
+            if credit.is_some_and(|credit| credit <= 0) {
+                break;
+            }
+            let (kind, content) = match next {
+                Next::Missing(count) => (Kind::Missing, write_missing(self.number, count).into()),
+                Next::Message(content) => {
+                    credit = credit.map(|credit| less(credit, cost(content)));
+                    (Kind::Message, content.clone())
+                }
+            };
+            packets.push(Packet::new(0, self.common.base.operation(kind), content));
+        }
+        packets
+    }
+
+    fn note_sent(&self, delivery: &mut Delivery, packet: &Packet) {
+        if packet.operation == self.common.base.operation(Kind::Missing) {
+            delivery.queue.told_missing();
+        } else {
+            delivery.queue.pop();
+            delivery.spend(cost(&packet.content));
+        }
     }
 
     /// Has itself told when the connection takes packets again. Returns whether it was not to be told before: then it may be writable
@@ -445,10 +461,17 @@ impl Delivery {
 
     fn spend(&mut self, cost: usize) {
         if let Some(credit) = &mut self.credit {
-            *credit = credit.saturating_sub(i64::try_from(cost).unwrap_or(i64::MAX));
+            *credit = less(*credit, cost);
         }
     }
 }
+
+fn less(credit: i64, cost: usize) -> i64 {
+    credit.saturating_sub(i64::try_from(cost).unwrap_or(i64::MAX))
+}
+
+/// Packets that are sent with one lock and one wake-up.
+const AT_ONCE_MAX: usize = 64;
 
 /// The most credit that counts.
 const CREDIT_MAX: u32 = i32::MAX as u32;
