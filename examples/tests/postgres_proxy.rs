@@ -10,7 +10,7 @@ use examples::postgres::{
     gate::{LogInRequest, OpenDatabaseRequest, OpenDatabaseResponse, gate_client::GateClient, gate_server::GateServer},
 };
 use frpc::{Address, Channel, CloseReason, Code, Raw, Server, Status};
-use support::{Identity, Postgres, in_real_time};
+use support::{Identity, Postgres, in_real_time, in_real_time_within};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -20,7 +20,7 @@ use tokio_postgres::{Client, Config, Error, NoTls, SimpleQueryMessage, error::Sq
 
 #[test]
 fn a_client_logs_in_by_a_call_and_speaks_postgresql_on_the_same_socket() {
-    in_real_time(async {
+    in_real_time_within(DATABASE_MAX, async {
         let Some(postgres) = Postgres::start().await else { return };
         make_role(&postgres).await;
         for identity in [None, Some(Identity::new())] {
@@ -55,7 +55,7 @@ fn a_client_logs_in_by_a_call_and_speaks_postgresql_on_the_same_socket() {
 
 #[test]
 fn a_query_is_cancelled_over_a_connection_that_has_logged_in_as_well() {
-    in_real_time(async {
+    in_real_time_within(DATABASE_MAX, async {
         let Some(postgres) = Postgres::start().await else { return };
         make_role(&postgres).await;
         let gateway = Gateway::serve(Address::Unix(postgres.socket()), Limits::default(), None).await;
@@ -342,3 +342,5 @@ fn startup(parameters: &[(&str, &str)]) -> Vec<u8> {
 }
 
 const TOKEN: &str = "ada's secret";
+/// Making a database takes seconds where the machine is busy.
+const DATABASE_MAX: Duration = Duration::from_secs(60);

@@ -29,9 +29,23 @@ pub struct NatsServer {
     pub addr: SocketAddr,
     settings: String,
     name: String,
+    // Ahead of the directory, which is gone for good only once nobody writes there.
+    process: Running,
     directory: Directory,
-    process: Child,
     log: mpsc::UnboundedReceiver<String>,
+}
+
+/// A process that is gone when this is.
+#[derive(Debug)]
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.start_kill();
+        while let Ok(None) = self.0.try_wait() {
+            std::thread::yield_now();
+        }
+    }
 }
 
 impl NatsProgram {
@@ -99,7 +113,8 @@ impl NatsProgram {
         });
         let nobody = SocketAddr::from(([0; 4], 0));
         let (settings, name) = (settings.to_owned(), name.to_owned());
-        let mut server = NatsServer { program: self, addr: nobody, settings, name, directory, process, log };
+        let mut server =
+            NatsServer { program: self, addr: nobody, settings, name, process: Running(process), directory, log };
         server.addr = server.says(&["Listening for client connections on "]).await.parse().expect("it is an address");
         if !server.settings.contains("cluster {") {
             server.says(&["Server is ready"]).await;
@@ -135,7 +150,7 @@ impl NatsServer {
     #[cfg(unix)]
     pub fn stop(&self) {
         use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
-        let pid = self.process.id().and_then(|id| Pid::from_raw(id.cast_signed())).expect("it runs");
+        let pid = self.process.0.id().and_then(|id| Pid::from_raw(id.cast_signed())).expect("it runs");
         kill_process(pid, Signal::STOP).expect("it is ours");
         // The signal alone says nothing of when its threads stop.
         waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED).expect("it is a child of ours");
@@ -143,7 +158,7 @@ impl NatsServer {
 
     /// Kills it, as a power failure would.
     pub async fn kill(&mut self) {
-        self.process.kill().await.expect("it is ours");
+        self.process.0.kill().await.expect("it is ours");
     }
 
     /// Starts it again after a [`kill`](Self::kill), with the same addresses and files.
