@@ -162,8 +162,9 @@ impl Inbox {
         // Between turns there is no chunk, of which nothing can be reclaimed.
         if !has_room && (self.bytes.capacity() == 0 || !self.bytes.try_reclaim(wanted)) {
             self.is_long = self.is_busy;
-            let len = if self.is_long { LONG_CHUNK_LEN } else { CHUNK_LEN };
-            let spare = self.take_spare().and_then(|mut chunk| chunk.try_reclaim(len).then_some(chunk));
+            let (len, spare) =
+                if self.is_long { (LONG_CHUNK_LEN, LONG_SPARE.take()) } else { (CHUNK_LEN, SPARE.take()) };
+            let spare = spare.and_then(|mut chunk| chunk.try_reclaim(len).then_some(chunk));
             let mut chunk = spare.unwrap_or_else(|| BytesMut::with_capacity(len));
             chunk.extend_from_slice(&self.bytes);
             chunk.reserve(wanted);
@@ -209,13 +210,11 @@ impl Inbox {
         let mut chunk = std::mem::replace(&mut self.bytes, rest);
         chunk.clear();
         // Slices of it that are held now, such as by a caller that is about to be woken, may be gone by the next read.
-        let spare = if self.is_long { &LONG_SPARE } else { &SPARE };
-        spare.set(Some(chunk));
-    }
-
-    fn take_spare(&self) -> Option<BytesMut> {
-        let spare = if self.is_long { &LONG_SPARE } else { &SPARE };
-        spare.take()
+        if self.is_long {
+            LONG_SPARE.set(Some(chunk));
+        } else {
+            SPARE.set(Some(chunk));
+        }
     }
 }
 
