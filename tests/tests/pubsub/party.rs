@@ -25,8 +25,13 @@ impl Party {
     }
 
     pub(crate) async fn of(broker: Broker) -> Self {
-        let address = unused_address();
+        Self::at(unused_address(), broker).await
+    }
+
+    /// Serves at an address of any kind.
+    pub(crate) async fn at(address: Address, broker: Broker) -> Self {
         let server = serve(&broker, &address).await;
+        let address = server.local_addr().clone();
         Self { broker, server, address }
     }
 
