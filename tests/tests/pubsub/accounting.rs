@@ -179,7 +179,7 @@ async fn account(party: Party) {
     }
     let counts = counts.take();
     assert_eq!(counts.iter().sum::<usize>(), MESSAGES);
-    // What is in the hands of the clients is taken at the pace of each.
+    // Messages in the hands of the clients are taken at the pace of each.
     let is_done = |account: &Account| !account.is_whole() || account.told() >= account.expected(&counts);
     while party.broker.metrics().queued_len > 0 || !subscribers.iter().all(is_done) {
         progress.notified().await;
