@@ -2,10 +2,12 @@
 
 use std::{collections::VecDeque, error::Error, fmt, future::Future};
 
+use bytes::Bytes;
 use futures_util::future::Either;
 
 use crate::{
-    CloseReason, Connection, Operation, Packet, Stream,
+    CloseReason, Connection, Operation, Packet, PacketName, Stream,
+    proto::{GoAway, Peer},
     router::{Outcome, Refused, Router},
 };
 
@@ -106,6 +108,10 @@ impl<H: Handler, R: Router> Router for Table<H, R> {
         }
     }
 
+    fn awaited(&self, connection: &Connection) -> usize {
+        self.fallback.awaited(connection)
+    }
+
     fn stream(&self, stream: Stream, connection: &Connection) -> impl Future<Output = ()> + Send {
         self.fallback.stream(stream, connection)
     }
@@ -116,6 +122,30 @@ impl<H: Handler, R: Router> Router for Table<H, R> {
 
     fn check(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
         self.fallback.check()
+    }
+
+    fn part(&self) -> Option<(&'static str, Bytes)> {
+        self.fallback.part()
+    }
+
+    fn recognized(&self, connection: &Connection, peer: &Peer) {
+        self.fallback.recognized(connection, peer);
+    }
+
+    fn leaves(&self) -> bool {
+        self.fallback.leaves()
+    }
+
+    fn interleaves(&self) -> bool {
+        self.fallback.interleaves()
+    }
+
+    fn going_away(&self, connection: &Connection, why: &GoAway) {
+        self.fallback.going_away(connection, why);
+    }
+
+    fn withdrawn(&self, packet: PacketName, connection: &Connection) {
+        self.fallback.withdrawn(packet, connection);
     }
 
     fn opened(&self, connection: &Connection) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use frisbee::{CloseReason, Config, Connection, GoAway, Outcome, Packet, Router, Server, ServerBuilder, Stream};
+use frisbee::{CloseReason, Config, Connection, GoAway, Outcome, Packet, Router, Server, ServerBuilder, Stream, Table};
 use support::{EventLog, MILLI, SECOND, assert_elapsed, in_virtual_time, settle};
 use tokio::{
     task::JoinHandle,
@@ -56,6 +56,26 @@ fn shutting_down(server: Server, limit: Duration) -> JoinHandle<usize> {
 }
 
 // Shutdowns
+
+#[test]
+fn a_table_leaves_as_the_router_behind_it_does() {
+    in_virtual_time(async {
+        let server = serving(&Script::new()).without_listener();
+        let log = EventLog::default();
+        let table = Table::over(Guest { leaves: true, log: log.clone() });
+        let guest = connected(client(table).config(extended()), &server).await;
+        guest.recognized().await.unwrap();
+        settle().await;
+        let shutdown = shutting_down(server, 60 * SECOND);
+        settle().await;
+        assert_eq!(log.take(), ["asked to leave: 1"]);
+        guest.send(packet(2, "late")).await.unwrap();
+        settle().await;
+        assert_eq!(log.take(), ["late"], "a server that is not told would refuse it");
+        drop(guest);
+        assert_eq!(shutdown.await.unwrap(), 0);
+    });
+}
 
 #[test]
 fn a_shutdown_serves_peers_that_leave_until_they_have_left() {
