@@ -1,6 +1,14 @@
 //! The same over sockets and engines.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
 
 use frisbee::{Config, Engine, Server};
 use frisbee_pubsub::{Broker, Client, Event, Limits, Policy};
@@ -88,4 +96,34 @@ fn one_that_stops_reading_does_not_hold_up_the_others_and_memory_stays_bounded()
             assert!(outbox_len <= 200_000, "{outbox_len} bytes");
         }
     });
+}
+
+#[test]
+fn metrics_can_be_asked_for_while_clients_subscribe() {
+    let broker = Broker::new();
+    let (is_over, (done, all_done)) = (Arc::new(AtomicBool::new(false)), mpsc::channel());
+    let asking = thread::spawn({
+        let (broker, is_over, done) = (broker.clone(), is_over.clone(), done.clone());
+        move || {
+            while !is_over.load(Ordering::Relaxed) {
+                broker.metrics();
+            }
+            done.send(()).unwrap();
+        }
+    });
+    let subscribing = thread::spawn(move || {
+        in_real_time(async {
+            let client = broker.client().await.unwrap();
+            for number in 0..2_000 {
+                client.subscribe(&format!("subject.{number}")).await.unwrap();
+            }
+        });
+        is_over.store(true, Ordering::Relaxed);
+        done.send(()).unwrap();
+    });
+    for _ in 0..2 {
+        all_done.recv_timeout(Duration::from_secs(30)).expect("no thread waits for another for ever");
+    }
+    asking.join().unwrap();
+    subscribing.join().unwrap();
 }

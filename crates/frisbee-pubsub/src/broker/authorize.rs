@@ -17,7 +17,8 @@ pub enum Action {
 /// Decides what clients are allowed to do. A function of the same arguments is one.
 ///
 /// The answer for a subject is remembered for the connection until [`Broker::reauthorize`](crate::Broker::reauthorize) or until
-/// patterns of the broker change, so it should not depend on anything else. It must not block.
+/// patterns of the broker change, so it should not depend on anything else. It must not block, nor use the broker, whose locks are
+/// held.
 pub trait Authorize: Send + Sync + 'static {
     /// Returns whether a client may do this, or the reason why it may not, which it is told.
     fn authorize(&self, connection: &Connection, action: Action, subject: &str) -> Result<(), String>;

@@ -100,10 +100,13 @@ impl Shared {
     }
 
     pub(super) fn metrics(&self) -> Metrics {
+        // One lock after the other. A subscription takes them together, and in the other order.
+        let patterns = self.registry().patterns();
+        let retained = self.retained().count();
         Metrics {
-            patterns: self.registry().patterns(),
+            patterns,
             queued_len: self.common.queued_len.load(Ordering::Relaxed),
-            retained: self.retained().count(),
+            retained,
             missing: self.common.missing.load(Ordering::Relaxed),
             prefixes: self.prefixes.snapshot(),
         }
