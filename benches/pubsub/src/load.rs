@@ -71,7 +71,7 @@ pub(crate) struct Paced {
     pub(crate) memory: f64,
 }
 
-/// Publishes as fast as the slowest subscriber reads, and counts the deliveries of so many seconds.
+/// Publishes as fast as the slowest subscriber reads, and counts the deliveries of this time.
 pub(crate) async fn flood(broker: &Broker, shape: Shape, seconds: Duration) -> io::Result<Flood> {
     let running = broker.start()?;
     let (wire, pid) = (broker.wire, running.pid());

@@ -122,7 +122,7 @@ impl Wire {
         }
     }
 
-    /// Reads one delivery of so many bytes, past whatever else the broker has to say.
+    /// Reads one delivery of the length of `delivery`, past whatever else the broker has to say.
     pub(crate) async fn read_delivery(self, socket: &mut TcpStream, delivery: &mut [u8]) -> io::Result<()> {
         match self {
             Self::Frisbee => {

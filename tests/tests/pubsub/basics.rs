@@ -211,6 +211,22 @@ fn what_is_not_allowed_is_refused_with_the_reason() {
 }
 
 #[test]
+fn a_value_that_may_not_be_published_is_not_retained() {
+    in_virtual_time(async {
+        let authorize = |_: &Connection, action, _: &str| match action {
+            Action::Publish => Err("nobody publishes".into()),
+            _ => Ok(()),
+        };
+        let party = Party::of(Broker::builder().authorize(authorize).build()).await;
+        let client = party.client().await;
+        let error = client.send_acknowledged(Publication::new("a.b", "1").retain()).await.unwrap_err();
+        assert_eq!(error.to_string(), "the broker does not allow it: nobody publishes");
+        assert_eq!(party.broker.metrics().retained, 0);
+        assert_eq!(heard(&mut client.subscribe("a.*").await.unwrap()).await, "");
+    });
+}
+
+#[test]
 fn what_is_allowed_is_remembered_until_it_is_to_be_asked_anew() {
     in_virtual_time(async {
         let (may, asked) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));

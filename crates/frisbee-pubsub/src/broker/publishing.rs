@@ -119,6 +119,8 @@ impl Publishing {
         content: &Bytes,
     ) -> Result<u32, Refusal> {
         let subject = check(published.subject)?;
+        // Both before anything changes: a value that may not be published may not stay either.
+        shared.authorize(connection, Action::Publish, subject)?;
         shared.authorize(connection, Action::Retain, subject)?;
         let mut retained = shared.retained();
         retained.set(&shared.common.limits, subject, published, content)?;
