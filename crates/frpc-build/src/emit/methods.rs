@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use frpc_schema::{Method, MethodKind, Service, fingerprint::Fingerprints};
 use proc_macro2::{Literal, TokenStream};
+use prost_types::method_options::IdempotencyLevel;
 use quote::quote;
 
 use super::{
@@ -29,9 +30,12 @@ pub(super) fn module(
         let (constant, name, kind) = (constant(method), &method.name, call(method.kind));
         let operation = Literal::u16_unsuffixed(method.operation);
         let [request, response] = [&method.input, &method.output].map(|message| types.constant(message));
+        let is_free = method.idempotency == IdempotencyLevel::NoSideEffects;
+        let side_effects = is_free.then(|| quote! { .without_side_effects() });
         quote! {
             pub const #constant: Method = Method::#kind(#service_name, #name, #operation)
-                .with_types(&types::#request, &types::#response);
+                .with_types(&types::#request, &types::#response)
+                #side_effects;
         }
     });
     let import = (!service.methods.is_empty()).then(|| quote! { use frpc::generated::Method; });

@@ -17,6 +17,8 @@ pub struct Method {
     pub kind: MethodKind,
     /// Its messages, which methods that were written by hand may leave out.
     pub types: Option<MethodTypes>,
+    /// True if a call changes nothing, so that caches may answer it and HTTP may carry it in a GET.
+    pub has_no_side_effects: bool,
 }
 
 /// The messages of a method, as its proto file declares them.
@@ -64,12 +66,18 @@ impl Method {
     }
 
     const fn new(service: &'static str, name: &'static str, operation: u16, kind: MethodKind) -> Self {
-        Self { service, name, operation, kind, types: None }
+        Self { service, name, operation, kind, types: None, has_no_side_effects: false }
     }
 
     /// Adds the messages of the method.
     pub const fn with_types(mut self, request: &'static MessageType, response: &'static MessageType) -> Self {
         self.types = Some(MethodTypes { request, response });
+        self
+    }
+
+    /// Says that a call changes nothing, as `option idempotency_level = NO_SIDE_EFFECTS` does in a proto file.
+    pub const fn without_side_effects(mut self) -> Self {
+        self.has_no_side_effects = true;
         self
     }
 
@@ -158,6 +166,13 @@ mod tests {
         assert_ne!(TYPED, PLAIN);
         assert_ne!(TYPED, PLAIN.with_types(&TWO, &ONE));
         assert_ne!(TYPED, PLAIN.with_types(&ONE, const { &MessageType::new("a.Two", 3, b"a") }));
+    }
+
+    #[test]
+    fn a_method_changes_something_unless_it_says_otherwise() {
+        const PLAIN: Method = Method::unary("a.A", "Do", 10);
+        const READING: Method = PLAIN.without_side_effects();
+        assert_eq!((PLAIN.has_no_side_effects, READING.has_no_side_effects), (false, true));
     }
 
     #[test]

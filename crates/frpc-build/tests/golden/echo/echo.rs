@@ -239,7 +239,8 @@ pub mod parrot_methods {
     use frpc::generated::Method;
 
     pub const SAY: Method = Method::unary("echo.Parrot", "Say", 15)
-        .with_types(&types::WORDS, &types::WORDS);
+        .with_types(&types::WORDS, &types::WORDS)
+        .without_side_effects();
 
     /// The messages, and the fingerprints by which peers find out whether they mean the same.
     mod types {
