@@ -1,0 +1,131 @@
+//! The codes of a status in each protocol, and the statuses of HTTP that go with them.
+
+use frpc::Code;
+use http::StatusCode;
+
+/// The words that a protocol has for a code.
+struct Row {
+    code: Code,
+    connect: &'static str,
+    connect_http: u16,
+    twirp: &'static str,
+    twirp_http: u16,
+}
+
+const fn row(code: Code, connect: &'static str, connect_http: u16, twirp: &'static str, twirp_http: u16) -> Row {
+    Row { code, connect, connect_http, twirp, twirp_http }
+}
+
+/// By the numbers of the codes, from 1 on.
+static TABLE: [Row; 16] = [
+    row(Code::Cancelled, "canceled", 499, "canceled", 408),
+    row(Code::Unknown, "unknown", 500, "unknown", 500),
+    row(Code::InvalidArgument, "invalid_argument", 400, "invalid_argument", 400),
+    row(Code::DeadlineExceeded, "deadline_exceeded", 504, "deadline_exceeded", 408),
+    row(Code::NotFound, "not_found", 404, "not_found", 404),
+    row(Code::AlreadyExists, "already_exists", 409, "already_exists", 409),
+    row(Code::PermissionDenied, "permission_denied", 403, "permission_denied", 403),
+    row(Code::ResourceExhausted, "resource_exhausted", 429, "resource_exhausted", 429),
+    row(Code::FailedPrecondition, "failed_precondition", 400, "failed_precondition", 412),
+    row(Code::Aborted, "aborted", 409, "aborted", 409),
+    row(Code::OutOfRange, "out_of_range", 400, "out_of_range", 400),
+    row(Code::Unimplemented, "unimplemented", 501, "unimplemented", 501),
+    row(Code::Internal, "internal", 500, "internal", 500),
+    row(Code::Unavailable, "unavailable", 503, "unavailable", 503),
+    row(Code::DataLoss, "data_loss", 500, "dataloss", 500),
+    row(Code::Unauthenticated, "unauthenticated", 401, "unauthenticated", 401),
+];
+
+/// Codes of Twirp that no other protocol has.
+const TWIRP_ONLY: [(&str, Code); 2] = [("malformed", Code::InvalidArgument), ("bad_route", Code::Unimplemented)];
+
+fn of(code: Code) -> &'static Row {
+    // A failed call never has Ok, which would be a mistake of the handler.
+    let code = if code == Code::Ok { Code::Unknown } else { code };
+    &TABLE[usize::from(u8::from(code)) - 1]
+}
+
+fn status(number: u16) -> StatusCode {
+    StatusCode::from_u16(number).expect("the table has statuses of HTTP")
+}
+
+/// Returns the name of a code in Connect.
+pub(crate) fn connect_name(code: Code) -> &'static str {
+    of(code).connect
+}
+
+/// Returns the status of HTTP of a unary Connect call that fails with this code.
+pub(crate) fn connect_http_status(code: Code) -> StatusCode {
+    status(of(code).connect_http)
+}
+
+/// Returns the code with this name in Connect.
+pub(crate) fn from_connect_name(name: &str) -> Option<Code> {
+    TABLE.iter().find(|row| row.connect == name).map(|row| row.code)
+}
+
+/// Returns the name of a code in Twirp.
+pub(crate) fn twirp_name(code: Code) -> &'static str {
+    of(code).twirp
+}
+
+/// Returns the status of HTTP of a Twirp call that fails with this code.
+pub(crate) fn twirp_http_status(code: Code) -> StatusCode {
+    status(of(code).twirp_http)
+}
+
+/// Returns the code with this name in Twirp.
+pub(crate) fn from_twirp_name(name: &str) -> Option<Code> {
+    let common = TABLE.iter().find(|row| row.twirp == name).map(|row| row.code);
+    common.or_else(|| TWIRP_ONLY.iter().find(|(only, _)| *only == name).map(|(_, code)| *code))
+}
+
+/// Returns the code of a response without one of its own, such as that of a proxy: the table of gRPC, which Connect shares.
+pub(crate) fn from_http_status(status: StatusCode) -> Code {
+    match status.as_u16() {
+        400 => Code::Internal,
+        401 => Code::Unauthenticated,
+        403 => Code::PermissionDenied,
+        404 => Code::Unimplemented,
+        429 | 502 | 503 | 504 => Code::Unavailable,
+        _ => Code::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_in_the_order_of_the_numbers() {
+        for (index, row) in TABLE.iter().enumerate() {
+            assert_eq!(usize::from(u8::from(row.code)), index + 1);
+            assert!(std::ptr::eq(of(row.code), row));
+        }
+        assert_eq!(connect_name(Code::Ok), "unknown");
+    }
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for row in &TABLE {
+            assert_eq!(from_connect_name(connect_name(row.code)), Some(row.code));
+            assert_eq!(from_twirp_name(twirp_name(row.code)), Some(row.code));
+        }
+        assert_eq!(from_twirp_name("bad_route"), Some(Code::Unimplemented));
+        assert_eq!(from_twirp_name("malformed"), Some(Code::InvalidArgument));
+        for name in ["", "ok", "Canceled", "cancelled"] {
+            assert_eq!((from_connect_name(name), from_twirp_name(name)), (None, None));
+        }
+    }
+
+    #[test]
+    fn codes_have_the_statuses_of_their_protocols() {
+        assert_eq!(connect_http_status(Code::Cancelled).as_u16(), 499);
+        assert_eq!(connect_http_status(Code::FailedPrecondition), StatusCode::BAD_REQUEST);
+        assert_eq!(twirp_http_status(Code::FailedPrecondition), StatusCode::PRECONDITION_FAILED);
+        assert_eq!(twirp_http_status(Code::DeadlineExceeded), StatusCode::REQUEST_TIMEOUT);
+        assert_eq!(from_http_status(StatusCode::NOT_FOUND), Code::Unimplemented);
+        assert_eq!(from_http_status(StatusCode::BAD_GATEWAY), Code::Unavailable);
+        assert_eq!(from_http_status(StatusCode::IM_A_TEAPOT), Code::Unknown);
+    }
+}

@@ -1,0 +1,173 @@
+//! Metadata as headers and trailers.
+//!
+//! Values of names that end in `-bin` are base64 there, with padding or without, and several may stand in one header, with commas
+//! between them.
+
+use base64::{
+    Engine, alphabet,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
+use frpc::{Metadata, MetadataValue, Status};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// Writes without padding, as the protocols advise, and reads both.
+pub(crate) const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_encode_padding(false).with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// Reads the metadata among headers or trailers: names of the protocols are left out, and values that are not printable ASCII.
+///
+/// # Errors
+///
+/// If a value that should be base64 is not.
+pub(crate) fn from_headers(headers: &HeaderMap) -> Result<Metadata, Status> {
+    let mut metadata = Metadata::new();
+    for (name, value) in headers {
+        if !is_of_protocols(name.as_str()) {
+            append(&mut metadata, name.as_str(), value.as_bytes())?;
+        }
+    }
+    Ok(metadata)
+}
+
+/// Adds the value or values of one header, except those that metadata cannot hold.
+///
+/// # Errors
+///
+/// If a value that should be base64 is not.
+pub(crate) fn append(metadata: &mut Metadata, name: &str, value: &[u8]) -> Result<(), Status> {
+    if !name.ends_with("-bin") {
+        if let Ok(value) = str::from_utf8(value) {
+            // Names that HTTP uses itself, and values that gRPC does not allow, are nothing for handlers.
+            let _ = metadata.append(name, value.trim_matches(' '));
+        }
+        return Ok(());
+    }
+    for part in value.split(|byte| *byte == b',') {
+        let decoded = BASE64.decode(part.trim_ascii());
+        let decoded = decoded.map_err(|_| Status::invalid_argument(format!("the value of {name} is not base64")))?;
+        let _ = metadata.append_bin(name, decoded);
+    }
+    Ok(())
+}
+
+/// Adds metadata to headers or trailers, with a prefix before each name. Names that the protocols use themselves are left out.
+pub(crate) fn extend(headers: &mut HeaderMap, metadata: &Metadata, prefix: &str) {
+    for (name, value) in metadata.iter() {
+        if is_of_protocols(name) {
+            continue;
+        }
+        let name = if prefix.is_empty() {
+            HeaderName::from_bytes(name.as_bytes())
+        } else {
+            HeaderName::try_from(format!("{prefix}{name}"))
+        };
+        let value = match value {
+            MetadataValue::Ascii(text) => HeaderValue::from_str(text),
+            MetadataValue::Binary(bytes) => HeaderValue::try_from(BASE64.encode(bytes)),
+        };
+        // Metadata is stricter than headers, of which there can be 32,768.
+        if let (Ok(name), Ok(value)) = (name, value)
+            && headers.try_append(name, value).is_err()
+        {
+            return;
+        }
+    }
+}
+
+/// Tells whether the protocols use a name themselves. [`Metadata`] refuses those that gRPC and HTTP reserve as well.
+fn is_of_protocols(name: &str) -> bool {
+    name.starts_with("grpc-") || NAMES_OF_PROTOCOLS.contains(&name)
+}
+
+const NAMES_OF_PROTOCOLS: [&str; 9] = [
+    "accept-encoding",
+    "connect-accept-encoding",
+    "connect-content-encoding",
+    "connect-protocol-version",
+    "connect-timeout-ms",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "te",
+];
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &[u8])]) -> HeaderMap {
+        let pair = |(name, value): &(&'static str, &[u8])| {
+            (HeaderName::from_static(name), HeaderValue::from_bytes(value).unwrap())
+        };
+        pairs.iter().map(pair).collect()
+    }
+
+    #[test]
+    fn binary_values_may_be_padded_and_joined() {
+        let read = from_headers(&headers(&[("a-bin", b"AQ==, AQI=,AQID"), ("a-bin", b"/w"), ("b-bin", b"")])).unwrap();
+        let values: Vec<_> = read.get_all_bin("a-bin").collect();
+        assert_eq!(values, [&[1][..], &[1, 2], &[1, 2, 3], &[255]]);
+        assert_eq!(read.get_bin("b-bin"), Some(&[][..]));
+    }
+
+    #[test]
+    fn a_binary_value_that_is_not_base64_is_the_fault_of_its_sender() {
+        let status = from_headers(&headers(&[("a-bin", b"?")])).unwrap_err();
+        assert_eq!(
+            (status.code(), status.message()),
+            (frpc::Code::InvalidArgument, "the value of a-bin is not base64")
+        );
+    }
+
+    #[test]
+    fn names_of_the_protocols_are_no_metadata() {
+        let mut all = headers(&[
+            ("grpc-timeout", b"1S"),
+            ("content-type", b"application/grpc"),
+            ("te", b"trailers"),
+            ("host", b"there"),
+            ("connect-timeout-ms", b"1"),
+            ("accept-encoding", b"gzip"),
+            ("x-text", b"caf\xc3\xa9"),
+            ("user-agent", b"curl"),
+            ("x-request-id", b"7, 8"),
+        ]);
+        let read = from_headers(&all).unwrap();
+        assert_eq!(read.keys().collect::<Vec<_>>(), ["user-agent", "x-request-id"]);
+        assert_eq!(read.get("x-request-id"), Some("7, 8"));
+
+        all.clear();
+        extend(&mut all, &read, "trailer-");
+        assert_eq!(all, headers(&[("trailer-user-agent", b"curl"), ("trailer-x-request-id", b"7, 8")]));
+    }
+
+    proptest! {
+        #[test]
+        fn metadata_comes_back(
+            texts in prop::collection::vec(("[a-z][a-z0-9_.]{0,8}", "[!-~]([ -~]{0,8}[!-~])?"), 0..5),
+            binaries in prop::collection::vec(("[a-z]{1,8}-bin", any::<Vec<u8>>()), 0..5),
+        ) {
+            let mut metadata = Metadata::new();
+            for (name, value) in texts {
+                let _ = metadata.append(name, value);
+            }
+            for (name, value) in binaries {
+                let _ = metadata.append_bin(name, value);
+            }
+            let mut headers = HeaderMap::new();
+            extend(&mut headers, &metadata, "");
+            let read = from_headers(&headers).unwrap();
+            for name in metadata.keys().filter(|name| !is_of_protocols(name)) {
+                let values = |metadata: &Metadata| match name.ends_with("-bin") {
+                    true => metadata.get_all_bin(name).map(<[u8]>::to_vec).collect::<Vec<_>>(),
+                    false => metadata.get_all(name).map(|value| value.as_bytes().to_vec()).collect(),
+                };
+                prop_assert_eq!(values(&metadata), values(&read));
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Text in headers, as gRPC encodes its messages: printable ASCII as it is, other bytes as `%` and two digits.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use http::HeaderValue;
+
+/// Writes text for a header.
+pub(crate) fn encode(text: &str) -> HeaderValue {
+    let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && byte != b'%';
+    let encoded: Bytes = if text.bytes().all(is_plain) {
+        Bytes::copy_from_slice(text.as_bytes())
+    } else {
+        let mut encoded = Vec::with_capacity(text.len() + text.len() / 2);
+        for byte in text.bytes() {
+            if is_plain(byte) {
+                encoded.push(byte);
+            } else {
+                encoded.extend([b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+            }
+        }
+        encoded.into()
+    };
+    HeaderValue::from_maybe_shared(encoded).expect("printable ASCII is left")
+}
+
+/// Reads text from a header. What is not encoded well stays as it is: the message of an error is better read badly than lost.
+pub(crate) fn decode(encoded: &[u8]) -> String {
+    if !encoded.contains(&b'%') {
+        return String::from_utf8_lossy(encoded).into_owned();
+    }
+    let mut decoded = Vec::with_capacity(encoded.len());
+    let mut rest = encoded;
+    while let [first, behind @ ..] = rest {
+        rest = behind;
+        if let (b'%', [high, low, behind @ ..]) = (first, behind)
+            && let (Some(high), Some(low)) = (digit(*high), digit(*low))
+        {
+            decoded.push(high << 4 | low);
+            rest = behind;
+        } else {
+            decoded.push(*first);
+        }
+    }
+    match String::from_utf8_lossy(&decoded) {
+        Cow::Owned(text) => text,
+        Cow::Borrowed(_) => String::from_utf8(decoded).expect("it was checked"),
+    }
+}
+
+const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+
+fn digit(byte: u8) -> Option<u8> {
+    match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        b'A'..=b'F' => Some(byte - b'A' + 10),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn printable_text_stays_as_it_is() {
+        assert_eq!(encode("no such order: #7 ~"), "no such order: #7 ~");
+        assert_eq!(encode("100 %\n\u{e9}"), "100 %25%0A%C3%A9");
+    }
+
+    #[test]
+    fn what_is_not_encoded_well_is_kept() {
+        assert_eq!(decode(b"100 %"), "100 %");
+        assert_eq!(decode(b"%4"), "%4");
+        assert_eq!(decode(b"%zz%41%c3%a9"), "%zzA\u{e9}");
+        assert_eq!(decode(b"%ff"), "\u{fffd}");
+    }
+
+    proptest! {
+        #[test]
+        fn text_comes_back(text: String) {
+            prop_assert_eq!(decode(encode(&text).as_bytes()), text);
+        }
+
+        #[test]
+        fn any_bytes_are_read(bytes: Vec<u8>) {
+            decode(&bytes);
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! gzip, the compression that all protocols here have.
+
+use std::io::{Read, Write};
+
+use bytes::Bytes;
+use flate2::{Compression, read::MultiGzDecoder, write::GzEncoder};
+use frpc::Status;
+
+/// The name of the compression in headers.
+pub(crate) const GZIP: &str = "gzip";
+
+/// Compresses content.
+pub(crate) fn compress(content: &[u8]) -> Bytes {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(content.len() / 2 + 32), Compression::fast());
+    let written = encoder.write_all(content).and_then(|()| encoder.finish());
+    written.expect("memory takes all bytes").into()
+}
+
+/// Decompresses content to at most `len_max` bytes, and stops there: a small input cannot fill the memory.
+///
+/// # Errors
+///
+/// If there are more bytes, or the content is not gzip.
+pub(crate) fn decompress(content: &[u8], len_max: usize) -> Result<Bytes, Status> {
+    // At first no more room than ordinary content needs, whatever a sender says.
+    let mut decompressed = Vec::with_capacity(content.len().saturating_mul(3).min(len_max));
+    let more_than_max = u64::try_from(len_max).unwrap_or(u64::MAX).saturating_add(1);
+    let read = MultiGzDecoder::new(content).take(more_than_max).read_to_end(&mut decompressed);
+    read.map_err(|error| Status::invalid_argument(format!("a compressed message is not gzip: {error}")))?;
+    if decompressed.len() > len_max {
+        let message = format!("a message is longer than the {len_max} bytes that are accepted, once decompressed");
+        return Err(Status::resource_exhausted(message));
+    }
+    Ok(decompressed.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use frpc::Code;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn content_that_swells_beyond_the_limit_is_refused() {
+        let bomb = compress(&vec![0; 10_000_000]);
+        assert!(bomb.len() < 100_000);
+        assert_eq!(decompress(&bomb, 9_999_999).unwrap_err().code(), Code::ResourceExhausted);
+        assert_eq!(decompress(&bomb, 10_000_000).unwrap().len(), 10_000_000);
+    }
+
+    #[test]
+    fn content_that_is_not_gzip_is_refused() {
+        let whole = compress(b"some text");
+        for content in [b"some text", &whole[..whole.len() - 1], &whole[..5]] {
+            assert_eq!(decompress(content, 100).unwrap_err().code(), Code::InvalidArgument);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn content_comes_back(content: Vec<u8>) {
+            prop_assert_eq!(decompress(&compress(&content), content.len()).unwrap(), content);
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The frames of gRPC, gRPC-Web and Connect: a byte of flags, the length in four bytes, and the content.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use frpc::Status;
+
+/// The length of what stands in front of the content.
+pub(crate) const HEADER_LEN: usize = 5;
+
+/// The content is compressed.
+pub(crate) const COMPRESSED: u8 = 0x01;
+
+/// The content is the end of a stream of Connect.
+pub(crate) const END_OF_STREAM: u8 = 0x02;
+
+/// The content is the trailers of gRPC-Web.
+pub(crate) const TRAILERS: u8 = 0x80;
+
+/// A frame that arrived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) flags: u8,
+    pub(crate) content: Bytes,
+}
+
+/// Takes frames off a stream of bytes that comes in chunks. A frame within one chunk is not copied. Memory is taken for bytes that
+/// are here, not for those that are announced.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    /// The rest of the last chunk.
+    chunk: Bytes,
+    /// The beginning of a frame that chunks before had. Empty if the next begins in `chunk`.
+    partial: BytesMut,
+    content_len_max: usize,
+}
+
+/// A stream of bytes is not one of frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FrameError {
+    /// The content of a frame is longer than it may be.
+    TooLong { len: usize, max: usize },
+    /// The stream ended within a frame.
+    Truncated,
+}
+
+impl Frames {
+    /// Takes frames with at most this many bytes of content.
+    pub(crate) fn new(content_len_max: usize) -> Self {
+        Self { chunk: Bytes::new(), partial: BytesMut::new(), content_len_max }
+    }
+
+    /// Adds what arrived. The frames of the chunk before have been taken.
+    pub(crate) fn push(&mut self, chunk: Bytes) {
+        debug_assert!(self.chunk.is_empty(), "there may be a frame left");
+        self.chunk = chunk;
+    }
+
+    /// Returns the next frame, or `None` if more bytes are needed.
+    pub(crate) fn next(&mut self) -> Result<Option<Frame>, FrameError> {
+        if self.partial.is_empty() {
+            if let Some(header) = self.chunk.first_chunk() {
+                let (flags, len) = self.parse(header)?;
+                if self.chunk.len() >= HEADER_LEN + len {
+                    self.chunk.advance(HEADER_LEN);
+                    return Ok(Some(Frame { flags, content: self.chunk.split_to(len) }));
+                }
+            }
+            if self.chunk.is_empty() {
+                return Ok(None);
+            }
+        }
+        self.next_partial()
+    }
+
+    /// Returns a frame of several chunks, once they are here.
+    fn next_partial(&mut self) -> Result<Option<Frame>, FrameError> {
+        self.gather(HEADER_LEN);
+        let Some(header) = self.partial.first_chunk() else { return Ok(None) };
+        let (flags, len) = self.parse(header)?;
+        self.gather(HEADER_LEN + len);
+        if self.partial.len() < HEADER_LEN + len {
+            return Ok(None);
+        }
+        let mut content = std::mem::take(&mut self.partial).freeze();
+        content.advance(HEADER_LEN);
+        Ok(Some(Frame { flags, content }))
+    }
+
+    /// Moves bytes of the chunk behind the partial frame, up to this length of it.
+    fn gather(&mut self, len: usize) {
+        let missing = len.saturating_sub(self.partial.len()).min(self.chunk.len());
+        // Doubles its room at least, so that a frame of many chunks is copied a few times, not as often as there are chunks.
+        self.partial.extend_from_slice(&self.chunk.split_to(missing));
+    }
+
+    fn parse(&self, &[flags, a, b, c, d]: &[u8; HEADER_LEN]) -> Result<(u8, usize), FrameError> {
+        let len = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
+        if len > self.content_len_max {
+            return Err(FrameError::TooLong { len, max: self.content_len_max });
+        }
+        Ok((flags, len))
+    }
+
+    /// Returns whether the bytes that have come end within a frame.
+    pub(crate) fn is_partial(&self) -> bool {
+        !self.partial.is_empty() || !self.chunk.is_empty()
+    }
+}
+
+impl From<FrameError> for Status {
+    fn from(error: FrameError) -> Self {
+        match error {
+            FrameError::TooLong { len, max } => {
+                Self::resource_exhausted(format!("a message of {len} bytes is longer than the {max} that are accepted"))
+            }
+            FrameError::Truncated => Self::invalid_argument("the stream of messages ends within a message"),
+        }
+    }
+}
+
+/// Returns what stands in front of content of this length.
+///
+/// # Errors
+///
+/// If the length has more than four bytes.
+pub(crate) fn header(flags: u8, len: usize) -> Result<[u8; HEADER_LEN], Status> {
+    let len =
+        u32::try_from(len).map_err(|_| Status::resource_exhausted("a message of 4 GiB or more fits in no frame"))?;
+    let [a, b, c, d] = len.to_be_bytes();
+    Ok([flags, a, b, c, d])
+}
+
+/// Returns a frame in one piece.
+///
+/// # Errors
+///
+/// If the content is too long for a frame.
+pub(crate) fn frame(flags: u8, content: &[u8]) -> Result<Bytes, Status> {
+    let mut frame = BytesMut::with_capacity(HEADER_LEN + content.len());
+    frame.put_slice(&header(flags, content.len())?);
+    frame.put_slice(content);
+    Ok(frame.freeze())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn all(frames: &mut Frames) -> Vec<(u8, Bytes)> {
+        std::iter::from_fn(|| frames.next().unwrap()).map(|frame| (frame.flags, frame.content)).collect()
+    }
+
+    #[test]
+    fn a_frame_within_a_chunk_is_not_copied() {
+        let chunk = Bytes::from_static(&[0, 0, 0, 0, 2, 7, 8, 1, 0, 0, 0, 0]);
+        let mut frames = Frames::new(2);
+        frames.push(chunk.clone());
+        let first = frames.next().unwrap().unwrap();
+        assert_eq!((first.flags, &first.content[..]), (0, &[7, 8][..]));
+        assert_eq!(first.content.as_ptr(), chunk[5..].as_ptr());
+        assert_eq!(all(&mut frames), [(COMPRESSED, Bytes::new())]);
+        assert!(!frames.is_partial());
+    }
+
+    #[test]
+    fn a_frame_that_is_too_long_is_refused_by_its_header() {
+        let mut frames = Frames::new(2);
+        frames.push(Bytes::from_static(&[0, 255, 255, 255]));
+        assert_eq!(frames.next(), Ok(None));
+        frames.push(Bytes::from_static(&[255]));
+        assert_eq!(frames.next(), Err(FrameError::TooLong { len: u32::MAX as usize, max: 2 }));
+    }
+
+    #[test]
+    fn memory_is_taken_for_bytes_that_are_here() {
+        let mut frames = Frames::new(usize::MAX);
+        frames.push(Bytes::from_static(&[0, 255, 255, 255, 255, 1, 2, 3]));
+        assert_eq!(frames.next(), Ok(None));
+        assert!(frames.is_partial() && frames.partial.capacity() < 1024);
+    }
+
+    proptest! {
+        #[test]
+        fn frames_come_back_however_they_are_cut(
+            sent in prop::collection::vec((any::<u8>(), prop::collection::vec(any::<u8>(), 0..40)), 0..6),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
+        ) {
+            let bytes: Vec<u8> = sent.iter().flat_map(|(flags, content)| frame(*flags, content).unwrap()).collect();
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
+            cuts.extend([0, bytes.len()]);
+            cuts.sort_unstable();
+            let mut frames = Frames::new(40);
+            let mut came = Vec::new();
+            for cut in cuts.windows(2) {
+                frames.push(Bytes::copy_from_slice(&bytes[cut[0]..cut[1]]));
+                came.extend(all(&mut frames));
+            }
+            let came: Vec<_> = came.into_iter().map(|(flags, content)| (flags, content.to_vec())).collect();
+            prop_assert_eq!(came, sent);
+            prop_assert!(!frames.is_partial());
+        }
+    }
+}
