@@ -5,3 +5,4 @@
 mod codes;
 mod headers;
 mod message;
+mod status;

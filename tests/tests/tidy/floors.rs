@@ -74,7 +74,7 @@ const HOUSES: &[House] = &[
             &["fuzzing", "generated"],
         ],
     },
-    House { krate: "frpc-http", floors: &[&["codes", "headers", "message"]] },
+    House { krate: "frpc-http", floors: &[&["codes", "headers", "message"], &["status"]] },
 ];
 
 #[test]

@@ -77,7 +77,7 @@ pub(crate) fn extend(headers: &mut HeaderMap, metadata: &Metadata, prefix: &str)
 }
 
 /// Tells whether the protocols use a name themselves. [`Metadata`] refuses those that gRPC and HTTP reserve as well.
-fn is_of_protocols(name: &str) -> bool {
+pub(crate) fn is_of_protocols(name: &str) -> bool {
     name.starts_with("grpc-") || NAMES_OF_PROTOCOLS.contains(&name)
 }
 

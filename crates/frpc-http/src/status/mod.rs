@@ -1,0 +1,9 @@
+//! Statuses as the JSON objects that Connect and Twirp send in their place.
+
+pub(crate) mod connect;
+pub(crate) mod twirp;
+
+/// Writes text as a JSON string.
+fn put_string(json: &mut Vec<u8>, text: &str) {
+    serde_json::to_writer(json, text).expect("memory takes all bytes, and any text is a JSON string");
+}

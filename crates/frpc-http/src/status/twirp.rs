@@ -1,0 +1,100 @@
+//! The JSON of Twirp's errors: `{"code": "not_found", "msg": "no such order", "meta": {"name": "value"}}`.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use base64::Engine;
+use bytes::Bytes;
+use frpc::{Code, Metadata, MetadataValue, Status};
+use serde::Deserialize;
+
+use super::put_string;
+use crate::{
+    codes,
+    headers::metadata::{self, BASE64},
+};
+
+/// Writes the error of a call that failed with this status. Several metadata of one name are joined by commas. Details have no
+/// place in it.
+pub(crate) fn error(status: &Status) -> Bytes {
+    error_named(codes::twirp_name(status.code()), status.message(), status.metadata())
+}
+
+/// Writes an error with one of Twirp's codes.
+pub(crate) fn error_named(code: &str, message: &str, meta: &Metadata) -> Bytes {
+    let mut json = Vec::with_capacity(64 + message.len());
+    json.extend(b"{\"code\":");
+    put_string(&mut json, code);
+    json.extend(b",\"msg\":");
+    put_string(&mut json, message);
+    for (index, name) in meta.keys().enumerate() {
+        json.extend(if index == 0 { &b",\"meta\":{"[..] } else { b"," });
+        put_string(&mut json, name);
+        json.push(b':');
+        put_string(&mut json, &joined(meta, name));
+    }
+    if !meta.is_empty() {
+        json.push(b'}');
+    }
+    json.push(b'}');
+    json.into()
+}
+
+fn joined(meta: &Metadata, name: &str) -> String {
+    let values = meta.iter().filter(|(key, _)| *key == name).map(|(_, value)| match value {
+        MetadataValue::Ascii(text) => text.to_owned(),
+        MetadataValue::Binary(bytes) => BASE64.encode(bytes),
+    });
+    values.collect::<Vec<_>>().join(", ")
+}
+
+/// Reads an error. One without a code that is known has the other. `None` if it is no error of Twirp.
+pub(crate) fn read_error(json: &[u8], without_code: Code) -> Option<Status> {
+    let error: WireError<'_> = serde_json::from_slice(json).ok()?;
+    let code = codes::from_twirp_name(&error.code).unwrap_or(without_code);
+    let mut meta = Metadata::new();
+    for (name, value) in error.meta.unwrap_or_default() {
+        // Metadata has names of HTTP and printable ASCII. Anything else was for people, who have the message.
+        let _ = metadata::append(&mut meta, &name.to_ascii_lowercase(), value.as_bytes());
+    }
+    Some(Status::with_metadata(code, error.msg.unwrap_or_default(), meta))
+}
+
+#[derive(Deserialize)]
+struct WireError<'a> {
+    #[serde(borrow)]
+    code: Cow<'a, str>,
+    #[serde(borrow)]
+    msg: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    meta: Option<BTreeMap<Cow<'a, str>, Cow<'a, str>>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_has_the_metadata_as_meta() {
+        assert_eq!(error(&Status::data_loss("")), r#"{"code":"dataloss","msg":""}"#);
+        let mut meta = Metadata::new();
+        meta.append("target", "Balrog").unwrap();
+        meta.append_bin("x-bin", [0xff]).unwrap();
+        meta.append("target", "\"it\"").unwrap();
+        let json = error(&Status::with_metadata(Code::PermissionDenied, "no", meta));
+        assert_eq!(json, r#"{"code":"permission_denied","msg":"no","meta":{"target":"Balrog, \"it\"","x-bin":"/w"}}"#);
+        let read = read_error(&json, Code::Unknown).unwrap();
+        assert_eq!((read.code(), read.message()), (Code::PermissionDenied, "no"));
+        assert_eq!(read.metadata().get("target"), Some("Balrog, \"it\""));
+        assert_eq!(read.metadata().get_bin("x-bin"), Some(&[0xff][..]));
+    }
+
+    #[test]
+    fn an_error_is_read_with_what_is_known_of_it() {
+        let read = |json: &str| read_error(json.as_bytes(), Code::Internal).map(|status| status.code());
+        assert_eq!(read(r#"{"code":"bad_route","msg":"m","meta":{"Über":"ü"}}"#), Some(Code::Unimplemented));
+        assert_eq!(read(r#"{"code":"odd"}"#), Some(Code::Internal));
+        for json in ["", "{}", "[]", r#"{"code":5}"#, r#"{"msg":"m"}"#] {
+            assert_eq!(read(json), None, "{json}");
+        }
+    }
+}
