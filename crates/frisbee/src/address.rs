@@ -11,6 +11,7 @@ use std::{fmt, io, net::SocketAddr, path::PathBuf, str::FromStr};
 /// | `unix:/run/app.sock` | a Unix socket at that path |
 /// | `unix:@app` | a Unix socket in Linux's abstract namespace |
 /// | `mem:app` | in this process, without a socket |
+/// | `grpc://example.org:443` | a URL of another protocol, for libraries on top that speak it |
 ///
 /// ```
 /// use frisbee::Address;
@@ -38,6 +39,8 @@ pub enum Address {
     Abstract(String),
     /// A listener in this process.
     Mem(String),
+    /// A URL of another protocol. Frisbee itself neither connects to it nor listens there.
+    Url(String),
     /// An end without a name: a connecting Unix socket, or a stream of the user's own.
     Unnamed,
 }
@@ -55,6 +58,10 @@ impl Address {
 impl Address {
     /// Returns the error of an address that this system has no sockets for.
     pub(crate) fn unsupported(&self) -> io::Error {
+        if let Self::Url(url) = self {
+            let why = format!("{url} is an address of another protocol: frisbee's are {EXPECTED}");
+            return io::Error::new(io::ErrorKind::InvalidInput, why);
+        }
         io::Error::new(io::ErrorKind::Unsupported, format!("{self} is not available on this system"))
     }
 }
@@ -77,6 +84,7 @@ impl FromStr for Address {
                 None => Self::Unix(path.into()),
             }),
             Some(("mem", name)) => Ok(Self::Mem(name.into())),
+            Some((scheme, rest)) if is_foreign_url(scheme, rest) => Ok(Self::Url(text.into())),
             _ => {
                 let place = text.strip_prefix("tcp://").unwrap_or(text);
                 if let Ok(addr) = place.parse() {
@@ -84,7 +92,7 @@ impl FromStr for Address {
                 }
                 let (name, port) = place.rsplit_once(':').ok_or_else(|| invalid("port missing"))?;
                 if name.is_empty() || name.contains(['/', ':', '[']) {
-                    return Err(invalid("expected tcp://HOST:PORT, unix:PATH, unix:@NAME or mem:NAME"));
+                    return Err(invalid(&format!("expected {EXPECTED}")));
                 }
                 let port = port.parse().map_err(|_| invalid("port is not a number up to 65535"))?;
                 Ok(Self::Host { name: name.into(), port })
@@ -101,9 +109,22 @@ impl fmt::Display for Address {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
             Self::Abstract(name) => write!(f, "unix:@{name}"),
             Self::Mem(name) => write!(f, "mem:{name}"),
+            Self::Url(url) => f.write_str(url),
             Self::Unnamed => f.write_str("unnamed"),
         }
     }
+}
+
+/// The addresses that frisbee has sockets for.
+const EXPECTED: &str = "tcp://HOST:PORT, unix:PATH, unix:@NAME or mem:NAME";
+
+/// Tells whether text is a URL of a protocol other than frisbee's, from what stands on both sides of its first colon.
+fn is_foreign_url(scheme: &str, rest: &str) -> bool {
+    let is_scheme = |scheme: &str| {
+        scheme.starts_with(|first: char| first.is_ascii_lowercase())
+            && scheme.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'+' | b'-' | b'.'))
+    };
+    scheme != "tcp" && is_scheme(scheme) && rest.strip_prefix("//").is_some_and(|place| !place.is_empty())
 }
 
 /// A value that names an [`Address`]: the address itself, or text that parses as one.
@@ -148,7 +169,15 @@ mod tests {
 
     #[test]
     fn addresses_print_as_they_are_read() {
-        for text in ["tcp://1.2.3.4:5", "tcp://localhost:80", "unix:/a/b.sock", "unix:@name", "mem:x"] {
+        for text in [
+            "tcp://1.2.3.4:5",
+            "tcp://localhost:80",
+            "unix:/a/b.sock",
+            "unix:@name",
+            "mem:x",
+            "grpc://localhost:443",
+            "twirp+https://example.org/prefix",
+        ] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
     }
@@ -159,7 +188,9 @@ mod tests {
             ("localhost", "port missing"),
             ("localhost:http", "port is not a number"),
             ("tcp://localhost:70000", "port is not a number"),
-            ("http://localhost:80", "expected tcp://"),
+            ("http//localhost:80", "expected tcp://"),
+            ("http://", "port is not a number"),
+            ("HTTP://localhost:80", "expected tcp://"),
             ("unix:", "name missing"),
             ("unix:@", "name missing"),
             ("mem:", "name missing"),

@@ -361,6 +361,11 @@ pub struct ConnectError {
 }
 
 impl ConnectError {
+    /// Makes the error of an attempt to connect, for transports on top of frisbee.
+    pub fn new(address: Address, attempts: usize, source: io::Error) -> Self {
+        Self { address, attempts, source }
+    }
+
     /// Makes the error of a connection to this address that was there, and could not be used.
     pub(crate) fn of_setup(address: &Address, attempts: usize, source: io::Error) -> Self {
         Self { address: address.clone(), attempts, source }

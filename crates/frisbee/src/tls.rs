@@ -11,7 +11,7 @@ use tokio_rustls::{
 };
 
 use crate::{
-    Address, Client, Connection, Router, ServerBuilder, TlsName,
+    Address, Client, Connection, Raw, Router, ServerBuilder, TlsName,
     net::{Identity, Secure, Secured, Wire},
 };
 
@@ -19,18 +19,47 @@ impl<R: Router> ServerBuilder<R> {
     /// Accepts TLS only, with a [`ServerTls`](crate::ServerTls) made of PEM, or any rustls configuration. Handshakes are
     /// bounded by [`Config::handshake_max`](crate::Config::handshake_max) and never hold up accepting.
     pub fn tls(mut self, config: impl Into<Arc<rustls::ServerConfig>>) -> Self {
-        let acceptor = TlsAcceptor::from(config.into());
-        let secure = Secure::new(move |wire, _| {
-            let handshake = acceptor.accept(wire);
-            Box::pin(async move {
-                let stream = handshake.await.map_err(|error| explain(error, "client"))?;
-                let session = stream.get_ref().1;
-                let (identity, alpn) = (identity(session), session.alpn_protocol().map(<[u8]>::to_vec));
-                Ok(Secured { wire: Wire::Other(Box::new(stream)), identity, alpn })
-            })
-        });
-        self.secure = Some(secure);
+        let config = config.into();
+        self.secure = Some(Box::new(|offered| accepting(offering(config, offered))));
         self
+    }
+}
+
+/// Accepts the handshakes of a server.
+fn accepting(config: Arc<rustls::ServerConfig>) -> Secure {
+    let acceptor = TlsAcceptor::from(config);
+    Secure::new(move |wire, _| {
+        let handshake = acceptor.accept(wire);
+        Box::pin(async move {
+            let stream = handshake.await.map_err(|error| explain(error, "client"))?;
+            let session = stream.get_ref().1;
+            let (identity, alpn) = (identity(session), session.alpn_protocol().map(<[u8]>::to_vec));
+            Ok(Secured { wire: Wire::Other(Box::new(stream)), identity, alpn })
+        })
+    })
+}
+
+/// Returns a configuration that offers these protocols by ALPN as well, behind its own.
+fn offering(config: Arc<rustls::ServerConfig>, offered: &[&[u8]]) -> Arc<rustls::ServerConfig> {
+    if offered.is_empty() {
+        return config;
+    }
+    let mut config = Arc::unwrap_or_clone(config);
+    for protocol in offered {
+        if !config.alpn_protocols.iter().any(|known| known == protocol) {
+            config.alpn_protocols.push(protocol.to_vec());
+        }
+    }
+    Arc::new(config)
+}
+
+impl Raw {
+    /// Returns the certificate chain that the peer proved to own in the TLS handshake, its own certificate first, if a
+    /// [`Protocol`](crate::Protocol) was given the connection. Of a connection that was taken over,
+    /// [`Connection::peer_certificates`] has it.
+    pub fn peer_certificates(&self) -> Option<Arc<Vec<CertificateDer<'static>>>> {
+        let Certificates(chain) = self.identity()?.downcast_ref()?;
+        Some(chain.clone())
     }
 }
 

@@ -83,12 +83,12 @@ mod wire;
 pub use call::deadline::Times;
 pub use call::exchange::{Answer, Body, Call};
 pub use call::extensions::Extensions;
-pub use call::head::Head;
+pub use call::head::{CancelGuard, Head};
 pub use call::metadata::{InvalidMetadata, Metadata, MetadataValue};
 pub use call::method::{MessageType, Method, MethodKind, MethodTypes};
 pub use call::request::{IntoRequest, IntoStreaming, IntoStreamingRequest, Request, Response};
 pub use call::status::{Code, Status};
-pub use call::streaming::{StreamSender, Streaming};
+pub use call::streaming::{MetadataSlot, StreamSender, Streaming};
 pub use channel::{Channel, builder::ChannelBuilder};
 pub use error::{CallError, ConnectError, ServeError};
 pub use server::{Server, ServerBuilder};
@@ -102,7 +102,11 @@ pub use service::table::Collision;
 pub use wire::caller::Caller;
 pub use wire::frisbee::client::WhenFull;
 pub use wire::frisbee::reconnect::LostMetadata;
+pub use wire::peer::Peer;
 pub use wire::server_wire::Wire;
+#[cfg(feature = "tls")]
+pub use wire::transport::ConnectTls;
+pub use wire::transport::{ConnectSettings, Transport, register_transport};
 
 pub use frisbee::{
     self, Address, CloseReason, Config, Connection, Dispatch, Drain, Engine, GoAway, InvalidSetting, ListenOn,

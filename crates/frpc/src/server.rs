@@ -319,7 +319,7 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
     }
 
     fn check(&self) -> Result<(), ServeError> {
-        self.services.check()?;
+        self.services.complete()?;
         if let Some(calls_max) = self.services.calls_max {
             InvalidSetting::refuse_zero("calls_max", &calls_max, "every call would be refused")?;
         }

@@ -7,6 +7,7 @@
 mod answers;
 mod bombs;
 mod compression;
+mod endpoints;
 mod extended;
 mod going_away;
 mod heads;

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::{net::TcpStream, runtime::Handle};
 use tokio_util::io::poll_read_buf;
 
-use super::wire::Wire;
+use super::{secure::Identity, wire::Wire};
 use crate::{
     Address,
     proto::{HeaderFormat, Heartbeats},
@@ -28,11 +28,25 @@ pub struct Raw {
     skipping: bool,
     local: Address,
     peer: Address,
+    /// The one that a peer proved to a server which left the connection to another protocol.
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "without TLS nobody proves anything"))]
+    identity: Identity,
 }
 
 impl Raw {
     pub(crate) fn new(wire: Wire, unread: Bytes, format: HeaderFormat, local: Address, peer: Address) -> Self {
-        Self { wire, unread, format, skipping: false, local, peer }
+        Self { wire, unread, format, skipping: false, local, peer, identity: None }
+    }
+
+    /// Keeps what the peer proved of itself.
+    pub(crate) fn with_identity(self, identity: Identity) -> Self {
+        Self { identity, ..self }
+    }
+
+    /// Returns what the peer proved of itself.
+    #[cfg(feature = "tls")]
+    pub(crate) fn identity(&self) -> Option<&(dyn std::any::Any + Send + Sync)> {
+        self.identity.as_deref()
     }
 
     /// Has the current runtime serve it instead of `former`, which may end before.

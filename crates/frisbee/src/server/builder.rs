@@ -38,6 +38,9 @@ impl Server {
     }
 }
 
+/// Makes the TLS of a server that offers these protocols by ALPN, once they are known.
+pub(crate) type MakeSecure = Box<dyn FnOnce(&[&[u8]]) -> Secure + Send>;
+
 /// The settings of a server. Made by [`Server::builder`].
 pub struct ServerBuilder<R> {
     router: Arc<R>,
@@ -47,7 +50,7 @@ pub struct ServerBuilder<R> {
     sockets: SocketOptions,
     connections_max: usize,
     handlers_max: usize,
-    pub(crate) secure: Option<Secure>,
+    pub(crate) secure: Option<MakeSecure>,
     protocols: Protocols,
     retirement: Retirement,
 }
@@ -218,7 +221,8 @@ impl<R: Router> ServerBuilder<R> {
     }
 
     fn into_shared(self) -> ServerShared {
-        let (router, front) = (self.router, Front { secure: self.secure, protocols: self.protocols });
+        let secure = self.secure.map(|make| make(&self.protocols.alpn()));
+        let (router, front) = (self.router, Front { secure, protocols: self.protocols });
         let scope = Scope::new(self.dispatch, self.handlers_max);
         // The only part that knows the router's type.
         let start = move |shared, slot, wire: Wire, local, peer: Address, elsewhere: Option<Handle>| {

@@ -42,6 +42,11 @@ pub trait Protocol: Send + Sync + 'static {
     /// answer is [`Recognized::More`]. `alpn` is what a TLS handshake agreed on, if anything: then `first` may be empty.
     fn recognize(&self, first: &[u8], alpn: Option<&[u8]>) -> Recognized;
 
+    /// Returns the names by which TLS handshakes of the server offer this protocol, behind those of its configuration.
+    fn alpn(&self) -> &[&'static [u8]] {
+        &[]
+    }
+
     /// Serves a connection that was recognized, from its first byte on. It counts among the connections of the server until
     /// this returns. The future is dropped when the server is.
     fn serve(&self, socket: Raw, drain: Drain) -> impl Future<Output = ()> + Send;
@@ -103,12 +108,17 @@ pub(super) struct Protocols(Arc<Vec<Arc<dyn AnyProtocol>>>);
 /// [`Protocol`] without its type.
 pub(super) trait AnyProtocol: Send + Sync {
     fn recognize(&self, first: &[u8], alpn: Option<&[u8]>) -> Recognized;
+    fn alpn(&self) -> &[&'static [u8]];
     fn serve(&self, socket: Raw, drain: Drain) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
 impl<P: Protocol> AnyProtocol for P {
     fn recognize(&self, first: &[u8], alpn: Option<&[u8]>) -> Recognized {
         Protocol::recognize(self, first, alpn)
+    }
+
+    fn alpn(&self) -> &[&'static [u8]] {
+        Protocol::alpn(self)
     }
 
     fn serve(&self, socket: Raw, drain: Drain) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
@@ -123,6 +133,11 @@ impl Protocols {
 
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Returns the names of all protocols, as TLS handshakes offer them.
+    pub(super) fn alpn(&self) -> Vec<&[u8]> {
+        self.0.iter().flat_map(|protocol| protocol.alpn()).copied().collect()
     }
 
     /// Returns the protocol of a connection, or `None` for frisbee's own, and what was read to find out.

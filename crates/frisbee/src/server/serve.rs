@@ -100,7 +100,7 @@ async fn open(
             Some(Ok((None, read))) => first = read,
             Some(Ok((Some(protocol), read))) => {
                 // The format is that of packets, of which this connection has none.
-                let socket = Raw::new(wire, read.freeze(), HeaderFormat::Magic10, local, peer);
+                let socket = Raw::new(wire, read.freeze(), HeaderFormat::Magic10, local, peer).with_identity(identity);
                 let serving = protocol.serve(socket, Drain::new(server.draining.clone()));
                 // Looked at first: a server that is dropped does not wait for goodbyes.
                 let killed = pin!(server.scope.kill.cancelled());

@@ -9,7 +9,7 @@ use std::{
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::status::Status;
+use super::status::{Code, Status};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
@@ -28,6 +28,11 @@ impl Deadline {
 
     pub(crate) fn since(start: Instant, limit: Duration) -> Self {
         Self { limit, at: start.checked_add(limit) }
+    }
+
+    /// Drops a handler, with the status that its caller gets, when the time is up.
+    pub(crate) fn bound_handler<F>(self, handling: F) -> Bounded<F> {
+        self.bound_with(handling, |Self { limit, .. }| out_of_time(limit))
     }
 
     /// Ends a wait with a status when the time is up.
@@ -115,3 +120,15 @@ impl CallTime {
         Self { opening: whole.unwrap_or_else(|| Deadline::since(start, channel)), whole }
     }
 }
+
+/// Returns the status of a call whose handler was dropped because its caller gave it no more time.
+pub(crate) fn out_of_time(left: Duration) -> Status {
+    Status::deadline_exceeded(format!("{OUT_OF_TIME} {left:?} that its caller had left"))
+}
+
+/// Tells whether a status is one of [`out_of_time`].
+pub(crate) fn is_out_of_time(status: &Status) -> bool {
+    status.code() == Code::DeadlineExceeded && status.message().starts_with(OUT_OF_TIME)
+}
+
+const OUT_OF_TIME: &str = "the call took longer than the";

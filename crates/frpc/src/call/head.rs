@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     extensions::{Extensions, Extras},
@@ -89,6 +89,19 @@ impl Head {
         }
     }
 
+    /// Says when the caller gives up a call that has arrived, for wires of one's own. A time of tokio's clock.
+    pub fn set_deadline(&mut self, at: Instant) {
+        self.time = Time::Deadline(at);
+    }
+
+    /// Tells whoever asks ([`Request::cancelled`](crate::Request::cancelled)) that the caller has given up, once the guard is
+    /// dropped: for wires of one's own, which drop the handler then as well.
+    pub fn cancel_on_drop(&mut self) -> CancelGuard {
+        let token = CancellationToken::new();
+        self.set_cancellation(token.clone());
+        CancelGuard(token.drop_guard())
+    }
+
     /// Returns a token that is cancelled once the caller has given up, if the wire tells of it.
     pub(crate) fn cancellation(&self) -> Option<&CancellationToken> {
         self.extensions().get::<Cancellation>().map(|Cancellation(token)| token)
@@ -98,8 +111,23 @@ impl Head {
         self.extensions_mut().insert(Cancellation(token));
     }
 
+    pub(crate) fn set_origin(&mut self, origin: Origin) {
+        self.origin = Some(origin);
+    }
+
     pub(crate) fn origin(&self) -> Option<&Origin> {
         self.origin.as_ref()
+    }
+}
+
+/// Says when it is dropped that a call was given up. Made by [`Head::cancel_on_drop`].
+#[derive(Debug)]
+pub struct CancelGuard(DropGuard);
+
+impl CancelGuard {
+    /// Lets the call end without having been given up.
+    pub fn disarm(self) {
+        self.0.disarm();
     }
 }
 

@@ -134,8 +134,12 @@ impl Metadata {
         Ok(())
     }
 
-    /// Adds a value that came over a wire, of the kind that its name says.
-    pub(crate) fn append_received(&mut self, name: &[u8], value: &[u8]) -> Result<(), InvalidMetadata> {
+    /// Adds a value that came over a wire, of the kind that its name says: any bytes if that ends in `-bin`.
+    ///
+    /// # Errors
+    ///
+    /// Fails, and changes nothing, if gRPC does not allow the name or the value; see [names](#names).
+    pub fn append_received(&mut self, name: &[u8], value: &[u8]) -> Result<(), InvalidMetadata> {
         self.push(name, value, check(name, value, Kind::of(name))?);
         Ok(())
     }

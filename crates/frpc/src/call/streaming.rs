@@ -49,8 +49,27 @@ enum Messages<T> {
     Over,
 }
 
-/// The place of metadata in front of a stream, filled before its first message, or behind it, filled before its end.
-pub(crate) type MetadataSlot = Arc<OnceLock<Metadata>>;
+/// The place of metadata in front of a stream, filled before its first message, or behind it, filled before its end. For
+/// [callers](crate::Caller) that hand out a stream before they know. Cheap to clone; all clones are the same place.
+#[derive(Clone, Debug, Default)]
+pub struct MetadataSlot(Arc<OnceLock<Metadata>>);
+
+impl MetadataSlot {
+    /// Makes an empty place.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Fills the place, unless it is filled.
+    pub fn set(&self, metadata: Metadata) {
+        let _ = self.0.set(metadata);
+    }
+
+    /// Returns what it was filled with.
+    pub fn get(&self) -> Option<&Metadata> {
+        self.0.get()
+    }
+}
 
 impl<T> Streaming<T> {
     /// Makes a stream of the messages of another. An error ends it.
@@ -85,7 +104,19 @@ impl<T> Streaming<T> {
 
     /// Puts trailers behind the last message, in place of those that the stream had.
     pub fn with_trailers(self, trailers: Metadata) -> Self {
-        self.with_trailers_slot(Some(Arc::new(trailers.into())))
+        let slot = MetadataSlot::new();
+        slot.set(trailers);
+        self.with_trailers_from(slot)
+    }
+
+    /// Takes the metadata in front of the messages from a place that is filled before the first of them.
+    pub fn with_metadata_from(self, slot: MetadataSlot) -> Self {
+        self.with_metadata_slot(Some(slot))
+    }
+
+    /// Takes the trailers from a place that is filled before the stream ends.
+    pub fn with_trailers_from(self, slot: MetadataSlot) -> Self {
+        self.with_trailers_slot(Some(slot))
     }
 
     /// Returns the next message, or `None` at the end.
@@ -233,7 +264,7 @@ impl<T> StreamSender<T> {
     /// first count.
     pub fn finish(self, trailers: Metadata) {
         // Filled before this sender is dropped, without which the reader sees no end.
-        let _ = self.trailers.set(trailers);
+        self.trailers.set(trailers);
     }
 
     /// Ends the stream with a status, waiting for room.

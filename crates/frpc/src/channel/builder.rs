@@ -1,14 +1,16 @@
 //! The settings of a channel.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, io, sync::Arc, time::Duration};
 
-use frisbee::{Config, Dispatch, Engine, InvalidSetting, Router, SocketOptions, ToAddress};
+use frisbee::{Address, Config, Dispatch, Engine, InvalidSetting, Router, SocketOptions, ToAddress};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     time,
 };
 
-use super::{Channel, TIMEOUT};
+use super::{Channel, Route, TIMEOUT};
+#[cfg(feature = "tls")]
+use crate::wire::transport::ConnectTls;
 use crate::{
     codec::Compression,
     error::ConnectError,
@@ -19,10 +21,13 @@ use crate::{
         services::Services,
         set::ServiceSet,
     },
-    wire::frisbee::{
-        call_table::CALLS_MAX,
-        client::WhenFull,
-        reconnect::{Dialer, Dialing, LostMetadata, Reconnecting, Redial},
+    wire::{
+        frisbee::{
+            call_table::CALLS_MAX,
+            client::WhenFull,
+            reconnect::{Dialer, Dialing, LostMetadata, Reconnecting, Redial},
+        },
+        transport::{ConnectSettings, Transport, transport_for},
     },
 };
 
@@ -52,12 +57,15 @@ pub struct ChannelBuilder<S = (), R = ()> {
     when_full: WhenFull,
     lost_metadata: LostMetadata,
     layers: Layers,
+    transports: Vec<Arc<dyn Transport>>,
+    /// The settings that are also those of transports besides frisbee.
+    settings: ConnectSettings,
 }
 
 impl ChannelBuilder {
     fn new() -> Self {
         Self {
-            client: frisbee::Client::new(()),
+            client: frisbee::Client::new(()).timeout(CONNECT_TIMEOUT).attempts(ATTEMPTS),
             services: Services::new().with_fallback(()),
             timeout: TIMEOUT,
             pause: PAUSE,
@@ -65,6 +73,17 @@ impl ChannelBuilder {
             when_full: WhenFull::default(),
             lost_metadata: LostMetadata::default(),
             layers: Layers::default(),
+            transports: Vec::new(),
+            settings: ConnectSettings {
+                timeout: TIMEOUT,
+                connect_timeout: CONNECT_TIMEOUT,
+                attempts: ATTEMPTS,
+                pause: PAUSE,
+                message_len_max: Config::default().content_len_max,
+                sockets: SocketOptions::default(),
+                #[cfg(feature = "tls")]
+                tls: None,
+            },
         }
     }
 }
@@ -164,8 +183,16 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         self.map(|services| services.over(router))
     }
 
+    /// Connects over this transport to addresses of its schemes, ahead of those that are
+    /// [registered](crate::register_transport).
+    pub fn transport(mut self, transport: impl Transport) -> Self {
+        self.transports.push(Arc::new(transport));
+        self
+    }
+
     /// Sets the limits and timers of the connection.
-    pub fn config(self, config: Config) -> Self {
+    pub fn config(mut self, config: Config) -> Self {
+        self.settings.message_len_max = config.content_len_max;
         self.client(|client| client.config(config))
     }
 
@@ -180,19 +207,22 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     }
 
     /// Sets the options of sockets.
-    pub fn sockets(self, sockets: SocketOptions) -> Self {
+    pub fn sockets(mut self, sockets: SocketOptions) -> Self {
+        self.settings.sockets = sockets.clone();
         self.client(|client| client.sockets(sockets))
     }
 
     /// Sets the time for one attempt to connect, TLS handshake included. Default 1 s.
-    pub fn connect_timeout(self, timeout: Duration) -> Self {
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.connect_timeout = timeout;
         self.client(|client| client.timeout(timeout))
     }
 
     /// Sets the number of attempts to connect before giving up. Default 10; 0 counts as 1. With the pauses between them,
     /// ten take about 5 s at an address where nobody listens, and up to 15 s where nobody answers. An error that another
     /// attempt cannot heal ends them at once; see [`frisbee::Client::connect`].
-    pub fn attempts(self, attempts: usize) -> Self {
+    pub fn attempts(mut self, attempts: usize) -> Self {
+        self.settings.attempts = attempts.max(1);
         self.client(|client| client.attempts(attempts))
     }
 
@@ -204,22 +234,27 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     /// Connects with TLS and expects a certificate for the name or IP address that is connected to. Takes a
     /// [`ClientTls`](crate::ClientTls) made of PEM or of the system's roots, or any rustls configuration.
     #[cfg(feature = "tls")]
-    pub fn tls(self, config: impl Into<Arc<frisbee::rustls::ClientConfig>>) -> Self {
+    pub fn tls(mut self, config: impl Into<Arc<frisbee::rustls::ClientConfig>>) -> Self {
+        let config = config.into();
+        self.settings.tls = Some(ConnectTls { config: config.clone(), name: None });
         self.client(|client| client.tls(config))
     }
 
     /// Connects with TLS and expects a certificate for this name, wherever the connection goes.
     #[cfg(feature = "tls")]
     pub fn tls_with_name(
-        self,
+        mut self,
         config: impl Into<Arc<frisbee::rustls::ClientConfig>>,
         name: impl Into<crate::TlsName>,
     ) -> Self {
+        let (config, name) = (config.into(), name.into());
+        self.settings.tls = Some(ConnectTls { config: config.clone(), name: Some(name.clone()) });
         self.client(|client| client.tls_with_name(config, name))
     }
 
     /// Connects to an address, such as `"tcp://localhost:7000"` or `"unix:/run/app.sock"`. The connection is served by
-    /// the current tokio runtime.
+    /// the current tokio runtime. A URL of another scheme, such as `"grpc://localhost:7000"`, needs a
+    /// [transport](Self::transport) that has it.
     ///
     /// # Cancel safety
     ///
@@ -227,6 +262,9 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     pub async fn connect(self, address: impl ToAddress) -> Result<Channel, ConnectError> {
         self.check()?;
         let (address, timeout, pause) = (address.to_address()?, self.timeout, self.pause);
+        if let Address::Url(url) = address {
+            return self.connect_over_transport(url).await;
+        }
         let (lost_metadata, layers) = (self.lost_metadata, self.layers.clone());
         let dialer = Arc::new(self.dialer());
         let dial = move || -> Dialing {
@@ -240,6 +278,19 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         let redial = Redial::new(dial, pause, &first);
         let connection = Reconnecting::new(first, Some(redial), lost_metadata, Some(timeout));
         Ok(Channel::on(connection, layers).with_timeout(timeout))
+    }
+
+    /// Connects to an address that is none of frisbee's.
+    async fn connect_over_transport(self, url: String) -> Result<Channel, ConnectError> {
+        let transport = transport_for(&url, &self.transports)?;
+        if self.services.table().methods().next().is_some() {
+            let why =
+                format!("{url}: services that are offered to the server need frisbee, over which it can call them");
+            return Err(ConnectError::Address(io::Error::new(io::ErrorKind::Unsupported, why)));
+        }
+        let settings = ConnectSettings { timeout: self.timeout, pause: self.pause, ..self.settings };
+        let caller = transport.connect(url, settings).await?;
+        Ok(Channel { route: Route::Other(caller), layers: self.layers, timeout: self.timeout })
     }
 
     /// Talks over a stream of the user's own. When it is lost, so is the channel.
@@ -265,7 +316,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
 
     /// Finds what would keep every call from being made or answered.
     fn check(&self) -> Result<(), ConnectError> {
-        self.services.check()?;
+        self.services.complete()?;
         InvalidSetting::refuse_zero("calls_max", &self.calls_max, "every call would wait for another to end")?;
         InvalidSetting::refuse_zero("timeout", &self.timeout, "every call would have timed out before it began")?;
         Ok(self.client.check()?)
@@ -277,9 +328,30 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     }
 
     fn map<S2, R2>(self, change: impl FnOnce(Services<S, R>) -> Services<S2, R2>) -> ChannelBuilder<S2, R2> {
-        let Self { client, services, timeout, pause, calls_max, when_full, lost_metadata, layers } = self;
-        let services = change(services);
-        ChannelBuilder { client, services, timeout, pause, calls_max, when_full, lost_metadata, layers }
+        let Self {
+            client,
+            services,
+            timeout,
+            pause,
+            calls_max,
+            when_full,
+            lost_metadata,
+            layers,
+            transports,
+            settings,
+        } = self;
+        ChannelBuilder {
+            client,
+            services: change(services),
+            timeout,
+            pause,
+            calls_max,
+            when_full,
+            lost_metadata,
+            layers,
+            transports,
+            settings,
+        }
     }
 
     fn client(self, change: impl FnOnce(frisbee::Client<()>) -> frisbee::Client<()>) -> Self {
@@ -295,5 +367,9 @@ impl<S, R> fmt::Debug for ChannelBuilder<S, R> {
 
 /// The time that a peer on a stream of the user's own has to show what it speaks.
 const SILENCE_BELIEVED: Duration = Duration::from_millis(500);
+/// The time for one attempt to connect.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// The number of attempts to connect.
+const ATTEMPTS: usize = 10;
 /// The pause after the first failure.
 const PAUSE: Duration = Duration::from_millis(10);

@@ -52,6 +52,10 @@ impl BoxService {
         self.0.methods()
     }
 
+    pub(crate) fn beside(&self, methods: &[&'static Method]) {
+        self.0.beside(methods);
+    }
+
     pub(crate) fn call(&self, method: usize, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
         self.0.call(method, call)
     }
@@ -73,6 +77,7 @@ impl fmt::Debug for BoxService {
 trait AnyService: Send + Sync {
     fn name(&self) -> &'static str;
     fn methods(&self) -> &'static [Method];
+    fn beside(&self, methods: &[&'static Method]);
     fn call(&self, method: usize, call: Call) -> BoxFuture<'_, Result<Answer, Status>>;
 }
 
@@ -83,6 +88,10 @@ impl<T: Service> AnyService for T {
 
     fn methods(&self) -> &'static [Method] {
         T::METHODS
+    }
+
+    fn beside(&self, methods: &[&'static Method]) {
+        Service::beside(self, methods);
     }
 
     fn call(&self, method: usize, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {

@@ -1,9 +1,10 @@
 //! Services without their types, for transports that find methods by path.
 
-use std::{fmt, panic::AssertUnwindSafe, sync::Arc};
+use std::{fmt, future, panic::AssertUnwindSafe, sync::Arc};
 
 use bytes::Bytes;
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream};
+use tokio::time::Instant;
 
 use super::{
     boxed::{BoxFuture, BoxService},
@@ -14,6 +15,7 @@ use super::{
 };
 use crate::{
     call::{
+        deadline::{Deadline, Times},
         exchange::{Answer, Body, Call},
         head::Head,
         method::Method,
@@ -90,12 +92,42 @@ impl Endpoint {
         self.0.table().find(operation).filter(|entry| !entry.is_ambiguous()).map(Found)
     }
 
-    /// Has a method handle a call. The messages of the answer have the same format. A panic of the handler is a status.
+    /// Returns the size of the metadata that a call may bring: [`Services::metadata_len_max`].
+    pub fn metadata_len_max(&self) -> usize {
+        self.0.limits().1
+    }
+
+    /// Has a method handle a call. The messages of the answer have the same format. A panic of the handler is a status, and
+    /// so is the end of its time: the [deadline](Head::deadline) of the call, as far as the server's
+    /// [times](crate::ServerBuilder::times) let it.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, so is the handler.
-    pub async fn call(&self, method: Found, format: Format, head: Head, body: Body) -> Result<Answer, Status> {
+    /// If the future is dropped, so is the handler. What it answered with a stream goes on until that is dropped.
+    pub async fn call(&self, method: Found, format: Format, mut head: Head, body: Body) -> Result<Answer, Status> {
+        let (times, _) = self.0.limits();
+        let Some(limit) = times.of(head.timeout()) else {
+            return self.call_unlimited(method, format, head, body).await;
+        };
+        let deadline = Deadline::after(limit);
+        if let Some(at) = deadline.at {
+            head.set_deadline(at.into_std());
+        }
+        let answer = deadline.bound_handler(self.call_unlimited(method, format, head, body)).await?;
+        Ok(answer.map_body(|body| match body {
+            Body::Many(contents) => Body::Many(in_time(contents, deadline)),
+            body => body,
+        }))
+    }
+
+    /// Has a method handle a call whose time others look after.
+    pub(crate) async fn call_unlimited(
+        &self,
+        method: Found,
+        format: Format,
+        head: Head,
+        body: Body,
+    ) -> Result<Answer, Status> {
         let Found(entry) = method;
         self.0.call(entry, Call::new(entry.method, format, head, body)).await
     }
@@ -117,12 +149,18 @@ impl fmt::Debug for Endpoint {
 /// [`Services`] as far as they need no types.
 trait AnyServices: Send + Sync {
     fn table(&self) -> &MethodTable;
+    /// Returns the times that calls may take, and the size of the metadata that one may bring.
+    fn limits(&self) -> (Times, usize);
     fn call(&self, entry: Entry, call: Call) -> BoxFuture<'_, Result<Answer, Status>>;
 }
 
 impl<S: ServiceSet, R: Send + Sync> AnyServices for Services<S, R> {
     fn table(&self) -> &MethodTable {
         Self::table(self)
+    }
+
+    fn limits(&self) -> (Times, usize) {
+        (self.times, self.metadata_max())
     }
 
     fn call(&self, entry: Entry, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
@@ -141,6 +179,19 @@ fn without_panics(contents: Streaming<Bytes>, method: &'static Method) -> Stream
     let contents = AssertUnwindSafe(contents).catch_unwind();
     let contents = contents.map(|content| content.unwrap_or_else(|_| Err(panicked(method))));
     Streaming::new(contents).with_trailers_slot(trailers)
+}
+
+/// Ends a stream with a status when the time is up, even one that always has more.
+fn in_time(contents: Streaming<Bytes>, deadline: Deadline) -> Streaming<Bytes> {
+    let trailers = contents.trailers_slot();
+    let bounded = stream::try_unfold(contents, move |mut contents| async move {
+        if deadline.at.is_some_and(|at| at <= Instant::now()) {
+            return deadline.bound_handler(future::pending()).await;
+        }
+        let next = deadline.bound_handler(contents.message()).await?;
+        Ok(next.map(|content| (content, contents)))
+    });
+    Streaming::new(bounded).with_trailers_slot(trailers)
 }
 
 /// A type that an [`Endpoint`] can be made of: a service, a [`BoxService`], or [`Services`].
@@ -170,7 +221,7 @@ impl sealed::IntoEndpoint for BoxService {
 
 impl<S: ServiceSet, R: Send + Sync + 'static> sealed::IntoEndpoint for Services<S, R> {
     fn into_endpoint(self) -> Result<Endpoint, Collision> {
-        self.check()?;
+        self.complete()?;
         Ok(Endpoint(Arc::new(self)))
     }
 }

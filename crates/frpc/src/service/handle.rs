@@ -27,6 +27,12 @@ pub trait Service: Send + Sync + 'static {
     /// The methods, in the order of declaration.
     const METHODS: &'static [Method];
 
+    /// Tells the service what is served in the same place, itself included, in no particular order. Called before the first call;
+    /// a service that is added in several places is told for each.
+    fn beside(&self, methods: &[&'static Method]) {
+        let _ = methods;
+    }
+
     /// Has the method at this index of [`METHODS`](Self::METHODS) handle a call.
     fn call(&self, method: usize, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send;
 }

@@ -247,9 +247,12 @@ impl<S: ServiceSet, R> Services<S, R> {
         }
     }
 
-    /// Finds a method that is there twice.
-    pub(crate) fn check(&self) -> Result<(), Collision> {
-        self.table.check()
+    /// Ends the additions: finds a method that is there twice, and tells all services what is beside them.
+    pub(crate) fn complete(&self) -> Result<(), Collision> {
+        self.table.check()?;
+        let methods: Vec<&'static Method> = self.table.methods().map(|entry| entry.method).collect();
+        self.services.beside(&methods);
+        Ok(())
     }
 
     pub(crate) fn table(&self) -> &MethodTable {

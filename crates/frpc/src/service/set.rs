@@ -7,6 +7,7 @@ use futures_util::future::Either;
 use super::{boxed::BoxService, handle::Service, table::Target};
 use crate::call::{
     exchange::{Answer, Call},
+    method::Method,
     status::Status,
 };
 
@@ -15,12 +16,17 @@ pub trait ServiceSet: Send + Sync + 'static {
     /// The number of additions that it was made of.
     const SLOTS: usize;
 
+    /// Tells all services what is served; see [`Service::beside`].
+    fn beside(&self, methods: &[&'static Method]);
+
     /// Has the method at a place handle a call.
     fn call(&self, target: Target, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send;
 }
 
 impl ServiceSet for () {
     const SLOTS: usize = 0;
+
+    fn beside(&self, _: &[&'static Method]) {}
 
     async fn call(&self, _: Target, call: Call) -> Result<Answer, Status> {
         call.unknown()
@@ -31,6 +37,11 @@ impl ServiceSet for () {
 
 impl<S: ServiceSet, T: Service> ServiceSet for (S, T) {
     const SLOTS: usize = S::SLOTS + 1;
+
+    fn beside(&self, methods: &[&'static Method]) {
+        self.0.beside(methods);
+        self.1.beside(methods);
+    }
 
     fn call(&self, target: Target, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send {
         if usize::from(target.slot) == S::SLOTS {
@@ -44,6 +55,13 @@ impl<S: ServiceSet, T: Service> ServiceSet for (S, T) {
 impl<S: ServiceSet, T: Service> ServiceSet for (S, Option<T>) {
     const SLOTS: usize = S::SLOTS + 1;
 
+    fn beside(&self, methods: &[&'static Method]) {
+        self.0.beside(methods);
+        if let Some(service) = &self.1 {
+            service.beside(methods);
+        }
+    }
+
     fn call(&self, target: Target, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send {
         match &self.1 {
             Some(service) if usize::from(target.slot) == S::SLOTS => {
@@ -56,6 +74,13 @@ impl<S: ServiceSet, T: Service> ServiceSet for (S, Option<T>) {
 
 impl<S: ServiceSet> ServiceSet for (S, Vec<BoxService>) {
     const SLOTS: usize = S::SLOTS + 1;
+
+    fn beside(&self, methods: &[&'static Method]) {
+        self.0.beside(methods);
+        for service in &self.1 {
+            service.beside(methods);
+        }
+    }
 
     fn call(&self, target: Target, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send {
         match self.1.get(usize::from(target.service)) {

@@ -114,7 +114,7 @@ fn many(endpoint: Result<Endpoint, Collision>, call: Call) -> Answer {
             let joined = handler.join_next().await.expect("there is one handler");
             let answer = joined.unwrap_or_else(|error| Err(Status::internal(error.to_string())))?;
             if !answer.metadata().is_empty() {
-                let _ = metadata.set(answer.metadata().clone());
+                metadata.set(answer.metadata().clone());
             }
             match answer.into_body() {
                 Body::Many(contents) => {
@@ -122,7 +122,7 @@ fn many(endpoint: Result<Endpoint, Collision>, call: Call) -> Answer {
                     // Behind the last content, and in front of the end.
                     Ok(contents.map_err(without_source).chain(stream::poll_fn(move |_| {
                         if let Some(known) = of_handler.as_ref().and_then(|slot| slot.get()) {
-                            let _ = trailers.set(known.clone());
+                            trailers.set(known.clone());
                         }
                         Poll::Ready(None)
                     })))
@@ -161,7 +161,7 @@ async fn answered(endpoint: Result<Endpoint, Collision>, call: Call) -> Result<A
         return Err(Status::unimplemented("the method is called as one of another kind"));
     }
     let (head, body) = call.into_parts();
-    endpoint.call(found, format, head, body).await.map_err(without_source)
+    endpoint.call_unlimited(found, format, head, body).await.map_err(without_source)
 }
 
 /// Returns the status of a handler without its source, which is no cause on the side of the caller.

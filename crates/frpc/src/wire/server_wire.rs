@@ -53,6 +53,11 @@ pub trait Wire: Send + Sync + 'static {
     /// Decides by the first bytes of a connection whether it speaks this wire; see [`Protocol::recognize`].
     fn recognize(&self, first: &[u8], alpn: Option<&[u8]>) -> Recognized;
 
+    /// Returns the names by which TLS handshakes of the server offer this wire; see [`Protocol::alpn`].
+    fn alpn(&self) -> &[&'static [u8]] {
+        &[]
+    }
+
     /// Serves a connection that was recognized, from its first byte on; see [`Protocol::serve`].
     fn serve(&self, socket: Raw, endpoint: Endpoint, drain: Drain) -> impl Future<Output = ()> + Send;
 }
@@ -66,6 +71,10 @@ pub(crate) struct Served<W> {
 impl<W: Wire> Protocol for Served<W> {
     fn recognize(&self, first: &[u8], alpn: Option<&[u8]>) -> Recognized {
         self.wire.recognize(first, alpn)
+    }
+
+    fn alpn(&self) -> &[&'static [u8]] {
+        self.wire.alpn()
     }
 
     async fn serve(&self, socket: Raw, drain: Drain) {

@@ -18,8 +18,7 @@ use crate::{
 
 /// Drops a handler when its caller's time is up.
 pub(super) fn within<F>(deadline: Option<Deadline>, handling: F) -> Bounded<F> {
-    let deadline = deadline.unwrap_or(Deadline::NEVER);
-    deadline.bound_with(handling, |Deadline { limit, .. }| stream_framing::out_of_time(limit))
+    deadline.unwrap_or(Deadline::NEVER).bound_handler(handling)
 }
 
 /// Encodes a status as the content of a packet, with its text if `limit` bytes have room for it.

@@ -10,6 +10,7 @@ use crate::call::{
     head::{Head, Origin},
     request::Request,
 };
+use crate::wire::peer::Peer;
 
 impl Head {
     /// Returns the connection that the call came on. `None` for a call that did not come over frisbee.
@@ -19,7 +20,10 @@ impl Head {
 
     /// Returns the address that the call came from.
     pub fn peer_addr(&self) -> Option<Address> {
-        self.connection().map(|connection| connection.peer_addr().clone())
+        match self.connection() {
+            Some(connection) => Some(connection.peer_addr().clone()),
+            None => Peer::of_head(self).map(|peer| peer.address.clone()),
+        }
     }
 
     /// Waits until the caller has given the call up, or its connection has ended. For ever if the call ends otherwise.
@@ -66,7 +70,10 @@ impl<T> Request<T> {
     pub fn peer_certificates(
         &self,
     ) -> Option<std::sync::Arc<Vec<frisbee::rustls::pki_types::CertificateDer<'static>>>> {
-        self.connection()?.peer_certificates()
+        match self.connection() {
+            Some(connection) => connection.peer_certificates(),
+            None => Peer::of_head(self.head())?.certificates.clone(),
+        }
     }
 }
 

@@ -30,11 +30,11 @@ use super::{
     remote::Way,
     sending::{Outbound, Sending},
     stream_calls::{Opened, StreamCall},
-    stream_framing::{is_out_of_time, message_or_status},
+    stream_framing::message_or_status,
 };
 use crate::{
     call::{
-        deadline::Deadline,
+        deadline::{Deadline, is_out_of_time},
         exchange::{Answer, Body},
         head::Head,
         method::Method,

@@ -84,7 +84,7 @@ impl Repeatable {
             if let Some(known) = known
                 && slot.get().is_none()
             {
-                let _ = slot.set(known.clone());
+                slot.set(known.clone());
             }
         }
     }

@@ -188,7 +188,7 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
     }
 
     fn check(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
-        Services::check(self)?;
+        self.complete()?;
         self.table().tell_of_ambiguities();
         self.fallback.check()
     }

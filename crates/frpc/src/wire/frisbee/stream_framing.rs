@@ -24,7 +24,6 @@ use std::{
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll, ready},
-    time::Duration,
 };
 
 use bytes::Bytes;
@@ -44,9 +43,10 @@ use super::{
 };
 use crate::{
     call::{
+        deadline::is_out_of_time,
         metadata::Metadata,
         packed::{Contents, Packed, PollNext, Received, Source},
-        status::{Code, Status},
+        status::Status,
         streaming::{MetadataSlot, Streaming},
     },
     codec::{Reader, Writer, decode_error, short_error},
@@ -177,7 +177,7 @@ impl Incoming {
             Ok(Data::Messages(messages)) => return Some(Some(Ok(Received::Several(messages)))),
             Ok(Data::Compressed(compressed, bytes)) => return Some(self.inflate(compressed, &bytes)),
             Ok(Data::Head(head)) => {
-                let _ = self.metadata.set(head.metadata);
+                self.metadata.set(head.metadata);
                 return None;
             }
             Ok(Data::Unknown) => return None,
@@ -188,7 +188,7 @@ impl Incoming {
             Ok(Data::Failure(head)) => Some(Err(head.into_status().with_known_cause())),
             Ok(Data::End(head)) => {
                 if !head.trailers.is_empty() {
-                    let _ = self.trailers.set(head.trailers);
+                    self.trailers.set(head.trailers);
                 }
                 None
             }
@@ -447,18 +447,6 @@ async fn discard(framing: Framing, mut reader: StreamReader) {
         }
     }
 }
-
-/// Returns the status of a call whose handler was dropped because its caller gave it no more time.
-pub(crate) fn out_of_time(left: Duration) -> Status {
-    Status::deadline_exceeded(format!("{OUT_OF_TIME} {left:?} that its caller had left"))
-}
-
-/// Tells whether a status is one of [`out_of_time`].
-pub(crate) fn is_out_of_time(status: &Status) -> bool {
-    status.code() == Code::DeadlineExceeded && status.message().starts_with(OUT_OF_TIME)
-}
-
-const OUT_OF_TIME: &str = "the call took longer than the";
 
 /// Returns the status of a stream that ended before its end marker came.
 pub(crate) fn cut(end: StreamEnd, connection: &Connection) -> Status {

@@ -1,0 +1,56 @@
+//! The peer of a call that came over a wire other than frisbee.
+
+use std::{fmt, sync::Arc};
+
+use frisbee::{Address, Raw};
+
+use crate::call::head::{Head, Origin};
+
+/// The other end of a connection of a [`Wire`](crate::Wire), as its handlers see it. Cheap to clone: a wire makes one for each
+/// connection.
+#[derive(Clone)]
+pub struct Peer(Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) address: Address,
+    #[cfg(feature = "tls")]
+    pub(crate) certificates: Option<Arc<Vec<frisbee::rustls::pki_types::CertificateDer<'static>>>>,
+}
+
+impl Peer {
+    /// Returns the peer at the other end of a connection.
+    pub fn of(socket: &Raw) -> Self {
+        Self(Arc::new(Inner {
+            address: socket.peer_addr().clone(),
+            #[cfg(feature = "tls")]
+            certificates: socket.peer_certificates(),
+        }))
+    }
+
+    /// Returns a peer of which no more than the address is known.
+    pub fn at(address: impl Into<Address>) -> Self {
+        Self(Arc::new(Inner {
+            address: address.into(),
+            #[cfg(feature = "tls")]
+            certificates: None,
+        }))
+    }
+
+    /// Returns what is known of the peer of a call, if it came over such a wire.
+    pub(crate) fn of_head(head: &Head) -> Option<&Inner> {
+        head.origin()?.get().downcast_ref()
+    }
+}
+
+impl Head {
+    /// Says which peer a call came from, for wires other than frisbee.
+    pub fn set_peer(&mut self, peer: &Peer) {
+        self.set_origin(Origin::new(peer.0.clone()));
+    }
+}
+
+impl fmt::Debug for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Peer").field(&self.0.address).finish()
+    }
+}

@@ -1,0 +1,154 @@
+//! Transports by the schemes of their addresses.
+
+use std::{
+    fmt, io,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use super::caller::Caller;
+use crate::{error::ConnectError, service::boxed::BoxFuture};
+
+/// A transport that a [`Channel`](crate::Channel) connects over for addresses of its schemes, such as `grpc://example.org:443`.
+///
+/// [`ChannelBuilder::transport`](crate::ChannelBuilder::transport) sets it for one channel, [`register_transport`] for all of the
+/// process.
+pub trait Transport: Send + Sync + 'static {
+    /// Returns the schemes of its addresses, without `://`.
+    fn schemes(&self) -> &[&str];
+
+    /// Connects to an address of one of its schemes.
+    fn connect(
+        &self,
+        url: String,
+        settings: ConnectSettings,
+    ) -> BoxFuture<'static, Result<Arc<dyn Caller>, ConnectError>>;
+}
+
+/// The settings of a [`ChannelBuilder`](crate::ChannelBuilder) that concern transports of every kind.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct ConnectSettings {
+    /// The time that a call may take which sets no timeout of its own. The channel gives it to each call.
+    pub timeout: Duration,
+    /// The time for one attempt to connect, TLS handshake included.
+    pub connect_timeout: Duration,
+    /// The number of attempts to connect, at least one.
+    pub attempts: usize,
+    /// The pause after the first failed attempt.
+    pub pause: Duration,
+    /// The length of the largest message in bytes: [`Config::content_len_max`](crate::Config::content_len_max).
+    pub message_len_max: u32,
+    /// The options of sockets.
+    pub sockets: frisbee::SocketOptions,
+    /// The TLS of the channel, if it has any.
+    #[cfg(feature = "tls")]
+    pub tls: Option<ConnectTls>,
+}
+
+/// The TLS of a channel.
+#[cfg(feature = "tls")]
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct ConnectTls {
+    /// The configuration, which offers no protocols by ALPN unless its maker set some.
+    pub config: Arc<frisbee::rustls::ClientConfig>,
+    /// The name that the certificate of the server has to be for, if not the one that is connected to.
+    pub name: Option<crate::TlsName>,
+}
+
+impl fmt::Debug for ConnectSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectSettings")
+            .field("timeout", &self.timeout)
+            .field("attempts", &self.attempts)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(feature = "tls")]
+impl fmt::Debug for ConnectTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectTls").finish_non_exhaustive()
+    }
+}
+
+/// The transports of the process, the last one registered first.
+static REGISTERED: RwLock<Vec<Arc<dyn Transport>>> = RwLock::new(Vec::new());
+
+/// Makes a transport available to all channels of the process that are connected from now on. If two have the same scheme, the
+/// one that was registered last has it.
+pub fn register_transport(transport: impl Transport) {
+    REGISTERED.write().unwrap_or_else(PoisonError::into_inner).insert(0, Arc::new(transport));
+}
+
+/// Returns the transport for an address: one of these, or else one that is registered.
+///
+/// # Errors
+///
+/// If nobody has the scheme. The error names the crate that does.
+pub(crate) fn transport_for(url: &str, own: &[Arc<dyn Transport>]) -> Result<Arc<dyn Transport>, ConnectError> {
+    let scheme = url.split("://").next().unwrap_or_default();
+    let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);
+    let mut transports = own.iter().chain(&*registered);
+    let found = transports.find(|transport| transport.schemes().contains(&scheme));
+    found.cloned().ok_or_else(|| {
+        let why = match KNOWN.iter().find(|(schemes, ..)| schemes.contains(&scheme)) {
+            Some((_, krate, call)) => {
+                format!("address {url:?}: nobody speaks {scheme}:// here: add the crate {krate} and call {call} at the start")
+            }
+            None => format!(
+                "address {url:?}: nobody speaks {scheme}:// here: expected tcp://HOST:PORT, unix:PATH, unix:@NAME, mem:NAME, or \
+                 a scheme of a transport that is registered"
+            ),
+        };
+        ConnectError::Address(io::Error::new(io::ErrorKind::Unsupported, why))
+    })
+}
+
+/// The schemes that crates beside this one have, the name of each crate, and what registers it.
+const KNOWN: &[(&[&str], &str, &str)] = &[(
+    &["grpc", "grpcs", "http", "https", "grpc-web+http", "grpc-web+https", "twirp+http", "twirp+https"],
+    "frpc-http",
+    "frpc_http::register()",
+)];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Pigeons(&'static [&'static str]);
+
+    impl Transport for Pigeons {
+        fn schemes(&self) -> &[&str] {
+            self.0
+        }
+
+        fn connect(
+            &self,
+            url: String,
+            _: ConnectSettings,
+        ) -> BoxFuture<'static, Result<Arc<dyn Caller>, ConnectError>> {
+            Box::pin(async move { Err(ConnectError::Address(io::Error::other(url))) })
+        }
+    }
+
+    #[test]
+    fn a_scheme_that_nobody_has_names_the_crate() {
+        let why = |url: &str| transport_for(url, &[]).err().unwrap().to_string();
+        for scheme in ["grpc", "grpcs", "http", "https", "grpc-web+https", "twirp+http"] {
+            let why = why(&format!("{scheme}://localhost:80"));
+            assert!(why.contains("frpc-http") && why.contains("frpc_http::register()"), "{why}");
+        }
+        assert!(why("gopher://localhost").contains("gopher://"));
+    }
+
+    #[test]
+    fn transports_of_the_channel_come_before_those_of_the_process() {
+        register_transport(Pigeons(&["pigeon", "dove"]));
+        let own: Arc<dyn Transport> = Arc::new(Pigeons(&["pigeon"]));
+        let found = transport_for("pigeon://loft", std::slice::from_ref(&own)).unwrap();
+        assert!(Arc::ptr_eq(&found, &own));
+        assert_eq!(transport_for("dove://loft", &[own]).unwrap().schemes(), ["pigeon", "dove"]);
+    }
+}

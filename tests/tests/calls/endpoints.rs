@@ -1,0 +1,185 @@
+//! The parts of a call that wires besides frisbee are made of: endpoints, heads, services told of each other, and transports by
+//! the schemes of their addresses.
+
+use std::sync::{Arc, Mutex};
+
+use frpc::{
+    Address, Answer, Body, Call, Caller, Channel, Code, ConnectError, ConnectSettings, Endpoint, Head, Method, Peer,
+    Service, Services, Status, Times, Transport, codec::Format, prost::Message,
+};
+use futures_util::{FutureExt, future::BoxFuture};
+use support::{
+    SECOND,
+    calls::{TestClient, TestServer, TestService, Words, ask, quiet_channel, words},
+    in_virtual_time, settle,
+};
+use tokio::time::Instant;
+
+/// Calls a method of an endpoint with one message, and returns the texts of its answer.
+async fn call(endpoint: &Endpoint, method: &str, text: &str, head: Head) -> Result<Vec<String>, Status> {
+    let found = endpoint.find(&format!("calls.Test/{method}")).unwrap();
+    let body = Body::from(words(text).encode_to_vec());
+    let answer = endpoint.call(found, Format::Proto, head, body).await?;
+    let text = |content: &[u8]| Words::decode(content).unwrap().text;
+    match answer.into_body() {
+        Body::One(content) => Ok(vec![text(&content.into_bytes())]),
+        Body::Many(mut contents) => {
+            let mut texts = Vec::new();
+            while let Some(content) = contents.message().await? {
+                texts.push(text(&content));
+            }
+            Ok(texts)
+        }
+        body => panic!("no text in {body:?}"),
+    }
+}
+
+fn until(seconds: u32) -> Head {
+    let mut head = Head::default();
+    head.set_deadline((Instant::now() + seconds * SECOND).into_std());
+    head
+}
+
+#[test]
+fn an_endpoint_drops_handlers_when_the_deadline_of_their_call_has_passed() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let endpoint = Endpoint::new(TestServer::new(service.clone())).unwrap();
+        assert_eq!(call(&endpoint, "Say", "sleep 2", until(3)).await.unwrap(), ["sleep 2"]);
+        let status = call(&endpoint, "Say", "sleep 3", until(2)).await.unwrap_err();
+        assert_eq!(status.code(), Code::DeadlineExceeded);
+        let status = call(&endpoint, "Count", "a, sleep 3, b", until(2)).await.unwrap_err();
+        assert_eq!(status.code(), Code::DeadlineExceeded);
+        assert_eq!(
+            service.log.take(),
+            ["say sleep 2", "say sleep 3", "dropped say sleep 3", "count a, sleep 3, b", "dropped count a, sleep 3, b"]
+        );
+        let status = call(&endpoint, "Count", "endless a", until(0)).await.unwrap_err();
+        assert_eq!(status.code(), Code::DeadlineExceeded, "even with more to read");
+    });
+}
+
+#[test]
+fn an_endpoint_keeps_to_the_times_of_its_services() {
+    in_virtual_time(async {
+        let times = Times { max: Some(2 * SECOND), default: Some(SECOND), ..Times::default() };
+        let services = Services::new().add_service(TestServer::new(TestService::default())).times(times);
+        let endpoint = Endpoint::new(services.metadata_len_max(77)).unwrap();
+        assert_eq!(endpoint.metadata_len_max(), 77);
+        let start = Instant::now();
+        let status = call(&endpoint, "Say", "sleep 9", Head::default()).await.unwrap_err();
+        assert_eq!((status.code(), start.elapsed()), (Code::DeadlineExceeded, SECOND));
+        let start = Instant::now();
+        let status = call(&endpoint, "Say", "sleep 9", until(8)).await.unwrap_err();
+        assert_eq!((status.code(), start.elapsed()), (Code::DeadlineExceeded, 2 * SECOND));
+    });
+}
+
+#[test]
+fn a_head_says_which_peer_a_call_came_from() {
+    in_virtual_time(async {
+        let endpoint = Endpoint::new(TestServer::new(TestService::default())).unwrap();
+        let mut head = Head::default();
+        head.set_peer(&Peer::at(Address::Unix("/run/app.sock".into())));
+        assert_eq!(call(&endpoint, "Say", "peer", head).await.unwrap(), ["unix:/run/app.sock"]);
+        assert_eq!(call(&endpoint, "Say", "peer", Head::default()).await.unwrap(), ["nobody"]);
+    });
+}
+
+#[test]
+fn a_guard_tells_tasks_of_a_handler_that_the_caller_has_given_up() {
+    in_virtual_time(async {
+        let mut head = Head::default();
+        let guard = head.cancel_on_drop();
+        let cancelled = tokio::spawn(head.cancelled());
+        settle().await;
+        assert!(!cancelled.is_finished());
+        drop(guard);
+        cancelled.await.unwrap();
+
+        let mut head = Head::default();
+        head.cancel_on_drop().disarm();
+        assert!(head.cancelled().now_or_never().is_none(), "the call ended well");
+    });
+}
+
+/// Keeps the paths of what is served beside it.
+#[derive(Clone, Default)]
+struct Curious(Arc<Mutex<Vec<String>>>);
+
+impl Service for Curious {
+    const NAME: &'static str = "calls.Curious";
+    const METHODS: &'static [Method] = &[Method::unary("calls.Curious", "Look", 900)];
+
+    fn beside(&self, methods: &[&'static Method]) {
+        *self.0.lock().unwrap() = methods.iter().map(|method| method.path()).collect();
+    }
+
+    async fn call(&self, _: usize, call: Call) -> Result<Answer, Status> {
+        call.unknown()
+    }
+}
+
+#[tokio::test]
+async fn services_are_told_what_is_served_beside_them() {
+    let expected = ["calls.Test/Say", "calls.Test/Count", "calls.Test/Gather", "calls.Test/Chat", "calls.Curious/Look"];
+    let test = || TestServer::new(TestService::default());
+    let (one, two, three) = (Curious::default(), Curious::default(), Curious::default());
+    let seen = |curious: &Curious| curious.0.lock().unwrap().clone();
+    let services = Services::new().add_optional_service(Some(one.clone())).add_service(test());
+    assert!(seen(&one).is_empty(), "more may follow");
+    Endpoint::new(services).unwrap();
+    assert_eq!(seen(&one), expected);
+    let server = frpc::Server::builder().add_services([test().into(), two.clone().into()]).without_listener().unwrap();
+    assert_eq!(seen(&two), expected);
+    drop(server);
+    let services = Services::new().add_service(three.clone()).add_service(test());
+    let _server = frisbee::Server::builder(services).without_listener();
+    assert_eq!(seen(&three), expected);
+}
+
+/// Answers every call in the name of the address that it was connected to.
+struct Oracle;
+
+struct Answering(String);
+
+impl Transport for Oracle {
+    fn schemes(&self) -> &[&str] {
+        &["oracle"]
+    }
+
+    fn connect(
+        &self,
+        url: String,
+        settings: ConnectSettings,
+    ) -> BoxFuture<'static, Result<Arc<dyn Caller>, ConnectError>> {
+        let heard = format!("{url}, {} attempts, {:?}", settings.attempts, settings.timeout);
+        async move { Ok(Arc::new(Answering(heard)) as Arc<dyn Caller>) }.boxed()
+    }
+}
+
+impl Caller for Answering {
+    fn format(&self) -> Format {
+        Format::Proto
+    }
+
+    fn call(&self, _: Call) -> BoxFuture<'_, Result<Answer, Status>> {
+        let body = Body::from(words(&*self.0).encode_to_vec());
+        async { Ok(Answer::new(body)) }.boxed()
+    }
+}
+
+#[tokio::test]
+async fn a_channel_connects_over_the_transport_that_has_the_scheme() {
+    let builder = Channel::builder().transport(Oracle).attempts(3).timeout(SECOND);
+    let client = TestClient::new(builder.connect("oracle://delphi").await.unwrap());
+    assert_eq!(ask(&client, "who?").await.unwrap(), "oracle://delphi, 3 attempts, 1s");
+
+    let offering = Channel::builder().transport(Oracle).add_service(TestServer::new(TestService::default()));
+    let error = offering.connect("oracle://delphi").await.unwrap_err().to_string();
+    assert!(error.contains("need frisbee"), "{error}");
+    let error = quiet_channel().connect("gopher://localhost").await.unwrap_err().to_string();
+    assert!(error.contains("gopher://"), "{error}");
+    let error = frpc::Server::builder().bind("grpc://localhost:0").await.unwrap_err().to_string();
+    assert!(error.contains("another protocol"), "{error}");
+}
