@@ -47,6 +47,7 @@ use crate::{
 /// ```
 pub struct Server {
     inner: frisbee::Server,
+    endpoint: Endpoint,
 }
 
 impl Server {
@@ -109,7 +110,10 @@ impl Server {
     ///
     /// If the future is dropped, so is the server, and every connection is cut.
     pub async fn shutdown(self, limit: Duration) -> usize {
-        self.inner.shutdown(limit).await
+        let Self { inner, endpoint } = self;
+        endpoint.shutting_down();
+        drop(endpoint);
+        inner.shutdown(limit).await
     }
 }
 
@@ -281,14 +285,16 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
     /// Nothing is left of a server if the future is dropped.
     pub async fn bind(self, on: impl ListenOn) -> Result<Server, ServeError> {
         self.check()?;
-        Ok(Server { inner: self.into_transport().bind(on).await? })
+        let (transport, endpoint) = self.into_transport();
+        Ok(Server { inner: transport.bind(on).await?, endpoint })
     }
 
     /// Serves only what [`Server::attach`] is given, on the current tokio runtime. Fails with the same collisions and
     /// settings as [`bind`](Self::bind).
     pub fn without_listener(self) -> Result<Server, ServeError> {
         self.check()?;
-        Ok(Server { inner: self.into_transport().without_listener() })
+        let (transport, endpoint) = self.into_transport();
+        Ok(Server { inner: transport.without_listener(), endpoint })
     }
 
     /// Serves at an address until the program ends.
@@ -326,11 +332,11 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
         Ok(self.transport.check()?)
     }
 
-    fn into_transport(self) -> frisbee::ServerBuilder<Arc<Services<S, R>>> {
+    fn into_transport(self) -> (frisbee::ServerBuilder<Arc<Services<S, R>>>, Endpoint) {
         let services = Arc::new(self.services);
         let endpoint = Endpoint::shared(services.clone());
         let transport = self.wires.into_iter().fold(self.transport, |transport, add| add(transport, &endpoint));
-        transport.router(services)
+        (transport.router(services), endpoint)
     }
 
     fn transport(self, change: impl FnOnce(frisbee::ServerBuilder<()>) -> frisbee::ServerBuilder<()>) -> Self {

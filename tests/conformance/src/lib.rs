@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 pub use headers::{from_metadata, to_metadata};
 
-/// What is generated from the protos of the suite.
+/// The generated code of the protos of the suite.
 pub mod protos {
     #![allow(missing_docs, clippy::large_enum_variant, reason = "these are not ours")]
     frpc::include_proto!("connectrpc.conformance.v1");

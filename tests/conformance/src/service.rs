@@ -119,11 +119,11 @@ async fn respond(
     Ok(response)
 }
 
-/// What is sent on a stream.
+/// The answers of a stream, which are sent one after the other.
 struct Answers<P, F> {
     definition: StreamResponseDefinition,
     trailers: Metadata,
-    /// What goes with the next message.
+    /// Sent with the next message.
     info: Option<RequestInfo>,
     /// The number of messages that were sent.
     len: usize,

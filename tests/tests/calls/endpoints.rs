@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex};
 
 use frpc::{
-    Address, Answer, Body, Call, Caller, Channel, Code, ConnectError, ConnectSettings, Endpoint, Head, Method, Peer,
-    Service, Services, Status, Times, Transport, codec::Format, prost::Message,
+    Address, Answer, Body, Call, Caller, Channel, Code, ConnectError, ConnectSettings, Endpoint, Head, Layered, Method,
+    Peer, Service, Services, Status, Times, Transport, codec::Format, interceptor, prost::Message,
 };
 use futures_util::{FutureExt, future::BoxFuture};
 use support::{
@@ -103,7 +103,7 @@ fn a_guard_tells_tasks_of_a_handler_that_the_caller_has_given_up() {
     });
 }
 
-/// Keeps the paths of what is served beside it.
+/// Keeps the paths of what is served beside it, and notes the shutdown.
 #[derive(Clone, Default)]
 struct Curious(Arc<Mutex<Vec<String>>>);
 
@@ -113,6 +113,10 @@ impl Service for Curious {
 
     fn beside(&self, methods: &[&'static Method]) {
         *self.0.lock().unwrap() = methods.iter().map(|method| method.path()).collect();
+    }
+
+    fn shutting_down(&self) {
+        self.0.lock().unwrap().push("the end".to_owned());
     }
 
     async fn call(&self, _: usize, call: Call) -> Result<Answer, Status> {
@@ -136,6 +140,19 @@ async fn services_are_told_what_is_served_beside_them() {
     let services = Services::new().add_service(three.clone()).add_service(test());
     let _server = frisbee::Server::builder(services).without_listener();
     assert_eq!(seen(&three), expected);
+}
+
+#[tokio::test]
+async fn services_are_told_of_a_shutdown_of_their_server() {
+    let (one, two, three) = (Curious::default(), Curious::default(), Curious::default());
+    let expected = ["calls.Curious/Look", "the end"];
+    let layered = Layered::new(one.clone(), interceptor(|_| Ok(())));
+    frpc::Server::builder().add_service(layered).without_listener().unwrap().shutdown(SECOND).await;
+    assert_eq!(*one.0.lock().unwrap(), expected);
+    frpc::Server::builder().add_optional_service(Some(two.clone())).without_listener().unwrap().shutdown(SECOND).await;
+    assert_eq!(*two.0.lock().unwrap(), expected);
+    frpc::Server::builder().add_services([three.clone().into()]).without_listener().unwrap().shutdown(SECOND).await;
+    assert_eq!(*three.0.lock().unwrap(), expected);
 }
 
 /// Answers every call in the name of the address that it was connected to.

@@ -74,6 +74,7 @@ const HOUSES: &[House] = &[
             &["fuzzing", "generated"],
         ],
     },
+    House { krate: "frpc-services", floors: &[&["catalog", "protos"], &["health", "reflection"]] },
     House { krate: "frpc-http", floors: &[&["codes", "headers", "message"], &["status"]] },
 ];
 

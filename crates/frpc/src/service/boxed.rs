@@ -56,6 +56,10 @@ impl BoxService {
         self.0.beside(methods);
     }
 
+    pub(crate) fn shutting_down(&self) {
+        self.0.shutting_down();
+    }
+
     pub(crate) fn call(&self, method: usize, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
         self.0.call(method, call)
     }
@@ -78,6 +82,7 @@ trait AnyService: Send + Sync {
     fn name(&self) -> &'static str;
     fn methods(&self) -> &'static [Method];
     fn beside(&self, methods: &[&'static Method]);
+    fn shutting_down(&self);
     fn call(&self, method: usize, call: Call) -> BoxFuture<'_, Result<Answer, Status>>;
 }
 
@@ -92,6 +97,10 @@ impl<T: Service> AnyService for T {
 
     fn beside(&self, methods: &[&'static Method]) {
         Service::beside(self, methods);
+    }
+
+    fn shutting_down(&self) {
+        Service::shutting_down(self);
     }
 
     fn call(&self, method: usize, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {

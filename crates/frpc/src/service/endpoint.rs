@@ -120,6 +120,11 @@ impl Endpoint {
         }))
     }
 
+    /// Tells all services that the server begins to shut down.
+    pub(crate) fn shutting_down(&self) {
+        self.0.shutting_down();
+    }
+
     /// Has a method handle a call whose time others look after.
     pub(crate) async fn call_unlimited(
         &self,
@@ -151,6 +156,7 @@ trait AnyServices: Send + Sync {
     fn table(&self) -> &MethodTable;
     /// Returns the times that calls may take, and the size of the metadata that one may bring.
     fn limits(&self) -> (Times, usize);
+    fn shutting_down(&self);
     fn call(&self, entry: Entry, call: Call) -> BoxFuture<'_, Result<Answer, Status>>;
 }
 
@@ -161,6 +167,10 @@ impl<S: ServiceSet, R: Send + Sync> AnyServices for Services<S, R> {
 
     fn limits(&self) -> (Times, usize) {
         (self.times, self.metadata_max())
+    }
+
+    fn shutting_down(&self) {
+        Self::shutting_down(self);
     }
 
     fn call(&self, entry: Entry, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {

@@ -33,6 +33,9 @@ pub trait Service: Send + Sync + 'static {
         let _ = methods;
     }
 
+    /// Tells the service that its server begins to shut down. Calls under way, streams among them, hold that up until they end.
+    fn shutting_down(&self) {}
+
     /// Has the method at this index of [`METHODS`](Self::METHODS) handle a call.
     fn call(&self, method: usize, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send;
 }

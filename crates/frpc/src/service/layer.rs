@@ -191,6 +191,14 @@ impl<T: Service> Service for Layered<T> {
     const NAME: &'static str = T::NAME;
     const METHODS: &'static [Method] = T::METHODS;
 
+    fn beside(&self, methods: &[&'static Method]) {
+        self.service.beside(methods);
+    }
+
+    fn shutting_down(&self) {
+        self.service.shutting_down();
+    }
+
     async fn call(&self, method: usize, call: Call) -> Result<Answer, Status> {
         self.layers.call(call, &|call| Box::pin(self.service.call(method, call))).await
     }

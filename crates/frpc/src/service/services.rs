@@ -255,6 +255,11 @@ impl<S: ServiceSet, R> Services<S, R> {
         Ok(())
     }
 
+    /// Tells all services that the server begins to shut down.
+    pub(crate) fn shutting_down(&self) {
+        self.services.shutting_down();
+    }
+
     pub(crate) fn table(&self) -> &MethodTable {
         &self.table
     }

@@ -19,6 +19,9 @@ pub trait ServiceSet: Send + Sync + 'static {
     /// Tells all services what is served; see [`Service::beside`].
     fn beside(&self, methods: &[&'static Method]);
 
+    /// Tells all services that the server begins to shut down; see [`Service::shutting_down`].
+    fn shutting_down(&self);
+
     /// Has the method at a place handle a call.
     fn call(&self, target: Target, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send;
 }
@@ -27,6 +30,8 @@ impl ServiceSet for () {
     const SLOTS: usize = 0;
 
     fn beside(&self, _: &[&'static Method]) {}
+
+    fn shutting_down(&self) {}
 
     async fn call(&self, _: Target, call: Call) -> Result<Answer, Status> {
         call.unknown()
@@ -41,6 +46,11 @@ impl<S: ServiceSet, T: Service> ServiceSet for (S, T) {
     fn beside(&self, methods: &[&'static Method]) {
         self.0.beside(methods);
         self.1.beside(methods);
+    }
+
+    fn shutting_down(&self) {
+        self.0.shutting_down();
+        self.1.shutting_down();
     }
 
     fn call(&self, target: Target, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send {
@@ -62,6 +72,13 @@ impl<S: ServiceSet, T: Service> ServiceSet for (S, Option<T>) {
         }
     }
 
+    fn shutting_down(&self) {
+        self.0.shutting_down();
+        if let Some(service) = &self.1 {
+            service.shutting_down();
+        }
+    }
+
     fn call(&self, target: Target, call: Call) -> impl Future<Output = Result<Answer, Status>> + Send {
         match &self.1 {
             Some(service) if usize::from(target.slot) == S::SLOTS => {
@@ -79,6 +96,13 @@ impl<S: ServiceSet> ServiceSet for (S, Vec<BoxService>) {
         self.0.beside(methods);
         for service in &self.1 {
             service.beside(methods);
+        }
+    }
+
+    fn shutting_down(&self) {
+        self.0.shutting_down();
+        for service in &self.1 {
+            service.shutting_down();
         }
     }
 

@@ -1,0 +1,29 @@
+//! Ready services for [frpc](::frpc): [gRPC's health checks](Health) and [server reflection](Reflection), on every wire that a
+//! server has, frisbee included.
+//!
+//! ```
+//! use frpc::Server;
+//! use frpc_services::{Health, Reflection};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let health = Health::new();
+//! let server = Server::builder()
+//!     .add_service(health.clone())
+//!     .add_service(Reflection::v1())
+//!     .add_service(Reflection::v1alpha());
+//! # let server = server.bind("mem:ready").await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The [protos] are here as well, with clients of both.
+#![forbid(unsafe_code)]
+
+mod catalog;
+mod health;
+pub mod protos;
+mod reflection;
+
+pub use health::{Health, ServingStatus};
+pub use reflection::{Reflection, V1, V1Alpha, Version};

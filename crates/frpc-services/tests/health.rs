@@ -1,0 +1,170 @@
+//! Health checks, over frisbee and in process.
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod either;
+
+use either::{assert_status, connect, either_way};
+use frpc::{BoxService, Code, Server, Status, Streaming};
+use frpc_services::{
+    Health,
+    ServingStatus::{self, NotServing, ServiceUnknown, Serving},
+    protos::grpc::health::v1::{
+        HealthCheckRequest, HealthCheckResponse, HealthListRequest, health_client::HealthClient,
+    },
+};
+use support::{
+    DAY,
+    calls::{TestServer, TestService},
+    in_virtual_time,
+};
+
+fn services(health: &Health) -> Vec<BoxService> {
+    vec![health.clone().into(), TestServer::new(TestService::default()).into()]
+}
+
+fn about(service: &str) -> HealthCheckRequest {
+    HealthCheckRequest { service: service.to_owned() }
+}
+
+async fn check(client: &HealthClient, service: &str) -> Result<ServingStatus, Status> {
+    client.check(about(service)).await.map(|response| response.get_ref().status())
+}
+
+async fn next(watch: &mut Streaming<HealthCheckResponse>) -> ServingStatus {
+    watch.message().await.unwrap().unwrap().status()
+}
+
+#[test]
+fn a_server_and_what_it_serves_take_calls_until_something_else_is_said() {
+    either_way(|| {
+        let health = Health::new();
+        (services(&health), async move |channel| {
+            let client = HealthClient::new(channel);
+            for service in ["", "calls.Test", "grpc.health.v1.Health"] {
+                assert_eq!(check(&client, service).await.unwrap(), Serving, "{service}");
+            }
+            health.set("calls.Test", NotServing);
+            assert_eq!(check(&client, "calls.Test").await.unwrap(), NotServing);
+            assert_eq!(check(&client, "").await.unwrap(), Serving);
+        })
+    });
+}
+
+#[test]
+fn a_service_that_nobody_knows_is_not_found() {
+    either_way(|| {
+        let health = Health::new();
+        (services(&health), async move |channel| {
+            let client = HealthClient::new(channel);
+            assert_status(
+                check(&client, "shop.Orders").await,
+                Code::NotFound,
+                "there is no service 'shop.Orders' here",
+            );
+            health.set("shop.Orders", Serving);
+            assert_eq!(check(&client, "shop.Orders").await.unwrap(), Serving);
+            health.clear("shop.Orders");
+            assert_status(
+                check(&client, "shop.Orders").await,
+                Code::NotFound,
+                "there is no service 'shop.Orders' here",
+            );
+        })
+    });
+}
+
+#[test]
+fn what_was_said_before_the_server_began_stands() {
+    either_way(|| {
+        let health = Health::new();
+        health.set("calls.Test", NotServing);
+        (services(&health), async move |channel| {
+            assert_eq!(check(&HealthClient::new(channel), "calls.Test").await.unwrap(), NotServing);
+        })
+    });
+}
+
+#[test]
+fn all_services_can_be_listed() {
+    either_way(|| {
+        let health = Health::new();
+        (services(&health), async move |channel| {
+            health.set("calls.Test", NotServing);
+            let list = HealthClient::new(channel).list(HealthListRequest {}).await.unwrap().into_inner();
+            let mut statuses: Vec<_> =
+                list.statuses.iter().map(|(service, response)| (service.as_str(), response.status())).collect();
+            statuses.sort_unstable();
+            assert_eq!(statuses, [("", Serving), ("calls.Test", NotServing), ("grpc.health.v1.Health", Serving)]);
+        })
+    });
+}
+
+#[test]
+fn a_watcher_is_told_how_a_service_is_and_of_each_change() {
+    either_way(|| {
+        let health = Health::new();
+        (services(&health), async move |channel| {
+            let client = HealthClient::new(channel);
+            let mut watch = client.watch(about("calls.Test")).await.unwrap().into_inner();
+            assert_eq!(next(&mut watch).await, Serving);
+            // Not of those of others, nor of what stays as it is.
+            health.set("shop.Orders", NotServing);
+            health.set("calls.Test", Serving);
+            health.set("calls.Test", NotServing);
+            assert_eq!(next(&mut watch).await, NotServing);
+            health.clear("calls.Test");
+            assert_eq!(next(&mut watch).await, ServiceUnknown);
+        })
+    });
+}
+
+#[test]
+fn a_service_can_be_watched_before_anybody_knows_it() {
+    either_way(|| {
+        let health = Health::new();
+        (services(&health), async move |channel| {
+            let client = HealthClient::new(channel);
+            let mut watch = client.watch(about("shop.Orders")).await.unwrap().into_inner();
+            assert_eq!(next(&mut watch).await, ServiceUnknown);
+            health.set("shop.Orders", Serving);
+            assert_eq!(next(&mut watch).await, Serving);
+        })
+    });
+}
+
+#[test]
+fn behind_a_shutdown_nothing_takes_calls_and_nobody_watches() {
+    either_way(|| {
+        let health = Health::new();
+        (services(&health), async move |channel| {
+            let client = HealthClient::new(channel);
+            let mut watch = client.watch(about("")).await.unwrap().into_inner();
+            assert_eq!(next(&mut watch).await, Serving);
+            health.shut_down();
+            assert_eq!(next(&mut watch).await, NotServing);
+            let end = "the server shuts down: watch the next one";
+            assert_status(watch.message().await, Code::Unavailable, end);
+            for service in ["", "calls.Test"] {
+                health.set(service, Serving);
+                assert_eq!(check(&client, service).await.unwrap(), NotServing, "{service}");
+            }
+            let mut late = client.watch(about("shop.Orders")).await.unwrap().into_inner();
+            assert_eq!(next(&mut late).await, ServiceUnknown);
+            assert_status(late.message().await, Code::Unavailable, end);
+        })
+    });
+}
+
+#[test]
+fn a_server_that_shuts_down_says_so_to_those_who_watch_it() {
+    in_virtual_time(async {
+        let server = Server::builder().add_service(Health::new()).without_listener().unwrap();
+        let client = HealthClient::new(connect(&server).await);
+        let mut watch = client.watch(about("")).await.unwrap().into_inner();
+        assert_eq!(next(&mut watch).await, Serving);
+        let shutdown = tokio::spawn(server.shutdown(DAY));
+        assert_eq!(next(&mut watch).await, NotServing);
+        assert_status(watch.message().await, Code::Unavailable, "the server shuts down: watch the next one");
+        assert_eq!(shutdown.await.unwrap(), 0, "no connection is cut");
+    });
+}
