@@ -5,4 +5,9 @@
 mod codes;
 mod headers;
 mod message;
+mod serve;
+mod settings;
 mod status;
+mod wire;
+
+pub use self::wire::Http;

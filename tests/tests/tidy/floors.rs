@@ -74,8 +74,11 @@ const HOUSES: &[House] = &[
             &["fuzzing", "generated"],
         ],
     },
+    House {
+        krate: "frpc-http",
+        floors: &[&["codes", "headers", "message", "settings"], &["status"], &["serve"], &["wire"]],
+    },
     House { krate: "frpc-services", floors: &[&["catalog", "protos"], &["health", "reflection"]] },
-    House { krate: "frpc-http", floors: &[&["codes", "headers", "message"], &["status"]] },
 ];
 
 #[test]

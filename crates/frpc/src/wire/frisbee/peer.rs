@@ -32,8 +32,8 @@ impl Head {
     /// handler and give it to them.
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + use<> {
         let connection = self.connection();
-        // Of a call that came over frisbee, the handler itself is dropped; it can tell others.
-        let token = self.cancellation().cloned().or_else(|| connection.as_ref().and_then(|_| context::token()));
+        // Of a call that came over a wire, the handler itself is dropped; it can tell others.
+        let token = self.cancellation().cloned().or_else(|| self.origin().and_then(|_| context::token()));
         async move {
             match (token, connection) {
                 (Some(token), Some(connection)) => tokio::select! {

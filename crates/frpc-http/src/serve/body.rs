@@ -1,0 +1,80 @@
+//! The body of a response.
+
+use std::{
+    convert::Infallible,
+    fmt, mem,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+
+/// The body of a response.
+pub(crate) struct ResponseBody(State);
+
+enum State {
+    /// Bytes that are there, in up to two pieces, and what follows them.
+    Whole { first: Bytes, second: Bytes, trailers: Option<HeaderMap> },
+    /// Bytes that come as they are made.
+    Stream(Pin<Box<dyn Body<Data = Bytes, Error = Infallible> + Send>>),
+}
+
+impl ResponseBody {
+    /// Makes a body without bytes.
+    pub(crate) fn empty() -> Self {
+        Self::whole(Bytes::new(), Bytes::new(), None)
+    }
+
+    /// Makes a body of bytes that follow each other, and trailers behind them.
+    pub(crate) fn whole(first: Bytes, second: Bytes, trailers: Option<HeaderMap>) -> Self {
+        Self(State::Whole { first, second, trailers })
+    }
+
+    /// Makes a body of what comes as it is made.
+    pub(crate) fn stream(body: impl Body<Data = Bytes, Error = Infallible> + Send + 'static) -> Self {
+        Self(State::Stream(Box::pin(body)))
+    }
+}
+
+impl<T: Into<Bytes>> From<T> for ResponseBody {
+    fn from(content: T) -> Self {
+        Self::whole(content.into(), Bytes::new(), None)
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(match &mut self.0 {
+            State::Whole { first, .. } if !first.is_empty() => Some(Ok(Frame::data(mem::take(first)))),
+            State::Whole { second, .. } if !second.is_empty() => Some(Ok(Frame::data(mem::take(second)))),
+            State::Whole { trailers, .. } => trailers.take().map(|trailers| Ok(Frame::trailers(trailers))),
+            State::Stream(body) => return body.as_mut().poll_frame(cx),
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            State::Whole { first, second, trailers } => first.is_empty() && second.is_empty() && trailers.is_none(),
+            State::Stream(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            State::Whole { first, second, trailers: None } => SizeHint::with_exact((first.len() + second.len()) as u64),
+            State::Whole { .. } => SizeHint::default(),
+            State::Stream(body) => body.size_hint(),
+        }
+    }
+}
+
+impl fmt::Debug for ResponseBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseBody").finish_non_exhaustive()
+    }
+}

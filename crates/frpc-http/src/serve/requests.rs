@@ -1,0 +1,134 @@
+//! The messages of a request.
+
+use std::{
+    error::Error,
+    future::poll_fn,
+    pin::{Pin, pin},
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use frpc::{Status, Streaming};
+use futures_core::Stream;
+use http_body::Body;
+use tokio::time::timeout;
+
+use super::grpc_web::TextDecoder;
+use crate::message::{
+    compression,
+    envelope::{COMPRESSED, Frame, FrameError, Frames},
+};
+
+/// The body of a request, of whichever server.
+pub(crate) trait RequestBody:
+    Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static
+{
+}
+
+impl<B> RequestBody for B where B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static
+{}
+
+/// Reads messages from the frames of a body.
+pub(crate) struct Requests<B> {
+    body: B,
+    frames: Frames,
+    text: Option<TextDecoder>,
+    is_gzip: bool,
+    message_len_max: usize,
+    is_over: bool,
+}
+
+impl<B: RequestBody> Requests<B> {
+    /// Reads a body whose messages may be compressed with gzip if its head says so.
+    pub(crate) fn new(body: B, is_gzip: bool, message_len_max: usize) -> Self {
+        Self { body, frames: Frames::new(message_len_max), text: None, is_gzip, message_len_max, is_over: false }
+    }
+
+    /// Reads the body as base64.
+    pub(crate) fn in_text(self) -> Self {
+        Self { text: Some(TextDecoder::default()), ..self }
+    }
+
+    /// Returns the one message of a unary call. Takes no longer than this.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or another one, or it comes too late.
+    pub(crate) async fn one(&mut self, time_max: Duration) -> Result<Bytes, Status> {
+        let mut reading = pin!(self.read_one());
+        // Most are here already and need no timer.
+        if let Poll::Ready(read) = poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
+            return read;
+        }
+        timeout(time_max, reading)
+            .await
+            .unwrap_or_else(|_| Err(Status::deadline_exceeded(format!("the request was not here within {time_max:?}"))))
+    }
+
+    async fn read_one(&mut self) -> Result<Bytes, Status> {
+        let message = poll_fn(|cx| self.poll(cx)).await.transpose()?;
+        let message =
+            message.ok_or_else(|| Status::unimplemented("the method takes one message, and there was none"))?;
+        // Mostly the end has come with the message.
+        let is_at_end = !self.frames.is_partial() && self.body.is_end_stream();
+        if !is_at_end && poll_fn(|cx| self.poll(cx)).await.transpose()?.is_some() {
+            return Err(Status::unimplemented("the method takes one message, and there were more"));
+        }
+        Ok(message)
+    }
+
+    /// Returns the messages as a stream.
+    pub(crate) fn into_stream(self) -> Streaming<Bytes> {
+        Streaming::new(self)
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+        loop {
+            if let Some(frame) = self.frames.next()? {
+                return Poll::Ready(Some(self.content(frame)));
+            }
+            if self.is_over {
+                let is_truncated = self.frames.is_partial() || self.text.as_ref().is_some_and(TextDecoder::is_partial);
+                return Poll::Ready(is_truncated.then(|| Err(FrameError::Truncated.into())));
+            }
+            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Ok(frame)) => {
+                    // Trailers of a request say nothing.
+                    if let Ok(data) = frame.into_data() {
+                        let data = match &mut self.text {
+                            Some(text) => text.decode(&data)?,
+                            None => data,
+                        };
+                        self.frames.push(data);
+                    }
+                }
+                Some(Err(error)) => {
+                    let error: Box<dyn Error + Send + Sync> = error.into();
+                    let status = Status::cancelled(format!("the request ended early: {error}"));
+                    return Poll::Ready(Some(Err(status)));
+                }
+                None => self.is_over = true,
+            }
+        }
+    }
+
+    fn content(&self, Frame { flags, content }: Frame) -> Result<Bytes, Status> {
+        match flags {
+            0 => Ok(content),
+            COMPRESSED if self.is_gzip => compression::decompress(&content, self.message_len_max),
+            COMPRESSED => {
+                Err(Status::internal("a message is compressed, and the head of the request does not say how"))
+            }
+            flags => Err(Status::internal(format!("a message has flags that nobody knows here: {flags:#04x}"))),
+        }
+    }
+}
+
+impl<B: RequestBody> Stream for Requests<B> {
+    type Item = Result<Bytes, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll(cx)
+    }
+}

@@ -1,0 +1,47 @@
+//! The services that requests are for, and the parts of an answer that all protocols share.
+
+use bytes::Bytes;
+use frpc::{Endpoint, Head, Peer, Status};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header::CONTENT_TYPE};
+
+use super::body::ResponseBody;
+use crate::{headers::metadata, settings::Settings};
+
+/// The services that requests are for, and how they are served.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) settings: Settings,
+    /// The other end of the connection that requests come on, if this is for one connection.
+    pub(crate) peer: Option<Peer>,
+}
+
+impl Site {
+    /// Returns the head of a call whose request has these headers.
+    ///
+    /// # Errors
+    ///
+    /// If the metadata among them is too large, or binary and not base64.
+    pub(super) fn call_head(&self, headers: &HeaderMap) -> Result<Head, Status> {
+        let metadata = metadata::from_headers(headers)?;
+        let (len, max) = (metadata.size() + 2 * metadata.len(), self.endpoint.metadata_len_max());
+        if len > max {
+            let message = format!("metadata of {len} bytes is longer than the {max} that are accepted");
+            return Err(Status::resource_exhausted(message));
+        }
+        let mut head = Head::default();
+        *head.metadata_mut() = metadata;
+        if let Some(peer) = &self.peer {
+            head.set_peer(peer);
+        }
+        Ok(head)
+    }
+}
+
+/// Refuses a request with words for people.
+pub(super) fn refuse(status: StatusCode, text: &'static str) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::from(Bytes::from_static(text.as_bytes())));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}

@@ -1,0 +1,281 @@
+//! The wire: connections that speak HTTP on the port of a server.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use frpc::{Drain, Endpoint, Peer, Raw, Recognized, Wire};
+use hyper::{
+    Request,
+    body::Incoming,
+    server::conn::{http1, http2},
+    service::service_fn,
+};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tracing::debug;
+
+use crate::{
+    serve::{self, Site},
+    settings::Settings,
+};
+
+/// HTTP as a wire of a [`Server`](frpc::Server): its services for callers that speak gRPC, gRPC-Web, Connect or Twirp, over HTTP/2
+/// and HTTP/1.1.
+///
+/// Which version a connection speaks is told by its first bytes, which protocol a request is of by its content type and path.
+/// Everything that is not HTTP is left to the other wires of the server, and to frisbee.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use frpc::Server;
+/// use frpc_http::Http;
+///
+/// let http = Http::new().twirp(false).message_len_max(1024 * 1024).body_time_max(Duration::from_secs(10));
+/// let server = Server::builder().wire(http);
+/// # let _ = server;
+/// ```
+///
+/// # Limits
+///
+/// A peer can make a connection hold at most [`streams_max`](Self::streams_max) requests, each with a head of
+/// [`head_len_max`](Self::head_len_max) and one message of [`message_len_max`](Self::message_len_max) that is being received. Bytes
+/// that nobody has read yet are bounded by the windows of HTTP/2, 1 MiB for all requests of a connection. The deadline that a
+/// caller sets, and [`Times`](frpc::Times), bound the handlers.
+#[derive(Clone, Debug, Default)]
+pub struct Http {
+    settings: Settings,
+}
+
+impl Http {
+    /// Serves all protocols, with the limits that each setting names as its default.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Switches gRPC on or off. Default on.
+    pub fn grpc(mut self, is_on: bool) -> Self {
+        self.settings.grpc = is_on;
+        self
+    }
+
+    /// Switches gRPC-Web on or off. Default on.
+    pub fn grpc_web(mut self, is_on: bool) -> Self {
+        self.settings.grpc_web = is_on;
+        self
+    }
+
+    /// Switches Connect on or off. Default on.
+    pub fn connect(mut self, is_on: bool) -> Self {
+        self.settings.connect = is_on;
+        self
+    }
+
+    /// Switches Twirp on or off. Default on.
+    pub fn twirp(mut self, is_on: bool) -> Self {
+        self.settings.twirp = is_on;
+        self
+    }
+
+    /// Sets the length that a message of a caller may have, compressed or not. Default 4 MiB. A longer one is answered with
+    /// [`ResourceExhausted`](frpc::Code::ResourceExhausted).
+    pub fn message_len_max(mut self, message_len_max: usize) -> Self {
+        self.settings.message_len_max = message_len_max;
+        self
+    }
+
+    /// Has answers compressed with gzip for every caller that accepts it. Default: for those that compress their requests.
+    ///
+    /// Whoever sees the length of compressed messages learns something of what is in them: do not compress secrets together with
+    /// what others can choose.
+    pub fn send_compressed(mut self, is_on: bool) -> Self {
+        self.settings.send_compressed = is_on;
+        self
+    }
+
+    /// Sets the length from which on messages are compressed. Default 1 KiB.
+    pub fn compression_len_min(mut self, len_min: usize) -> Self {
+        self.settings.compression_len_min = len_min;
+        self
+    }
+
+    /// Sets how long the one message of a request may take to arrive. Default 30 s. A call whose message is late is answered with
+    /// [`DeadlineExceeded`](frpc::Code::DeadlineExceeded). Streams of requests take as long as the deadline of their call.
+    pub fn body_time_max(mut self, time_max: Duration) -> Self {
+        self.settings.body_time_max = time_max;
+        self
+    }
+
+    /// Sets how long the head of a request of HTTP/1.1 may take to arrive, and so how long a connection may wait for its next
+    /// request. Default 30 s. Then the connection is closed.
+    pub fn head_time_max(mut self, time_max: Duration) -> Self {
+        self.settings.head_time_max = time_max;
+        self
+    }
+
+    /// Sets the size of the head of a request, as HTTP/2 counts header lists. Default 16 KiB. A larger one is answered with 431.
+    /// The metadata of a call is bounded by [`metadata_len_max`](frpc::ServerBuilder::metadata_len_max) besides.
+    pub fn head_len_max(mut self, len_max: u32) -> Self {
+        self.settings.head_len_max = len_max;
+        self
+    }
+
+    /// Sets how many requests may be under way on a connection of HTTP/2. Default 256. Callers are told, and wait.
+    pub fn streams_max(mut self, streams_max: u32) -> Self {
+        self.settings.streams_max = streams_max;
+        self
+    }
+
+    /// Sets how many requests that were cancelled before anybody looked at them a connection of HTTP/2 may pile up. Default 20.
+    /// Then it is closed: its peer asks for work only to take it back.
+    pub fn resets_max(mut self, resets_max: usize) -> Self {
+        self.settings.resets_max = resets_max;
+        self
+    }
+
+    /// Sets how often a peer is asked whether it is still there, on HTTP/2. Default 60 s; `None` never asks.
+    pub fn keepalive_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
+        self.settings.keepalive_interval = interval.into();
+        self
+    }
+
+    /// Sets how long a peer may take to say that it is still there. Default 20 s. Then the connection is closed.
+    pub fn keepalive_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.keepalive_timeout = timeout;
+        self
+    }
+
+    async fn serve_http1(&self, site: Arc<Site>, socket: Raw, drain: Drain) {
+        let service = service_fn(move |request: Request<Incoming>| {
+            let site = site.clone();
+            async move { Ok::<_, std::convert::Infallible>(serve::respond(&site, request).await) }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.settings.head_time_max)
+            .max_header_size(usize::try_from(self.settings.head_len_max).unwrap_or(usize::MAX))
+            .serve_connection(TokioIo::new(socket), service);
+        let mut connection = pin!(connection);
+        let ended = tokio::select! {
+            ended = &mut connection => ended,
+            () = drain.requested() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            debug!(%error, "a connection of HTTP/1.1 ended");
+        }
+    }
+
+    async fn serve_http2(&self, site: Arc<Site>, socket: Raw, drain: Drain) {
+        let service = service_fn(move |request: Request<Incoming>| {
+            let site = site.clone();
+            async move { Ok::<_, std::convert::Infallible>(serve::respond(&site, request).await) }
+        });
+        let Settings { head_len_max, streams_max, resets_max, keepalive_interval, keepalive_timeout, .. } =
+            self.settings;
+        let connection = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(streams_max)
+            .max_pending_accept_reset_streams(resets_max)
+            .max_header_list_size(head_len_max)
+            .keep_alive_interval(keepalive_interval)
+            .keep_alive_timeout(keepalive_timeout)
+            .serve_connection(TokioIo::new(socket), service);
+        let mut connection = pin!(connection);
+        let ended = tokio::select! {
+            ended = &mut connection => ended,
+            () = drain.requested() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            debug!(%error, "a connection of HTTP/2 ended");
+        }
+    }
+}
+
+impl Wire for Http {
+    fn recognize(&self, first: &[u8], _alpn: Option<&[u8]>) -> Recognized {
+        match recognize(first) {
+            Seen::Http1 | Seen::Http2 => Recognized::Yes,
+            Seen::Undecided => Recognized::More,
+            Seen::Other => Recognized::No,
+        }
+    }
+
+    fn alpn(&self) -> &[&'static [u8]] {
+        &[b"h2", b"http/1.1"]
+    }
+
+    async fn serve(&self, socket: Raw, endpoint: Endpoint, drain: Drain) {
+        let peer = Some(Peer::of(&socket));
+        let site = Arc::new(Site { endpoint, settings: self.settings.clone(), peer });
+        match recognize(socket.unread()) {
+            Seen::Http2 => self.serve_http2(site, socket, drain).await,
+            _ => self.serve_http1(site, socket, drain).await,
+        }
+    }
+}
+
+/// The version of HTTP that the first bytes of a connection are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    Http1,
+    Http2,
+    Undecided,
+    Other,
+}
+
+/// Recognizes the preface of HTTP/2 by the three bytes that no method begins with, and HTTP/1.1 by a method in upper case with a
+/// space behind it.
+fn recognize(first: &[u8]) -> Seen {
+    if first.starts_with(b"PRI") {
+        return Seen::Http2;
+    }
+    let method_len = first.iter().position(|byte| *byte == b' ').unwrap_or(first.len());
+    let method = &first[..method_len];
+    let is_method = method.iter().all(|byte| matches!(byte, b'A'..=b'Z' | b'-' | b'_'));
+    if !is_method || method.first() == Some(&b'-') || method_len > METHOD_LEN_MAX || first.first() == Some(&b' ') {
+        Seen::Other
+    } else if method_len < first.len() {
+        Seen::Http1
+    } else {
+        Seen::Undecided
+    }
+}
+
+/// The longest registered method has 16 bytes.
+const METHOD_LEN_MAX: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn http_is_recognized_byte_by_byte() {
+        // The bytes, how many of them are needed, and what they are.
+        let known: [(&[u8], usize, Seen); 12] = [
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 3, Seen::Http2),
+            (b"GET / HTTP/1.1\r\n", 4, Seen::Http1),
+            (b"POST /a.B/C HTTP/1.1\r\n", 5, Seen::Http1),
+            (b"PROPFIND / HTTP/1.1\r\n", 9, Seen::Http1),
+            (b"M-SEARCH * HTTP/1.1\r\n", 9, Seen::Http1),
+            (b"Content-Length: 5\r\n", 2, Seen::Other),
+            (b"\x00\x0f\x00\x00", 1, Seen::Other),
+            (b"\x16\x03\x01", 1, Seen::Other),
+            (b"{\"jsonrpc\"", 1, Seen::Other),
+            (b" GET /", 1, Seen::Other),
+            (b"get / HTTP/1.1", 1, Seen::Other),
+            (b"GET\r\n", 4, Seen::Other),
+        ];
+        for (bytes, needed, seen) in known {
+            for len in 0..=bytes.len() {
+                let expected = if len < needed { Seen::Undecided } else { seen };
+                assert_eq!(recognize(&bytes[..len]), expected, "{:?}", bytes[..len].escape_ascii().to_string());
+            }
+        }
+        assert_eq!(recognize(&[b'A'; METHOD_LEN_MAX]), Seen::Undecided);
+        assert_eq!(recognize(&[b'A'; METHOD_LEN_MAX + 1]), Seen::Other);
+    }
+}

@@ -1,0 +1,353 @@
+//! gRPC, as a caller on bare h2 sees it.
+
+use std::io::Write;
+
+use flate2::{Compression, write::GzEncoder};
+use frpc::{
+    Answer, Call, Code, Layer, Metadata, Next, Server, Status,
+    prost::Message,
+    prost_types::{Any, Duration},
+};
+use frpc_http::Http;
+use h2::Reason;
+use http::{Method, StatusCode};
+use support::{
+    SECOND, assert_elapsed,
+    calls::{TestServer, TestService, quiet, words},
+    in_virtual_time, settle,
+};
+use tokio::time::Instant;
+
+use crate::h2_caller::{H2Caller, frame, frames, grpc_request, messages, server, text};
+
+async fn serve(service: &TestService) -> (Server, H2Caller) {
+    serve_as(service, Http::new()).await
+}
+
+async fn serve_as(service: &TestService, http: Http) -> (Server, H2Caller) {
+    let server = server(service, http).without_listener().unwrap();
+    let caller = H2Caller::connect(&server).await;
+    (server, caller)
+}
+
+fn gzip(content: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(content).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn calls_of_every_kind_are_served() {
+    in_virtual_time(async {
+        let (_server, mut caller) = serve(&TestService::default()).await;
+        assert_eq!(caller.call("Say", &[], &["hi"]).await.texts(), ["hi"]);
+        assert_eq!(caller.call("Count", &[], &["a, b"]).await.texts(), ["a", "b"]);
+        assert_eq!(caller.call("Gather", &[], &["a", "b"]).await.texts(), ["a b"]);
+        assert_eq!(caller.call("Gather", &[], &[]).await.texts(), [""]);
+        assert_eq!(caller.call("Chat", &[], &["a", "b"]).await.texts(), ["re: a", "re: b"]);
+        let large = caller.call("Say", &[], &["large 100000"]).await.texts();
+        assert_eq!(large, ["x".repeat(100_000)]);
+        let list = vec!["large 9000"; 20].join(", ");
+        assert_eq!(caller.call("Count", &[], &[&list]).await.texts(), vec!["x".repeat(9000); 20]);
+    });
+}
+
+#[test]
+fn messages_go_both_ways_as_they_come() {
+    in_virtual_time(async {
+        let (_server, mut caller) = serve(&TestService::default()).await;
+        let mut open = caller.open(grpc_request("Chat", &[])).await;
+        let mut answers = None;
+        for word in ["one", "two", "three"] {
+            open.send(word);
+            if answers.is_none() {
+                answers = Some((&mut open.response).await.unwrap().into_body());
+            }
+            let data = answers.as_mut().unwrap().data().await.unwrap().unwrap();
+            assert_eq!(text(&frames(&data)[0].1), format!("re: {word}"));
+        }
+        open.finish();
+        let mut answers = answers.unwrap();
+        assert!(answers.data().await.is_none());
+        assert_eq!(answers.trailers().await.unwrap().unwrap()["grpc-status"], "0");
+    });
+}
+
+#[test]
+fn a_call_that_fails_before_its_answer_has_its_status_in_place_of_it() {
+    in_virtual_time(async {
+        let (_server, mut caller) = serve(&TestService::default()).await;
+        for method in ["Say", "Count", "Gather", "Chat"] {
+            let message = if method == "Count" { "first fail 5 no \u{e9}" } else { "fail 5 no \u{e9}" };
+            let reply = caller.call(method, &[], &[message]).await;
+            if reply.trailers.is_none() {
+                assert_eq!(reply.headers["grpc-message"], "no %C3%A9");
+            }
+            assert_eq!(reply.texts(), ["5 no %C3%A9"], "{method}");
+        }
+        let reply = caller.call("Say", &[], &["fail 5 no"]).await;
+        assert!(reply.trailers.is_none() && reply.body.is_empty(), "trailers only: {reply:?}");
+        let reply = caller.call("Count", &[], &["one, two, fail 9 enough, three"]).await;
+        assert_eq!(reply.texts(), ["one", "two", "9 enough"]);
+        assert_eq!(caller.call("Say", &[], &["panic"]).await.texts(), ["13 the handler panicked"]);
+        assert_eq!(caller.call("Sing", &[], &["hi"]).await.texts(), ["12 no method /calls.Test/Sing here"]);
+    });
+}
+
+#[test]
+fn a_unary_call_has_one_message() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let (_server, mut caller) = serve(&service).await;
+        for (texts, message) in [
+            (&[][..], "12 the method takes one message, and there was none"),
+            (&["a", "b"], "12 the method takes one message, and there were more"),
+        ] {
+            assert_eq!(caller.call("Say", &[], texts).await.texts(), [message]);
+        }
+        assert!(service.log.take().is_empty(), "no handler is called");
+    });
+}
+
+#[test]
+fn requests_that_are_no_calls_of_grpc_are_refused_by_http() {
+    in_virtual_time(async {
+        let (_server, mut caller) = serve(&TestService::default()).await;
+        for content_type in ["application/grpc+thrift", "application/grpcs", "text/html", ""] {
+            let mut request = grpc_request("Say", &[]);
+            request.headers_mut().insert("content-type", content_type.parse().unwrap());
+            let reply = caller.ask(request, messages(&["hi"])).await;
+            assert_eq!(reply.status, StatusCode::UNSUPPORTED_MEDIA_TYPE, "{content_type}");
+        }
+        let mut request = grpc_request("Say", &[]);
+        *request.method_mut() = Method::PUT;
+        let reply = caller.ask(request, messages(&["hi"])).await;
+        assert_eq!((reply.status, &reply.headers["allow"]), (StatusCode::METHOD_NOT_ALLOWED, &"POST".parse().unwrap()));
+
+        let (_server, mut caller) = serve_as(&TestService::default(), Http::new().grpc(false)).await;
+        let reply = caller.call("Say", &[], &["hi"]).await;
+        assert_eq!(reply.status, StatusCode::UNSUPPORTED_MEDIA_TYPE, "it is switched off");
+    });
+}
+
+/// Answers with what it is told, in front and behind.
+struct Echo;
+
+impl Layer for Echo {
+    async fn call(&self, mut call: Call, next: Next<'_>) -> Result<Answer, Status> {
+        let metadata = std::mem::take(call.head_mut().metadata_mut());
+        if metadata.contains_key("x-fail") {
+            let detail = Any::from_msg(&Duration { seconds: 3, nanos: 0 }).unwrap();
+            let mut status = Status::with_error_details(Code::Aborted, "again", [detail]);
+            *status.metadata_mut() = metadata;
+            return Err(status);
+        }
+        let mut answer = next.run(call).await?;
+        answer.trailers_mut().merge(only(&metadata, "x-behind-bin"));
+        answer.metadata_mut().merge(metadata);
+        Ok(answer)
+    }
+}
+
+fn only(metadata: &Metadata, name: &str) -> Metadata {
+    let mut only = Metadata::new();
+    metadata.get_all_bin(name).for_each(|value| only.append_bin(name, value).unwrap());
+    only
+}
+
+#[test]
+fn metadata_goes_both_ways() {
+    in_virtual_time(async {
+        let service = TestServer::new(TestService::default());
+        let server = Server::builder().config(quiet()).wire(Http::new()).layer(Echo).add_service(service);
+        let server = server.without_listener().unwrap();
+        let mut caller = H2Caller::connect(&server).await;
+        let headers = [("x-text", "a, b"), ("x-behind-bin", "AQI="), ("x-behind-bin", "AQ,/w"), ("grpc-x", "no")];
+        for method in ["Say", "Count"] {
+            let reply = caller.call(method, &headers, &["hi"]).await;
+            assert_eq!(reply.texts(), ["hi"]);
+            assert_eq!(reply.headers["x-text"], "a, b");
+            assert!(!reply.headers.contains_key("grpc-x"));
+            let behind: Vec<_> = reply.trailers.unwrap().get_all("x-behind-bin").into_iter().cloned().collect();
+            assert_eq!(behind, ["AQI", "AQ", "/w"], "without padding");
+        }
+        let reply = caller.call("Say", &[("x-fail", "yes")], &["hi"]).await;
+        assert_eq!(reply.texts(), ["10 again"]);
+        assert_eq!(reply.end("x-fail"), Some("yes"));
+        assert!(reply.end("grpc-status-details-bin").unwrap().starts_with("CAoSBWFnYWlu"), "{reply:?}");
+        assert_eq!(
+            caller.call("Say", &[("x-bin", "?")], &["hi"]).await.texts(),
+            ["3 the value of x-bin is not base64"]
+        );
+        let long = "x".repeat(9000);
+        let texts = caller.call("Say", &[("x-long", &long)], &["hi"]).await.texts();
+        assert!(texts[0].starts_with("8 metadata of 90"), "{texts:?}");
+    });
+}
+
+#[test]
+fn handlers_are_dropped_when_the_time_of_their_caller_is_up() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let (_server, mut caller) = serve(&service).await;
+        let texts = caller.call("Say", &[("grpc-timeout", "2S")], &["sleep 3"]).await.texts();
+        assert!(texts[0].starts_with("4 "), "{texts:?}");
+        let texts = caller.call("Count", &[("grpc-timeout", "2000m")], &["a, sleep 3"]).await.texts();
+        assert!(texts[0] == "a" && texts[1].starts_with("4 "), "{texts:?}");
+        let log = ["say sleep 3", "dropped say sleep 3", "count a, sleep 3", "dropped count a, sleep 3"];
+        assert_eq!(service.log.take(), log);
+        let texts = caller.call("Say", &[("grpc-timeout", "2s")], &["hi"]).await.texts();
+        assert_eq!(texts, ["3 \"2s\" is no grpc-timeout"]);
+    });
+}
+
+#[test]
+fn a_message_that_is_late_ends_its_call() {
+    in_virtual_time(async {
+        let (_server, mut caller) = serve_as(&TestService::default(), Http::new().body_time_max(5 * SECOND)).await;
+        let (start, mut open) = (Instant::now(), caller.open(grpc_request("Say", &[])).await);
+        open.sending.send_data(messages(&["hi"]).slice(..7), false).unwrap();
+        assert_eq!(open.reply().await.texts(), ["4 the request was not here within 5s"]);
+        assert_elapsed(start, 5 * SECOND);
+        let (start, open) = (Instant::now(), caller.open(grpc_request("Say", &[("grpc-timeout", "1S")])).await);
+        assert_eq!(open.reply().await.texts(), ["4 the request was not here within 1s"]);
+        assert_elapsed(start, SECOND);
+    });
+}
+
+#[test]
+fn a_call_that_is_reset_drops_its_handler() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let (_server, mut caller) = serve(&service).await;
+        for (method, name) in [("Say", "say wait"), ("Count", "count wait"), ("Gather", "gather"), ("Chat", "chat")] {
+            let mut open = caller.open(grpc_request(method, &[])).await;
+            open.send("wait");
+            if method == "Say" || method == "Count" {
+                open.finish();
+            }
+            settle().await;
+            assert_eq!(service.log.take(), [name]);
+            open.sending.send_reset(Reason::CANCEL);
+            settle().await;
+            assert_eq!(service.log.take(), [format!("dropped {name}")]);
+        }
+        let mut open = caller.open(grpc_request("Say", &[])).await;
+        open.send("wait");
+        open.finish();
+        settle().await;
+        service.log.take();
+        drop((open, caller));
+        settle().await;
+        assert_eq!(service.log.take(), ["dropped say wait"], "with the connection");
+    });
+}
+
+#[test]
+fn messages_are_compressed_for_callers_that_compress() {
+    in_virtual_time(async {
+        let (_server, mut caller) = serve(&TestService::default()).await;
+        let content = gzip(&words("large 5000").encode_to_vec());
+        for method in ["Say", "Count"] {
+            let request = grpc_request(method, &[("grpc-encoding", "gzip"), ("grpc-accept-encoding", "br, gzip")]);
+            let reply = caller.ask(request, frame(1, &content)).await;
+            assert_eq!(reply.headers["grpc-encoding"], "gzip");
+            let frames = frames(&reply.body);
+            assert!(frames.len() == 1 && frames[0].0 == 1 && frames[0].1.len() < 200, "{frames:?}");
+        }
+        let request = grpc_request("Say", &[("grpc-encoding", "gzip"), ("grpc-accept-encoding", "identity")]);
+        let reply = caller.ask(request, frame(1, &content)).await;
+        assert_eq!(reply.texts(), ["x".repeat(5000)]);
+        let request = grpc_request("Say", &[("grpc-encoding", "gzip")]);
+        let reply = caller.ask(request, messages(&["small"])).await;
+        assert_eq!(reply.texts(), ["small"]);
+
+        let reply = caller.call("Say", &[("grpc-encoding", "snappy")], &["hi"]).await;
+        assert!(reply.end("grpc-status") == Some("12") && reply.headers["grpc-accept-encoding"] == "gzip", "{reply:?}");
+        let reply = caller.ask(grpc_request("Say", &[]), frame(1, &content)).await;
+        assert_eq!(reply.texts(), ["13 a message is compressed, and the head of the request does not say how"]);
+        let reply = caller.call("Say", &[("grpc-accept-encoding", "gzip")], &["large 5000"]).await;
+        assert_eq!(reply.texts(), ["x".repeat(5000)], "for those alone");
+
+        let (_server, mut caller) = serve_as(&TestService::default(), Http::new().send_compressed(true)).await;
+        let reply = caller.call("Say", &[("grpc-accept-encoding", "gzip")], &["large 5000"]).await;
+        assert_eq!(frames(&reply.body)[0].0, 1);
+    });
+}
+
+#[test]
+fn messages_that_are_too_long_are_refused() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let (_server, mut caller) = serve_as(&service, Http::new().message_len_max(1000)).await;
+        let text = "x".repeat(1001);
+        for method in ["Say", "Count"] {
+            let texts = caller.call(method, &[], &[&text]).await.texts();
+            assert_eq!(texts, ["8 a message of 1004 bytes is longer than the 1000 that are accepted"]);
+        }
+        // The end of a request stream is a matter of its handler, which hands the status on.
+        for method in ["Gather", "Chat"] {
+            let texts = caller.call(method, &[], &["a", &text]).await.texts();
+            assert_eq!(texts.last().unwrap(), "8 a message of 1004 bytes is longer than the 1000 that are accepted");
+        }
+        let bomb = frame(1, &gzip(&vec![0; 1_000_000]));
+        let reply = caller.ask(grpc_request("Say", &[("grpc-encoding", "gzip")]), bomb).await;
+        assert_eq!(reply.texts(), ["8 a message of 4615 bytes is longer than the 1000 that are accepted"]);
+        let bomb = frame(1, &gzip(&vec![0; 100_000]));
+        let reply = caller.ask(grpc_request("Say", &[("grpc-encoding", "gzip")]), bomb).await;
+        assert_eq!(reply.texts(), ["8 a message is longer than the 1000 bytes that are accepted, once decompressed"]);
+    });
+}
+
+#[test]
+fn a_request_that_ends_within_a_message_is_refused() {
+    in_virtual_time(async {
+        let (_server, mut caller) = serve(&TestService::default()).await;
+        for len in 1..messages(&["hi"]).len() {
+            let reply = caller.ask(grpc_request("Say", &[]), messages(&["hi"]).slice(..len)).await;
+            assert_eq!(reply.texts(), ["3 the stream of messages ends within a message"]);
+        }
+        let reply = caller.ask(grpc_request("Say", &[]), frame(0x7e, b"")).await;
+        assert_eq!(reply.texts(), ["13 a message has flags that nobody knows here: 0x7e"]);
+    });
+}
+
+#[test]
+fn a_server_that_shuts_down_says_goodbye_and_lets_calls_finish() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let (server, mut caller) = serve(&service).await;
+        let mut open = caller.open(grpc_request("Say", &[])).await;
+        open.send("wait");
+        open.finish();
+        settle().await;
+        let shutdown = tokio::spawn(server.shutdown(9 * SECOND));
+        settle().await;
+        let refused =
+            caller.0.clone().ready().await.and_then(|mut sender| sender.send_request(grpc_request("Say", &[]), true));
+        if let Ok((response, _)) = refused {
+            assert!(response.await.unwrap_err().is_go_away());
+        }
+        service.gate.open(1);
+        assert_eq!(open.reply().await.texts(), ["wait"]);
+        assert_eq!(shutdown.await.unwrap(), 0, "no connection had to be cut");
+    });
+}
+
+#[test]
+fn a_shutdown_does_not_wait_longer_than_it_may() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let (server, mut caller) = serve(&service).await;
+        let mut open = caller.open(grpc_request("Say", &[])).await;
+        open.send("wait");
+        open.finish();
+        settle().await;
+        let start = Instant::now();
+        assert_eq!(server.shutdown(9 * SECOND).await, 1);
+        assert_elapsed(start, 9 * SECOND);
+        assert!(open.response.await.is_err());
+        settle().await;
+        assert_eq!(service.log.take(), ["say wait", "dropped say wait"]);
+    });
+}
