@@ -1,0 +1,13 @@
+//! Compiles the service of gRPC's own tests, and those of the examples.
+
+fn main() -> Result<(), frpc_build::Error> {
+    let examples = "../../examples/proto";
+    frpc_build::configure().compile_protos(
+        &[
+            "proto/grpc/testing/test.proto",
+            &format!("{examples}/helloworld.proto"),
+            &format!("{examples}/routeguide.proto"),
+        ],
+        &["proto", examples],
+    )
+}
