@@ -11,8 +11,9 @@ use crate::net::{Raw, Wire};
 /// Another protocol on the port of a [`Server`](crate::Server), such as HTTP for health checks beside packets.
 ///
 /// Before anything is read as a packet, the server asks its protocols about the first bytes of a connection, in the order in
-/// which they were [added](crate::ServerBuilder::protocol). A connection that none of them recognizes is frisbee's. Packets
-/// begin with a zero byte, unless their peer writes headers of 8 bytes and ids from 256 on.
+/// which they were [added](crate::ServerBuilder::protocol). A connection that none of them recognizes is frisbee's if it begins with
+/// a zero byte, as packets do unless their peer writes headers of 8 bytes and begins with an id of 256 or more: such peers need a port
+/// without other protocols. Any other connection is closed, and the log is told at debug level what it began with.
 ///
 /// ```
 /// use frisbee::{Drain, Protocol, Raw, Recognized, Server};

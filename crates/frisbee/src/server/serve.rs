@@ -97,7 +97,13 @@ async fn open(
         // Boxed, so that only servers with other protocols hold the memory for it.
         let recognizing = Box::pin(protocols.recognize(&mut wire, alpn.as_deref(), server.config.handshake_max));
         match server.scope.kill.run_until_cancelled(recognizing).await {
-            Some(Ok((None, read))) => first = read,
+            Some(Ok((None, read))) if may_be_packets(&read) => first = read,
+            Some(Ok((None, read))) => {
+                server.handshakes_failed.fetch_add(1, Ordering::Relaxed);
+                let seen = read[..read.len().min(SEEN_LEN)].escape_ascii();
+                debug!(%peer, %seen, "closed a connection that speaks none of the protocols served here");
+                return None;
+            }
             Some(Ok((Some(protocol), read))) => {
                 // The format is that of packets, of which this connection has none.
                 let socket = Raw::new(wire, read.freeze(), HeaderFormat::Magic10, local, peer).with_identity(identity);
@@ -140,6 +146,16 @@ async fn open(
     }
     Some(Opened { begun: Box::new(Begun { wire, first }), connection, slot })
 }
+
+/// Tells whether a connection that no other protocol recognizes is one of frisbee. Beside other protocols the first byte of a packet
+/// is zero: that of the magic number, or, in front of an id below 256, of the id. Taken for a packet, text would announce hundreds of
+/// megabytes.
+fn may_be_packets(first: &[u8]) -> bool {
+    first.first().is_none_or(|byte| *byte == 0)
+}
+
+/// The most of the first bytes of a stranger that the log is told.
+const SEEN_LEN: usize = 16;
 
 /// Drives a connection, and has it end when it is too old.
 async fn drive_until_old(

@@ -94,11 +94,17 @@ fn packets_are_served_beside_other_protocols_wherever_their_bytes_are_split() {
 }
 
 #[test]
-fn a_connection_that_no_protocol_recognizes_ends_as_one_that_breaks_the_rules() {
+fn a_connection_that_no_protocol_recognizes_is_closed() {
     in_virtual_time(async {
-        let mut io = connect(&server());
-        io.write_all(b"GEX is no word of anybody, and no packet").await.unwrap();
-        assert_eq!(io.read_to_end(&mut Vec::new()).await.unwrap(), 0);
+        let mut id_of_256 = Vec::new();
+        Header { id: 256, operation: OPERATION.number(), len: 0 }.encode(HeaderFormat::Plain8, &mut id_of_256);
+        let server = server();
+        for (count, said) in (1..).zip([b"GEX is no word of anybody", &id_of_256[..], &[0x16, 3, 1, 0, 5], b"\n"]) {
+            let mut io = connect(&server);
+            io.write_all(said).await.unwrap();
+            assert_eq!(io.read_to_end(&mut Vec::new()).await.unwrap(), 0, "{said:?}");
+            assert_eq!((server.metrics().handshakes_failed, server.metrics().connections), (count, 0));
+        }
     });
 }
 
