@@ -3,4 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod grpc;
+mod grpc_web;
 mod h2_caller;
+mod http1;
+mod port;

@@ -1,0 +1,128 @@
+//! gRPC-Web, over both versions of HTTP.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use frpc::Server;
+use frpc_http::Http;
+use http::{HeaderValue, StatusCode};
+use support::{calls::TestService, in_virtual_time, settle};
+
+use crate::{
+    h2_caller::{H2Caller, frames, grpc_request, messages, server, text},
+    http1::{self, Http1, post, split},
+};
+
+fn serve(http: Http) -> Server {
+    server(&TestService::default(), http).without_listener().unwrap()
+}
+
+/// Puts the frames of a body into words.
+fn told(body: &[u8]) -> Vec<String> {
+    let frames = frames(body).into_iter();
+    let told = frames.map(|(flags, content)| match flags {
+        0 => text(&content),
+        0x80 => String::from_utf8(content.to_vec()).unwrap().replace("\r\n", ";"),
+        flags => format!("{flags:#x}"),
+    });
+    told.collect()
+}
+
+const CASES: [(&str, &[&str], &[&str]); 6] = [
+    ("Say", &["hi"], &["hi", "grpc-status: 0;"]),
+    ("Count", &["a, b"], &["a", "b", "grpc-status: 0;"]),
+    ("Gather", &["a", "b"], &["a b", "grpc-status: 0;"]),
+    ("Chat", &["a", "b"], &["re: a", "re: b", "grpc-status: 0;"]),
+    ("Count", &["a, fail 9 no"], &["a", "grpc-status: 9;grpc-message: no;"]),
+    ("Chat", &["a", "fail 9 no"], &["re: a", "grpc-status: 9;grpc-message: no;"]),
+];
+
+#[test]
+fn trailers_are_a_frame_on_http_1_and_2() {
+    in_virtual_time(async {
+        let server = serve(Http::new());
+        for (method, texts, expected) in CASES {
+            let path = format!("/calls.Test/{method}");
+            let answer = http1::ask(&server, post(&path, "application/grpc-web+proto", &messages(texts))).await;
+            let (head, body) = split(&answer);
+            assert_eq!(head[0], "HTTP/1.1 200 OK");
+            assert!(head.contains(&"content-type: application/grpc-web+proto".to_owned()), "{head:?}");
+            assert_eq!(told(&body), expected);
+
+            let mut caller = H2Caller::connect(&server).await;
+            let mut request = grpc_request(method, &[]);
+            request.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc-web"));
+            let reply = caller.ask(request, messages(texts)).await;
+            assert_eq!(
+                (told(&reply.body), reply.trailers),
+                (expected.iter().map(|told| (*told).to_owned()).collect(), None)
+            );
+        }
+    });
+}
+
+#[test]
+fn a_body_may_be_text_in_both_directions() {
+    in_virtual_time(async {
+        let server = serve(Http::new());
+        for (method, texts, expected) in CASES {
+            // Each message for itself, as browsers write them.
+            let body: String = texts.iter().map(|text| STANDARD.encode(messages(&[text]))).collect();
+            let path = format!("/calls.Test/{method}");
+            let request = post(&path, "application/grpc-web-text", body.as_bytes());
+            let mut caller = Http1::connect(&server);
+            let (front, back) = request.split_at(request.len() - 3);
+            caller.say(front).await;
+            settle().await;
+            caller.say(back).await;
+            let (head, body) = split(&caller.hear_all().await);
+            assert!(head.contains(&"content-type: application/grpc-web-text".to_owned()), "{head:?}");
+            let mut whole = Vec::new();
+            for piece in body.chunk_by(|last, next| !(*last == b'=' && *next != b'=')) {
+                STANDARD.decode_vec(piece, &mut whole).unwrap();
+            }
+            assert_eq!(told(&whole), expected);
+        }
+        let answer = http1::ask(&server, post("/calls.Test/Say", "application/grpc-web-text", b"AAA")).await;
+        let (head, _) = split(&answer);
+        assert!(head.contains(&"grpc-status: 3".to_owned()), "{head:?}");
+        let answer = http1::ask(&server, post("/calls.Test/Say", "application/grpc-web-text", b"no text")).await;
+        let (head, _) = split(&answer);
+        assert!(head.contains(&"grpc-message: the body is not base64".to_owned()), "{head:?}");
+    });
+}
+
+#[test]
+fn a_call_that_fails_before_its_answer_has_its_status_in_the_head() {
+    in_virtual_time(async {
+        let server = serve(Http::new());
+        let answer =
+            http1::ask(&server, post("/calls.Test/Say", "application/grpc-web", &messages(&["fail 5 no"]))).await;
+        let (head, body) = split(&answer);
+        assert!(
+            head.contains(&"grpc-status: 5".to_owned()) && head.contains(&"grpc-message: no".to_owned()),
+            "{head:?}"
+        );
+        assert!(body.is_empty() && head.contains(&"content-length: 0".to_owned()), "{head:?}");
+    });
+}
+
+#[test]
+fn it_can_be_switched_off_alone() {
+    in_virtual_time(async {
+        let server = serve(Http::new().grpc_web(false));
+        let answer = http1::ask(&server, post("/calls.Test/Say", "application/grpc-web", &messages(&["hi"]))).await;
+        assert_eq!(split(&answer).0[0], "HTTP/1.1 415 Unsupported Media Type");
+        let mut caller = H2Caller::connect(&server).await;
+        assert_eq!(caller.call("Say", &[], &["hi"]).await.status, StatusCode::OK);
+    });
+}
+
+#[test]
+fn grpc_itself_needs_http_2() {
+    in_virtual_time(async {
+        let answer =
+            http1::ask(&serve(Http::new()), post("/calls.Test/Say", "application/grpc", &messages(&["hi"]))).await;
+        let (head, body) = split(&answer);
+        assert_eq!(head[0], "HTTP/1.1 505 HTTP Version Not Supported");
+        assert_eq!(body, b"gRPC needs HTTP/2, gRPC-Web does not\n");
+    });
+}

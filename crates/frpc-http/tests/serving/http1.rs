@@ -1,0 +1,65 @@
+//! A caller that writes HTTP/1.1 by hand.
+
+use frpc::Server;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+/// A connection.
+pub(crate) struct Http1(pub(crate) DuplexStream);
+
+impl Http1 {
+    pub(crate) fn connect(server: &Server) -> Self {
+        let (ours, theirs) = duplex(64 * 1024);
+        server.attach(theirs);
+        Self(ours)
+    }
+
+    /// Writes, even if the server has closed.
+    pub(crate) async fn say(&mut self, bytes: impl AsRef<[u8]>) {
+        let _ = self.0.write_all(bytes.as_ref()).await;
+    }
+
+    /// Reads up to the end of the connection.
+    pub(crate) async fn hear_all(mut self) -> Vec<u8> {
+        let mut heard = Vec::new();
+        let _ = self.0.read_to_end(&mut heard).await;
+        heard
+    }
+}
+
+/// Says all of this on a connection of its own, and returns what is answered until the server closes.
+pub(crate) async fn ask(server: &Server, bytes: impl AsRef<[u8]>) -> Vec<u8> {
+    let mut caller = Http1::connect(server);
+    caller.say(bytes).await;
+    caller.hear_all().await
+}
+
+/// Returns the bytes of a request that is the last of its connection.
+pub(crate) fn post(path: &str, content_type: &str, body: &[u8]) -> Vec<u8> {
+    let len = body.len();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: test\r\ncontent-type: {content_type}\r\ncontent-length: {len}\r\nconnection: \
+         close\r\n\r\n"
+    );
+    [head.as_bytes(), body].concat()
+}
+
+/// Splits an answer into the lines of its head and its body, whose chunks are joined.
+pub(crate) fn split(answer: &[u8]) -> (Vec<String>, Vec<u8>) {
+    let end = answer.windows(4).position(|end| end == b"\r\n\r\n").expect("there is a head");
+    let head = String::from_utf8(answer[..end].to_vec()).unwrap();
+    let lines: Vec<String> = head.split("\r\n").map(str::to_owned).collect();
+    let mut rest = &answer[end + 4..];
+    if !lines.contains(&"transfer-encoding: chunked".to_owned()) {
+        return (lines, rest.to_vec());
+    }
+    let mut body = Vec::new();
+    loop {
+        let line = rest.windows(2).position(|end| end == b"\r\n").expect("a chunk has a length");
+        let len = usize::from_str_radix(str::from_utf8(&rest[..line]).unwrap(), 16).unwrap();
+        if len == 0 {
+            return (lines, body);
+        }
+        body.extend_from_slice(&rest[line + 2..][..len]);
+        rest = &rest[line + 2 + len + 2..];
+    }
+}

@@ -1,0 +1,141 @@
+//! One port for frisbee and HTTP, with and without TLS.
+
+use std::sync::Arc;
+
+use frisbee::proto::{Header, HeaderFormat};
+use frpc::Server;
+use frpc_http::Http;
+use h2::client;
+use support::{
+    SECOND,
+    calls::{SAY, TestService, ask, connect, encoded, peer_of},
+    in_virtual_time, localhost, settle,
+    sockets::IDENTITY,
+};
+use tokio::io::{AsyncReadExt, duplex};
+use tokio_rustls::TlsConnector;
+
+use crate::{
+    h2_caller::{H2Caller, messages, server},
+    http1::{self, Http1, post, split},
+};
+
+fn serve() -> Server {
+    server(&TestService::default(), Http::new()).without_listener().unwrap()
+}
+
+#[test]
+fn frisbee_is_spoken_beside_http_wherever_its_bytes_are_split() {
+    in_virtual_time(async {
+        let server = serve();
+        assert_eq!(ask(&connect(&server).await, "hi").await.unwrap(), "hi");
+        for format in [HeaderFormat::Magic10, HeaderFormat::Plain8] {
+            let content = encoded("hi");
+            let mut packet = Vec::new();
+            let len = u32::try_from(content.len()).unwrap();
+            Header { id: 7, operation: SAY, len }.encode(format, &mut packet);
+            packet.extend_from_slice(&content);
+            for at in 0..packet.len() {
+                let mut peer = peer_of(&server);
+                peer.say(&packet[..at]).await;
+                settle().await;
+                peer.say(&packet[at..]).await;
+                assert_eq!(peer.hear().await, "10 7: hi", "{format:?} split at {at}");
+            }
+        }
+    });
+}
+
+#[test]
+fn http_is_spoken_wherever_its_first_bytes_are_split() {
+    in_virtual_time(async {
+        let server = serve();
+        let request = post("/calls.Test/Say", "application/grpc-web", &messages(&["hi"]));
+        for at in 0..64 {
+            let mut caller = Http1::connect(&server);
+            caller.say(&request[..at]).await;
+            settle().await;
+            caller.say(&request[at..]).await;
+            assert_eq!(split(&caller.hear_all().await).0[0], "HTTP/1.1 200 OK", "split at {at}");
+        }
+        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+        for at in 0..preface.len() {
+            let mut caller = Http1::connect(&server);
+            caller.say(&preface[..at]).await;
+            settle().await;
+            caller.say(&preface[at..]).await;
+            let mut settings = [0; 4];
+            caller.0.read_exact(&mut settings).await.unwrap();
+            assert_eq!((settings[0], settings[3]), (0, 4), "split at {at}");
+        }
+    });
+}
+
+#[test]
+fn a_stranger_is_closed() {
+    in_virtual_time(async {
+        let server = serve();
+        for stranger in
+            [&b"\x16\x03\x01\0\x05"[..], b"Content-Length: 5\r\n", b"{\"jsonrpc\":\"2.0\"}", b"get / HTTP/1.1\r\n"]
+        {
+            assert_eq!(http1::ask(&server, stranger).await, b"", "{stranger:?}");
+        }
+    });
+}
+
+#[test]
+fn a_connection_of_http_counts_and_gives_its_place_back() {
+    in_virtual_time(async {
+        let server = server(&TestService::default(), Http::new()).connections_max(1).without_listener().unwrap();
+        let mut caller = H2Caller::connect(&server).await;
+        assert_eq!(caller.call("Say", &[], &["hi"]).await.texts(), ["hi"]);
+        assert_eq!(server.metrics().connections, 1);
+        let refused = http1::ask(&server, post("/calls.Test/Say", "application/grpc-web", &messages(&["hi"]))).await;
+        assert!(refused.is_empty());
+        drop(caller);
+        settle().await;
+        assert_eq!(server.metrics().connections, 0);
+        let served = http1::ask(&server, post("/calls.Test/Say", "application/grpc-web", &messages(&["hi"]))).await;
+        assert!(served.starts_with(b"HTTP/1.1 200"));
+    });
+}
+
+#[test]
+fn an_idle_connection_of_http_1_ends_at_a_shutdown_and_a_busy_one_says_that_it_is_the_last_answer() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let server = server(&service, Http::new()).without_listener().unwrap();
+        let mut busy = Http1::connect(&server);
+        let request = post("/calls.Test/Say", "application/grpc-web", &messages(&["wait"]));
+        let request = String::from_utf8(request).unwrap().replace("connection: close\r\n", "");
+        busy.say(&request).await;
+        let mut idle = Http1::connect(&server);
+        idle.say(request.replace("wait", "okay")).await;
+        settle().await;
+        let shutdown = tokio::spawn(server.shutdown(9 * SECOND));
+        assert!(idle.hear_all().await.starts_with(b"HTTP/1.1 200"));
+        service.gate.open(1);
+        let (head, _) = split(&busy.hear_all().await);
+        assert!(head.contains(&"connection: close".to_owned()), "{head:?}");
+        assert_eq!(shutdown.await.unwrap(), 0, "no connection had to be cut");
+    });
+}
+
+#[test]
+fn callers_with_tls_agree_on_http_in_the_handshake_or_say_it_by_their_first_bytes() {
+    in_virtual_time(async {
+        let server = server(&TestService::default(), Http::new()).tls(IDENTITY.server()).without_listener().unwrap();
+        for offered in [&[&b"h2"[..]][..], &[b"h2", b"http/1.1"], &[]] {
+            let (ours, theirs) = duplex(64 * 1024);
+            server.attach(theirs);
+            let mut tls = IDENTITY.client();
+            tls.alpn_protocols = offered.iter().map(|name| name.to_vec()).collect();
+            let stream = TlsConnector::from(Arc::new(tls)).connect(localhost(), ours).await.unwrap();
+            assert_eq!(stream.get_ref().1.alpn_protocol(), offered.first().copied());
+            let (sender, connection) = client::handshake(stream).await.unwrap();
+            tokio::spawn(connection);
+            let reply = H2Caller(sender).call("Say", &[], &["hi"]).await;
+            assert_eq!(reply.texts(), ["hi"]);
+        }
+    });
+}
