@@ -13,7 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tracing::debug;
 
 use crate::{
-    serve::{self, Site},
+    serve::{self, Remainder, Site},
     settings::Settings,
 };
 
@@ -146,6 +146,7 @@ impl Http {
     async fn serve_http1(&self, site: Arc<Site>, socket: Raw, drain: Drain) {
         let service = service_fn(move |request: Request<Incoming>| {
             let site = site.clone();
+            let request = request.map(Remainder::of);
             async move { Ok::<_, std::convert::Infallible>(serve::respond(&site, request).await) }
         });
         let connection = http1::Builder::new()

@@ -3,13 +3,14 @@
 mod body;
 mod grpc;
 mod grpc_web;
+mod remainder;
 mod requests;
 mod site;
 
 use http::{HeaderValue, Request, Response, StatusCode, header::CONTENT_TYPE};
 
 use self::{body::ResponseBody, grpc::Dialect, site::refuse};
-pub(crate) use self::{requests::RequestBody, site::Site};
+pub(crate) use self::{remainder::Remainder, requests::RequestBody, site::Site};
 
 /// Answers a request, by the protocol that its content type names.
 pub(crate) async fn respond<B: RequestBody>(site: &Site, request: Request<B>) -> Response<ResponseBody> {

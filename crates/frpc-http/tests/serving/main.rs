@@ -7,3 +7,4 @@ mod grpc_web;
 mod h2_caller;
 mod http1;
 mod port;
+mod remainder;

@@ -1,0 +1,65 @@
+//! The rest of a request of HTTP/1.1 that was answered before it was there.
+
+use frpc_http::Http;
+use support::{calls::TestService, in_virtual_time};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+use crate::h2_caller::server;
+
+/// Sends the head of a request that is refused for its path, and this much of the body.
+async fn refused(io: &mut DuplexStream, body_len: usize, sent: usize) -> std::io::Result<()> {
+    let head = format!(
+        "POST /calls.Test/None HTTP/1.1\r\nhost: test\r\ncontent-type: application/grpc-web+proto\r\n\
+         content-length: {body_len}\r\n\r\n"
+    );
+    io.write_all(head.as_bytes()).await?;
+    io.write_all(&vec![0; sent]).await
+}
+
+/// Reads the head of an answer without a body.
+async fn answer(io: &mut DuplexStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(io.read_u8().await.expect("the connection is open"));
+    }
+    String::from_utf8(head).unwrap()
+}
+
+#[test]
+fn a_connection_outlives_a_request_whose_rest_is_short() {
+    in_virtual_time(async {
+        let server = server(&TestService::default(), Http::new()).without_listener().unwrap();
+        let (mut io, theirs) = duplex(16 * 1024);
+        server.attach(theirs);
+        for _ in 0..2 {
+            refused(&mut io, 200_000, 10).await.unwrap();
+            // Answered before the rest is there.
+            assert!(answer(&mut io).await.contains("grpc-status: 12"));
+            io.write_all(&[0; 200_000 - 10]).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_connection_is_closed_behind_a_request_whose_rest_is_long() {
+    in_virtual_time(async {
+        let server = server(&TestService::default(), Http::new()).without_listener().unwrap();
+        let (mut io, theirs) = duplex(16 * 1024);
+        server.attach(theirs);
+        refused(&mut io, 2_000_000, 1).await.unwrap();
+        assert!(answer(&mut io).await.contains("grpc-status: 12"));
+        io.write_all(&[0; 1_999_999]).await.unwrap_err();
+    });
+}
+
+#[test]
+fn a_connection_is_closed_behind_a_request_whose_rest_does_not_come() {
+    in_virtual_time(async {
+        let server = server(&TestService::default(), Http::new()).without_listener().unwrap();
+        let (mut io, theirs) = duplex(16 * 1024);
+        server.attach(theirs);
+        refused(&mut io, 1000, 1).await.unwrap();
+        assert!(answer(&mut io).await.contains("grpc-status: 12"));
+        assert_eq!(io.read_to_end(&mut Vec::new()).await.unwrap(), 0);
+    });
+}
