@@ -3,11 +3,30 @@
 mod greeter;
 mod test_service;
 
+use frpc::{ServeError, Server};
+use frpc_http::Http;
+use frpc_services::{Health, Reflection};
+
 pub use greeter::Host;
 pub use test_service::Testing;
+
+use crate::protos::{grpc::testing::test_service_server::TestServiceServer, helloworld::greeter_server::GreeterServer};
 
 /// The generated code.
 pub mod protos {
     #![allow(missing_docs, reason = "the schema has hardly any")]
     frpc::include_protos!();
+}
+
+/// Serves everything on a port.
+pub async fn serve() -> Result<Server, ServeError> {
+    Server::builder()
+        .add_service(GreeterServer::new(Host))
+        .add_service(TestServiceServer::new(Testing))
+        .add_service(Health::new())
+        .add_service(Reflection::v1())
+        .add_service(Reflection::v1alpha())
+        .wire(Http::new())
+        .bind("tcp://127.0.0.1:0")
+        .await
 }

@@ -1,0 +1,35 @@
+//! Clients of others call a server of ours, all wires of which are on one port.
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod grpc_go;
+mod node;
+mod tools;
+
+use std::{path::Path, time::Duration};
+
+use frpc::{Address, Server};
+use support::in_real_time_within;
+use tokio::process::Command;
+
+/// Serves on a port, and runs the test with it.
+fn with_server<F: Future<Output = ()>>(test: impl FnOnce(u16) -> F) {
+    in_real_time_within(LIMIT, async {
+        let server = foreign::serve().await.unwrap();
+        test(port(&server)).await;
+    });
+}
+
+fn port(server: &Server) -> u16 {
+    let Address::Tcp(addr) = server.local_addr() else { panic!("it has no port") };
+    addr.port()
+}
+
+/// Runs a program, and returns what it prints: its output if it ends well, what it says of its failure if not.
+async fn run(program: &Path, args: &[&str]) -> Result<String, String> {
+    let output = Command::new(program).args(args).kill_on_drop(true).output().await.unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stdout) + &text(&output.stderr)) }
+}
+
+/// They are slow to start where there is more to do.
+const LIMIT: Duration = Duration::from_secs(120);
