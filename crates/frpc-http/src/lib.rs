@@ -3,11 +3,16 @@
 #![allow(dead_code, reason = "the wire and the clients, which use the floors below them, are being written")]
 
 mod codes;
+mod cors;
 mod headers;
 mod message;
 mod serve;
+#[cfg(feature = "tower")]
+mod service;
 mod settings;
 mod status;
 mod wire;
 
-pub use self::wire::Http;
+pub use self::{cors::Cors, wire::Http};
+#[cfg(feature = "tower")]
+pub use self::{serve::ResponseBody, service::HttpService};

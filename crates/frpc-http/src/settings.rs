@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::cors::Cors;
+
 /// The settings of [`Http`](crate::Http), which documents them.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -19,6 +21,17 @@ pub(crate) struct Settings {
     pub(crate) resets_max: usize,
     pub(crate) keepalive_interval: Option<Duration>,
     pub(crate) keepalive_timeout: Duration,
+    pub(crate) connect_version_required: bool,
+    pub(crate) twirp_prefix: String,
+    pub(crate) cors: Option<Cors>,
+    pub(crate) page: bool,
+}
+
+impl Settings {
+    /// Returns how long the one message of a call that has this time may take to arrive.
+    pub(crate) fn body_time(&self, time: Option<Duration>) -> Duration {
+        time.map_or(self.body_time_max, |time| time.min(self.body_time_max))
+    }
 }
 
 impl Default for Settings {
@@ -38,6 +51,10 @@ impl Default for Settings {
             resets_max: 20,
             keepalive_interval: Some(Duration::from_secs(60)),
             keepalive_timeout: Duration::from_secs(20),
+            connect_version_required: false,
+            twirp_prefix: "/twirp".to_owned(),
+            cors: None,
+            page: false,
         }
     }
 }

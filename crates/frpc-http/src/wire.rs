@@ -13,6 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tracing::debug;
 
 use crate::{
+    cors::Cors,
     serve::{self, Remainder, Site},
     settings::Settings,
 };
@@ -42,7 +43,7 @@ use crate::{
 /// caller sets, and [`Times`](frpc::Times), bound the handlers.
 #[derive(Clone, Debug, Default)]
 pub struct Http {
-    settings: Settings,
+    pub(crate) settings: Settings,
 }
 
 impl Http {
@@ -140,6 +141,35 @@ impl Http {
     /// Sets how long a peer may take to say that it is still there. Default 20 s. Then the connection is closed.
     pub fn keepalive_timeout(mut self, timeout: Duration) -> Self {
         self.settings.keepalive_timeout = timeout;
+        self
+    }
+
+    /// Has Connect refuse calls that do not say its version, which everything that was made for Connect does. Default off, so that
+    /// curl can leave it out.
+    pub fn connect_version_required(mut self, is_required: bool) -> Self {
+        self.settings.connect_version_required = is_required;
+        self
+    }
+
+    /// Sets what stands in front of the paths of Twirp. Default `/twirp`. With nothing, requests with `application/protobuf` are of
+    /// Twirp, and those with `application/json` if Connect is off.
+    pub fn twirp_prefix(mut self, prefix: impl Into<String>) -> Self {
+        let prefix: String = prefix.into();
+        let prefix = prefix.trim_matches('/');
+        self.settings.twirp_prefix = if prefix.is_empty() { String::new() } else { format!("/{prefix}") };
+        self
+    }
+
+    /// Allows scripts on web pages of other origins to call. Default: browsers keep them from it.
+    pub fn cors(mut self, cors: Cors) -> Self {
+        self.settings.cors = Some(cors);
+        self
+    }
+
+    /// Serves a page at `/` that lists the services and lets a person call their unary methods from a browser, with JSON and by
+    /// Connect. Default off: it tells everybody who reaches the port what there is.
+    pub fn page(mut self, is_on: bool) -> Self {
+        self.settings.page = is_on;
         self
     }
 

@@ -76,7 +76,13 @@ const HOUSES: &[House] = &[
     },
     House {
         krate: "frpc-http",
-        floors: &[&["codes", "headers", "message", "settings"], &["status"], &["serve"], &["wire"]],
+        floors: &[
+            &["codes", "cors", "headers", "message"],
+            &["settings", "status"],
+            &["serve"],
+            &["wire"],
+            &["service"],
+        ],
     },
     House { krate: "frpc-services", floors: &[&["catalog", "protos"], &["health", "reflection"]] },
 ];

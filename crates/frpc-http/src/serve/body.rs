@@ -12,7 +12,7 @@ use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 
 /// The body of a response.
-pub(crate) struct ResponseBody(State);
+pub struct ResponseBody(State);
 
 enum State {
     /// Bytes that are there, in up to two pieces, and what follows them.

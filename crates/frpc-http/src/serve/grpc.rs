@@ -1,41 +1,31 @@
 //! gRPC, and gRPC-Web, which differs from it by where trailers stand and by its text.
 
-use std::{
-    convert::Infallible,
-    mem,
-    pin::Pin,
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::time::Duration;
 
 use base64::Engine;
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use frpc::{
-    Answer, Body, CancelGuard, Code, Metadata, Status, Streaming,
+    Answer, Body, CancelGuard, Code, Metadata, Status,
     codec::{Format, Pieces},
 };
-use futures_core::Stream;
-use futures_util::FutureExt;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version,
     header::{ALLOW, CONTENT_TYPE},
     request::Parts,
 };
 use http_body::Frame;
-use tokio::time::Instant;
 
 use super::{
     body::ResponseBody,
-    grpc_web,
+    coding::Coding,
+    framed, grpc_web,
     requests::{RequestBody, Requests},
+    responses::{Framing, Responses, put_message},
     site::{Site, refuse},
 };
 use crate::{
     headers::{metadata, percent, timeout},
-    message::{
-        compression::{self, GZIP},
-        envelope::{self, HEADER_LEN},
-    },
+    message::compression::GZIP,
     settings::Settings,
 };
 
@@ -80,10 +70,7 @@ const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-en
 
 impl Dialect {
     /// Returns the dialect with this content type.
-    pub(super) fn of(content_type: &[u8]) -> Option<&'static Self> {
-        // Parameters, such as a character set, say nothing here.
-        let end = content_type.iter().position(|byte| matches!(byte, b';' | b' '));
-        let media_type = &content_type[..end.unwrap_or(content_type.len())];
+    pub(super) fn of(media_type: &[u8]) -> Option<&'static Self> {
         DIALECTS.iter().find(|dialect| media_type.eq_ignore_ascii_case(dialect.content_type.as_bytes()))
     }
 
@@ -111,52 +98,37 @@ pub(super) async fn serve<B: RequestBody>(
     if dialect.kind == Kind::Grpc && parts.version < Version::HTTP_2 {
         return refuse(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "gRPC needs HTTP/2, gRPC-Web does not\n");
     }
-    let Some(compression) = Compression::agree(&parts.headers, &site.settings) else {
-        return unknown_encoding(dialect, &parts.headers);
-    };
-    answer(site, dialect, compression, parts, body).await.unwrap_or_else(|status| failed(dialect, &status))
+    let encoding = parts.headers.get(GRPC_ENCODING).map(HeaderValue::as_bytes);
+    match Coding::agree(encoding, parts.headers.get(GRPC_ACCEPT_ENCODING), &site.settings) {
+        Ok(coding) => {
+            let answer = answer(site, dialect, coding, parts, body).await;
+            answer.unwrap_or_else(|status| failed(dialect, &status))
+        }
+        Err(status) => {
+            let mut response = failed(dialect, &status);
+            response.headers_mut().insert(GRPC_ACCEPT_ENCODING, HeaderValue::from_static(GZIP));
+            response
+        }
+    }
 }
 
 async fn answer<B: RequestBody>(
     site: &Site,
     dialect: &'static Dialect,
-    compression: Compression,
+    coding: Coding,
     parts: Parts,
     body: B,
 ) -> Result<Response<ResponseBody>, Status> {
-    let Site { endpoint, settings, .. } = site;
     let path = parts.uri.path();
-    let found = endpoint.find(path).ok_or_else(|| Status::unimplemented(format!("no method {path} here")))?;
-    let kind = found.method().kind;
-    let mut head = site.call_head(&parts.headers)?;
-    let mut time_max = settings.body_time_max;
-    if let Some(time) = call_time(&parts.headers)? {
-        time_max = time_max.min(time);
-        if let Some(at) = Instant::now().checked_add(time) {
-            head.set_deadline(at.into_std());
-        }
-    }
-    // A handler that answers with one message is dropped with this, which it can tell others itself.
-    let guard = kind.has_response_stream().then(|| head.cancel_on_drop());
-
-    let mut requests = Requests::new(body, compression.of_requests, settings.message_len_max);
+    let found = site.endpoint.find(path).ok_or_else(|| Status::unimplemented(format!("no method {path} here")))?;
+    let time = call_time(&parts.headers)?;
+    let head = site.call_head(&parts, time)?;
+    let mut requests = Requests::new(body, coding.of_requests, site.settings.message_len_max);
     if dialect.kind == Kind::WebText {
         requests = requests.in_text();
     }
-    let body = if kind.has_request_stream() {
-        Body::Many(requests.into_stream())
-    } else {
-        Body::from(requests.one(time_max).await?)
-    };
-    let answer = endpoint.call(found, dialect.format, head, body).await;
-    match answer {
-        Ok(answer) => respond(dialect, compression, answer, guard),
-        Err(status) => {
-            // The handler was not given up.
-            guard.into_iter().for_each(CancelGuard::disarm);
-            Err(status)
-        }
-    }
+    let (answer, guard) = framed::call(site, found, dialect.format, head, time, requests).await?;
+    respond(dialect, coding, answer, guard)
 }
 
 /// Returns the time that the caller gives the call.
@@ -166,56 +138,22 @@ fn call_time(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
     time.map(Some).ok_or_else(|| Status::invalid_argument(format!("{value:?} is no grpc-timeout")))
 }
 
-/// The compression of a call, which is gzip or none.
-#[derive(Clone, Copy, Debug)]
-struct Compression {
-    of_requests: bool,
-    /// From this length on, if at all.
-    of_answers: Option<usize>,
-}
-
-impl Compression {
-    /// Reads what the caller has compressed, and what it accepts. `None` if nobody here can read its requests.
-    fn agree(headers: &HeaderMap, settings: &Settings) -> Option<Self> {
-        let of_requests = match headers.get(GRPC_ENCODING).map(HeaderValue::as_bytes) {
-            None | Some(b"identity") => false,
-            Some(b"gzip") => true,
-            Some(_) => return None,
-        };
-        let is_gzip = |name: &[u8]| name.trim_ascii() == GZIP.as_bytes();
-        let is_accepted = || match headers.get(GRPC_ACCEPT_ENCODING) {
-            Some(names) => names.as_bytes().split(|byte| *byte == b',').any(is_gzip),
-            None => of_requests,
-        };
-        let is_wanted = of_requests || settings.send_compressed;
-        Some(Self { of_requests, of_answers: (is_wanted && is_accepted()).then_some(settings.compression_len_min) })
-    }
-}
-
 /// Makes the response of a call that did not fail.
 fn respond(
     dialect: &'static Dialect,
-    compression: Compression,
+    coding: Coding,
     answer: Answer,
     guard: Option<CancelGuard>,
 ) -> Result<Response<ResponseBody>, Status> {
     let mut headers = head_of(dialect);
-    if compression.of_answers.is_some() {
+    if coding.of_answers.is_some() {
         headers.insert(GRPC_ENCODING, HeaderValue::from_static(GZIP));
     }
     metadata::extend(&mut headers, answer.metadata(), "");
-    let trailers = ok_trailers(answer.trailers());
+    let trailers = answer.trailers().clone();
     let body = match answer.into_body() {
-        Body::One(content) => whole(dialect, compression, content, trailers)?,
-        Body::Many(messages) => ResponseBody::stream(Messages {
-            messages,
-            dialect,
-            compression,
-            buffer: BytesMut::new(),
-            content: None,
-            end: End::Ahead(trailers),
-            guard,
-        }),
+        Body::One(content) => whole(dialect, coding, content, ok_trailers(&trailers))?,
+        Body::Many(messages) => ResponseBody::stream(Responses::new(messages, trailers, coding, *dialect, guard)),
         body => return Err(Status::internal(format!("gRPC has no form for {body:?}"))),
     };
     let mut response = Response::new(body);
@@ -226,12 +164,12 @@ fn respond(
 /// Makes the body of an answer of one message.
 fn whole(
     dialect: &'static Dialect,
-    compression: Compression,
+    coding: Coding,
     content: Pieces,
     trailers: HeaderMap,
 ) -> Result<ResponseBody, Status> {
     let mut first = BytesMut::new();
-    let mut second = put_message(&mut first, compression, content)?.unwrap_or_default();
+    let mut second = put_message(&mut first, coding, content)?.unwrap_or_default();
     if dialect.kind == Kind::Grpc {
         return Ok(ResponseBody::whole(first.freeze(), second, Some(trailers)));
     }
@@ -248,48 +186,12 @@ fn whole(
     })
 }
 
-/// Adds the frame of a message. Returns the content of one that is too long to be copied, which is to follow.
-fn put_message(out: &mut BytesMut, compression: Compression, content: Pieces) -> Result<Option<Bytes>, Status> {
-    let len = content.len();
-    if compression.of_answers.is_some_and(|len_min| len >= len_min) {
-        let compressed = compression::compress(&content.into_bytes());
-        out.reserve(HEADER_LEN + compressed.len());
-        out.put_slice(&envelope::header(envelope::COMPRESSED, compressed.len())?);
-        out.put_slice(&compressed);
-        return Ok(None);
-    }
-    let header = envelope::header(0, len)?;
-    if len > COPIED_LEN_MAX {
-        out.put_slice(&header);
-        return Ok(Some(content.into_bytes()));
-    }
-    out.reserve(HEADER_LEN + len);
-    out.put_slice(&header);
-    match content {
-        Pieces::One(bytes) => out.put_slice(&bytes),
-        Pieces::Small(bytes) => out.put_slice(&bytes),
-        Pieces::Several(pieces) => pieces.iter().for_each(|piece| out.put_slice(piece)),
-    }
-    Ok(None)
-}
-
-/// The longest content that is copied behind the head of its frame.
-const COPIED_LEN_MAX: usize = 8 * 1024;
-
 /// Makes the response of a call that failed before there was an answer.
 fn failed(dialect: &'static Dialect, status: &Status) -> Response<ResponseBody> {
     let mut headers = head_of(dialect);
     put_status(&mut headers, status);
     let mut response = Response::new(ResponseBody::empty());
     *response.headers_mut() = headers;
-    response
-}
-
-fn unknown_encoding(dialect: &'static Dialect, headers: &HeaderMap) -> Response<ResponseBody> {
-    let encoding = headers.get(GRPC_ENCODING);
-    let mut response =
-        failed(dialect, &Status::unimplemented(format!("no compression {encoding:?} here: gzip or none")));
-    response.headers_mut().insert(GRPC_ACCEPT_ENCODING, HeaderValue::from_static(GZIP));
     response
 }
 
@@ -322,94 +224,25 @@ fn put_status(headers: &mut HeaderMap, status: &Status) {
     metadata::extend(headers, status.metadata(), "");
 }
 
-/// The body of an answer of many messages.
-struct Messages {
-    messages: Streaming<Bytes>,
-    dialect: &'static Dialect,
-    compression: Compression,
-    /// Frames that were made and not yet taken.
-    buffer: BytesMut,
-    /// Content that follows what was taken last.
-    content: Option<Bytes>,
-    end: End,
-    /// Tells the handler if the body is dropped before its end.
-    guard: Option<CancelGuard>,
-}
+impl Framing for Dialect {
+    fn data(&self, frames: Bytes) -> Bytes {
+        if self.kind == Kind::WebText { grpc_web::encode(&frames) } else { frames }
+    }
 
-/// The end of the body of an answer of many messages.
-enum End {
-    /// There may be more messages. These trailers were known before the first.
-    Ahead(HeaderMap),
-    /// There are no more messages.
-    Next(HeaderMap),
-    Over,
-}
-
-impl Messages {
-    /// Gathers frames of messages that are here. Returns whether there is something to be taken.
-    fn poll_gather(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while let End::Ahead(trailers) = &mut self.end
-            && self.buffer.len() < BUFFER_LEN
-        {
-            let put = match Pin::new(&mut self.messages).poll_next(cx) {
-                Poll::Ready(Some(content)) => {
-                    content.and_then(|content| put_message(&mut self.buffer, self.compression, content.into()))
-                }
-                Poll::Ready(None) => {
-                    // Known by now, since the end was read.
-                    if let Some(Ok(Some(last))) = self.messages.trailers().now_or_never() {
-                        metadata::extend(trailers, &last, "");
-                    }
-                    self.end = End::Next(mem::take(trailers));
-                    break;
-                }
-                Poll::Pending if self.buffer.is_empty() => return Poll::Pending,
-                Poll::Pending => break,
-            };
-            match put {
-                Ok(None) => {}
-                Ok(content) => {
-                    self.content = content;
-                    break;
-                }
-                Err(status) => {
-                    let mut trailers = HeaderMap::new();
-                    put_status(&mut trailers, &status);
-                    self.end = End::Next(trailers);
-                }
+    fn end(&self, outcome: Result<&Metadata, &Status>) -> Option<Frame<Bytes>> {
+        let trailers = match outcome {
+            Ok(trailers) => ok_trailers(trailers),
+            Err(status) => {
+                let mut trailers = HeaderMap::new();
+                put_status(&mut trailers, status);
+                trailers
+            }
+        };
+        match self.kind {
+            Kind::Grpc => Some(Frame::trailers(trailers)),
+            Kind::Web | Kind::WebText => {
+                grpc_web::trailers_frame(&trailers).ok().map(|frame| Frame::data(self.data(frame)))
             }
         }
-        Poll::Ready(())
-    }
-
-    fn data(&self, data: Bytes) -> Frame<Bytes> {
-        Frame::data(if self.dialect.kind == Kind::WebText { grpc_web::encode(&data) } else { data })
     }
 }
-
-impl http_body::Body for Messages {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if let Some(content) = self.content.take() {
-            return Poll::Ready(Some(Ok(self.data(content))));
-        }
-        ready!(self.poll_gather(cx));
-        if !self.buffer.is_empty() {
-            let frames = self.buffer.split().freeze();
-            return Poll::Ready(Some(Ok(self.data(frames))));
-        }
-        self.guard.take().into_iter().for_each(CancelGuard::disarm);
-        let frame = match mem::replace(&mut self.end, End::Over) {
-            End::Next(trailers) if self.dialect.kind == Kind::Grpc => Some(Frame::trailers(trailers)),
-            // Trailers of 4 GiB, which no frame holds, are nothing that a handler makes.
-            End::Next(trailers) => grpc_web::trailers_frame(&trailers).ok().map(|frame| self.data(frame)),
-            End::Ahead(_) | End::Over => None,
-        };
-        Poll::Ready(frame.map(Ok))
-    }
-}
-
-/// So many bytes of small messages go out together.
-const BUFFER_LEN: usize = 8 * 1024;

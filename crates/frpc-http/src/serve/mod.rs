@@ -1,25 +1,65 @@
 //! From a request of HTTP to a response, by protocol.
 
+mod bare;
 mod body;
+mod coding;
+mod connect;
+mod framed;
 mod grpc;
 mod grpc_web;
+mod page;
 mod remainder;
 mod requests;
+mod responses;
 mod site;
+mod twirp;
 
-use http::{HeaderValue, Request, Response, StatusCode, header::CONTENT_TYPE};
+use http::{Method, Request, Response, StatusCode, header::ORIGIN, request::Parts};
 
-use self::{body::ResponseBody, grpc::Dialect, site::refuse};
+pub use self::body::ResponseBody;
+use self::{
+    grpc::Dialect,
+    site::{media_type, refuse},
+};
 pub(crate) use self::{remainder::Remainder, requests::RequestBody, site::Site};
 
-/// Answers a request, by the protocol that its content type names.
+/// Answers a request, and tells browsers which scripts may read the answer.
 pub(crate) async fn respond<B: RequestBody>(site: &Site, request: Request<B>) -> Response<ResponseBody> {
     let (parts, body) = request.into_parts();
-    let content_type = parts.headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
-    if let Some(dialect) = Dialect::of(content_type)
-        && dialect.is_on(&site.settings)
-    {
+    let Some(cors) = &site.settings.cors else { return by_protocol(site, parts, body).await };
+    if let Some((status, headers)) = cors.preflight(&parts.method, &parts.headers) {
+        let mut response = Response::new(ResponseBody::empty());
+        (*response.status_mut(), *response.headers_mut()) = (status, headers);
+        return response;
+    }
+    let origin = parts.headers.get(ORIGIN).cloned();
+    let mut response = by_protocol(site, parts, body).await;
+    cors.expose(response.headers_mut(), origin.as_ref());
+    response
+}
+
+/// Answers a request, by the protocol that its content type and its path tell.
+async fn by_protocol<B: RequestBody>(site: &Site, parts: Parts, body: B) -> Response<ResponseBody> {
+    let Site { endpoint, settings, .. } = site;
+    let (media_type, path) = (media_type(&parts.headers), parts.uri.path());
+    if let Some(dialect) = Dialect::of(media_type).filter(|dialect| dialect.is_on(settings)) {
         return grpc::serve(site, dialect, parts, body).await;
     }
-    refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "no protocol that is served here has this content type\n")
+    if let Some(path) = twirp::path(settings, path, media_type) {
+        return twirp::serve(site, path, &parts, body).await;
+    }
+    if settings.page && path == "/" && parts.method == Method::GET {
+        let (headers, html) = page::render(endpoint);
+        let mut response = Response::new(ResponseBody::from(html));
+        *response.headers_mut() = headers;
+        return response;
+    }
+    if !settings.connect {
+        let text = "no protocol that is served here has this content type\n";
+        return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);
+    }
+    match endpoint.find(path) {
+        Some(method) => connect::serve(site, method, parts, body).await,
+        None => refuse(StatusCode::NOT_FOUND, "there is no such method\n"),
+    }
 }

@@ -1,8 +1,11 @@
 //! The services that requests are for, and the parts of an answer that all protocols share.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use frpc::{Endpoint, Head, Peer, Status};
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header::CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header::CONTENT_TYPE, request::Parts};
+use tokio::time::Instant;
 
 use super::body::ResponseBody;
 use crate::{headers::metadata, settings::Settings};
@@ -17,13 +20,13 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Returns the head of a call whose request has these headers.
+    /// Returns the head of the call that a request makes, with the time that its caller gives it.
     ///
     /// # Errors
     ///
-    /// If the metadata among them is too large, or binary and not base64.
-    pub(super) fn call_head(&self, headers: &HeaderMap) -> Result<Head, Status> {
-        let metadata = metadata::from_headers(headers)?;
+    /// If the metadata among the headers is too large, or binary and not base64.
+    pub(super) fn call_head(&self, request: &Parts, time: Option<Duration>) -> Result<Head, Status> {
+        let metadata = metadata::from_headers(&request.headers)?;
         let (len, max) = (metadata.size() + 2 * metadata.len(), self.endpoint.metadata_len_max());
         if len > max {
             let message = format!("metadata of {len} bytes is longer than the {max} that are accepted");
@@ -31,11 +34,22 @@ impl Site {
         }
         let mut head = Head::default();
         *head.metadata_mut() = metadata;
-        if let Some(peer) = &self.peer {
+        if let Some(at) = time.and_then(|time| Instant::now().checked_add(time)) {
+            head.set_deadline(at.into_std());
+        }
+        // A server of HTTP that somebody else runs puts it there.
+        if let Some(peer) = self.peer.as_ref().or_else(|| request.extensions.get()) {
             head.set_peer(peer);
         }
         Ok(head)
     }
+}
+
+/// Returns the media type of a body. Its parameters, such as a character set, say nothing here.
+pub(super) fn media_type(headers: &HeaderMap) -> &[u8] {
+    let value = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    let end = value.iter().position(|byte| matches!(byte, b';' | b' '));
+    &value[..end.unwrap_or(value.len())]
 }
 
 /// Refuses a request with words for people.

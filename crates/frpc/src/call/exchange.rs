@@ -296,13 +296,15 @@ pub(crate) fn decode_response<M: Message>(method: &Method, format: Format, conte
     format.decode(content).map_err(|error| response_misfit(method, error))
 }
 
-/// Returns the status of a request that cannot be read: the fault is the caller's.
+/// Returns the status of a request that cannot be read: the fault is the caller's. The error is its source, by which a wire can
+/// tell it from one of the handler.
 fn request_misfit(method: &Method, error: CodecError) -> Status {
-    match error {
-        error @ CodecError::Unsupported { .. } => Status::unimplemented(error.to_string()),
-        CodecError::Proto(error) => Status::invalid_argument(misfit(method, "request", &error)),
+    let status = match &error {
+        CodecError::Unsupported { .. } => Status::unimplemented(error.to_string()),
+        CodecError::Proto(error) => Status::invalid_argument(misfit(method, "request", error)),
         error => Status::invalid_argument(error.to_string()),
-    }
+    };
+    status.with_source(Arc::new(error) as Arc<_>)
 }
 
 /// Returns the status of a response that cannot be read, or stands for one.

@@ -1,0 +1,235 @@
+//! Which scripts of other origins may call: Cross-Origin Resource Sharing.
+
+use std::time::Duration;
+
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, StatusCode,
+    header::{
+        ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
+        ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE,
+        ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, ORIGIN, VARY,
+    },
+};
+
+/// Allows scripts on web pages of other origins to call. Without it, browsers keep them from it, and pages that this server or
+/// its proxy serves itself can call anyway.
+///
+/// ```
+/// use frpc_http::Cors;
+///
+/// let cors = Cors::origins(["https://shop.example.com"]).allow_headers(["authorization"]).expose_headers(["x-request-id"]);
+/// # let _ = cors;
+/// ```
+///
+/// Scripts may send the headers of Connect and gRPC-Web, and read those of the answer. Metadata needs to be listed by name.
+#[derive(Clone, Debug)]
+pub struct Cors {
+    /// `None` for any.
+    origins: Option<Vec<HeaderValue>>,
+    has_credentials: bool,
+    allowed: HeaderValue,
+    exposed: HeaderValue,
+    max_age: HeaderValue,
+}
+
+impl Cors {
+    /// Allows scripts of these origins, such as `https://shop.example.com`: scheme, host, and port unless it is that of the scheme,
+    /// without a slash at the end.
+    ///
+    /// # Panics
+    ///
+    /// If one is not printable ASCII.
+    pub fn origins(origins: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        let origin =
+            |origin| HeaderValue::from_str(AsRef::<str>::as_ref(&origin)).expect("an origin is printable ASCII");
+        Self::new(Some(origins.into_iter().map(origin).collect()))
+    }
+
+    /// Allows scripts of all pages that anybody opens: for services that are public, and while developing.
+    pub fn any_origin() -> Self {
+        Self::new(None)
+    }
+
+    fn new(origins: Option<Vec<HeaderValue>>) -> Self {
+        let cors = Self {
+            origins,
+            has_credentials: false,
+            allowed: HeaderValue::from_static(ALLOWED),
+            exposed: HeaderValue::from_static(EXPOSED),
+            max_age: HeaderValue::from_static(""),
+        };
+        cors.max_age(MAX_AGE)
+    }
+
+    /// Lets scripts send headers of these names, such as `authorization` and names of metadata.
+    ///
+    /// # Panics
+    ///
+    /// If one is not a name of a header.
+    pub fn allow_headers(self, names: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        Self { allowed: longer(&self.allowed, names, ""), ..self }
+    }
+
+    /// Lets scripts read metadata of these names, in front of the answer and behind it.
+    ///
+    /// # Panics
+    ///
+    /// If one is not a name of a header.
+    pub fn expose_headers(self, names: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        let names: Vec<_> = names.into_iter().collect();
+        let exposed = longer(&self.exposed, &names, "");
+        // The trailers of a unary Connect call are headers.
+        Self { exposed: longer(&exposed, &names, "trailer-"), ..self }
+    }
+
+    /// Lets browsers send cookies and certificates of clients along. Without effect for [any origin](Self::any_origin): every page
+    /// could act as whoever opens it.
+    pub fn allow_credentials(self) -> Self {
+        Self { has_credentials: self.origins.is_some(), ..self }
+    }
+
+    /// Sets for how long browsers need not ask again. Default 2 h, which is the most that Chrome accepts.
+    pub fn max_age(self, max_age: Duration) -> Self {
+        Self { max_age: HeaderValue::from(max_age.as_secs()), ..self }
+    }
+
+    /// Answers the question of a browser whether it may make a call. `None` for any other request.
+    pub(crate) fn preflight(&self, method: &Method, headers: &HeaderMap) -> Option<(StatusCode, HeaderMap)> {
+        let asks = method == Method::OPTIONS && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
+        let origin = headers.get(ORIGIN).filter(|_| asks)?;
+        let mut answer = HeaderMap::new();
+        // To an origin that is not allowed nothing is said, and the browser makes no call.
+        if self.put_origin(&mut answer, Some(origin)) {
+            answer.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
+            answer.insert(ACCESS_CONTROL_ALLOW_HEADERS, self.allowed.clone());
+            answer.insert(ACCESS_CONTROL_MAX_AGE, self.max_age.clone());
+        }
+        for name in [ACCESS_CONTROL_REQUEST_METHOD, ACCESS_CONTROL_REQUEST_HEADERS] {
+            answer.append(VARY, name.into());
+        }
+        Some((StatusCode::NO_CONTENT, answer))
+    }
+
+    /// Allows the script that made a call, if it may, to read the answer.
+    pub(crate) fn expose(&self, answer: &mut HeaderMap, origin: Option<&HeaderValue>) {
+        if self.put_origin(answer, origin) {
+            answer.insert(ACCESS_CONTROL_EXPOSE_HEADERS, self.exposed.clone());
+        }
+    }
+
+    /// Returns whether the origin is allowed.
+    fn put_origin(&self, answer: &mut HeaderMap, origin: Option<&HeaderValue>) -> bool {
+        let Some(origins) = &self.origins else {
+            answer.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+            return true;
+        };
+        // A cache must not give one origin the answer that another got.
+        answer.append(VARY, ORIGIN.into());
+        let Some(origin) = origin.filter(|origin| origins.contains(origin)) else { return false };
+        answer.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+        if self.has_credentials {
+            answer.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+        }
+        true
+    }
+}
+
+/// Returns a list with more names in it.
+fn longer(list: &HeaderValue, names: impl IntoIterator<Item = impl AsRef<str>>, prefix: &str) -> HeaderValue {
+    let mut list = list.to_str().expect("names are ASCII").to_owned();
+    for name in names {
+        let name: HeaderName = name.as_ref().parse().expect("the name of a header");
+        list.push_str(", ");
+        list.push_str(prefix);
+        list.push_str(name.as_str());
+    }
+    HeaderValue::try_from(list).expect("names are ASCII")
+}
+
+/// The headers of requests of Connect and gRPC-Web.
+const ALLOWED: &str = "content-type, connect-protocol-version, connect-timeout-ms, connect-content-encoding, \
+                       connect-accept-encoding, content-encoding, grpc-timeout, grpc-encoding, grpc-accept-encoding, x-grpc-web, \
+                       x-user-agent";
+
+/// The headers of their answers.
+const EXPOSED: &str =
+    "grpc-status, grpc-message, grpc-status-details-bin, grpc-encoding, content-encoding, connect-content-encoding";
+
+const MAX_AGE: Duration = Duration::from_secs(7200);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHOP: &str = "https://shop.example.com";
+
+    fn question(origin: &'static str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(ORIGIN, HeaderValue::from_static(origin));
+        headers.insert(ACCESS_CONTROL_REQUEST_METHOD, HeaderValue::from_static("POST"));
+        headers
+    }
+
+    fn text(headers: &HeaderMap, name: HeaderName) -> String {
+        let values = headers.get_all(name).iter().map(|value| value.to_str().unwrap());
+        values.collect::<Vec<_>>().join(", ")
+    }
+
+    #[test]
+    fn a_browser_is_told_what_its_scripts_may_do() {
+        let cors = Cors::origins([SHOP]).allow_headers(["Authorization"]).max_age(Duration::from_secs(60));
+        let (status, answer) = cors.preflight(&Method::OPTIONS, &question(SHOP)).unwrap();
+        assert_eq!(status, StatusCode::NO_CONTENT);
+        assert_eq!(text(&answer, ACCESS_CONTROL_ALLOW_ORIGIN), SHOP);
+        assert_eq!(text(&answer, ACCESS_CONTROL_ALLOW_METHODS), "GET, POST");
+        let allowed = text(&answer, ACCESS_CONTROL_ALLOW_HEADERS);
+        for name in ["content-type", "connect-protocol-version", "connect-timeout-ms", "x-grpc-web", "authorization"] {
+            assert!(allowed.split(", ").any(|word| word == name), "{name} in {allowed}");
+        }
+        assert_eq!(text(&answer, ACCESS_CONTROL_MAX_AGE), "60");
+        assert_eq!(text(&answer, VARY), "origin, access-control-request-method, access-control-request-headers");
+        assert!(!answer.contains_key(ACCESS_CONTROL_ALLOW_CREDENTIALS));
+    }
+
+    #[test]
+    fn an_origin_that_is_not_listed_is_told_nothing() {
+        let cors = Cors::origins([SHOP]).allow_credentials();
+        for origin in ["https://evil.example.com", "http://shop.example.com", "https://shop.example.com.evil", "null"] {
+            let (_, answer) = cors.preflight(&Method::OPTIONS, &question(origin)).unwrap();
+            assert_eq!(answer.keys().collect::<Vec<_>>(), ["vary"], "{origin}");
+            let mut answer = HeaderMap::new();
+            cors.expose(&mut answer, Some(&HeaderValue::from_static(origin)));
+            assert_eq!(answer.keys().collect::<Vec<_>>(), ["vary"], "{origin}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_question_is_a_call() {
+        let cors = Cors::any_origin();
+        assert!(cors.preflight(&Method::POST, &question(SHOP)).is_none());
+        assert!(cors.preflight(&Method::OPTIONS, &HeaderMap::new()).is_none());
+        let mut without_method = question(SHOP);
+        without_method.remove(ACCESS_CONTROL_REQUEST_METHOD);
+        assert!(cors.preflight(&Method::OPTIONS, &without_method).is_none());
+    }
+
+    #[test]
+    fn scripts_read_the_status_and_listed_metadata_with_trailers() {
+        let cors = Cors::origins([SHOP]).expose_headers(["cost"]).allow_credentials();
+        let mut answer = HeaderMap::new();
+        cors.expose(&mut answer, Some(&HeaderValue::from_static(SHOP)));
+        let exposed = text(&answer, ACCESS_CONTROL_EXPOSE_HEADERS);
+        for name in ["grpc-status", "grpc-message", "cost", "trailer-cost"] {
+            assert!(exposed.split(", ").any(|word| word == name), "{name} in {exposed}");
+        }
+        assert_eq!(text(&answer, ACCESS_CONTROL_ALLOW_CREDENTIALS), "true");
+    }
+
+    #[test]
+    fn any_origin_never_comes_with_credentials() {
+        let mut answer = HeaderMap::new();
+        Cors::any_origin().allow_credentials().expose(&mut answer, Some(&HeaderValue::from_static(SHOP)));
+        assert_eq!(text(&answer, ACCESS_CONTROL_ALLOW_ORIGIN), "*");
+        assert!(!answer.contains_key(ACCESS_CONTROL_ALLOW_CREDENTIALS) && !answer.contains_key(VARY));
+    }
+}

@@ -1,0 +1,109 @@
+//! Messages that are the whole body of a request or a response, as unary calls of Connect and all calls of Twirp have them.
+
+use std::{error::Error, future::poll_fn, pin::Pin, pin::pin, task::Poll, time::Duration};
+
+use bytes::{Bytes, BytesMut};
+use frpc::{Answer, Body, Status};
+use http::{
+    HeaderMap, HeaderValue, Response,
+    header::{CONTENT_ENCODING, CONTENT_TYPE, VARY},
+};
+use tokio::time::timeout;
+
+use super::{body::ResponseBody, coding::Coding, requests::RequestBody};
+use crate::{
+    headers::metadata,
+    message::compression::{self, GZIP},
+    settings::Settings,
+};
+
+/// Reads the message that a body is.
+///
+/// # Errors
+///
+/// If it is too long, does not come in time, or is not compressed as the caller said.
+pub(super) async fn read<B: RequestBody>(
+    body: B,
+    coding: Coding,
+    time: Option<Duration>,
+    settings: &Settings,
+) -> Result<Bytes, Status> {
+    let mut reading = pin!(read_all(body, settings.message_len_max));
+    // Most are here already and need no timer.
+    let message = match poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
+        Poll::Ready(read) => read?,
+        Poll::Pending => {
+            let time_max = settings.body_time(time);
+            let late = |_| Err(Status::deadline_exceeded(format!("the request was not here within {time_max:?}")));
+            timeout(time_max, reading).await.unwrap_or_else(late)?
+        }
+    };
+    inflate(message, coding, settings)
+}
+
+async fn read_all<B: RequestBody>(mut body: B, len_max: usize) -> Result<Bytes, Status> {
+    let mut first = Bytes::new();
+    let mut whole = BytesMut::new();
+    let mut len = 0_usize;
+    while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+        let frame = frame.map_err(|error| {
+            let error: Box<dyn Error + Send + Sync> = error.into();
+            Status::cancelled(format!("the request ended early: {error}"))
+        })?;
+        // Trailers of a request say nothing.
+        let Ok(data) = frame.into_data() else { continue };
+        len = len.saturating_add(data.len());
+        if len > len_max {
+            // Read past, so that the caller gets to know why: many read no answer before they have sent their request.
+            first = Bytes::new();
+            whole = BytesMut::new();
+            if len / 2 > len_max {
+                break;
+            }
+        } else if len == data.len() {
+            first = data;
+        } else {
+            whole.extend_from_slice(&std::mem::take(&mut first));
+            whole.extend_from_slice(&data);
+        }
+    }
+    if len > len_max {
+        return Err(Status::resource_exhausted(format!(
+            "the message is longer than the {len_max} bytes that are accepted"
+        )));
+    }
+    Ok(if whole.is_empty() { first } else { whole.freeze() })
+}
+
+/// Returns a message as it was before the caller compressed it. One without bytes is not compressed, whatever its head says.
+pub(super) fn inflate(message: Bytes, coding: Coding, settings: &Settings) -> Result<Bytes, Status> {
+    if !coding.of_requests || message.is_empty() {
+        return Ok(message);
+    }
+    compression::decompress(&message, settings.message_len_max)
+}
+
+/// Makes the response to a call that did not fail. Its trailers are headers with a prefix.
+pub(super) fn respond(
+    answer: Answer,
+    coding: Coding,
+    content_type: &'static str,
+    trailer_prefix: &str,
+) -> Result<Response<ResponseBody>, Status> {
+    let mut headers = HeaderMap::with_capacity(4 + answer.metadata().len() + answer.trailers().len());
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    metadata::extend(&mut headers, answer.metadata(), "");
+    metadata::extend(&mut headers, answer.trailers(), trailer_prefix);
+    let Body::One(message) = answer.into_body() else {
+        return Err(Status::internal("the handler of a unary call answered with a stream"));
+    };
+    let mut content = message.into_bytes();
+    if coding.of_answers.is_some_and(|len_min| content.len() >= len_min && !content.is_empty()) {
+        content = compression::compress(&content);
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static(GZIP));
+        headers.append(VARY, HeaderValue::from_static("accept-encoding"));
+    }
+    let mut response = Response::new(ResponseBody::from(content));
+    *response.headers_mut() = headers;
+    Ok(response)
+}

@@ -1,0 +1,82 @@
+//! The compression of the messages of a call, as both sides agree on it: gzip or none.
+
+use frpc::Status;
+use http::HeaderValue;
+
+use crate::{message::compression::GZIP, settings::Settings};
+
+/// The compression of the messages of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Coding {
+    pub(super) of_requests: bool,
+    /// From this length on, if at all.
+    pub(super) of_answers: Option<usize>,
+}
+
+impl Coding {
+    /// Reads what the caller has compressed, and what it accepts: the same, if it does not say.
+    ///
+    /// # Errors
+    ///
+    /// If nobody here can read its requests.
+    pub(super) fn agree(
+        sent: Option<&[u8]>,
+        accepted: Option<&HeaderValue>,
+        settings: &Settings,
+    ) -> Result<Self, Status> {
+        let of_requests = match sent {
+            None | Some(b"" | b"identity") => false,
+            Some(sent) if sent == GZIP.as_bytes() => true,
+            Some(other) => {
+                let other = other.escape_ascii();
+                return Err(Status::unimplemented(format!(
+                    "no compression \"{other}\" here: gzip, or identity for none"
+                )));
+            }
+        };
+        let is_accepted =
+            accepted.map_or(of_requests, |names| names.as_bytes().split(|byte| *byte == b',').any(is_gzip));
+        let is_wanted = of_requests || settings.send_compressed;
+        Ok(Self { of_requests, of_answers: (is_wanted && is_accepted).then_some(settings.compression_len_min) })
+    }
+}
+
+/// Tells whether this element of a list accepts gzip, which it does not with a weight of zero.
+fn is_gzip(element: &[u8]) -> bool {
+    let mut parts = element.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+    let is_named = parts.next() == Some(GZIP.as_bytes());
+    is_named
+        && !parts.any(|weight| weight.starts_with(b"q=0") && !weight.iter().any(|byte| matches!(byte, b'1'..=b'9')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agreed(sent: Option<&str>, accepted: Option<&'static str>, send_compressed: bool) -> Coding {
+        let settings = Settings { send_compressed, compression_len_min: 7, ..Settings::default() };
+        let accepted = accepted.map(HeaderValue::from_static);
+        Coding::agree(sent.map(str::as_bytes), accepted.as_ref(), &settings).unwrap()
+    }
+
+    #[test]
+    fn answers_are_compressed_for_those_that_accept_it_and_do_it_or_if_the_settings_say_so() {
+        let of_answers = |sent, accepted, always| agreed(sent, accepted, always).of_answers;
+        assert_eq!(of_answers(None, Some("gzip"), false), None);
+        assert_eq!(of_answers(None, Some("br, gzip"), true), Some(7));
+        assert_eq!(of_answers(None, Some("gzip;q=0.5"), true), Some(7));
+        assert_eq!(of_answers(None, Some("gzip;q=0.0, gzipped"), true), None);
+        assert_eq!(of_answers(None, None, true), None);
+        assert_eq!(of_answers(Some("gzip"), None, false), Some(7));
+        assert_eq!(of_answers(Some("gzip"), Some("identity"), false), None);
+    }
+
+    #[test]
+    fn a_compression_that_nobody_knows_is_refused_with_those_that_are_known() {
+        assert!(agreed(Some("gzip"), None, false).of_requests);
+        assert!(!agreed(Some("identity"), None, false).of_requests && !agreed(None, None, false).of_requests);
+        let refused = Coding::agree(Some(b"br"), None, &Settings::default()).unwrap_err();
+        assert_eq!(refused.code(), frpc::Code::Unimplemented);
+        assert_eq!(refused.message(), "no compression \"br\" here: gzip, or identity for none");
+    }
+}

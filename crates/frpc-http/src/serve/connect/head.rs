@@ -1,0 +1,81 @@
+//! The heads of requests, as far as unary calls and streams have the same.
+
+use std::time::Duration;
+
+use frpc::{MethodKind, Status, codec::Format};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+
+use crate::{
+    headers::timeout::{self, CONNECT_TIMEOUT},
+    serve::{body::ResponseBody, site::refuse},
+};
+
+/// The form of the body of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    Message(Format),
+    Frames(Format),
+}
+
+/// Returns the form that a media type stands for.
+pub(super) fn of_content_type(content_type: &[u8]) -> Option<Content> {
+    [
+        Content::Message(Format::Proto),
+        Content::Message(Format::Json),
+        Content::Frames(Format::Proto),
+        Content::Frames(Format::Json),
+    ]
+    .into_iter()
+    .find(|content| content.media_type().as_bytes().eq_ignore_ascii_case(content_type))
+}
+
+impl Content {
+    pub(super) fn media_type(self) -> &'static str {
+        match self {
+            Self::Message(Format::Json) => "application/json",
+            Self::Message(_) => "application/proto",
+            Self::Frames(Format::Json) => "application/connect+json",
+            Self::Frames(_) => "application/connect+proto",
+        }
+    }
+}
+
+/// Refuses a content type that methods of a kind do not take.
+pub(super) fn unsupported(kind: MethodKind) -> Response<ResponseBody> {
+    let (text, accepted) = match kind {
+        MethodKind::Unary => {
+            ("the method takes application/json or application/proto\n", "application/json, application/proto")
+        }
+        _ => (
+            "the method has streams: it takes application/connect+json or application/connect+proto\n",
+            "application/connect+json, application/connect+proto",
+        ),
+    };
+    let mut response = refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);
+    response.headers_mut().insert(ACCEPT_POST, HeaderValue::from_static(accepted));
+    response
+}
+
+/// Checks the version of the protocol, which a caller need not say unless the settings ask for it.
+pub(super) fn check_version(given: Option<&[u8]>, expected: &str, is_required: bool) -> Result<(), Status> {
+    match given {
+        Some(given) if given == expected.as_bytes() => Ok(()),
+        None if !is_required => Ok(()),
+        None => Err(Status::invalid_argument(format!("the version of Connect is missing: it has to be {expected:?}"))),
+        Some(given) => {
+            let given = given.escape_ascii();
+            Err(Status::invalid_argument(format!("the version of Connect has to be {expected:?}, not \"{given}\"")))
+        }
+    }
+}
+
+/// Returns the time that the caller gives the call.
+pub(super) fn call_time(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
+    let Some(value) = headers.get(CONNECT_TIMEOUT) else { return Ok(None) };
+    let time = timeout::parse_connect(value.as_bytes());
+    time.map(Some)
+        .ok_or_else(|| Status::invalid_argument(format!("{value:?} is no connect-timeout-ms: at most ten digits")))
+}
+
+const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
+pub(super) const CONNECT_PROTOCOL_VERSION: HeaderName = HeaderName::from_static("connect-protocol-version");

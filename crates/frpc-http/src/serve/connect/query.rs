@@ -1,0 +1,135 @@
+//! The request of a call that came as a GET: the parameters of its address.
+
+use std::borrow::Cow;
+
+use base64::{
+    Engine, alphabet,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
+use bytes::Bytes;
+use frpc::Status;
+
+/// The parameters that Connect knows. Of several with one name the first counts, and others may stand beside them.
+#[derive(Debug, Default)]
+pub(crate) struct Query<'a> {
+    /// The format of the message.
+    pub(crate) encoding: Option<Cow<'a, [u8]>>,
+    /// The compression of the message.
+    pub(crate) compression: Option<Cow<'a, [u8]>>,
+    /// The version of the protocol.
+    pub(crate) connect: Option<Cow<'a, [u8]>>,
+    base64: Option<Cow<'a, [u8]>>,
+    message: Option<Cow<'a, [u8]>>,
+}
+
+impl<'a> Query<'a> {
+    /// Reads the part of an address behind the question mark.
+    pub(crate) fn parse(query: &'a str) -> Self {
+        let mut parsed = Self::default();
+        for parameter in query.split('&') {
+            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            let place = match name {
+                "base64" => &mut parsed.base64,
+                "compression" => &mut parsed.compression,
+                "connect" => &mut parsed.connect,
+                "encoding" => &mut parsed.encoding,
+                "message" => &mut parsed.message,
+                _ => continue,
+            };
+            place.get_or_insert_with(|| decode(value));
+        }
+        parsed
+    }
+
+    /// Returns the message, which may be compressed.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or it should be base64 and is not.
+    pub(crate) fn message(&self) -> Result<Bytes, Status> {
+        let message =
+            self.message.as_deref().ok_or_else(|| Status::invalid_argument("the parameter 'message' is missing"))?;
+        if self.base64.as_deref() != Some(b"1") {
+            return Ok(Bytes::copy_from_slice(message));
+        }
+        let decoded = BASE64_URL.decode(message);
+        let decoded =
+            decoded.map_err(|_| Status::invalid_argument("the parameter 'message' is not base64 for URLs"))?;
+        Ok(decoded.into())
+    }
+}
+
+/// Takes the encoding off a value. What is not encoded well stays as it is.
+fn decode(value: &str) -> Cow<'_, [u8]> {
+    if !value.contains(['%', '+']) {
+        return value.as_bytes().into();
+    }
+    let mut decoded = Vec::with_capacity(value.len());
+    let mut rest = value.as_bytes();
+    while let [first, behind @ ..] = rest {
+        rest = behind;
+        match (first, behind) {
+            (b'+', _) => decoded.push(b' '),
+            (b'%', [high, low, behind @ ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+                decoded.push(digit(*high) << 4 | digit(*low));
+                rest = behind;
+            }
+            _ => decoded.push(*first),
+        }
+    }
+    decoded.into()
+}
+
+fn digit(byte: u8) -> u8 {
+    match byte {
+        b'0'..=b'9' => byte - b'0',
+        _ => (byte | 0x20) - b'a' + 10,
+    }
+}
+
+/// With padding or without.
+const BASE64_URL: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::URL_SAFE,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn parameters_stand_in_any_order_beside_others() {
+        let query = Query::parse("x=1&message=%7B%22a%22%3A+1%7d&encoding=json&encoding=proto&connect=v1&utm&&=");
+        assert_eq!(query.encoding.as_deref(), Some(&b"json"[..]));
+        assert_eq!(query.connect.as_deref(), Some(&b"v1"[..]));
+        assert_eq!(query.compression, None);
+        assert_eq!(query.message().unwrap(), r#"{"a": 1}"#);
+    }
+
+    #[test]
+    fn a_message_may_be_base64_for_urls_with_padding_or_without() {
+        for message in ["_-8", "_-8%3D", "_-8="] {
+            assert_eq!(Query::parse(&format!("base64=1&message={message}")).message().unwrap(), &[0xff, 0xef][..]);
+        }
+        assert_eq!(Query::parse("message=&base64=1").message().unwrap(), "");
+        assert_eq!(Query::parse("message=AQ&base64=true").message().unwrap(), "AQ", "another value is ignored");
+        for query in ["", "encoding=proto", "message=%3F&base64=1", "message=/w&base64=1"] {
+            assert_eq!(Query::parse(query).message().unwrap_err().code(), frpc::Code::InvalidArgument, "{query}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_encoded_well_stays() {
+        assert_eq!(Query::parse("message=%4&encoding=%zz%41%").message().unwrap(), "%4");
+        assert_eq!(Query::parse("encoding=%zz%41%").encoding.as_deref(), Some(&b"%zzA%"[..]));
+    }
+
+    proptest! {
+        #[test]
+        fn any_query_is_read(query: String) {
+            let _ = Query::parse(&query).message();
+        }
+    }
+}

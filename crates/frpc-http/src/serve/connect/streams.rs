@@ -1,0 +1,93 @@
+//! Calls with streams: frames in both bodies, the last of which says how the call went.
+
+use bytes::Bytes;
+use frpc::{Answer, Body, CancelGuard, Found, Metadata, Status, Streaming, codec::Format};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, header::CONTENT_TYPE, request::Parts};
+use http_body::Frame;
+
+use super::head::{CONNECT_PROTOCOL_VERSION, Content, call_time, check_version};
+use crate::{
+    headers::metadata,
+    message::{compression::GZIP, envelope},
+    serve::{
+        body::ResponseBody,
+        coding::Coding,
+        framed,
+        requests::{RequestBody, Requests},
+        responses::{Framing, Responses},
+        site::Site,
+    },
+    status,
+};
+
+/// Answers a call.
+pub(super) async fn serve<B: RequestBody>(
+    site: &Site,
+    method: Found,
+    format: Format,
+    parts: &Parts,
+    body: B,
+) -> Response<ResponseBody> {
+    let content_type = Content::Frames(format).media_type();
+    let answered = async {
+        let settings = &site.settings;
+        let version = parts.headers.get(CONNECT_PROTOCOL_VERSION).map(HeaderValue::as_bytes);
+        check_version(version, "1", settings.connect_version_required)?;
+        let sent = parts.headers.get(CONNECT_CONTENT_ENCODING).map(HeaderValue::as_bytes);
+        let coding = Coding::agree(sent, parts.headers.get(CONNECT_ACCEPT_ENCODING), settings)?;
+        let time = call_time(&parts.headers)?;
+        let head = site.call_head(parts, time)?;
+        let requests = Requests::new(body, coding.of_requests, settings.message_len_max);
+        let (answer, guard) = framed::call(site, method, format, head, time, requests).await?;
+        respond(answer, coding, guard)
+    };
+    let (mut headers, body) = answered.await.unwrap_or_else(|status: Status| {
+        (HeaderMap::new(), end(Err(&status)).map_or_else(|_| ResponseBody::empty(), ResponseBody::from))
+    });
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    let mut response = Response::new(body);
+    *response.headers_mut() = headers;
+    response
+}
+
+/// Makes the head and the body of the response to a call that has not failed yet.
+fn respond(answer: Answer, coding: Coding, guard: Option<CancelGuard>) -> Result<(HeaderMap, ResponseBody), Status> {
+    let mut headers = HeaderMap::with_capacity(4 + answer.metadata().len());
+    if coding.of_answers.is_some() {
+        headers.insert(CONNECT_CONTENT_ENCODING, HeaderValue::from_static(GZIP));
+    }
+    metadata::extend(&mut headers, answer.metadata(), "");
+    let trailers = answer.trailers().clone();
+    let messages = match answer.into_body() {
+        Body::One(content) => Streaming::from_iter([content.into_bytes()]),
+        Body::Many(messages) => messages,
+        body => return Err(Status::internal(format!("Connect has no form for {body:?}"))),
+    };
+    let body = ResponseBody::stream(Responses::new(messages, trailers, coding, Frames, guard));
+    Ok((headers, body))
+}
+
+/// Returns the last frame.
+///
+/// # Errors
+///
+/// If it fits in none, which takes trailers of 4 GiB.
+fn end(outcome: Result<&Metadata, &Status>) -> Result<Bytes, Status> {
+    envelope::frame(envelope::END_OF_STREAM, &status::connect::end_of_stream(outcome))
+}
+
+/// The bodies of answers in Connect.
+struct Frames;
+
+impl Framing for Frames {
+    fn data(&self, frames: Bytes) -> Bytes {
+        frames
+    }
+
+    fn end(&self, outcome: Result<&Metadata, &Status>) -> Option<Frame<Bytes>> {
+        end(outcome).ok().map(Frame::data)
+    }
+}
+
+const CONNECT_CONTENT_ENCODING: HeaderName = HeaderName::from_static("connect-content-encoding");
+const CONNECT_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("connect-accept-encoding");

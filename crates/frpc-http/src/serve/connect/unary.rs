@@ -1,0 +1,69 @@
+//! Unary calls: the message is the body, and a failure is a status of HTTP with JSON.
+
+use frpc::{Body, Found, Status, codec::Format};
+use http::{
+    HeaderValue, Response,
+    header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE},
+    request::Parts,
+};
+
+use super::{
+    head::{CONNECT_PROTOCOL_VERSION, Content, call_time, check_version, unsupported},
+    query::Query,
+};
+use crate::{
+    codes,
+    headers::metadata,
+    serve::{bare, body::ResponseBody, coding::Coding, requests::RequestBody, site::Site},
+    status,
+};
+
+/// Answers a call whose message is the body.
+pub(super) async fn post<B: RequestBody>(
+    site: &Site,
+    method: Found,
+    format: Format,
+    parts: &Parts,
+    body: B,
+) -> Response<ResponseBody> {
+    let answered = async {
+        let version = parts.headers.get(CONNECT_PROTOCOL_VERSION).map(HeaderValue::as_bytes);
+        check_version(version, "1", site.settings.connect_version_required)?;
+        let sent = parts.headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes);
+        let coding = Coding::agree(sent, parts.headers.get(ACCEPT_ENCODING), &site.settings)?;
+        let time = call_time(&parts.headers)?;
+        let head = site.call_head(parts, time)?;
+        let message = bare::read(body, coding, time, &site.settings).await?;
+        let answer = site.endpoint.call(method, format, head, Body::from(message)).await?;
+        bare::respond(answer, coding, Content::Message(format).media_type(), "trailer-")
+    };
+    answered.await.unwrap_or_else(|status| failed(&status))
+}
+
+/// Answers a call that came as a GET.
+pub(super) async fn get(site: &Site, method: Found, parts: &Parts) -> Response<ResponseBody> {
+    let query = Query::parse(parts.uri.query().unwrap_or_default());
+    let format = match query.encoding.as_deref() {
+        Some(b"json") => Format::Json,
+        Some(b"proto") => Format::Proto,
+        _ => return unsupported(method.method().kind),
+    };
+    let answered = async {
+        check_version(query.connect.as_deref(), "v1", site.settings.connect_version_required)?;
+        let accepted = parts.headers.get(ACCEPT_ENCODING);
+        let coding = Coding::agree(query.compression.as_deref(), accepted, &site.settings)?;
+        let head = site.call_head(parts, call_time(&parts.headers)?)?;
+        let message = bare::inflate(query.message()?, coding, &site.settings)?;
+        let answer = site.endpoint.call(method, format, head, Body::from(message)).await?;
+        bare::respond(answer, coding, Content::Message(format).media_type(), "trailer-")
+    };
+    answered.await.unwrap_or_else(|status| failed(&status))
+}
+
+fn failed(status: &Status) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::from(status::connect::error(status)));
+    *response.status_mut() = codes::connect_http_status(status.code());
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    metadata::extend(response.headers_mut(), status.metadata(), "");
+    response
+}

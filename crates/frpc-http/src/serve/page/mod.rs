@@ -1,0 +1,156 @@
+//! The page that lists services and lets a person call their unary methods from a browser.
+//!
+//! It is one file, `page.html`, without anything from elsewhere. Browsers run its script because its digest stands in a header,
+//! and no other.
+
+mod example;
+
+use std::fmt::Write;
+
+use bytes::Bytes;
+use frpc::{Endpoint, Method, MethodKind};
+use http::{
+    HeaderMap, HeaderName, HeaderValue,
+    header::{
+        CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    },
+};
+
+/// Writes the page for services.
+pub(crate) fn render(endpoint: &Endpoint) -> (HeaderMap, Bytes) {
+    let (before, after) = TEMPLATE.split_once("{services}").expect("the page has a place for services");
+    let mut html = before.to_owned();
+    let mut service = None;
+    for method in endpoint.methods() {
+        if service.replace(method.service) != Some(method.service) {
+            put(&mut html, format_args!("<h2>{}</h2>\n", Escaped(method.service)));
+        }
+        put_method(&mut html, method);
+    }
+    if service.is_none() {
+        html.push_str("<p>There are none.</p>\n");
+    }
+    html.push_str(after);
+    (headers(), html.into())
+}
+
+fn put_method(html: &mut String, method: &Method) {
+    let name = Escaped(method.name);
+    let types = method.types.map(|types| format!("{} → {}", types.request.name, types.response.name));
+    let types = types.unwrap_or_default();
+    let types = Escaped(&types);
+    let stream = match method.kind {
+        MethodKind::Unary => {
+            let path = method.path();
+            let example = method.types.map(|types| example::request(types.request)).unwrap_or_default();
+            return put(
+                html,
+                format_args!(
+                    "<details data-path=\"{}\"><summary>{name} <small>{types}</small></summary>\n\
+                     <textarea spellcheck=\"false\" aria-label=\"Request\">\n{}</textarea>\n\
+                     <button type=\"button\">Call</button>\n<pre></pre>\n</details>\n",
+                    Escaped(&path),
+                    Escaped(&example),
+                ),
+            );
+        }
+        MethodKind::ServerStreaming => "answers with a stream",
+        MethodKind::ClientStreaming => "takes a stream",
+        MethodKind::Bidirectional => "takes a stream and answers with one",
+    };
+    put(html, format_args!("<p class=\"stream\">{name} <small>{types}, {stream}</small></p>\n"));
+}
+
+fn put(html: &mut String, text: std::fmt::Arguments<'_>) {
+    html.write_fmt(text).expect("memory takes all text");
+}
+
+/// Text that is nothing but text in HTML, in an attribute as well.
+struct Escaped<'a>(&'a str);
+
+impl std::fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for character in self.0.chars() {
+            match character {
+                '&' => f.write_str("&amp;")?,
+                '<' => f.write_str("&lt;")?,
+                '>' => f.write_str("&gt;")?,
+                '"' => f.write_str("&quot;")?,
+                '\'' => f.write_str("&#39;")?,
+                other => f.write_char(other)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn headers() -> HeaderMap {
+    let pairs: [(HeaderName, &'static str); 6] = [
+        (CONTENT_TYPE, "text/html; charset=utf-8"),
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (X_FRAME_OPTIONS, "DENY"),
+        (REFERRER_POLICY, "no-referrer"),
+        (CACHE_CONTROL, "no-store"),
+    ];
+    pairs.into_iter().map(|(name, value)| (name, HeaderValue::from_static(value))).collect()
+}
+
+const TEMPLATE: &str = include_str!("page.html");
+
+/// With the digests of the script and the style of the page.
+const POLICY: &str = "default-src 'none'; script-src 'sha256-DAvTdPkYrsph0T1u5EHiKk4HwCa5C3EUf5QdJyRZ5Zw='; style-src 'sha256-UZK3XJsVcIlw6gTMxNlGFaMLbCYeqSJesCI0RW1Mt/I='; connect-src 'self'; base-uri 'none'; \
+                      form-action 'none'; frame-ancestors 'none'";
+
+#[cfg(test)]
+mod tests {
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    use frpc::{Answer, Call, Service, Status};
+    use sha2::{Digest, Sha256};
+
+    use super::*;
+
+    struct Hostile;
+
+    impl Service for Hostile {
+        const NAME: &'static str = "a.<script>alert(1)</script>";
+        const METHODS: &'static [Method] = &[
+            Method::unary(Self::NAME, "\"><img src=x onerror='alert(2)'>", 10),
+            Method::bidirectional(Self::NAME, "&lt;Chat", 11),
+        ];
+
+        async fn call(&self, _: usize, _: Call) -> Result<Answer, Status> {
+            Err(Status::unimplemented(""))
+        }
+    }
+
+    #[test]
+    fn browsers_run_the_script_of_the_page_and_no_other() {
+        for tag in ["script", "style"] {
+            let (_, behind) = TEMPLATE.split_once(&format!("<{tag}>")).unwrap();
+            let (content, behind) = behind.split_once(&format!("</{tag}>")).unwrap();
+            assert!(!behind.contains(&format!("<{tag}")), "there is one {tag}");
+            let digest = STANDARD.encode(Sha256::digest(content));
+            assert!(POLICY.contains(&format!("{tag}-src 'sha256-{digest}';")), "the digest of the {tag} is {digest}");
+        }
+    }
+
+    #[test]
+    fn the_page_takes_nothing_from_elsewhere() {
+        for word in ["http:", "https:", "src=", "@import", "url(", "innerHTML", "eval(", " on"] {
+            let found = TEMPLATE.lines().find(|line| line.contains(word) && line.contains('<'));
+            assert_eq!(found, None, "{word}");
+        }
+    }
+
+    #[test]
+    fn names_are_text_and_nothing_else() {
+        let (_, html) = render(&Endpoint::new(Hostile).unwrap());
+        let html = str::from_utf8(&html).unwrap();
+        assert!(html.contains("<h2>a.&lt;script&gt;alert(1)&lt;/script&gt;</h2>"));
+        assert!(html.contains("data-path=\"a.&lt;script&gt;alert(1)&lt;/script&gt;/&quot;&gt;&lt;img src=x onerror=&#39;alert(2)&#39;&gt;\""));
+        assert!(html.contains("&amp;lt;Chat"));
+        assert!(!html.contains("<img"));
+        assert_eq!(html.matches("<script").count(), 1);
+    }
+}

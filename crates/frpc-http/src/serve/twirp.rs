@@ -1,0 +1,96 @@
+//! Twirp: unary calls under a path of their own, and errors as JSON.
+
+use frpc::{
+    Body, Code, Metadata, MethodKind, Status,
+    codec::{CodecError, Format},
+};
+use http::{
+    HeaderValue, Method, Response, StatusCode,
+    header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE},
+    request::Parts,
+};
+
+use super::{
+    bare,
+    body::ResponseBody,
+    coding::Coding,
+    requests::RequestBody,
+    site::{Site, media_type},
+};
+use crate::{codes, settings::Settings, status};
+
+const PROTOBUF: &str = "application/protobuf";
+const JSON: &str = "application/json";
+
+/// Returns the path of the method that a request of Twirp is for. `None` for other requests.
+pub(super) fn path<'a>(settings: &Settings, path: &'a str, media_type: &[u8]) -> Option<&'a str> {
+    if !settings.twirp {
+        return None;
+    }
+    if settings.twirp_prefix.is_empty() {
+        // There, calls of Connect have the same paths.
+        let is_json = media_type.eq_ignore_ascii_case(JSON.as_bytes());
+        let is_ours = media_type.eq_ignore_ascii_case(PROTOBUF.as_bytes()) || is_json && !settings.connect;
+        return is_ours.then_some(path);
+    }
+    path.strip_prefix(&settings.twirp_prefix)?.strip_prefix('/')
+}
+
+/// Answers a request for the method with this path, which is that of the request without the prefix.
+pub(super) async fn serve<B: RequestBody>(site: &Site, path: &str, parts: &Parts, body: B) -> Response<ResponseBody> {
+    if parts.method != Method::POST {
+        return bad_route(parts, &format!("unsupported method {}: calls of Twirp are made with POST", parts.method));
+    }
+    let Some(method) = site.endpoint.find(path) else {
+        return bad_route(parts, &format!("no handler for path {}", parts.uri.path()));
+    };
+    let (format, answer_type) = match media_type(&parts.headers) {
+        given if given.eq_ignore_ascii_case(PROTOBUF.as_bytes()) => (Format::Proto, PROTOBUF),
+        given if given.eq_ignore_ascii_case(JSON.as_bytes()) => (Format::Json, JSON),
+        given => {
+            let given = given.escape_ascii();
+            return bad_route(
+                parts,
+                &format!("unexpected Content-Type \"{given}\": it has to be {PROTOBUF} or {JSON}"),
+            );
+        }
+    };
+    let answered = async {
+        if method.method().kind != MethodKind::Unary {
+            return Err(Status::unimplemented("the method has streams, and Twirp has none"));
+        }
+        let sent = parts.headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes);
+        let coding = Coding::agree(sent, parts.headers.get(ACCEPT_ENCODING), &site.settings)?;
+        let head = site.call_head(parts, None)?;
+        let message = bare::read(body, coding, None, &site.settings).await?;
+        let answer = site.endpoint.call(method, format, head, Body::from(message)).await?;
+        // Twirp has no trailers.
+        bare::respond(answer, coding, answer_type, "")
+    };
+    answered.await.unwrap_or_else(|status| failed(&status))
+}
+
+fn failed(status: &Status) -> Response<ResponseBody> {
+    let is_malformed = status.code() == Code::InvalidArgument
+        && std::error::Error::source(status).is_some_and(|source| source.is::<CodecError>());
+    let json = match is_malformed {
+        true => status::twirp::error_named("malformed", status.message(), status.metadata()),
+        false => status::twirp::error(status),
+    };
+    json_error(codes::twirp_http_status(status.code()), json)
+}
+
+/// Refuses a request that is no call of Twirp.
+fn bad_route(parts: &Parts, message: &str) -> Response<ResponseBody> {
+    let mut meta = Metadata::new();
+    // A path has printable ASCII only.
+    let _ = meta.insert("twirp_invalid_route", format!("{} {}", parts.method, parts.uri.path()));
+    json_error(StatusCode::NOT_FOUND, status::twirp::error_named("bad_route", message, &meta))
+}
+
+fn json_error(status: StatusCode, json: bytes::Bytes) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::from(json));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+    response
+}

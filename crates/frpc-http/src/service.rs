@@ -1,0 +1,80 @@
+//! The services as one of tower, for servers of HTTP that somebody else runs.
+
+use std::{
+    convert::Infallible,
+    error::Error,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use frpc::{Collision, Endpoint, IntoEndpoint};
+use http::{Request, Response};
+use tower_service::Service;
+
+use crate::{
+    serve::{self, ResponseBody, Site},
+    wire::Http,
+};
+
+/// Services as a [`Service`](tower_service::Service) of tower, so that a server of HTTP that is there, such as one of axum, serves
+/// them on its own port. Made by [`Http::into_service`]. Cheap to clone.
+///
+/// The server has to speak HTTP/2 for gRPC, without TLS as well as with it. Its limits on heads, connections and streams hold in
+/// place of those of [`Http`]. Put a [`Peer`](frpc::Peer) into the extensions of requests for handlers that ask who calls.
+#[derive(Clone, Debug)]
+pub struct HttpService {
+    site: Arc<Site>,
+}
+
+impl Http {
+    /// Makes a service of tower of services, for a server of HTTP that is there.
+    ///
+    /// ```
+    /// # mod echo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../frpc-build/tests/golden/echo/echo.rs")); }
+    /// # use echo::{Words, parrot_server::{Parrot, ParrotServer}};
+    /// # use frpc::{Request, Response, Status};
+    /// # struct Polly;
+    /// # impl Parrot for Polly {
+    /// #     async fn say(&self, request: Request<Words>) -> Result<Response<Words>, Status> {
+    /// #         Ok(request.into_inner().into())
+    /// #     }
+    /// # }
+    /// use axum::{Router, routing};
+    /// use frpc_http::Http;
+    ///
+    /// let services = frpc::Services::new().add_service(ParrotServer::new(Polly));
+    /// let app: Router = Router::new()
+    ///     .route("/health", routing::get(async || "fine"))
+    ///     .fallback_service(Http::new().into_service(services)?);
+    /// # Ok::<(), frpc::Collision>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the same service is there twice.
+    pub fn into_service(self, services: impl IntoEndpoint) -> Result<HttpService, Collision> {
+        let endpoint = Endpoint::new(services)?;
+        Ok(HttpService { site: Arc::new(Site { endpoint, settings: self.settings, peer: None }) })
+    }
+}
+
+impl<B> Service<Request<B>> for HttpService
+where
+    B: http_body::Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
+{
+    type Response = Response<ResponseBody>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let site = self.site.clone();
+        Box::pin(async move { Ok(serve::respond(&site, request.map(Box::pin)).await) })
+    }
+}
