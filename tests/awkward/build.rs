@@ -5,7 +5,7 @@ use std::{env, fs, path::PathBuf};
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out_dir = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
 
-    frpc_build::configure().compile_protos(
+    frpc_build::configure().json(true).compile_protos(
         &[
             "proto/names/cases.proto",
             "proto/names/keywords.proto",
@@ -27,6 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // The same fields in other types: the encoding does not depend on them.
     frpc_build::configure()
+        .json(true)
         .out_dir(out_dir.join("other"))
         .bytes(".")
         .btree_map(".")
@@ -44,21 +45,24 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         )?;
 
     frpc_build::configure()
+        .json(true)
         .out_dir(out_dir.join("well_known"))
         .compile_well_known_types(true)
         .type_attribute(".", "#[allow(missing_docs)]")
         .compile_protos(&["proto/names/shapes.proto"], &["proto"])?;
 
     frpc_build::configure()
+        .json(true)
         .out_dir(out_dir.join("vectors"))
         .compile_protos(&["../vectors/vectors.proto"], &["../vectors"])?;
 
     let dir = "proto/accepted";
     println!("cargo:rerun-if-changed={dir}");
     let protos = fs::read_dir(dir)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>()?;
-    frpc_build::configure().out_dir(out_dir.join("accepted")).compile_protos(&protos, &[dir])?;
+    frpc_build::configure().json(true).out_dir(out_dir.join("accepted")).compile_protos(&protos, &[dir])?;
 
     frpc_build::configure()
+        .json(true)
         .out_dir(out_dir.join("google"))
         .compile_well_known_types(true)
         .compile_protos(&["proto/google.proto"], &["proto"])?;

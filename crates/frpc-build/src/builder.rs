@@ -38,6 +38,7 @@ pub fn configure() -> Builder {
         config,
         has_server: true,
         has_client: true,
+        has_json: false,
         has_well_known_types: false,
         externs: Vec::new(),
         uncommented: Vec::new(),
@@ -61,6 +62,7 @@ pub struct Builder {
     config: prost_build::Config,
     has_server: bool,
     has_client: bool,
+    has_json: bool,
     has_well_known_types: bool,
     externs: Vec<(String, String)>,
     uncommented: Vec<String>,
@@ -87,6 +89,18 @@ impl Builder {
     /// Sets whether services get a client. Default: yes.
     pub fn build_client(mut self, enable: bool) -> Self {
         self.has_client = enable;
+        self
+    }
+
+    /// Sets whether messages have the JSON of proto3, which Connect, gRPC-Web and Twirp can carry and
+    /// `frpc::codec::json` writes and reads. Default: no.
+    ///
+    /// No serde is needed. Everything that a message holds needs JSON too, so what an [`extern_path`](Self::extern_path) leads to
+    /// has to be generated with the same setting. A `google.protobuf.Any` can hold the messages of its own package, those that
+    /// these hold, and the well-known types; `frpc::codec::json::register` adds those of other packages, which are in their
+    /// `JSON_TYPES`.
+    pub fn json(mut self, enable: bool) -> Self {
+        self.has_json = enable;
         self
     }
 
@@ -365,6 +379,7 @@ impl Builder {
             names,
             has_server: self.has_server,
             has_client: self.has_client,
+            has_json: self.has_json,
             topics: self.topics.clone(),
             uncommented: self.uncommented.clone(),
         })

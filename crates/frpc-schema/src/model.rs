@@ -50,6 +50,8 @@ pub struct Message {
 pub struct Field {
     /// The name.
     pub name: String,
+    /// The name in JSON: `json_name`, or the name in lower camel case.
+    pub json_name: String,
     /// The number in protobuf's own encoding. The wire of frpc has none.
     pub number: i32,
     /// The type, and how often a value may occur.

@@ -98,6 +98,7 @@ impl<'a> FileReader<'a> {
             };
             fields.push(Field {
                 name: field.name().to_owned(),
+                json_name: field.json_name.clone().unwrap_or_else(|| camel_case(field.name())),
                 number: field.number(),
                 shape,
                 is_deprecated: field.options.as_ref().is_some_and(|options| options.deprecated()),
@@ -242,6 +243,20 @@ fn within(parent: &str, name: &str) -> String {
 /// Returns a full name without the dot that it starts with in descriptors.
 fn undotted(name: &str) -> String {
     name.strip_prefix('.').unwrap_or(name).to_owned()
+}
+
+/// Returns the name that a field has in JSON by default.
+fn camel_case(name: &str) -> String {
+    let mut is_first = false;
+    let mut camel = String::with_capacity(name.len());
+    for letter in name.chars() {
+        match letter {
+            '_' => is_first = true,
+            letter if std::mem::take(&mut is_first) => camel.push(letter.to_ascii_uppercase()),
+            letter => camel.push(letter),
+        }
+    }
+    camel
 }
 
 fn index(number: i32) -> usize {

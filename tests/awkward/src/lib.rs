@@ -39,6 +39,9 @@ pub mod golden {
     pub mod fields {
         include!("../../../crates/frpc-build/tests/golden/fields/_includes.rs");
     }
+    pub mod json {
+        include!("../../../crates/frpc-build/tests/golden/json/_includes.rs");
+    }
     pub mod shop {
         include!("../../../crates/frpc-build/tests/golden/shop/_includes.rs");
     }

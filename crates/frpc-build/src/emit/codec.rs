@@ -19,7 +19,8 @@ pub(super) fn block(emitter: &Emitter, package: &Package, scope: &Scope) -> Opti
     let package_name = package.name.as_str();
     let recursive = recursive(package);
     let imports = Imports::new(scope);
-    let codec = Codec { package: package_name, names: &emitter.names, scope, imports: &imports };
+    let codec =
+        Codec { package: package_name, names: &emitter.names, has_json: emitter.has_json, scope, imports: &imports };
     let enums = package.enums.iter().filter(|declared| emitter.is_here(&declared.full_name));
     let enums = enums.map(|declared| codec.enumeration(declared));
     let messages = package.messages.iter().filter(|declared| emitter.is_here(&declared.full_name));
@@ -63,6 +64,7 @@ pub(super) fn recursive(package: &Package) -> HashSet<&str> {
 struct Codec<'a> {
     package: &'a str,
     names: &'a Names,
+    has_json: bool,
     scope: &'a Scope,
     imports: &'a Imports<'a>,
 }
@@ -133,6 +135,7 @@ impl MessageCodec<'_> {
         let [message, formats, sink, writer, reader, result] =
             ["Message", "Formats", "Sink", "Writer", "Reader", "Result"].map(|name| self.codec.import(name));
         let option = tokens(&self.codec.scope.short("::core::option::Option"));
+        let with_json = self.codec.has_json.then(|| quote! { .with_json() });
         let (out, writes) = self.writes();
         let (input, reads) = self.reads();
         // Inlined into each other, large messages make code that takes minutes to compile, and recursive ones eat the
@@ -147,7 +150,7 @@ impl MessageCodec<'_> {
             #allow_deprecated
             impl #message for #path {
                 const NAME: &'static str = #name;
-                const FORMATS: #option<&'static #formats<Self>> = Some(&#formats::prost());
+                const FORMATS: #option<&'static #formats<Self>> = Some(&#formats::prost() #with_json);
 
                 #inline
                 fn encode_fields<S: #sink>(&self, #out: &mut #writer<S>) {

@@ -20,6 +20,7 @@ pub(crate) struct Emitter {
     pub(crate) names: Names,
     pub(crate) has_server: bool,
     pub(crate) has_client: bool,
+    pub(crate) has_json: bool,
     pub(crate) topics: Vec<Topic>,
     /// Proto paths without comments, as prost matches them.
     pub(crate) uncommented: Vec<String>,

@@ -6,29 +6,36 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use frpc_build::Builder;
+
 use crate::new_dir;
 
 #[test]
 fn a_service_becomes_a_trait_a_server_and_a_client() {
-    check("echo", &["echo.proto"]);
+    check("echo", &["echo.proto"], frpc_build::configure());
 }
 
 #[test]
 fn fields_become_calls_in_the_order_of_the_wire() {
-    check("fields", &["fields.proto"]);
+    check("fields", &["fields.proto"], frpc_build::configure());
 }
 
 #[test]
 fn packages_become_files_and_a_tree_of_modules() {
-    check("shop", &["shop/order.proto"]);
+    check("shop", &["shop/order.proto"], frpc_build::configure());
+}
+
+#[test]
+fn messages_with_json_name_each_field_and_what_it_is() {
+    check("json", &["json.proto"], frpc_build::configure().json(true));
 }
 
 /// Generates a directory's code beside it, and fails if that changes anything.
-fn check(name: &str, protos: &[&str]) {
+fn check(name: &str, protos: &[&str], builder: Builder) {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     let fresh = new_dir();
     let protos: Vec<_> = protos.iter().map(|proto| golden.join(proto)).collect();
-    frpc_build::configure().out_dir(&fresh).compile_protos(&protos, &[&golden]).unwrap();
+    builder.out_dir(&fresh).compile_protos(&protos, &[&golden]).unwrap();
 
     let (expected, found) = (generated(&golden), generated(&fresh));
     for path in expected.keys().filter(|path| !found.contains_key(*path)) {

@@ -1,6 +1,6 @@
 //! Calls and answers with their messages as bytes.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt::Display, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
@@ -302,6 +302,7 @@ fn request_misfit(method: &Method, error: CodecError) -> Status {
     let status = match &error {
         CodecError::Unsupported { .. } => Status::unimplemented(error.to_string()),
         CodecError::Proto(error) => Status::invalid_argument(misfit(method, "request", error)),
+        CodecError::Json(error) => Status::invalid_argument(misfit(method, "request", error)),
         error => Status::invalid_argument(error.to_string()),
     };
     status.with_source(Arc::new(error) as Arc<_>)
@@ -314,12 +315,16 @@ fn response_misfit(method: &Method, error: CodecError) -> Status {
             let message = misfit(method, "response", &cause);
             Status::internal(message).with_source(Arc::new(CodecError::Proto(cause)) as Arc<_>)
         }
+        CodecError::Json(cause) => {
+            let message = misfit(method, "response", &cause);
+            Status::internal(message).with_source(Arc::new(CodecError::Json(cause)) as Arc<_>)
+        }
         error => error.into(),
     }
 }
 
-/// Says which message does not fit. Protocol buffers are what two sides speak whose proto files differ, so the user has to
-/// know where; the error names the field.
-fn misfit(method: &Method, which: &str, error: &prost::DecodeError) -> String {
+/// Says which message does not fit. Protocol buffers and JSON are what two sides speak whose proto files differ, so the user has
+/// to know where; the error names the field.
+fn misfit(method: &Method, which: &str, error: &dyn Display) -> String {
     format!("the {which} of {method} is not what this side takes it for: {error}")
 }

@@ -15,7 +15,8 @@ impl Format {
     ///
     /// # Errors
     ///
-    /// [`CodecError::Unsupported`] if the type has no such format: hand-written messages may have none but polyglot.
+    /// [`CodecError::Unsupported`] if the type has no such format: hand-written messages may have none but polyglot. JSON has no
+    /// form for some values, such as an `Any` of an unknown type.
     #[inline]
     pub fn encode<M: Message>(self, message: &M) -> Result<Pieces, CodecError> {
         match self {
@@ -80,7 +81,7 @@ impl Format {
     #[cold]
     #[inline(never)]
     fn encode_by_table<M: Message>(self, message: &M) -> Result<Pieces, CodecError> {
-        Ok((self.functions::<M>()?.encode)(message).into())
+        Ok((self.functions::<M>()?.encode)(message)?.into())
     }
 
     #[cold]
@@ -225,11 +226,14 @@ mod tests {
     }
 
     #[test]
-    fn no_message_has_json_yet() {
+    fn json_is_an_option_of_the_build() {
         let unsupported = CodecError::Unsupported { message: "Point", format: Format::Json };
         assert_eq!(Format::Json.encode(&point()), Err(unsupported.clone()));
         assert_eq!(Format::Json.decode::<Point>(&Bytes::from_static(b"{}")), Err(unsupported.clone()));
-        assert_eq!(unsupported.to_string(), "the message Point has no JSON on this side: use another format");
+        assert_eq!(
+            unsupported.to_string(),
+            "the message Point has no JSON on this side: have frpc-build generate it with `.json(true)`"
+        );
     }
 
     #[test]

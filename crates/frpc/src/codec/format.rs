@@ -11,7 +11,7 @@ pub enum Format {
     Polyglot,
     /// Protocol buffers: fields by number.
     Proto,
-    /// The JSON mapping of proto3: fields by name. No message has it yet.
+    /// The [JSON mapping of proto3](super::json): fields by name. Messages have it that frpc-build generated with `.json(true)`.
     Json,
 }
 

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::{
     format::Format,
+    json,
     polyglot::{DecodeError, Failure},
 };
 
@@ -37,7 +38,7 @@ pub struct Formats<M: 'static> {
 
 #[derive(Debug)]
 pub(super) struct Functions<M> {
-    pub(super) encode: fn(&M) -> Bytes,
+    pub(super) encode: fn(&M) -> Result<Bytes, CodecError>,
     pub(super) decode: fn(&Bytes) -> Result<M, CodecError>,
 }
 
@@ -49,13 +50,30 @@ impl<M: prost::Message + Default + 'static> Formats<M> {
     }
 }
 
-fn encode_prost<M: prost::Message>(message: &M) -> Bytes {
-    message.encode_to_vec().into()
+impl<M: json::Message> Formats<M> {
+    /// Adds JSON.
+    #[must_use]
+    pub const fn with_json(self) -> Self {
+        let json = Functions { encode: encode_json::<M>, decode: decode_json::<M> };
+        Self { proto: self.proto, json: Some(json) }
+    }
+}
+
+fn encode_prost<M: prost::Message>(message: &M) -> Result<Bytes, CodecError> {
+    Ok(message.encode_to_vec().into())
 }
 
 fn decode_prost<M: prost::Message + Default>(content: &Bytes) -> Result<M, CodecError> {
     // A `Bytes` is read as slices of itself, so `bytes` fields are not copied.
     M::decode(content.clone()).map_err(CodecError::Proto)
+}
+
+fn encode_json<M: json::Message>(message: &M) -> Result<Bytes, CodecError> {
+    json::to_vec(message).map(Bytes::from).map_err(CodecError::Json)
+}
+
+fn decode_json<M: json::Message>(content: &Bytes) -> Result<M, CodecError> {
+    json::from_slice(content).map_err(CodecError::Json)
 }
 
 /// An error of writing or reading a message.
@@ -68,6 +86,8 @@ pub enum CodecError {
     Failure(Failure),
     /// The bytes are no message in protocol buffers.
     Proto(prost::DecodeError),
+    /// The bytes are no message in JSON, or the message has a value for which JSON has no form.
+    Json(json::Error),
     /// The type of the message has no such format on this side.
     Unsupported {
         /// The name of the message in the proto file.
@@ -89,10 +109,12 @@ impl fmt::Display for CodecError {
             Self::Polyglot(error) => error.fmt(f),
             Self::Failure(failure) => f.write_str(&failure.text),
             Self::Proto(error) => error.fmt(f),
+            Self::Json(error) => error.fmt(f),
             Self::Unsupported { message, format } => {
                 let advice = match format {
                     Format::Proto => "have frpc-build generate it, or set its `Message::FORMATS`",
-                    Format::Polyglot | Format::Json => "use another format",
+                    Format::Json => "have frpc-build generate it with `.json(true)`",
+                    Format::Polyglot => "use another format",
                 };
                 write!(f, "the message {message} has no {format} on this side: {advice}")
             }
@@ -105,6 +127,7 @@ impl Error for CodecError {
         match self {
             Self::Polyglot(error) => Some(error),
             Self::Proto(error) => Some(error),
+            Self::Json(error) => Some(error),
             Self::Failure(_) | Self::Unsupported { .. } => None,
         }
     }

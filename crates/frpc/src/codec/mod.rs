@@ -6,6 +6,7 @@ mod compression;
 mod convert;
 mod format;
 mod formats;
+pub mod json;
 mod polyglot;
 
 pub use self::compression::Compression;

@@ -8,6 +8,7 @@ mod lossless;
 mod memory;
 mod polyglot;
 mod properties;
+mod proto_json;
 mod slices;
 mod stack;
 mod vectors;

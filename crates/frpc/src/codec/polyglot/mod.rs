@@ -57,3 +57,4 @@ pub(crate) use self::{
     decode::{decode_error, decode_part},
     encode::{encode_small, encode_small_to, short_error},
 };
+pub(super) use self::{reader::stack_address, storage::ALLOCATION_LEN};

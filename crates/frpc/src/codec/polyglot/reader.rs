@@ -409,7 +409,7 @@ fn low_half(value: u64) -> u32 {
 
 /// Returns the address that the stack has reached.
 #[inline(always)]
-fn stack_address() -> usize {
+pub(in crate::codec) fn stack_address() -> usize {
     let here = 0_u8;
     ptr::from_ref(&here).addr()
 }

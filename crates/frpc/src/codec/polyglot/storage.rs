@@ -58,6 +58,9 @@ pub trait Entries<K, V> {
 
     /// Returns the place of a key's value, with a default in it.
     fn value_of(&mut self, key: K) -> &mut V;
+
+    /// Adds an entry, and returns whether the key is new.
+    fn add(&mut self, key: K, value: V) -> bool;
 }
 
 impl<K: Eq + Hash, V: Default, S: BuildHasher> Entries<K, V> for HashMap<K, V, S> {
@@ -82,6 +85,10 @@ impl<K: Eq + Hash, V: Default, S: BuildHasher> Entries<K, V> for HashMap<K, V, S
             }
             hash_map::Entry::Vacant(entry) => entry.insert(V::default()),
         }
+    }
+
+    fn add(&mut self, key: K, value: V) -> bool {
+        self.insert(key, value).is_none()
     }
 }
 
@@ -108,10 +115,14 @@ impl<K: Ord, V: Default> Entries<K, V> for BTreeMap<K, V> {
             btree_map::Entry::Vacant(entry) => entry.insert(V::default()),
         }
     }
+
+    fn add(&mut self, key: K, value: V) -> bool {
+        self.insert(key, value).is_none()
+    }
 }
 
 /// The bytes that an allocator adds to an allocation.
-pub(super) const ALLOCATION_LEN: usize = 16;
+pub(in crate::codec) const ALLOCATION_LEN: usize = 16;
 /// The least number of buckets of a hash table that has any.
 const BUCKETS_MIN: usize = 4;
 /// The bytes that a hash table has beside its buckets. One of tiny entries has some more of them.

@@ -1,0 +1,467 @@
+//! The JSON of messages and enums. The code names each field and what it is; the text is the library's business.
+
+use std::collections::BTreeSet;
+
+use frpc_schema::{Enum, Field, Message, Oneof, Package, Schema, Shape, Type};
+use proc_macro2::TokenStream;
+use quote::quote;
+
+use super::{
+    Emitter,
+    rust::{number, tokens},
+    scope::{Imports, Scope},
+};
+use crate::naming::{self, Names};
+
+/// Returns the types of a package that an `Any` can hold, and the impls for all its enums and messages in a block with the
+/// imports.
+pub(super) fn block(emitter: &Emitter, package: &Package, schema: &Schema, scope: &Scope) -> Option<TokenStream> {
+    let is_here = |name: &str| emitter.is_here(name);
+    let enums: Vec<_> = package.enums.iter().filter(|declared| is_here(&declared.full_name)).collect();
+    let messages: Vec<_> = package.messages.iter().filter(|declared| is_here(&declared.full_name)).collect();
+    if !emitter.has_json || (enums.is_empty() && messages.is_empty()) {
+        return None;
+    }
+    let imports = Imports::new(scope);
+    let json = Json { package: package.name.as_str(), names: &emitter.names, scope, imports: &imports };
+    let enums: Vec<_> = enums.iter().map(|declared| json.enumeration(declared)).collect();
+    let types = (!messages.is_empty()).then(|| json.types(&messages, others(emitter, package, schema)));
+    let messages: Vec<_> =
+        messages.iter().map(|declared| MessageJson { json: &json, message: declared }.of()).collect();
+    let imports = imports.statements();
+    Some(quote! {
+        #types
+
+        /// The JSON of the messages.
+        const _: () = {
+            #imports
+
+            #(#enums)*
+            #(#messages)*
+        };
+    })
+}
+
+/// The messages of other packages that those of a package lead to.
+#[derive(Default)]
+struct Others {
+    /// The packages that are generated here.
+    packages: BTreeSet<String>,
+    /// Messages that are generated elsewhere.
+    messages: BTreeSet<String>,
+}
+
+fn others(emitter: &Emitter, package: &Package, schema: &Schema) -> Others {
+    let mut others = Others::default();
+    let mut next = vec![package];
+    while let Some(package) = next.pop() {
+        let messages = package.messages.iter().filter(|message| emitter.is_here(&message.full_name));
+        for name in messages.flat_map(|message| message.messages()) {
+            let home = |package: &&Package| package.messages.iter().any(|message| message.full_name == name);
+            match schema.packages.iter().find(home) {
+                Some(home) if emitter.is_here(name) => {
+                    if others.packages.insert(home.name.clone()) {
+                        next.push(home);
+                    }
+                }
+                _ if name.starts_with("google.protobuf.") => {}
+                _ => drop(others.messages.insert(name.to_owned())),
+            }
+        }
+    }
+    others.packages.remove(&package.name);
+    others
+}
+
+/// The code for one package.
+struct Json<'a> {
+    package: &'a str,
+    names: &'a Names,
+    scope: &'a Scope,
+    imports: &'a Imports<'a>,
+}
+
+impl Json<'_> {
+    fn types(&self, own: &[&Message], others: Others) -> TokenStream {
+        // A block of its own: this one is named from elsewhere.
+        let imports = Imports::new(self.scope);
+        let [one, all] = ["Type", "Types"].map(|name| imports.name("frpc", MODULE, name));
+        let messages = own.iter().map(|message| message.full_name.as_str());
+        let messages: BTreeSet<_> = messages.chain(others.messages.iter().map(String::as_str)).collect();
+        let messages = messages.into_iter().map(|name| {
+            let path = self.path(name);
+            quote! { #one::of::<#path>() }
+        });
+        let packages = others.packages.iter().map(|package| {
+            let prefix = self.prefix(package);
+            quote! { &#prefix JSON_TYPES }
+        });
+        let imports = imports.statements();
+        let path = tokens(&self.scope.short("::frpc::codec::json::Types"));
+        quote! {
+            /// The messages of this package and those that they hold, for a `google.protobuf.Any` in JSON.
+            #[allow(dead_code)]
+            pub static JSON_TYPES: #path = {
+                #imports
+
+                #all::new(&[#(#messages),*], &[#(#packages),*])
+            };
+        }
+    }
+
+    fn enumeration(&self, declared: &Enum) -> TokenStream {
+        let (path, enumeration) = (self.path(&declared.full_name), self.import("Enumeration"));
+        let mut names: Vec<_> = declared.values.iter().map(|value| (value.number, value.name.as_str())).collect();
+        let mut numbers = names.clone();
+        names.sort_by_key(|(number, _)| *number);
+        names.dedup_by_key(|(number, _)| *number);
+        numbers.sort_by_key(|(_, name)| *name);
+        let names = names.iter().map(|&(of, name)| {
+            let of = number(of.into());
+            quote! { (#of, #name) }
+        });
+        let numbers = numbers.iter().map(|&(of, name)| {
+            let of = number(of.into());
+            quote! { (#name, #of) }
+        });
+        let is_null =
+            (declared.full_name == "google.protobuf.NullValue").then(|| quote! { const IS_NULL: bool = true; });
+        quote! {
+            impl #enumeration for #path {
+                #is_null
+                const NAMES: &'static [(i32, &'static str)] = &[#(#names),*];
+                const NUMBERS: &'static [(&'static str, i32)] = &[#(#numbers),*];
+            }
+        }
+    }
+
+    /// Returns what to write for an item of `frpc::codec::json`.
+    fn import(&self, name: &'static str) -> TokenStream {
+        self.imports.name("frpc", MODULE, name)
+    }
+
+    fn path(&self, full_name: &str) -> TokenStream {
+        tokens(&self.scope.short(&self.names.path(full_name, self.package, 0)))
+    }
+
+    /// Returns the path of a module, with `::` behind it.
+    fn prefix(&self, module: &str) -> TokenStream {
+        let member = if module.is_empty() { "X".to_owned() } else { format!("{module}.X") };
+        let path = self.names.path(&member, self.package, 0);
+        tokens(path.strip_suffix('X').expect("the path ends with the name it was asked for"))
+    }
+}
+
+/// The code for one message.
+struct MessageJson<'a> {
+    json: &'a Json<'a>,
+    message: &'a Message,
+}
+
+impl MessageJson<'_> {
+    fn of(&self) -> TokenStream {
+        let Message { full_name, fields, .. } = self.message;
+        let path = self.json.path(full_name);
+        let allow_deprecated = fields.iter().any(|field| field.is_deprecated).then(|| quote! { #[allow(deprecated)] });
+        let [message, types, writer, reader, result] =
+            ["Message", "Types", "Writer", "Reader", "Result"].map(|name| self.json.import(name));
+        let form = self.form().map(|form| (form, quote! { const IS_OBJECT: bool = false; }));
+        let (form, is_object) = form.unzip();
+        let (writes, reads) = form.unwrap_or_else(|| (self.writes(), self.reads()));
+        let input = if reads.is_empty() {
+            quote! { _ }
+        } else {
+            quote! { input }
+        };
+        quote! {
+            #allow_deprecated
+            impl #message for #path {
+                const NAME: &'static str = #full_name;
+                const TYPES: &'static #types = &JSON_TYPES;
+                #is_object
+
+                fn encode_json(&self, out: &mut #writer) {
+                    #writes
+                }
+
+                fn decode_json(&mut self, #input: &mut #reader<'_>) -> #result<()> {
+                    #reads
+                }
+            }
+        }
+    }
+
+    /// Returns how a well-known type that is generated here is written and read: in a form of its own.
+    fn form(&self) -> Option<(TokenStream, TokenStream)> {
+        let (writer, reader) = (self.json.import("Writer"), self.json.import("Reader"));
+        let both = match self.message.full_name.strip_prefix("google.protobuf.")? {
+            "Timestamp" => (
+                quote! { out.timestamp(self.seconds, self.nanos); },
+                quote! { input.timestamp(&mut self.seconds, &mut self.nanos) },
+            ),
+            "Duration" => (
+                quote! { out.duration(self.seconds, self.nanos); },
+                quote! { input.duration(&mut self.seconds, &mut self.nanos) },
+            ),
+            "FieldMask" => (quote! { out.field_mask(&self.paths); }, quote! { input.field_mask(&mut self.paths) }),
+            "Any" => (
+                quote! { out.any(&self.type_url, &self.value); },
+                quote! { input.any(&mut self.type_url, &mut self.value) },
+            ),
+            "Struct" => (
+                quote! { out.entries(&self.fields, #writer::message); },
+                quote! { input.map(&mut self.fields, #reader::message) },
+            ),
+            "ListValue" => (
+                quote! { out.items(&self.values, #writer::message); },
+                quote! { input.list(&mut self.values, #reader::message) },
+            ),
+            "Value" => self.value(),
+            "Empty" => (self.writes(), self.reads()),
+            "BoolValue" | "BytesValue" | "DoubleValue" | "FloatValue" | "Int32Value" | "Int64Value" | "StringValue"
+            | "UInt32Value" | "UInt64Value" => {
+                let [Field { shape, .. }] = &self.message.fields[..] else { return None };
+                let read = self.reader(shape.element());
+                (quote! { out.value(&self.value); }, quote! { input.#read(&mut self.value) })
+            }
+            _ => return None,
+        };
+        Some(both)
+    }
+
+    fn value(&self) -> (TokenStream, TokenStream) {
+        let reader = self.json.import("Reader");
+        let next = self.json.import("Next");
+        let oneof = &self.message.oneofs[0];
+        let [null, number, string, bool, fields, list] =
+            ["null_value", "number_value", "string_value", "bool_value", "struct_value", "list_value"]
+                .map(|member| self.variant(oneof, member));
+        let writes = quote! {
+            match &self.kind {
+                None | Some(#null(_)) => out.null(),
+                Some(#number(value)) => out.finite(*value),
+                Some(#string(value)) => out.value(value),
+                Some(#bool(value)) => out.value(value),
+                Some(#fields(value)) => out.message(value),
+                Some(#list(value)) => out.message(value),
+            }
+        };
+        let reads = quote! {
+            match input.next_value()? {
+                #next::Null => {
+                    self.kind = Some(#null(0));
+                    input.null()
+                }
+                #next::Bool => input.member(&mut self.kind, #bool, #reader::bool),
+                #next::Number => input.member(&mut self.kind, #number, #reader::f64),
+                #next::String => input.member(&mut self.kind, #string, #reader::string),
+                #next::List => input.member(&mut self.kind, #list, #reader::message),
+                #next::Object => input.member(&mut self.kind, #fields, #reader::message),
+            }
+        };
+        (writes, reads)
+    }
+
+    /// Returns the fields in the order of their numbers.
+    fn fields(&self) -> Vec<&Field> {
+        let mut fields: Vec<_> = self.message.fields.iter().collect();
+        fields.sort_by_key(|field| field.number);
+        fields
+    }
+
+    fn writes(&self) -> TokenStream {
+        let mut written = BTreeSet::new();
+        let writes = self.fields().into_iter().filter_map(|field| match field.shape {
+            Shape::Member(oneof, _) => written.insert(oneof).then(|| self.write_oneof(&self.message.oneofs[oneof])),
+            _ => Some(self.write(field)),
+        });
+        quote! {
+            out.begin();
+            #(#writes)*
+            out.end();
+        }
+    }
+
+    fn write(&self, field: &Field) -> TokenStream {
+        let (name, value) = (escaped(&field.json_name), tokens(&naming::snake(&field.name)));
+        let write = match &field.shape {
+            Shape::Always(Type::Message(_)) => {
+                let writer = self.json.import("Writer");
+                quote! { out.present(#name, &self.#value, #writer::message) }
+            }
+            Shape::Always(Type::Enum(of)) => {
+                let of = self.json.path(of);
+                quote! { out.enumeration::<#of>(#name, self.#value) }
+            }
+            Shape::Always(of) => {
+                let write = self.reader(of);
+                let reference = matches!(of, Type::String | Type::Bytes).then(|| quote! { & });
+                quote! { out.#write(#name, #reference self.#value) }
+            }
+            Shape::Optional(of) => {
+                let write = self.writer(of);
+                quote! { out.optional(#name, self.#value.as_ref(), #write) }
+            }
+            Shape::List(of) => {
+                let write = self.writer(of);
+                quote! { out.list(#name, &self.#value, #write) }
+            }
+            Shape::Map(_, of) => {
+                let write = self.writer(of);
+                quote! { out.map(#name, &self.#value, #write) }
+            }
+            Shape::Member(..) => unreachable!("members are written with their oneof"),
+        };
+        quote! { #write; }
+    }
+
+    fn write_oneof(&self, oneof: &Oneof) -> TokenStream {
+        let value = tokens(&naming::snake(&oneof.name));
+        let members = self.fields().into_iter().filter(|field| oneof.members.contains(&field.name));
+        let arms = members.map(|field| {
+            let (name, variant) = (escaped(&field.json_name), self.variant(oneof, &field.name));
+            let write = self.writer(field.shape.element());
+            quote! { Some(#variant(value)) => out.present(#name, value, #write), }
+        });
+        quote! {
+            match &self.#value {
+                #(#arms)*
+                None => {}
+            }
+        }
+    }
+
+    /// Returns the path of the function that writes a value.
+    fn writer(&self, of: &Type) -> TokenStream {
+        let writer = self.json.import("Writer");
+        match of {
+            Type::Enum(of) => {
+                let of = self.json.path(of);
+                quote! { #writer::name_of::<#of> }
+            }
+            Type::Message(_) => quote! { #writer::message },
+            _ => quote! { #writer::value },
+        }
+    }
+
+    fn reads(&self) -> TokenStream {
+        let fields = self.fields();
+        if fields.is_empty() {
+            return quote! { input.object(&[], &mut |_, _| Ok(())) };
+        }
+        let of = self.json.import("Field");
+        let names = fields.iter().map(|field| {
+            let (json, proto) = (&field.json_name, &field.name);
+            if is_nullable(&field.shape) {
+                quote! { #of::nullable(#json, #proto) }
+            } else {
+                quote! { #of::new(#json, #proto) }
+            }
+        });
+        if let [field] = fields[..] {
+            let read = self.read(field);
+            return quote! { input.object(&[#(#names),*], &mut |_, input| #read) };
+        }
+        let last = fields.len() - 1;
+        let arms = fields.iter().enumerate().map(|(index, field)| {
+            let place = if index == last {
+                quote! { _ }
+            } else {
+                number(i64::try_from(index).unwrap_or(i64::MAX))
+            };
+            let read = self.read(field);
+            quote! { #place => #read, }
+        });
+        quote! {
+            const FIELDS: &[#of] = &[#(#names),*];
+
+            input.object(FIELDS, &mut |field, input| match field { #(#arms)* })
+        }
+    }
+
+    fn read(&self, field: &Field) -> TokenStream {
+        let value = tokens(&naming::snake(&field.name));
+        match &field.shape {
+            Shape::Always(of) => {
+                let read = self.reader(of);
+                quote! { input.#read(&mut self.#value) }
+            }
+            Shape::Optional(of) => {
+                let read = self.read_by(of);
+                quote! { input.optional(&mut self.#value, #read) }
+            }
+            Shape::Member(oneof, of) => {
+                let oneof = &self.message.oneofs[*oneof];
+                let (value, variant) = (tokens(&naming::snake(&oneof.name)), self.variant(oneof, &field.name));
+                let read = self.read_by(of);
+                quote! { input.member(&mut self.#value, #variant, #read) }
+            }
+            Shape::List(of) => {
+                let read = self.read_by(of);
+                quote! { input.list(&mut self.#value, #read) }
+            }
+            Shape::Map(_, of) => {
+                let read = self.read_by(of);
+                quote! { input.map(&mut self.#value, #read) }
+            }
+        }
+    }
+
+    /// Returns the path of the function that reads a value.
+    fn read_by(&self, of: &Type) -> TokenStream {
+        let (reader, read) = (self.json.import("Reader"), self.reader(of));
+        quote! { #reader::#read }
+    }
+
+    fn reader(&self, of: &Type) -> TokenStream {
+        match of {
+            Type::Bool => quote! { bool },
+            Type::I32 => quote! { i32 },
+            Type::I64 => quote! { i64 },
+            Type::U32 => quote! { u32 },
+            Type::U64 => quote! { u64 },
+            Type::F32 => quote! { f32 },
+            Type::F64 => quote! { f64 },
+            Type::String => quote! { string },
+            Type::Bytes => quote! { bytes },
+            Type::Enum(of) => {
+                let of = self.json.path(of);
+                quote! { enumeration::<#of> }
+            }
+            Type::Message(_) => quote! { message },
+        }
+    }
+
+    /// Returns the path of a oneof's variant.
+    fn variant(&self, oneof: &Oneof, member: &str) -> TokenStream {
+        let module = self.json.prefix(&self.message.full_name);
+        let of = tokens(&naming::oneof_type(&oneof.name, self.message.nested.iter().map(String::as_str)));
+        let member = tokens(&naming::upper_camel(member));
+        quote! { #module #of::#member }
+    }
+}
+
+/// Returns whether `null` is a value of a field.
+fn is_nullable(shape: &Shape) -> bool {
+    let is_single = !matches!(shape, Shape::List(_) | Shape::Map(..));
+    let name = match shape.element() {
+        Type::Enum(name) | Type::Message(name) => name.as_str(),
+        _ => "",
+    };
+    is_single && matches!(name, "google.protobuf.Value" | "google.protobuf.NullValue")
+}
+
+/// Returns a name as it stands between quotes in JSON.
+fn escaped(name: &str) -> String {
+    let mut escaped = String::with_capacity(name.len());
+    for letter in name.chars() {
+        match letter {
+            '"' | '\\' => escaped.extend(['\\', letter]),
+            control if u32::from(control) < 0x20 => escaped.push_str(&format!("\\u{:04x}", u32::from(control))),
+            letter => escaped.push(letter),
+        }
+    }
+    escaped
+}
+
+const MODULE: &str = "codec::json";

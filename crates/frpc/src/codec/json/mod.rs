@@ -1,0 +1,63 @@
+//! The JSON mapping of proto3, for messages that frpc-build generated with `.json(true)`.
+//!
+//! ```
+//! # mod fields {
+//! #     use frpc::codec::json::{Field, Message, Reader, Result, Writer};
+//! #     #[derive(Debug, Default, PartialEq)]
+//! #     pub struct Words { pub text: String, pub times: u64 }
+//! #     impl Message for Words {
+//! #         const NAME: &'static str = "echo.Words";
+//! #         fn encode_json(&self, out: &mut Writer) {
+//! #             out.begin();
+//! #             out.string("text", &self.text);
+//! #             out.u64("times", self.times);
+//! #             out.end();
+//! #         }
+//! #         fn decode_json(&mut self, input: &mut Reader<'_>) -> Result<()> {
+//! #             input.object(&[Field::new("text", "text"), Field::new("times", "times")], &mut |field, input| match field {
+//! #                 0 => input.string(&mut self.text),
+//! #                 _ => input.u64(&mut self.times),
+//! #             })
+//! #         }
+//! #     }
+//! # }
+//! # use fields::Words;
+//! use frpc::codec::json;
+//!
+//! let words = Words { text: "hello".to_owned(), times: 2 };
+//! let text = json::to_string(&words)?;
+//! assert_eq!(text, r#"{"text":"hello","times":"2"}"#);
+//! assert_eq!(json::from_str::<Words>(&text)?, words);
+//!
+//! let error = json::from_str::<Words>(r#"{"times": -1}"#).unwrap_err();
+//! assert_eq!(error.to_string(), "echo.Words.times: out of the range of a u64 (at byte 12)");
+//! # Ok::<(), json::Error>(())
+//! ```
+//!
+//! Names are written in lower camel case or as `json_name` says; the names of the proto file are read too. Fields that hold
+//! their default and have no presence are left out. What is unknown is ignored: fields, and enum values by name. A
+//! field, a key of a map or a oneof that occurs twice is an error.
+//!
+//! The messages that an `Any` can hold are found among [`Types`]; [`register`] adds others.
+
+mod any;
+mod base64;
+mod error;
+mod members;
+mod message;
+mod numbers;
+mod reader;
+mod text;
+mod time;
+mod types;
+mod well_known;
+mod writer;
+
+pub use self::{
+    any::{from_slice, from_str, register, to_string, to_vec},
+    error::{Error, ErrorKind, Result},
+    message::{Enumeration, Key, Message},
+    reader::{Field, Next, Reader},
+    types::{Type, Types},
+    writer::Writer,
+};

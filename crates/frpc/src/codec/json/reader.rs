@@ -1,0 +1,664 @@
+use std::{borrow::Cow, mem};
+
+use super::{
+    base64,
+    error::{Error, ErrorKind, Result},
+    numbers, text, time,
+};
+use crate::codec::polyglot::{ALLOCATION_LEN, stack_address};
+
+/// The names of a field, and whether `null` is a value of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Field {
+    json: &'static str,
+    proto: &'static str,
+    is_nullable: bool,
+}
+
+impl Field {
+    /// Returns the names of a field: in JSON, and in the proto file.
+    pub const fn new(json: &'static str, proto: &'static str) -> Self {
+        Self { json, proto, is_nullable: false }
+    }
+
+    /// Returns the names of a field for which `null` is a value. In others it stands for an absent one.
+    pub const fn nullable(json: &'static str, proto: &'static str) -> Self {
+        Self { json, proto, is_nullable: true }
+    }
+}
+
+/// The kind of value that comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "JSON has no others")]
+pub enum Next {
+    Null,
+    Bool,
+    Number,
+    String,
+    List,
+    Object,
+}
+
+/// Reads JSON. Trusts nothing: memory, stack and depth have limits.
+///
+/// Values are read into the places where they stay, which hold the default of their type before.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    text: &'a str,
+    /// The number of bytes that were read.
+    at: usize,
+    depth: u32,
+    /// The lowest address that the stack may reach, raised by what the messages around this one take in memory.
+    stack_end: usize,
+    /// The number of bytes that may still be allocated.
+    memory_left: usize,
+    /// The next object is the content of an `Any`, so it has `@type`.
+    is_any: bool,
+    /// The value that was read last was a name that its enum does not have.
+    is_unknown: bool,
+    pub(super) types: &'static dyn ReadAny,
+}
+
+/// The types that an `Any` can hold.
+pub(super) trait ReadAny: Sync + std::fmt::Debug {
+    /// Reads an `Any`: its type and its bytes.
+    fn read_any(&self, input: &mut Reader<'_>) -> Result<(String, Vec<u8>)>;
+}
+
+impl<'a> Reader<'a> {
+    /// The depth to which messages may be nested. Values of `google.protobuf.Struct` are messages too, and entries of maps count
+    /// as such.
+    pub const DEPTH_MAX: u32 = 100;
+
+    /// The number of bytes of stack that reading may take. The messages around the one being read count with their size in
+    /// memory.
+    pub const STACK_LEN_MAX: usize = 512 << 10;
+
+    /// The number of bytes that a message may take in memory, whatever the length of its text.
+    pub const MEMORY_LEN_MIN: usize = 1 << 20;
+
+    /// The number of bytes that a message may take in memory for each byte of its text, on top of
+    /// [`MEMORY_LEN_MIN`](Self::MEMORY_LEN_MIN). Fields are left out of JSON, so a short text can be a large message.
+    pub const MEMORY_FACTOR: usize = 64;
+
+    pub(super) fn new(text: &'a str, types: &'static dyn ReadAny) -> Self {
+        Self {
+            text,
+            at: 0,
+            depth: 1,
+            stack_end: stack_address().saturating_sub(Self::STACK_LEN_MAX),
+            memory_left: Self::memory_max(text),
+            is_any: false,
+            is_unknown: false,
+            types,
+        }
+    }
+
+    /// Reads the fields of a message: `read` is called with the index of each that is there. Those that are unknown are skipped.
+    pub fn object(&mut self, fields: &[Field], read: &mut dyn FnMut(usize, &mut Self) -> Result<()>) -> Result<()> {
+        let is_any = mem::take(&mut self.is_any);
+        let mut seen = Seen::new(fields.len() + 1);
+        let mut expected = 0;
+        let mut is_more = self.begin(b'{', b'}', "an object")?;
+        while is_more {
+            let name = self.name()?;
+            if let Some(index) = find(fields, expected, &name) {
+                let field = &fields[index];
+                self.field(index, field, &mut seen, read).map_err(|error| error.in_field(field.json))?;
+                expected = index + 1;
+            } else if is_any && name == "@type" {
+                seen.add(fields.len()).ok_or_else(|| self.error(ErrorKind::Duplicate).in_field("@type"))?;
+                self.skip()?;
+            } else {
+                self.skip().map_err(|error| error.in_field(&name))?;
+            }
+            is_more = self.is_more(b'}')?;
+        }
+        Ok(())
+    }
+
+    fn field(
+        &mut self,
+        index: usize,
+        field: &Field,
+        seen: &mut Seen,
+        read: &mut dyn FnMut(usize, &mut Self) -> Result<()>,
+    ) -> Result<()> {
+        seen.add(index).ok_or_else(|| self.error(ErrorKind::Duplicate))?;
+        if !field.is_nullable && self.peek() == Some(b'n') {
+            return self.null();
+        }
+        read(index, self)?;
+        self.is_unknown = false;
+        Ok(())
+    }
+
+    /// Reads a bool.
+    pub fn bool(&mut self, into: &mut bool) -> Result<()> {
+        *into = self.peek() == Some(b't');
+        self.word(if *into { "true" } else { "false" }, "true or false")
+    }
+
+    /// Reads an i32.
+    pub fn i32(&mut self, into: &mut i32) -> Result<()> {
+        let (is_negative, number) = self.integer()?;
+        let number = numbers::signed(is_negative, number).and_then(|number| i32::try_from(number).ok());
+        *into = number.ok_or_else(|| self.error(ErrorKind::OutOfRange { of: "an i32" }))?;
+        Ok(())
+    }
+
+    /// Reads an i64.
+    pub fn i64(&mut self, into: &mut i64) -> Result<()> {
+        let (is_negative, number) = self.integer()?;
+        *into =
+            numbers::signed(is_negative, number).ok_or_else(|| self.error(ErrorKind::OutOfRange { of: "an i64" }))?;
+        Ok(())
+    }
+
+    /// Reads a u32.
+    pub fn u32(&mut self, into: &mut u32) -> Result<()> {
+        let (is_negative, number) = self.integer()?;
+        let number = numbers::unsigned(is_negative, number).and_then(|number| u32::try_from(number).ok());
+        *into = number.ok_or_else(|| self.error(ErrorKind::OutOfRange { of: "a u32" }))?;
+        Ok(())
+    }
+
+    /// Reads a u64.
+    pub fn u64(&mut self, into: &mut u64) -> Result<()> {
+        let (is_negative, number) = self.integer()?;
+        *into =
+            numbers::unsigned(is_negative, number).ok_or_else(|| self.error(ErrorKind::OutOfRange { of: "a u64" }))?;
+        Ok(())
+    }
+
+    /// Reads an f32.
+    pub fn f32(&mut self, into: &mut f32) -> Result<()> {
+        let number: f32 = match &*self.number_text()? {
+            "NaN" => f32::NAN,
+            "Infinity" => f32::INFINITY,
+            "-Infinity" => f32::NEG_INFINITY,
+            number => {
+                number.parse().ok().filter(|number: &f32| number.is_finite()).ok_or_else(|| self.too_large("an f32"))?
+            }
+        };
+        *into = number;
+        Ok(())
+    }
+
+    /// Reads an f64.
+    pub fn f64(&mut self, into: &mut f64) -> Result<()> {
+        let number: f64 = match &*self.number_text()? {
+            "NaN" => f64::NAN,
+            "Infinity" => f64::INFINITY,
+            "-Infinity" => f64::NEG_INFINITY,
+            number => {
+                number.parse().ok().filter(|number: &f64| number.is_finite()).ok_or_else(|| self.too_large("an f64"))?
+            }
+        };
+        *into = number;
+        Ok(())
+    }
+
+    /// Reads a string.
+    pub fn string(&mut self, into: &mut String) -> Result<()> {
+        let text = self.string_text("text")?;
+        self.charge(text.len())?;
+        *into = text.into_owned();
+        Ok(())
+    }
+
+    /// Reads bytes, which are base64 in JSON.
+    pub fn bytes<T: From<Vec<u8>>>(&mut self, into: &mut T) -> Result<()> {
+        *into = self.base64()?.into();
+        Ok(())
+    }
+
+    fn base64(&mut self) -> Result<Vec<u8>> {
+        let text = self.string_text("base64 in quotes")?;
+        self.charge(text.len())?;
+        base64::decode(&text).ok_or_else(|| self.invalid("base64"))
+    }
+
+    /// Reads the number of an enum, or a name in `names`, which are sorted. One that is unknown leaves `into` as it is, and its
+    /// owner leaves it out.
+    pub(super) fn number_of(&mut self, names: &[(&str, i32)], into: &mut i32) -> Result<()> {
+        if self.peek() != Some(b'"') {
+            return self.i32(into);
+        }
+        let name = self.string_text("the name of an enum value")?;
+        match names.binary_search_by(|(known, _)| (**known).cmp(&name)) {
+            Ok(index) => *into = names[index].1,
+            Err(_) => self.is_unknown = true,
+        }
+        Ok(())
+    }
+
+    /// Returns whether the value that was just read is a name that its enum does not have.
+    pub(super) fn take_unknown(&mut self) -> bool {
+        mem::take(&mut self.is_unknown)
+    }
+
+    /// Reads a timestamp.
+    pub fn timestamp(&mut self, seconds: &mut i64, nanos: &mut i32) -> Result<()> {
+        let text = self.string_text("a timestamp in quotes")?;
+        (*seconds, *nanos) = time::timestamp(&text).ok_or_else(|| self.invalid("a timestamp"))?;
+        Ok(())
+    }
+
+    /// Reads a duration.
+    pub fn duration(&mut self, seconds: &mut i64, nanos: &mut i32) -> Result<()> {
+        let text = self.string_text("a duration in quotes")?;
+        (*seconds, *nanos) = time::duration(&text).ok_or_else(|| self.invalid("a duration"))?;
+        Ok(())
+    }
+
+    /// Reads the paths of a field mask.
+    pub fn field_mask(&mut self, into: &mut Vec<String>) -> Result<()> {
+        let text = self.string_text("the paths of a field mask in quotes")?;
+        if text.is_empty() {
+            return Ok(());
+        }
+        for path in text.split(',') {
+            let path = snake_case(path).ok_or_else(|| self.invalid("a path of a field mask"))?;
+            self.charge(path.capacity())?;
+            self.reserve(into)?;
+            into.push(path);
+        }
+        Ok(())
+    }
+
+    /// Reads an `Any`.
+    pub fn any<T: From<Vec<u8>>>(&mut self, type_url: &mut String, value: &mut T) -> Result<()> {
+        let (url, bytes) = self.types.read_any(self)?;
+        (*type_url, *value) = (url, bytes.into());
+        Ok(())
+    }
+
+    /// Reads a `null`.
+    pub fn null(&mut self) -> Result<()> {
+        self.word("null", "null")
+    }
+
+    /// Returns what comes next.
+    pub fn next_value(&mut self) -> Result<Next> {
+        match self.peek() {
+            Some(b'n') => Ok(Next::Null),
+            Some(b't' | b'f') => Ok(Next::Bool),
+            Some(b'-' | b'0'..=b'9') => Ok(Next::Number),
+            Some(b'"') => Ok(Next::String),
+            Some(b'[') => Ok(Next::List),
+            Some(b'{') => Ok(Next::Object),
+            _ => Err(self.expected("a value")),
+        }
+    }
+
+    /// Steps over a value of any kind.
+    pub fn skip(&mut self) -> Result<()> {
+        match self.next_value()? {
+            Next::Null => self.null(),
+            Next::Bool => self.bool(&mut false),
+            Next::Number => self.number_token().map(drop),
+            Next::String => self.string_text("text").map(drop),
+            Next::List => {
+                self.enter(0)?;
+                let mut is_more = self.begin(b'[', b']', "a list")?;
+                while is_more {
+                    self.skip()?;
+                    is_more = self.is_more(b']')?;
+                }
+                self.leave(0);
+                Ok(())
+            }
+            Next::Object => {
+                self.enter(0)?;
+                let mut is_more = self.begin(b'{', b'}', "an object")?;
+                while is_more {
+                    self.name()?;
+                    self.skip()?;
+                    is_more = self.is_more(b'}')?;
+                }
+                self.leave(0);
+                Ok(())
+            }
+        }
+    }
+
+    /// Checks that nothing follows.
+    pub(super) fn finish(&mut self) -> Result<()> {
+        match self.peek() {
+            None => Ok(()),
+            Some(_) => Err(self.error(ErrorKind::Trailing)),
+        }
+    }
+
+    /// Returns the type that the `Any` which comes next says it has, without a step forward. `None` if it is empty.
+    pub(super) fn any_type(&mut self) -> Result<Option<Cow<'a, str>>> {
+        self.peek();
+        let start = self.at;
+        let mut is_more = self.begin(b'{', b'}', "an object")?;
+        if !is_more {
+            self.at = start;
+            return Ok(None);
+        }
+        let mut skipped = 0;
+        while is_more {
+            if self.name()? == "@type" {
+                let url = self.string_text("a type in quotes").map_err(|error| error.in_field("@type"))?;
+                self.at = start;
+                // Text that is read twice is paid for, or nested ones could have everything read a hundred times.
+                self.charge(skipped * RESCAN_COST + url.len())?;
+                return Ok(Some(url));
+            }
+            self.skip()?;
+            skipped = self.at - start;
+            is_more = self.is_more(b'}')?;
+        }
+        self.at = start;
+        Err(self.error(ErrorKind::NoType))
+    }
+
+    /// Says that the next object is the content of an `Any`.
+    pub(super) fn expect_any(&mut self) {
+        self.is_any = true;
+    }
+
+    /// Counts the outermost message, which has the whole stack before it.
+    pub(super) fn outermost(&mut self, len: usize) {
+        self.stack_end += len;
+    }
+
+    /// Steps into a message of `len` bytes in memory, if it is not too deep.
+    pub(super) fn enter(&mut self, len: usize) -> Result<()> {
+        if self.depth == Self::DEPTH_MAX || stack_address() < self.stack_end {
+            return Err(self.error(ErrorKind::TooDeep { limit: self.depth }));
+        }
+        self.depth += 1;
+        self.stack_end += len;
+        Ok(())
+    }
+
+    /// Steps out of a message that was read whole. After an error nothing is read, so nobody steps out.
+    pub(super) fn leave(&mut self, len: usize) {
+        self.stack_end -= len;
+        self.depth -= 1;
+    }
+
+    /// Takes the memory of an allocation from what is left.
+    pub(super) fn charge(&mut self, len: usize) -> Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        match self.memory_left.checked_sub(len.saturating_add(ALLOCATION_LEN)) {
+            Some(left) => {
+                self.memory_left = left;
+                Ok(())
+            }
+            None => Err(self.error(ErrorKind::TooMuchMemory { limit: Self::memory_max(self.text) })),
+        }
+    }
+
+    /// Makes room for another item of a list, whose memory is paid for as it grows.
+    pub(super) fn reserve<T>(&mut self, list: &mut Vec<T>) -> Result<()> {
+        if list.len() == list.capacity() {
+            let more = list.len().max(if size_of::<T>() <= SMALL_LEN { 4 } else { 1 });
+            self.charge(more.saturating_mul(size_of::<T>()))?;
+            list.reserve_exact(more);
+        }
+        Ok(())
+    }
+
+    /// Reads the sign that a list or object begins with, and returns whether anything is in it.
+    #[inline]
+    pub(super) fn begin(&mut self, open: u8, close: u8, expected: &'static str) -> Result<bool> {
+        if self.peek() != Some(open) {
+            return Err(self.expected(expected));
+        }
+        self.at += 1;
+        let is_empty = self.peek() == Some(close);
+        self.at += usize::from(is_empty);
+        Ok(!is_empty)
+    }
+
+    /// Reads the sign behind an item, and returns whether another follows.
+    #[inline]
+    pub(super) fn is_more(&mut self, close: u8) -> Result<bool> {
+        match self.peek() {
+            Some(b',') => {
+                self.at += 1;
+                Ok(true)
+            }
+            Some(byte) if byte == close => {
+                self.at += 1;
+                Ok(false)
+            }
+            _ => Err(self.expected(if close == b'}' { "a comma or a brace" } else { "a comma or a bracket" })),
+        }
+    }
+
+    /// Reads a name and the colon behind it.
+    #[inline]
+    pub(super) fn name(&mut self) -> Result<Cow<'a, str>> {
+        let name = self.string_text("a name in quotes")?;
+        if self.peek() != Some(b':') {
+            return Err(self.expected("a colon"));
+        }
+        self.at += 1;
+        Ok(name)
+    }
+
+    /// Reads a string, which is a slice of the text unless there are escapes in it.
+    #[inline]
+    fn string_text(&mut self, expected: &'static str) -> Result<Cow<'a, str>> {
+        if self.peek() != Some(b'"') {
+            return Err(self.expected(expected));
+        }
+        let start = self.at + 1;
+        let len = text::plain_len(&self.text.as_bytes()[start..]);
+        self.at = start + len;
+        if self.text.as_bytes().get(self.at) != Some(&b'"') {
+            return self.string_with_escapes(start).map(Cow::Owned);
+        }
+        self.at += 1;
+        Ok(Cow::Borrowed(&self.text[start..start + len]))
+    }
+
+    /// Reads a string that begins at `start` and is plain as far as it was read.
+    #[cold]
+    fn string_with_escapes(&mut self, mut start: usize) -> Result<String> {
+        let mut string = String::new();
+        loop {
+            string.push_str(&self.text[start..self.at]);
+            let rest = &self.text.as_bytes()[self.at..];
+            match rest {
+                [b'"', ..] => {
+                    self.at += 1;
+                    return Ok(string);
+                }
+                [b'\\', escape @ ..] => {
+                    let len = text::unescape(escape, &mut string).ok_or_else(|| self.invalid("an escape"))?;
+                    self.at += 1 + len;
+                }
+                [] => return Err(self.error(ErrorKind::Truncated)),
+                _ => return Err(self.invalid("a letter of a string, but a control character without escape")),
+            }
+            start = self.at;
+            self.at += text::plain_len(&self.text.as_bytes()[start..]);
+        }
+    }
+
+    /// Reads an integer, in quotes or not: whether it is negative, and its absolute value.
+    #[inline]
+    fn integer(&mut self) -> Result<(bool, u64)> {
+        let is_quoted = self.peek() == Some(b'"');
+        let bytes = self.text.as_bytes();
+        let start = self.at + usize::from(is_quoted);
+        let is_negative = bytes.get(start) == Some(&b'-');
+        let start = start + usize::from(is_negative);
+        let (mut at, mut number) = (start, 0);
+        while let Some(digit) = bytes.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|digit| *digit <= 9) {
+            if at - start == PLAIN_DIGITS_MAX {
+                return self.long_integer();
+            }
+            number = number * 10 + u64::from(digit);
+            at += 1;
+        }
+        let is_plain = match at - start {
+            0 => false,
+            len => len == 1 || bytes[start] != b'0',
+        };
+        let is_end = match bytes.get(at) {
+            Some(b'"') => is_quoted,
+            Some(b'.' | b'e' | b'E') => false,
+            _ => !is_quoted,
+        };
+        if !is_plain || !is_end {
+            return self.long_integer();
+        }
+        self.at = at + usize::from(is_quoted);
+        Ok((is_negative, number))
+    }
+
+    #[cold]
+    fn long_integer(&mut self) -> Result<(bool, u64)> {
+        let text = self.number_text()?;
+        if text.ends_with(['N', 'y']) {
+            return Err(self.invalid("an integer"));
+        }
+        numbers::integer(&text).ok_or_else(|| self.invalid("an integer of 64 bits"))
+    }
+
+    /// Reads a number, in quotes or not, or one of the words that stand for numbers in quotes.
+    fn number_text(&mut self) -> Result<Cow<'a, str>> {
+        if self.peek() != Some(b'"') {
+            return self.number_token().map(Cow::Borrowed);
+        }
+        let text = self.string_text("a number")?;
+        let is_number = numbers::len(text.as_bytes()) == Some(text.len());
+        if !is_number && !matches!(&*text, "NaN" | "Infinity" | "-Infinity") {
+            return Err(self.invalid("a number"));
+        }
+        Ok(text)
+    }
+
+    fn number_token(&mut self) -> Result<&'a str> {
+        self.peek();
+        let rest = &self.text[self.at..];
+        let len = numbers::len(rest.as_bytes()).ok_or_else(|| self.expected("a number"))?;
+        self.at += len;
+        Ok(&rest[..len])
+    }
+
+    fn word(&mut self, word: &str, expected: &'static str) -> Result<()> {
+        self.peek();
+        if !self.text.as_bytes()[self.at..].starts_with(word.as_bytes()) {
+            return Err(self.expected(expected));
+        }
+        self.at += word.len();
+        Ok(())
+    }
+
+    /// Returns the next byte that is no white space.
+    #[inline]
+    pub(super) fn peek(&mut self) -> Option<u8> {
+        let bytes = self.text.as_bytes();
+        while let Some(b' ' | b'\t' | b'\n' | b'\r') = bytes.get(self.at) {
+            self.at += 1;
+        }
+        bytes.get(self.at).copied()
+    }
+
+    #[cold]
+    pub(super) fn error(&self, kind: ErrorKind) -> Error {
+        Error::at_byte(kind, self.at)
+    }
+
+    #[cold]
+    pub(super) fn invalid(&self, what: &'static str) -> Error {
+        self.error(ErrorKind::Invalid { what })
+    }
+
+    #[cold]
+    fn too_large(&self, of: &'static str) -> Error {
+        self.error(ErrorKind::OutOfRange { of })
+    }
+
+    #[cold]
+    pub(super) fn expected(&mut self, expected: &'static str) -> Error {
+        let found = match self.peek() {
+            None => return self.error(ErrorKind::Truncated),
+            Some(b'"') => "text",
+            Some(b'-' | b'0'..=b'9') => "a number",
+            Some(b't' | b'f') => "true or false",
+            Some(b'n') => "null",
+            Some(b'{') => "an object",
+            Some(b'[') => "a list",
+            Some(b'}') => "a closing brace",
+            Some(b']') => "a closing bracket",
+            Some(b',') => "a comma",
+            Some(b':') => "a colon",
+            Some(_) => "something else",
+        };
+        self.error(ErrorKind::Expected { expected, found })
+    }
+
+    /// Returns the number of bytes that may be allocated for a message.
+    fn memory_max(text: &str) -> usize {
+        text.len().saturating_mul(Self::MEMORY_FACTOR).saturating_add(Self::MEMORY_LEN_MIN)
+    }
+}
+
+/// Returns the index of a field. The one that is looked at first follows the last one that was there, since writers have an order.
+#[inline]
+fn find(fields: &[Field], expected: usize, name: &str) -> Option<usize> {
+    let is_named = |field: &Field| field.json == name || field.proto == name;
+    let (before, behind) = fields.split_at(expected.min(fields.len()));
+    let index = behind.iter().position(is_named).map(|index| expected + index);
+    index.or_else(|| before.iter().position(is_named))
+}
+
+/// Returns a path of a field mask as the proto file has it.
+fn snake_case(path: &str) -> Option<String> {
+    let mut snake = String::with_capacity(path.len() + 8);
+    for letter in path.chars() {
+        match letter {
+            'A'..='Z' => snake.extend(['_', letter.to_ascii_lowercase()]),
+            'a'..='z' | '0'..='9' | '.' => snake.push(letter),
+            _ => return None,
+        }
+    }
+    Some(snake).filter(|snake| !snake.is_empty())
+}
+
+/// The fields that were there.
+struct Seen {
+    first: u128,
+    others: Vec<u128>,
+}
+
+impl Seen {
+    fn new(count: usize) -> Self {
+        Self { first: 0, others: vec![0; count.saturating_sub(1) / 128] }
+    }
+
+    /// Adds a field, or returns `None` if it was there before.
+    #[inline]
+    fn add(&mut self, index: usize) -> Option<()> {
+        let seen = match index / 128 {
+            0 => &mut self.first,
+            other => &mut self.others[other - 1],
+        };
+        let bit = 1 << (index % 128);
+        let is_new = *seen & bit == 0;
+        *seen |= bit;
+        is_new.then_some(())
+    }
+}
+
+/// The number of digits that fit in a u64, whatever they are.
+const PLAIN_DIGITS_MAX: usize = 19;
+
+/// The size up to which a list gets room for several items at first.
+const SMALL_LEN: usize = 256;
+
+/// The bytes of memory that are charged for each byte that is read twice.
+const RESCAN_COST: usize = 4;
