@@ -1,6 +1,6 @@
 //! TLS from certificates and keys in PEM, without setting up rustls by hand.
 
-use std::{borrow::Cow, error::Error, fmt, fs, net::IpAddr, path::PathBuf, sync::Arc};
+use std::{borrow::Cow, error::Error, fmt, fs, io, net::IpAddr, path::PathBuf, sync::Arc};
 
 use tokio_rustls::rustls::{
     self, ClientConfig, InconsistentKeys, RootCertStore, ServerConfig,
@@ -300,7 +300,17 @@ fn provider() -> Result<Arc<CryptoProvider>, TlsError> {
 
 /// The name that the certificate of a server must be for: a DNS name or an IP address.
 #[derive(Clone, Debug)]
-pub struct TlsName(pub(crate) Result<ServerName<'static>, String>);
+pub struct TlsName(Result<ServerName<'static>, String>);
+
+impl TlsName {
+    /// Returns the name for rustls, or an error if the text is none.
+    pub fn to_server_name(&self) -> io::Result<ServerName<'static>> {
+        self.0.clone().map_err(|text| {
+            let why = format!("{text:?} is no name for TLS: expected a DNS name or an IP address");
+            io::Error::new(io::ErrorKind::InvalidInput, why)
+        })
+    }
+}
 
 impl From<ServerName<'static>> for TlsName {
     fn from(name: ServerName<'static>) -> Self {

@@ -81,10 +81,7 @@ impl<R: Router> Client<R> {
         let secure = Secure::new(move |wire, peer| {
             let name = match &name {
                 None => name_of(peer),
-                Some(TlsName(name)) => name.clone().map_err(|text| {
-                    let why = format!("{text:?} is no name for TLS: expected a DNS name or an IP address");
-                    io::Error::new(io::ErrorKind::InvalidInput, why)
-                }),
+                Some(name) => name.to_server_name(),
             };
             let connector = connector.clone();
             Box::pin(async move {

@@ -92,6 +92,15 @@ pub(crate) fn from_http_status(status: StatusCode) -> Code {
     }
 }
 
+/// Returns the code of a response to a Twirp call without an error of Twirp, such as that of a proxy: the table of Twirp.
+pub(crate) fn from_http_status_of_twirp(status: StatusCode) -> Code {
+    match status.as_u16() {
+        300..=400 => Code::Internal,
+        429 => Code::ResourceExhausted,
+        _ => from_http_status(status),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(dead_code, reason = "the wire and the clients, which use the floors below them, are being written")]
 
+mod client;
 mod codes;
 mod cors;
 mod headers;
@@ -13,6 +14,7 @@ mod settings;
 mod status;
 mod wire;
 
+pub use self::client::{Client, HttpVersion, register};
 pub use self::{cors::Cors, wire::Http};
 #[cfg(feature = "tower")]
 pub use self::{serve::ResponseBody, service::HttpService};

@@ -4,6 +4,7 @@
 //! `connectconformance` starts the program that it judges once for each configuration, and writes messages to its standard input.
 //! Each has its length in front, four bytes in the order of the network.
 
+pub mod client;
 mod headers;
 pub mod service;
 

@@ -79,7 +79,7 @@ const HOUSES: &[House] = &[
         floors: &[
             &["codes", "cors", "headers", "message"],
             &["settings", "status"],
-            &["serve"],
+            &["client", "serve"],
             &["wire"],
             &["service"],
         ],

@@ -1,0 +1,227 @@
+//! Answers that come as frames, of gRPC, gRPC-Web and streams of Connect.
+
+use bytes::Bytes;
+use frpc::{Answer, Body, Code, Metadata, MetadataSlot, Status, Streaming};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use http::{HeaderMap, HeaderValue, response::Parts};
+
+use super::{
+    exchange::{Exchange, Received, timely},
+    time::Deadline,
+};
+use crate::message::{
+    compression,
+    envelope::{self, Frames},
+};
+
+/// The messages of a response, and what goes with them.
+pub(super) struct Answers {
+    /// In front of the messages.
+    metadata: Metadata,
+    /// Behind the messages, once the end was read.
+    trailers: Metadata,
+    received: Received,
+    frames: Frames,
+    coding: Coding,
+    len_max: usize,
+    ending: Box<dyn Ending>,
+    has_body: bool,
+}
+
+/// The way in which a protocol tells the end of the messages.
+pub(super) trait Ending: Send + 'static {
+    /// Reads a frame that is no message. Returns the trailers of a call that went well, or `None` if the frame means nothing.
+    fn frame(&self, flags: u8, content: &Bytes) -> Option<Result<Metadata, Status>>;
+
+    /// Reads the end of the body, behind which these trailers are. `has_body` is false if there was none. Returns the metadata
+    /// behind the messages of a call that went well.
+    fn body(&mut self, has_body: bool, trailers: Option<HeaderMap>) -> Result<Metadata, Status>;
+}
+
+/// The compression of messages that are marked as compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Coding {
+    Identity,
+    Gzip,
+}
+
+impl Coding {
+    /// Reads the header that names it.
+    pub(super) fn of(header: Option<&HeaderValue>, accepts_gzip: bool) -> Result<Self, Status> {
+        match header.map(HeaderValue::as_bytes) {
+            None | Some(b"identity" | b"") => Ok(Self::Identity),
+            Some(name) if name == compression::GZIP.as_bytes() && accepts_gzip => Ok(Self::Gzip),
+            Some(name) => {
+                let name = name.escape_ascii();
+                Err(Status::internal(format!("the server compresses with '{name}', which this side does not accept")))
+            }
+        }
+    }
+
+    pub(super) fn decompressed(self, content: &[u8], len_max: usize) -> Result<Bytes, Status> {
+        match self {
+            Self::Gzip => compression::decompress(content, len_max).map_err(of_server),
+            Self::Identity => Err(Status::internal("a message is marked as compressed, and no header says how")),
+        }
+    }
+}
+
+/// Returns the status of a response that is not what it should be: the fault is not in the request.
+pub(super) fn of_server(status: Status) -> Status {
+    if status.code() == Code::InvalidArgument { Status::internal(status.message()) } else { status }
+}
+
+impl Answers {
+    pub(super) fn new(
+        metadata: Metadata,
+        received: Received,
+        coding: Coding,
+        len_max: usize,
+        ending: impl Ending,
+    ) -> Self {
+        let (frames, trailers, ending) = (Frames::new(len_max), Metadata::new(), Box::new(ending));
+        Self { metadata, trailers, received, frames, coding, len_max, ending, has_body: false }
+    }
+
+    /// Returns the next message, or `None` at the end of a call that went well.
+    async fn next(&mut self) -> Result<Option<Bytes>, Status> {
+        loop {
+            let frame = self.frames.next().map_err(|error| of_server(error.into()))?;
+            let Some(frame) = frame else {
+                let Some(data) = self.received.data().await? else { return self.end_of_body() };
+                self.has_body = true;
+                self.frames.push(data);
+                continue;
+            };
+            let content = match frame.flags & envelope::COMPRESSED {
+                0 => frame.content,
+                _ => self.coding.decompressed(&frame.content, self.len_max)?,
+            };
+            let flags = frame.flags & !envelope::COMPRESSED;
+            if flags == 0 {
+                return Ok(Some(content));
+            }
+            let Some(ended) = self.ending.frame(flags, &content) else {
+                return Err(Status::internal(format!("a message has flags of no meaning: {flags:#04x}")));
+            };
+            self.trailers = ended?;
+            return self.nothing_more().await;
+        }
+    }
+
+    /// Makes sure that nothing stands behind the end.
+    async fn nothing_more(&mut self) -> Result<Option<Bytes>, Status> {
+        if self.frames.is_partial() || self.received.data().await?.is_some() {
+            return Err(Status::internal("the server sent more behind the end of its answer"));
+        }
+        Ok(None)
+    }
+
+    fn end_of_body(&mut self) -> Result<Option<Bytes>, Status> {
+        if self.frames.is_partial() {
+            return Err(Status::internal("the answer ends within a message"));
+        }
+        self.trailers = self.ending.body(self.has_body, self.received.take_trailers())?;
+        Ok(None)
+    }
+}
+
+/// Returns what reads the head of a response.
+pub(super) trait Open: FnOnce(Parts, Received) -> Result<Answers, Status> + Send + 'static {}
+
+impl<F: FnOnce(Parts, Received) -> Result<Answers, Status> + Send + 'static> Open for F {}
+
+/// Returns the answer to a call that one message answers.
+pub(super) async fn one(exchange: Exchange, open: impl Open) -> Result<Answer, Status> {
+    exchange
+        .within_time(async |exchange| {
+            let (parts, received) = exchange.response().await?;
+            let mut answers = open(parts, received)?;
+            let message = async {
+                let Some(message) = answers.next().await? else {
+                    return Err(Status::unimplemented(
+                        "the server answered without a message, where there is to be one",
+                    ));
+                };
+                match answers.next().await? {
+                    None => Ok(message),
+                    Some(_) => Err(Status::unimplemented(
+                        "the server answered with several messages, where there is to be one",
+                    )),
+                }
+            };
+            match message.await {
+                Ok(message) => {
+                    let mut answer = Answer::new(message.into());
+                    if !answers.metadata.is_empty() {
+                        *answer.metadata_mut() = answers.metadata;
+                    }
+                    if !answers.trailers.is_empty() {
+                        *answer.trailers_mut() = answers.trailers;
+                    }
+                    Ok(answer)
+                }
+                Err(status) => Err(behind(answers.metadata, status)),
+            }
+        })
+        .await
+}
+
+/// Puts the metadata of a response in front of those of the status that it ended with, since there is no other place for them.
+pub(super) fn behind(mut metadata: Metadata, mut status: Status) -> Status {
+    if metadata.is_empty() {
+        return status;
+    }
+    for (name, value) in status.metadata().iter() {
+        // They were valid there.
+        let _ = match value {
+            frpc::MetadataValue::Ascii(value) => metadata.append(name, value),
+            frpc::MetadataValue::Binary(value) => metadata.append_bin(name, value),
+        };
+    }
+    *status.metadata_mut() = metadata;
+    status
+}
+
+/// Returns the answer to a call that a stream answers, which has been sent.
+pub(super) fn many(exchange: Exchange, whole: Option<Deadline>, open: impl Open) -> Answer {
+    let (metadata, trailers) = (MetadataSlot::new(), MetadataSlot::new());
+    let (of_head, of_end) = (metadata.clone(), trailers.clone());
+    let opened = async move {
+        let (parts, received) = exchange.response().await?;
+        let answers = open(parts, received)?;
+        if !answers.metadata.is_empty() {
+            of_head.set(answers.metadata.clone());
+        }
+        Ok::<_, Status>(stream::try_unfold(answers, move |mut answers| {
+            let of_end = of_end.clone();
+            async move {
+                let next = answers.next().await?;
+                if next.is_none() && !answers.trailers.is_empty() {
+                    of_end.set(std::mem::take(&mut answers.trailers));
+                }
+                Ok(next.map(|message| (message, answers)))
+            }
+        }))
+    };
+    let contents = stream::once(opened).try_flatten();
+    let contents = match whole {
+        None => Streaming::new(contents),
+        Some(deadline) => Streaming::new(in_time(contents.boxed(), deadline)),
+    };
+    Answer::new(Body::Many(contents.with_metadata_from(metadata).with_trailers_from(trailers)))
+}
+
+/// Ends a stream when time is up, even with more to read: a server as fast as the reader would never be late.
+fn in_time(
+    contents: stream::BoxStream<'static, Result<Bytes, Status>>,
+    deadline: Deadline,
+) -> impl stream::Stream<Item = Result<Bytes, Status>> {
+    stream::try_unfold(contents, move |mut contents| async move {
+        if deadline.is_over() {
+            return Err(deadline.passed());
+        }
+        let next = deadline.bound(contents.try_next()).await.map_err(|status| timely(status, Some(deadline)))?;
+        Ok(next.map(|content| (content, contents)))
+    })
+}

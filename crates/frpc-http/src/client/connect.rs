@@ -1,0 +1,213 @@
+//! Calls of Connect.
+
+use std::sync::Arc;
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use bytes::Bytes;
+use frpc::{Answer, Body, Call, Code, Metadata, MethodKind, Status, codec::Format};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, response::Parts, uri::PathAndQuery};
+
+use super::{
+    answers::{self, Answers, Coding, Ending, behind, of_server},
+    caller::{HttpCaller, media_type},
+    exchange::{Exchange, Head, Received, TimeoutHeader},
+    failures::of_http,
+    outgoing::Content,
+    time::Times,
+};
+use crate::{
+    headers::{metadata, timeout},
+    message::{compression::GZIP, envelope},
+    status::connect as json,
+};
+
+const CONTENT_ENCODING: &str = "connect-content-encoding";
+const ACCEPT_ENCODING: HeaderName = HeaderName::from_static("connect-accept-encoding");
+const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("connect-protocol-version");
+const TRAILER_PREFIX: &str = "trailer-";
+
+/// The longest path with a message in it, which servers and caches take.
+const GET_LEN_MAX: usize = 8 * 1024;
+
+fn content_type(format: Format, is_unary: bool) -> &'static str {
+    match (format, is_unary) {
+        (Format::Json, true) => "application/json",
+        (_, true) => "application/proto",
+        (Format::Json, false) => "application/connect+json",
+        (_, false) => "application/connect+proto",
+    }
+}
+
+/// Makes a call.
+pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
+    if call.kind() == MethodKind::Unary { unary(caller, call).await } else { streaming(caller, call).await }
+}
+
+fn head(caller: &HttpCaller, call: &Call) -> Result<Head, Status> {
+    let path = caller.path("", call.method())?;
+    let mut headers = caller.headers(call.head().metadata());
+    let is_unary = call.kind() == MethodKind::Unary;
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type(caller.format(), is_unary)));
+    headers.insert(PROTOCOL_VERSION, HeaderValue::from_static("1"));
+    let timeout: Option<TimeoutHeader> = Some((timeout::CONNECT_TIMEOUT, timeout::connect as _));
+    Ok(Head { method: Method::POST, path, headers, timeout })
+}
+
+async fn unary(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
+    let times = Times::of(&call);
+    let method = call.method();
+    let mut head = head(caller, &call)?;
+    if caller.pool.dialer().settings.accepts_gzip {
+        head.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(GZIP));
+    }
+    let Body::One(message) = call.into_parts().1 else {
+        return Err(Status::internal("the call does not have the messages of its kind"));
+    };
+    let message = message.into_bytes();
+    let compressed = caller.framing.compressed(&message);
+    let is_compressed = compressed.is_some();
+    let mut content = compressed.unwrap_or(message);
+    if caller.pool.dialer().settings.gets
+        && method.has_no_side_effects
+        && let Some(path) = get_path(&head.path, caller.format(), &content, is_compressed)
+    {
+        (head.method, head.path, content) = (Method::GET, path, Bytes::new());
+        head.headers.remove(header::CONTENT_TYPE);
+        head.headers.remove(PROTOCOL_VERSION);
+    } else if is_compressed {
+        head.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(GZIP));
+    }
+    let exchange = Exchange::begin(caller.pool.clone(), head, Content::Whole(content), times).await?;
+    let reading = async |exchange: Exchange| {
+        let (parts, received) = exchange.response().await?;
+        read_unary(caller, parts, received).await
+    };
+    exchange.within_time(reading).await
+}
+
+/// Returns the path of a GET with this message, unless it would be too long.
+fn get_path(path: &PathAndQuery, format: Format, content: &[u8], is_compressed: bool) -> Option<PathAndQuery> {
+    let encoding = if format == Format::Json { "json" } else { "proto" };
+    let compression = if is_compressed { "&compression=gzip" } else { "" };
+    let message = URL_SAFE_NO_PAD.encode(content);
+    // In the order that the protocol recommends, so that caches find it.
+    let path = format!("{path}?connect=v1&base64=1{compression}&encoding={encoding}&message={message}");
+    if path.len() > GET_LEN_MAX { None } else { path.parse().ok() }
+}
+
+/// Reads the response to a unary call.
+async fn read_unary(caller: &HttpCaller, parts: Parts, mut received: Received) -> Result<Answer, Status> {
+    let (metadata, trailers) = split(&parts.headers)?;
+    let coding = Coding::of(parts.headers.get(header::CONTENT_ENCODING), caller.pool.dialer().settings.accepts_gzip);
+    let found = media_type(&parts.headers);
+    let len_max = caller.len_max();
+    if parts.status != StatusCode::OK {
+        let without = of_http(parts.status);
+        let mut status = without.clone();
+        if found == "application/json"
+            && let Some(content) = read_all(&mut received, coding?, len_max).await?
+        {
+            status = json::read_error(&content, without.code()).unwrap_or(without);
+        }
+        *status.metadata_mut() = trailers;
+        return Err(behind(metadata, status));
+    }
+    check_type(&found, content_type(caller.format(), true))?;
+    let content = read_all(&mut received, coding?, len_max).await?.unwrap_or_default();
+    let mut answer = Answer::new(content.into());
+    if !metadata.is_empty() {
+        *answer.metadata_mut() = metadata;
+    }
+    if !trailers.is_empty() {
+        *answer.trailers_mut() = trailers;
+    }
+    Ok(answer)
+}
+
+/// Reads a body to its end. `None` if it is empty, which no compression makes of anything.
+async fn read_all(received: &mut Received, coding: Coding, len_max: usize) -> Result<Option<Bytes>, Status> {
+    let content = received.all(len_max).await?;
+    if content.is_empty() {
+        return Ok(None);
+    }
+    match coding {
+        Coding::Identity => Ok(Some(content)),
+        coding => coding.decompressed(&content, len_max).map(Some),
+    }
+}
+
+/// Reads the metadata among the headers of a unary response, and the trailers, which are those with a prefix.
+fn split(headers: &HeaderMap) -> Result<(Metadata, Metadata), Status> {
+    let (mut heads, mut trailers) = (HeaderMap::new(), Metadata::new());
+    for (name, value) in headers {
+        match name.as_str().strip_prefix(TRAILER_PREFIX) {
+            Some(name) => metadata::append(&mut trailers, name, value.as_bytes()).map_err(of_server)?,
+            None => drop(heads.append(name, value.clone())),
+        }
+    }
+    Ok((metadata::from_headers(&heads).map_err(of_server)?, trailers))
+}
+
+fn check_type(found: &str, expected: &str) -> Result<(), Status> {
+    if found == expected {
+        return Ok(());
+    }
+    let message = format!("the server answered with content of type '{found}' instead of {expected}");
+    // Another format of Connect is a mistake of a server that speaks it.
+    let known =
+        [Format::Proto, Format::Json].map(|format| [true, false].map(|is_unary| content_type(format, is_unary)));
+    let is_known = known.iter().flatten().any(|known| *known == found);
+    Err(Status::new(if is_known { Code::Internal } else { Code::Unknown }, message))
+}
+
+async fn streaming(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
+    let times = Times::of(&call);
+    let kind = call.kind();
+    let mut head = head(caller, &call)?;
+    if caller.framing.compresses() {
+        head.headers.insert(CONTENT_ENCODING, HeaderValue::from_static(GZIP));
+    }
+    if caller.pool.dialer().settings.accepts_gzip {
+        head.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(GZIP));
+    }
+    let content = match call.into_parts().1 {
+        Body::One(message) => Content::Whole(caller.framing.frame(&message.into_bytes())?),
+        Body::Many(messages) => Content::stream(messages, caller.framing),
+        _ => return Err(Status::internal("the messages of the call are of a kind that Connect does not know")),
+    };
+    let exchange = Exchange::begin(caller.pool.clone(), head, content, times).await?;
+    let caller = caller.clone();
+    let open = move |parts, received| open(&caller, parts, received);
+    if kind.has_response_stream() {
+        Ok(answers::many(exchange, times.whole, open))
+    } else {
+        answers::one(exchange, open).await
+    }
+}
+
+/// Reads the head of a response with a stream.
+fn open(caller: &HttpCaller, parts: Parts, received: Received) -> Result<Answers, Status> {
+    if parts.status != StatusCode::OK {
+        return Err(of_http(parts.status));
+    }
+    check_type(&media_type(&parts.headers), content_type(caller.format(), false))?;
+    let coding = Coding::of(parts.headers.get(CONTENT_ENCODING), caller.pool.dialer().settings.accepts_gzip)?;
+    let metadata = metadata::from_headers(&parts.headers).map_err(of_server)?;
+    Ok(Answers::new(metadata, received, coding, caller.len_max(), EndOfStream))
+}
+
+/// The end of an answer, which is a frame.
+struct EndOfStream;
+
+impl Ending for EndOfStream {
+    fn frame(&self, flags: u8, content: &Bytes) -> Option<Result<Metadata, Status>> {
+        (flags == envelope::END_OF_STREAM).then(|| {
+            let end = json::read_end_of_stream(content)?;
+            end.failure.map_or(Ok(end.trailers), Err)
+        })
+    }
+
+    fn body(&mut self, _: bool, _: Option<HeaderMap>) -> Result<Metadata, Status> {
+        Err(Status::internal("the answer ends without the end of its stream"))
+    }
+}

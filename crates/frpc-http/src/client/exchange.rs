@@ -1,0 +1,258 @@
+//! A request and its response, made again on another connection as long as it was certainly not executed.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use frpc::{Status, frisbee::Backoff};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header, response,
+    uri::{PathAndQuery, Scheme},
+};
+use http_body::Body;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio::time::sleep;
+
+use super::{
+    connection::Responding,
+    failures,
+    outgoing::{Content, Outgoing, Source},
+    pool::{Place, Pool},
+    time::{Deadline, Times, bounded},
+};
+
+/// The part of a request in front of its body.
+pub(super) struct Head {
+    pub(super) method: Method,
+    pub(super) path: PathAndQuery,
+    pub(super) headers: HeaderMap,
+    /// The header that says how much time is left, and how it is written.
+    pub(super) timeout: Option<TimeoutHeader>,
+}
+
+pub(super) type TimeoutHeader = (HeaderName, fn(Duration) -> HeaderValue);
+
+/// A request on its way.
+pub(super) struct Exchange {
+    pool: Arc<Pool>,
+    head: Head,
+    content: Content,
+    times: Times,
+    attempts: usize,
+    backoff: Backoff,
+    sent: Option<Sent>,
+    stop: StopOnDrop,
+}
+
+struct Sent {
+    responding: Responding,
+    place: Place,
+    /// The number of bytes that had been written on the connection before.
+    written: u64,
+}
+
+/// Drops the stream of requests when the call is over.
+struct StopOnDrop(Option<Arc<Source>>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        if let Some(source) = &self.0 {
+            source.stop();
+        }
+    }
+}
+
+impl Exchange {
+    /// Sends a request.
+    pub(super) async fn begin(pool: Arc<Pool>, head: Head, content: Content, times: Times) -> Result<Self, Status> {
+        let stop = StopOnDrop(content.source().cloned());
+        let backoff = Backoff::new(REPEAT_PAUSE);
+        let mut exchange = Self { pool, head, content, times, attempts: 0, backoff, sent: None, stop };
+        exchange.send().await?;
+        Ok(exchange)
+    }
+
+    async fn send(&mut self) -> Result<(), Status> {
+        self.attempts += 1;
+        let mut place = self.times.opening.bound_unsent(self.pool.place()).await?;
+        let written = place.connection().written();
+        let request = self.request(place.connection().is_http2())?;
+        let responding = place.send(request);
+        self.sent = Some(Sent { responding, place, written });
+        Ok(())
+    }
+
+    fn request(&self, is_http2: bool) -> Result<Request<Outgoing>, Status> {
+        let mut request = Request::new(self.content.body());
+        *request.method_mut() = self.head.method.clone();
+        *request.headers_mut() = self.head.headers.clone();
+        if let Some((name, write)) = &self.head.timeout
+            && let Some(left) = self.times.told()
+        {
+            request.headers_mut().insert(name, write(left));
+        }
+        let target = &self.pool.dialer().target;
+        if is_http2 {
+            let mut parts = http::uri::Parts::default();
+            parts.scheme = Some(if target.is_secure { Scheme::HTTPS } else { Scheme::HTTP });
+            parts.authority = Some(target.authority.clone());
+            parts.path_and_query = Some(self.head.path.clone());
+            *request.uri_mut() = Uri::from_parts(parts).map_err(|error| Status::internal(error.to_string()))?;
+            *request.version_mut() = http::Version::HTTP_2;
+        } else {
+            let host = HeaderValue::from_str(target.authority.as_str());
+            request.headers_mut().insert(header::HOST, host.map_err(|error| Status::internal(error.to_string()))?);
+            *request.uri_mut() = self.head.path.clone().into();
+        }
+        Ok(request)
+    }
+
+    /// Waits for the head of the response.
+    pub(super) async fn response(mut self) -> Result<(response::Parts, Received), Status> {
+        loop {
+            let Some(Sent { responding, place, written }) = self.sent.take() else {
+                self.send().await?;
+                continue;
+            };
+            let error = match responding.await {
+                Ok(response) => {
+                    let (parts, body) = response.into_parts();
+                    return Ok((parts, Received { body, trailers: None, place, stop: self.stop }));
+                }
+                Err(error) => error,
+            };
+            if let Some(status) = self.stop.0.as_ref().and_then(|source| source.failure()) {
+                return Err(status);
+            }
+            let was_written = error.message().is_none() && place.connection().written() != written;
+            let settings = &self.pool.dialer().settings.http;
+            let status = failures::of_request(error.into_error(), was_written, settings);
+            drop(place);
+            self.pause_before_another(status).await?;
+        }
+    }
+
+    /// Waits until there may be another attempt. Fails with the status of the last if there may be none.
+    async fn pause_before_another(&mut self, status: Status) -> Result<(), Status> {
+        if self.attempts >= ATTEMPTS_MAX || !failures::is_repeatable(&status) || !self.content.is_whole() {
+            return Err(status);
+        }
+        if self.attempts == 1 {
+            return Ok(());
+        }
+        let pause = async {
+            sleep(self.backoff.pause()).await;
+            Ok(())
+        };
+        self.times.opening.bound_unsent(pause).await
+    }
+
+    /// Waits for what comes of the response, as long as the caller waits for one answer.
+    pub(super) async fn within_time<T>(self, answer: impl AsyncFnOnce(Self) -> Result<T, Status>) -> Result<T, Status> {
+        let (times, source) = (self.times, self.stop.0.clone());
+        let deadline = times.answer();
+        let answering = answer(self);
+        let answered = match (deadline, source) {
+            (None, Some(source)) => {
+                let mut answering = std::pin::pin!(answering);
+                tokio::select! {
+                    biased;
+                    answer = &mut answering => answer,
+                    // The time of the channel bounds the answer to a stream from the end of that stream on.
+                    () = source.ended() => Deadline::after(times.opening.limit).bound(answering).await,
+                }
+            }
+            (deadline, _) => bounded(deadline, answering).await,
+        };
+        answered.map_err(|status| timely(status, deadline))
+    }
+}
+
+/// Returns the status of this side if time is up here as well: both sides look at the clock.
+pub(super) fn timely(status: Status, deadline: Option<Deadline>) -> Status {
+    match deadline {
+        Some(deadline)
+            if status.call_error().is_none()
+                && matches!(status.code(), frpc::Code::DeadlineExceeded | frpc::Code::Cancelled)
+                && deadline.is_over() =>
+        {
+            deadline.passed()
+        }
+        _ => status,
+    }
+}
+
+/// The body of a response.
+pub(super) struct Received {
+    body: Incoming,
+    trailers: Option<HeaderMap>,
+    place: Place,
+    stop: StopOnDrop,
+}
+
+impl Received {
+    /// Returns the next bytes, or `None` at the end.
+    pub(super) async fn data(&mut self) -> Result<Option<Bytes>, Status> {
+        loop {
+            let frame = match self.body.frame().await {
+                None => return Ok(None),
+                Some(Ok(frame)) => frame,
+                Some(Err(error)) => {
+                    let failure = self.stop.0.as_ref().and_then(|source| source.failure());
+                    let settings = &self.place.pool().dialer().settings.http;
+                    return Err(failure.unwrap_or_else(|| failures::of_response(error, settings)));
+                }
+            };
+            match frame.into_data() {
+                Ok(data) if data.is_empty() => {}
+                Ok(data) => return Ok(Some(data)),
+                Err(frame) => self.trailers = frame.into_trailers().ok(),
+            }
+        }
+    }
+
+    /// Returns all bytes that are left.
+    pub(super) async fn all(&mut self, len_max: usize) -> Result<Bytes, Status> {
+        let too_large = |len| {
+            Status::resource_exhausted(format!(
+                "a response of {len} bytes or more is longer than the {len_max} that are accepted"
+            ))
+        };
+        // Nothing is allocated for what is only announced.
+        let announced = usize::try_from(self.body.size_hint().lower()).unwrap_or(usize::MAX);
+        if announced > len_max {
+            return Err(too_large(announced));
+        }
+        let Some(first) = self.data().await? else { return Ok(Bytes::new()) };
+        let mut all = Vec::new();
+        let Some(mut next) = self.data().await? else {
+            return if first.len() > len_max { Err(too_large(first.len())) } else { Ok(first) };
+        };
+        all.extend_from_slice(&first);
+        loop {
+            if all.len() + next.len() > len_max {
+                return Err(too_large(all.len() + next.len()));
+            }
+            all.extend_from_slice(&next);
+            match self.data().await? {
+                Some(data) => next = data,
+                None => return Ok(all.into()),
+            }
+        }
+    }
+
+    /// Returns whether there is no body at all, as far as that is known from the head.
+    pub(super) fn is_over(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    /// Returns what came behind the last bytes.
+    pub(super) fn take_trailers(&mut self) -> Option<HeaderMap> {
+        self.trailers.take()
+    }
+}
+
+/// The number of attempts to make a call.
+const ATTEMPTS_MAX: usize = 5;
+/// The pause before the third attempt; see [`Backoff`] for those after it.
+const REPEAT_PAUSE: Duration = Duration::from_millis(10);

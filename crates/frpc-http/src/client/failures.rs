@@ -1,0 +1,98 @@
+//! Statuses of calls that did not come through.
+
+use std::{error::Error, fmt::Write, io, sync::Arc};
+
+use frpc::{CallError, CloseReason, Code, GoAway, Refusal, Status};
+use h2::Reason;
+use http::StatusCode;
+
+use super::settings::HttpSettings;
+use crate::codes;
+
+/// Returns the status of a request without a response. `was_written` is false if none of it can have reached the server.
+pub(super) fn of_request(error: hyper::Error, was_written: bool, settings: &HttpSettings) -> Status {
+    let of_stream = find(&error).and_then(of_stream);
+    of_stream.unwrap_or_else(|| lost(error, was_written, settings))
+}
+
+/// Returns the status of a response that did not come to its end.
+pub(super) fn of_response(error: hyper::Error, settings: &HttpSettings) -> Status {
+    // The server has begun to answer.
+    let of_stream = find(&error).filter(|error| error.is_reset()).and_then(h2::Error::reason).map(of_reset);
+    of_stream.unwrap_or_else(|| lost(error, true, settings))
+}
+
+/// Returns the status of a response that is none of the protocol, such as that of a proxy.
+pub(super) fn of_http(status: StatusCode) -> Status {
+    Status::new(codes::from_http_status(status), format!("the server answered with the HTTP status {status}"))
+}
+
+/// Returns whether the call was certainly not executed and may be on another connection.
+pub(super) fn is_repeatable(status: &Status) -> bool {
+    match status.call_error() {
+        Some(CallError::ConnectionLost { may_have_executed, .. }) => !may_have_executed,
+        Some(CallError::GoingAway { .. } | CallError::Refused { .. }) => true,
+        _ => false,
+    }
+}
+
+fn find(error: &hyper::Error) -> Option<&h2::Error> {
+    let mut source = error.source();
+    while let Some(error) = source {
+        if let Some(error) = error.downcast_ref() {
+            return Some(error);
+        }
+        source = error.source();
+    }
+    None
+}
+
+/// Returns the status of a stream that the server ended by itself.
+fn of_stream(error: &h2::Error) -> Option<Status> {
+    let reason = error.reason().filter(|_| error.is_remote())?;
+    if error.is_go_away() {
+        // Those that the server has taken go on until it closes the connection, which is another error.
+        let text = format!("GOAWAY ({})", reason.description()).into();
+        return Some(CallError::GoingAway { why: GoAway { code: GoAway::SHUTDOWN, text } }.into());
+    }
+    if reason == Reason::REFUSED_STREAM {
+        let cause = CallError::Refused { why: Refusal::Busy };
+        let message = "the server refused the call (REFUSED_STREAM): it was not executed";
+        return Some(Status::unavailable(message).with_source(Arc::new(cause) as Arc<_>));
+    }
+    error.is_reset().then(|| of_reset(reason))
+}
+
+/// Returns the status of a stream that was reset, by the table of gRPC.
+fn of_reset(reason: Reason) -> Status {
+    let code = match reason {
+        Reason::REFUSED_STREAM => Code::Unavailable,
+        Reason::CANCEL => Code::Cancelled,
+        Reason::ENHANCE_YOUR_CALM => Code::ResourceExhausted,
+        Reason::INADEQUATE_SECURITY => Code::PermissionDenied,
+        _ => Code::Internal,
+    };
+    Status::new(code, format!("the stream of the call was reset: {}", reason.description()))
+}
+
+fn lost(error: hyper::Error, was_written: bool, settings: &HttpSettings) -> Status {
+    let reason = match settings.keepalive {
+        Some((_, limit)) if error.is_timeout() => CloseReason::Silent { limit },
+        _ => CloseReason::Io(Arc::new(io::Error::other(chain(&error)))),
+    };
+    CallError::ConnectionLost { reason, may_have_executed: was_written }.into()
+}
+
+/// Returns the texts of an error and of its causes.
+pub(super) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let cause = error.to_string();
+        if !text.ends_with(&cause) {
+            write!(text, ": {cause}").expect("a String takes all text");
+        }
+        source = error.source();
+    }
+    text
+}

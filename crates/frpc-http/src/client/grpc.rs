@@ -1,0 +1,160 @@
+//! Calls of gRPC, and what gRPC-Web has of it.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use bytes::Bytes;
+use frpc::{Answer, Body, Call, Code, Metadata, Status, codec::Format};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, response::Parts};
+
+use super::{
+    answers::{self, Answers, Coding, Ending, of_server},
+    caller::{HttpCaller, media_type},
+    exchange::{Exchange, Head, Received, TimeoutHeader},
+    failures::of_http,
+    grpc_web,
+    outgoing::Content,
+    target::Protocol,
+    time::Times,
+};
+use crate::{
+    headers::{
+        metadata::{self, BASE64},
+        percent, timeout,
+    },
+    message::{compression::GZIP, envelope},
+};
+
+const GRPC_STATUS: &str = "grpc-status";
+const GRPC_MESSAGE: &str = "grpc-message";
+const GRPC_DETAILS: &str = "grpc-status-details-bin";
+const GRPC_ENCODING: &str = "grpc-encoding";
+const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
+
+/// Returns the headers that all calls have.
+pub(super) fn base_headers(caller: &HttpCaller) -> HeaderMap {
+    let settings = &caller.pool.dialer().settings;
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type(caller)));
+    if caller.protocol() == Protocol::Grpc {
+        headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    } else {
+        headers.insert(HeaderName::from_static("x-grpc-web"), HeaderValue::from_static("1"));
+    }
+    if settings.gzip_len_min.is_some() {
+        headers.insert(GRPC_ENCODING, HeaderValue::from_static(GZIP));
+    }
+    if settings.accepts_gzip {
+        headers.insert(GRPC_ACCEPT_ENCODING, HeaderValue::from_static(GZIP));
+    }
+    headers
+}
+
+fn content_type(caller: &HttpCaller) -> &'static str {
+    match (caller.protocol(), caller.format()) {
+        (Protocol::GrpcWeb, Format::Json) => "application/grpc-web+json",
+        (Protocol::GrpcWeb, _) => "application/grpc-web+proto",
+        (_, Format::Json) => "application/grpc+json",
+        (_, _) => "application/grpc+proto",
+    }
+}
+
+/// Makes a call.
+pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
+    let times = Times::of(&call);
+    let (kind, path) = (call.kind(), caller.path("", call.method())?);
+    let headers = caller.headers(call.head().metadata());
+    let timeout: Option<TimeoutHeader> = Some((timeout::GRPC_TIMEOUT, timeout::grpc as _));
+    let head = Head { method: Method::POST, path, headers, timeout };
+    let content = match call.into_parts().1 {
+        Body::One(message) => Content::Whole(caller.framing.frame(&message.into_bytes())?),
+        Body::Many(messages) => Content::stream(messages, caller.framing),
+        _ => return Err(Status::internal("the messages of the call are of a kind that gRPC does not know")),
+    };
+    let exchange = Exchange::begin(caller.pool.clone(), head, content, times).await?;
+    let caller = caller.clone();
+    let open = move |parts, received| open(&caller, parts, received);
+    if kind.has_response_stream() {
+        Ok(answers::many(exchange, times.whole, open))
+    } else {
+        answers::one(exchange, open).await
+    }
+}
+
+/// Reads the head of a response.
+fn open(caller: &HttpCaller, parts: Parts, received: Received) -> Result<Answers, Status> {
+    check_type(caller, &parts)?;
+    let coding = Coding::of(parts.headers.get(GRPC_ENCODING), caller.pool.dialer().settings.accepts_gzip)?;
+    let is_web = caller.protocol() == Protocol::GrpcWeb;
+    // A response that is nothing but its head has the trailers there.
+    let metadata =
+        if received.is_over() { Metadata::new() } else { metadata::from_headers(&parts.headers).map_err(of_server)? };
+    let ending = Trailers { head: Some(parts.headers), is_web, http: parts.status };
+    Ok(Answers::new(metadata, received, coding, caller.len_max(), ending))
+}
+
+/// Finds out whether a response is one of gRPC, with messages in the format of the call.
+fn check_type(caller: &HttpCaller, parts: &Parts) -> Result<(), Status> {
+    let found = media_type(&parts.headers);
+    let expected = content_type(caller);
+    let (family, format) = expected.split_once('+').unwrap_or((expected, ""));
+    if found == expected || found == family && format == "proto" {
+        return Ok(());
+    }
+    if parts.status != StatusCode::OK {
+        return Err(of_http(parts.status));
+    }
+    let message = format!("the server answered with content of type '{found}' instead of {expected}");
+    // This is gRPC in another format if it begins so.
+    let is_family = found.strip_prefix(family).is_some_and(|rest| rest.starts_with('+') || rest.is_empty());
+    Err(Status::new(if is_family { Code::Internal } else { Code::Unknown }, message))
+}
+
+/// The end of an answer.
+struct Trailers {
+    /// The headers of the response, which are the trailers if there is nothing else.
+    head: Option<HeaderMap>,
+    is_web: bool,
+    http: StatusCode,
+}
+
+impl Trailers {
+    fn missing(&self) -> Status {
+        match self.http {
+            StatusCode::OK => Status::internal("the answer ends without a status (grpc-status)"),
+            status => of_http(status),
+        }
+    }
+}
+
+impl Ending for Trailers {
+    fn frame(&self, flags: u8, content: &Bytes) -> Option<Result<Metadata, Status>> {
+        let is_end = self.is_web && flags == envelope::TRAILERS;
+        is_end.then(|| status(&grpc_web::trailers(content)?).unwrap_or_else(|| Err(self.missing())))
+    }
+
+    fn body(&mut self, has_body: bool, trailers: Option<HeaderMap>) -> Result<Metadata, Status> {
+        let trailers = trailers.or_else(|| self.head.take().filter(|_| !has_body));
+        trailers.and_then(|trailers| status(&trailers)).unwrap_or_else(|| Err(self.missing()))
+    }
+}
+
+/// Reads the status of a call among trailers: their metadata if the call went well. `None` if there is none.
+fn status(trailers: &HeaderMap) -> Option<Result<Metadata, Status>> {
+    let number = trailers.get(GRPC_STATUS)?;
+    let metadata = match metadata::from_headers(trailers) {
+        Ok(metadata) => metadata,
+        Err(status) => return Some(Err(of_server(status))),
+    };
+    if number == "0" {
+        return Some(Ok(metadata));
+    }
+    let number = number.to_str().ok().and_then(|number| number.parse().ok());
+    // One that nobody knows is no success.
+    let code = number.map_or(Code::Unknown, Code::from_number);
+    let code = if code == Code::Ok { Code::Unknown } else { code };
+    let message = trailers.get(GRPC_MESSAGE).map(|message| percent::decode(message.as_bytes())).unwrap_or_default();
+    // Details that cannot be read are better lost than the status.
+    let details = trailers.get(GRPC_DETAILS).and_then(|details| BASE64.decode(details.as_bytes()).ok());
+    Some(Err(Status::with_details_and_metadata(code, message, details.unwrap_or_default(), metadata)))
+}

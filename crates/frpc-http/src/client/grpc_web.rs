@@ -1,0 +1,48 @@
+//! The part of gRPC-Web that gRPC does not have: trailers in the body.
+
+use frpc::Status;
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// Reads the trailers that end a body: lines of a name, a colon and a value.
+pub(super) fn trailers(text: &[u8]) -> Result<HeaderMap, Status> {
+    let mut trailers = HeaderMap::new();
+    for line in text.split(|byte| *byte == b'\n') {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.is_empty() {
+            continue;
+        }
+        let pair =
+            line.iter().position(|byte| *byte == b':').map(|colon| (&line[..colon], line[colon + 1..].trim_ascii()));
+        let pair = pair.and_then(|(name, value)| {
+            // In lower case, however they were written.
+            Some((HeaderName::from_bytes(name).ok()?, HeaderValue::from_bytes(value).ok()?))
+        });
+        let Some((name, value)) = pair else {
+            return Err(Status::internal(format!("'{}' is no trailer", line.escape_ascii())));
+        };
+        if trailers.try_append(name, value).is_err() {
+            return Err(Status::internal("the answer has more trailers than can be kept"));
+        }
+    }
+    Ok(trailers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trailers_are_lines_of_names_and_values() {
+        let read = trailers(b"grpc-status: 9\r\nX-Trailer:a: b\nx-trailer: c\r\n").unwrap();
+        assert_eq!(read["grpc-status"], "9");
+        assert_eq!(read.get_all("x-trailer").iter().collect::<Vec<_>>(), ["a: b", "c"]);
+        assert!(trailers(b"").unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_line_that_is_no_trailer_is_an_error() {
+        for text in [&b"grpc-status"[..], b"a b: c", b": c", b"a: \x01"] {
+            assert!(trailers(text).is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Bodies of requests: one piece, or the messages of a stream as they come.
+
+use std::{
+    fmt,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker, ready},
+};
+
+use bytes::Bytes;
+use frpc::{Status, Streaming};
+use futures_core::Stream;
+use http_body::{Body, Frame, SizeHint};
+use tokio::sync::Notify;
+
+use crate::message::{compression, envelope};
+
+/// The body of a request.
+pub(super) enum Outgoing {
+    Whole(Option<Bytes>),
+    Stream {
+        source: Arc<Source>,
+        /// The body is that of an older attempt if the source has another number.
+        attempt: usize,
+    },
+}
+
+/// The source of the messages of a request, which outlives the body of one attempt.
+pub(super) enum Content {
+    Whole(Bytes),
+    Stream(Arc<Source>),
+}
+
+/// A stream of messages that are sent, each in a frame.
+pub(super) struct Source {
+    state: Mutex<State>,
+    framing: Framing,
+    ended: Notify,
+}
+
+struct State {
+    /// Taken while it is polled, since that is code of the user.
+    messages: Option<Streaming<Bytes>>,
+    attempt: usize,
+    is_taken: bool,
+    is_stopped: bool,
+    failure: Option<Status>,
+    waker: Option<Waker>,
+}
+
+/// Puts messages into frames.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Framing {
+    /// Messages of this length or more are compressed.
+    pub(super) gzip_len_min: Option<usize>,
+}
+
+impl Framing {
+    pub(super) fn compresses(self) -> bool {
+        self.gzip_len_min.is_some()
+    }
+
+    pub(super) fn frame(self, content: &Bytes) -> Result<Bytes, Status> {
+        match self.compressed(content) {
+            Some(compressed) => envelope::frame(envelope::COMPRESSED, &compressed),
+            None => envelope::frame(0, content),
+        }
+    }
+
+    /// Returns the content compressed, if it is to be.
+    pub(super) fn compressed(self, content: &Bytes) -> Option<Bytes> {
+        self.gzip_len_min.filter(|min| content.len() >= *min).map(|_| compression::compress(content))
+    }
+}
+
+impl Content {
+    pub(super) fn stream(messages: Streaming<Bytes>, framing: Framing) -> Self {
+        let state = State {
+            messages: Some(messages),
+            attempt: 0,
+            is_taken: false,
+            is_stopped: false,
+            failure: None,
+            waker: None,
+        };
+        Self::Stream(Arc::new(Source { state: Mutex::new(state), framing, ended: Notify::new() }))
+    }
+
+    /// Returns the body for another attempt. The one before, if it is still there, ends.
+    pub(super) fn body(&self) -> Outgoing {
+        match self {
+            Self::Whole(content) => Outgoing::Whole(Some(content.clone()).filter(|content| !content.is_empty())),
+            Self::Stream(source) => {
+                let mut state = source.state();
+                state.attempt += 1;
+                Outgoing::Stream { source: source.clone(), attempt: state.attempt }
+            }
+        }
+    }
+
+    /// Returns whether nothing was taken from the stream, so that the request can be sent again.
+    pub(super) fn is_whole(&self) -> bool {
+        match self {
+            Self::Whole(_) => true,
+            Self::Stream(source) => {
+                let state = source.state();
+                !state.is_taken && state.failure.is_none()
+            }
+        }
+    }
+
+    pub(super) fn source(&self) -> Option<&Arc<Source>> {
+        match self {
+            Self::Whole(_) => None,
+            Self::Stream(source) => Some(source),
+        }
+    }
+}
+
+impl Source {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing that runs under the lock leaves the state half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the status that the stream ended with, which is then that of the call.
+    pub(super) fn failure(&self) -> Option<Status> {
+        self.state().failure.clone()
+    }
+
+    /// Waits for the end of the stream.
+    pub(super) async fn ended(&self) {
+        self.ended.notified().await;
+    }
+
+    /// Drops the stream: the call is over.
+    pub(super) fn stop(&self) {
+        let mut state = self.state();
+        state.is_stopped = true;
+        let (messages, waker) = (state.messages.take(), state.waker.take());
+        drop(state);
+        // Both are code of somebody else, which may come back here.
+        drop(messages);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn poll(&self, attempt: usize, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Abandoned>>> {
+        let mut state = self.state();
+        let is_over = state.failure.is_some() || state.is_stopped || state.attempt != attempt;
+        let Some(mut messages) = state.messages.take().filter(|_| !is_over) else {
+            return Poll::Ready(Some(Err(Abandoned::new())));
+        };
+        if !state.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            state.waker = Some(cx.waker().clone());
+        }
+        drop(state);
+        let next = Pin::new(&mut messages).poll_next(cx);
+        let mut state = self.state();
+        if state.is_stopped {
+            drop(state);
+            return Poll::Ready(Some(Err(Abandoned::new())));
+        }
+        state.messages = Some(messages);
+        let framed = match ready!(next) {
+            None => {
+                drop(state);
+                self.ended.notify_one();
+                return Poll::Ready(None);
+            }
+            Some(message) => {
+                state.is_taken = true;
+                drop(state);
+                message.and_then(|message| self.framing.frame(&message))
+            }
+        };
+        Poll::Ready(Some(framed.map(Frame::data).map_err(|status| {
+            self.state().failure = Some(status);
+            Abandoned::new()
+        })))
+    }
+}
+
+impl Body for Outgoing {
+    type Data = Bytes;
+    type Error = Abandoned;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Abandoned>>> {
+        match self.get_mut() {
+            Self::Whole(content) => Poll::Ready(content.take().map(|content| Ok(Frame::data(content)))),
+            Self::Stream { source, attempt } => source.poll(*attempt, cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Whole(None))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(content) => {
+                let len = content.as_ref().map_or(0, Bytes::len);
+                SizeHint::with_exact(u64::try_from(len).unwrap_or(u64::MAX))
+            }
+            Self::Stream { .. } => SizeHint::default(),
+        }
+    }
+}
+
+/// The end of a body whose call is over, or whose stream failed. HTTP/2 resets the stream with the code for that.
+#[derive(Debug)]
+pub(super) struct Abandoned(h2::Error);
+
+impl Abandoned {
+    fn new() -> Self {
+        Self(h2::Reason::CANCEL.into())
+    }
+}
+
+impl fmt::Display for Abandoned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the call was given up")
+    }
+}
+
+impl std::error::Error for Abandoned {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}

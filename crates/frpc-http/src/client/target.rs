@@ -1,0 +1,121 @@
+//! The address of a server, and the protocol that it is to be spoken to with.
+
+use std::io;
+
+use http::{Uri, uri::Authority};
+
+/// The protocols that a client of this crate speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Grpc,
+    GrpcWeb,
+    Connect,
+    Twirp,
+}
+
+/// The schemes of addresses, with what each says: the protocol, and whether TLS is below it.
+const SCHEMES: [(&str, Protocol, bool); 8] = [
+    ("grpc", Protocol::Grpc, false),
+    ("grpcs", Protocol::Grpc, true),
+    ("http", Protocol::Connect, false),
+    ("https", Protocol::Connect, true),
+    ("grpc-web+http", Protocol::GrpcWeb, false),
+    ("grpc-web+https", Protocol::GrpcWeb, true),
+    ("twirp+http", Protocol::Twirp, false),
+    ("twirp+https", Protocol::Twirp, true),
+];
+
+/// The schemes, in the order of [`SCHEMES`].
+pub(super) const SCHEME_NAMES: [&str; 8] = {
+    let mut names = [""; 8];
+    let mut index = 0;
+    while index < names.len() {
+        names[index] = SCHEMES[index].0;
+        index += 1;
+    }
+    names
+};
+
+/// A server, as its address names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) protocol: Protocol,
+    pub(super) is_secure: bool,
+    /// A name or an IP address, without brackets.
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// The host, and the port if the address has one.
+    pub(super) authority: Authority,
+    /// In front of the paths of all methods. Empty, or begins with a slash and does not end with one.
+    pub(super) path: String,
+}
+
+impl Target {
+    /// Reads an address, such as `grpc://localhost:50051` or `https://example.org/api`.
+    pub(super) fn parse(url: &str) -> io::Result<Self> {
+        let invalid = |why: String| io::Error::new(io::ErrorKind::InvalidInput, format!("address {url:?}: {why}"));
+        let (scheme, rest) = url.split_once("://").ok_or_else(|| invalid("expected SCHEME://HOST".to_owned()))?;
+        let known = SCHEMES.iter().find(|(name, ..)| name.eq_ignore_ascii_case(scheme));
+        let Some(&(_, protocol, is_secure)) = known else {
+            return Err(invalid(format!("the schemes of frpc-http are {}", SCHEME_NAMES.join(", "))));
+        };
+        // All schemes have the same behind them.
+        let uri: Uri = format!("http://{rest}").parse().map_err(|error| invalid(format!("{error}")))?;
+        let authority = uri.authority().cloned().ok_or_else(|| invalid("host missing".to_owned()))?;
+        if authority.as_str().contains('@') {
+            return Err(invalid("a user in an address is not sent: use metadata such as authorization".to_owned()));
+        }
+        if uri.query().is_some() || rest.contains('#') {
+            return Err(invalid("'?' and '#' mean nothing behind the path of a server".to_owned()));
+        }
+        let is_port_ok = authority.port_u16().is_some() || authority.as_str() == authority.host();
+        let host = authority.host();
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host).to_owned();
+        if host.is_empty() || !is_port_ok {
+            return Err(invalid("expected SCHEME://HOST:PORT".to_owned()));
+        }
+        let port = authority.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
+        let path = uri.path().trim_end_matches('/').to_owned();
+        Ok(Self { protocol, is_secure, host, port, authority, path })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_says_protocol_host_port_and_path() {
+        for (url, protocol, is_secure, host, port, path) in [
+            ("grpc://localhost:50051", Protocol::Grpc, false, "localhost", 50051, ""),
+            ("GRPCS://example.org", Protocol::Grpc, true, "example.org", 443, ""),
+            ("http://127.0.0.1", Protocol::Connect, false, "127.0.0.1", 80, ""),
+            ("https://[::1]:7000/api/", Protocol::Connect, true, "::1", 7000, "/api"),
+            ("grpc-web+http://a/b/c", Protocol::GrpcWeb, false, "a", 80, "/b/c"),
+            ("twirp+https://a:1", Protocol::Twirp, true, "a", 1, ""),
+        ] {
+            let target = Target::parse(url).unwrap();
+            assert_eq!((target.protocol, target.is_secure), (protocol, is_secure), "{url}");
+            assert_eq!((&*target.host, target.port, &*target.path), (host, port, path), "{url}");
+        }
+        assert_eq!(Target::parse("http://[::1]:7000").unwrap().authority, "[::1]:7000");
+    }
+
+    #[test]
+    fn text_that_is_no_address_says_why() {
+        for (url, why) in [
+            ("localhost:80", "expected SCHEME://HOST"),
+            ("ftp://localhost", "the schemes of frpc-http are grpc, grpcs, http"),
+            ("grpc://", "address"),
+            ("grpc://:80", "expected SCHEME://HOST:PORT"),
+            ("grpc://localhost:", "expected SCHEME://HOST:PORT"),
+            ("grpc://localhost:70000", "expected SCHEME://HOST:PORT"),
+            ("http://me:secret@localhost", "a user in an address"),
+            ("http://localhost/?q=1", "'?' and '#'"),
+            ("http://localhost/#top", "'?' and '#'"),
+        ] {
+            let error = Target::parse(url).unwrap_err().to_string();
+            assert!(error.contains(why), "{url}: {error}");
+        }
+    }
+}

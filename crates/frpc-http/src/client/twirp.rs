@@ -1,0 +1,67 @@
+//! Calls of Twirp.
+
+use std::sync::Arc;
+
+use frpc::{Answer, Body, Call, Code, MethodKind, Status, codec::Format};
+use http::{HeaderValue, Method, StatusCode, header, response::Parts};
+
+use super::{
+    answers::{behind, of_server},
+    caller::{HttpCaller, media_type},
+    exchange::{Exchange, Head, Received},
+    outgoing::Content,
+    time::Times,
+};
+use crate::{codes, headers::metadata, status::twirp as json};
+
+fn content_type(format: Format) -> &'static str {
+    if format == Format::Json { "application/json" } else { "application/protobuf" }
+}
+
+/// Makes a call.
+pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
+    if call.kind() != MethodKind::Unary {
+        return Err(Status::unimplemented("Twirp has no streams: the call was not sent"));
+    }
+    let times = Times::of(&call);
+    let path = caller.path(&caller.pool.dialer().settings.twirp_prefix, call.method())?;
+    let mut headers = caller.headers(call.head().metadata());
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type(caller.format())));
+    headers.insert(header::ACCEPT, HeaderValue::from_static(content_type(caller.format())));
+    let Body::One(message) = call.into_parts().1 else {
+        return Err(Status::internal("the call does not have the messages of its kind"));
+    };
+    // Twirp has no word for the time: this side alone keeps it.
+    let head = Head { method: Method::POST, path, headers, timeout: None };
+    let content = Content::Whole(message.into_bytes());
+    let exchange = Exchange::begin(caller.pool.clone(), head, content, times).await?;
+    let reading = async |exchange: Exchange| {
+        let (parts, received) = exchange.response().await?;
+        read(caller, parts, received).await
+    };
+    exchange.within_time(reading).await
+}
+
+async fn read(caller: &HttpCaller, parts: Parts, mut received: Received) -> Result<Answer, Status> {
+    let metadata = metadata::from_headers(&parts.headers).map_err(of_server)?;
+    let found = media_type(&parts.headers);
+    let content = received.all(caller.len_max()).await?;
+    if parts.status != StatusCode::OK {
+        let without = Status::new(
+            codes::from_http_status_of_twirp(parts.status),
+            format!("the server answered with the HTTP status {}, without an error of Twirp", parts.status),
+        );
+        let status = if found == "application/json" { json::read_error(&content, Code::Internal) } else { None };
+        return Err(behind(metadata, status.unwrap_or(without)));
+    }
+    let expected = content_type(caller.format());
+    if found != expected {
+        let message = format!("the server answered with content of type '{found}' instead of {expected}");
+        return Err(Status::internal(message));
+    }
+    let mut answer = Answer::new(content.into());
+    if !metadata.is_empty() {
+        *answer.metadata_mut() = metadata;
+    }
+    Ok(answer)
+}
