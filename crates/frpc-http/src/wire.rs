@@ -14,7 +14,7 @@ use tracing::debug;
 
 use crate::{
     cors::Cors,
-    serve::{self, Remainder, Site},
+    serve::{self, Remainder, Site, Unended},
     settings::Settings,
 };
 
@@ -200,6 +200,7 @@ impl Http {
     async fn serve_http2(&self, site: Arc<Site>, socket: Raw, drain: Drain) {
         let service = service_fn(move |request: Request<Incoming>| {
             let site = site.clone();
+            let request = request.map(Unended::of);
             async move { Ok::<_, std::convert::Infallible>(serve::respond(&site, request).await) }
         });
         let Settings { head_len_max, streams_max, resets_max, keepalive_interval, keepalive_timeout, .. } =

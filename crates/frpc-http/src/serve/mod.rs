@@ -13,6 +13,7 @@ mod requests;
 mod responses;
 mod site;
 mod twirp;
+mod unended;
 
 use http::{Method, Request, Response, StatusCode, header::ORIGIN, request::Parts};
 
@@ -21,7 +22,7 @@ use self::{
     grpc::Dialect,
     site::{media_type, refuse},
 };
-pub(crate) use self::{remainder::Remainder, requests::RequestBody, site::Site};
+pub(crate) use self::{remainder::Remainder, requests::RequestBody, site::Site, unended::Unended};
 
 /// Answers a request, and tells browsers which scripts may read the answer.
 pub(crate) async fn respond<B: RequestBody>(site: &Site, request: Request<B>) -> Response<ResponseBody> {

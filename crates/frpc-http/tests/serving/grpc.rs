@@ -232,6 +232,14 @@ fn a_call_that_is_reset_drops_its_handler() {
             settle().await;
             assert_eq!(service.log.take(), [format!("dropped {name}")]);
         }
+        for reason in [Reason::CANCEL, Reason::NO_ERROR] {
+            let mut open = caller.open(grpc_request("Gather", &[])).await;
+            open.send("a");
+            settle().await;
+            open.sending.send_reset(reason);
+            settle().await;
+            assert_eq!(service.log.take(), ["gather", "dropped gather"], "a part is not taken for the whole: {reason}");
+        }
         let mut open = caller.open(grpc_request("Say", &[])).await;
         open.send("wait");
         open.finish();

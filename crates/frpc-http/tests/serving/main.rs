@@ -5,6 +5,9 @@
 mod grpc;
 mod grpc_web;
 mod h2_caller;
+mod h2spec;
+mod hostile1;
+mod hostile2;
 mod http1;
 mod port;
 mod remainder;

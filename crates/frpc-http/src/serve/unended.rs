@@ -1,0 +1,43 @@
+//! Requests of HTTP/2 that are cut off.
+
+use std::{
+    error::Error,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+/// The body of a request of HTTP/2, which fails if it is cut off, whatever the reason. hyper ends it as if it were whole if the reason
+/// is `NO_ERROR`, as it is when a peer has not answered to keepalive: a handler would take a part of a stream for all of it.
+pub(crate) struct Unended(Incoming);
+
+impl Unended {
+    pub(crate) fn of(body: Incoming) -> Self {
+        Self(body)
+    }
+}
+
+impl Body for Unended {
+    type Data = Bytes;
+    type Error = Box<dyn Error + Send + Sync>;
+
+    #[inline]
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        match ready!(Pin::new(&mut self.0).poll_frame(cx)) {
+            Some(frame) => Poll::Ready(Some(frame.map_err(Into::into))),
+            None if self.0.is_end_stream() => Poll::Ready(None),
+            None => Poll::Ready(Some(Err("the stream was reset".into()))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
+    }
+}

@@ -1,0 +1,289 @@
+//! Peers that mean harm, over HTTP/2: bounded work, and the end of the connection.
+
+use bytes::Bytes;
+use frpc::Server;
+use frpc_http::Http;
+use http::StatusCode;
+use support::{SECOND, calls::TestService, in_virtual_time, settle};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+use crate::h2_caller::{H2Caller, grpc_request, messages, server};
+
+fn serve(service: &TestService, http: Http) -> Server {
+    server(service, http).without_listener().unwrap()
+}
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const CONTINUATION: u8 = 9;
+
+const END_HEADERS: u8 = 4;
+
+/// A peer that writes frames by hand.
+struct Frames(DuplexStream);
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&len[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Returns a header that no table keeps.
+fn header(name: &str, value: &str) -> Vec<u8> {
+    let text = |text: &str| [&[u8::try_from(text.len()).expect("short")][..], text.as_bytes()].concat();
+    [vec![0], text(name), text(value)].concat()
+}
+
+/// Returns the head of a call.
+fn call(method: &str) -> Vec<u8> {
+    let path = format!("/calls.Test/{method}");
+    let headers = [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", &path),
+        (":authority", "test"),
+        ("content-type", "application/grpc"),
+    ];
+    headers.iter().flat_map(|(name, value)| header(name, value)).collect()
+}
+
+impl Frames {
+    async fn connect(server: &Server) -> Self {
+        let (ours, theirs) = duplex(64 * 1024);
+        server.attach(theirs);
+        let mut frames = Self(ours);
+        assert!(frames.say(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await);
+        assert!(frames.say(&frame(SETTINGS, 0, 0, b"")).await);
+        frames
+    }
+
+    /// Tells whether the server still reads.
+    async fn say(&mut self, bytes: &[u8]) -> bool {
+        self.0.write_all(bytes).await.is_ok()
+    }
+
+    /// Returns the frames that come until the server closes: their kinds and payloads.
+    async fn hear_all(mut self) -> Vec<(u8, Vec<u8>)> {
+        let mut heard = Vec::new();
+        let _ = self.0.read_to_end(&mut heard).await;
+        let (mut frames, mut rest) = (Vec::new(), &heard[..]);
+        while let Some((head, behind)) = rest.split_first_chunk::<9>() {
+            let len = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
+            frames.push((head[3], behind[..len].to_vec()));
+            rest = &behind[len..];
+        }
+        frames
+    }
+
+    /// Says the same over and over until the server closes, and returns the reason that it gives, and how often it was said.
+    async fn insist(mut self, times_max: u32, said: impl Fn(u32) -> Vec<u8>) -> (Option<u32>, u32) {
+        let mut times = 0;
+        while times < times_max && self.say(&said(times)).await {
+            times += 1;
+            // The server has its turn.
+            tokio::task::yield_now().await;
+        }
+        assert!(times < times_max, "the server never has enough");
+        let frames = self.hear_all().await;
+        let goaway = frames.iter().rev().find(|(kind, _)| *kind == GOAWAY);
+        (goaway.map(|(_, payload)| u32::from_be_bytes(*payload[4..].first_chunk().unwrap())), times)
+    }
+}
+
+const ENHANCE_YOUR_CALM: u32 = 11;
+
+#[test]
+fn calls_that_are_taken_back_at_once_end_the_connection() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let server = serve(&service, Http::new());
+        let frames = Frames::connect(&server).await;
+        // Together, so that nobody sees the call before it is taken back.
+        let (reason, _) = frames
+            .insist(1000, |index| {
+                let streams = (50 * index..50 * (index + 1)).map(|index| 2 * index + 1);
+                let begun_and_reset = streams.flat_map(|stream| {
+                    let reset = frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes());
+                    [frame(HEADERS, END_HEADERS, stream, &call("Gather")), reset].concat()
+                });
+                begun_and_reset.collect()
+            })
+            .await;
+        assert_eq!(reason, Some(ENHANCE_YOUR_CALM));
+        settle().await;
+        assert_eq!(server.metrics().connections, 0);
+        let log = service.log.take();
+        assert_eq!(log.iter().filter(|line| *line == "gather").count() * 2, log.len(), "all that began was dropped");
+    });
+}
+
+#[test]
+fn headers_without_end_end_the_connection() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let server = serve(&service, Http::new());
+        let mut frames = Frames::connect(&server).await;
+        frames.say(&frame(HEADERS, 0, 1, &call("Gather"))).await;
+        let (reason, times) = frames
+            .insist(10_000, |index| frame(CONTINUATION, 0, 1, &header("x", &index.to_string()).repeat(100)))
+            .await;
+        assert!(reason.is_some() && times < 1000, "{reason:?} after {times}");
+
+        let mut frames = Frames::connect(&server).await;
+        frames.say(&frame(HEADERS, 0, 1, &call("Gather"))).await;
+        let (reason, _) = frames.insist(10_000, |_| frame(CONTINUATION, 0, 1, b"")).await;
+        assert!(reason.is_some(), "even if they are empty");
+        assert!(service.log.take().is_empty());
+    });
+}
+
+#[test]
+fn heads_that_are_too_large_are_refused() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let server = serve(&service, Http::new().head_len_max(4096));
+        let mut caller = H2Caller::connect(&server).await;
+        let large = "x".repeat(8000);
+        let reply = caller.call("Say", &[("x", &large)], &["hi"]).await;
+        assert_eq!(reply.status, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+        assert!(service.log.take().is_empty());
+        assert_eq!(caller.call("Say", &[], &["hi"]).await.texts(), ["hi"], "the connection lives");
+    });
+}
+
+#[test]
+fn calls_beyond_those_that_may_be_under_way_are_refused() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let server = serve(&service, Http::new().streams_max(3));
+        let mut frames = Frames::connect(&server).await;
+        for index in 0..5 {
+            frames.say(&frame(HEADERS, END_HEADERS, 2 * index + 1, &call("Gather"))).await;
+        }
+        settle().await;
+        assert_eq!(service.log.take(), ["gather"; 3]);
+        let shutdown = tokio::spawn(server.shutdown(SECOND));
+        let refused = frames.hear_all().await.into_iter().filter(|(kind, _)| *kind == RST_STREAM);
+        let refused: Vec<_> = refused.map(|(_, payload)| payload).collect();
+        assert_eq!(refused, [7_u32.to_be_bytes(); 2], "REFUSED_STREAM: they may be made again");
+        shutdown.await.unwrap();
+    });
+}
+
+#[test]
+fn floods_of_frames_that_ask_for_answers_wait_for_a_peer_that_reads() {
+    in_virtual_time(async {
+        let server = serve(&TestService::default(), Http::new());
+        for flood in [frame(PING, 0, 0, b"12345678"), frame(SETTINGS, 0, 0, b"")] {
+            let mut frames = Frames::connect(&server).await;
+            let mut said = 0_usize;
+            let flooding = async {
+                while frames.say(&flood).await {
+                    said += flood.len();
+                }
+            };
+            // The peer reads nothing: what the server holds is what fits in the stream both ways, and little more.
+            let is_over = tokio::time::timeout(SECOND, flooding).await.is_ok();
+            assert!(is_over || said < 1_000_000, "{said} bytes were taken");
+        }
+    });
+}
+
+#[test]
+fn a_peer_that_reads_no_answers_holds_the_handler_back() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let server = serve(&service, Http::new().keepalive_interval(None));
+        let mut caller = H2Caller::connect(&server).await;
+        let mut open = caller.open(grpc_request("Count", &[])).await;
+        open.send("endless some text that is repeated");
+        open.finish();
+        let answers = open.response.await.unwrap();
+        settle().await;
+        let made = service.made();
+        assert!(made < 20_000, "{made}");
+        tokio::time::sleep(60 * SECOND).await;
+        assert_eq!(service.made(), made);
+        drop((answers, open.sending));
+        settle().await;
+        assert_eq!(service.log.take().len(), 2, "it is dropped with the call");
+    });
+}
+
+#[test]
+fn requests_that_break_the_rules_of_http_2_reach_no_handler() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let server = serve(&service, Http::new());
+        let broken: [(&str, Vec<Vec<u8>>); 5] = [
+            (
+                "trailers that do not end",
+                vec![frame(HEADERS, END_HEADERS, 1, &call("Gather")), frame(HEADERS, END_HEADERS, 1, b"")],
+            ),
+            ("data on no stream", vec![frame(DATA, 0, 0, b"x")]),
+            ("a stream of even number", vec![frame(HEADERS, END_HEADERS, 2, &call("Gather"))]),
+            ("a frame that is too long", vec![frame(DATA, 0, 1, &[0; 20_000])]),
+            ("padding longer than its frame", vec![frame(DATA, 8, 1, &[200, 0])]),
+        ];
+        for (why, frames_of_it) in broken {
+            let mut frames = Frames::connect(&server).await;
+            for frame in frames_of_it {
+                frames.say(&frame).await;
+            }
+            let heard = frames.hear_all().await;
+            assert!(heard.iter().any(|(kind, _)| *kind == GOAWAY), "{why}: {heard:?}");
+            settle().await;
+            let log = service.log.take();
+            assert!(log.is_empty() || log == ["gather", "dropped gather"], "{why}: {log:?}");
+        }
+    });
+}
+
+#[test]
+fn empty_data_without_end_ends_the_connection() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let server = serve(&service, Http::new());
+        let mut frames = Frames::connect(&server).await;
+        frames.say(&frame(HEADERS, END_HEADERS, 1, &call("Say"))).await;
+        let (reason, _) = frames.insist(100_000, |_| frame(DATA, 0, 1, b"")).await;
+        assert_eq!(reason, Some(ENHANCE_YOUR_CALM));
+        assert!(service.log.take().is_empty());
+    });
+}
+
+#[test]
+fn a_message_of_4_gib_is_refused_when_it_is_announced() {
+    in_virtual_time(async {
+        let server = serve(&TestService::default(), Http::new());
+        let mut caller = H2Caller::connect(&server).await;
+        for method in ["Say", "Gather"] {
+            let mut open = caller.open(grpc_request(method, &[])).await;
+            open.sending.send_data(Bytes::from_static(&[0, 255, 255, 255, 255]), false).unwrap();
+            let texts = open.reply().await.texts();
+            assert_eq!(texts, ["8 a message of 4294967295 bytes is longer than the 4194304 that are accepted"]);
+        }
+        assert_eq!(caller.ask(grpc_request("Say", &[]), messages(&["hi"])).await.texts(), ["hi"]);
+    });
+}
+
+#[test]
+fn a_peer_that_is_gone_without_a_word_is_found_out() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let http = Http::new().keepalive_interval(10 * SECOND).keepalive_timeout(5 * SECOND);
+        let server = serve(&service, http);
+        let mut frames = Frames::connect(&server).await;
+        frames.say(&frame(HEADERS, END_HEADERS, 1, &call("Gather"))).await;
+        settle().await;
+        assert_eq!(server.metrics().connections, 1);
+        tokio::time::sleep(16 * SECOND).await;
+        assert_eq!(
+            (server.metrics().connections, service.log.take()),
+            (0, vec!["gather".into(), "dropped gather".into()])
+        );
+    });
+}
