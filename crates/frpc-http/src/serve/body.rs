@@ -12,6 +12,10 @@ use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 
 /// The body of a response.
+#[cfg_attr(
+    not(feature = "tower"),
+    expect(unreachable_pub, reason = "others see it only as the body of a tower service")
+)]
 pub struct ResponseBody(State);
 
 enum State {

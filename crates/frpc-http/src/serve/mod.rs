@@ -17,6 +17,10 @@ mod unended;
 
 use http::{Method, Request, Response, StatusCode, header::ORIGIN, request::Parts};
 
+#[cfg_attr(
+    not(feature = "tower"),
+    expect(unreachable_pub, reason = "others see it only as the body of a tower service")
+)]
 pub use self::body::ResponseBody;
 use self::{
     grpc::Dialect,
