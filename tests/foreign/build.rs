@@ -1,10 +1,11 @@
-//! Compiles the service of gRPC's own tests, and those of the examples.
+//! Compiles the services of the tests of gRPC and Twirp, and those of the examples.
 
 fn main() -> Result<(), frpc_build::Error> {
     let examples = "../../examples/proto";
     frpc_build::configure().compile_protos(
         &[
             "proto/grpc/testing/test.proto",
+            "proto/twirp/clientcompat.proto",
             &format!("{examples}/helloworld.proto"),
             &format!("{examples}/routeguide.proto"),
         ],

@@ -14,7 +14,7 @@ mod settings;
 mod status;
 mod wire;
 
-pub use self::client::{Client, HttpVersion, register};
+pub use self::client::{Client, HttpVersion, TwirpError, register};
 pub use self::{cors::Cors, wire::Http};
 #[cfg(feature = "tower")]
 pub use self::{serve::ResponseBody, service::HttpService};

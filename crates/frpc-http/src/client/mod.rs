@@ -30,3 +30,4 @@ mod twirp;
 
 pub use settings::{Client, HttpVersion};
 pub use transport::register;
+pub use twirp::TwirpError;

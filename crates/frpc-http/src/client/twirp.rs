@@ -1,6 +1,6 @@
 //! Calls of Twirp.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use frpc::{Answer, Body, Call, Code, MethodKind, Status, codec::Format};
 use http::{HeaderValue, Method, StatusCode, header, response::Parts};
@@ -42,6 +42,38 @@ pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer,
     exchange.within_time(reading).await
 }
 
+/// The error that a Twirp server answered with: the source of the [`Status`], for codes that only Twirp has.
+///
+/// ```
+/// # fn example(status: frpc::Status) {
+/// use std::error::Error;
+///
+/// use frpc_http::TwirpError;
+///
+/// let error = status.source().and_then(<dyn Error>::downcast_ref::<TwirpError>);
+/// let is_lost = error.is_some_and(|error| error.code() == "bad_route");
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TwirpError {
+    code: String,
+}
+
+impl TwirpError {
+    /// Returns the code as the server wrote it.
+    pub fn code(&self) -> &str {
+        &self.code
+    }
+}
+
+impl fmt::Display for TwirpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the server answered with the Twirp error '{}'", self.code)
+    }
+}
+
+impl std::error::Error for TwirpError {}
+
 async fn read(caller: &HttpCaller, parts: Parts, mut received: Received) -> Result<Answer, Status> {
     let metadata = metadata::from_headers(&parts.headers).map_err(of_server)?;
     let found = media_type(&parts.headers);
@@ -52,6 +84,7 @@ async fn read(caller: &HttpCaller, parts: Parts, mut received: Received) -> Resu
             format!("the server answered with the HTTP status {}, without an error of Twirp", parts.status),
         );
         let status = if found == "application/json" { json::read_error(&content, Code::Internal) } else { None };
+        let status = status.map(|(status, code)| status.with_source(Arc::new(TwirpError { code }) as Arc<_>));
         return Err(behind(metadata, status.unwrap_or(without)));
     }
     let expected = content_type(caller.format());

@@ -47,8 +47,9 @@ fn joined(meta: &Metadata, name: &str) -> String {
     values.collect::<Vec<_>>().join(", ")
 }
 
-/// Reads an error. One without a code that is known has the other. `None` if it is no error of Twirp.
-pub(crate) fn read_error(json: &[u8], without_code: Code) -> Option<Status> {
+/// Reads an error, with its code as it is written. One without a code that is known has the other. `None` if it is no error of
+/// Twirp.
+pub(crate) fn read_error(json: &[u8], without_code: Code) -> Option<(Status, String)> {
     let error: WireError<'_> = serde_json::from_slice(json).ok()?;
     let code = codes::from_twirp_name(&error.code).unwrap_or(without_code);
     let mut meta = Metadata::new();
@@ -56,7 +57,7 @@ pub(crate) fn read_error(json: &[u8], without_code: Code) -> Option<Status> {
         // Metadata has names of HTTP and printable ASCII. Anything else was for people, who have the message.
         let _ = metadata::append(&mut meta, &name.to_ascii_lowercase(), value.as_bytes());
     }
-    Some(Status::with_metadata(code, error.msg.unwrap_or_default(), meta))
+    Some((Status::with_metadata(code, error.msg.unwrap_or_default(), meta), error.code.into_owned()))
 }
 
 #[derive(Deserialize)]
@@ -82,7 +83,8 @@ mod tests {
         meta.append("target", "\"it\"").unwrap();
         let json = error(&Status::with_metadata(Code::PermissionDenied, "no", meta));
         assert_eq!(json, r#"{"code":"permission_denied","msg":"no","meta":{"target":"Balrog, \"it\"","x-bin":"/w"}}"#);
-        let read = read_error(&json, Code::Unknown).unwrap();
+        let (read, code) = read_error(&json, Code::Unknown).unwrap();
+        assert_eq!(code, "permission_denied");
         assert_eq!((read.code(), read.message()), (Code::PermissionDenied, "no"));
         assert_eq!(read.metadata().get("target"), Some("Balrog, \"it\""));
         assert_eq!(read.metadata().get_bin("x-bin"), Some(&[0xff][..]));
@@ -90,7 +92,7 @@ mod tests {
 
     #[test]
     fn an_error_is_read_with_what_is_known_of_it() {
-        let read = |json: &str| read_error(json.as_bytes(), Code::Internal).map(|status| status.code());
+        let read = |json: &str| read_error(json.as_bytes(), Code::Internal).map(|(status, _)| status.code());
         assert_eq!(read(r#"{"code":"bad_route","msg":"m","meta":{"Über":"ü"}}"#), Some(Code::Unimplemented));
         assert_eq!(read(r#"{"code":"odd"}"#), Some(Code::Internal));
         for json in ["", "{}", "[]", r#"{"code":5}"#, r#"{"msg":"m"}"#] {
