@@ -1,6 +1,13 @@
 //! Messages that are the whole body of a request or a response, as unary calls of Connect and all calls of Twirp have them.
 
-use std::{error::Error, future::poll_fn, pin::Pin, pin::pin, task::Poll, time::Duration};
+use std::{
+    error::Error,
+    future::poll_fn,
+    mem,
+    pin::{Pin, pin},
+    task::Poll,
+    time::Duration,
+};
 
 use bytes::{Bytes, BytesMut};
 use frpc::{Answer, Body, Status};
@@ -42,9 +49,13 @@ pub(super) async fn read<B: RequestBody>(
 }
 
 async fn read_all<B: RequestBody>(mut body: B, len_max: usize) -> Result<Bytes, Status> {
+    let too_long =
+        || Status::resource_exhausted(format!("the message is longer than the {len_max} bytes that are accepted"));
+    if body.size_hint().lower() > u64::try_from(len_max).unwrap_or(u64::MAX) {
+        return Err(too_long());
+    }
     let mut first = Bytes::new();
     let mut whole = BytesMut::new();
-    let mut len = 0_usize;
     while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
         let frame = frame.map_err(|error| {
             let error: Box<dyn Error + Send + Sync> = error.into();
@@ -52,25 +63,16 @@ async fn read_all<B: RequestBody>(mut body: B, len_max: usize) -> Result<Bytes, 
         })?;
         // Trailers of a request say nothing.
         let Ok(data) = frame.into_data() else { continue };
-        len = len.saturating_add(data.len());
-        if len > len_max {
-            // Read past, so that the caller gets to know why: many read no answer before they have sent their request.
-            first = Bytes::new();
-            whole = BytesMut::new();
-            if len / 2 > len_max {
-                break;
-            }
-        } else if len == data.len() {
+        if data.len().saturating_add(whole.len()).saturating_add(first.len()) > len_max {
+            return Err(too_long());
+        }
+        // Mostly all of it comes at once.
+        if whole.is_empty() && first.is_empty() {
             first = data;
         } else {
-            whole.extend_from_slice(&std::mem::take(&mut first));
+            whole.extend_from_slice(&mem::take(&mut first));
             whole.extend_from_slice(&data);
         }
-    }
-    if len > len_max {
-        return Err(Status::resource_exhausted(format!(
-            "the message is longer than the {len_max} bytes that are accepted"
-        )));
     }
     Ok(if whole.is_empty() { first } else { whole.freeze() })
 }

@@ -69,7 +69,7 @@ impl Drop for Remainder {
 }
 
 /// The most that is read past.
-const LEN_MAX: usize = 256 * 1024;
+const LEN_MAX: usize = 1024 * 1024;
 
 /// The longest that it may take.
 const TIME_MAX: Duration = Duration::from_secs(5);
