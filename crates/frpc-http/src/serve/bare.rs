@@ -49,10 +49,8 @@ pub(super) async fn read<B: RequestBody>(
 }
 
 async fn read_all<B: RequestBody>(mut body: B, len_max: usize) -> Result<Bytes, Status> {
-    let too_long =
-        || Status::resource_exhausted(format!("the message is longer than the {len_max} bytes that are accepted"));
     if body.size_hint().lower() > u64::try_from(len_max).unwrap_or(u64::MAX) {
-        return Err(too_long());
+        return Err(too_long(len_max));
     }
     let mut first = Bytes::new();
     let mut whole = BytesMut::new();
@@ -64,7 +62,7 @@ async fn read_all<B: RequestBody>(mut body: B, len_max: usize) -> Result<Bytes, 
         // Trailers of a request say nothing.
         let Ok(data) = frame.into_data() else { continue };
         if data.len().saturating_add(whole.len()).saturating_add(first.len()) > len_max {
-            return Err(too_long());
+            return Err(too_long(len_max));
         }
         // Mostly all of it comes at once.
         if whole.is_empty() && first.is_empty() {
@@ -77,8 +75,20 @@ async fn read_all<B: RequestBody>(mut body: B, len_max: usize) -> Result<Bytes, 
     Ok(if whole.is_empty() { first } else { whole.freeze() })
 }
 
+/// Returns the status of a message that is too long.
+fn too_long(len_max: usize) -> Status {
+    Status::resource_exhausted(format!("the message is longer than the {len_max} bytes that are accepted"))
+}
+
 /// Returns a message as it was before the caller compressed it. One without bytes is not compressed, whatever its head says.
+///
+/// # Errors
+///
+/// If it is too long, before or afterwards, or is not compressed as the caller said.
 pub(super) fn inflate(message: Bytes, coding: Coding, settings: &Settings) -> Result<Bytes, Status> {
+    if message.len() > settings.message_len_max {
+        return Err(too_long(settings.message_len_max));
+    }
     if !coding.of_requests || message.is_empty() {
         return Ok(message);
     }

@@ -9,7 +9,7 @@ use h2::{
 };
 use http::{HeaderMap, Request, Response, StatusCode};
 use support::calls::{TestServer, TestService, Words, quiet, words};
-use tokio::io::duplex;
+use tokio::io::{AsyncRead, AsyncWrite, duplex};
 
 /// Returns the settings of a server of frisbee and HTTP.
 pub(crate) fn server(service: &TestService, http: Http) -> ServerBuilder<((), TestServer<TestService>)> {
@@ -38,7 +38,11 @@ impl H2Caller {
     pub(crate) async fn connect(server: &Server) -> Self {
         let (ours, theirs) = duplex(64 * 1024);
         server.attach(theirs);
-        let (sender, connection) = client::handshake(ours).await.unwrap();
+        Self::over(ours).await
+    }
+
+    pub(crate) async fn over(socket: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
+        let (sender, connection) = client::handshake(socket).await.unwrap();
         tokio::spawn(connection);
         Self(sender)
     }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+mod connect;
 mod grpc;
 mod grpc_web;
 mod h2_caller;
@@ -9,5 +10,9 @@ mod h2spec;
 mod hostile1;
 mod hostile2;
 mod http1;
+#[cfg(feature = "tower")]
+mod mounted;
 mod port;
+mod probe;
 mod remainder;
+mod twirp;

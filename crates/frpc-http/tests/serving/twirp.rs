@@ -1,0 +1,116 @@
+//! Twirp, as version 7 of its specification has it.
+
+use frpc::Server;
+use frpc_http::Http;
+use support::{calls::TestService, in_virtual_time};
+
+use crate::{
+    h2_caller,
+    http1::{ask, post, split},
+    probe::Probe,
+};
+
+fn serve(http: Http) -> Server {
+    Server::builder().wire(http).add_service(Probe).without_listener().unwrap()
+}
+
+async fn say(server: &Server, request: &[u8]) -> (Vec<String>, String) {
+    let (head, body) = split(&ask(server, request).await);
+    (head, String::from_utf8(body).unwrap())
+}
+
+fn call(text: &str) -> Vec<u8> {
+    post("/twirp/probe.Probe/Say", "application/protobuf", text.as_bytes())
+}
+
+#[test]
+fn a_call_is_a_post_with_one_of_two_formats() {
+    in_virtual_time(async {
+        let server = serve(Http::new());
+        for (content_type, format) in [("application/protobuf", "protobuf"), ("application/json", "JSON")] {
+            let (head, body) = say(&server, &post("/twirp/probe.Probe/Say", content_type, b"format")).await;
+            assert_eq!((head[0].as_str(), body.as_str()), ("HTTP/1.1 200 OK", format));
+            assert!(head.contains(&format!("content-type: {content_type}")), "{head:?}");
+            assert!(head.contains(&"head: 7".to_owned()) && head.contains(&"tail: 7".to_owned()), "{head:?}");
+        }
+    });
+}
+
+#[test]
+fn an_error_has_the_metadata_of_its_status() {
+    in_virtual_time(async {
+        let (head, body) = say(&serve(Http::new()), &call("fail")).await;
+        assert_eq!(head[0], "HTTP/1.1 404 Not Found");
+        assert!(head.contains(&"content-type: application/json".to_owned()), "{head:?}");
+        assert_eq!(body, r#"{"code":"not_found","msg":"no \"such\" word","meta":{"why":"7","why-bin":"/wA"}}"#);
+    });
+}
+
+#[test]
+fn requests_that_are_no_calls_have_a_bad_route() {
+    in_virtual_time(async {
+        let server = serve(Http::new());
+        for (request, message, route) in [
+            (
+                post("/twirp/probe.Probe/Sing", "application/json", b""),
+                "no handler for path /twirp/probe.Probe/Sing",
+                "POST /twirp/probe.Probe/Sing",
+            ),
+            (
+                post("/twirp/probe.Probe/Say", "application/proto", b""),
+                r#"unexpected Content-Type \"application/proto\": it has to be application/protobuf or application/json"#,
+                "POST /twirp/probe.Probe/Say",
+            ),
+            (
+                b"GET /twirp/probe.Probe/Say HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n".to_vec(),
+                "unsupported method GET: calls of Twirp are made with POST",
+                "GET /twirp/probe.Probe/Say",
+            ),
+        ] {
+            let (head, body) = say(&server, &request).await;
+            assert_eq!(head[0], "HTTP/1.1 404 Not Found");
+            let meta = format!(r#""meta":{{"twirp_invalid_route":"{route}"}}"#);
+            assert_eq!(body, format!(r#"{{"code":"bad_route","msg":"{message}",{meta}}}"#));
+        }
+        let (head, body) = say(&server, &post("/twirp/probe.Probe/Count", "application/json", b"{}")).await;
+        assert_eq!(head[0], "HTTP/1.1 501 Not Implemented");
+        assert_eq!(body, r#"{"code":"unimplemented","msg":"the method has streams, and Twirp has none"}"#);
+    });
+}
+
+#[test]
+fn a_message_that_cannot_be_read_is_malformed() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let server = h2_caller::server(&service, Http::new()).without_listener().unwrap();
+        let (head, body) = say(&server, &post("/twirp/calls.Test/Say", "application/protobuf", b"\xff")).await;
+        assert_eq!(head[0], "HTTP/1.1 400 Bad Request");
+        assert!(body.starts_with(r#"{"code":"malformed","#), "{body}");
+        // The same code from a handler.
+        let words = b"\x0a\x09fail 3 no";
+        let (_, body) = say(&server, &post("/twirp/calls.Test/Say", "application/protobuf", words)).await;
+        assert_eq!(body, r#"{"code":"invalid_argument","msg":"no"}"#);
+    });
+}
+
+#[test]
+fn the_prefix_of_paths_is_a_setting() {
+    in_virtual_time(async {
+        let server = serve(Http::new().twirp_prefix("my/own/"));
+        let (head, body) = say(&server, &post("/my/own/probe.Probe/Say", "application/protobuf", b"hi")).await;
+        assert_eq!((head[0].as_str(), body.as_str()), ("HTTP/1.1 200 OK", "hi"));
+        assert_eq!(say(&server, &call("hi")).await.0[0], "HTTP/1.1 404 Not Found");
+
+        let bare = serve(Http::new().twirp_prefix(""));
+        let (head, body) = say(&bare, &post("/probe.Probe/Say", "application/protobuf", b"fail")).await;
+        assert!(head[0] == "HTTP/1.1 404 Not Found" && body.contains(r#""msg":"#), "{body}");
+        let (_, body) = say(&bare, &post("/probe.Probe/Say", "application/json", b"fail")).await;
+        assert!(body.contains(r#""message":"#), "JSON is of Connect there: {body}");
+        let alone = serve(Http::new().twirp_prefix("").connect(false));
+        let (_, body) = say(&alone, &post("/probe.Probe/Say", "application/json", b"fail")).await;
+        assert!(body.contains(r#""msg":"#), "{body}");
+
+        let off = serve(Http::new().twirp(false));
+        assert_eq!(say(&off, &call("hi")).await.0[0], "HTTP/1.1 404 Not Found");
+    });
+}
