@@ -1,0 +1,21 @@
+//! The suite judges our programs. No case of it is known to fail.
+
+use std::{path::Path, process::Command};
+
+use support::foreign_program;
+
+/// Has the suite judge a program in this mode, with a configuration of `config/`. Asserts that this many cases pass, and no other is
+/// there.
+fn judge(mode: &str, config: &str, program: &str, cases: usize) {
+    let Some(suite) = foreign_program("connectconformance") else { return };
+    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(config);
+    let output = Command::new(suite).args(["--mode", mode, "--conf"]).arg(config).args(["--", program]).output();
+    let output = output.expect("the suite runs");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success() && said.contains(&format!("\n{cases} passed, 0 failed")), "{said}");
+}
+
+#[test]
+fn the_server_passes_every_case() {
+    judge("server", "server.yaml", env!("CARGO_BIN_EXE_conformance_server"), 1310);
+}
