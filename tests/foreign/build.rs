@@ -2,7 +2,7 @@
 
 fn main() -> Result<(), frpc_build::Error> {
     let examples = "../../examples/proto";
-    frpc_build::configure().compile_protos(
+    frpc_build::configure().json(true).compile_protos(
         &[
             "proto/grpc/testing/test.proto",
             "proto/twirp/clientcompat.proto",

@@ -14,7 +14,7 @@ use tracing::debug;
 
 use crate::{
     cors::Cors,
-    serve::{self, Remainder, Site, Unended},
+    serve::{self, Remainder, Site, Unended, Unread},
     settings::Settings,
 };
 
@@ -174,10 +174,15 @@ impl Http {
     }
 
     async fn serve_http1(&self, site: Arc<Site>, socket: Raw, drain: Drain) {
+        let unread = Unread::default();
         let service = service_fn(move |request: Request<Incoming>| {
-            let site = site.clone();
-            let request = request.map(Remainder::of);
-            async move { Ok::<_, std::convert::Infallible>(serve::respond(&site, request).await) }
+            let (site, unread) = (site.clone(), unread.clone());
+            async move {
+                let request = request.map(|body| Remainder::of(body, unread.clone()));
+                let mut response = serve::respond(&site, request).await;
+                unread.mark(&mut response);
+                Ok::<_, std::convert::Infallible>(response)
+            }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())

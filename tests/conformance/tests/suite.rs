@@ -17,5 +17,5 @@ fn judge(mode: &str, config: &str, program: &str, cases: usize) {
 
 #[test]
 fn the_server_passes_every_case() {
-    judge("server", "server.yaml", env!("CARGO_BIN_EXE_conformance_server"), 1310);
+    judge("server", "server.yaml", env!("CARGO_BIN_EXE_conformance_server"), 3820);
 }

@@ -26,7 +26,12 @@ use self::{
     grpc::Dialect,
     site::{media_type, refuse},
 };
-pub(crate) use self::{remainder::Remainder, requests::RequestBody, site::Site, unended::Unended};
+pub(crate) use self::{
+    remainder::{Remainder, Unread},
+    requests::RequestBody,
+    site::Site,
+    unended::Unended,
+};
 
 /// Answers a request, and tells browsers which scripts may read the answer.
 pub(crate) async fn respond<B: RequestBody>(site: &Site, request: Request<B>) -> Response<ResponseBody> {

@@ -63,3 +63,21 @@ fn a_connection_is_closed_behind_a_request_whose_rest_does_not_come() {
         assert_eq!(io.read_to_end(&mut Vec::new()).await.unwrap(), 0);
     });
 }
+
+#[test]
+fn a_response_in_the_middle_of_a_request_that_may_be_long_is_the_last_of_its_connection() {
+    in_virtual_time(async {
+        let server = server(&TestService::default(), Http::new()).without_listener().unwrap();
+        for (len, is_last) in
+            [("content-length: 1000", false), ("content-length: 2000000", true), ("transfer-encoding: chunked", true)]
+        {
+            let (mut io, theirs) = duplex(16 * 1024);
+            server.attach(theirs);
+            let head = format!(
+                "POST /calls.Test/None HTTP/1.1\r\nhost: test\r\ncontent-type: application/grpc-web+proto\r\n{len}\r\n\r\n"
+            );
+            io.write_all(head.as_bytes()).await.unwrap();
+            assert_eq!(answer(&mut io).await.contains("connection: close"), is_last, "{len}");
+        }
+    });
+}

@@ -24,13 +24,18 @@ fn converse(script: &str, transports: &[&str]) {
 }
 
 #[test]
+fn connect_node_calls_by_connect() {
+    converse("connect.mjs", &["connect-1.1", "connect-2", "connect-2-binary"]);
+}
+
+#[test]
 fn connect_node_calls_by_grpc_and_grpc_web() {
     converse("connect.mjs", &["grpc-2", "grpc-web-1.1", "grpc-web-2"]);
 }
 
 #[test]
 fn connect_web_calls_with_fetch() {
-    converse("connect.mjs", &["web-grpc-web"]);
+    converse("connect.mjs", &["web-connect", "web-grpc-web"]);
 }
 
 #[test]

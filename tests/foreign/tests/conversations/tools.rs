@@ -44,7 +44,7 @@ fn buf_calls_by_every_protocol() {
     let Some(packages) = foreign_packages() else { return };
     let buf = packages.join("node_modules/.bin/buf");
     with_server(async |port| {
-        for protocol in ["grpc", "grpcweb"] {
+        for protocol in ["grpc", "grpcweb", "connect"] {
             let ask = async |method: &str, message: &str| {
                 let url = format!("http://127.0.0.1:{port}/{method}");
                 run(&buf, &["curl", "--http2-prior-knowledge", "--protocol", protocol, "--data", message, &url]).await
