@@ -6,6 +6,7 @@ fn main() -> Result<(), frpc_build::Error> {
         &[
             "proto/grpc/testing/test.proto",
             "proto/twirp/clientcompat.proto",
+            "proto/twirp/haberdasher.proto",
             &format!("{examples}/helloworld.proto"),
             &format!("{examples}/routeguide.proto"),
         ],

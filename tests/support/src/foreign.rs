@@ -10,8 +10,10 @@ use std::{
 /// Returns where a program of Go is. `None` if it is not installed: the test says so and is skipped, but where `CI` is set it
 /// fails.
 pub fn foreign_program(name: &str) -> Option<PathBuf> {
-    let folder = env::var_os("FOREIGN_BIN").map_or_else(|| Path::new(FOREIGN).join("bin"), PathBuf::from);
-    let program = folder.join(name);
+    let installed =
+        env::var_os("FOREIGN_BIN").map(|folder| Path::new(&folder).join(name)).filter(|program| program.is_file());
+    // Those of ours are only there.
+    let program = installed.unwrap_or_else(|| Path::new(FOREIGN).join("bin").join(name));
     is_there(program.is_file(), name).then_some(program)
 }
 

@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn an_error_has_the_metadata_as_meta() {
-        assert_eq!(error(&Status::data_loss("")), r#"{"code":"dataloss","msg":""}"#);
+        assert_eq!(error(&Status::data_loss("")), r#"{"code":"data_loss","msg":""}"#);
         let mut meta = Metadata::new();
         meta.append("target", "Balrog").unwrap();
         meta.append_bin("x-bin", [0xff]).unwrap();
