@@ -99,7 +99,7 @@ fn headers() -> HeaderMap {
 const TEMPLATE: &str = include_str!("page.html");
 
 /// With the digests of the script and the style of the page.
-const POLICY: &str = "default-src 'none'; script-src 'sha256-DAvTdPkYrsph0T1u5EHiKk4HwCa5C3EUf5QdJyRZ5Zw='; style-src 'sha256-UZK3XJsVcIlw6gTMxNlGFaMLbCYeqSJesCI0RW1Mt/I='; connect-src 'self'; base-uri 'none'; \
+const POLICY: &str = "default-src 'none'; script-src 'sha256-nXco5WUzpmYg22Hh9QlEzbGG9jb2DwYpVGGkQuJ7XNI='; style-src 'sha256-UZK3XJsVcIlw6gTMxNlGFaMLbCYeqSJesCI0RW1Mt/I='; connect-src 'self'; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";
 
 #[cfg(test)]
