@@ -21,8 +21,15 @@ over_every_transport! {
     messages_before_a_status_arrive
     a_panic_is_answered_and_everything_else_lives
     calls_to_unknown_services_are_answered
-    a_method_that_is_called_as_another_kind_is_not_there
-    a_status_that_closes_the_connection_arrives
+}
+
+mod own {
+    use super::*;
+
+    crate::transport::over_own_transports! {
+        a_method_that_is_called_as_another_kind_is_not_there
+        a_status_that_closes_the_connection_arrives
+    }
 }
 
 fn every_kind_of_call_is_answered(transport: Transport) {

@@ -23,12 +23,9 @@ over_every_transport! {
     layers_of_a_service_are_around_no_other
     layers_of_a_channel_are_not_around_the_calls_of_its_clones
     the_handler_sees_what_a_layer_puts_into_the_head
-    a_layer_may_answer_by_itself
     a_call_that_a_layer_refuses_never_reaches_the_handler
     a_call_that_a_layer_of_the_channel_refuses_never_leaves
-    a_layer_sees_the_method_and_the_length_of_the_body
     a_layer_sees_who_calls_and_with_what
-    a_layer_of_a_channel_sees_a_status_as_one
     a_panic_of_a_layer_is_a_status
     a_layer_of_a_channel_is_dropped_with_its_call
     a_layer_of_a_server_is_dropped_with_a_call_with_streams
@@ -40,6 +37,16 @@ over_every_transport! {
     a_stream_counts_until_it_ends
     a_stream_counts_on_a_channel_until_it_ends
     a_trace_is_a_span_with_the_method_and_an_event_with_the_code
+}
+
+mod own {
+    use super::*;
+
+    crate::transport::over_own_transports! {
+        a_layer_may_answer_by_itself
+        a_layer_sees_the_method_and_the_length_of_the_body
+        a_layer_of_a_channel_sees_a_status_as_one
+    }
 }
 
 /// Writes down which calls come by, and which answers.
@@ -279,7 +286,7 @@ fn a_layer_sees_who_calls_and_with_what(transport: Transport) {
             Request::new(words("hi")),
             match transport {
                 Transport::InProcess => "None Some(\"billing\")",
-                Transport::Frisbee | Transport::Extended => "Some(Unnamed) None",
+                _ => "Some(Unnamed) None",
             },
         );
         if transport == Transport::InProcess {

@@ -1,6 +1,10 @@
 //! The transports that calls go over.
 
-use frpc::{Channel, Config, IntoEndpoint, Router, Services};
+use std::{io, sync::Mutex};
+
+use frisbee::Protocol;
+use frpc::{Channel, Config, Drain, Endpoint, IntoEndpoint, Raw, Recognized, Router, Services, Wire};
+use frpc_http::{Client, Http, HttpVersion};
 use support::{
     calls::{TestClient, TestServer, TestService, quiet, quiet_channel},
     settle,
@@ -10,9 +14,9 @@ use tokio::io::duplex;
 /// Mounts tests once for each transport, such as `answers::frisbee::a_panic_is_answered`. A test takes the transport.
 macro_rules! over_every_transport {
     ($($test:ident)*) => {
-        over_every_transport! { in_process InProcess: $($test)* }
-        over_every_transport! { frisbee Frisbee: $($test)* }
-        over_every_transport! { extended Extended: $($test)* }
+        crate::transport::over_own_transports! { $($test)* }
+        over_every_transport! { grpc Grpc: $($test)* }
+        over_every_transport! { connect Connect: $($test)* }
     };
     ($name:ident $transport:ident: $($test:ident)*) => {
         mod $name {
@@ -26,15 +30,26 @@ macro_rules! over_every_transport {
     };
 }
 
+/// Mounts tests once for each transport that is not HTTP: of what HTTP has no word for, and of bytes in the format of fRPC.
+macro_rules! over_own_transports {
+    ($($test:ident)*) => {
+        crate::transport::over_every_transport! { in_process InProcess: $($test)* }
+        crate::transport::over_every_transport! { frisbee Frisbee: $($test)* }
+        crate::transport::over_every_transport! { extended Extended: $($test)* }
+    };
+}
+
 /// Mounts tests once for each transport that carries everything that goes with a call.
 macro_rules! over_full_transports {
     ($($test:ident)*) => {
         crate::transport::over_every_transport! { full_in_process InProcess: $($test)* }
         crate::transport::over_every_transport! { full_extended Extended: $($test)* }
+        crate::transport::over_every_transport! { full_grpc Grpc: $($test)* }
+        crate::transport::over_every_transport! { full_connect Connect: $($test)* }
     };
 }
 
-pub(crate) use {over_every_transport, over_full_transports};
+pub(crate) use {over_every_transport, over_full_transports, over_own_transports};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
@@ -43,6 +58,9 @@ pub(crate) enum Transport {
     Frisbee,
     /// Frisbee between extended peers.
     Extended,
+    Grpc,
+    /// On HTTP/2.
+    Connect,
 }
 
 /// Services that are served over a transport, and a channel to them.
@@ -64,6 +82,8 @@ impl Transport {
                 server.attach(theirs);
                 Served { channel: quiet_channel().attach(ours).await.unwrap(), server: Some(server) }
             }
+            Self::Grpc => serve_http(services, "grpc://test").await,
+            Self::Connect => serve_http(services, "http://test").await,
         }
     }
 
@@ -73,6 +93,40 @@ impl Transport {
         let served = self.serve(Services::new().add_service(TestServer::new(service.clone()))).await;
         let client = TestClient::new(served.channel.clone());
         (service, served, client)
+    }
+}
+
+/// Serves services over HTTP/2 in memory.
+async fn serve_http(services: impl IntoEndpoint, url: &str) -> Served {
+    let protocol = OverHttp { http: Http::new(), endpoint: Endpoint::new(services).unwrap() };
+    let server = frisbee::Server::builder(()).config(quiet()).protocol(protocol).without_listener();
+    let (ours, theirs) = duplex(64 * 1024);
+    server.attach(theirs);
+    let ours = Mutex::new(Some(ours));
+    let taken = move || {
+        let stream = ours.lock().unwrap().take();
+        async move { stream.ok_or_else(|| io::ErrorKind::ConnectionRefused.into()) }
+    };
+    // Statuses have long texts, and metadata are those of the calls alone.
+    let client = Client::new().headers_len_max(1024 * 1024).user_agent(None);
+    let client = client.http_version(HttpVersion::Http2).connector(taken);
+    let channel = Channel::builder().transport(client).attempts(1).connect(url).await.unwrap();
+    Served { channel, server: Some(server) }
+}
+
+/// A wire of frpc on a server of frisbee without services.
+struct OverHttp {
+    http: Http,
+    endpoint: Endpoint,
+}
+
+impl Protocol for OverHttp {
+    fn recognize(&self, first: &[u8], alpn: Option<&[u8]>) -> Recognized {
+        self.http.recognize(first, alpn)
+    }
+
+    async fn serve(&self, socket: Raw, drain: Drain) {
+        self.http.serve(socket, self.endpoint.clone(), drain).await;
     }
 }
 

@@ -3,15 +3,18 @@
 use bytes::Bytes;
 use frpc::{Answer, Body, Code, Metadata, MetadataSlot, Status, Streaming};
 use futures_util::{StreamExt, TryStreamExt, stream};
-use http::{HeaderMap, HeaderValue, response::Parts};
+use http::{HeaderMap, HeaderValue, header, response::Parts};
 
 use super::{
     exchange::{Exchange, Received, timely},
     time::Deadline,
 };
-use crate::message::{
-    compression,
-    envelope::{self, Frames},
+use crate::{
+    headers::metadata,
+    message::{
+        compression,
+        envelope::{self, Frames},
+    },
 };
 
 /// The messages of a response, and what goes with them.
@@ -64,6 +67,13 @@ impl Coding {
             Self::Identity => Err(Status::internal("a message is marked as compressed, and no header says how")),
         }
     }
+}
+
+/// Reads the metadata among the headers of a response. The date is not the service's, but that of its HTTP.
+pub(super) fn metadata_of(headers: &HeaderMap) -> Result<Metadata, Status> {
+    let mut metadata = metadata::from_headers(headers).map_err(of_server)?;
+    metadata.remove(header::DATE.as_str());
+    Ok(metadata)
 }
 
 /// Returns the status of a response that is not what it should be: the fault is not in the request.

@@ -8,7 +8,7 @@ use frpc::{Answer, Body, Call, Code, Metadata, MethodKind, Status, codec::Format
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, response::Parts, uri::PathAndQuery};
 
 use super::{
-    answers::{self, Answers, Coding, Ending, behind, of_server},
+    answers::{self, Answers, Coding, Ending, behind, metadata_of, of_server},
     caller::{HttpCaller, media_type},
     exchange::{Exchange, Head, Received, TimeoutHeader},
     failures::of_http,
@@ -145,7 +145,7 @@ fn split(headers: &HeaderMap) -> Result<(Metadata, Metadata), Status> {
             None => drop(heads.append(name, value.clone())),
         }
     }
-    Ok((metadata::from_headers(&heads).map_err(of_server)?, trailers))
+    Ok((metadata_of(&heads)?, trailers))
 }
 
 fn check_type(found: &str, expected: &str) -> Result<(), Status> {
@@ -192,7 +192,7 @@ fn open(caller: &HttpCaller, parts: Parts, received: Received) -> Result<Answers
     }
     check_type(&media_type(&parts.headers), content_type(caller.format(), false))?;
     let coding = Coding::of(parts.headers.get(CONTENT_ENCODING), caller.pool.dialer().settings.accepts_gzip)?;
-    let metadata = metadata::from_headers(&parts.headers).map_err(of_server)?;
+    let metadata = metadata_of(&parts.headers)?;
     Ok(Answers::new(metadata, received, coding, caller.len_max(), EndOfStream))
 }
 

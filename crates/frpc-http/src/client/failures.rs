@@ -18,7 +18,10 @@ pub(super) fn of_request(error: hyper::Error, was_written: bool, settings: &Http
 /// Returns the status of a response that did not come to its end.
 pub(super) fn of_response(error: hyper::Error, settings: &HttpSettings) -> Status {
     // The server has begun to answer.
-    let of_stream = find(&error).filter(|error| error.is_reset()).and_then(h2::Error::reason).map(of_reset);
+    let of_stream = find(&error).filter(|error| error.is_reset()).and_then(|error| {
+        let reason = error.reason()?;
+        Some(if error.is_library() { unreadable(reason) } else { of_reset(reason) })
+    });
     of_stream.unwrap_or_else(|| lost(error, true, settings))
 }
 
@@ -47,9 +50,15 @@ fn find(error: &hyper::Error) -> Option<&h2::Error> {
     None
 }
 
-/// Returns the status of a stream that the server ended by itself.
+/// Returns the status of a stream that either side ended by itself.
 fn of_stream(error: &h2::Error) -> Option<Status> {
-    let reason = error.reason().filter(|_| error.is_remote())?;
+    let reason = error.reason()?;
+    if error.is_library() && error.is_reset() {
+        return Some(unreadable(reason));
+    }
+    if !error.is_remote() {
+        return None;
+    }
     if error.is_go_away() {
         // Those that the server has taken go on until it closes the connection, which is another error.
         let text = format!("GOAWAY ({})", reason.description()).into();
@@ -61,6 +70,12 @@ fn of_stream(error: &h2::Error) -> Option<Status> {
         return Some(Status::unavailable(message).with_source(Arc::new(cause) as Arc<_>));
     }
     error.is_reset().then(|| of_reset(reason))
+}
+
+/// Returns the status of a response that HTTP/2 does not allow, or this side does not.
+fn unreadable(reason: Reason) -> Status {
+    let reason = reason.description();
+    Status::internal(format!("the response breaks HTTP/2, or its headers are too large (headers_len_max): {reason}"))
 }
 
 /// Returns the status of a stream that was reset, by the table of gRPC.

@@ -8,7 +8,7 @@ use frpc::{Answer, Body, Call, Code, Metadata, Status, codec::Format};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, response::Parts};
 
 use super::{
-    answers::{self, Answers, Coding, Ending, of_server},
+    answers::{self, Answers, Coding, Ending, metadata_of},
     caller::{HttpCaller, media_type},
     exchange::{Exchange, Head, Received, TimeoutHeader},
     failures::of_http,
@@ -18,10 +18,7 @@ use super::{
     time::Times,
 };
 use crate::{
-    headers::{
-        metadata::{self, BASE64},
-        percent, timeout,
-    },
+    headers::{metadata::BASE64, percent, timeout},
     message::{compression::GZIP, envelope},
 };
 
@@ -87,8 +84,7 @@ fn open(caller: &HttpCaller, parts: Parts, received: Received) -> Result<Answers
     let coding = Coding::of(parts.headers.get(GRPC_ENCODING), caller.pool.dialer().settings.accepts_gzip)?;
     let is_web = caller.protocol() == Protocol::GrpcWeb;
     // A response that is nothing but its head has the trailers there.
-    let metadata =
-        if received.is_over() { Metadata::new() } else { metadata::from_headers(&parts.headers).map_err(of_server)? };
+    let metadata = if received.is_over() { Metadata::new() } else { metadata_of(&parts.headers)? };
     let ending = Trailers { head: Some(parts.headers), is_web, http: parts.status };
     Ok(Answers::new(metadata, received, coding, caller.len_max(), ending))
 }
@@ -142,9 +138,9 @@ impl Ending for Trailers {
 /// Reads the status of a call among trailers: their metadata if the call went well. `None` if there is none.
 fn status(trailers: &HeaderMap) -> Option<Result<Metadata, Status>> {
     let number = trailers.get(GRPC_STATUS)?;
-    let metadata = match metadata::from_headers(trailers) {
+    let metadata = match metadata_of(trailers) {
         Ok(metadata) => metadata,
-        Err(status) => return Some(Err(of_server(status))),
+        Err(status) => return Some(Err(status)),
     };
     if number == "0" {
         return Some(Ok(metadata));

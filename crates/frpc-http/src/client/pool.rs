@@ -33,6 +33,8 @@ pub(super) struct Pool {
 
 struct State {
     connections: Vec<Arc<Connection>>,
+    /// True if the last one took more than one call, as the next one then will.
+    is_http2: bool,
     /// The number of connections that are being made.
     dialing: usize,
     waiting: usize,
@@ -49,6 +51,7 @@ impl Pool {
     pub(super) async fn connect(dialer: Dialer) -> Result<Arc<Self>, ConnectError> {
         let first = Arc::new(dialer.dial().await?);
         let state = State {
+            is_http2: first.is_http2(),
             connections: vec![first],
             dialing: 0,
             waiting: 0,
@@ -107,8 +110,7 @@ impl Pool {
 
     /// Begins to make another connection, if there is to be one.
     fn dial(self: &Arc<Self>, state: &mut State) {
-        let multiplexed = state.connections.iter().any(|connection| connection.is_http2());
-        let wanted = if multiplexed || state.useless_since.is_some() { 1 } else { state.waiting };
+        let wanted = if state.is_http2 || state.useless_since.is_some() { 1 } else { state.waiting };
         if state.dialing >= wanted || state.connections.len() + state.dialing >= self.dialer.settings.connections_max {
             return;
         }
@@ -188,7 +190,10 @@ impl Dialing {
         let Some(pool) = self.0.upgrade() else { return };
         let mut state = pool.state();
         match dialed {
-            Ok(connection) => state.connections.push(Arc::new(connection)),
+            Ok(connection) => {
+                state.is_http2 = connection.is_http2();
+                state.connections.push(Arc::new(connection));
+            }
             Err(error) => {
                 state.failures += 1;
                 state.error = Some(Arc::new(error));

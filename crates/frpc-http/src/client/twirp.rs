@@ -6,13 +6,13 @@ use frpc::{Answer, Body, Call, Code, MethodKind, Status, codec::Format};
 use http::{HeaderValue, Method, StatusCode, header, response::Parts};
 
 use super::{
-    answers::{behind, of_server},
+    answers::{behind, metadata_of},
     caller::{HttpCaller, media_type},
     exchange::{Exchange, Head, Received},
     outgoing::Content,
     time::Times,
 };
-use crate::{codes, headers::metadata, status::twirp as json};
+use crate::{codes, status::twirp as json};
 
 fn content_type(format: Format) -> &'static str {
     if format == Format::Json { "application/json" } else { "application/protobuf" }
@@ -75,7 +75,7 @@ impl fmt::Display for TwirpError {
 impl std::error::Error for TwirpError {}
 
 async fn read(caller: &HttpCaller, parts: Parts, mut received: Received) -> Result<Answer, Status> {
-    let metadata = metadata::from_headers(&parts.headers).map_err(of_server)?;
+    let metadata = metadata_of(&parts.headers)?;
     let found = media_type(&parts.headers);
     let content = received.all(caller.len_max()).await?;
     if parts.status != StatusCode::OK {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use frpc::{Answer, Body, CancelGuard, Found, Head, Status, codec::Format};
+use frpc::{Answer, Body, CancelGuard, Code, Found, Head, Status, codec::Format};
 
 use super::{
     requests::{RequestBody, Requests},
@@ -29,8 +29,10 @@ pub(super) async fn call<B: RequestBody>(
     match site.endpoint.call(method, format, head, body).await {
         Ok(answer) => Ok((answer, guard)),
         Err(status) => {
-            // The handler was not given up.
-            guard.into_iter().for_each(CancelGuard::disarm);
+            // The handler was not given up, unless its time was up.
+            if status.code() != Code::DeadlineExceeded {
+                guard.into_iter().for_each(CancelGuard::disarm);
+            }
             Err(status)
         }
     }

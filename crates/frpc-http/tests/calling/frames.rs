@@ -1,0 +1,120 @@
+//! A server that reads and writes frames of HTTP/2 by hand.
+
+use frpc::prost::Message;
+use support::calls::words;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+
+const ACK: u8 = 1;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+pub(crate) const REFUSED_STREAM: u32 = 7;
+pub(crate) const CANCEL: u32 = 8;
+
+/// The server's end of a connection.
+pub(crate) struct RawServer {
+    socket: DuplexStream,
+    answers_pings: bool,
+}
+
+/// Something that the client said.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// A request came to its end.
+    Request {
+        stream: u32,
+    },
+    Reset {
+        stream: u32,
+        code: u32,
+    },
+    /// The client has closed the connection.
+    Closed,
+}
+
+impl RawServer {
+    /// Greets a client.
+    pub(crate) async fn begin(socket: DuplexStream) -> Self {
+        Self::begin_with(socket, &[]).await
+    }
+
+    /// Greets a client with settings: numbers and values.
+    pub(crate) async fn begin_with(mut socket: DuplexStream, settings: &[(u16, u32)]) -> Self {
+        let mut preface = [0; 24];
+        socket.read_exact(&mut preface).await.unwrap();
+        assert_eq!(&preface, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        let mut server = Self { socket, answers_pings: true };
+        let content = settings.iter().flat_map(|(id, value)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat());
+        let content: Vec<u8> = content.collect();
+        server.write(SETTINGS, 0, 0, &content).await;
+        server
+    }
+
+    /// Leaves the PINGs of the client without an answer.
+    pub(crate) fn without_pongs(self) -> Self {
+        Self { answers_pings: false, ..self }
+    }
+
+    async fn write(&mut self, kind: u8, flags: u8, stream: u32, content: &[u8]) {
+        let len = u32::try_from(content.len()).unwrap().to_be_bytes();
+        let head = [&len[1..], &[kind, flags], &stream.to_be_bytes()].concat();
+        // A client that is gone does not hear it.
+        let _ = self.socket.write_all(&[&head, content].concat()).await;
+    }
+
+    /// Waits for something that calls are about.
+    pub(crate) async fn heard(&mut self) -> Heard {
+        loop {
+            let mut head = [0; 9];
+            if self.socket.read_exact(&mut head).await.is_err() {
+                return Heard::Closed;
+            }
+            let [a, b, c, kind, flags, stream @ ..] = head;
+            let mut content = vec![0; usize::try_from(u32::from_be_bytes([0, a, b, c])).unwrap()];
+            self.socket.read_exact(&mut content).await.unwrap();
+            let stream = u32::from_be_bytes(stream);
+            match kind {
+                SETTINGS if flags & ACK == 0 => self.write(SETTINGS, ACK, 0, &[]).await,
+                PING if flags & ACK == 0 && self.answers_pings => self.write(PING, ACK, 0, &content).await,
+                DATA | HEADERS if flags & END_STREAM != 0 => return Heard::Request { stream },
+                RST_STREAM => {
+                    let code = u32::from_be_bytes(content.try_into().unwrap());
+                    return Heard::Reset { stream, code };
+                }
+                _ => {}
+            }
+        }
+    }
+
+    pub(crate) async fn reset(&mut self, stream: u32, code: u32) {
+        self.write(RST_STREAM, 0, stream, &code.to_be_bytes()).await;
+    }
+
+    /// Says that it has taken the streams up to this one, and no others.
+    pub(crate) async fn go_away(&mut self, last: u32) {
+        self.write(GOAWAY, 0, 0, &[last.to_be_bytes(), [0; 4]].concat()).await;
+    }
+
+    /// Answers a call of gRPC.
+    pub(crate) async fn answer(&mut self, stream: u32, text: &str) {
+        let headers = [&[0x88][..], &header("content-type", "application/grpc")].concat();
+        self.write(HEADERS, END_HEADERS, stream, &headers).await;
+        let message = words(text).encode_to_vec();
+        let frame = [&[0][..], &u32::try_from(message.len()).unwrap().to_be_bytes(), &message].concat();
+        self.write(DATA, 0, stream, &frame).await;
+        self.write(HEADERS, END_HEADERS | END_STREAM, stream, &header("grpc-status", "0")).await;
+    }
+}
+
+/// Writes a header without any compression.
+fn header(name: &str, value: &str) -> Vec<u8> {
+    let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+    [vec![0], text(name), text(value)].concat()
+}

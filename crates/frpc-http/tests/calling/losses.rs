@@ -1,0 +1,301 @@
+use std::{sync::Arc, time::Duration};
+
+use frpc::{CallError, CloseReason, Code, Request, Server, Streaming};
+use frpc_http::{Client, Http};
+use support::{
+    SECOND,
+    calls::{TestClient, TestServer, TestService, ask, asking, may_have_executed, words},
+    in_virtual_time, settle,
+};
+use tokio::{io::DuplexStream, sync::mpsc::UnboundedReceiver};
+
+use crate::{
+    frames::{CANCEL, Heard, REFUSED_STREAM, RawServer},
+    network::Network,
+};
+
+const URLS: [&str; 3] = ["grpc://test", "http://test", "twirp+http://test"];
+
+/// Connects to a peer that the test writes.
+async fn with_raw(client: Client) -> (TestClient, RawServer, UnboundedReceiver<DuplexStream>, Network) {
+    let network = Network::default();
+    let mut connections = network.listen();
+    let connecting = network.channel(client).connect("grpc://test");
+    let greeting = async { RawServer::begin(connections.recv().await.unwrap()).await };
+    let (channel, peer) = tokio::join!(connecting, greeting);
+    (TestClient::new(channel.unwrap()), peer, connections, network)
+}
+
+fn server(service: &TestService) -> Arc<Server> {
+    let services = Server::builder().add_service(TestServer::new(service.clone())).wire(Http::new());
+    Arc::new(services.without_listener().unwrap())
+}
+
+#[test]
+fn a_call_that_the_server_refuses_is_made_again() {
+    in_virtual_time(async {
+        let (client, mut peer, _connections, _) = with_raw(Client::new()).await;
+        let call = asking(&client, "hi");
+        assert_eq!(peer.heard().await, Heard::Request { stream: 1 });
+        peer.reset(1, REFUSED_STREAM).await;
+        assert_eq!(peer.heard().await, Heard::Request { stream: 3 });
+        peer.answer(3, "hello").await;
+        assert_eq!(call.await.unwrap().unwrap(), "hello");
+    });
+}
+
+#[test]
+fn a_call_that_is_always_refused_is_made_five_times() {
+    in_virtual_time(async {
+        let (client, mut peer, _connections, _) = with_raw(Client::new()).await;
+        let call = asking(&client, "hi");
+        for number in 0..5 {
+            let stream = 2 * number + 1;
+            assert_eq!(peer.heard().await, Heard::Request { stream });
+            peer.reset(stream, REFUSED_STREAM).await;
+        }
+        let status = call.await.unwrap().unwrap_err();
+        assert_eq!(status.code(), Code::Unavailable);
+        assert!(status.call_error().is_some_and(CallError::is_safe_to_repeat), "{status:?}");
+    });
+}
+
+#[test]
+fn a_stream_of_requests_is_not_sent_again_once_some_of_it_is_gone() {
+    in_virtual_time(async {
+        let (client, mut peer, _connections, _) = with_raw(Client::new()).await;
+        let call = tokio::spawn(async move { client.gather(Streaming::from_iter([words("a"), words("b")])).await });
+        assert_eq!(peer.heard().await, Heard::Request { stream: 1 });
+        peer.reset(1, REFUSED_STREAM).await;
+        let status = call.await.unwrap().unwrap_err();
+        assert!(status.call_error().is_some_and(CallError::is_safe_to_repeat), "{status:?}");
+    });
+}
+
+#[test]
+fn a_call_that_the_server_did_not_take_before_it_left_is_made_on_another_connection() {
+    in_virtual_time(async {
+        let (client, mut peer, mut connections, _) = with_raw(Client::new()).await;
+        let (taken, not_taken) = (asking(&client, "a"), {
+            assert_eq!(peer.heard().await, Heard::Request { stream: 1 });
+            asking(&client, "b")
+        });
+        assert_eq!(peer.heard().await, Heard::Request { stream: 3 });
+        peer.go_away(1).await;
+        let mut other = RawServer::begin(connections.recv().await.unwrap()).await;
+        assert_eq!(other.heard().await, Heard::Request { stream: 1 });
+        other.answer(1, "other").await;
+        peer.answer(1, "one").await;
+        assert_eq!(taken.await.unwrap().unwrap(), "one", "it was taken, and goes on");
+        assert_eq!(not_taken.await.unwrap().unwrap(), "other");
+    });
+}
+
+#[test]
+fn a_call_that_was_sent_may_have_been_executed_when_the_connection_is_lost() {
+    in_virtual_time(async {
+        let (client, mut peer, _connections, network) = with_raw(Client::new()).await;
+        let call = asking(&client, "hi");
+        assert_eq!(peer.heard().await, Heard::Request { stream: 1 });
+        drop(peer);
+        assert!(may_have_executed(&call.await.unwrap().unwrap_err()));
+        assert_eq!(network.attempts(), 1, "it is not made again");
+    });
+}
+
+#[test]
+fn a_call_that_is_dropped_is_reset() {
+    in_virtual_time(async {
+        let (client, mut peer, _connections, _) = with_raw(Client::new()).await;
+        let call = asking(&client, "hi");
+        assert_eq!(peer.heard().await, Heard::Request { stream: 1 });
+        call.abort();
+        assert_eq!(peer.heard().await, Heard::Reset { stream: 1, code: CANCEL });
+
+        let (sender, requests) = Streaming::channel(1);
+        let answers = client.chat(requests).await.unwrap().into_inner();
+        sender.send(words("a")).await.unwrap();
+        settle().await;
+        drop(answers);
+        assert_eq!(peer.heard().await, Heard::Reset { stream: 3, code: CANCEL });
+        assert!(sender.send(words("b")).await.is_err(), "nobody reads the requests any more");
+    });
+}
+
+#[test]
+fn a_call_whose_time_is_up_is_reset_and_says_so() {
+    in_virtual_time(async {
+        let (client, mut peer, _connections, _) = with_raw(Client::new()).await;
+        let mut request = Request::new(words("hi"));
+        request.set_timeout(SECOND);
+        let call = tokio::spawn({
+            let client = client.clone();
+            async move { client.say(request).await }
+        });
+        assert_eq!(peer.heard().await, Heard::Request { stream: 1 });
+        assert_eq!(peer.heard().await, Heard::Reset { stream: 1, code: CANCEL });
+        let status = call.await.unwrap().unwrap_err();
+        assert!(matches!(status.call_error(), Some(CallError::TimedOut { limit }) if *limit == SECOND), "{status:?}");
+    });
+}
+
+#[test]
+fn a_server_that_takes_few_calls_at_once_gets_more_connections_up_to_the_limit() {
+    const MAX_CONCURRENT_STREAMS: (u16, u32) = (3, 1);
+    in_virtual_time(async {
+        let network = Network::default();
+        let mut connections = network.listen();
+        let connecting = network.channel(Client::new().connections_max(2)).connect("grpc://test");
+        let greeting =
+            async { RawServer::begin_with(connections.recv().await.unwrap(), &[MAX_CONCURRENT_STREAMS]).await };
+        let (channel, mut first) = tokio::join!(connecting, greeting);
+        let client = TestClient::new(channel.unwrap());
+        let one = asking(&client, "a");
+        assert_eq!(first.heard().await, Heard::Request { stream: 1 });
+        let two = asking(&client, "b");
+        let mut second = RawServer::begin_with(connections.recv().await.unwrap(), &[MAX_CONCURRENT_STREAMS]).await;
+        assert_eq!(second.heard().await, Heard::Request { stream: 1 });
+
+        let mut late = Request::new(words("c"));
+        late.set_timeout(SECOND);
+        let status = client.say(late).await.unwrap_err();
+        assert!(matches!(status.call_error(), Some(CallError::NotSent { .. })), "there is no place: {status:?}");
+
+        let three = asking(&client, "d");
+        settle().await;
+        first.answer(1, "one").await;
+        let (answer, heard) = tokio::join!(one, first.heard());
+        assert_eq!((answer.unwrap().unwrap(), heard), ("one".to_owned(), Heard::Request { stream: 3 }));
+        first.answer(3, "three").await;
+        second.answer(1, "two").await;
+        assert_eq!(
+            (two.await.unwrap().unwrap(), three.await.unwrap().unwrap()),
+            ("two".to_owned(), "three".to_owned())
+        );
+        assert_eq!(network.attempts(), 2);
+    });
+}
+
+#[test]
+fn a_server_without_a_sign_of_life_is_given_up() {
+    let limit = Duration::from_secs(5);
+    in_virtual_time(async {
+        let client = Client::new().keepalive(Duration::from_secs(20), limit);
+        let (client, peer, _connections, _) = with_raw(client).await;
+        let mut peer = peer.without_pongs();
+        let call = asking(&client, "hi");
+        let deaf = tokio::spawn(async move { while peer.heard().await != Heard::Closed {} });
+        let status = call.await.unwrap().unwrap_err();
+        let lost = matches!(
+            status.call_error(),
+            Some(CallError::ConnectionLost { reason: CloseReason::Silent { limit: known }, may_have_executed: true })
+                if *known == limit
+        );
+        assert!(lost, "{status:?}");
+        deaf.abort();
+    });
+}
+
+#[test]
+fn calls_go_to_the_next_server_when_one_shuts_down() {
+    for url in URLS {
+        in_virtual_time(async {
+            let (network, service) = (Network::default(), TestService::default());
+            let first = server(&service);
+            network.serve(first.clone());
+            let channel = network.channel(Client::new()).connect(url).await.unwrap();
+            let client = TestClient::new(channel);
+            let under_way = asking(&client, "wait");
+            service.gate.arrival().await;
+            let second = server(&service);
+            network.serve(second.clone());
+            settle().await;
+            let first = Arc::into_inner(first).expect("nobody accepts for it any more");
+            let shutdown = tokio::spawn(first.shutdown(SECOND));
+            settle().await;
+            assert_eq!(ask(&client, "hi").await.unwrap(), "hi", "{url}");
+            service.gate.open(1);
+            assert_eq!(under_way.await.unwrap().unwrap(), "wait", "{url}: it was taken, and goes on");
+            shutdown.await.unwrap();
+            assert_eq!(second.metrics().accepted, 1, "{url}");
+        });
+    }
+}
+
+#[test]
+fn calls_share_the_attempts_to_connect_again() {
+    for url in URLS {
+        in_virtual_time(async {
+            let (network, service) = (Network::default(), TestService::default());
+            network.serve(server(&service));
+            let channel = network.channel(Client::new()).attempts(3).connect(url).await.unwrap();
+            let client = TestClient::new(channel);
+            assert_eq!(ask(&client, "hi").await.unwrap(), "hi");
+            // The listener and with it the server go.
+            network.close();
+            settle().await;
+            let before = network.attempts();
+            let calls = [asking(&client, "a"), asking(&client, "b"), asking(&client, "c")];
+            for call in calls {
+                let status = call.await.unwrap().unwrap_err();
+                assert!(matches!(status.call_error(), Some(CallError::Unreachable(_))), "{url}: {status:?}");
+            }
+            // With HTTP/1.1 each call without a connection makes one, until the first fails.
+            let shared = if url == "grpc://test" { 3 } else { 9 };
+            assert!(network.attempts() - before <= shared, "{url}: {}", network.attempts() - before);
+
+            network.serve(server(&service));
+            assert_eq!(ask(&client, "hi").await.unwrap(), "hi", "{url}");
+        });
+    }
+}
+
+#[test]
+fn nobody_at_the_address_is_an_error_of_connecting() {
+    in_virtual_time(async {
+        let network = Network::default();
+        let error = network.channel(Client::new()).attempts(2).connect("grpc://test").await.unwrap_err();
+        assert!(error.to_string().contains("grpc://test (attempts: 2)"), "{error}");
+        assert_eq!(network.attempts(), 2);
+    });
+}
+
+#[test]
+fn a_peer_that_does_not_speak_http2_is_an_error_of_connecting() {
+    in_virtual_time(async {
+        let network = Network::default();
+        let mut connections = network.listen();
+        tokio::spawn(async move { while connections.recv().await.is_some() {} });
+        let error = network.channel(Client::new()).attempts(1).connect("grpc://test").await.unwrap_err();
+        assert!(error.to_string().contains("does not speak HTTP/2"), "{error}");
+    });
+}
+
+#[test]
+fn an_answer_that_is_too_long_is_refused_by_its_header() {
+    for url in URLS {
+        in_virtual_time(async {
+            let (network, service) = (Network::default(), TestService::default());
+            network.serve(server(&service));
+            let config = frpc::Config { content_len_max: 1000, ..frpc::Config::default() };
+            let channel = network.channel(Client::new()).config(config).connect(url).await.unwrap();
+            let client = TestClient::new(channel);
+            assert_eq!(ask(&client, "large 100").await.unwrap().len(), 100);
+            assert_eq!(ask(&client, "large 1001").await.unwrap_err().code(), Code::ResourceExhausted, "{url}");
+            assert_eq!(ask(&client, "hi").await.unwrap(), "hi", "{url}");
+        });
+    }
+}
+
+#[test]
+fn twirp_sends_no_stream() {
+    in_virtual_time(async {
+        let (network, service) = (Network::default(), TestService::default());
+        network.serve(server(&service));
+        let channel = network.channel(Client::new()).connect("twirp+http://test").await.unwrap();
+        let status = TestClient::new(channel).count(words("a")).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unimplemented);
+        assert!(status.message().contains("Twirp has no streams"), "{status}");
+        assert!(service.log.take().is_empty());
+    });
+}
