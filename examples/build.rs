@@ -13,6 +13,7 @@ fn main() -> Result<(), frpc_build::Error> {
     bytes
         .into_iter()
         .fold(frpc_build::configure(), |config, path| config.bytes(path))
+        .json(true)
         .topic("orders.OrderCreated", "orders.*.created")
         .compile_protos(&protos, &["proto"])
 }
