@@ -8,20 +8,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-use frpc::prost::Message as _;
+use frpc::{codec::json, prost::Message as _};
 
 fn main() {
     println!("\n| message | format | bytes | encode, ns | decode, ns |\n|---|---|--:|--:|--:|");
-    rows!("echo", samples::codec::Echo, samples::echo());
-    rows!("30 fields", samples::codec::Record, samples::record());
+    rows!("echo", samples::codec::Echo, samples::pbjson::Echo, samples::echo());
+    rows!("30 fields", samples::codec::Record, samples::pbjson::Record, samples::record());
 }
 
 /// A macro and no function, because the bounds that rkyv asks for would be longer than the rest.
 macro_rules! rows {
-    ($name:literal, $message:ty, $value:expr) => {{
+    ($name:literal, $message:ty, $of_pbjson:ty, $value:expr) => {{
         let value = $value;
         let frpc = frpc::codec::encode(&value);
         let prost = frpc::prost::bytes::Bytes::from(value.encode_to_vec());
+        let proto_json = json::to_vec(&value).expect("every value has a form");
+        let of_pbjson = <$of_pbjson>::decode(prost.clone()).expect("the fields are the same");
+        let pbjson = serde_json::to_vec(&of_pbjson).expect("a struct is JSON");
+        assert_eq!(json::from_slice(&pbjson).as_ref(), Ok(&value));
         let json = serde_json::to_vec(&value).expect("a struct is JSON");
         let postcard = postcard::to_stdvec(&value).expect("a struct is postcard");
         let rkyv = rkyv::to_bytes::<RkyvError>(&value).expect("memory is all it takes");
@@ -42,7 +46,21 @@ macro_rules! rows {
         );
         row(
             $name,
-            "serde_json",
+            "frpc, JSON",
+            proto_json.len(),
+            nanos(|| json::to_vec(black_box(&value))),
+            nanos(|| json::from_slice::<$message>(black_box(&proto_json))),
+        );
+        row(
+            $name,
+            "pbjson with serde_json",
+            pbjson.len(),
+            nanos(|| serde_json::to_vec(black_box(&of_pbjson))),
+            nanos(|| serde_json::from_slice::<$of_pbjson>(black_box(&pbjson))),
+        );
+        row(
+            $name,
+            "serde_json, not the JSON of proto3",
             json.len(),
             nanos(|| serde_json::to_vec(black_box(&value))),
             nanos(|| serde_json::from_slice::<$message>(black_box(&json))),

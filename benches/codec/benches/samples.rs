@@ -2,6 +2,12 @@
 
 frpc::include_protos!();
 
+/// The same messages with the JSON of pbjson.
+pub mod pbjson {
+    include!(concat!(env!("OUT_DIR"), "/pbjson/codec.rs"));
+    include!(concat!(env!("OUT_DIR"), "/pbjson/codec.serde.rs"));
+}
+
 use codec::{Echo, Item, Record, State};
 
 pub fn echo() -> Echo {

@@ -4,6 +4,8 @@ mod enums;
 mod errors;
 mod formats;
 mod json;
+mod json_hostile;
+mod json_oracle;
 mod lossless;
 mod memory;
 mod polyglot;

@@ -244,7 +244,7 @@ fn varint(mut value: usize) -> Vec<u8> {
 }
 
 /// The most bytes that this thread held at once beyond what it held before.
-fn peak_of<R>(work: impl FnOnce() -> R) -> usize {
+pub(crate) fn peak_of<R>(work: impl FnOnce() -> R) -> usize {
     let before = LIVE.get();
     PEAK.set(before);
     drop(work());

@@ -52,7 +52,7 @@ macro_rules! properties {
 properties! { scalars enums choice optionals choices lists maps tree }
 
 /// A failure prints its smallest input; no file is kept.
-fn config() -> ProptestConfig {
+pub(crate) fn config() -> ProptestConfig {
     ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() }
 }
 
@@ -89,7 +89,7 @@ fn check_damaged<M: Message + Debug>(message: &M, damage: &[Damage]) {
 }
 
 #[derive(Clone, Debug)]
-enum Damage {
+pub(crate) enum Damage {
     Flip(Index, u8),
     Insert(Index, u8),
     Delete(Index),
@@ -98,7 +98,7 @@ enum Damage {
 }
 
 impl Damage {
-    fn apply(&self, bytes: &mut Vec<u8>) {
+    pub(crate) fn apply(&self, bytes: &mut Vec<u8>) {
         let len = bytes.len();
         match self {
             Self::Insert(at, byte) => bytes.insert(at.index(len + 1), *byte),
@@ -116,7 +116,7 @@ impl Damage {
     }
 }
 
-fn damage() -> impl Strategy<Value = Vec<Damage>> {
+pub(crate) fn damage() -> impl Strategy<Value = Vec<Damage>> {
     let damage = prop_oneof![
         4 => (any::<Index>(), 1..=255_u8).prop_map(|(at, bits)| Damage::Flip(at, bits)),
         2 => (any::<Index>(), any::<u8>()).prop_map(|(at, byte)| Damage::Insert(at, byte)),
@@ -162,7 +162,7 @@ fn enums() -> impl Strategy<Value = Enums> {
     })
 }
 
-fn choice() -> impl Strategy<Value = vectors::Choice> {
+pub(crate) fn choice() -> impl Strategy<Value = vectors::Choice> {
     use vectors::choice::Value::{Blob, Color, Leaf as Branch, Number, Text};
     let leaf = (value(), value()).prop_map(|(label, weight)| Leaf { label, weight });
     let member = prop_oneof![
@@ -175,7 +175,7 @@ fn choice() -> impl Strategy<Value = vectors::Choice> {
     (value(), option::of(member), value()).prop_map(|(before, value, after)| vectors::Choice { before, value, after })
 }
 
-fn optionals() -> impl Strategy<Value = Optionals> {
+pub(crate) fn optionals() -> impl Strategy<Value = Optionals> {
     let numbers = (maybe(), maybe(), maybe(), maybe(), maybe(), maybe());
     let others = (maybe(), maybe(), maybe(), option::of(number()), option::of(number()), any::<bool>());
     (numbers, others).prop_map(|(numbers, (f_bool, f_string, f_bytes, f_aliased, f_sparse, empty))| Optionals {
@@ -194,7 +194,7 @@ fn optionals() -> impl Strategy<Value = Optionals> {
     })
 }
 
-fn choices() -> impl Strategy<Value = Choices> {
+pub(crate) fn choices() -> impl Strategy<Value = Choices> {
     let scalars = prop_oneof![
         value().prop_map(All::FDouble),
         value().prop_map(All::FFloat),
@@ -222,7 +222,7 @@ fn choices() -> impl Strategy<Value = Choices> {
         .prop_recursive(4, 8, 1, move |inner| choices(inner.prop_map(|inner| All::FChoices(Box::new(inner))).boxed()))
 }
 
-fn lists() -> impl Strategy<Value = Lists> {
+pub(crate) fn lists() -> impl Strategy<Value = Lists> {
     let numbers = (list(), list(), list(), list(), list(), list());
     let texts = (list(), list(), list(), list());
     let enums = (collection::vec(number(), 0..6), collection::vec(number(), 0..6));
@@ -244,7 +244,7 @@ fn lists() -> impl Strategy<Value = Lists> {
     })
 }
 
-fn maps() -> impl Strategy<Value = Maps> {
+pub(crate) fn maps() -> impl Strategy<Value = Maps> {
     let messages = (map(tree()), map(Just(Empty {})), map(timestamp()), map(value()), map(Just(())));
     let numbers = (map(number()), map(number()), map(value()), map(value()), map(value()));
     let texts = (map(value()), map(value()));
@@ -266,7 +266,7 @@ fn maps() -> impl Strategy<Value = Maps> {
     flat.prop_recursive(2, 4, 2, |inner| (inner.clone(), map(inner)).prop_map(|(outer, j)| Maps { j, ..outer }))
 }
 
-fn tree() -> impl Strategy<Value = Tree> {
+pub(crate) fn tree() -> impl Strategy<Value = Tree> {
     let text = option::of(value().prop_map(Either::Text));
     let leaf = text.prop_map(|either| Tree { either, ..Tree::default() });
     leaf.prop_recursive(5, 24, 3, |inner| {
@@ -289,16 +289,18 @@ fn branch(depth: u8) -> Option<Box<Branch>> {
     Some(Box::new(Branch { forest: Some(Box::default()), branch: branch(inner) }))
 }
 
-fn timestamp() -> impl Strategy<Value = Timestamp> {
-    (value(), value()).prop_map(|(seconds, nanos)| Timestamp { seconds, nanos })
+/// Times that JSON has a form for, and few others.
+pub(crate) fn timestamp() -> impl Strategy<Value = Timestamp> {
+    let times = (-62_135_596_800..253_402_300_800_i64, prop_oneof![Just(0), 0..1_000_000_000]);
+    prop_oneof![9 => times, 1 => (value(), value())].prop_map(|(seconds, nanos)| Timestamp { seconds, nanos })
 }
 
 /// Defaults are where presence is lost, so they come up often.
-fn value<T: Arbitrary + Default + Clone + 'static>() -> impl Strategy<Value = T> {
+pub(crate) fn value<T: Arbitrary + Default + Clone + 'static>() -> impl Strategy<Value = T> {
     prop_oneof![1 => Just(T::default()), 3 => any::<T>()]
 }
 
-fn maybe<T: Arbitrary + Default + Clone + 'static>() -> impl Strategy<Value = Option<T>> {
+pub(crate) fn maybe<T: Arbitrary + Default + Clone + 'static>() -> impl Strategy<Value = Option<T>> {
     option::of(value())
 }
 

@@ -4,8 +4,9 @@ use std::sync::{PoisonError, RwLock};
 
 use super::{
     error::{Error, ErrorKind, Result},
+    fields::Field,
     message::Message,
-    reader::{Field, ReadAny, Reader},
+    reader::{ReadAny, Reader},
     types::{Type, Types},
     well_known::WELL_KNOWN,
     writer::{WriteAny, Writer},
@@ -63,8 +64,7 @@ pub fn from_slice<M: Message>(bytes: &[u8]) -> Result<M> {
 /// those of its own package and of packages that its fields have messages of.
 ///
 /// ```
-/// # static JSON_TYPES: frpc::codec::json::Types = frpc::codec::json::Types::new(&[], &[]);
-/// # mod details { pub use super::JSON_TYPES; }
+/// # mod details { pub static JSON_TYPES: frpc::codec::json::Types = frpc::codec::json::Types::new(&[], &[]); }
 /// frpc::codec::json::register(&details::JSON_TYPES);
 /// ```
 pub fn register(types: &'static Types) {

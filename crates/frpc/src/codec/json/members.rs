@@ -196,7 +196,8 @@ impl Reader<'_> {
             let name = self.name()?;
             count += 1;
             let len = C::allocated_len(count);
-            self.charge(len - charged + name.len())?;
+            // As with lists, for a table that doubles.
+            self.charge((len - charged) * 2 + name.len())?;
             charged = len;
             let key = K::decode_key(&name).ok_or_else(|| self.invalid("a key of this map").at_key(&name))?;
             let mut value = V::default();

@@ -43,6 +43,7 @@
 mod any;
 mod base64;
 mod error;
+mod fields;
 mod members;
 mod message;
 mod numbers;
@@ -56,8 +57,9 @@ mod writer;
 pub use self::{
     any::{from_slice, from_str, register, to_string, to_vec},
     error::{Error, ErrorKind, Result},
+    fields::Field,
     message::{Enumeration, Key, Message},
-    reader::{Field, Next, Reader},
+    reader::{Next, Reader},
     types::{Type, Types},
     writer::Writer,
 };

@@ -7,26 +7,6 @@ use super::{
 };
 use crate::codec::polyglot::{ALLOCATION_LEN, stack_address};
 
-/// The names of a field, and whether `null` is a value of it.
-#[derive(Clone, Copy, Debug)]
-pub struct Field {
-    json: &'static str,
-    proto: &'static str,
-    is_nullable: bool,
-}
-
-impl Field {
-    /// Returns the names of a field: in JSON, and in the proto file.
-    pub const fn new(json: &'static str, proto: &'static str) -> Self {
-        Self { json, proto, is_nullable: false }
-    }
-
-    /// Returns the names of a field for which `null` is a value. In others it stands for an absent one.
-    pub const fn nullable(json: &'static str, proto: &'static str) -> Self {
-        Self { json, proto, is_nullable: true }
-    }
-}
-
 /// The kind of value that comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "JSON has no others")]
@@ -92,45 +72,6 @@ impl<'a> Reader<'a> {
             is_unknown: false,
             types,
         }
-    }
-
-    /// Reads the fields of a message: `read` is called with the index of each that is there. Those that are unknown are skipped.
-    pub fn object(&mut self, fields: &[Field], read: &mut dyn FnMut(usize, &mut Self) -> Result<()>) -> Result<()> {
-        let is_any = mem::take(&mut self.is_any);
-        let mut seen = Seen::new(fields.len() + 1);
-        let mut expected = 0;
-        let mut is_more = self.begin(b'{', b'}', "an object")?;
-        while is_more {
-            let name = self.name()?;
-            if let Some(index) = find(fields, expected, &name) {
-                let field = &fields[index];
-                self.field(index, field, &mut seen, read).map_err(|error| error.in_field(field.json))?;
-                expected = index + 1;
-            } else if is_any && name == "@type" {
-                seen.add(fields.len()).ok_or_else(|| self.error(ErrorKind::Duplicate).in_field("@type"))?;
-                self.skip()?;
-            } else {
-                self.skip().map_err(|error| error.in_field(&name))?;
-            }
-            is_more = self.is_more(b'}')?;
-        }
-        Ok(())
-    }
-
-    fn field(
-        &mut self,
-        index: usize,
-        field: &Field,
-        seen: &mut Seen,
-        read: &mut dyn FnMut(usize, &mut Self) -> Result<()>,
-    ) -> Result<()> {
-        seen.add(index).ok_or_else(|| self.error(ErrorKind::Duplicate))?;
-        if !field.is_nullable && self.peek() == Some(b'n') {
-            return self.null();
-        }
-        read(index, self)?;
-        self.is_unknown = false;
-        Ok(())
     }
 
     /// Reads a bool.
@@ -367,6 +308,11 @@ impl<'a> Reader<'a> {
         self.stack_end += len;
     }
 
+    /// Returns whether the next object is the content of an `Any`.
+    pub(super) fn take_any(&mut self) -> bool {
+        mem::take(&mut self.is_any)
+    }
+
     /// Steps into a message of `len` bytes in memory, if it is not too deep.
     pub(super) fn enter(&mut self, len: usize) -> Result<()> {
         if self.depth == Self::DEPTH_MAX || stack_address() < self.stack_end {
@@ -401,7 +347,8 @@ impl<'a> Reader<'a> {
     pub(super) fn reserve<T>(&mut self, list: &mut Vec<T>) -> Result<()> {
         if list.len() == list.capacity() {
             let more = list.len().max(if size_of::<T>() <= SMALL_LEN { 4 } else { 1 });
-            self.charge(more.saturating_mul(size_of::<T>()))?;
+            // The items of before are there once more while they move.
+            self.charge((list.len() + more).saturating_mul(size_of::<T>()))?;
             list.reserve_exact(more);
         }
         Ok(())
@@ -607,15 +554,6 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Returns the index of a field. The one that is looked at first follows the last one that was there, since writers have an order.
-#[inline]
-fn find(fields: &[Field], expected: usize, name: &str) -> Option<usize> {
-    let is_named = |field: &Field| field.json == name || field.proto == name;
-    let (before, behind) = fields.split_at(expected.min(fields.len()));
-    let index = behind.iter().position(is_named).map(|index| expected + index);
-    index.or_else(|| before.iter().position(is_named))
-}
-
 /// Returns a path of a field mask as the proto file has it.
 fn snake_case(path: &str) -> Option<String> {
     let mut snake = String::with_capacity(path.len() + 8);
@@ -627,31 +565,6 @@ fn snake_case(path: &str) -> Option<String> {
         }
     }
     Some(snake).filter(|snake| !snake.is_empty())
-}
-
-/// The fields that were there.
-struct Seen {
-    first: u128,
-    others: Vec<u128>,
-}
-
-impl Seen {
-    fn new(count: usize) -> Self {
-        Self { first: 0, others: vec![0; count.saturating_sub(1) / 128] }
-    }
-
-    /// Adds a field, or returns `None` if it was there before.
-    #[inline]
-    fn add(&mut self, index: usize) -> Option<()> {
-        let seen = match index / 128 {
-            0 => &mut self.first,
-            other => &mut self.others[other - 1],
-        };
-        let bit = 1 << (index % 128);
-        let is_new = *seen & bit == 0;
-        *seen |= bit;
-        is_new.then_some(())
-    }
 }
 
 /// The number of digits that fit in a u64, whatever they are.

@@ -11,7 +11,7 @@ macro_rules! wrapper {
         #[doc = concat!("`google.protobuf.", $name, "`")]
         impl Message for $type {
             const NAME: &'static str = $name;
-            const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+            const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_json());
 
             fn encode_fields<S: Sink>(&self, $out: &mut Writer<S>) {
                 let $value = self;
@@ -41,7 +41,7 @@ wrapper! {
 /// `google.protobuf.Empty`
 impl Message for () {
     const NAME: &'static str = "Empty";
-    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_json());
 
     fn encode_fields<S: Sink>(&self, _: &mut Writer<S>) {}
 
@@ -54,7 +54,7 @@ macro_rules! seconds_and_nanos {
     ($($type:ident)*) => {$(
         impl Message for $type {
             const NAME: &'static str = stringify!($type);
-            const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+            const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_json());
 
             fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
                 out.i64(self.seconds);
@@ -73,7 +73,7 @@ seconds_and_nanos!(Timestamp Duration);
 
 impl Message for Any {
     const NAME: &'static str = "Any";
-    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_json());
 
     fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
         out.string(&self.type_url);
@@ -88,7 +88,7 @@ impl Message for Any {
 
 impl Message for FieldMask {
     const NAME: &'static str = "FieldMask";
-    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_json());
 
     fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
         out.list(Kind::String, &self.paths, |out, item| out.string(item));
@@ -101,7 +101,7 @@ impl Message for FieldMask {
 
 impl Message for Struct {
     const NAME: &'static str = "Struct";
-    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_json());
 
     fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
         let kinds = (Kind::String, Kind::Any);
@@ -116,7 +116,7 @@ impl Message for Struct {
 
 impl Message for ListValue {
     const NAME: &'static str = "ListValue";
-    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_json());
 
     fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
         out.list(Kind::Any, &self.values, |out, item| out.message(item));
@@ -133,7 +133,7 @@ impl Enumeration for NullValue {
 
 impl Message for Value {
     const NAME: &'static str = "Value";
-    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_json());
 
     fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
         use value::Kind::{BoolValue, ListValue, NullValue, NumberValue, StringValue, StructValue};

@@ -1,0 +1,60 @@
+//! Any bytes as the JSON of any message: nothing panics, nothing takes more time or memory than libFuzzer is told to allow, and
+//! what is accepted has one text, which is stable.
+#![no_main]
+
+use frpc::codec::json::{self, ErrorKind, Message};
+use libfuzzer_sys::fuzz_target;
+
+#[allow(dead_code, reason = "more is generated than is used here")]
+mod vectors {
+    frpc::include_proto!("vectors");
+}
+
+/// Gaps between numbers, messages in each other in every way, hundreds of fields.
+#[allow(dead_code, clippy::large_enum_variant, reason = "as above")]
+mod hostile {
+    frpc::include_proto!("codec.hostile");
+}
+
+/// Every kind of field, and the well-known types.
+#[allow(dead_code, reason = "as above")]
+mod shapes {
+    frpc::include_proto!("names.shapes");
+}
+
+use hostile::{Nest, Wide};
+use shapes::{Choices, Lists, Maps, Optionals, Tree, WellKnown};
+use vectors::{Enums, Ordering, Scalars};
+
+fuzz_target!(|input: &[u8]| {
+    check::<Scalars>(input);
+    check::<Enums>(input);
+    check::<Ordering>(input);
+    check::<Optionals>(input);
+    check::<Choices>(input);
+    check::<Lists>(input);
+    check::<Maps>(input);
+    check::<Tree>(input);
+    check::<WellKnown>(input);
+    check::<Nest>(input);
+    check::<Wide>(input);
+});
+
+fn check<M: Message>(input: &[u8]) {
+    match json::from_slice::<M>(input) {
+        Ok(message) => {
+            let text = json::to_vec(&message).expect("what was read can be written");
+            match json::from_slice::<M>(&text) {
+                Ok(again) => {
+                    assert_eq!(json::to_vec(&again).as_ref(), Ok(&text), "{} comes back as another one", M::NAME);
+                }
+                // A shorter text may take less memory: what was ignored is gone.
+                Err(error) if matches!(error.kind(), ErrorKind::TooMuchMemory { .. }) => {
+                    assert!(text.len() < input.len(), "{error}");
+                }
+                Err(error) => panic!("{} does not read what it wrote: {error}", M::NAME),
+            }
+        }
+        Err(error) => assert!(error.position().is_some_and(|position| position <= input.len()), "{error}"),
+    }
+}
