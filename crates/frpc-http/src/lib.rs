@@ -1,16 +1,20 @@
 //! gRPC, gRPC-Web, Connect and Twirp for the services of [`frpc`], on the port that serves frisbee, too.
 #![forbid(unsafe_code)]
-#![allow(dead_code, reason = "the wire and the clients, which use the floors below them, are being written")]
+#![allow(dead_code, reason = "the clients are being written")]
 
 mod client;
 mod codes;
 mod cors;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod headers;
 mod message;
 mod serve;
 #[cfg(feature = "tower")]
 mod service;
 mod settings;
+mod standstill;
 mod status;
 mod wire;
 

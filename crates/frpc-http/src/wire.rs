@@ -16,6 +16,7 @@ use crate::{
     cors::Cors,
     serve::{self, Remainder, Site, Unended, Unread},
     settings::Settings,
+    standstill::Standstill,
 };
 
 /// HTTP as a wire of a [`Server`](frpc::Server): its services for callers that speak gRPC, gRPC-Web, Connect or Twirp, over HTTP/2
@@ -173,7 +174,14 @@ impl Http {
         self
     }
 
-    async fn serve_http1(&self, site: Arc<Site>, socket: Raw, drain: Drain) {
+    /// Sets how long a peer may take none of the bytes that are there for it. Default 60 s. Then the connection is closed, and its
+    /// handlers are dropped.
+    pub fn standstill_max(mut self, standstill_max: Duration) -> Self {
+        self.settings.standstill_max = standstill_max;
+        self
+    }
+
+    async fn serve_http1(&self, site: Arc<Site>, socket: Standstill<Raw>, drain: Drain) {
         let unread = Unread::default();
         let service = service_fn(move |request: Request<Incoming>| {
             let (site, unread) = (site.clone(), unread.clone());
@@ -191,6 +199,7 @@ impl Http {
             .serve_connection(TokioIo::new(socket), service);
         let mut connection = pin!(connection);
         let ended = tokio::select! {
+            biased;
             ended = &mut connection => ended,
             () = drain.requested() => {
                 connection.as_mut().graceful_shutdown();
@@ -202,7 +211,7 @@ impl Http {
         }
     }
 
-    async fn serve_http2(&self, site: Arc<Site>, socket: Raw, drain: Drain) {
+    async fn serve_http2(&self, site: Arc<Site>, socket: Standstill<Raw>, drain: Drain) {
         let service = service_fn(move |request: Request<Incoming>| {
             let site = site.clone();
             let request = request.map(Unended::of);
@@ -220,6 +229,7 @@ impl Http {
             .serve_connection(TokioIo::new(socket), service);
         let mut connection = pin!(connection);
         let ended = tokio::select! {
+            biased;
             ended = &mut connection => ended,
             () = drain.requested() => {
                 connection.as_mut().graceful_shutdown();
@@ -248,7 +258,9 @@ impl Wire for Http {
     async fn serve(&self, socket: Raw, endpoint: Endpoint, drain: Drain) {
         let peer = Some(Peer::of(&socket));
         let site = Arc::new(Site { endpoint, settings: self.settings.clone(), peer });
-        match recognize(socket.unread()) {
+        let seen = recognize(socket.unread());
+        let socket = Standstill::new(socket, self.settings.standstill_max);
+        match seen {
             Seen::Http2 => self.serve_http2(site, socket, drain).await,
             _ => self.serve_http1(site, socket, drain).await,
         }

@@ -77,11 +77,11 @@ const HOUSES: &[House] = &[
     House {
         krate: "frpc-http",
         floors: &[
-            &["codes", "cors", "headers", "message"],
+            &["codes", "cors", "headers", "message", "standstill"],
             &["settings", "status"],
             &["client", "serve"],
             &["wire"],
-            &["service"],
+            &["fuzzing", "service"],
         ],
     },
     House { krate: "frpc-services", floors: &[&["catalog", "protos"], &["health", "reflection"]] },

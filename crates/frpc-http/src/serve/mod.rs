@@ -22,6 +22,8 @@ use http::{Method, Request, Response, StatusCode, header::ORIGIN, request::Parts
     expect(unreachable_pub, reason = "others see it only as the body of a tower service")
 )]
 pub use self::body::ResponseBody;
+#[cfg(fuzzing)]
+pub(crate) use self::grpc_web::TextDecoder;
 use self::{
     grpc::Dialect,
     site::{media_type, refuse},

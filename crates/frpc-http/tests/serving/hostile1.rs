@@ -10,7 +10,7 @@ use tokio::{
 
 use crate::{
     h2_caller::{messages, server},
-    http1::{self, Http1, split},
+    http1::{self, Http1, post, split},
 };
 
 fn serve(service: &TestService, http: Http) -> Server {
@@ -143,5 +143,26 @@ fn a_body_that_is_slow_or_short_calls_no_handler() {
         caller.hear_all().await;
         settle().await;
         assert!(service.log.take().is_empty());
+    });
+}
+
+#[test]
+fn a_peer_that_does_not_read_ends_the_connection_and_its_handlers() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let server = serve(&service, Http::new().standstill_max(7 * SECOND));
+        let mut caller = Http1::connect(&server);
+        caller.say(post("/calls.Test/Count", "application/grpc-web", &messages(&["endless large 50000"]))).await;
+        settle().await;
+        let made = service.made();
+        tokio::time::sleep(6 * SECOND).await;
+        assert_eq!((server.metrics().connections, service.made()), (1, made), "it waits, and the handler with it");
+        // As long as it reads at times, it may go on.
+        caller.0.read_exact(&mut [0; 30_000]).await.unwrap();
+        tokio::time::sleep(6 * SECOND).await;
+        assert_eq!(server.metrics().connections, 1);
+        tokio::time::sleep(2 * SECOND).await;
+        assert_eq!(server.metrics().connections, 0);
+        assert_eq!(service.log.take().len(), 2, "began and was dropped");
     });
 }

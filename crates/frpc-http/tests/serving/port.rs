@@ -5,14 +5,16 @@ use std::sync::Arc;
 use frisbee::proto::{Header, HeaderFormat};
 use frpc::Server;
 use frpc_http::Http;
-use h2::client;
 use support::{
     SECOND,
-    calls::{SAY, TestService, ask, connect, encoded, peer_of},
-    in_virtual_time, localhost, settle,
+    calls::{SAY, TestClient, TestService, ask, connect, encoded, peer_of},
+    engines, in_real_time, in_virtual_time, localhost, settle,
     sockets::IDENTITY,
 };
-use tokio::io::{AsyncReadExt, duplex};
+use tokio::{
+    io::{AsyncReadExt, duplex},
+    net::TcpStream,
+};
 use tokio_rustls::TlsConnector;
 
 use crate::{
@@ -132,10 +134,25 @@ fn callers_with_tls_agree_on_http_in_the_handshake_or_say_it_by_their_first_byte
             tls.alpn_protocols = offered.iter().map(|name| name.to_vec()).collect();
             let stream = TlsConnector::from(Arc::new(tls)).connect(localhost(), ours).await.unwrap();
             assert_eq!(stream.get_ref().1.alpn_protocol(), offered.first().copied());
-            let (sender, connection) = client::handshake(stream).await.unwrap();
-            tokio::spawn(connection);
-            let reply = H2Caller(sender).call("Say", &[], &["hi"]).await;
+            let reply = H2Caller::over(stream).await.call("Say", &[], &["hi"]).await;
             assert_eq!(reply.texts(), ["hi"]);
         }
     });
+}
+
+#[test]
+fn every_engine_serves_http_beside_frisbee() {
+    for engine in engines() {
+        in_real_time(async {
+            let server = server(&TestService::default(), Http::new()).engine(engine).bind("127.0.0.1:0").await.unwrap();
+            let client = TestClient::connect(server.local_addr()).await.unwrap();
+            for _ in 0..3 {
+                let socket = TcpStream::connect(server.local_addr().socket_addr().unwrap()).await.unwrap();
+                let mut caller = H2Caller::over(socket).await;
+                assert_eq!(caller.call("Say", &[], &["hi"]).await.texts(), ["hi"], "{engine:?}");
+                assert_eq!(caller.call("Count", &[], &["a, large 100000"]).await.texts()[0], "a", "{engine:?}");
+                assert_eq!(ask(&client, "hi").await.unwrap(), "hi", "{engine:?}");
+            }
+        });
+    }
 }
