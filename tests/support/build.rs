@@ -9,7 +9,7 @@ fn main() -> Result<(), frpc_build::Error> {
             .out_dir(out_dir.join(version))
             .compile_protos(&[format!("{dir}/schemas.proto")], &[dir])?;
     }
-    frpc_build::configure().first_operation("callback.proto", 200).compile_protos(
+    frpc_build::configure().json(true).first_operation("callback.proto", 200).compile_protos(
         &["../go/interop.proto", "proto/callback.proto", "proto/echo.proto", "proto/test.proto"],
         &["../go", "proto"],
     )

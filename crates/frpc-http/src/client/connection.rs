@@ -148,11 +148,6 @@ impl Connection {
         self.traffic.written.load(Ordering::Relaxed)
     }
 
-    /// Returns what ended the connection, in words.
-    pub(super) fn end(&self) -> Option<&str> {
-        self.traffic.end.get().map(String::as_str)
-    }
-
     /// Sends a request. `None` if the connection is in use, which it is not for one that holds its place.
     pub(super) fn send(&self, request: Request<Outgoing>) -> Option<(Responding, Returned)> {
         match &self.sender {

@@ -6,10 +6,10 @@ use bytes::Bytes;
 use frpc::{Server, Times};
 use frpc_http::{Cors, Http};
 use http::{Request, StatusCode};
-use support::{in_virtual_time, settle};
+use support::{calls::TestService, in_virtual_time, settle};
 
 use crate::{
-    h2_caller::{H2Caller, frame, frames},
+    h2_caller::{H2Caller, frame, frames, server},
     http1::{Http1, ask, post, split},
     probe::Probe,
 };
@@ -489,5 +489,32 @@ fn the_page_lists_methods_if_it_is_switched_on() {
         );
         assert!(!reply.text().contains("data-path=\"probe.Probe/Chat\""));
         assert_eq!(say(&server, post("/", "application/json", b"")).await.status, "HTTP/1.1 404 Not Found");
+    });
+}
+
+#[test]
+fn messages_in_json_are_those_of_proto3_and_hostile_ones_are_refused() {
+    in_virtual_time(async {
+        let server = server(&TestService::default(), Http::new()).without_listener().unwrap();
+        let call = |body: &[u8]| post("/calls.Test/Say", "application/json", body);
+        let reply = say(&server, call(br#"{"text": "h\u00e9", "unknown": [1, {}]}"#)).await;
+        assert_eq!((reply.status.as_str(), reply.text()), ("HTTP/1.1 200 OK", "{\"text\":\"h\u{e9}\"}"));
+
+        let deep = format!("{{\"unknown\":{}", "[".repeat(100_000));
+        let long = format!("{{\"text\":\"{}", "\\u0061".repeat(100_000));
+        for body in
+            ["", "{", "[]", "null", r#"{"text": 7}"#, r#"{"text": "a"} {}"#, "{\"text\": \"\u{1}\"}", &deep, &long]
+        {
+            let reply = say(&server, call(body.as_bytes())).await;
+            assert_eq!(reply.status, "HTTP/1.1 400 Bad Request", "{:.40}", body);
+            assert!(reply.text().starts_with(r#"{"code":"invalid_argument","message":"#) && reply.body.len() < 1000);
+            let twirp = post("/twirp/calls.Test/Say", "application/json", body.as_bytes());
+            assert!(say(&server, twirp).await.text().starts_with(r#"{"code":"malformed","#), "{body:.40}");
+        }
+        let frames = [frame(0, br#"{"text":"a, b"}"#), frame(0, deep.as_bytes())];
+        let reply = say(&server, post("/calls.Test/Count", "application/connect+json", &frames[0])).await;
+        assert_eq!(told(&reply.body), [r#"0 {"text":"a"}"#, r#"0 {"text":"b"}"#, "2 {}"]);
+        let reply = say(&server, post("/calls.Test/Gather", "application/connect+json", &frames.concat())).await;
+        assert!(told(&reply.body)[0].starts_with(r#"2 {"error":{"code":"invalid_argument""#));
     });
 }
