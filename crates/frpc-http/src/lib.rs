@@ -1,6 +1,7 @@
-//! gRPC, gRPC-Web, Connect and Twirp for the services of [`frpc`], on the port that serves frisbee, too.
+//! gRPC, gRPC-Web, Connect and Twirp for the services of [`frpc`], on the port that serves frisbee, too, and for its clients.
+//!
+//! [`Http`] is the wire of a server. [`register`] gives generated clients the addresses of these protocols; [`Client`] has the settings.
 #![forbid(unsafe_code)]
-#![allow(dead_code, reason = "the clients are being written")]
 
 mod client;
 mod codes;
