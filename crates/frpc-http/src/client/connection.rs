@@ -22,7 +22,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     sync::Notify,
-    time::timeout,
+    time::{Instant, timeout},
 };
 
 use super::{
@@ -41,6 +41,8 @@ pub(super) struct Connection {
     traffic: Arc<Traffic>,
     /// The number of calls on it.
     pub(super) calls: AtomicUsize,
+    /// The time at which there was a call on it last.
+    used: Mutex<Instant>,
     /// The number of bytes that had come when it was made.
     read_at_start: u64,
 }
@@ -112,7 +114,7 @@ impl Connection {
 
     fn new(sender: Sender, traffic: Arc<Traffic>) -> Self {
         let read_at_start = traffic.read.load(Ordering::Relaxed);
-        Self { sender, traffic, calls: AtomicUsize::new(0), read_at_start }
+        Self { sender, traffic, calls: AtomicUsize::new(0), used: Mutex::new(Instant::now()), read_at_start }
     }
 
     /// Returns whether no call can be made on it any more.
@@ -132,6 +134,20 @@ impl Connection {
             Sender::Http1(_) => 1,
             Sender::Http2 { streams_max, .. } => streams_max.load(Ordering::Relaxed),
         }
+    }
+
+    /// Returns how long there has been no call on it.
+    pub(super) fn idle(&self) -> Duration {
+        if self.calls.load(Ordering::Relaxed) > 0 {
+            return Duration::ZERO;
+        }
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+
+    /// Ends a call on it.
+    pub(super) fn end_call(&self) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        self.calls.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Returns whether the server said anything since the connection was made.

@@ -81,7 +81,7 @@ impl Pool {
     pub(super) async fn place(self: &Arc<Self>) -> Result<Place, Status> {
         let failures = {
             let mut state = self.state();
-            if let Some(connection) = state.free() {
+            if let Some(connection) = state.free(self.dialer.settings.idle_max) {
                 return Ok(Place { pool: self.clone(), connection, returned: None });
             }
             state.waiting += 1;
@@ -94,7 +94,7 @@ impl Pool {
             changed.as_mut().enable();
             {
                 let mut state = self.state();
-                if let Some(connection) = state.free() {
+                if let Some(connection) = state.free(self.dialer.settings.idle_max) {
                     return Ok(Place { pool: self.clone(), connection, returned: None });
                 }
                 if state.failures > failures
@@ -139,8 +139,9 @@ impl Drop for Pool {
 
 impl State {
     /// Takes a place on a connection that has one.
-    fn free(&mut self) -> Option<Arc<Connection>> {
+    fn free(&mut self, idle_max: Duration) -> Option<Arc<Connection>> {
         self.remove_closed();
+        self.remove_idle(idle_max);
         let mut free = self.connections.iter();
         let free = free.find(|connection| connection.calls.load(Ordering::Relaxed) < connection.calls_max())?;
         free.calls.fetch_add(1, Ordering::Relaxed);
@@ -161,6 +162,18 @@ impl State {
                 self.useless_since = Some(Instant::now());
             }
             self.connections.swap_remove(index);
+        }
+    }
+
+    /// Closes connections that were without a call for longer than this, which one of HTTP/2 may be that is the only one.
+    fn remove_idle(&mut self, idle_max: Duration) {
+        let kept = usize::from(self.is_http2);
+        let mut index = self.connections.len();
+        while index > kept {
+            index -= 1;
+            if self.connections[index].idle() > idle_max {
+                self.connections.swap_remove(index);
+            }
         }
     }
 
@@ -238,7 +251,7 @@ impl Place {
 
     fn give_back(pool: &Pool, connection: &Connection) {
         let _state = pool.state();
-        connection.calls.fetch_sub(1, Ordering::Relaxed);
+        connection.end_call();
         pool.changed.notify_one();
     }
 }

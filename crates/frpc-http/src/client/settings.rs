@@ -70,6 +70,7 @@ pub(super) struct Settings {
     pub(super) gets: bool,
     pub(super) user_agent: Option<HeaderValue>,
     pub(super) connections_max: usize,
+    pub(super) idle_max: Duration,
     pub(super) connector: Option<Connector>,
     pub(super) http: HttpSettings,
 }
@@ -114,6 +115,7 @@ impl Client {
                 gets: false,
                 user_agent: Some(user_agent),
                 connections_max: 100,
+                idle_max: Duration::from_secs(60),
                 connector: None,
                 http,
             },
@@ -166,6 +168,12 @@ impl Client {
     /// one when those before have as many calls as the server takes. Calls beyond that wait. Default 100; 0 counts as 1.
     pub fn connections_max(self, connections_max: usize) -> Self {
         self.with(|settings| settings.connections_max = connections_max.max(1))
+    }
+
+    /// Sets how long a connection may have been without a call and still be used: an old one may be lost without anybody having
+    /// noticed. Older ones are closed when the next call is made, but for the only one with HTTP/2. Default 60 s.
+    pub fn idle_max(self, idle_max: Duration) -> Self {
+        self.with(|settings| settings.idle_max = idle_max)
     }
 
     /// Sets the size of the headers and of the trailers of a response. Default 16 KiB.

@@ -299,3 +299,21 @@ fn twirp_sends_no_stream() {
         assert!(service.log.take().is_empty());
     });
 }
+
+#[test]
+fn a_connection_that_was_idle_for_long_is_not_trusted() {
+    for (url, connections) in [("grpc://test", 1), ("http://test", 2)] {
+        in_virtual_time(async {
+            let (network, service) = (Network::default(), TestService::default());
+            network.serve(server(&service));
+            let channel = network.channel(Client::new().idle_max(5 * SECOND)).connect(url).await.unwrap();
+            let client = TestClient::new(channel);
+            for pause in [4 * SECOND, 6 * SECOND] {
+                assert_eq!(ask(&client, "hi").await.unwrap(), "hi");
+                tokio::time::sleep(pause).await;
+            }
+            assert_eq!(ask(&client, "hi").await.unwrap(), "hi");
+            assert_eq!(network.attempts(), connections, "{url}");
+        });
+    }
+}
