@@ -17,10 +17,10 @@ fn judge(mode: &str, config: &str, program: &str, cases: usize) {
 
 #[test]
 fn the_server_passes_every_case() {
-    judge("server", "server.yaml", env!("CARGO_BIN_EXE_conformance_server"), 3820);
+    judge("server", "everything.yaml", env!("CARGO_BIN_EXE_conformance_server"), 3820);
 }
 
 #[test]
 fn the_client_passes_every_case() {
-    judge("client", "server.yaml", env!("CARGO_BIN_EXE_conformance_client"), 4862);
+    judge("client", "everything.yaml", env!("CARGO_BIN_EXE_conformance_client"), 4862);
 }

@@ -1,4 +1,4 @@
-//! The server that the suite judges: `connectconformance --conf config/server.yaml --mode server -- conformance_server`.
+//! The server that the suite judges: `connectconformance --conf config/everything.yaml --mode server -- conformance_server`.
 
 use std::error::Error;
 
