@@ -176,6 +176,8 @@ impl Builder {
     /// | message, field, value or file renamed | fine | fine |
     /// | comments and options | fine | fine |
     ///
+    /// Names of fields and values are not guarded. Only [JSON](Self::json) has them, so a rename breaks those that call with it.
+    ///
     /// The file knows what is there, not what was: reserve the numbers of removed fields, as in protobuf.
     ///
     /// Each call of `compile_protos` and its relatives needs a file of its own. A build changes the file only if it has

@@ -51,7 +51,7 @@ impl<M: prost::Message + Default + 'static> Formats<M> {
 }
 
 impl<M: json::Message> Formats<M> {
-    /// Adds JSON.
+    /// Adds JSON: `Formats::prost().with_json()`.
     #[must_use]
     pub const fn with_json(self) -> Self {
         let json = Functions { encode: encode_json::<M>, decode: decode_json::<M> };

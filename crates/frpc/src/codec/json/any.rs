@@ -54,10 +54,17 @@ pub fn from_str<M: Message>(text: &str) -> Result<M> {
 ///
 /// Those of [`from_str`], and if the bytes are not UTF-8.
 pub fn from_slice<M: Message>(bytes: &[u8]) -> Result<M> {
-    match simdutf8::compat::from_utf8(bytes) {
-        Ok(text) => from_str(text),
-        Err(error) => Err(Error::at_byte(ErrorKind::InvalidUtf8, error.valid_up_to())),
+    from_str(utf8(bytes)?)
+}
+
+fn utf8(bytes: &[u8]) -> Result<&str> {
+    if bytes.len() >= LONG
+        && let Ok(text) = simdutf8::basic::from_utf8(bytes)
+    {
+        return Ok(text);
     }
+    // The standard library is faster with a short text, and knows where a wrong one is wrong.
+    std::str::from_utf8(bytes).map_err(|error| Error::at_byte(ErrorKind::InvalidUtf8, error.valid_up_to()))
 }
 
 /// Lets every `Any` of this process hold these types. frpc-build makes a constant of each package, `JSON_TYPES`; a message knows
@@ -70,6 +77,9 @@ pub fn from_slice<M: Message>(bytes: &[u8]) -> Result<M> {
 pub fn register(types: &'static Types) {
     REGISTERED.write().unwrap_or_else(PoisonError::into_inner).push(types);
 }
+
+/// The length from which on text is checked by the instructions that the processor has for many bytes at once.
+const LONG: usize = 64;
 
 static REGISTERED: RwLock<Vec<&'static Types>> = RwLock::new(Vec::new());
 
