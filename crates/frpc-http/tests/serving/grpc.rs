@@ -12,7 +12,7 @@ use frpc_http::Http;
 use h2::Reason;
 use http::{Method, StatusCode};
 use support::{
-    SECOND, assert_elapsed,
+    EventLog, SECOND, assert_elapsed,
     calls::{TestServer, TestService, quiet, words},
     in_virtual_time, settle,
 };
@@ -357,5 +357,41 @@ fn a_shutdown_does_not_wait_longer_than_it_may() {
         assert!(open.response.await.is_err());
         settle().await;
         assert_eq!(service.log.take(), ["say wait", "dropped say wait"]);
+    });
+}
+
+/// Writes down which calls were given up, in tasks that outlive their handlers.
+struct Watch(EventLog);
+
+impl Layer for Watch {
+    async fn call(&self, call: Call, next: Next<'_>) -> Result<Answer, Status> {
+        let (log, name, cancelled) = (self.0.clone(), call.method().name, call.head().cancelled());
+        tokio::spawn(async move {
+            cancelled.await;
+            log.add(name);
+        });
+        next.run(call).await
+    }
+}
+
+#[test]
+fn tasks_of_a_handler_learn_that_its_call_was_given_up_and_nothing_of_one_that_ended() {
+    in_virtual_time(async {
+        let (service, log) = (TestService::default(), EventLog::default());
+        let server = server(&service, Http::new()).layer(Watch(log.clone())).without_listener().unwrap();
+        let mut caller = H2Caller::connect(&server).await;
+        for (method, last) in [("Say", "wait"), ("Count", "a, wait"), ("Gather", "wait"), ("Chat", "wait")] {
+            assert_eq!(caller.call(method, &[], &["hi"]).await.end("grpc-status"), Some("0"));
+            caller.call(method, &[], &["fail 5 no"]).await;
+            settle().await;
+            assert!(log.take().is_empty(), "{method} ended by itself");
+            let mut open = caller.open(grpc_request(method, &[])).await;
+            open.send(last);
+            open.finish();
+            settle().await;
+            open.sending.send_reset(Reason::CANCEL);
+            settle().await;
+            assert_eq!(log.take(), [method]);
+        }
     });
 }
