@@ -26,6 +26,12 @@ pub struct Contender {
     client_alone: bool,
     /// True if its client can count the messages of streams.
     streams: bool,
+    /// The client that every server of gRPC is loaded by, if it is one.
+    grpc_server: Option<Program>,
+    /// The client that its server is loaded by beside others over HTTP/1.1, if it takes part there.
+    http1_server: Option<Program>,
+    /// True if its client speaks gRPC.
+    grpc_client: bool,
     /// The bytes that an idle connection sends once.
     pub greeting: &'static [u8],
     /// The bytes that an idle connection sends again and again.
@@ -46,13 +52,19 @@ pub enum Contest {
     Servers,
     /// Clients before frpc's server.
     Clients,
+    /// Servers of gRPC under one client, the bare HTTP/2 below them among them.
+    GrpcServers,
+    /// Clients of gRPC before tonic's server.
+    GrpcClients,
+    /// Servers of HTTP/1.1 under one client, the bare HTTP/1.1 below them among them; and tonic, as users know it.
+    Http1Servers,
     /// Servers with so many threads, each server under the client of its own.
     Scaling,
 }
 
 impl Contender {
     /// In the order of the report's rows.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 21] = [
         Self::FLOOR,
         Self::FRISBEE,
         Self::FRPC,
@@ -67,10 +79,17 @@ impl Contender {
         Self { name: "go-frpc-ordered", server: GO_FRPC_ORDERED, client_alone: false, ..Self::GO_FRPC },
         Self::GRPC_GO,
         Self::TWIRP,
+        Self::HYPER,
+        Self::FRPC_EVERY_WIRE,
+        Self::FRPC_GRPC,
+        Self { name: "frpc-connect", http1_server: Some(HTTP_CONNECT), ..Self::FRPC_HTTP },
+        Self { name: "frpc-connect-json", http1_server: Some(HTTP_JSON), ..Self::FRPC_HTTP },
+        Self { name: "frpc-twirp", http1_server: Some(HTTP_TWIRP), ..Self::FRPC_HTTP },
+        Self::AXUM,
     ];
 
     /// The names of those that take part unless others are chosen.
-    pub const DEFAULT: [&str; 10] = [
+    pub const DEFAULT: [&str; 16] = [
         "floor",
         "frpc",
         "frpc-per-core",
@@ -81,6 +100,12 @@ impl Contender {
         "go-frpc",
         "grpc-go",
         "twirp",
+        "hyper",
+        "frpc-grpc",
+        "frpc-connect",
+        "frpc-connect-json",
+        "frpc-twirp",
+        "axum",
     ];
 
     /// Nothing between the socket and the reader.
@@ -95,6 +120,9 @@ impl Contender {
         stack: true,
         client_alone: false,
         streams: false,
+        grpc_server: None,
+        http1_server: None,
+        grpc_client: false,
         greeting: &[],
         heartbeat: &PING,
     };
@@ -142,6 +170,10 @@ impl Contender {
         stack: true,
         client_alone: false,
         streams: true,
+        grpc_server: Some(HTTP_GRPC),
+        // Users compare what they have with it, over whatever wire.
+        http1_server: Some(HTTP_GRPC),
+        grpc_client: true,
         greeting: b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
         heartbeat: &[],
     };
@@ -151,6 +183,8 @@ impl Contender {
         name: "connect-rust",
         server: Program::rust("peers", "connect_server", &[]),
         client: Program::rust("peers", "connect_client", &[]),
+        http1_server: Some(HTTP_CONNECT),
+        grpc_client: false,
         ..Self::TONIC
     };
 
@@ -160,6 +194,9 @@ impl Contender {
         server: Program::rust("peers", "tarpc_server", &[]),
         client: Program::rust("peers", "tarpc_client", &[]),
         streams: false,
+        grpc_server: None,
+        http1_server: None,
+        grpc_client: false,
         greeting: &[],
         ..Self::TONIC
     };
@@ -182,6 +219,7 @@ impl Contender {
         server: Program::go("benches/go/bin", "grpc-bench-server", &[]),
         client: Program::go("benches/go/bin", "grpc-bench-client", &[]),
         published: Some(Program::go("benches/go/bin", "grpc-bench-server", &[])),
+        http1_server: None,
         ..Self::TONIC
     };
 
@@ -193,8 +231,53 @@ impl Contender {
         published: Some(Program::go("benches/go/bin", "twirp-bench-server", &[])),
         stack: false,
         streams: false,
+        grpc_server: None,
+        http1_server: Some(HTTP_TWIRP),
+        grpc_client: false,
         greeting: &[],
         ..Self::TONIC
+    };
+
+    /// HTTP with nothing on top, below every stack that stands on hyper.
+    const HYPER: Self = Self {
+        name: "hyper",
+        server: Program::rust("peers", "hyper_server", &[]),
+        client: HTTP_GRPC,
+        stack: false,
+        streams: false,
+        // It answers any body with the same, and so a request with a response.
+        http1_server: Some(HTTP_CONNECT),
+        grpc_client: false,
+        ..Self::TONIC
+    };
+
+    /// JSON without a schema.
+    const AXUM: Self = Self {
+        name: "axum",
+        server: Program::rust("peers", "axum_server", &[]),
+        client: HTTP_JSON,
+        stack: false,
+        streams: false,
+        grpc_server: None,
+        http1_server: Some(HTTP_JSON),
+        grpc_client: false,
+        ..Self::TONIC
+    };
+
+    /// Frisbee on a port on which every other wire is served as well.
+    const FRPC_EVERY_WIRE: Self = Self { name: "frpc-every-wire", ..Self::frpc_with(&["--layer", "frpc", "--http"]) };
+
+    /// The services of frpc over HTTP.
+    const FRPC_HTTP: Self =
+        Self { server: Self::FRPC_EVERY_WIRE.server, stack: false, server_alone: None, scales: false, ..Self::FLOOR };
+
+    /// The same over gRPC, under frpc's client of gRPC if clients are compared.
+    const FRPC_GRPC: Self = Self {
+        name: "frpc-grpc",
+        client: Program::rust("examples", "load_client", &["--layer", "frpc", "--wire", "grpc"]),
+        grpc_server: Some(HTTP_GRPC),
+        grpc_client: true,
+        ..Self::FRPC_HTTP
     };
 
     const fn frpc_with(server_options: &'static [&'static str]) -> Self {
@@ -211,6 +294,9 @@ impl Contender {
             Contest::Published => self.published.map(|server| Self { server, ..*self }),
             Contest::Servers => self.server_alone.map(|server| Self { server, client: Self::FRPC.client, ..*self }),
             Contest::Scaling => self.scales.then_some(*self),
+            Contest::GrpcServers => self.grpc_server.map(|client| Self { client, ..*self }),
+            Contest::GrpcClients => self.grpc_client.then_some(Self { server: Self::TONIC.server, ..*self }),
+            Contest::Http1Servers => self.http1_server.map(|client| Self { client, ..*self }),
             Contest::Clients => self.client_alone.then_some(Self { server: Self::FRPC.server, ..*self }),
         }
     }
@@ -271,6 +357,12 @@ impl Server {
 
 /// A client that has many calls in flight is served best one after another: their replies share writes.
 const GO_FRPC_ORDERED: Program = Program::go("tests/go/bin/header10", "rpc-bench-server", &["-concurrency", "1"]);
+
+/// One client for all servers of a wire.
+const HTTP_GRPC: Program = Program::rust("peers", "http_client", &["--wire", "grpc"]);
+const HTTP_CONNECT: Program = Program::rust("peers", "http_client", &["--wire", "connect"]);
+const HTTP_JSON: Program = Program::rust("peers", "http_client", &["--wire", "connect-json"]);
+const HTTP_TWIRP: Program = Program::rust("peers", "http_client", &["--wire", "twirp"]);
 
 /// The wire format's PING.
 const PING: [u8; 10] = [0x00, 0x0f, 0, 0, 0, 0, 0, 0, 0, 0];

@@ -7,6 +7,7 @@ use tokio::net::{TcpListener, TcpSocket};
 
 pub mod connect;
 pub mod grpc;
+pub mod http;
 pub mod tarpc;
 
 /// Listens with room for thousands of connections at once, and says where.

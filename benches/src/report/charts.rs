@@ -46,7 +46,11 @@ impl Subject {
             }
             Contest::Streams => Self { across: SIZE, points_min: 3, metrics: &[BYTES, MESSAGE_CPU] },
             Contest::Scaling => Self { across: THREADS, points_min: 2, metrics: &[CALLS, CPU] },
-            Contest::Servers | Contest::Clients => return None,
+            Contest::Servers
+            | Contest::Clients
+            | Contest::GrpcServers
+            | Contest::GrpcClients
+            | Contest::Http1Servers => return None,
         })
     }
 }
@@ -174,7 +178,8 @@ const MESSAGE_CPU: Metric = Metric { title: "CPU time of the server per message"
 /// For each contender. Of middle lightness, for paper of both kinds.
 const COLORS: [&str; Contender::ALL.len()] = [
     "#8b949e", "#db61a2", "#e5534b", "#d4691e", "#8957e5", "#b0456e", "#c78a7a", "#2f81f7", "#1b9e9e", "#2da44e",
-    "#bf8700", "#7a9a2e", "#bf3989", "#6e7781",
+    "#bf8700", "#7a9a2e", "#bf3989", "#6e7781", "#57606a", "#0550ae", "#0969da", "#218bff", "#54aeff", "#80ccff",
+    "#a475f9",
 ];
 
 const CLIENTS: Across = Across { name: "clients", label: |clients| clients.to_string() };

@@ -26,7 +26,7 @@ use std::error::Error;
 use std::fs::File;
 use std::process::ExitCode;
 
-use benches::Contender;
+use benches::{Contender, Contest};
 use load::{Arguments, process};
 use serde::Serialize;
 
@@ -59,7 +59,8 @@ fn run() -> Result<(), Box<dyn Error>> {
         plan.syscalls = false;
     }
     let takes_part = |subject: &&str| contenders.iter().any(|contender| contender.name == *subject);
-    let subjects: Vec<_> = SUBJECTS.into_iter().filter(takes_part).collect();
+    let subjects_of = |contest| -> Vec<_> { subjects(contest).iter().copied().filter(takes_part).collect() };
+    let subjects = subjects_of(Contest::Stacks);
     let idle_runs = if plan.idle { contenders.len() } else { 0 };
     let mut progress = Progress::new(plan.runs(&contenders) + idle_runs);
 
@@ -68,10 +69,11 @@ fn run() -> Result<(), Box<dyn Error>> {
     for workload in &plan.workloads {
         let row = Row::measure(workload, &contenders, &plan, &mut progress);
         progress.clear();
+        let of_contest = subjects_of(workload.contest);
         if rows.last().is_none_or(|last| last.workload.contest != workload.contest) {
-            table::print_head(workload.contest, &plan, &subjects);
+            table::print_head(workload.contest, &plan, &of_contest);
         }
-        table::print_row(&row, &plan, &subjects);
+        table::print_row(&row, &plan, &of_contest);
         rows.push(row);
     }
     summary::print(&rows, &subjects);
@@ -115,5 +117,11 @@ struct Results<'a> {
     idle: Vec<Idle>,
 }
 
-/// Whose ratios to the others are taken, as far as they take part.
-const SUBJECTS: [&str; 3] = ["frpc", "frpc-per-core", "frpc-uring"];
+/// Returns those whose ratios to the others are taken, as far as they take part.
+fn subjects(contest: Contest) -> &'static [&'static str] {
+    match contest {
+        Contest::GrpcServers | Contest::GrpcClients => &["frpc-grpc"],
+        Contest::Http1Servers => &["frpc-connect", "frpc-connect-json", "frpc-twirp"],
+        _ => &["frpc", "frpc-per-core", "frpc-uring"],
+    }
+}

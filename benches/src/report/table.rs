@@ -35,6 +35,11 @@ pub(crate) fn print_head(contest: Contest, plan: &Plan, subjects: &[&str]) {
             Contest::Streams => "Streams, each server under the client of its own; a message is a call:",
             Contest::Servers => "Servers alone, all under the load client of frpc, Go's in order:",
             Contest::Clients => "Clients alone, all before the server of frpc:",
+            Contest::GrpcServers => "Servers of gRPC, all under the same client on hyper:",
+            Contest::GrpcClients => "Clients of gRPC, all before the server of tonic:",
+            Contest::Http1Servers => {
+                "Servers of HTTP/1.1, all under the same client on hyper, and tonic with gRPC over HTTP/2 under it:"
+            }
         }
     );
     let ratios: String = subjects.iter().map(|subject| format!(" {subject} to it |")).collect();

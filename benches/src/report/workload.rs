@@ -65,7 +65,7 @@ impl Workload {
     }
 }
 
-pub(crate) const WORKLOADS: [Workload; 73] = [
+pub(crate) const WORKLOADS: [Workload; 82] = [
     Workload { name: "32B-C1-K1", clients: 1, ..SMALL },
     Workload { name: "32B-C8-K1", quick: false, clients: 8, ..SMALL },
     Workload { name: "32B-C32-K1", clients: 32, ..SMALL },
@@ -142,6 +142,78 @@ pub(crate) const WORKLOADS: [Workload; 73] = [
     Workload { name: "servers-128KiB-C32-K1", contest: Contest::Servers, clients: 32, size: 128 << 10, ..SMALL },
     Workload { name: "clients-32B-C32-K1", contest: Contest::Clients, clients: 32, ..SMALL },
     Workload { name: "clients-32B-C32-K10", contest: Contest::Clients, clients: 32, concurrent: 10, ..SMALL },
+    Workload {
+        name: "grpc-servers-32B-C32-K1",
+        quick: false,
+        contest: Contest::GrpcServers,
+        clients: 32,
+        concurrent: 1,
+        ..SMALL
+    },
+    Workload {
+        name: "grpc-servers-32B-C256-K1",
+        quick: false,
+        contest: Contest::GrpcServers,
+        clients: 256,
+        concurrent: 1,
+        ..SMALL
+    },
+    Workload {
+        name: "grpc-servers-32B-C32-K10",
+        quick: false,
+        contest: Contest::GrpcServers,
+        clients: 32,
+        concurrent: 10,
+        ..SMALL
+    },
+    Workload {
+        name: "grpc-clients-32B-C32-K1",
+        quick: false,
+        contest: Contest::GrpcClients,
+        clients: 32,
+        concurrent: 1,
+        ..SMALL
+    },
+    Workload {
+        name: "grpc-clients-32B-C256-K1",
+        quick: false,
+        contest: Contest::GrpcClients,
+        clients: 256,
+        concurrent: 1,
+        ..SMALL
+    },
+    Workload {
+        name: "grpc-clients-32B-C32-K10",
+        quick: false,
+        contest: Contest::GrpcClients,
+        clients: 32,
+        concurrent: 10,
+        ..SMALL
+    },
+    Workload {
+        name: "http1-servers-32B-C32-K1",
+        quick: false,
+        contest: Contest::Http1Servers,
+        clients: 32,
+        concurrent: 1,
+        ..SMALL
+    },
+    Workload {
+        name: "http1-servers-32B-C256-K1",
+        quick: false,
+        contest: Contest::Http1Servers,
+        clients: 256,
+        concurrent: 1,
+        ..SMALL
+    },
+    Workload {
+        name: "http1-servers-32B-C32-K10",
+        quick: false,
+        contest: Contest::Http1Servers,
+        clients: 32,
+        concurrent: 10,
+        ..SMALL
+    },
     Workload { name: "scaling-32B-C256-K1-S1", server_cores: Some(1), ..SCALING },
     Workload { name: "scaling-32B-C256-K1-S2", server_cores: Some(2), ..SCALING },
     Workload { name: "scaling-32B-C256-K10-S1", concurrent: 10, server_cores: Some(1), ..SCALING },

@@ -2,11 +2,11 @@
 //!
 //! `load_client ADDR --size N --field string|bytes --clients C --concurrent K --seconds S --warmup W
 //! [--layer frisbee|frpc] [--engine tokio|per-core|uring|uring-portable|tokio-uring|auto] [--joined]
-//! [--streaming] [--beside LEN]`
+//! [--wire tcp|grpc|http|…] [--streaming] [--beside LEN]`
 //!
 //! With `--joined` one task makes all calls of a connection, instead of K tasks. With `--streaming` it reads K streams on each
 //! connection instead, and each message counts as a call. With `--beside` it reads a stream of messages of this length on each
-//! connection as well, and tells how many came from first to last.
+//! connection as well, and tells how many came from first to last. The layer frpc goes over any wire that has a scheme.
 
 mod packets;
 mod rpc;
@@ -22,24 +22,25 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = Arguments::from_env();
     let layer: String = arguments.opt_value_from_str("--layer")?.unwrap_or_else(|| "frisbee".to_owned());
     let engine = arguments.opt_value_from_str("--engine")?.unwrap_or(Engine::Tokio);
+    let wire: String = arguments.opt_value_from_str("--wire")?.unwrap_or_else(|| "tcp".to_owned());
     let streaming = arguments.contains("--streaming");
     let beside: Option<usize> = arguments.opt_value_from_str("--beside")?;
     let args = Args::parse(arguments)?;
+    frpc_http::register();
+    let way = Way { engine, wire };
     let report = match (layer.as_str(), args.field) {
         (layer, field) if beside.is_some() && (layer, field, streaming) != ("frpc", Field::Bytes, false) => {
             return Err("a stream is read beside calls of --layer frpc --field bytes".into());
         }
         ("frisbee", _) if streaming => return Err("streams are of the frpc layer".into()),
-        ("frisbee", _) => packets::run(&args, engine).await?,
+        ("frisbee", _) => packets::run(&args, way.engine).await?,
         ("frpc", Field::String) if streaming => {
-            load::run(&args, async |addr| rpc::StreamReader::connect(addr, engine).await).await?
+            load::run(&args, async |addr| rpc::StreamReader::connect(addr, &way).await).await?
         }
-        ("frpc", Field::String) => {
-            load::run(&args, async |addr| rpc::StringCaller::connect(addr, engine).await).await?
-        }
+        ("frpc", Field::String) => load::run(&args, async |addr| rpc::StringCaller::connect(addr, &way).await).await?,
         ("frpc", Field::Bytes) if streaming => return Err("streams carry strings".into()),
         ("frpc", Field::Bytes) => {
-            let report = load::run(&args, async |addr| rpc::BytesCaller::connect(addr, engine, beside).await).await?;
+            let report = load::run(&args, async |addr| rpc::BytesCaller::connect(addr, &way, beside).await).await?;
             if beside.is_some() {
                 eprintln!("messages of the streams beside the calls: {}", rpc::read_beside());
             }
@@ -49,4 +50,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     println!("{}", serde_json::to_string(&report)?);
     Ok(())
+}
+
+/// The way to the server.
+struct Way {
+    engine: Engine,
+    /// The scheme of its address.
+    wire: String,
 }

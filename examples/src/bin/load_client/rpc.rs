@@ -12,16 +12,18 @@ use examples::benchmark::{
     benchmark_service_client::BenchmarkServiceClient, bytes_service_client::BytesServiceClient,
     bytes_stream_service_client::BytesStreamServiceClient, stream_service_client::StreamServiceClient,
 };
-use frpc::{Channel, ConnectError, Engine, Status, Streaming};
+use frpc::{Channel, ConnectError, Status, Streaming};
 use load::Caller;
 use tokio::runtime::Handle;
+
+use crate::Way;
 
 #[derive(Clone)]
 pub(crate) struct StringCaller(BenchmarkServiceClient);
 
 impl StringCaller {
-    pub(crate) async fn connect(addr: SocketAddr, engine: Engine) -> Result<Self, Box<dyn Error>> {
-        Ok(Self(BenchmarkServiceClient::new(open(addr, engine).await?)))
+    pub(crate) async fn connect(addr: SocketAddr, way: &Way) -> Result<Self, Box<dyn Error>> {
+        Ok(Self(BenchmarkServiceClient::new(open(addr, way).await?)))
     }
 }
 
@@ -43,12 +45,8 @@ pub(crate) struct BytesCaller(BytesServiceClient);
 
 impl BytesCaller {
     /// Connects, and begins to read a stream of messages of length `beside` on the same connection, if it is given.
-    pub(crate) async fn connect(
-        addr: SocketAddr,
-        engine: Engine,
-        beside: Option<usize>,
-    ) -> Result<Self, Box<dyn Error>> {
-        let channel = open(addr, engine).await?;
+    pub(crate) async fn connect(addr: SocketAddr, way: &Way, beside: Option<usize>) -> Result<Self, Box<dyn Error>> {
+        let channel = open(addr, way).await?;
         if let Some(len) = beside {
             runtime(&channel).spawn(read_stream(BytesStreamServiceClient::new(channel.clone()), len));
         }
@@ -99,8 +97,8 @@ impl Clone for StreamReader {
 }
 
 impl StreamReader {
-    pub(crate) async fn connect(addr: SocketAddr, engine: Engine) -> Result<Self, Box<dyn Error>> {
-        Ok(Self { client: StreamServiceClient::new(open(addr, engine).await?), responses: None })
+    pub(crate) async fn connect(addr: SocketAddr, way: &Way) -> Result<Self, Box<dyn Error>> {
+        Ok(Self { client: StreamServiceClient::new(open(addr, way).await?), responses: None })
     }
 }
 
@@ -128,8 +126,8 @@ impl Caller for StreamReader {
     }
 }
 
-async fn open(addr: SocketAddr, engine: Engine) -> Result<Channel, ConnectError> {
-    Channel::builder().engine(engine).connect(addr).await
+async fn open(addr: SocketAddr, way: &Way) -> Result<Channel, ConnectError> {
+    Channel::builder().engine(way.engine).connect(format!("{}://{addr}", way.wire)).await
 }
 
 /// Where calls need not go from thread to thread.

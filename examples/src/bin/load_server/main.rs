@@ -1,7 +1,9 @@
 //! Answers every packet or call with what it brought, for `load_client` to measure.
 //!
 //! `load_server ADDR [--layer frisbee|frpc] [--engine tokio|per-core|uring|uring-portable|tokio-uring|auto] [--mode inline|ordered|spawn|limit:N]
-//! [--sleep-us N]`
+//! [--sleep-us N] [--http]`
+//!
+//! With `--http` the layer frpc is served over gRPC, gRPC-Web, Connect and Twirp on the same port as well.
 
 mod packets;
 mod rpc;
@@ -19,6 +21,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let options = Options {
         engine: arguments.opt_value_from_str("--engine")?.unwrap_or_default(),
         dispatch: arguments.opt_value_from_fn("--mode", parse_mode)?.unwrap_or_default(),
+        http: arguments.contains("--http"),
         sleep: Duration::from_micros(arguments.opt_value_from_str("--sleep-us")?.unwrap_or(0)),
         address: arguments.free_from_str()?,
     };
@@ -36,6 +39,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
 struct Options {
     engine: Engine,
     dispatch: Dispatch,
+    /// True if the port has the wires of HTTP beside frisbee.
+    http: bool,
     /// The time that each handler takes; zero does not sleep at all.
     sleep: Duration,
     address: String,

@@ -7,7 +7,7 @@ use frisbee::{Connection, Outcome, Packet, Router, Server};
 use crate::{Options, work};
 
 pub(crate) async fn bind(options: Options) -> io::Result<Server> {
-    let Options { engine, dispatch, sleep, address } = options;
+    let Options { engine, dispatch, http: _, sleep, address } = options;
     Server::builder(Echo { sleep }).engine(engine).dispatch(dispatch).bind(address).await
 }
 

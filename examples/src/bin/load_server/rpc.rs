@@ -10,14 +10,17 @@ use examples::benchmark::{
     stream_service_server::{StreamService, StreamServiceServer},
 };
 use frpc::{ServeError, Server, Status, Streaming};
+use frpc_http::Http;
 use futures_util::stream;
 
 use crate::{Options, work};
 
 pub(crate) async fn bind(options: Options) -> Result<Server, ServeError> {
-    let Options { engine, dispatch, sleep, address } = options;
+    let Options { engine, dispatch, http, sleep, address } = options;
     let service = Service { sleep };
-    Server::builder()
+    let server = Server::builder();
+    let server = if http { server.wire(Http::new().message_len_max(8 << 20)) } else { server };
+    server
         .add_service(StreamServiceServer::new(service))
         .add_service(BytesStreamServiceServer::new(service))
         .add_service(BytesServiceServer::new(service))

@@ -1,0 +1,31 @@
+//! Answers JSON with JSON, as services do that have no schema.
+
+use std::error::Error;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::routing::post;
+use axum::serve::ListenerExt;
+use axum::{Json, Router};
+use load::{Arguments, ServerArgs, process};
+use peers::http::JsonMessage;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let ServerArgs { addr, sleep } = ServerArgs::parse(Arguments::from_env())?;
+    process::raise_open_files_limit()?;
+    let listener = peers::listen(addr)?.tap_io(|socket| {
+        // A socket that is gone already will say so when it is read.
+        let _ = socket.set_nodelay(true);
+    });
+    let app = Router::new().route("/BenchmarkService/Benchmark", post(echo)).with_state(sleep);
+    axum::serve(listener, app).await?;
+    Ok(())
+}
+
+async fn echo(State(sleep): State<Duration>, Json(message): Json<JsonMessage>) -> Json<JsonMessage> {
+    if !sleep.is_zero() {
+        tokio::time::sleep(sleep).await;
+    }
+    Json(message)
+}
