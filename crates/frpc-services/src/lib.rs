@@ -1,4 +1,4 @@
-//! Ready services for [frpc](::frpc): [gRPC's health checks](Health) and [server reflection](Reflection), on every wire that a
+//! Ready services for [frpc]: [gRPC's health checks](Health) and [server reflection](Reflection), on every wire that a
 //! server has, frisbee included.
 //!
 //! ```
