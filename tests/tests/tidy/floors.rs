@@ -84,6 +84,7 @@ const HOUSES: &[House] = &[
             &["fuzzing", "service"],
         ],
     },
+    House { krate: "frpc-jsonrpc", floors: &[] },
     House { krate: "frpc-services", floors: &[&["catalog", "protos"], &["health", "reflection"]] },
 ];
 

@@ -1,0 +1,2 @@
+//! JSON-RPC 2.0 for the services of [`frpc`] and for plain functions, on the port that serves them over frisbee and HTTP.
+#![forbid(unsafe_code)]
