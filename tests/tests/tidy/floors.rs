@@ -84,7 +84,7 @@ const HOUSES: &[House] = &[
             &["fuzzing", "service"],
         ],
     },
-    House { krate: "frpc-jsonrpc", floors: &[] },
+    House { krate: "frpc-jsonrpc", floors: &[&["function"]] },
     House { krate: "frpc-services", floors: &[&["catalog", "protos"], &["health", "reflection"]] },
 ];
 

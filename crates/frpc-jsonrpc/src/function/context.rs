@@ -1,0 +1,60 @@
+//! The circumstances of a call, for the functions that ask.
+
+use std::{future::Future, sync::Arc, time::Instant};
+
+use frpc::{Address, Extensions, Head, Metadata};
+
+/// The circumstances of a call: its caller, its metadata, its deadline, and the states that were given to the functions.
+///
+/// A function gets it as an argument of the type `&Context` or `Context`; callers do not see it.
+///
+/// ```ignore
+/// use frpc_jsonrpc::{Context, function};
+///
+/// /// Tells who calls.
+/// #[function]
+/// fn who_am_i(context: &Context) -> String {
+///     context.peer_addr().map_or_else(|| "somebody in this process".to_owned(), |peer| peer.to_string())
+/// }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Context {
+    head: Head,
+    states: Arc<Extensions>,
+}
+
+impl Context {
+    pub(crate) fn new(head: Head, states: Arc<Extensions>) -> Self {
+        Self { head, states }
+    }
+
+    /// Returns what goes with the call.
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// Returns the address that the call came from. `None` for a call of this process.
+    pub fn peer_addr(&self) -> Option<Address> {
+        self.head.peer_addr()
+    }
+
+    /// Returns the names and values that travelled with the call: over HTTP its headers, over frisbee its metadata, over TCP none.
+    pub fn metadata(&self) -> &Metadata {
+        self.head.metadata()
+    }
+
+    /// Returns when the caller gives up, if it says so.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.head.deadline()
+    }
+
+    /// Waits until the caller has given up, for what a function leaves behind; see [`Head::cancelled`].
+    pub fn cancelled(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.head.cancelled()
+    }
+
+    /// Returns the [state](super::Functions::state) of this type, if one was given to the functions.
+    pub fn state<T: Send + Sync + 'static>(&self) -> Option<&T> {
+        self.states.get()
+    }
+}

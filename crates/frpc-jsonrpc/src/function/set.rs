@@ -1,0 +1,85 @@
+//! Functions by name.
+
+use std::{collections::HashMap, fmt, sync::Arc};
+
+use frpc::{Extensions, Head};
+
+use super::{Context, Function};
+
+/// Functions by name, and the states that they share. Cheap to clone.
+///
+/// ```ignore
+/// use frpc_jsonrpc::{Functions, function};
+///
+/// #[function]
+/// fn sum(a: i64, b: i64) -> i64 {
+///     a + b
+/// }
+///
+/// let functions = Functions::new().function(sum);
+/// assert!(functions.find("sum").is_some());
+/// ```
+#[derive(Clone, Default)]
+pub struct Functions(Arc<Table>);
+
+#[derive(Clone, Default)]
+struct Table {
+    by_name: HashMap<String, Arc<dyn Function>>,
+    states: Arc<Extensions>,
+}
+
+impl Functions {
+    /// Makes a set without functions.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a function.
+    ///
+    /// # Panics
+    ///
+    /// If there is one of the same name.
+    #[must_use]
+    pub fn function(mut self, function: impl Function) -> Self {
+        let name = function.description().name().to_owned();
+        let before = Arc::make_mut(&mut self.0).by_name.insert(name, Arc::new(function));
+        if let Some(before) = before {
+            panic!(
+                "there are two functions `{}`: rename one with `#[function(name = \"…\")]`",
+                before.description().name()
+            );
+        }
+        self
+    }
+
+    /// Gives the functions a value of which they take a reference, as an argument `&T`. There is one of each type; another one takes
+    /// the place of the one before.
+    #[must_use]
+    pub fn state<T: Send + Sync + 'static>(mut self, state: T) -> Self {
+        Arc::make_mut(&mut Arc::make_mut(&mut self.0).states).insert(state);
+        self
+    }
+
+    /// Returns the function of this name.
+    pub fn find(&self, name: &str) -> Option<&dyn Function> {
+        self.0.by_name.get(name).map(|function| &**function)
+    }
+
+    /// Returns the functions in the order of their names.
+    pub fn iter(&self) -> impl Iterator<Item = &dyn Function> {
+        let mut functions: Vec<&dyn Function> = self.0.by_name.values().map(|function| &**function).collect();
+        functions.sort_unstable_by(|one, other| one.description().name().cmp(other.description().name()));
+        functions.into_iter()
+    }
+
+    /// Makes the context of calls that have this head, for one of these functions.
+    pub fn context(&self, head: Head) -> Context {
+        Context::new(head, self.0.states.clone())
+    }
+}
+
+impl fmt::Debug for Functions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter().map(|function| function.description().name())).finish()
+    }
+}
