@@ -207,7 +207,7 @@ impl Shared {
             progress: Notify::new(),
             changed: Notify::new(),
             config,
-            states: States::new(identity),
+            states: States::new(identity.map(|proof| Box::new(proof) as _)),
             began: now,
             turn: AtomicU64::new(0),
             runtime: Handle::current(),

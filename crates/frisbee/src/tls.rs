@@ -12,7 +12,7 @@ use tokio_rustls::{
 
 use crate::{
     Address, Client, Connection, Raw, Router, ServerBuilder, TlsName,
-    net::{Identity, Secure, Secured, Wire},
+    net::{Identity, Proof, Secure, Secured, Wire},
 };
 
 impl<R: Router> ServerBuilder<R> {
@@ -99,7 +99,8 @@ impl<R: Router> Client<R> {
 impl Connection {
     /// Returns the certificate chain that the peer proved to own in the TLS handshake, its own certificate first.
     pub fn peer_certificates(&self) -> Option<Arc<Vec<CertificateDer<'static>>>> {
-        self.state().map(|Certificates(chain)| chain.clone())
+        let Proof(proven) = self.state()?;
+        proven.downcast_ref().map(|Certificates(chain)| chain.clone())
     }
 }
 
@@ -109,7 +110,7 @@ struct Certificates(Arc<Vec<CertificateDer<'static>>>);
 fn identity(session: &CommonState) -> Identity {
     let certificates = session.peer_certificates()?;
     let owned: Vec<_> = certificates.iter().map(|certificate| certificate.clone().into_owned()).collect();
-    Some(Box::new(Certificates(Arc::new(owned))))
+    Some(Proof(Arc::new(Certificates(Arc::new(owned)))))
 }
 
 /// Says of a failed handshake what it is likely to mean, where rustls has no words for it: a peer without TLS, or a

@@ -106,7 +106,7 @@ pub use wire::peer::Peer;
 pub use wire::server_wire::Wire;
 #[cfg(feature = "tls")]
 pub use wire::transport::ConnectTls;
-pub use wire::transport::{ConnectSettings, Transport, register_transport};
+pub use wire::transport::{ByteStream, ConnectSettings, Connected, Transport, register_transport};
 
 pub use frisbee::{
     self, Address, CloseReason, Config, Connection, Dispatch, Drain, Engine, GoAway, InvalidSetting, ListenOn,

@@ -1,19 +1,23 @@
 //! The parts of a call that wires besides frisbee are made of: endpoints, heads, services told of each other, and transports by
 //! the schemes of their addresses.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use frpc::{
-    Address, Answer, Body, Call, Caller, Channel, Code, ConnectError, ConnectSettings, Endpoint, Head, Layered, Method,
-    Peer, Service, Services, Status, Times, Transport, codec::Format, interceptor, prost::Message,
+    Address, Answer, Body, Call, Caller, Channel, Code, ConnectError, ConnectSettings, Connected, Endpoint, Head,
+    Layered, Method, Peer, Server, Service, Services, Status, Times, Transport, codec::Format, interceptor,
+    prost::Message,
 };
 use futures_util::{FutureExt, future::BoxFuture};
 use support::{
     SECOND,
-    calls::{TestClient, TestServer, TestService, Words, ask, quiet_channel, words},
+    calls::{TestClient, TestServer, TestService, Words, ask, quiet, quiet_channel, words},
     in_virtual_time, settle,
 };
-use tokio::time::Instant;
+use tokio::{io::duplex, time::Instant};
 
 /// Calls a method of an endpoint with one message, and returns the texts of its answer.
 async fn call(endpoint: &Endpoint, method: &str, text: &str, head: Head) -> Result<Vec<String>, Status> {
@@ -165,13 +169,9 @@ impl Transport for Oracle {
         &["oracle"]
     }
 
-    fn connect(
-        &self,
-        url: String,
-        settings: ConnectSettings,
-    ) -> BoxFuture<'static, Result<Arc<dyn Caller>, ConnectError>> {
+    fn connect(&self, url: String, settings: ConnectSettings) -> BoxFuture<'static, Result<Connected, ConnectError>> {
         let heard = format!("{url}, {} attempts, {:?}", settings.attempts, settings.timeout);
-        async move { Ok(Arc::new(Answering(heard)) as Arc<dyn Caller>) }.boxed()
+        async move { Ok(Connected::Calls(Arc::new(Answering(heard)))) }.boxed()
     }
 }
 
@@ -199,4 +199,44 @@ async fn a_channel_connects_over_the_transport_that_has_the_scheme() {
     assert!(error.contains("gopher://"), "{error}");
     let error = frpc::Server::builder().bind("grpc://localhost:0").await.unwrap_err().to_string();
     assert!(error.contains("another protocol"), "{error}");
+}
+
+/// Carries frisbee to a server in this process.
+struct Tunnel {
+    server: Server,
+    /// How often it was asked to connect.
+    connects: Arc<AtomicUsize>,
+}
+
+impl Transport for Tunnel {
+    fn schemes(&self) -> &[&str] {
+        &["tunnel"]
+    }
+
+    fn connect(&self, _: String, _: ConnectSettings) -> BoxFuture<'static, Result<Connected, ConnectError>> {
+        self.connects.fetch_add(1, Ordering::Relaxed);
+        let (ours, theirs) = duplex(64 * 1024);
+        self.server.attach(theirs);
+        async { Ok(Connected::Frisbee(Box::new(ours))) }.boxed()
+    }
+}
+
+#[test]
+fn a_transport_that_carries_frisbee_is_asked_again_when_its_connection_is_lost() {
+    in_virtual_time(async {
+        let server = Server::builder().config(quiet()).add_service(TestServer::new(TestService::default()));
+        let server = server.without_listener().unwrap();
+        let connects = Arc::default();
+        let builder = quiet_channel().transport(Tunnel { server, connects: Arc::clone(&connects) });
+        let builder = builder.add_service(TestServer::new(TestService::default()));
+        let channel = builder.connect("tunnel://down").await.unwrap();
+        let client = TestClient::new(channel.clone());
+        assert_eq!(ask(&client, "hello").await.unwrap(), "hello");
+        assert_eq!(connects.load(Ordering::Relaxed), 1);
+
+        channel.connection().unwrap().close();
+        settle().await;
+        assert_eq!(ask(&client, "hello again").await.unwrap(), "hello again");
+        assert_eq!(connects.load(Ordering::Relaxed), 2);
+    });
 }

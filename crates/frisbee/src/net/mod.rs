@@ -27,6 +27,6 @@ pub use self::{
 pub(crate) use self::{
     listener::{Bound, Listener, connect},
     ring_kind::RingKind,
-    secure::{Identity, Secure, Secured},
+    secure::{Identity, Proof, Secure, Secured},
     wire::Wire,
 };

@@ -46,7 +46,7 @@ impl Raw {
     /// Returns what the peer proved of itself.
     #[cfg(feature = "tls")]
     pub(crate) fn identity(&self) -> Option<&(dyn std::any::Any + Send + Sync)> {
-        self.identity.as_deref()
+        self.identity.as_ref().map(|proof| &*proof.0)
     }
 
     /// Has the current runtime serve it instead of `former`, which may end before.

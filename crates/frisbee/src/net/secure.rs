@@ -6,7 +6,11 @@ use super::wire::Wire;
 use crate::Address;
 
 /// The proven identity of a peer; kept as state of the connection.
-pub(crate) type Identity = Option<Box<dyn Any + Send + Sync>>;
+pub(crate) type Identity = Option<Proof>;
+
+/// Something that a peer proved of itself.
+#[derive(Clone)]
+pub(crate) struct Proof(pub(crate) Arc<dyn Any + Send + Sync>);
 
 /// A connection whose handshake is done.
 pub(crate) struct Secured {

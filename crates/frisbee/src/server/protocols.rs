@@ -1,9 +1,19 @@
 //! Other protocols on the port of a server, told apart by the first bytes.
 
-use std::{fmt, future::Future, io, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    future::Future,
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use bytes::BytesMut;
-use tokio::{io::AsyncReadExt, time::timeout};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite},
+    time::timeout,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::net::{Raw, Wire};
@@ -49,7 +59,8 @@ pub trait Protocol: Send + Sync + 'static {
     }
 
     /// Serves a connection that was recognized, from its first byte on. It counts among the connections of the server until
-    /// this returns. The future is dropped when the server is.
+    /// this returns, or until packets end on what it [left to frisbee](Drain::leave_to_frisbee). The future is dropped when the
+    /// server is.
     fn serve(&self, socket: Raw, drain: Drain) -> impl Future<Output = ()> + Send;
 }
 
@@ -78,18 +89,37 @@ impl Recognized {
 }
 
 /// Tells a [`Protocol`] that the server is [shutting down](crate::Server::shutdown), so that it ends its connections once what
-/// is under way is done.
-#[derive(Clone, Debug)]
-pub struct Drain(CancellationToken);
+/// is under way is done. Takes back connections on which packets follow.
+#[derive(Clone)]
+pub struct Drain {
+    draining: CancellationToken,
+    left: Arc<Mutex<Option<Wire>>>,
+}
 
 impl Drain {
     pub(super) fn new(draining: CancellationToken) -> Self {
-        Self(draining)
+        Self { draining, left: Arc::default() }
+    }
+
+    /// Has the server speak frisbee on a stream that the protocol made of its socket, such as the messages of a WebSocket, as
+    /// soon as [`serve`](Protocol::serve) returns. To the server it is the same connection: what the peer proved in its
+    /// handshake and all limits go with it. If this is called again before that, the stream of the last call is served.
+    pub fn leave_to_frisbee(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
+        *self.left() = Some(Wire::Other(Box::new(stream)));
+    }
+
+    /// Returns the stream on which packets follow, if there is one.
+    pub(super) fn take_left(&self) -> Option<Wire> {
+        self.left().take()
+    }
+
+    fn left(&self) -> MutexGuard<'_, Option<Wire>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether the server is shutting down.
     pub fn is_requested(&self) -> bool {
-        self.0.is_cancelled()
+        self.draining.is_cancelled()
     }
 
     /// Waits until the server is shutting down.
@@ -98,7 +128,13 @@ impl Drain {
     ///
     /// Nothing is lost if the future is dropped.
     pub async fn requested(&self) {
-        self.0.cancelled().await;
+        self.draining.cancelled().await;
+    }
+}
+
+impl fmt::Debug for Drain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Drain").field("is_requested", &self.is_requested()).finish_non_exhaustive()
     }
 }
 

@@ -106,14 +106,14 @@ async fn open(
             }
             Some(Ok((Some(protocol), read))) => {
                 // The format is that of packets, of which this connection has none.
-                let socket = Raw::new(wire, read.freeze(), HeaderFormat::Magic10, local, peer).with_identity(identity);
-                let serving = protocol.serve(socket, Drain::new(server.draining.clone()));
+                let socket = Raw::new(wire, read.freeze(), HeaderFormat::Magic10, local.clone(), peer.clone());
+                let drain = Drain::new(server.draining.clone());
+                let serving = protocol.serve(socket.with_identity(identity.clone()), drain.clone());
                 // Looked at first: a server that is dropped does not wait for goodbyes.
                 let killed = pin!(server.scope.kill.cancelled());
                 select(killed, serving).await;
-                // Held until here: the connection was one of the server's.
-                drop(slot);
-                return None;
+                // Without packets behind it, the connection is over, and its slot free.
+                wire = drain.take_left()?;
             }
             Some(Err(error)) => {
                 server.handshakes_failed.fetch_add(1, Ordering::Relaxed);

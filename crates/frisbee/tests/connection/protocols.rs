@@ -155,3 +155,47 @@ fn a_server_that_is_dropped_drops_connections_of_other_protocols() {
         assert_eq!(ended.unwrap().unwrap(), 0, "nothing is said any more");
     });
 }
+
+/// A protocol that ends with its first line: packets follow.
+struct Upgrade;
+
+impl Protocol for Upgrade {
+    fn recognize(&self, first: &[u8], _: Option<&[u8]>) -> Recognized {
+        Recognized::by_prefix(first, b"UPGRADE\n")
+    }
+
+    async fn serve(&self, mut socket: Raw, drain: Drain) {
+        socket.read_exact(&mut [0; 8]).await.unwrap();
+        socket.write_all(b"welcome\n").await.unwrap();
+        drain.leave_to_frisbee(socket);
+    }
+}
+
+#[test]
+fn packets_follow_where_a_protocol_leaves_its_connection_to_frisbee() {
+    in_virtual_time(async {
+        let server =
+            Server::builder(Script::new()).config(quiet()).protocol(Upgrade).connections_max(1).without_listener();
+        let mut io = connect(&server);
+        let mut packet = Vec::new();
+        Header { id: 1, operation: OPERATION.number(), len: 2 }.encode(HeaderFormat::Magic10, &mut packet);
+        packet.extend_from_slice(b"hi");
+        io.write_all(&[b"UPGRADE\n", &packet[..]].concat()).await.unwrap();
+        assert_eq!(read(&mut io, 8).await, "welcome\n");
+        let mut echoed = vec![0; packet.len()];
+        io.read_exact(&mut echoed).await.unwrap();
+        assert_eq!(echoed, packet);
+        let metrics = server.metrics();
+        assert_eq!(
+            (metrics.accepted, metrics.connections, server.connections().len()),
+            (1, 1, 1),
+            "it is one connection"
+        );
+        let mut refused = connect(&server);
+        assert_eq!(refused.read_to_end(&mut Vec::new()).await.unwrap(), 0);
+
+        drop(io);
+        settle().await;
+        assert_eq!(server.metrics().connections, 0);
+    });
+}

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use frpc::{Answer, Call, Caller, ConnectError, ConnectSettings, Status, Transport, codec::Format};
+use frpc::{Answer, Call, Caller, ConnectError, ConnectSettings, Connected, Status, Transport, codec::Format};
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, header};
 
@@ -39,11 +39,7 @@ impl Transport for Client {
         &SCHEME_NAMES
     }
 
-    fn connect(
-        &self,
-        url: String,
-        connect: ConnectSettings,
-    ) -> BoxFuture<'static, Result<Arc<dyn Caller>, ConnectError>> {
+    fn connect(&self, url: String, connect: ConnectSettings) -> BoxFuture<'static, Result<Connected, ConnectError>> {
         let settings = self.settings.clone();
         Box::pin(async move {
             let target = Target::parse(&url).map_err(ConnectError::Address)?;
@@ -60,7 +56,7 @@ impl Transport for Client {
                 let headers = grpc::base_headers(&caller);
                 caller.base.extend(headers);
             }
-            Ok(Arc::new(Calls(Arc::new(caller))) as Arc<dyn Caller>)
+            Ok(Connected::Calls(Arc::new(Calls(Arc::new(caller)))))
         })
     }
 }

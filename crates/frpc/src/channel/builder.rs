@@ -24,10 +24,10 @@ use crate::{
     wire::{
         frisbee::{
             call_table::CALLS_MAX,
-            client::WhenFull,
+            client::{ClientConnection, WhenFull},
             reconnect::{Dialer, Dialing, LostMetadata, Reconnecting, Redial},
         },
-        transport::{ConnectSettings, Transport, transport_for},
+        transport::{ByteStream, ConnectSettings, Connected, Transport, transport_for},
     },
 };
 
@@ -235,9 +235,8 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     /// [`ClientTls`](crate::ClientTls) made of PEM or of the system's roots, or any rustls configuration.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, config: impl Into<Arc<frisbee::rustls::ClientConfig>>) -> Self {
-        let config = config.into();
-        self.settings.tls = Some(ConnectTls { config: config.clone(), name: None });
-        self.client(|client| client.tls(config))
+        self.settings.tls = Some(ConnectTls { config: config.into(), name: None });
+        self
     }
 
     /// Connects with TLS and expects a certificate for this name, wherever the connection goes.
@@ -247,9 +246,8 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         config: impl Into<Arc<frisbee::rustls::ClientConfig>>,
         name: impl Into<crate::TlsName>,
     ) -> Self {
-        let (config, name) = (config.into(), name.into());
-        self.settings.tls = Some(ConnectTls { config: config.clone(), name: Some(name.clone()) });
-        self.client(|client| client.tls_with_name(config, name))
+        self.settings.tls = Some(ConnectTls { config: config.into(), name: Some(name.into()) });
+        self
     }
 
     /// Connects to an address, such as `"tcp://localhost:7000"` or `"unix:/run/app.sock"`. The connection is served by
@@ -261,12 +259,12 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     /// If the future is dropped, there is no connection, and no attempt goes on.
     pub async fn connect(self, address: impl ToAddress) -> Result<Channel, ConnectError> {
         self.check()?;
-        let (address, timeout, pause) = (address.to_address()?, self.timeout, self.pause);
+        let address = address.to_address()?;
         if let Address::Url(url) = address {
             return self.connect_over_transport(url).await;
         }
-        let (lost_metadata, layers) = (self.lost_metadata, self.layers.clone());
-        let dialer = Arc::new(self.dialer());
+        let (pause, way) = (self.pause, self.way());
+        let dialer = Arc::new(self.secured().dialer());
         let dial = move || -> Dialing {
             let (dialer, address) = (dialer.clone(), address.clone());
             Box::pin(async move {
@@ -276,21 +274,43 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         };
         let first = dial().await?;
         let redial = Redial::new(dial, pause, &first);
-        let connection = Reconnecting::new(first, Some(redial), lost_metadata, Some(timeout));
-        Ok(Channel::on(connection, layers).with_timeout(timeout))
+        Ok(way.channel(first, Some(redial)))
     }
 
     /// Connects to an address that is none of frisbee's.
     async fn connect_over_transport(self, url: String) -> Result<Channel, ConnectError> {
         let transport = transport_for(&url, &self.transports)?;
-        if self.services.table().methods().next().is_some() {
-            let why =
-                format!("{url}: services that are offered to the server need frisbee, over which it can call them");
-            return Err(ConnectError::Address(io::Error::new(io::ErrorKind::Unsupported, why)));
-        }
-        let settings = ConnectSettings { timeout: self.timeout, pause: self.pause, ..self.settings };
-        let caller = transport.connect(url, settings).await?;
-        Ok(Channel { route: Route::Other(caller), layers: self.layers, timeout: self.timeout })
+        let settings = ConnectSettings { timeout: self.timeout, pause: self.pause, ..self.settings.clone() };
+        let stream = match transport.connect(url.clone(), settings.clone()).await? {
+            Connected::Frisbee(stream) => stream,
+            Connected::Calls(_) if self.services.table().methods().next().is_some() => {
+                let why =
+                    format!("{url}: services that are offered to the server need frisbee, over which it can call them");
+                return Err(ConnectError::Address(io::Error::new(io::ErrorKind::Unsupported, why)));
+            }
+            Connected::Calls(caller) => {
+                return Ok(Channel { route: Route::Other(caller), layers: self.layers, timeout: self.timeout });
+            }
+        };
+        let (pause, way) = (self.pause, self.way());
+        // The transport has secured the stream as far as the address says.
+        let dialer = Arc::new(self.dialer());
+        let first = attach(&dialer, stream, &url).await?;
+        let dial = move || -> Dialing {
+            let (dialer, transport) = (dialer.clone(), transport.clone());
+            let (url, settings) = (url.clone(), settings.clone());
+            Box::pin(async move {
+                match transport.connect(url.clone(), settings).await? {
+                    Connected::Frisbee(stream) => attach(&dialer, stream, &url).await,
+                    Connected::Calls(_) => {
+                        let why = format!("{url}: the transport carried frisbee before, and makes calls now");
+                        Err(ConnectError::Address(io::Error::other(why)))
+                    }
+                }
+            })
+        };
+        let redial = Redial::new(dial, pause, &first);
+        Ok(way.channel(first, Some(redial)))
     }
 
     /// Talks over a stream of the user's own. When it is lost, so is the channel.
@@ -303,15 +323,12 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     ) -> Result<Channel, ConnectError> {
         self.check()?;
-        let (timeout, lost_metadata, layers) = (self.timeout, self.lost_metadata, self.layers.clone());
-        let dialer = self.dialer();
+        let way = self.way();
+        let dialer = self.secured().dialer();
         let (client, calls) = dialer.client();
         let connection = dialer.serve(client.attach(stream).await?, calls);
-        // As when connecting: the first call knows what the peer serves, and under which numbers. One that says nothing is
-        // taken for a plain peer that is slow.
-        let _ = time::timeout(SILENCE_BELIEVED, connection.connection.recognized()).await;
-        let connection = Reconnecting::new(connection, None, lost_metadata, Some(timeout));
-        Ok(Channel::on(connection, layers).with_timeout(timeout))
+        recognize(&connection).await;
+        Ok(way.channel(connection, None))
     }
 
     /// Finds what would keep every call from being made or answered.
@@ -320,6 +337,26 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         InvalidSetting::refuse_zero("calls_max", &self.calls_max, "every call would wait for another to end")?;
         InvalidSetting::refuse_zero("timeout", &self.timeout, "every call would have timed out before it began")?;
         Ok(self.client.check()?)
+    }
+
+    /// Returns what the channel keeps of the settings.
+    fn way(&self) -> Way {
+        Way { timeout: self.timeout, lost_metadata: self.lost_metadata, layers: self.layers.clone() }
+    }
+
+    /// Has frisbee speak TLS, if that is configured.
+    #[cfg(feature = "tls")]
+    fn secured(self) -> Self {
+        match self.settings.tls.clone() {
+            None => self,
+            Some(ConnectTls { config, name: None }) => self.client(|client| client.tls(config)),
+            Some(ConnectTls { config, name: Some(name) }) => self.client(|client| client.tls_with_name(config, name)),
+        }
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn secured(self) -> Self {
+        self
     }
 
     fn dialer(self) -> Dialer<S, R> {
@@ -363,6 +400,38 @@ impl<S, R> fmt::Debug for ChannelBuilder<S, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ChannelBuilder").field("timeout", &self.timeout).finish_non_exhaustive()
     }
+}
+
+/// The settings that a channel keeps, however it is connected.
+struct Way {
+    timeout: Duration,
+    lost_metadata: LostMetadata,
+    layers: Layers,
+}
+
+impl Way {
+    fn channel(self, first: ClientConnection, redial: Option<Redial>) -> Channel {
+        let connection = Reconnecting::new(first, redial, self.lost_metadata, Some(self.timeout));
+        Channel::on(connection, self.layers).with_timeout(self.timeout)
+    }
+}
+
+/// Talks over a stream that a transport connected.
+async fn attach<S: ServiceSet, R: Router>(
+    dialer: &Dialer<S, R>,
+    stream: Box<dyn ByteStream>,
+    url: &str,
+) -> Result<ClientConnection, ConnectError> {
+    let (client, calls) = dialer.client();
+    let connection = dialer.serve(client.attach_to(stream, Address::Url(url.to_owned())).await?, calls);
+    recognize(&connection).await;
+    Ok(connection)
+}
+
+/// Waits as when connecting: the first call knows what the peer serves, and under which numbers. One that says nothing is taken for
+/// a plain peer that is slow.
+async fn recognize(connection: &ClientConnection) {
+    let _ = time::timeout(SILENCE_BELIEVED, connection.connection.recognized()).await;
 }
 
 /// The time that a peer on a stream of the user's own has to show what it speaks.

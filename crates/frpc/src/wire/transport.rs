@@ -6,6 +6,8 @@ use std::{
     time::Duration,
 };
 
+use tokio::io::{AsyncRead, AsyncWrite};
+
 use super::caller::Caller;
 use crate::{error::ConnectError, service::boxed::BoxFuture};
 
@@ -18,12 +20,22 @@ pub trait Transport: Send + Sync + 'static {
     fn schemes(&self) -> &[&str];
 
     /// Connects to an address of one of its schemes.
-    fn connect(
-        &self,
-        url: String,
-        settings: ConnectSettings,
-    ) -> BoxFuture<'static, Result<Arc<dyn Caller>, ConnectError>>;
+    fn connect(&self, url: String, settings: ConnectSettings) -> BoxFuture<'static, Result<Connected, ConnectError>>;
 }
+
+/// A connection of a [`Transport`].
+#[non_exhaustive]
+pub enum Connected {
+    /// The transport makes the calls, and connects again when it has to.
+    Calls(Arc<dyn Caller>),
+    /// The transport carries the bytes of frisbee, as a WebSocket does. When the stream is lost, it is asked to connect again.
+    Frisbee(Box<dyn ByteStream>),
+}
+
+/// A stream that bytes go through both ways.
+pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> ByteStream for T {}
 
 /// The settings of a [`ChannelBuilder`](crate::ChannelBuilder) that concern transports of every kind.
 #[derive(Clone)]
@@ -55,6 +67,15 @@ pub struct ConnectTls {
     pub config: Arc<frisbee::rustls::ClientConfig>,
     /// The name that the certificate of the server has to be for, if not the one that is connected to.
     pub name: Option<crate::TlsName>,
+}
+
+impl fmt::Debug for Connected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Calls(_) => "Calls",
+            Self::Frisbee(_) => "Frisbee",
+        })
+    }
 }
 
 impl fmt::Debug for ConnectSettings {
@@ -107,11 +128,19 @@ pub(crate) fn transport_for(url: &str, own: &[Arc<dyn Transport>]) -> Result<Arc
 }
 
 /// The schemes that crates beside this one have, the name of each crate, and what registers it.
-const KNOWN: &[(&[&str], &str, &str)] = &[(
-    &["grpc", "grpcs", "http", "https", "grpc-web+http", "grpc-web+https", "twirp+http", "twirp+https"],
-    "frpc-http",
-    "frpc_http::register()",
-)];
+const KNOWN: &[(&[&str], &str, &str)] = &[
+    (
+        &["grpc", "grpcs", "http", "https", "grpc-web+http", "grpc-web+https", "twirp+http", "twirp+https"],
+        "frpc-http",
+        "frpc_http::register()",
+    ),
+    (
+        &["jsonrpc+tcp", "jsonrpc+http", "jsonrpc+https", "jsonrpc+ws", "jsonrpc+wss"],
+        "frpc-jsonrpc",
+        "frpc_jsonrpc::register()",
+    ),
+    (&["ws", "wss"], "frpc-websocket", "frpc_websocket::register()"),
+];
 
 #[cfg(test)]
 mod tests {
@@ -124,11 +153,7 @@ mod tests {
             self.0
         }
 
-        fn connect(
-            &self,
-            url: String,
-            _: ConnectSettings,
-        ) -> BoxFuture<'static, Result<Arc<dyn Caller>, ConnectError>> {
+        fn connect(&self, url: String, _: ConnectSettings) -> BoxFuture<'static, Result<Connected, ConnectError>> {
             Box::pin(async move { Err(ConnectError::Address(io::Error::other(url))) })
         }
     }
@@ -140,6 +165,8 @@ mod tests {
             let why = why(&format!("{scheme}://localhost:80"));
             assert!(why.contains("frpc-http") && why.contains("frpc_http::register()"), "{why}");
         }
+        assert!(why("jsonrpc+tcp://localhost:80").contains("frpc_jsonrpc::register()"));
+        assert!(why("wss://localhost").contains("frpc_websocket::register()"));
         assert!(why("gopher://localhost").contains("gopher://"));
     }
 
