@@ -17,6 +17,8 @@ mod wire;
 
 #[cfg(not(all(feature = "uring", target_os = "linux")))]
 pub(crate) use self::no_uring as uring;
+#[cfg(feature = "tls")]
+pub(crate) use self::secure::Proof;
 pub use self::{
     credentials::PeerCredentials,
     options::SocketOptions,
@@ -27,6 +29,6 @@ pub use self::{
 pub(crate) use self::{
     listener::{Bound, Listener, connect},
     ring_kind::RingKind,
-    secure::{Identity, Proof, Secure, Secured},
+    secure::{Identity, Secure, Secured},
     wire::Wire,
 };

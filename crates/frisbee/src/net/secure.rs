@@ -10,6 +10,7 @@ pub(crate) type Identity = Option<Proof>;
 
 /// Something that a peer proved of itself.
 #[derive(Clone)]
+#[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "without TLS nobody proves anything"))]
 pub(crate) struct Proof(pub(crate) Arc<dyn Any + Send + Sync>);
 
 /// A connection whose handshake is done.
