@@ -11,6 +11,7 @@ mod cors;
 pub mod fuzzing;
 mod headers;
 mod message;
+mod mount;
 mod serve;
 #[cfg(feature = "tower")]
 mod service;
@@ -20,6 +21,10 @@ mod status;
 mod wire;
 
 pub use self::client::{Client, HttpVersion, TwirpError, register};
-pub use self::{cors::Cors, wire::Http};
+pub use self::{
+    cors::Cors,
+    mount::{Mount, Visit},
+    wire::Http,
+};
 #[cfg(feature = "tower")]
 pub use self::{serve::ResponseBody, service::HttpService};

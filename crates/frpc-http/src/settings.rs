@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::cors::Cors;
+use crate::{cors::Cors, mount::Mounts};
 
 /// The settings of [`Http`](crate::Http), which documents them.
 #[derive(Clone, Debug)]
@@ -26,6 +26,7 @@ pub(crate) struct Settings {
     pub(crate) twirp_prefix: String,
     pub(crate) cors: Option<Cors>,
     pub(crate) page: bool,
+    pub(crate) mounts: Mounts,
 }
 
 impl Settings {
@@ -57,6 +58,7 @@ impl Default for Settings {
             twirp_prefix: "/twirp".to_owned(),
             cors: None,
             page: false,
+            mounts: Mounts::default(),
         }
     }
 }

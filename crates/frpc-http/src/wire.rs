@@ -14,6 +14,7 @@ use tracing::debug;
 
 use crate::{
     cors::Cors,
+    mount::Mount,
     serve::{self, Remainder, Site, Unended, Unread},
     settings::Settings,
     standstill::Standstill,
@@ -174,6 +175,12 @@ impl Http {
         self
     }
 
+    /// Serves another protocol at a path, such as `/rpc`: all requests to exactly this path are for it. The last one at a path stands.
+    pub fn mount(mut self, path: impl Into<String>, mount: impl Mount) -> Self {
+        self.settings.mounts.add(path.into(), mount);
+        self
+    }
+
     /// Sets how long a peer may take none of the bytes that are there for it. Default 60 s. Then the connection is closed, and its
     /// handlers are dropped.
     pub fn standstill_max(mut self, standstill_max: Duration) -> Self {
@@ -257,7 +264,7 @@ impl Wire for Http {
 
     async fn serve(&self, socket: Raw, endpoint: Endpoint, drain: Drain) {
         let peer = Some(Peer::of(&socket));
-        let site = Arc::new(Site { endpoint, settings: self.settings.clone(), peer });
+        let site = Arc::new(Site { endpoint, settings: self.settings.clone(), peer, drain: Some(drain.clone()) });
         let seen = recognize(socket.unread());
         let socket = Standstill::new(socket, self.settings.standstill_max);
         match seen {

@@ -77,7 +77,7 @@ const HOUSES: &[House] = &[
     House {
         krate: "frpc-http",
         floors: &[
-            &["codes", "cors", "headers", "message", "standstill"],
+            &["codes", "cors", "headers", "message", "mount", "standstill"],
             &["settings", "status"],
             &["client", "serve"],
             &["wire"],

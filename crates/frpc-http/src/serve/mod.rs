@@ -7,6 +7,7 @@ mod connect;
 mod framed;
 mod grpc;
 mod grpc_web;
+mod mounted;
 mod page;
 mod remainder;
 mod requests;
@@ -54,6 +55,10 @@ pub(crate) async fn respond<B: RequestBody>(site: &Site, request: Request<B>) ->
 async fn by_protocol<B: RequestBody>(site: &Site, parts: Parts, body: B) -> Response<ResponseBody> {
     let Site { endpoint, settings, .. } = site;
     let (media_type, path) = (media_type(&parts.headers), parts.uri.path());
+    if let Some(mount) = settings.mounts.at(path) {
+        // Boxed, so that calls hold no memory for it.
+        return Box::pin(mounted::serve(site, mount, parts, body)).await;
+    }
     if let Some(dialect) = Dialect::of(media_type).filter(|dialect| dialect.is_on(settings)) {
         return grpc::serve(site, dialect, parts, body).await;
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use frpc::{Endpoint, Head, Peer, Status};
+use frpc::{Drain, Endpoint, Head, Metadata, Peer, Status};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header::CONTENT_TYPE, request::Parts};
 use tokio::time::Instant;
 
@@ -17,6 +17,8 @@ pub(crate) struct Site {
     pub(crate) settings: Settings,
     /// The other end of the connection that requests come on, if this is for one connection.
     pub(crate) peer: Option<Peer>,
+    /// Absent if the server is not ours.
+    pub(crate) drain: Option<Drain>,
 }
 
 impl Site {
@@ -26,22 +28,35 @@ impl Site {
     ///
     /// If the metadata among the headers is too large, or binary and not base64.
     pub(super) fn call_head(&self, request: &Parts, time: Option<Duration>) -> Result<Head, Status> {
+        let mut head = Head::default();
+        *head.metadata_mut() = self.metadata(request)?;
+        if let Some(at) = time.and_then(|time| Instant::now().checked_add(time)) {
+            head.set_deadline(at.into_std());
+        }
+        if let Some(peer) = self.peer(request) {
+            head.set_peer(peer);
+        }
+        Ok(head)
+    }
+
+    /// Returns the metadata among the headers of a request.
+    ///
+    /// # Errors
+    ///
+    /// If it is too large, or binary and not base64.
+    pub(super) fn metadata(&self, request: &Parts) -> Result<Metadata, Status> {
         let metadata = metadata::from_headers(&request.headers)?;
         let (len, max) = (metadata.size() + 2 * metadata.len(), self.endpoint.metadata_len_max());
         if len > max {
             let message = format!("metadata of {len} bytes is longer than the {max} that are accepted");
             return Err(Status::resource_exhausted(message));
         }
-        let mut head = Head::default();
-        *head.metadata_mut() = metadata;
-        if let Some(at) = time.and_then(|time| Instant::now().checked_add(time)) {
-            head.set_deadline(at.into_std());
-        }
-        // A server of HTTP that somebody else runs puts it there.
-        if let Some(peer) = self.peer.as_ref().or_else(|| request.extensions.get()) {
-            head.set_peer(peer);
-        }
-        Ok(head)
+        Ok(metadata)
+    }
+
+    /// Returns the peer that made a request. A server of HTTP that somebody else runs puts it into the extensions.
+    pub(super) fn peer<'a>(&'a self, request: &'a Parts) -> Option<&'a Peer> {
+        self.peer.as_ref().or_else(|| request.extensions.get())
     }
 }
 

@@ -12,6 +12,7 @@ mod hostile2;
 mod http1;
 #[cfg(feature = "tower")]
 mod mounted;
+mod mounts;
 mod port;
 mod probe;
 mod remainder;

@@ -1,0 +1,64 @@
+//! Requests to what is mounted at a path.
+
+use bytes::Bytes;
+use frpc::{Code, Status};
+use http::{
+    HeaderValue, Request, Response, StatusCode,
+    header::{CONTENT_ENCODING, CONTENT_TYPE},
+    request::Parts,
+};
+
+use super::{bare, body::ResponseBody, coding::Coding, requests::RequestBody, site::Site};
+use crate::{
+    headers::timeout::{self, CONNECT_TIMEOUT},
+    mount::{Mount, Visit},
+};
+
+/// Has a mount answer a request, once its body is here.
+pub(super) async fn serve<B: RequestBody>(
+    site: &Site,
+    mount: &dyn Mount,
+    parts: Parts,
+    body: B,
+) -> Response<ResponseBody> {
+    let received = async {
+        let visit = visit(site, &parts)?;
+        let sent = parts.headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes);
+        let coding = Coding::agree(sent, None, &site.settings)?;
+        let body = bare::read(body, coding, visit.time, &site.settings).await?;
+        Ok::<_, Status>((visit, body))
+    };
+    match received.await {
+        Ok((visit, body)) => mount.respond(visit, Request::from_parts(parts, body)).await.map(ResponseBody::from),
+        Err(status) => refuse(&status),
+    }
+}
+
+/// Returns the circumstances of a request.
+///
+/// # Errors
+///
+/// If its headers are no metadata.
+pub(super) fn visit(site: &Site, parts: &Parts) -> Result<Visit, Status> {
+    Ok(Visit {
+        endpoint: site.endpoint.clone(),
+        peer: site.peer(parts).cloned(),
+        metadata: site.metadata(parts)?,
+        time: parts.headers.get(CONNECT_TIMEOUT).and_then(|value| timeout::parse_connect(value.as_bytes())),
+        drain: site.drain.clone(),
+    })
+}
+
+/// Refuses a request that no mount has seen.
+fn refuse(status: &Status) -> Response<ResponseBody> {
+    let code = match status.code() {
+        Code::ResourceExhausted => StatusCode::PAYLOAD_TOO_LARGE,
+        Code::DeadlineExceeded => StatusCode::REQUEST_TIMEOUT,
+        Code::Unimplemented => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        _ => StatusCode::BAD_REQUEST,
+    };
+    let mut response = Response::new(ResponseBody::from(Bytes::from(format!("{}\n", status.message()))));
+    *response.status_mut() = code;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}

@@ -1,0 +1,81 @@
+//! Other protocols at paths of the wire.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use frpc::Server;
+use frpc_http::{Cors, Http, Mount, Visit};
+use futures_util::future::{BoxFuture, FutureExt};
+use http::{Request, Response};
+use support::{calls::TestService, in_virtual_time};
+
+use crate::{
+    h2_caller::server,
+    http1::{ask, post, split},
+};
+
+/// Says what it was asked, and by whom.
+struct Parrot;
+
+impl Mount for Parrot {
+    fn respond<'a>(&'a self, visit: Visit, request: Request<Bytes>) -> BoxFuture<'a, Response<Bytes>> {
+        async move {
+            assert!(visit.endpoint.find("calls.Test/Say").is_some() && visit.peer.is_some() && visit.drain.is_some());
+            assert_eq!(visit.time.is_some(), visit.head().deadline().is_some());
+            let color = visit.head().metadata().get("color").unwrap_or_default().to_owned();
+            let text = String::from_utf8_lossy(request.body()).into_owned();
+            Response::new(format!("{} {text:?} {color:?} {:?}", request.method(), visit.time).into())
+        }
+        .boxed()
+    }
+}
+
+fn serve(http: Http) -> Server {
+    server(&TestService::default(), http.mount("/old", Parrot).mount("rpc", Parrot)).without_listener().unwrap()
+}
+
+async fn answer(server: &Server, request: impl AsRef<[u8]>) -> (String, String) {
+    let (head, body) = split(&ask(server, request).await);
+    (head[0].clone(), String::from_utf8(body).unwrap())
+}
+
+#[test]
+fn a_mount_answers_every_request_to_its_path_and_no_other() {
+    in_virtual_time(async {
+        let server = serve(Http::new());
+        let (line, body) = answer(&server, post("/rpc", "application/json", b"hi")).await;
+        assert_eq!((&*line, &*body), ("HTTP/1.1 200 OK", "POST \"hi\" \"\" None"));
+        let get =
+            "GET /rpc?a=b HTTP/1.1\r\nhost: a\r\ncolor: red\r\nconnect-timeout-ms: 50\r\nconnection: close\r\n\r\n";
+        assert_eq!(answer(&server, get).await.1, format!("GET \"\" \"red\" {:?}", Some(Duration::from_millis(50))));
+        assert_eq!(answer(&server, post("/old", "application/grpc", b"hi")).await.1, "POST \"hi\" \"\" None");
+        assert_eq!(answer(&server, post("/rpc/", "text/plain", b"hi")).await.0, "HTTP/1.1 404 Not Found");
+        assert_eq!(answer(&server, post("/calls.Test/Say", "application/json", b"{}")).await.1, "{}");
+    });
+}
+
+#[test]
+fn a_mount_sees_no_body_that_breaks_the_limits_of_the_wire() {
+    in_virtual_time(async {
+        let server = serve(Http::new().message_len_max(4).body_time_max(Duration::from_secs(1)));
+        assert_eq!(answer(&server, post("/rpc", "", b"four")).await.0, "HTTP/1.1 200 OK");
+        assert_eq!(answer(&server, post("/rpc", "", b"fives")).await.0, "HTTP/1.1 413 Payload Too Large");
+        let packed =
+            "POST /rpc HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\ncontent-encoding: br\r\nconnection: close\r\n\r\nx";
+        assert_eq!(answer(&server, packed).await.0, "HTTP/1.1 415 Unsupported Media Type");
+        let late = "POST /rpc HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\nconnection: close\r\n\r\nx";
+        assert_eq!(answer(&server, late).await.0, "HTTP/1.1 408 Request Timeout");
+        let binary = "GET /rpc HTTP/1.1\r\nhost: a\r\nx-bin: !\r\nconnection: close\r\n\r\n";
+        assert_eq!(answer(&server, binary).await.0, "HTTP/1.1 400 Bad Request");
+    });
+}
+
+#[test]
+fn scripts_of_allowed_origins_reach_a_mount() {
+    in_virtual_time(async {
+        let server = serve(Http::new().cors(Cors::origins(["https://shop.example.com"])));
+        let get = "GET /rpc HTTP/1.1\r\nhost: a\r\norigin: https://shop.example.com\r\nconnection: close\r\n\r\n";
+        let (head, _) = split(&ask(&server, get).await);
+        assert!(head.contains(&"access-control-allow-origin: https://shop.example.com".to_owned()), "{head:?}");
+    });
+}
