@@ -52,7 +52,7 @@ fn over_tcp(under_way: usize, time: Duration) -> io::Result<f64> {
     }
     let rate = (bytes / LEN) as f64 / start.elapsed().as_secs_f64();
     drop(client);
-    // What was under way when the client went is of no interest.
+    // Messages that were under way when the client went are of no interest.
     let _ = echo.join().expect("an echo does not panic");
     Ok(rate)
 }
