@@ -204,7 +204,7 @@ async fn a_channel_connects_over_the_transport_that_has_the_scheme() {
 /// Carries frisbee to a server in this process.
 struct Tunnel {
     server: Server,
-    /// How often it was asked to connect.
+    /// The number of times that it was asked to connect.
     connects: Arc<AtomicUsize>,
 }
 
