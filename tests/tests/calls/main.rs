@@ -6,6 +6,7 @@
 
 mod answers;
 mod bombs;
+mod bytes;
 mod compression;
 mod endpoints;
 mod extended;

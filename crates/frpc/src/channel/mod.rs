@@ -1,6 +1,7 @@
 //! The channel of a client: the way of its calls to a server.
 
 pub(crate) mod builder;
+mod bytes;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -257,7 +258,7 @@ impl Channel {
     ) -> Result<Response<P>, Status> {
         let format = self.format(method, MethodKind::Unary, request.head(), start).await?;
         let call = Call::of_request(method, format, request)?.with_kind(MethodKind::Unary);
-        self.call(call, start).await?.into_response(method, format)
+        self.call_since(call, start).await?.into_response(method, format)
     }
 
     /// Makes a server-streaming call. Returns once the request is sent: a status of the handler comes with the first
@@ -277,7 +278,7 @@ impl Channel {
         let kind = MethodKind::ServerStreaming;
         let format = self.format(method, kind, request.head(), start).await?;
         let call = Call::of_request(method, format, request)?;
-        self.call(call.with_kind(kind), start).await?.into_stream_response(method, format)
+        self.call_since(call.with_kind(kind), start).await?.into_stream_response(method, format)
     }
 
     /// Makes a client-streaming call.
@@ -296,7 +297,7 @@ impl Channel {
         let kind = MethodKind::ClientStreaming;
         let format = self.format(method, kind, requests.head(), start).await?;
         let call = Call::of_stream(method, format, requests);
-        self.call(call.with_kind(kind), start).await?.into_response(method, format)
+        self.call_since(call.with_kind(kind), start).await?.into_response(method, format)
     }
 
     /// Makes a bidirectional call. Returns at once: a status of the handler comes with the first message.
@@ -316,11 +317,11 @@ impl Channel {
         let kind = MethodKind::Bidirectional;
         let format = self.format(method, kind, requests.head(), start).await?;
         let call = Call::of_stream(method, format, requests);
-        self.call(call.with_kind(kind), start).await?.into_stream_response(method, format)
+        self.call_since(call.with_kind(kind), start).await?.into_stream_response(method, format)
     }
 
     /// Makes a call of any kind that began at `start`, through the layers.
-    async fn call(&self, mut call: Call, start: Instant) -> Result<Answer, Status> {
+    async fn call_since(&self, mut call: Call, start: Instant) -> Result<Answer, Status> {
         if self.layers.is_empty() {
             call.set_time(CallTime::since(start, call.head().timeout(), self.timeout));
             return self.caller().call(call).await;

@@ -288,6 +288,12 @@ impl Reconnecting {
         }
     }
 
+    /// Returns the format of a call that is made with bytes. Waits until the peer is known.
+    pub(crate) async fn bytes_format(self: &Arc<Self>, deadline: Deadline) -> Result<Format, Status> {
+        let extended = self.open(deadline).await?.extended(deadline).await?.is_some();
+        Ok(if extended { Format::Proto } else { Format::Polyglot })
+    }
+
     /// Returns the format of a call to a method, on the connection that it will probably go over. Waits for that, and for
     /// what its peer says of itself if the call `waits` for that: one with streams, or that needs more than plain packets.
     pub(crate) async fn format(
@@ -360,22 +366,24 @@ impl Reconnecting {
         let UnaryCall { method, format, head, ref content, timeout, deadline } = *call;
         let has_metadata = !head.metadata().is_empty();
         // A timeout is kept on this side as well, so nobody waits to tell of it.
-        let extended = if has_metadata { connection.extended(deadline).await? } else { connection.known_extended() };
-        let says_more = has_metadata || timeout.is_some();
+        // Only polyglot goes in plain packets.
+        let waits = has_metadata || format != Format::Polyglot;
+        let extended = if waits { connection.extended(deadline).await? } else { connection.known_extended() };
         let way = connection.way(method).unwrap_or(Way::Plain);
-        let reply = match (way, extended) {
+        let says_more = waits || timeout.is_some();
+        let reply = match (way, way.operation_in(format)) {
             (Way::Missing, _) => return Err(missing(method)),
-            (Way::Extended { operation, format: right }, _) if right == format => {
+            (_, Some(operation)) => {
                 connection.check_fit(method, deadline).await?;
                 let message = Outgoing::new(content.clone(), connection.deflating());
                 let says_more = says_more || message.compressed.is_some();
                 let plain = connection.plain_operation(method)?.filter(|_| !says_more);
-                match (plain, extended) {
-                    (Some(plain), _) => {
+                match plain {
+                    Some(plain) => {
                         connection.unary(plain, Content::from(content.clone()).into(), deadline, Some(method)).await?
                     }
-                    (None, said) => {
-                        let metadata_max = said.map_or(0, |said| said.metadata_len_max);
+                    None => {
+                        let metadata_max = extended.map_or(0, |said| said.metadata_len_max);
                         check_metadata(metadata_len(head.metadata()), metadata_max)?;
                         connection.unary_extended(operation, format, head, timeout, message, deadline).await?
                     }
@@ -386,6 +394,7 @@ impl Reconnecting {
                 let Some(plain) = connection.plain_operation(method)? else { return Err(changed(method)) };
                 connection.unary(plain, Content::from(content.clone()).into(), deadline, Some(method)).await?
             }
+            (Way::Plain, _) if extended.is_some() => return Err(missing(method)),
             (Way::Extended { .. } | Way::Plain, _) => return Err(changed(method)),
         };
         timely_answer_of(reply, connection, deadline)

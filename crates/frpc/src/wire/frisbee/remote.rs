@@ -81,7 +81,7 @@ pub(crate) enum Way {
     /// In plain packets with the operation of this side: all that a plain peer understands, and what no service of an
     /// extended one answers.
     Plain,
-    /// To this operation of the peer, in this format.
+    /// To this operation of the peer, in this format unless the caller has another of its own.
     Extended { operation: u16, format: Format },
     /// The peer does not have the method, and another with its operation.
     Missing,
@@ -101,6 +101,19 @@ struct Found {
     /// The outcome of comparing the messages of the two peers, as far as protocol buffers go.
     fit: Fit,
     next: OnceLock<Box<Found>>,
+}
+
+impl Way {
+    /// Returns the operation of the peer for a call in this format. Protocol buffers and JSON go to every extended peer, polyglot
+    /// to those that have the same messages.
+    pub(crate) fn operation_in(self, format: Format) -> Option<u16> {
+        match self {
+            Self::Extended { operation, format: right } if right == format || format != Format::Polyglot => {
+                Some(operation)
+            }
+            Self::Extended { .. } | Self::Plain | Self::Missing => None,
+        }
+    }
 }
 
 impl Said<'_> {

@@ -55,12 +55,13 @@ impl ClientConnection {
         if let Some(why) = self.calls.going_away() {
             return Err(CallError::GoingAway { why }.into());
         }
-        let (framing, open) = match self.way(method).unwrap_or(Way::Plain) {
-            Way::Missing => return Err(missing(method)),
-            Way::Plain if format == Format::Polyglot => {
+        let way = self.way(method).unwrap_or(Way::Plain);
+        let (framing, open) = match (way, way.operation_in(format)) {
+            (Way::Missing, _) => return Err(missing(method)),
+            (Way::Plain, _) if format == Format::Polyglot => {
                 (Framing::Plain, stream_framing::encode_open(self.operation(method)?.number()))
             }
-            Way::Extended { operation, format: right } if format == right => {
+            (_, Some(operation)) => {
                 let metadata_max = self.known_extended().map_or(0, |extended| extended.metadata_len_max);
                 envelope::check_metadata(envelope::metadata_len(head.metadata()), metadata_max)?;
                 let left =
@@ -68,7 +69,8 @@ impl ClientConnection {
                 let open = envelope::open(operation, format, left, head.metadata());
                 (Framing::Extended { metadata_max: self.metadata_max, deflating: self.deflating() }, open)
             }
-            Way::Plain | Way::Extended { .. } => return Err(changed(method)),
+            (Way::Plain, _) if self.known_extended().is_some() => return Err(missing(method)),
+            (Way::Plain | Way::Extended { .. }, _) => return Err(changed(method)),
         };
         let stream = self.connection.open_stream().map_err(|error| match error {
             OpenError::ConnectionClosed => self.unsent(SendError::Closed),
