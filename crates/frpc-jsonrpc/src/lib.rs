@@ -2,5 +2,10 @@
 #![forbid(unsafe_code)]
 
 mod function;
+#[doc(hidden)]
+pub mod generated;
+mod schema;
 
+pub use frpc_jsonrpc_macros::function;
 pub use function::{Called, Context, Description, Function, Functions, Parameter};
+pub use schema::Schema;

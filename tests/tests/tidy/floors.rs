@@ -84,7 +84,8 @@ const HOUSES: &[House] = &[
             &["fuzzing", "service"],
         ],
     },
-    House { krate: "frpc-jsonrpc", floors: &[&["function"]] },
+    House { krate: "frpc-jsonrpc", floors: &[&["function", "schema"], &["generated"]] },
+    House { krate: "frpc-jsonrpc-macros", floors: &[&["options", "parameter"], &["expand"], &[""]] },
     House { krate: "frpc-services", floors: &[&["catalog", "protos"], &["health", "reflection"]] },
 ];
 

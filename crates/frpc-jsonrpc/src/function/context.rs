@@ -8,7 +8,7 @@ use frpc::{Address, Extensions, Head, Metadata};
 ///
 /// A function gets it as an argument of the type `&Context` or `Context`; callers do not see it.
 ///
-/// ```ignore
+/// ```
 /// use frpc_jsonrpc::{Context, function};
 ///
 /// /// Tells who calls.

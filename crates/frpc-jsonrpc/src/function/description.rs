@@ -1,8 +1,8 @@
-//! What can be said of a function without calling it.
+//! The facts about a function, for those who do not call it.
 
 use serde_json::Value;
 
-/// What can be said of a [`Function`](super::Function) without calling it: its name, its parameters, its result.
+/// The facts about a [`Function`](super::Function): its name, its parameters, its result.
 #[derive(Clone, Debug)]
 pub struct Description {
     name: String,

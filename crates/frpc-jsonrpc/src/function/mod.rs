@@ -1,7 +1,9 @@
 //! Plain functions that can be called by name, with JSON in and out.
 
+mod arguments;
 mod context;
 mod description;
+mod outcome;
 mod set;
 
 use std::{future::Future, pin::Pin};
@@ -13,6 +15,15 @@ pub use self::{
     description::{Description, Parameter},
     set::Functions,
 };
+
+/// For the code that `#[function]` makes.
+pub(crate) mod macros {
+    pub(crate) use super::arguments::is_optional;
+    pub use super::{
+        arguments::Arguments,
+        outcome::{block, finish, result, start},
+    };
+}
 
 /// A function that is called by name, with JSON in and out. `#[function]` makes one of a function of Rust.
 ///

@@ -8,7 +8,7 @@ use super::{Context, Function};
 
 /// Functions by name, and the states that they share. Cheap to clone.
 ///
-/// ```ignore
+/// ```
 /// use frpc_jsonrpc::{Functions, function};
 ///
 /// #[function]

@@ -1,0 +1,168 @@
+//! The parameters of a function, and where their values come from.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{quote, quote_spanned};
+use syn::{
+    Attribute, Expr, ExprLit, FnArg, Ident, Lit, LitStr, Pat, PatType, Result, Type, TypeReference, ext::IdentExt,
+    spanned::Spanned,
+};
+
+/// A parameter, and where its value comes from.
+pub(crate) struct Parameter {
+    pub(crate) ident: Ident,
+    pub(crate) source: Source,
+}
+
+/// Where the value of a parameter comes from.
+pub(crate) enum Source {
+    /// The caller.
+    Argument(Box<Argument>),
+    /// The circumstances of the call, lent or given.
+    Context { is_lent: bool },
+    /// The state of this type.
+    State(Box<Type>),
+}
+
+/// The value of a parameter that the caller gives.
+pub(crate) struct Argument {
+    /// The name for callers.
+    pub(crate) name: String,
+    /// The type that is read.
+    pub(crate) owned: Type,
+    /// Set if the function borrows it.
+    pub(crate) is_lent: bool,
+    pub(crate) default: Option<TokenStream>,
+}
+
+impl Parameter {
+    /// Reads a parameter, and takes the attributes off it that are for us.
+    pub(crate) fn take(input: &mut FnArg) -> Result<Self> {
+        let input = match input {
+            FnArg::Receiver(receiver) => {
+                let text = "a function that is called by name has no `self`: give it what it needs as a state, `&T`";
+                return Err(syn::Error::new(receiver.span(), text));
+            }
+            FnArg::Typed(input) => input,
+        };
+        let Pat::Ident(pattern) = &*input.pat else {
+            return Err(syn::Error::new(
+                input.pat.span(),
+                "callers need a name for this parameter: write one, and take it apart within",
+            ));
+        };
+        let ident = pattern.ident.clone();
+        let marks = Marks::take(input)?;
+        let source = match &*input.ty {
+            Type::Reference(reference) if is_argument(reference) => {
+                marks.argument(&ident, lent_type(&reference.elem)?, true)
+            }
+            Type::Reference(reference) => {
+                if let Some(mutability) = &reference.mutability {
+                    let text =
+                        "calls run side by side, so that nothing can be lent to one alone: take `&T`, and a lock in it";
+                    return Err(syn::Error::new(mutability.span(), text));
+                }
+                let source = match &*reference.elem {
+                    Type::Path(path) if ends_with(path, "Context") => Source::Context { is_lent: true },
+                    elem => Source::State(Box::new(elem.clone())),
+                };
+                marks.refuse("only arguments of callers have")?;
+                source
+            }
+            Type::Path(path) if ends_with(path, "Context") => {
+                marks.refuse("only arguments of callers have")?;
+                Source::Context { is_lent: false }
+            }
+            Type::ImplTrait(found) => {
+                return Err(syn::Error::new(found.span(), "callers send a value of one type: write which"));
+            }
+            owned => marks.argument(&ident, owned.clone(), false),
+        };
+        Ok(Self { ident, source })
+    }
+
+    pub(crate) fn argument(&self) -> Option<&Argument> {
+        match &self.source {
+            Source::Argument(argument) => Some(argument),
+            _ => None,
+        }
+    }
+}
+
+/// The attributes of a parameter that are for us.
+#[derive(Default)]
+struct Marks {
+    default: Option<TokenStream>,
+    name: Option<LitStr>,
+    first: Option<Span>,
+}
+
+impl Marks {
+    fn take(input: &mut PatType) -> Result<Self> {
+        let mut marks = Self::default();
+        let mut others = Vec::new();
+        for attribute in std::mem::take(&mut input.attrs) {
+            if attribute.path().is_ident("default") {
+                marks.default = Some(default(&attribute)?);
+            } else if attribute.path().is_ident("name") {
+                marks.name = Some(attribute.parse_args()?);
+            } else {
+                others.push(attribute);
+                continue;
+            }
+            marks.first.get_or_insert(attribute.span());
+        }
+        input.attrs = others;
+        Ok(marks)
+    }
+
+    fn argument(self, ident: &Ident, owned: Type, is_lent: bool) -> Source {
+        let name = self.name.map_or_else(|| ident.unraw().to_string(), |name| name.value());
+        Source::Argument(Box::new(Argument { name, owned, is_lent, default: self.default }))
+    }
+
+    fn refuse(&self, who: &str) -> Result<()> {
+        match self.first {
+            Some(span) => Err(syn::Error::new(span, format!("{who} a default or a name of their own"))),
+            None => Ok(()),
+        }
+    }
+}
+
+fn default(attribute: &Attribute) -> Result<TokenStream> {
+    if matches!(attribute.meta, syn::Meta::Path(_)) {
+        let span = attribute.span();
+        return Ok(quote_spanned!(span=> ::core::default::Default::default()));
+    }
+    let value: Expr = attribute.parse_args()?;
+    Ok(match &value {
+        Expr::Lit(ExprLit { lit: Lit::Str(_), .. }) => quote!(::core::convert::Into::into(#value)),
+        _ => quote!(#value),
+    })
+}
+
+/// Tells whether a caller gives what this refers to.
+fn is_argument(reference: &TypeReference) -> bool {
+    reference.mutability.is_none()
+        && match &*reference.elem {
+            Type::Slice(_) => true,
+            Type::Path(path) => path.path.is_ident("str") || ends_with(path, "String") || ends_with(path, "Vec"),
+            _ => false,
+        }
+}
+
+/// Returns the type that is read where it is lent.
+fn lent_type(elem: &Type) -> Result<Type> {
+    match elem {
+        Type::Slice(slice) => {
+            let item = &slice.elem;
+            Ok(syn::parse_quote!(::std::vec::Vec<#item>))
+        }
+        Type::Path(path) if path.path.is_ident("str") => Ok(syn::parse_quote!(::std::string::String)),
+        other => Ok(other.clone()),
+    }
+}
+
+fn ends_with(path: &syn::TypePath, name: &str) -> bool {
+    path.path.segments.last().is_some_and(|segment| segment.ident == name)
+}

@@ -1,0 +1,406 @@
+//! The arguments of a call, by position or by name.
+
+use std::fmt::{self, Display};
+
+use frpc::Status;
+use serde::de::{DeserializeOwned, Deserializer, Expected, Unexpected, Visitor};
+
+/// The arguments of a call of a function with `N` parameters, each as the text of its value.
+#[derive(Debug)]
+pub struct Arguments<'a, const N: usize> {
+    names: &'static [&'static str],
+    params: &'a str,
+    values: [Option<&'a str>; N],
+}
+
+impl<'a, const N: usize> Arguments<'a, N> {
+    /// Finds the values in `params`, for parameters of these names.
+    #[inline]
+    pub fn read(
+        function: &str,
+        names: &'static [&'static str],
+        params: Option<&'a str>,
+        mut values: [Option<&'a str>; N],
+    ) -> Result<Self, Status> {
+        let params = params.unwrap_or_default();
+        split(params, names, &mut values).map_err(|misfit| misfit.into_status(function, names))?;
+        Ok(Self { names, params, values })
+    }
+
+    /// Reads an argument. One that was left out is an error, unless its type is an [`Option`].
+    #[inline]
+    pub fn required<T: DeserializeOwned>(&self, index: usize) -> Result<T, Status> {
+        match self.values[index] {
+            Some(value) => serde_json::from_str(value).map_err(|error| self.wrong(index, value, &error)),
+            None => T::deserialize(Missing).map_err(|expected| self.missing(index, &expected)),
+        }
+    }
+
+    /// Reads an argument that may be left out.
+    #[inline]
+    pub fn or_else<T: DeserializeOwned>(&self, index: usize, default: impl FnOnce() -> T) -> Result<T, Status> {
+        match self.values[index] {
+            Some(_) => self.required(index),
+            None => Ok(default()),
+        }
+    }
+
+    #[cold]
+    fn missing(&self, index: usize, error: &Expectation) -> Status {
+        let place = self.place(index);
+        Status::invalid_argument(match &error.0 {
+            Some(expected) => format!("{place} is missing: expected {expected}"),
+            None => format!("{place} is missing"),
+        })
+    }
+
+    #[cold]
+    fn wrong(&self, index: usize, value: &str, error: &serde_json::Error) -> Status {
+        let place = self.place(index);
+        let text = error.to_string();
+        // serde_json tells lines and columns of the value, of which callers know nothing.
+        let text = text.rsplit_once(" at line ").map_or(&*text, |(text, _)| text);
+        let text = match text.split_once(": ").and_then(|(_, rest)| rest.rsplit_once(", expected ")) {
+            Some((found, expected)) => format!("expected {expected}, found {}", short(found)),
+            None => short(text).into_owned(),
+        };
+        if value.starts_with(['{', '[']) {
+            let byte = offset_of(value, self.params) + byte_of(value, error);
+            return Status::invalid_argument(format!("{place}: {text} (at byte {byte} of the params)"));
+        }
+        Status::invalid_argument(format!("{place}: {text}"))
+    }
+
+    fn place(&self, index: usize) -> impl Display {
+        format!("argument `{}` ({} of {N})", self.names[index], index + 1)
+    }
+}
+
+/// The ways in which params do not fit the parameters of a function.
+enum Misfit<'a> {
+    NotAList,
+    Broken,
+    TooMany(usize),
+    Unknown(&'a str),
+    Twice(usize),
+}
+
+impl Misfit<'_> {
+    #[cold]
+    fn into_status(self, function: &str, names: &[&str]) -> Status {
+        let takes = || match names {
+            [] => "no arguments".to_owned(),
+            [name] => format!("1 argument (`{name}`)"),
+            _ => format!("{} arguments (`{}`)", names.len(), names.join("`, `")),
+        };
+        Status::invalid_argument(match self {
+            Self::NotAList => "expected an array or an object as the params".to_owned(),
+            Self::Broken => "the params are not well-formed JSON".to_owned(),
+            Self::TooMany(count) => format!("`{function}` takes {}, and there are {count}", takes()),
+            Self::Unknown(name) => {
+                format!("`{function}` has no argument `{}`: it takes {}", short(name.trim_matches('"')), takes())
+            }
+            Self::Twice(index) => {
+                format!("argument `{}` ({} of {}) is there twice", names[index], index + 1, names.len())
+            }
+        })
+    }
+}
+
+/// Finds the values in `params`, which are well formed, or else it says so at times.
+fn split<'a>(params: &'a str, names: &[&str], values: &mut [Option<&'a str>]) -> Result<(), Misfit<'a>> {
+    let mut text = Text { params, at: 0 };
+    match text.next() {
+        None => return Ok(()),
+        Some(b'[') => split_list(&mut text, values)?,
+        Some(b'{') => split_object(&mut text, names, values)?,
+        Some(b'n') if params.trim_ascii() == "null" => return Ok(()),
+        Some(_) => return Err(Misfit::NotAList),
+    }
+    text.next().map_or(Ok(()), |_| Err(Misfit::Broken))
+}
+
+fn split_list<'a>(text: &mut Text<'a>, values: &mut [Option<&'a str>]) -> Result<(), Misfit<'a>> {
+    let mut count = 0;
+    if text.peek() == Some(b']') {
+        text.at += 1;
+        return Ok(());
+    }
+    loop {
+        let value = text.value()?;
+        if let Some(place) = values.get_mut(count) {
+            *place = Some(value);
+        }
+        count += 1;
+        match text.next() {
+            Some(b',') => {}
+            Some(b']') if count > values.len() => return Err(Misfit::TooMany(count)),
+            Some(b']') => return Ok(()),
+            _ => return Err(Misfit::Broken),
+        }
+    }
+}
+
+fn split_object<'a>(text: &mut Text<'a>, names: &[&str], values: &mut [Option<&'a str>]) -> Result<(), Misfit<'a>> {
+    if text.peek() == Some(b'}') {
+        text.at += 1;
+        return Ok(());
+    }
+    loop {
+        let name = text.value()?;
+        if text.next() != Some(b':') {
+            return Err(Misfit::Broken);
+        }
+        let value = text.value()?;
+        let index = index_of(name, names).ok_or(Misfit::Unknown(name))?;
+        if values[index].replace(value).is_some() {
+            return Err(Misfit::Twice(index));
+        }
+        match text.next() {
+            Some(b',') => {}
+            Some(b'}') => return Ok(()),
+            _ => return Err(Misfit::Broken),
+        }
+    }
+}
+
+/// Finds a name, which is in quotes and may have escapes.
+fn index_of(quoted: &str, names: &[&str]) -> Option<usize> {
+    let plain = quoted.strip_prefix('"')?.strip_suffix('"')?;
+    if !plain.contains('\\') {
+        return names.iter().position(|name| *name == plain);
+    }
+    let plain: String = serde_json::from_str(quoted).ok()?;
+    names.iter().position(|name| *name == plain)
+}
+
+/// Text that is taken apart from the front.
+struct Text<'a> {
+    params: &'a str,
+    at: usize,
+}
+
+impl<'a> Text<'a> {
+    /// Returns the next byte that is no white space.
+    #[inline]
+    fn peek(&mut self) -> Option<u8> {
+        let bytes = self.params.as_bytes();
+        while let Some(b' ' | b'\t' | b'\n' | b'\r') = bytes.get(self.at) {
+            self.at += 1;
+        }
+        bytes.get(self.at).copied()
+    }
+
+    /// Takes the next byte that is no white space.
+    #[inline]
+    fn next(&mut self) -> Option<u8> {
+        let byte = self.peek()?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    /// Takes a value.
+    #[inline]
+    fn value(&mut self) -> Result<&'a str, Misfit<'a>> {
+        let first = self.peek().ok_or(Misfit::Broken)?;
+        let start = self.at;
+        match first {
+            b'"' => self.skip_string()?,
+            b'[' | b'{' => self.skip_nested()?,
+            _ => self.skip_word(),
+        }
+        // Ends in front of or behind a letter of ASCII, unless the text is broken.
+        self.params.get(start..self.at).filter(|value| !value.is_empty()).ok_or(Misfit::Broken)
+    }
+
+    #[inline]
+    fn skip_word(&mut self) {
+        let rest = &self.params.as_bytes()[self.at..];
+        let is_end = |byte: &u8| matches!(byte, b',' | b']' | b'}' | b':' | b' ' | b'\t' | b'\n' | b'\r');
+        self.at += rest.iter().position(is_end).unwrap_or(rest.len());
+    }
+
+    #[inline]
+    fn skip_string(&mut self) -> Result<(), Misfit<'a>> {
+        let bytes = self.params.as_bytes();
+        self.at += 1;
+        loop {
+            match bytes.get(self.at) {
+                Some(b'"') => break,
+                Some(b'\\') => self.at += 2,
+                Some(_) => self.at += 1,
+                None => return Err(Misfit::Broken),
+            }
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    fn skip_nested(&mut self) -> Result<(), Misfit<'a>> {
+        let bytes = self.params.as_bytes();
+        let mut depth = 0_usize;
+        loop {
+            match bytes.get(self.at) {
+                Some(b'"') => {
+                    self.skip_string()?;
+                    continue;
+                }
+                Some(b'[' | b'{') => depth += 1,
+                Some(b']' | b'}') => depth -= 1,
+                Some(_) => {}
+                None => return Err(Misfit::Broken),
+            }
+            self.at += 1;
+            if depth == 0 {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Returns the number of bytes in front of a part of a text.
+fn offset_of(part: &str, of: &str) -> usize {
+    (part.as_ptr() as usize).saturating_sub(of.as_ptr() as usize)
+}
+
+/// Returns where in a value serde_json found an error.
+fn byte_of(value: &str, error: &serde_json::Error) -> usize {
+    let lines = value.split_inclusive('\n').take(error.line().saturating_sub(1));
+    lines.map(str::len).sum::<usize>() + error.column().saturating_sub(1)
+}
+
+/// Returns the beginning of a text that a caller chose.
+fn short(text: &str) -> std::borrow::Cow<'_, str> {
+    match text.char_indices().nth(SHORT_LEN) {
+        Some((end, _)) => format!("{}…", &text[..end]).into(),
+        None => text.into(),
+    }
+}
+
+/// The number of letters of a value that an error repeats.
+const SHORT_LEN: usize = 80;
+
+/// Tells whether an argument of this type may be left out.
+pub(crate) fn is_optional<T: DeserializeOwned>() -> bool {
+    T::deserialize(Missing).is_ok()
+}
+
+/// An argument that was left out: `None` of an [`Option`], an error for any other type.
+struct Missing;
+
+/// The error of an argument that was left out: what was expected.
+#[derive(Debug)]
+struct Expectation(Option<String>);
+
+impl<'de> Deserializer<'de> for Missing {
+    type Error = Expectation;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Expectation> {
+        Err(Expectation(Some((&visitor as &dyn Expected).to_string())))
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Expectation> {
+        visitor.visit_none()
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct newtype_struct seq tuple
+        tuple_struct map struct enum identifier ignored_any
+    }
+}
+
+impl serde::de::Error for Expectation {
+    fn custom<T: Display>(_: T) -> Self {
+        Self(None)
+    }
+
+    fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self(Some(expected.to_string()))
+    }
+}
+
+impl Display for Expectation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_deref().unwrap_or("an argument is missing"))
+    }
+}
+
+impl std::error::Error for Expectation {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAMES: &[&str] = &["a", "b"];
+
+    fn read(params: &str) -> Result<(i64, Option<String>), String> {
+        let arguments = Arguments::<2>::read("f", NAMES, Some(params), [None; 2]);
+        let read = arguments.and_then(|arguments| Ok((arguments.required(0)?, arguments.required(1)?)));
+        read.map_err(|status| status.message().to_owned())
+    }
+
+    #[test]
+    fn arguments_are_found_by_place_and_by_name() {
+        let expected = Ok((1, Some("x,]}".to_owned())));
+        for params in [
+            r#"[1,"x,]}"]"#,
+            " [ 1 , \"x,]}\" ] ",
+            r#"{"a":1,"b":"x,]}"}"#,
+            r#"{ "b" : "x,]}" , "a" : 1 }"#,
+            r#"{"\u0061":1,"b":"x\u002c]\u007D"}"#,
+        ] {
+            assert_eq!(read(params), expected, "{params}");
+        }
+        assert_eq!(read("[1]"), Ok((1, None)));
+        assert_eq!(read("[1,null]"), Ok((1, None)));
+        assert_eq!(read(r#"{"a":-9223372036854775808}"#), Ok((i64::MIN, None)));
+    }
+
+    #[test]
+    fn an_error_names_the_argument_its_place_and_what_was_expected() {
+        let table = [
+            ("[]", "argument `a` (1 of 2) is missing: expected i64"),
+            ("{}", "argument `a` (1 of 2) is missing: expected i64"),
+            ("", "argument `a` (1 of 2) is missing: expected i64"),
+            ("null", "argument `a` (1 of 2) is missing: expected i64"),
+            (r#"["x"]"#, "argument `a` (1 of 2): expected i64, found string \"x\""),
+            (r#"{"a":1,"b":2}"#, "argument `b` (2 of 2): expected a string, found integer `2`"),
+            ("[1.5]", "argument `a` (1 of 2): expected i64, found floating point `1.5`"),
+            ("[9223372036854775808]", "argument `a` (1 of 2): expected i64, found integer `9223372036854775808`"),
+            ("[null]", "argument `a` (1 of 2): expected i64, found null"),
+            ("[1,2,3]", "`f` takes 2 arguments (`a`, `b`), and there are 3"),
+            (r#"{"a":1,"c":2}"#, "`f` has no argument `c`: it takes 2 arguments (`a`, `b`)"),
+            (r#"{"a":1,"a":2}"#, "argument `a` (1 of 2) is there twice"),
+            ("7", "expected an array or an object as the params"),
+        ];
+        for (params, expected) in table {
+            assert_eq!(read(params), Err(expected.to_owned()), "{params}");
+        }
+    }
+
+    #[test]
+    fn an_error_within_a_value_says_where() {
+        let arguments = Arguments::<1>::read("f", &["list"], Some("[[1,\n2,\"x\"]]"), [None]).unwrap();
+        let error = arguments.required::<Vec<i64>>(0).unwrap_err();
+        let expected = "argument `list` (1 of 1): expected i64, found string \"x\" (at byte 9 of the params)";
+        assert_eq!(error.message(), expected);
+    }
+
+    #[test]
+    fn what_is_not_well_formed_is_an_error_and_no_panic() {
+        for params in [
+            "[1", "[", "{", "{\"a\"", "{\"a\":", "{\"a\":1", "[1,", "[1]]", "[\"", "[\"\\", "{a:1}", "[,]", "[[}",
+            "[1 2]", "[\"ä",
+        ] {
+            assert!(read(params).is_err(), "{params}");
+        }
+    }
+
+    #[test]
+    fn an_error_repeats_no_more_than_the_beginning_of_a_value() {
+        let long = format!("[\"{}\"]", "x".repeat(10_000));
+        assert!(read(&long).unwrap_err().len() < 300);
+        let long = format!("{{\"{}\":1}}", "x".repeat(10_000));
+        assert!(read(&long).unwrap_err().len() < 300);
+    }
+}

@@ -1,0 +1,126 @@
+//! From what a function returns to JSON.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context as TaskContext, Poll, Waker, ready},
+};
+
+use frpc::Status;
+use pin_project_lite::pin_project;
+use serde::Serialize;
+
+use super::Called;
+
+/// Writes the result of a function that is done.
+#[inline]
+pub fn finish<T: Serialize>(function: &'static str, result: Result<T, Status>, out: &mut Vec<u8>) -> Called {
+    match result.and_then(|value| write(function, &value, out)) {
+        Ok(()) => Called::Written,
+        Err(status) => Called::Failed(status),
+    }
+}
+
+/// Starts a function, and writes its result if it is done at once.
+#[inline]
+pub fn start<T, F>(function: &'static str, future: F, out: &mut Vec<u8>) -> Called
+where
+    T: Serialize,
+    F: Future<Output = Result<T, Status>> + Send + 'static,
+{
+    let mut future = Box::pin(Writing { function, future });
+    // Nobody is to be woken: a future that is not done is polled again by whoever gets it.
+    match future.as_mut().project().future.poll(&mut TaskContext::from_waker(Waker::noop())) {
+        Poll::Ready(result) => finish(function, result, out),
+        Poll::Pending => Called::Later(future),
+    }
+}
+
+/// Runs a function on a thread where it may block.
+pub fn block<T: Serialize>(function: &'static str, run: impl FnOnce() -> Result<T, Status> + Send + 'static) -> Called {
+    let handle = tokio::task::spawn_blocking(move || to_vec(function, run()));
+    Called::Later(Box::pin(async move {
+        match handle.await {
+            Ok(result) => result,
+            Err(error) if error.is_panic() => Err(Status::internal("the handler panicked")),
+            Err(_) => Err(Status::unavailable("the server shuts down")),
+        }
+    }))
+}
+
+/// Returns the result of a function that can fail.
+#[inline]
+pub fn result<T, E: Into<Status>>(result: Result<T, E>) -> Result<T, Status> {
+    result.map_err(Into::into)
+}
+
+pin_project! {
+    /// A function under way, whose result will be JSON. Boxed once, whatever comes of it.
+    struct Writing<F> {
+        function: &'static str,
+        #[pin]
+        future: F,
+    }
+}
+
+impl<T: Serialize, F: Future<Output = Result<T, Status>>> Future for Writing<F> {
+    type Output = Result<Vec<u8>, Status>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let result = ready!(this.future.poll(cx));
+        Poll::Ready(to_vec(this.function, result))
+    }
+}
+
+fn to_vec<T: Serialize>(function: &str, result: Result<T, Status>) -> Result<Vec<u8>, Status> {
+    let mut out = Vec::new();
+    write(function, &result?, &mut out)?;
+    Ok(out)
+}
+
+#[inline]
+fn write<T: Serialize>(function: &str, value: &T, out: &mut Vec<u8>) -> Result<(), Status> {
+    let start = out.len();
+    serde_json::to_writer(&mut *out, value).map_err(|error| {
+        out.truncate(start);
+        Status::internal(format!("the result of `{function}` has no JSON: {error}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn a_function_that_is_done_at_once_is_written_at_once() {
+        let mut out = b"before".to_vec();
+        assert!(matches!(start("f", async { Ok(3) }, &mut out), Called::Written));
+        assert_eq!(out, b"before3");
+    }
+
+    #[test]
+    fn a_function_that_waits_is_polled_again() {
+        let mut out = Vec::new();
+        let (send, receive) = tokio::sync::oneshot::channel();
+        let called = start("f", async { Ok(receive.await.unwrap_or(0)) }, &mut out);
+        let Called::Later(mut later) = called else { panic!("it waits") };
+        assert!(later.as_mut().now_or_never().is_none());
+        send.send(7).unwrap();
+        assert_eq!(later.now_or_never().unwrap().unwrap(), b"7");
+        assert!(out.is_empty());
+    }
+
+    #[test]
+    fn a_result_without_json_leaves_nothing_behind() {
+        let mut out = b"before".to_vec();
+        let value = HashMap::from([((1, 2), 3)]);
+        let Called::Failed(status) = finish("f", Ok(value), &mut out) else { panic!("keys are text") };
+        assert_eq!(status.message(), "the result of `f` has no JSON: key must be a string");
+        assert_eq!(out, b"before");
+    }
+}

@@ -1,0 +1,144 @@
+//! Types as JSON Schema has them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    sync::Arc,
+};
+
+use serde_json::{Value, json};
+
+/// A type that can say which JSON it has, for those who call functions with it or get it from them.
+///
+/// Types of one's own need it only to be described; without it they are any value to callers.
+///
+/// ```
+/// use frpc_jsonrpc::Schema;
+/// use serde_json::{Value, json};
+///
+/// #[derive(serde::Deserialize)]
+/// struct Point {
+///     x: f64,
+///     y: f64,
+/// }
+///
+/// impl Schema for Point {
+///     fn schema() -> Value {
+///         json!({
+///             "type": "object",
+///             "properties": {"x": f64::schema(), "y": f64::schema()},
+///             "required": ["x", "y"],
+///         })
+///     }
+/// }
+///
+/// assert_eq!(Vec::<Point>::schema()["items"]["properties"]["x"]["type"], "number");
+/// ```
+pub trait Schema {
+    /// Returns the schema of the type.
+    fn schema() -> Value;
+}
+
+macro_rules! schemas {
+    ($($type:ty => $schema:tt;)*) => {$(
+        impl Schema for $type {
+            fn schema() -> Value {
+                json!($schema)
+            }
+        }
+    )*};
+}
+
+schemas! {
+    () => {"type": "null"};
+    bool => {"type": "boolean"};
+    i8 => {"type": "integer", "minimum": (i8::MIN), "maximum": (i8::MAX)};
+    i16 => {"type": "integer", "minimum": (i16::MIN), "maximum": (i16::MAX)};
+    i32 => {"type": "integer", "format": "int32"};
+    i64 => {"type": "integer", "format": "int64"};
+    isize => {"type": "integer", "format": "int64"};
+    u8 => {"type": "integer", "minimum": 0, "maximum": (u8::MAX)};
+    u16 => {"type": "integer", "minimum": 0, "maximum": (u16::MAX)};
+    u32 => {"type": "integer", "minimum": 0, "format": "uint32"};
+    u64 => {"type": "integer", "minimum": 0, "format": "uint64"};
+    usize => {"type": "integer", "minimum": 0, "format": "uint64"};
+    f32 => {"type": "number", "format": "float"};
+    f64 => {"type": "number", "format": "double"};
+    char => {"type": "string", "minLength": 1, "maxLength": 1};
+    String => {"type": "string"};
+    str => {"type": "string"};
+    Value => true;
+}
+
+impl<T: Schema> Schema for Option<T> {
+    fn schema() -> Value {
+        json!({"anyOf": [T::schema(), {"type": "null"}]})
+    }
+}
+
+impl<T: Schema> Schema for Vec<T> {
+    fn schema() -> Value {
+        json!({"type": "array", "items": T::schema()})
+    }
+}
+
+impl<T: Schema, const N: usize> Schema for [T; N] {
+    fn schema() -> Value {
+        json!({"type": "array", "items": T::schema(), "minItems": N, "maxItems": N})
+    }
+}
+
+macro_rules! wrappers {
+    ($($name:ident)*) => {$(
+        impl<T: Schema + ?Sized> Schema for $name<T> {
+            fn schema() -> Value {
+                T::schema()
+            }
+        }
+    )*};
+}
+
+wrappers!(Arc Box);
+
+macro_rules! sets {
+    ($($type:ty),*) => {$(
+        impl<T: Schema> Schema for $type {
+            fn schema() -> Value {
+                json!({"type": "array", "items": T::schema(), "uniqueItems": true})
+            }
+        }
+    )*};
+}
+
+sets!(HashSet<T>, BTreeSet<T>);
+
+macro_rules! maps {
+    ($($name:ident)*) => {$(
+        impl<K, T: Schema> Schema for $name<K, T> {
+            fn schema() -> Value {
+                json!({"type": "object", "additionalProperties": T::schema()})
+            }
+        }
+    )*};
+}
+
+maps!(HashMap BTreeMap);
+
+macro_rules! tuples {
+    ($($($name:ident)+;)*) => {$(
+        impl<$($name: Schema),+> Schema for ($($name,)+) {
+            fn schema() -> Value {
+                let items = [$($name::schema()),+];
+                json!({"type": "array", "prefixItems": items, "minItems": items.len(), "maxItems": items.len()})
+            }
+        }
+    )*};
+}
+
+tuples! {
+    A;
+    A B;
+    A B C;
+    A B C D;
+    A B C D E;
+    A B C D E F;
+}
