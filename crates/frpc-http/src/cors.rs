@@ -117,6 +117,11 @@ impl Cors {
         }
     }
 
+    /// Returns whether scripts of an origin may call.
+    pub(crate) fn allows(&self, origin: &HeaderValue) -> bool {
+        self.origins.as_ref().is_none_or(|origins| origins.contains(origin))
+    }
+
     /// Returns whether the origin is allowed.
     fn put_origin(&self, answer: &mut HeaderMap, origin: Option<&HeaderValue>) -> bool {
         let Some(origins) = &self.origins else {

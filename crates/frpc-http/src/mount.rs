@@ -4,6 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use frpc::{Drain, Endpoint, Head, Metadata, Peer};
+use frpc_websocket::WebSocket;
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use tokio::time::Instant;
@@ -33,6 +34,18 @@ use tokio::time::Instant;
 pub trait Mount: Send + Sync + 'static {
     /// Answers a request of any method. Its body has been read, and unpacked if it was compressed, within the limits of the wire.
     fn respond<'a>(&'a self, visit: Visit, request: Request<Bytes>) -> BoxFuture<'a, Response<Bytes>>;
+
+    /// Returns the sub-protocols of WebSocket that it speaks. Without any, it speaks none, and upgrades at its path are refused. With
+    /// some, peers that ask for none are let in as well.
+    fn subprotocols(&self) -> &[&'static str] {
+        &[]
+    }
+
+    /// Speaks WebSocket, until the connection is over. It counts among the connections of the server until this returns.
+    fn websocket<'a>(&'a self, visit: Visit, socket: WebSocket) -> BoxFuture<'a, ()> {
+        let _ = (visit, socket);
+        Box::pin(std::future::ready(()))
+    }
 }
 
 /// The circumstances of a request to a [`Mount`].
@@ -80,8 +93,8 @@ impl Mounts {
     }
 
     /// Returns what is at a path.
-    pub(crate) fn at(&self, path: &str) -> Option<&dyn Mount> {
-        self.0.iter().find(|(at, _)| at == path).map(|(_, mount)| &**mount)
+    pub(crate) fn at(&self, path: &str) -> Option<&Arc<dyn Mount>> {
+        self.0.iter().find(|(at, _)| at == path).map(|(_, mount)| mount)
     }
 }
 

@@ -27,6 +27,7 @@ pub(crate) struct Settings {
     pub(crate) cors: Option<Cors>,
     pub(crate) page: bool,
     pub(crate) mounts: Mounts,
+    pub(crate) websocket: bool,
 }
 
 impl Settings {
@@ -59,6 +60,7 @@ impl Default for Settings {
             cors: None,
             page: false,
             mounts: Mounts::default(),
+            websocket: true,
         }
     }
 }

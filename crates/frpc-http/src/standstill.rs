@@ -25,6 +25,10 @@ impl<T> Standstill<T> {
         Self { io, limit, late: None }
     }
 
+    pub(crate) fn into_inner(self) -> T {
+        self.io
+    }
+
     fn unless_late<R>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
         if written.is_ready() {
             self.late = None;

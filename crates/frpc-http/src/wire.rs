@@ -15,7 +15,7 @@ use tracing::debug;
 use crate::{
     cors::Cors,
     mount::Mount,
-    serve::{self, Remainder, Site, Unended, Unread},
+    serve::{self, Remainder, Site, Unended, Unread, Upgrading},
     settings::Settings,
     standstill::Standstill,
 };
@@ -134,7 +134,7 @@ impl Http {
         self
     }
 
-    /// Sets how often a peer is asked whether it is still there, on HTTP/2. Default 60 s; `None` never asks.
+    /// Sets how often a peer is asked whether it is still there, on HTTP/2 and on WebSocket. Default 60 s; `None` never asks.
     pub fn keepalive_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
         self.settings.keepalive_interval = interval.into();
         self
@@ -175,6 +175,13 @@ impl Http {
         self
     }
 
+    /// Switches frisbee over WebSocket on or off: the sub-protocol `frpc`, at every path. Default on. Scripts reach it from pages of the
+    /// same host, and of the origins that [`cors`](Self::cors) allows.
+    pub fn websocket(mut self, is_on: bool) -> Self {
+        self.settings.websocket = is_on;
+        self
+    }
+
     /// Serves another protocol at a path, such as `/rpc`: all requests to exactly this path are for it. The last one at a path stands.
     pub fn mount(mut self, path: impl Into<String>, mount: impl Mount) -> Self {
         self.settings.mounts.add(path.into(), mount);
@@ -189,10 +196,14 @@ impl Http {
     }
 
     async fn serve_http1(&self, site: Arc<Site>, socket: Standstill<Raw>, drain: Drain) {
-        let unread = Unread::default();
-        let service = service_fn(move |request: Request<Incoming>| {
-            let (site, unread) = (site.clone(), unread.clone());
+        let (unread, upgrading) = (Unread::default(), Upgrading::default());
+        let upgraded = upgrading.clone();
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            let (site, unread, upgrading) = (site.clone(), unread.clone(), upgrading.clone());
             async move {
+                if let Some(response) = upgrading.answer(&site, &mut request) {
+                    return Ok(response);
+                }
                 let request = request.map(|body| Remainder::of(body, unread.clone()));
                 let mut response = serve::respond(&site, request).await;
                 unread.mark(&mut response);
@@ -203,7 +214,8 @@ impl Http {
             .timer(TokioTimer::new())
             .header_read_timeout(self.settings.head_time_max)
             .max_header_size(usize::try_from(self.settings.head_len_max).unwrap_or(usize::MAX))
-            .serve_connection(TokioIo::new(socket), service);
+            .serve_connection(TokioIo::new(socket), service)
+            .with_upgrades();
         let mut connection = pin!(connection);
         let ended = tokio::select! {
             biased;
@@ -215,6 +227,9 @@ impl Http {
         };
         if let Err(error) = ended {
             debug!(%error, "a connection of HTTP/1.1 ended");
+        }
+        if let Some(upgrade) = upgraded.take() {
+            upgrade.serve(drain).await;
         }
     }
 

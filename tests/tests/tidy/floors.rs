@@ -87,6 +87,18 @@ const HOUSES: &[House] = &[
     House { krate: "frpc-jsonrpc", floors: &[&["function", "schema"], &["generated"]] },
     House { krate: "frpc-jsonrpc-macros", floors: &[&["options", "parameter"], &["expand"], &[""]] },
     House { krate: "frpc-services", floors: &[&["catalog", "protos"], &["health", "reflection"]] },
+    House {
+        krate: "frpc-websocket",
+        floors: &[
+            &["close", "keepalive", "mask", "sha1", "utf8"],
+            &["frame", "handshake"],
+            &["decoder"],
+            &["encoder"],
+            &["link"],
+            &["stream"],
+            &["socket"],
+        ],
+    },
 ];
 
 #[test]

@@ -15,6 +15,7 @@ mod responses;
 mod site;
 mod twirp;
 mod unended;
+mod upgrade;
 
 use http::{Method, Request, Response, StatusCode, header::ORIGIN, request::Parts};
 
@@ -34,6 +35,7 @@ pub(crate) use self::{
     requests::RequestBody,
     site::Site,
     unended::Unended,
+    upgrade::Upgrading,
 };
 
 /// Answers a request, and tells browsers which scripts may read the answer.
@@ -57,7 +59,7 @@ async fn by_protocol<B: RequestBody>(site: &Site, parts: Parts, body: B) -> Resp
     let (media_type, path) = (media_type(&parts.headers), parts.uri.path());
     if let Some(mount) = settings.mounts.at(path) {
         // Boxed, so that calls hold no memory for it.
-        return Box::pin(mounted::serve(site, mount, parts, body)).await;
+        return Box::pin(mounted::serve(site, &**mount, parts, body)).await;
     }
     if let Some(dialect) = Dialect::of(media_type).filter(|dialect| dialect.is_on(settings)) {
         return grpc::serve(site, dialect, parts, body).await;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use frpc::{Code, Status};
 use http::{
-    HeaderValue, Request, Response, StatusCode,
+    Extensions, HeaderMap, HeaderValue, Request, Response, StatusCode,
     header::{CONTENT_ENCODING, CONTENT_TYPE},
     request::Parts,
 };
@@ -22,7 +22,7 @@ pub(super) async fn serve<B: RequestBody>(
     body: B,
 ) -> Response<ResponseBody> {
     let received = async {
-        let visit = visit(site, &parts)?;
+        let visit = visit(site, &parts.headers, &parts.extensions)?;
         let sent = parts.headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes);
         let coding = Coding::agree(sent, None, &site.settings)?;
         let body = bare::read(body, coding, visit.time, &site.settings).await?;
@@ -39,18 +39,18 @@ pub(super) async fn serve<B: RequestBody>(
 /// # Errors
 ///
 /// If its headers are no metadata.
-pub(super) fn visit(site: &Site, parts: &Parts) -> Result<Visit, Status> {
+pub(super) fn visit(site: &Site, headers: &HeaderMap, extensions: &Extensions) -> Result<Visit, Status> {
     Ok(Visit {
         endpoint: site.endpoint.clone(),
-        peer: site.peer(parts).cloned(),
-        metadata: site.metadata(parts)?,
-        time: parts.headers.get(CONNECT_TIMEOUT).and_then(|value| timeout::parse_connect(value.as_bytes())),
+        peer: site.peer(extensions).cloned(),
+        metadata: site.metadata(headers)?,
+        time: headers.get(CONNECT_TIMEOUT).and_then(|value| timeout::parse_connect(value.as_bytes())),
         drain: site.drain.clone(),
     })
 }
 
 /// Refuses a request that no mount has seen.
-fn refuse(status: &Status) -> Response<ResponseBody> {
+pub(super) fn refuse(status: &Status) -> Response<ResponseBody> {
     let code = match status.code() {
         Code::ResourceExhausted => StatusCode::PAYLOAD_TOO_LARGE,
         Code::DeadlineExceeded => StatusCode::REQUEST_TIMEOUT,

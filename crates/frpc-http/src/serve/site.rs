@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use frpc::{Drain, Endpoint, Head, Metadata, Peer, Status};
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header::CONTENT_TYPE, request::Parts};
+use http::{Extensions, HeaderMap, HeaderValue, Response, StatusCode, header::CONTENT_TYPE, request::Parts};
 use tokio::time::Instant;
 
 use super::body::ResponseBody;
@@ -29,11 +29,11 @@ impl Site {
     /// If the metadata among the headers is too large, or binary and not base64.
     pub(super) fn call_head(&self, request: &Parts, time: Option<Duration>) -> Result<Head, Status> {
         let mut head = Head::default();
-        *head.metadata_mut() = self.metadata(request)?;
+        *head.metadata_mut() = self.metadata(&request.headers)?;
         if let Some(at) = time.and_then(|time| Instant::now().checked_add(time)) {
             head.set_deadline(at.into_std());
         }
-        if let Some(peer) = self.peer(request) {
+        if let Some(peer) = self.peer(&request.extensions) {
             head.set_peer(peer);
         }
         Ok(head)
@@ -44,8 +44,8 @@ impl Site {
     /// # Errors
     ///
     /// If it is too large, or binary and not base64.
-    pub(super) fn metadata(&self, request: &Parts) -> Result<Metadata, Status> {
-        let metadata = metadata::from_headers(&request.headers)?;
+    pub(super) fn metadata(&self, headers: &HeaderMap) -> Result<Metadata, Status> {
+        let metadata = metadata::from_headers(headers)?;
         let (len, max) = (metadata.size() + 2 * metadata.len(), self.endpoint.metadata_len_max());
         if len > max {
             let message = format!("metadata of {len} bytes is longer than the {max} that are accepted");
@@ -55,8 +55,8 @@ impl Site {
     }
 
     /// Returns the peer that made a request. A server of HTTP that somebody else runs puts it into the extensions.
-    pub(super) fn peer<'a>(&'a self, request: &'a Parts) -> Option<&'a Peer> {
-        self.peer.as_ref().or_else(|| request.extensions.get())
+    pub(super) fn peer<'a>(&'a self, extensions: &'a Extensions) -> Option<&'a Peer> {
+        self.peer.as_ref().or_else(|| extensions.get())
     }
 }
 

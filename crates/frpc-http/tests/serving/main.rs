@@ -17,3 +17,4 @@ mod port;
 mod probe;
 mod remainder;
 mod twirp;
+mod websocket;

@@ -1,0 +1,166 @@
+//! The heads of frames.
+
+use crate::{
+    close::{Close, PROTOCOL_ERROR},
+    mask::Mask,
+};
+
+/// The kind of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opcode {
+    Continuation,
+    Text,
+    Binary,
+    Close,
+    Ping,
+    Pong,
+}
+
+impl Opcode {
+    pub(crate) fn is_control(self) -> bool {
+        matches!(self, Self::Close | Self::Ping | Self::Pong)
+    }
+
+    fn number(self) -> u8 {
+        match self {
+            Self::Continuation => 0,
+            Self::Text => 1,
+            Self::Binary => 2,
+            Self::Close => 8,
+            Self::Ping => 9,
+            Self::Pong => 10,
+        }
+    }
+
+    fn of(number: u8) -> Option<Self> {
+        Some(match number {
+            0 => Self::Continuation,
+            1 => Self::Text,
+            2 => Self::Binary,
+            8 => Self::Close,
+            9 => Self::Ping,
+            10 => Self::Pong,
+            _ => return None,
+        })
+    }
+}
+
+/// The head of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    /// True in the last frame of a message.
+    pub(crate) is_last: bool,
+    pub(crate) opcode: Opcode,
+    pub(crate) mask: Option<Mask>,
+    pub(crate) len: u64,
+}
+
+impl Head {
+    /// Reads the head that these bytes begin with, and returns its length. `None` if there is less than that.
+    ///
+    /// # Errors
+    ///
+    /// If it breaks the protocol, whoever sends it.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, Close> {
+        let Some((&[first, second], rest)) = bytes.split_first_chunk() else { return Ok(None) };
+        if first & 0x70 != 0 {
+            return Err(Close::new(PROTOCOL_ERROR, "a frame uses an extension that nobody agreed on"));
+        }
+        let Some(opcode) = Opcode::of(first & 0x0f) else {
+            return Err(Close::new(
+                PROTOCOL_ERROR,
+                format!("a frame has the opcode {}, which nobody knows", first & 0x0f),
+            ));
+        };
+        let is_last = first & 0x80 != 0;
+        let (len, rest, len_len) = match second & 0x7f {
+            126 => match rest.split_first_chunk() {
+                None => return Ok(None),
+                Some((len, rest)) => (u16::from_be_bytes(*len).into(), rest, 2),
+            },
+            127 => match rest.split_first_chunk() {
+                None => return Ok(None),
+                Some((len, rest)) => (u64::from_be_bytes(*len), rest, 8),
+            },
+            len => (len.into(), rest, 0),
+        };
+        if opcode.is_control() && (len_len > 0 || !is_last) {
+            return Err(Close::new(PROTOCOL_ERROR, "a frame of control is longer than 125 bytes or in fragments"));
+        }
+        if (len_len == 2 && len < 126) || (len_len == 8 && len <= u16::MAX.into()) || len > i64::MAX as u64 {
+            return Err(Close::new(PROTOCOL_ERROR, "the length of a frame is not in its shortest form"));
+        }
+        let mask = match rest.first_chunk() {
+            _ if second & 0x80 == 0 => None,
+            None => return Ok(None),
+            Some(mask) => Some(*mask),
+        };
+        let head_len = 2 + len_len + mask.map_or(0, |mask| mask.len());
+        Ok(Some((Self { is_last, opcode, mask, len }, head_len)))
+    }
+
+    /// Writes the head behind whatever is there.
+    pub(crate) fn write(self, out: &mut impl bytes::BufMut) {
+        out.put_u8(if self.is_last { 0x80 } else { 0 } | self.opcode.number());
+        let masked = if self.mask.is_some() { 0x80 } else { 0 };
+        match self.len {
+            #[allow(clippy::cast_possible_truncation, reason = "125 and less fit")]
+            len @ 0..=125 => out.put_u8(masked | len as u8),
+            #[allow(clippy::cast_possible_truncation, reason = "65535 and less fit")]
+            len @ 126..=0xffff => {
+                out.put_u8(masked | 126);
+                out.put_u16(len as u16);
+            }
+            len => {
+                out.put_u8(masked | 127);
+                out.put_u64(len);
+            }
+        }
+        if let Some(mask) = self.mask {
+            out.put_slice(&mask);
+        }
+    }
+}
+
+/// The length of the longest head.
+pub(crate) const HEAD_LEN_MAX: usize = 14;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_are_read_as_they_are_written_and_not_before_they_are_whole() {
+        for len in [0, 1, 125, 126, 0xffff, 0x1_0000, i64::MAX as u64] {
+            for mask in [None, Some([1, 2, 3, 4])] {
+                let head = Head { is_last: len % 2 == 0, opcode: Opcode::Binary, mask, len };
+                let mut bytes = Vec::new();
+                head.write(&mut bytes);
+                assert!(bytes.len() <= HEAD_LEN_MAX);
+                for end in 0..bytes.len() {
+                    assert_eq!(Head::read(&bytes[..end]), Ok(None));
+                }
+                let head_len = bytes.len();
+                bytes.push(7);
+                assert_eq!(Head::read(&bytes), Ok(Some((head, head_len))));
+            }
+        }
+    }
+
+    #[test]
+    fn heads_that_break_the_protocol_are_refused_at_once() {
+        for bytes in [
+            &b"\xc1\0"[..],
+            b"\x91\0",
+            b"\x83\0",
+            b"\x8b\0",
+            b"\x08\0",
+            b"\x89\x7e\0\x01",
+            b"\x82\x7e\0\x7d",
+            b"\x82\x7f\0\0\0\0\0\0\xff\xff",
+            b"\x82\x7f\x80\0\0\0\0\x01\0\0",
+        ] {
+            assert_eq!(Head::read(bytes).unwrap_err().code, PROTOCOL_ERROR, "{}", bytes.escape_ascii());
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! A connection: frames on a stream of bytes, with what they ask of this side.
+
+use std::{
+    io, mem,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::{Sleep, sleep},
+};
+use tokio_util::io::poll_read_buf;
+
+use crate::{
+    close::{Close, WebSocketError},
+    decoder::{Decoder, Kind, Piece, Role},
+    encoder::Encoder,
+    keepalive::Keepalive,
+};
+
+/// A stream below a WebSocket.
+pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// A connection. Answers to pings and closes go out with whatever else is written.
+///
+/// ```text
+///   Open ──close()──▶ Closing ──close of the peer──▶ Ending ──▶ Over
+///     ├── close of the peer, or a refusal ─────────────▲         ▲
+///     └── lost ──────────────────────────────────────────────────┘
+/// ```
+pub(crate) struct Link {
+    io: Box<dyn Io>,
+    role: Role,
+    pub(crate) decoder: Decoder,
+    encoder: Encoder,
+    input: BytesMut,
+    output: BytesMut,
+    /// True if all that was written has left this process.
+    is_flushed: bool,
+    phase: Phase,
+    /// At which this side waits no longer for the peer to end the connection.
+    late: Option<Pin<Box<Sleep>>>,
+    pub(crate) keepalive: Option<Keepalive>,
+    pub(crate) peer_close: Option<Close>,
+}
+
+enum Phase {
+    Open,
+    /// This side has said that it closes, and the peer has not.
+    Closing,
+    /// The last frame of this side is on its way, and then the connection ends with this.
+    Ending(Result<(), WebSocketError>),
+    /// The bytes of the peer are read past, so that it gets to read the last frame: so many may come.
+    Discarding(Result<(), WebSocketError>, usize),
+    Over,
+}
+
+/// A part of a message.
+pub(crate) struct Data {
+    pub(crate) kind: Kind,
+    pub(crate) bytes: Bytes,
+    pub(crate) is_last: bool,
+}
+
+impl Link {
+    pub(crate) fn new(io: Box<dyn Io>, role: Role, message_len_max: u64) -> Self {
+        Self {
+            io,
+            role,
+            decoder: Decoder::new(role, message_len_max),
+            encoder: Encoder::new(role),
+            input: BytesMut::new(),
+            output: BytesMut::new(),
+            is_flushed: true,
+            phase: Phase::Open,
+            late: None,
+            keepalive: None,
+            peer_close: None,
+        }
+    }
+
+    /// Has these bytes be the first that were read.
+    pub(crate) fn push_unread(&mut self, unread: &[u8]) {
+        self.input.extend_from_slice(unread);
+    }
+
+    /// Adds a message to what is to be written, unless this side has closed.
+    pub(crate) fn queue<'a>(&mut self, kind: Kind, parts: impl Iterator<Item = &'a [u8]> + Clone) {
+        if matches!(self.phase, Phase::Open) {
+            self.encoder.message(kind, parts, &mut self.output);
+        }
+    }
+
+    /// Returns the number of bytes that are to be written.
+    pub(crate) fn queued(&self) -> usize {
+        self.output.len()
+    }
+
+    /// Tells whether messages may still be queued.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Open)
+    }
+
+    /// Begins to close, if that has not begun.
+    pub(crate) fn close(&mut self, close: &Close) {
+        if self.is_open() {
+            self.encoder.close(close, &mut self.output);
+            self.phase = Phase::Closing;
+        }
+    }
+
+    /// Ends the connection, and tells the peer why.
+    pub(crate) fn refuse(&mut self, close: Close) {
+        if self.is_open() {
+            self.encoder.close(&close, &mut self.output);
+        }
+        self.phase = Phase::Ending(Err(WebSocketError::Refused(close)));
+    }
+
+    /// Returns the next part of a message. `None` at the end of a connection that was closed as it should. Writes what is queued before
+    /// it waits for more, so that the answers to all that came together go out together.
+    pub(crate) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Data, WebSocketError>>> {
+        loop {
+            match &self.phase {
+                Phase::Over => return Poll::Ready(None),
+                Phase::Ending(_) | Phase::Discarding(..) => {
+                    return ready!(self.poll_end(cx))
+                        .err()
+                        .map(Err)
+                        .map_or(Poll::Ready(None), |error| Poll::Ready(Some(error)));
+                }
+                Phase::Open | Phase::Closing => {}
+            }
+            match self.decoder.next(&mut self.input) {
+                Ok(Some(Piece::Data { kind, bytes, is_last })) => {
+                    return Poll::Ready(Some(Ok(Data { kind, bytes, is_last })));
+                }
+                Ok(Some(Piece::Ping(content))) => {
+                    if self.is_open() {
+                        self.encoder.pong(&content, &mut self.output);
+                    }
+                }
+                Ok(Some(Piece::Pong)) => {}
+                Ok(Some(Piece::Close(close))) => {
+                    // Closing, this side has said it before.
+                    if self.is_open() {
+                        self.encoder.close(&Close { code: close.code, reason: String::new() }, &mut self.output);
+                    }
+                    self.peer_close = Some(close);
+                    self.phase = Phase::Ending(Ok(()));
+                }
+                Err(close) => self.refuse(close),
+                Ok(None) => {
+                    if let Err(error) = ready!(self.poll_read(cx)) {
+                        self.phase = Phase::Over;
+                        return Poll::Ready(Some(Err(WebSocketError::Io(error))));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads once, after what is queued was written as far as that goes.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // A peer that only asks and never reads is not read from, either.
+        if self.poll_write_out(cx)?.is_pending() && self.output.len() >= OUTPUT_LEN_MAX {
+            return Poll::Pending;
+        }
+        self.input.reserve(READ_LEN);
+        match poll_read_buf(Pin::new(&mut self.io), cx, &mut self.input) {
+            Poll::Ready(Ok(0)) => Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the peer ended the connection without a close",
+            ))),
+            Poll::Ready(read) => {
+                if let Some(keepalive) = &mut self.keepalive {
+                    keepalive.hear();
+                }
+                Poll::Ready(read.map(|_| ()))
+            }
+            Poll::Pending if matches!(self.phase, Phase::Closing) => {
+                ready!(self.poll_late(cx));
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer did not close")))
+            }
+            Poll::Pending => {
+                let Some(keepalive) = &mut self.keepalive else { return Poll::Pending };
+                while ready!(keepalive.poll_due(cx))? {
+                    self.encoder.ping(&[], &mut self.output);
+                    // Its waker is set if it does not go through at once.
+                    let _ = Self::poll_write(&mut self.io, &mut self.output, &mut self.is_flushed, cx)?;
+                }
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Brings a connection to its end, once the last frame of this side is queued.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), WebSocketError>> {
+        loop {
+            if self.poll_late(cx).is_ready() {
+                return Poll::Ready(self.end());
+            }
+            match &mut self.phase {
+                Phase::Ending(_) => {
+                    if ready!(self.poll_write_out(cx)).is_err()
+                        || ready!(Pin::new(&mut self.io).poll_shutdown(cx)).is_err()
+                    {
+                        return Poll::Ready(self.end());
+                    }
+                    let outcome = self.end();
+                    // The server is the first to end a connection that was closed by both.
+                    if outcome.is_ok() && self.role == Role::Server {
+                        return Poll::Ready(outcome);
+                    }
+                    self.phase = Phase::Discarding(outcome, DISCARD_LEN_MAX);
+                }
+                Phase::Discarding(_, left) => {
+                    self.input.clear();
+                    self.input.reserve(READ_LEN);
+                    match ready!(poll_read_buf(Pin::new(&mut self.io), cx, &mut self.input)) {
+                        Ok(len) if len > 0 && len <= *left => *left -= len,
+                        _ => return Poll::Ready(self.end()),
+                    }
+                }
+                Phase::Open | Phase::Closing | Phase::Over => return Poll::Ready(Ok(())),
+            }
+        }
+    }
+
+    /// Ends the connection here, and returns the outcome of it.
+    fn end(&mut self) -> Result<(), WebSocketError> {
+        match mem::replace(&mut self.phase, Phase::Over) {
+            Phase::Ending(outcome) | Phase::Discarding(outcome, _) => outcome,
+            Phase::Open | Phase::Closing | Phase::Over => Ok(()),
+        }
+    }
+
+    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.late.get_or_insert_with(|| Box::pin(sleep(CLOSE_TIME_MAX))).as_mut().poll(cx)
+    }
+
+    /// Writes all that is queued.
+    pub(crate) fn poll_write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Self::poll_write(&mut self.io, &mut self.output, &mut self.is_flushed, cx)
+    }
+
+    fn poll_write(
+        io: &mut Box<dyn Io>,
+        output: &mut BytesMut,
+        is_flushed: &mut bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        while !output.is_empty() {
+            *is_flushed = false;
+            let len = ready!(Pin::new(&mut *io).poll_write(cx, output))?;
+            if len == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            output.advance(len);
+            if output.is_empty() && output.capacity() > OUTPUT_LEN_MAX {
+                *output = BytesMut::new();
+            }
+        }
+        if !*is_flushed {
+            ready!(Pin::new(io).poll_flush(cx))?;
+            *is_flushed = true;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Writes all that is queued, and tells the stream below that no more follows.
+    pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_write_out(cx))?;
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+/// From so many bytes on that the peer has not read, it is not read from.
+pub(crate) const OUTPUT_LEN_MAX: usize = 64 * 1024;
+
+/// The most that one read brings.
+const READ_LEN: usize = 16 * 1024;
+
+/// The longest that a peer may take to end a connection that is closing.
+const CLOSE_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// The most that is read past of a peer that was refused.
+const DISCARD_LEN_MAX: usize = 1024 * 1024;

@@ -1,0 +1,110 @@
+//! The binary messages of a WebSocket as a stream of bytes.
+
+use std::{
+    fmt,
+    io::{self, IoSlice},
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::{
+    close::{Close, NORMAL, UNSUPPORTED},
+    decoder::Kind,
+    link::{Link, OUTPUT_LEN_MAX},
+};
+
+/// The binary messages of a [`WebSocket`](crate::WebSocket) as a stream of bytes, in whatever messages they come. Made by
+/// [`WebSocket::into_stream`](crate::WebSocket::into_stream).
+///
+/// The same task has to read and write. Bytes go out when it [flushes](AsyncWrite::poll_flush), when there are many of them, or when it
+/// reads. To shut it down is to close the WebSocket.
+pub struct WebSocketStream {
+    link: Link,
+    /// The bytes that came and were not read.
+    rest: Bytes,
+}
+
+impl WebSocketStream {
+    pub(crate) fn new(mut link: Link, rest: Bytes) -> Self {
+        link.decoder.limit(u64::MAX);
+        Self { link, rest }
+    }
+}
+
+impl AsyncRead for WebSocketStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        while self.rest.is_empty() {
+            let Some(data) = ready!(self.link.poll_data(cx)).transpose()? else { return Poll::Ready(Ok(())) };
+            match data.kind {
+                Kind::Binary => self.rest = data.bytes,
+                Kind::Text => self.link.refuse(Close::new(UNSUPPORTED, "text where bytes are spoken")),
+            }
+        }
+        let len = self.rest.len().min(buf.remaining());
+        buf.put_slice(&self.rest[..len]);
+        self.rest.advance(len);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl WebSocketStream {
+    /// Makes room for a message, and returns how long it may be.
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.link.queued() >= OUTPUT_LEN_MAX {
+            ready!(self.link.poll_write_out(cx))?;
+        }
+        if !self.link.is_open() {
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::BrokenPipe, "the WebSocket is closed")));
+        }
+        Poll::Ready(Ok(WRITTEN_LEN_MAX))
+    }
+}
+
+impl AsyncWrite for WebSocketStream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let room = ready!(self.poll_room(cx))?;
+        let parts = slices.iter().scan(room, |left, slice| {
+            let part = &slice[..slice.len().min(*left)];
+            *left -= part.len();
+            Some(part)
+        });
+        let len = parts.clone().map(<[u8]>::len).sum();
+        if len > 0 {
+            self.link.queue(Kind::Binary, parts);
+        }
+        Poll::Ready(Ok(len))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.link.poll_write_out(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.link.close(&Close::new(NORMAL, ""));
+        self.link.poll_shutdown(cx)
+    }
+}
+
+impl fmt::Debug for WebSocketStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WebSocketStream").field("queued", &self.link.queued()).finish_non_exhaustive()
+    }
+}
+
+/// The longest message that is written.
+const WRITTEN_LEN_MAX: usize = 64 * 1024;

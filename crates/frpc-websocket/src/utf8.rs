@@ -1,0 +1,83 @@
+//! Text that arrives in parts.
+
+use simdutf8::compat::from_utf8;
+
+/// Checks that text is UTF-8, as its parts come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Utf8 {
+    /// The first bytes of a character whose rest is to come.
+    begun: [u8; 4],
+    begun_len: usize,
+}
+
+impl Utf8 {
+    /// Takes the next part. False if the text cannot be UTF-8 any more, whatever follows.
+    pub(crate) fn push(&mut self, mut part: &[u8]) -> bool {
+        while self.begun_len > 0 {
+            let Some((byte, rest)) = part.split_first() else { return true };
+            self.begun[self.begun_len] = *byte;
+            self.begun_len += 1;
+            part = rest;
+            match std::str::from_utf8(&self.begun[..self.begun_len]) {
+                Ok(_) => self.begun_len = 0,
+                Err(error) if error.error_len().is_some() => return false,
+                Err(_) => {}
+            }
+        }
+        let Err(error) = from_utf8(part) else { return true };
+        if error.error_len().is_some() {
+            return false;
+        }
+        let begun = &part[error.valid_up_to()..];
+        self.begun[..begun.len()].copy_from_slice(begun);
+        self.begun_len = begun.len();
+        true
+    }
+
+    /// Tells whether the text may end here.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.begun_len == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The number of bytes after which it is known that the text is not UTF-8, or else whether it is whole.
+    fn byte_by_byte(text: &[u8]) -> Result<bool, usize> {
+        let mut utf8 = Utf8::default();
+        for (at, byte) in text.iter().enumerate() {
+            if !utf8.push(&[*byte]) {
+                return Err(at + 1);
+            }
+        }
+        Ok(utf8.is_whole())
+    }
+
+    #[test]
+    fn text_is_checked_wherever_it_is_split() {
+        let text = "aé€😀 κόσμε, and more than sixty-four bytes so that the wide way is taken".as_bytes();
+        for first in 0..=text.len() {
+            for second in first..=text.len() {
+                let mut utf8 = Utf8::default();
+                for part in [&text[..first], &text[first..second], &text[second..]] {
+                    assert!(utf8.push(part), "{first} {second}");
+                }
+                assert!(utf8.is_whole());
+            }
+        }
+    }
+
+    #[test]
+    fn a_mistake_is_seen_at_its_first_byte() {
+        assert_eq!(byte_by_byte(b"a\x80"), Err(2));
+        assert_eq!(byte_by_byte(b"\xf4\x90\x80\x80"), Err(2));
+        assert_eq!(byte_by_byte(b"\xed\xa0\x80"), Err(2));
+        assert_eq!(byte_by_byte(b"\xc0\xaf"), Err(1));
+        assert_eq!(byte_by_byte(b"\xe2\x82"), Ok(false));
+        assert_eq!(byte_by_byte(b"\xe2\x82\xac"), Ok(true));
+        let mut utf8 = Utf8::default();
+        assert!(!utf8.push(b"ok\xff"));
+    }
+}

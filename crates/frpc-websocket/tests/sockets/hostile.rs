@@ -1,0 +1,143 @@
+//! Peers that break the protocol or the limits.
+
+use frpc_websocket::{INVALID_TEXT, Kind, PROTOCOL_ERROR, Role, TOO_LONG, WebSocket, WebSocketError};
+use support::{in_virtual_time, settle};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, duplex},
+    join,
+};
+
+use crate::peer::{frame, serve};
+
+#[test]
+fn a_peer_that_breaks_the_protocol_is_told_so_by_a_code() {
+    in_virtual_time(async {
+        let frames: [(Vec<u8>, u16); 12] = [
+            (b"\x81\x02hi".to_vec(), PROTOCOL_ERROR),
+            (frame(0x80, b"no beginning"), PROTOCOL_ERROR),
+            ([frame(0x01, b"one"), frame(0x81, b"another")].concat(), PROTOCOL_ERROR),
+            (frame(0x09, b"a ping in fragments"), PROTOCOL_ERROR),
+            (frame(0x89, &[0; 126]), PROTOCOL_ERROR),
+            (frame(0x83, b"an unknown kind"), PROTOCOL_ERROR),
+            (frame(0xc1, b"compressed"), PROTOCOL_ERROR),
+            (frame(0x88, b"\x03"), PROTOCOL_ERROR),
+            (frame(0x88, b"\x03\xed"), PROTOCOL_ERROR),
+            (frame(0x88, b"\x03\xe8\xff"), INVALID_TEXT),
+            (frame(0x81, b"\xff"), INVALID_TEXT),
+            ([frame(0x01, b"\xe2\x82"), frame(0x80, b"")].concat(), INVALID_TEXT),
+        ];
+        for (bytes, code) in frames {
+            let (mut server, mut peer) = serve();
+            peer.say(&bytes).await;
+            let told = async {
+                let told = peer.hear_close().await;
+                drop(peer);
+                told
+            };
+            let (refused, told) = join!(server.next(), told);
+            let Some(Err(WebSocketError::Refused(close))) = refused else { panic!("{refused:?}") };
+            assert_eq!((close.code, told), (code, code), "{}", bytes.escape_ascii());
+            assert!(server.next().await.is_none());
+        }
+    });
+}
+
+#[test]
+fn text_that_is_not_utf8_is_refused_before_its_end() {
+    in_virtual_time(async {
+        let (mut server, mut peer) = serve();
+        let mut begun = frame(0x01, b"ok\xc0....");
+        begun.truncate(begun.len() - 4);
+        peer.say(&begun).await;
+        let (refused, code) = join!(server.next(), async {
+            let code = peer.hear_close().await;
+            drop(peer);
+            code
+        });
+        assert!(refused.unwrap().is_err());
+        assert_eq!(code, INVALID_TEXT);
+    });
+}
+
+#[test]
+fn a_message_that_is_too_long_is_refused_by_what_it_announces() {
+    in_virtual_time(async {
+        let announced =
+            [b"\x82\xff\0\0\x01\0\0\0\0\0\0\0\0\0".to_vec(), [frame(0x02, &[0; 6]), frame(0x80, &[0; 5])].concat()];
+        for bytes in announced {
+            let (server, mut peer) = serve();
+            let mut server = server.message_len_max(10);
+            peer.say(&bytes).await;
+            let (refused, code) = join!(server.next(), async {
+                let code = peer.hear_close().await;
+                drop(peer);
+                code
+            });
+            assert!(refused.unwrap().is_err());
+            assert_eq!(code, TOO_LONG);
+        }
+    });
+}
+
+#[test]
+fn a_peer_that_asks_and_never_reads_is_not_read_from() {
+    in_virtual_time(async {
+        let (ours, mut theirs) = duplex(1024);
+        let mut server = WebSocket::new(ours, Role::Server);
+        let asking = async {
+            let ping = frame(0x89, &[0; 125]);
+            let mut count = 0_usize;
+            while count < 100_000 && theirs.write_all(&ping).await.is_ok() {
+                count += 1;
+            }
+            count
+        };
+        tokio::select! {
+            message = server.next() => panic!("{message:?}"),
+            count = asking => panic!("all of {count} pings were read"),
+            () = settle() => {}
+        }
+        assert!(server.queued() < 100 * 1024, "{} bytes are kept", server.queued());
+    });
+}
+
+#[test]
+fn a_peer_that_goes_on_after_a_refusal_is_read_past_only_for_a_while() {
+    in_virtual_time(async {
+        let (ours, mut theirs) = duplex(64 * 1024);
+        let mut server = WebSocket::new(ours, Role::Server);
+        theirs.write_all(b"\x83\x80").await.unwrap();
+        let flooding = async {
+            let mut sent = 0_usize;
+            while theirs.write_all(&[0; 1024]).await.is_ok() {
+                sent += 1024;
+            }
+            let mut told = Vec::new();
+            theirs.read_to_end(&mut told).await.unwrap();
+            assert_eq!(told[0], 0x88);
+            sent
+        };
+        let serving = async {
+            assert!(server.next().await.unwrap().is_err());
+            drop(server);
+        };
+        let (sent, ()) = join!(flooding, serving);
+        assert!((1024 * 1024..2 * 1024 * 1024).contains(&sent), "{sent}");
+    });
+}
+
+#[test]
+fn nothing_is_sent_behind_a_refusal() {
+    in_virtual_time(async {
+        let (mut server, mut peer) = serve();
+        peer.say(&[frame(0x83, b""), frame(0x89, b"hello?")].concat()).await;
+        let (refused, code) = join!(server.next(), async {
+            let code = peer.hear_close().await;
+            drop(peer);
+            code
+        });
+        assert!(refused.unwrap().is_err());
+        server.queue(Kind::Text, b"more");
+        assert_eq!((server.queued(), code), (0, PROTOCOL_ERROR));
+    });
+}

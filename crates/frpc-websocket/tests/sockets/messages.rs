@@ -1,0 +1,157 @@
+//! Messages between two sides that keep to the protocol.
+
+use std::time::Duration;
+
+use frpc_websocket::{Close, GOING_AWAY, Kind, Message, WebSocketError};
+use support::in_virtual_time;
+use tokio::{io::AsyncReadExt, join, time::Instant};
+
+use crate::peer::{frame, pair, serve};
+
+fn text(content: &str) -> Message {
+    Message { kind: Kind::Text, data: content.to_owned().into() }
+}
+
+#[test]
+fn messages_of_all_lengths_go_both_ways() {
+    in_virtual_time(async {
+        let (mut server, mut client) = pair();
+        for len in [0, 1, 125, 126, 65_535, 65_536, 300_000] {
+            let content = vec![b'x'; len];
+            let (sent, message) = join!(client.send(Kind::Binary, &content), server.next());
+            sent.unwrap();
+            assert_eq!(message.unwrap().unwrap(), Message { kind: Kind::Binary, data: content.clone().into() });
+            let (sent, message) = join!(server.send(Kind::Text, &content), client.next());
+            sent.unwrap();
+            assert_eq!(message.unwrap().unwrap().data.len(), len);
+        }
+    });
+}
+
+#[test]
+fn fragments_make_one_message_with_pings_between_them() {
+    in_virtual_time(async {
+        let (mut server, mut peer) = serve();
+        let parts =
+            [frame(0x01, "grö".as_bytes()), frame(0x89, b"now"), frame(0x00, b""), frame(0x80, "ße".as_bytes())];
+        peer.say(&parts.concat()).await;
+        assert_eq!(server.next().await.unwrap().unwrap(), text("größe"));
+        server.flush().await.unwrap();
+        assert_eq!(peer.hear().await, (0x8a, b"now".to_vec()));
+    });
+}
+
+#[test]
+fn a_message_is_read_wherever_it_is_split() {
+    in_virtual_time(async {
+        let bytes = [frame(0x01, "h€".as_bytes()), frame(0x80, &[b'i'; 130])].concat();
+        let whole = format!("h€{}", "i".repeat(130));
+        for at in 0..bytes.len() {
+            let (mut server, mut peer) = serve();
+            peer.say(&bytes[..at]).await;
+            let next = async {
+                support::settle().await;
+                peer.say(&bytes[at..]).await;
+            };
+            let (message, ()) = join!(server.next(), next);
+            assert_eq!(message.unwrap().unwrap(), text(&whole), "split at {at}");
+        }
+    });
+}
+
+#[test]
+fn answers_to_messages_that_came_together_go_out_together() {
+    in_virtual_time(async {
+        let (mut server, mut peer) = serve();
+        peer.say(&[frame(0x81, b"a"), frame(0x81, b"b"), frame(0x81, b"c")].concat()).await;
+        let echoing = async {
+            while let Some(message) = server.next().await {
+                server.queue(Kind::Text, &message.unwrap().data);
+            }
+        };
+        let reading = async {
+            let mut bytes = [0; 64];
+            let len = peer.0.read(&mut bytes).await.unwrap();
+            assert_eq!(&bytes[..len], b"\x81\x01a\x81\x01b\x81\x01c");
+        };
+        tokio::select! {
+            () = echoing => unreachable!("the peer is there"),
+            () = reading => {}
+        }
+    });
+}
+
+#[test]
+fn a_close_is_answered_and_ends_the_connection() {
+    in_virtual_time(async {
+        let (mut server, mut client) = pair();
+        client.queue(Kind::Text, b"last");
+        client.close(Close::new(GOING_AWAY, "bye"));
+        assert!(!client.is_open());
+        client.queue(Kind::Text, b"too late");
+        let reading = async {
+            assert_eq!(server.next().await.unwrap().unwrap(), text("last"));
+            assert!(server.next().await.is_none());
+            assert_eq!(server.peer_close(), Some(&Close::new(GOING_AWAY, "bye")));
+            assert!(server.next().await.is_none());
+            drop(server);
+        };
+        let ((), end) = join!(reading, client.next());
+        assert!(end.is_none());
+        assert_eq!(client.peer_close().unwrap().code, GOING_AWAY);
+    });
+}
+
+#[test]
+fn a_close_without_a_code_is_answered_without_one() {
+    in_virtual_time(async {
+        let (mut server, mut peer) = serve();
+        peer.say(&frame(0x88, b"")).await;
+        assert!(server.next().await.is_none());
+        assert_eq!(peer.hear().await, (0x88, Vec::new()));
+    });
+}
+
+#[test]
+fn a_peer_that_does_not_close_is_waited_for_no_longer_than_5_s() {
+    in_virtual_time(async {
+        let (mut server, _peer) = serve();
+        let begin = Instant::now();
+        server.close(Close::new(GOING_AWAY, ""));
+        assert!(matches!(server.next().await, Some(Err(WebSocketError::Io(_)))));
+        assert_eq!(begin.elapsed(), Duration::from_secs(5));
+        assert!(server.next().await.is_none());
+    });
+}
+
+#[test]
+fn a_connection_that_ends_without_a_close_is_lost() {
+    in_virtual_time(async {
+        let (mut server, peer) = serve();
+        drop(peer);
+        let lost = server.next().await.unwrap().unwrap_err();
+        assert_eq!(lost.to_string(), "the connection was lost: the peer ended the connection without a close");
+        assert!(server.next().await.is_none());
+    });
+}
+
+#[test]
+fn a_silent_peer_is_asked_and_given_up() {
+    in_virtual_time(async {
+        let (server, mut peer) = serve();
+        let mut server = server.keepalive(Duration::from_secs(10), Duration::from_secs(3));
+        let begin = Instant::now();
+        let answering = async {
+            assert_eq!(peer.hear().await, (0x89, Vec::new()));
+            assert_eq!(begin.elapsed(), Duration::from_secs(10));
+            peer.say(&frame(0x8a, b"")).await;
+            assert_eq!(peer.hear().await, (0x89, Vec::new()));
+            begin.elapsed()
+        };
+        let (lost, asked) = join!(server.next(), answering);
+        assert!(matches!(lost, Some(Err(WebSocketError::Io(_)))));
+        // The answer was heard 3 s behind the question, and nothing within the 10 s after that.
+        assert_eq!(asked, Duration::from_secs(23));
+        assert_eq!(begin.elapsed(), Duration::from_secs(26));
+    });
+}
