@@ -84,7 +84,17 @@ const HOUSES: &[House] = &[
             &["fuzzing", "service"],
         ],
     },
-    House { krate: "frpc-jsonrpc", floors: &[&["function", "schema"], &["generated"]] },
+    House {
+        krate: "frpc-jsonrpc",
+        floors: &[
+            &["json", "outbox"],
+            &["failure", "function", "request", "schema"],
+            &["generated", "methods", "settings"],
+            &["calls"],
+            &["connection"],
+            &["wire"],
+        ],
+    },
     House { krate: "frpc-jsonrpc-macros", floors: &[&["options", "parameter"], &["expand"], &[""]] },
     House { krate: "frpc-services", floors: &[&["catalog", "protos"], &["health", "reflection"]] },
     House {

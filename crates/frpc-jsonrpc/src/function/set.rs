@@ -72,6 +72,11 @@ impl Functions {
         functions.into_iter()
     }
 
+    /// Returns the functions, to be kept.
+    pub(crate) fn shared(&self) -> impl Iterator<Item = &Arc<dyn Function>> {
+        self.0.by_name.values()
+    }
+
     /// Makes the context of calls that have this head, for one of these functions.
     pub fn context(&self, head: Head) -> Context {
         Context::new(head, self.0.states.clone())

@@ -71,6 +71,11 @@ impl Endpoint {
         Self(services)
     }
 
+    /// Returns whether both are the same services, not only equal ones: clones of each other.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Returns all methods, in the order of their operations.
     pub fn methods(&self) -> impl Iterator<Item = &'static Method> {
         self.0.table().methods().map(|entry| entry.method)

@@ -1,0 +1,51 @@
+//! The texts of answers.
+
+use frpc::Status;
+
+use crate::failure::{put_not_found, put_protocol_error, put_status};
+
+/// Begins the answer of a call that went well. Its result comes next.
+#[inline]
+pub(super) fn begin_result(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"result\":");
+}
+
+fn begin_error(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"error\":");
+}
+
+/// Ends an answer with the id of its request.
+#[inline]
+pub(super) fn end(out: &mut Vec<u8>, id: &str) {
+    out.extend_from_slice(b",\"id\":");
+    out.extend_from_slice(id.as_bytes());
+    out.push(b'}');
+}
+
+pub(super) fn put_result(out: &mut Vec<u8>, id: &str, result: &[u8]) {
+    out.reserve(result.len() + id.len() + ANSWER_LEN);
+    begin_result(out);
+    out.extend_from_slice(result);
+    end(out, id);
+}
+
+/// The length of an answer without its result and id.
+const ANSWER_LEN: usize = 40;
+
+pub(super) fn put_failure(out: &mut Vec<u8>, id: &str, status: &Status) {
+    begin_error(out);
+    put_status(out, status);
+    end(out, id);
+}
+
+pub(super) fn put_unknown(out: &mut Vec<u8>, id: &str, method: &str) {
+    begin_error(out);
+    put_not_found(out, method);
+    end(out, id);
+}
+
+pub(super) fn put_invalid(out: &mut Vec<u8>, id: Option<&str>, code: i32, why: &str) {
+    begin_error(out);
+    put_protocol_error(out, code, why);
+    end(out, id.unwrap_or("null"));
+}

@@ -1,0 +1,125 @@
+//! Batches of which some calls are still running.
+
+use frpc::Status;
+
+use super::answer::put_failure;
+
+/// The answers of a batch, as far as they are there.
+#[derive(Debug)]
+pub(super) struct Batch {
+    /// Those that were there at once, and all if the order does not matter, each with a comma behind it.
+    answers: Vec<u8>,
+    holes: Vec<Hole>,
+    /// The number of holes that are open.
+    left: usize,
+    is_in_order: bool,
+    /// The bytes of all answers together.
+    len: usize,
+    len_max: usize,
+}
+
+/// The place of an answer that comes later.
+#[derive(Debug)]
+struct Hole {
+    /// The number of bytes of the others in front of it.
+    at: usize,
+    answer: Vec<u8>,
+}
+
+impl Batch {
+    /// Begins with the answers that are there, and the places of the others among them.
+    pub(super) fn new(answers: Vec<u8>, holes: Vec<usize>, is_in_order: bool, len_max: usize) -> Self {
+        let (left, len) = (holes.len(), answers.len());
+        let holes = holes.into_iter().map(|at| Hole { at, answer: Vec::new() }).collect();
+        Self { answers, holes, left, is_in_order, len, len_max }
+    }
+
+    /// Puts an error in the place of an answer that makes all of them too long.
+    pub(super) fn bound(&self, id: &str, answer: &mut Vec<u8>) {
+        if self.len + answer.len() > self.len_max {
+            answer.clear();
+            put_failure(answer, id, &too_long(self.len_max));
+        }
+    }
+
+    /// Adds an answer, which is empty if nobody wants it. Returns whether it was the last.
+    pub(super) fn fill(&mut self, hole: usize, mut answer: Vec<u8>) -> bool {
+        if !answer.is_empty() {
+            answer.push(b',');
+        }
+        self.len += answer.len();
+        if self.is_in_order {
+            self.holes[hole].answer = answer;
+        } else {
+            self.answers.extend_from_slice(&answer);
+        }
+        self.left -= 1;
+        self.left == 0
+    }
+
+    /// Writes the answers, if there are any.
+    pub(super) fn put(self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.push(b'[');
+        let mut from = 0;
+        for Hole { at, answer } in &self.holes {
+            if self.is_in_order {
+                out.extend_from_slice(&self.answers[from..*at]);
+                from = *at;
+            }
+            out.extend_from_slice(answer);
+        }
+        out.extend_from_slice(&self.answers[from..]);
+        if out.pop() == Some(b',') {
+            out.push(b']');
+        } else {
+            out.truncate(start);
+        }
+    }
+}
+
+pub(super) fn too_long(len_max: usize) -> Status {
+    Status::resource_exhausted(format!("the answers of the batch are longer than {len_max} bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(is_in_order: bool) -> String {
+        let mut batch = Batch::new(b"b,d,".to_vec(), vec![0, 2, 2, 4], is_in_order, 100);
+        assert!(!batch.fill(3, b"e".to_vec()));
+        assert!(!batch.fill(1, b"c".to_vec()));
+        assert!(!batch.fill(2, Vec::new()));
+        assert!(batch.fill(0, b"a".to_vec()));
+        let mut out = b"x".to_vec();
+        batch.put(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn answers_stand_in_the_order_of_the_requests_or_as_they_came() {
+        assert_eq!(filled(true), "x[a,b,c,d,e]");
+        assert_eq!(filled(false), "x[b,d,e,c,a]");
+    }
+
+    #[test]
+    fn a_batch_without_answers_is_not_there() {
+        let mut batch = Batch::new(Vec::new(), vec![0], true, 100);
+        assert!(batch.fill(0, Vec::new()));
+        let mut out = b"x".to_vec();
+        batch.put(&mut out);
+        assert_eq!(out, b"x");
+    }
+
+    #[test]
+    fn answers_that_are_too_long_become_errors() {
+        let batch = Batch::new(vec![b'a'; 90], vec![0], true, 100);
+        let mut answer = vec![b'b'; 10];
+        batch.bound("1", &mut answer);
+        assert_eq!(answer, [b'b'; 10]);
+        answer.push(b'b');
+        batch.bound("1", &mut answer);
+        assert!(String::from_utf8(answer).unwrap().contains("longer than 100 bytes"));
+    }
+}

@@ -1,0 +1,414 @@
+//! The calls of one peer: messages go in, answers come out, whatever carries them.
+
+mod answer;
+mod batch;
+mod running;
+mod subscriptions;
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    task::{Context as TaskContext, Poll},
+};
+
+use frpc::{Body, Endpoint, Status, codec::Format};
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use slab::Slab;
+use tracing::error;
+
+use self::{
+    answer::{put_failure, put_invalid, put_result, put_unknown},
+    batch::Batch,
+    running::{Finished, Outcome, Place, Running},
+    subscriptions::Subscriptions,
+};
+use crate::{
+    failure::{INVALID_REQUEST, PARSE_ERROR},
+    function::{Called, Context, Function},
+    json::Scanner,
+    methods::{Methods, ServiceMethod, Target, notification_of},
+    outbox::Outbox,
+    request::{Item, Message, Request},
+    settings::Settings,
+};
+
+/// The things that all calls of a server share.
+#[derive(Clone)]
+pub(crate) struct Site {
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) methods: Arc<Methods>,
+    pub(crate) endpoint: Endpoint,
+}
+
+/// The calls of one peer.
+pub(crate) struct Calls {
+    site: Site,
+    /// That of each call, but for its deadline.
+    context: Context,
+    running: FuturesUnordered<Running>,
+    /// The bytes of the messages that those came with.
+    running_len: usize,
+    batches: Slab<Batch>,
+    /// `None` where there is nothing to carry their messages.
+    subscriptions: Option<Subscriptions>,
+    is_draining: bool,
+}
+
+/// What comes of a request right away.
+enum Started {
+    /// It has been answered, or wants no answer.
+    Done,
+    Running,
+}
+
+impl Calls {
+    /// Begins without calls. Subscriptions need a connection that carries messages of the server's own accord.
+    pub(crate) fn new(site: Site, context: Context, can_subscribe: bool) -> Self {
+        let subscriptions = can_subscribe.then(|| Subscriptions::new(site.settings.subscriptions_max));
+        Self {
+            site,
+            context,
+            running: FuturesUnordered::new(),
+            running_len: 0,
+            batches: Slab::new(),
+            subscriptions,
+            is_draining: false,
+        }
+    }
+
+    /// Returns whether a message may start so many calls: a batch only when there is room for all of them, or when nothing else is
+    /// running.
+    pub(crate) fn has_room(&self, calls: usize) -> bool {
+        self.running.is_empty() || !self.is_full() && self.running.len() + calls <= self.site.settings.calls_max
+    }
+
+    /// Returns whether no other call may start.
+    pub(crate) fn is_full(&self) -> bool {
+        let Settings { calls_max, calls_len_max, .. } = *self.site.settings;
+        self.running.len() >= calls_max || self.running_len >= calls_len_max
+    }
+
+    /// Returns whether nothing is running. Subscriptions do not count.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// Returns whether there is a subscription.
+    pub(crate) fn has_subscriptions(&self) -> bool {
+        self.subscriptions.as_ref().is_some_and(|subscriptions| !subscriptions.is_empty())
+    }
+
+    /// Answers requests from now on by saying that they are not executed, and ends subscriptions.
+    pub(crate) fn drain(&mut self, outbox: &mut Outbox) {
+        self.is_draining = true;
+        if let Some(subscriptions) = &mut self.subscriptions {
+            subscriptions.end(outbox);
+        }
+    }
+
+    /// Drops subscriptions whose peer says nothing more.
+    pub(crate) fn drop_subscriptions(&mut self) {
+        if let Some(subscriptions) = &mut self.subscriptions {
+            subscriptions.clear();
+        }
+    }
+
+    /// Answers a text that is no message.
+    pub(crate) fn refuse(&mut self, why: &str, outbox: &mut Outbox) {
+        Self::put_alone(outbox, |out| put_invalid(out, None, PARSE_ERROR, why));
+    }
+
+    /// Starts the calls of a message that has so many bytes.
+    pub(crate) fn start(&mut self, message: Message<'_>, len: usize, cx: &mut TaskContext<'_>, outbox: &mut Outbox) {
+        match message {
+            Message::One(Item::Request(request)) => {
+                let start = outbox.begin();
+                let place = |id| Place { id, batch: None, len };
+                let started = self.start_request(&request, place, cx, &mut outbox.bytes);
+                if matches!(started, Started::Done) && outbox.len() > start {
+                    outbox.end(start);
+                }
+            }
+            Message::One(Item::Invalid { id, why }) => {
+                Self::put_alone(outbox, |out| put_invalid(out, id, INVALID_REQUEST, why));
+            }
+            Message::One(Item::Answer) => {}
+            Message::TooMany => {
+                let why = format!("a batch has no more than {} requests", self.site.settings.batch_len_max);
+                Self::put_alone(outbox, |out| put_invalid(out, None, INVALID_REQUEST, &why));
+            }
+            Message::Batch(items) => self.start_batch(items, len, cx, outbox),
+        }
+    }
+
+    fn put_alone(outbox: &mut Outbox, put: impl FnOnce(&mut Vec<u8>)) {
+        let start = outbox.begin();
+        put(&mut outbox.bytes);
+        outbox.end(start);
+    }
+
+    fn start_batch(&mut self, items: Vec<Item<'_>>, len: usize, cx: &mut TaskContext<'_>, outbox: &mut Outbox) {
+        let Settings { batches_in_order, batch_answers_len_max, .. } = *self.site.settings;
+        let share = len / items.len();
+        let start = outbox.begin();
+        outbox.bytes.push(b'[');
+        let key = self.batches.vacant_key();
+        let mut holes = Vec::new();
+        for item in items {
+            let from = outbox.len();
+            let started = match item {
+                Item::Request(request) => {
+                    if from - start > batch_answers_len_max {
+                        if let Some(id) = request.id {
+                            put_failure(&mut outbox.bytes, id, &batch::too_long(batch_answers_len_max));
+                        }
+                        Started::Done
+                    } else {
+                        let place = |id| Place { id, batch: Some((key, holes.len())), len: share };
+                        self.start_request(&request, place, cx, &mut outbox.bytes)
+                    }
+                }
+                Item::Invalid { id, why } => {
+                    put_invalid(&mut outbox.bytes, id, INVALID_REQUEST, why);
+                    Started::Done
+                }
+                Item::Answer => Started::Done,
+            };
+            match started {
+                Started::Done if outbox.len() > from => outbox.bytes.push(b','),
+                Started::Done => {}
+                Started::Running => holes.push(from - start - 1),
+            }
+        }
+        if !holes.is_empty() {
+            let answers = outbox.bytes.split_off(start + 1);
+            outbox.discard(start);
+            self.batches.insert(Batch::new(answers, holes, batches_in_order, batch_answers_len_max));
+        } else if outbox.bytes.pop() == Some(b',') {
+            outbox.bytes.push(b']');
+            outbox.end(start);
+        }
+    }
+
+    /// Starts the call of a request, and writes its answer if it is there at once.
+    #[inline]
+    fn start_request(
+        &mut self,
+        request: &Request<'_>,
+        place: impl FnOnce(Option<Box<str>>) -> Place,
+        cx: &mut TaskContext<'_>,
+        out: &mut Vec<u8>,
+    ) -> Started {
+        let Request { id, method, params } = request;
+        if self.is_draining {
+            let status = Status::unavailable("the server is shutting down, and the call was not executed");
+            return Self::fail(out, *id, &status);
+        }
+        let Some(target) = self.site.methods.find(method) else {
+            if let Some(id) = id {
+                put_unknown(out, id, method);
+            }
+            return Started::Done;
+        };
+        match target {
+            Target::Function(function) => {
+                let Some(running) = call_function(&**function, *id, *params, &self.context, out) else {
+                    return Started::Done;
+                };
+                let time = self.site.settings.call_time_max;
+                self.add(Running::of_function(running, place(id.map(Into::into)), time));
+                Started::Running
+            }
+            Target::Service(service) => {
+                let service = service.clone();
+                self.start_service(&service, request, place, cx, out)
+            }
+            Target::Unsubscribe => {
+                let is_ended = match (&mut self.subscriptions, subscription_of(*params)) {
+                    (_, None) => {
+                        let status =
+                            Status::invalid_argument("params: expected the id of a subscription, such as [\"1\"]");
+                        return Self::fail(out, *id, &status);
+                    }
+                    (Some(subscriptions), Some(subscription)) => subscriptions.remove(&subscription),
+                    (None, Some(_)) => false,
+                };
+                if let Some(id) = id {
+                    put_result(out, id, if is_ended { b"true" } else { b"false" });
+                }
+                Started::Done
+            }
+        }
+    }
+
+    fn fail(out: &mut Vec<u8>, id: Option<&str>, status: &Status) -> Started {
+        if let Some(id) = id {
+            put_failure(out, id, status);
+        }
+        Started::Done
+    }
+
+    fn start_service(
+        &mut self,
+        service: &Arc<ServiceMethod>,
+        request: &Request<'_>,
+        place: impl FnOnce(Option<Box<str>>) -> Place,
+        cx: &mut TaskContext<'_>,
+        out: &mut Vec<u8>,
+    ) -> Started {
+        let method = service.found.method();
+        if method.kind.has_request_stream() {
+            let why = format!(
+                "{method} takes a stream, which JSON-RPC does not carry: call it over frisbee, gRPC or WebSocket"
+            );
+            return Self::fail(out, request.id, &Status::unimplemented(why));
+        }
+        let is_stream = method.kind.has_response_stream();
+        if is_stream && request.id.is_some() && self.subscriptions.is_none() {
+            let why = format!("{method} answers with a stream: subscribe to it over TCP or WebSocket");
+            return Self::fail(out, request.id, &Status::unimplemented(why));
+        }
+        let body = match service.request(request.params) {
+            Ok(body) => Body::from(body),
+            Err(status) => return Self::fail(out, request.id, &status),
+        };
+        let (endpoint, found) = (self.site.endpoint.clone(), service.found);
+        let mut head = self.context.head().clone();
+        if let Some(time) = self.site.settings.call_time_max {
+            head.set_timeout(head.timeout().map_or(time, |left| left.min(time)));
+        }
+        let guard = head.cancel_on_drop();
+        let call = Box::pin(async move {
+            let answer = endpoint.call(found, Format::Json, head, body).await;
+            guard.disarm();
+            answer
+        });
+        let name = is_stream.then(|| notification_of(&request.method).into());
+        let mut running = Running::of_service(call, place(request.id.map(Into::into)), name);
+        match running.poll_finished(cx) {
+            Poll::Ready(Finished { place: Place { id, batch, .. }, outcome }) => {
+                if let Some(id) = &id {
+                    self.put_outcome(out, id, batch.is_some(), outcome);
+                }
+                Started::Done
+            }
+            Poll::Pending => {
+                self.add(running);
+                Started::Running
+            }
+        }
+    }
+
+    fn add(&mut self, running: Running) {
+        self.running_len += running.len();
+        self.running.push(running);
+    }
+
+    /// Writes the answer of a call. A stream becomes a subscription.
+    fn put_outcome(&mut self, out: &mut Vec<u8>, id: &str, is_in_batch: bool, outcome: Outcome) {
+        let status = match (outcome, &mut self.subscriptions) {
+            (Outcome::Result(result), _) => return put_result(out, id, &result),
+            (Outcome::Failed(status), _) => status,
+            (Outcome::Stream(_), _) if is_in_batch => {
+                Status::failed_precondition("a subscription has to be asked for alone, not in a batch")
+            }
+            (Outcome::Stream((name, messages)), Some(subscriptions)) => match subscriptions.add(name, messages) {
+                Ok(subscription) => return put_result(out, id, format!("\"{subscription}\"").as_bytes()),
+                Err(status) => status,
+            },
+            (Outcome::Stream(_), None) => Status::internal("a stream where there are none"),
+        };
+        put_failure(out, id, &status);
+    }
+
+    /// Polls for a call that ends or a message of a subscription, and writes what its caller gets. Pending if nothing is there.
+    pub(crate) fn poll(&mut self, cx: &mut TaskContext<'_>, outbox: &mut Outbox) -> Poll<()> {
+        if let Poll::Ready(Some(finished)) = self.running.poll_next_unpin(cx) {
+            self.finish(finished, outbox);
+            return Poll::Ready(());
+        }
+        match &mut self.subscriptions {
+            Some(subscriptions) => subscriptions.poll(cx, outbox),
+            None => Poll::Pending,
+        }
+    }
+
+    fn finish(&mut self, finished: Finished, outbox: &mut Outbox) {
+        let Finished { place: Place { id, batch, len }, outcome } = finished;
+        self.running_len -= len;
+        let Some((key, hole)) = batch else {
+            if let Some(id) = id {
+                let start = outbox.begin();
+                self.put_outcome(&mut outbox.bytes, &id, false, outcome);
+                outbox.end(start);
+            }
+            return;
+        };
+        let mut answer = Vec::new();
+        if let Some(id) = id {
+            self.put_outcome(&mut answer, &id, true, outcome);
+            self.batches[key].bound(&id, &mut answer);
+        }
+        if self.batches[key].fill(hole, answer) {
+            let start = outbox.begin();
+            self.batches.remove(key).put(&mut outbox.bytes);
+            if outbox.len() > start {
+                outbox.end(start);
+            }
+        }
+    }
+}
+
+/// Calls a function, and writes its answer if it is there at once.
+#[inline]
+fn call_function(
+    function: &dyn Function,
+    id: Option<&str>,
+    params: Option<&str>,
+    context: &Context,
+    out: &mut Vec<u8>,
+) -> Option<running::Later> {
+    let start = out.len();
+    answer::begin_result(out);
+    let called = catch_unwind(AssertUnwindSafe(|| function.call(params, context, out)));
+    let failure = match called {
+        Ok(Called::Written) => match id {
+            Some(id) => {
+                answer::end(out, id);
+                return None;
+            }
+            None => None,
+        },
+        Ok(Called::Later(later)) => {
+            out.truncate(start);
+            return Some(later);
+        }
+        Ok(Called::Failed(status)) => Some(status),
+        Err(_) => {
+            error!(function = function.description().name(), "a function panicked");
+            Some(running::panicked())
+        }
+    };
+    out.truncate(start);
+    if let (Some(id), Some(status)) = (id, failure) {
+        put_failure(out, id, &status);
+    }
+    None
+}
+
+/// Returns the id of a subscription, which is the only param: a string, or a number for those who made one of it.
+fn subscription_of(params: Option<&str>) -> Option<String> {
+    let params = params?;
+    let mut scanner = Scanner::new(params, 2);
+    let close = match scanner.peek()? {
+        b'[' => b']',
+        _ => b'}',
+    };
+    if !scanner.enter(close).ok()? {
+        return None;
+    }
+    if close == b'}' {
+        scanner.name().ok()?;
+    }
+    Some(scanner.value().ok()?.trim_matches('"').to_owned())
+}

@@ -1,0 +1,139 @@
+//! Calls that were not answered at once.
+
+use std::{
+    any::Any,
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use frpc::{Answer, Body, Status, Streaming};
+use tokio::time::{Sleep, sleep};
+use tracing::error;
+
+/// The result of a function that comes later.
+pub(super) type Later = Pin<Box<dyn Future<Output = Result<Vec<u8>, Status>> + Send>>;
+
+/// A call that is running.
+pub(super) struct Running {
+    work: Work,
+    /// Until the call is finished.
+    place: Option<Place>,
+}
+
+enum Work {
+    Function {
+        later: Later,
+        end: Option<(Duration, Pin<Box<Sleep>>)>,
+    },
+    Service {
+        call: Pin<Box<dyn Future<Output = Result<Answer, Status>> + Send>>,
+        /// The method of the notifications, if the answer is a stream.
+        name: Option<Arc<str>>,
+    },
+}
+
+/// The place that the answer of a call goes to.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// `None` if nobody wants it.
+    pub(super) id: Option<Box<str>>,
+    /// The batch that it belongs to, and its place there.
+    pub(super) batch: Option<(usize, usize)>,
+    /// The bytes of the message that the call came with.
+    pub(super) len: usize,
+}
+
+/// A call that has ended.
+pub(super) struct Finished {
+    pub(super) place: Place,
+    pub(super) outcome: Outcome,
+}
+
+pub(super) enum Outcome {
+    Result(Bytes),
+    Stream((Arc<str>, Streaming<Bytes>)),
+    Failed(Status),
+}
+
+impl Running {
+    pub(super) fn of_function(later: Later, place: Place, time: Option<Duration>) -> Self {
+        let end = time.map(|time| (time, Box::pin(sleep(time))));
+        Self { work: Work::Function { later, end }, place: Some(place) }
+    }
+
+    pub(super) fn of_service(
+        call: Pin<Box<dyn Future<Output = Result<Answer, Status>> + Send>>,
+        place: Place,
+        name: Option<Arc<str>>,
+    ) -> Self {
+        Self { work: Work::Service { call, name }, place: Some(place) }
+    }
+
+    /// Returns the bytes of the message that it came with.
+    pub(super) fn len(&self) -> usize {
+        self.place.as_ref().map_or(0, |place| place.len)
+    }
+
+    pub(super) fn poll_finished(&mut self, cx: &mut Context<'_>) -> Poll<Finished> {
+        let outcome = match &mut self.work {
+            Work::Function { later, end } => ready!(poll_function(later, end, cx)),
+            Work::Service { call, name } => outcome_of(ready!(call.as_mut().poll(cx)), name.take()),
+        };
+        let place = self.place.take().expect("a future is not polled behind its end");
+        Poll::Ready(Finished { place, outcome })
+    }
+}
+
+fn poll_function(
+    later: &mut Later,
+    end: &mut Option<(Duration, Pin<Box<Sleep>>)>,
+    cx: &mut Context<'_>,
+) -> Poll<Outcome> {
+    match catch_unwind(AssertUnwindSafe(|| later.as_mut().poll(cx))) {
+        Ok(Poll::Ready(Ok(result))) => Poll::Ready(Outcome::Result(result.into())),
+        Ok(Poll::Ready(Err(status))) => Poll::Ready(Outcome::Failed(status)),
+        Ok(Poll::Pending) => {
+            let Some((time, sleep)) = end else { return Poll::Pending };
+            ready!(sleep.as_mut().poll(cx));
+            Poll::Ready(Outcome::Failed(Status::deadline_exceeded(format!("the call took longer than {time:?}"))))
+        }
+        Err(panic) => {
+            error!(panic = text_of(&*panic), "a function panicked");
+            Poll::Ready(Outcome::Failed(panicked()))
+        }
+    }
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text")
+}
+
+/// Returns the status of a call whose function panicked. Why is for the log, not for its caller.
+pub(super) fn panicked() -> Status {
+    Status::internal("the function panicked")
+}
+
+fn outcome_of(answer: Result<Answer, Status>, name: Option<Arc<str>>) -> Outcome {
+    match (answer.map(Answer::into_body), name) {
+        (Ok(Body::One(result)), None) => Outcome::Result(result.into_bytes()),
+        (Ok(Body::Many(messages)), Some(name)) => Outcome::Stream((name, messages)),
+        (Ok(_), _) => {
+            Outcome::Failed(Status::internal("the handler answered with something else than its method says"))
+        }
+        (Err(status), _) => Outcome::Failed(status),
+    }
+}
+
+impl Future for Running {
+    type Output = Finished;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Finished> {
+        self.poll_finished(cx)
+    }
+}

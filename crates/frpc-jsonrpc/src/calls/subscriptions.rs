@@ -1,0 +1,160 @@
+//! Streams that services answered with, as notifications.
+//!
+//! ```text
+//!   {"jsonrpc": "2.0", "method": "shop.Prices/Watch", "params": {"subscription": "1", "result": {…}}}
+//!   {"jsonrpc": "2.0", "method": "shop.Prices/Watch", "params": {"subscription": "1", "error": {…}}}     the end of one that failed
+//!   {"jsonrpc": "2.0", "method": "shop.Prices/Watch", "params": {"subscription": "1", "end": true}}
+//! ```
+
+use std::{
+    collections::HashMap,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use frpc::{Status, Streaming};
+use futures_core::Stream;
+use futures_util::{
+    StreamExt,
+    stream::{AbortHandle, Abortable, SelectAll},
+};
+
+use crate::{failure::put_status, json::put_string, outbox::Outbox};
+
+/// The subscriptions of one connection.
+pub(super) struct Subscriptions {
+    streams: SelectAll<Abortable<Subscription>>,
+    by_id: HashMap<u64, Entry>,
+    next: u64,
+    max: usize,
+}
+
+struct Entry {
+    /// The method of the notifications.
+    name: Arc<str>,
+    abort: AbortHandle,
+}
+
+/// The messages of a subscription, each with its id, and then its end.
+struct Subscription {
+    id: u64,
+    messages: Option<Streaming<Bytes>>,
+}
+
+enum Event {
+    Message(Bytes),
+    Failed(Status),
+    End,
+}
+
+impl Subscriptions {
+    pub(super) fn new(max: usize) -> Self {
+        Self { streams: SelectAll::new(), by_id: HashMap::new(), next: 1, max }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
+    /// Adds a stream, whose messages are sent from now on, and returns its id.
+    ///
+    /// # Errors
+    ///
+    /// If there are too many.
+    pub(super) fn add(&mut self, name: Arc<str>, messages: Streaming<Bytes>) -> Result<u64, Status> {
+        if self.by_id.len() >= self.max {
+            return Err(Status::resource_exhausted(format!(
+                "a connection has no more than {} subscriptions: end another with unsubscribe",
+                self.max
+            )));
+        }
+        let id = self.next;
+        self.next += 1;
+        let (abort, registration) = AbortHandle::new_pair();
+        self.by_id.insert(id, Entry { name, abort });
+        self.streams.push(Abortable::new(Subscription { id, messages: Some(messages) }, registration));
+        Ok(id)
+    }
+
+    /// Ends a subscription, and returns whether it was there.
+    pub(super) fn remove(&mut self, id: &str) -> bool {
+        let entry = id.parse().ok().and_then(|id: u64| self.by_id.remove(&id));
+        entry.map(|entry| entry.abort.abort()).is_some()
+    }
+
+    /// Ends all, and says so.
+    pub(super) fn end(&mut self, outbox: &mut Outbox) {
+        let status = Status::unavailable("the server is shutting down");
+        let mut ids: Vec<u64> = self.by_id.keys().copied().collect();
+        ids.sort_unstable();
+        for id in ids {
+            self.put(id, Event::Failed(status.clone()), outbox);
+        }
+        self.clear();
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.by_id.clear();
+        self.streams.clear();
+    }
+
+    /// Polls for the next message of any, and writes it.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, outbox: &mut Outbox) -> Poll<()> {
+        match self.streams.poll_next_unpin(cx) {
+            Poll::Ready(Some((id, event))) => {
+                self.put(id, event, outbox);
+                Poll::Ready(())
+            }
+            _ => Poll::Pending,
+        }
+    }
+
+    fn put(&mut self, id: u64, event: Event, outbox: &mut Outbox) {
+        let name = match (&event, self.by_id.get(&id)) {
+            (Event::Message(_), Some(entry)) => entry.name.clone(),
+            (_, Some(_)) => match self.by_id.remove(&id) {
+                Some(entry) => entry.name,
+                None => return,
+            },
+            (_, None) => return,
+        };
+        let start = outbox.begin();
+        let out = &mut outbox.bytes;
+        out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"method\":");
+        put_string(out, &name);
+        out.extend_from_slice(b",\"params\":{\"subscription\":\"");
+        out.extend_from_slice(id.to_string().as_bytes());
+        match event {
+            Event::Message(message) => {
+                out.extend_from_slice(b"\",\"result\":");
+                out.extend_from_slice(&message);
+            }
+            Event::Failed(status) => {
+                out.extend_from_slice(b"\",\"error\":");
+                put_status(out, &status);
+            }
+            Event::End => out.extend_from_slice(b"\",\"end\":true"),
+        }
+        out.extend_from_slice(b"}}");
+        outbox.end(start);
+    }
+}
+
+impl Stream for Subscription {
+    type Item = (u64, Event);
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Some(messages) = &mut self.messages else { return Poll::Ready(None) };
+        let event = match std::task::ready!(messages.poll_next_unpin(cx)) {
+            Some(Ok(message)) => Event::Message(message),
+            Some(Err(status)) => Event::Failed(status),
+            None => Event::End,
+        };
+        if !matches!(event, Event::Message(_)) {
+            self.messages = None;
+        }
+        Poll::Ready(Some((self.id, event)))
+    }
+}

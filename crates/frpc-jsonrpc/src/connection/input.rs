@@ -1,0 +1,354 @@
+//! Messages in the bytes of a connection, in one of three framings.
+
+use bytes::{Buf, BytesMut};
+
+use super::ends::Ends;
+use crate::{
+    json::Fault,
+    outbox::Framing,
+    request::{Limits, Message, read},
+};
+
+/// The bytes that a peer sent and nobody has read yet.
+#[derive(Debug)]
+pub(super) struct Input {
+    pub(super) buffer: BytesMut,
+    /// Known once the first byte is here that is no white space.
+    framing: Option<Framing>,
+    lines: Lines,
+    /// The rest of a line goes with what was wrong in it.
+    is_skipping: bool,
+    /// Of a value that is long and not whole.
+    ends: Option<Ends>,
+    /// The length of the body that follows, once its head is read.
+    body_len: Option<usize>,
+    message_len_max: usize,
+    limits: Limits,
+}
+
+/// Whether each value of the peer is a line. Where it is, the peer can go on behind one that is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lines {
+    Unknown,
+    /// What stands behind the first value will tell.
+    BehindFirst,
+    Yes,
+    No,
+}
+
+/// The reason why input is not read any further.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// All that is here is read, as far as it is whole.
+    More,
+    /// The message was not taken.
+    NotTaken,
+    /// What comes is no message.
+    Refused {
+        why: String,
+        /// Nobody knows where the next message begins.
+        is_last: bool,
+    },
+}
+
+impl Input {
+    pub(super) fn new(message_len_max: usize, limits: Limits) -> Self {
+        Self {
+            buffer: BytesMut::new(),
+            framing: None,
+            lines: Lines::Unknown,
+            is_skipping: false,
+            ends: None,
+            body_len: None,
+            message_len_max,
+            limits,
+        }
+    }
+
+    /// Returns the framing, which is told by the first byte.
+    pub(super) fn framing(&mut self) -> Option<Framing> {
+        if self.framing.is_none() {
+            let first = self.buffer.iter().find(|byte| !byte.is_ascii_whitespace());
+            self.framing = first.map(|byte| match byte {
+                b'C' | b'c' => Framing::Headers,
+                _ => Framing::Values,
+            });
+        }
+        self.framing
+    }
+
+    /// Returns whether a message has begun to arrive.
+    pub(super) fn is_partial(&self) -> bool {
+        self.body_len.is_some() || !self.buffer.is_empty() && !self.is_skipping
+    }
+
+    /// Gives `take` the messages that are here, with the number of bytes that each has, until it does not take one.
+    pub(super) fn read(&mut self, take: impl FnMut(Message<'_>, usize) -> bool) -> Stop {
+        match self.framing() {
+            None => {
+                self.buffer.clear();
+                Stop::More
+            }
+            Some(Framing::Headers) => self.read_bodies(take),
+            Some(_) => self.read_values(take),
+        }
+    }
+
+    fn read_values(&mut self, mut take: impl FnMut(Message<'_>, usize) -> bool) -> Stop {
+        if self.is_skipping {
+            let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') else {
+                self.buffer.clear();
+                return Stop::More;
+            };
+            self.buffer.advance(end);
+            self.is_skipping = false;
+        }
+        if let Some(ends) = &mut self.ends {
+            if !ends.is_found(&self.buffer) {
+                return self.unless_too_long();
+            }
+            self.ends = None;
+        }
+        let (text, is_broken) = match str::from_utf8(&self.buffer) {
+            Ok(text) => (text, false),
+            Err(error) => {
+                let valid = str::from_utf8(&self.buffer[..error.valid_up_to()]).unwrap_or_default();
+                (valid, error.error_len().is_some())
+            }
+        };
+        let mut at = 0;
+        let fault = loop {
+            let blank = text[at..].bytes().position(|byte| !matches!(byte, b' ' | b'\t')).unwrap_or(text.len() - at);
+            if let (Lines::BehindFirst, Some(byte)) = (self.lines, text.as_bytes().get(at + blank)) {
+                self.lines = if matches!(byte, b'\n' | b'\r') { Lines::Yes } else { Lines::No };
+            }
+            at += text[at..].bytes().position(|byte| !byte.is_ascii_whitespace()).unwrap_or(text.len() - at);
+            let rest = &text[at..];
+            match rest.as_bytes().first() {
+                None if is_broken => break Some((text.len(), "not UTF-8".to_owned())),
+                None => break None,
+                Some(b'{' | b'[') => {}
+                Some(_) => break Some((at, "expected an object or a list".to_owned())),
+            }
+            match read(rest, self.limits) {
+                Ok((_, len)) if len > self.message_len_max => break None,
+                Ok((message, len)) => {
+                    if !take(message, len) {
+                        self.buffer.advance(at);
+                        return Stop::NotTaken;
+                    }
+                    if self.lines == Lines::Unknown {
+                        self.lines = if rest[..len].contains('\n') { Lines::No } else { Lines::BehindFirst };
+                    }
+                    at += len;
+                }
+                Err((Fault::Ends, _)) if is_broken => break Some((text.len(), "not UTF-8".to_owned())),
+                Err((Fault::Ends, _)) => break None,
+                Err((fault, position)) => break Some((at + position, format!("{fault} at byte {position}"))),
+            }
+        };
+        let Some((position, why)) = fault else {
+            self.buffer.advance(at);
+            if self.buffer.len() > REREAD_LEN_MAX {
+                self.ends.get_or_insert_default().is_found(&self.buffer);
+            }
+            return self.unless_too_long();
+        };
+        self.buffer.advance(position);
+        let is_last = self.lines != Lines::Yes;
+        self.is_skipping = !is_last;
+        Stop::Refused { why, is_last }
+    }
+
+    fn unless_too_long(&self) -> Stop {
+        if self.buffer.len() <= self.message_len_max {
+            return Stop::More;
+        }
+        Stop::Refused { why: self.too_long(), is_last: true }
+    }
+
+    fn too_long(&self) -> String {
+        format!("a message has no more than {} bytes", self.message_len_max)
+    }
+
+    fn read_bodies(&mut self, mut take: impl FnMut(Message<'_>, usize) -> bool) -> Stop {
+        loop {
+            let len = match self.body_len {
+                Some(len) => len,
+                None => match self.read_head() {
+                    Ok(Some(len)) => len,
+                    Ok(None) => return Stop::More,
+                    Err(why) => return Stop::Refused { why, is_last: true },
+                },
+            };
+            self.body_len = Some(len);
+            let Some(body) = self.buffer.get(..len) else { return Stop::More };
+            let why = match str::from_utf8(body) {
+                Err(_) => Some("not UTF-8".to_owned()),
+                Ok(text) => match read(text, self.limits) {
+                    Ok((_, end)) if !text[end..].trim_ascii().is_empty() => {
+                        Some(format!("expected nothing more behind byte {end}"))
+                    }
+                    Ok((message, _)) => {
+                        if !take(message, len) {
+                            return Stop::NotTaken;
+                        }
+                        None
+                    }
+                    Err((fault, position)) => Some(format!("{fault} at byte {position}")),
+                },
+            };
+            self.buffer.advance(len);
+            self.body_len = None;
+            if let Some(why) = why {
+                return Stop::Refused { why, is_last: false };
+            }
+        }
+    }
+
+    /// Reads headers, and returns the length that they announce.
+    fn read_head(&mut self) -> Result<Option<usize>, String> {
+        let blank = self.buffer.iter().position(|byte| !byte.is_ascii_whitespace()).unwrap_or(self.buffer.len());
+        self.buffer.advance(blank);
+        let Some(end) = self.buffer.windows(2).position(|pair| pair == b"\n\n" || pair == b"\n\r") else {
+            return if self.buffer.len() > HEAD_LEN_MAX { Err("the headers do not end".to_owned()) } else { Ok(None) };
+        };
+        let end_len = if self.buffer[end + 1] == b'\r' { 3 } else { 2 };
+        if self.buffer.len() < end + end_len {
+            return Ok(None);
+        }
+        let head = self.buffer.split_to(end + end_len);
+        let lines = head[..].split(|byte| *byte == b'\n');
+        let mut lengths = lines.filter_map(|line| {
+            let colon = line.iter().position(|byte| *byte == b':')?;
+            line[..colon].trim_ascii().eq_ignore_ascii_case(b"content-length").then(|| line[colon + 1..].trim_ascii())
+        });
+        let digits = lengths.next().ok_or("a message begins with Content-Length")?;
+        let is_number = !digits.is_empty() && digits.len() <= 19 && digits.iter().all(u8::is_ascii_digit);
+        let len = str::from_utf8(digits).ok().filter(|_| is_number && lengths.next().is_none());
+        let len = len.and_then(|digits| digits.parse().ok()).ok_or("Content-Length has to be one number")?;
+        if len > self.message_len_max { Err(self.too_long()) } else { Ok(Some(len)) }
+    }
+}
+
+/// A value that is not whole is read again with each byte that arrives, so that what is wrong in it is known at once, up to this
+/// length.
+const REREAD_LEN_MAX: usize = 16 << 10;
+
+/// The length of the headers in front of a message.
+const HEAD_LEN_MAX: usize = 4 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Item;
+
+    fn input() -> Input {
+        Input::new(100_000, Limits { depth_max: 10, batch_len_max: 10 })
+    }
+
+    /// Feeds bytes in pieces that end at these places, and returns what came out.
+    fn fed(input: &mut Input, bytes: &[u8], ends: &[usize]) -> Vec<String> {
+        let (mut seen, mut start) = (Vec::new(), 0);
+        for end in ends.iter().copied().chain([bytes.len()]) {
+            input.buffer.extend_from_slice(&bytes[start..end]);
+            start = end;
+            loop {
+                let stop = input.read(|message, _| {
+                    seen.push(match message {
+                        Message::One(Item::Request(request)) => request.method.into_owned(),
+                        Message::One(Item::Invalid { .. }) => "invalid".to_owned(),
+                        other => format!("{other:?}"),
+                    });
+                    true
+                });
+                match stop {
+                    Stop::Refused { is_last: true, .. } => {
+                        seen.push("last".to_owned());
+                        return seen;
+                    }
+                    Stop::Refused { is_last: false, .. } => seen.push("refused".to_owned()),
+                    _ => break,
+                }
+            }
+        }
+        seen
+    }
+
+    fn request(name: &str) -> String {
+        format!(r#"{{"jsonrpc":"2.0","method":"{name}"}}"#)
+    }
+
+    fn headers(body: &str) -> String {
+        format!("Content-Length: {}\r\n\r\n{body}", body.len())
+    }
+
+    #[test]
+    fn every_framing_is_read_wherever_it_is_cut() {
+        let (a, b, c) = (request("ä"), request("b"), request("c"));
+        let cases = [
+            (format!("{a}{b} {c}"), "ä b c"),
+            (format!("\r\n {a}\n{b}\r\n{c}\n"), "ä b c"),
+            (format!("{a}\nbroken {{}} \n{b}{c}"), "ä refused b c"),
+            (format!("{a}\n{{\"x\"; {c}\n{b}\n"), "ä refused b"),
+            (format!("{a} {{\"x\"; {c}\n{b}\n"), "ä last"),
+            (format!("{{\"x\"; {c}\n{b}\n"), "last"),
+            (format!("{a}\n{{}}\n{b}"), "ä invalid b"),
+            (format!("{}{}{}", headers(&a), headers(&b), headers(&c)), "ä b c"),
+            (format!("content-type: x\r\nCONTENT-LENGTH:{}\r\n\r\n{a}{}", a.len(), headers(&b)), "ä b"),
+            (format!("Content-Length: {}\n\n{a}{}", a.len(), headers("{\"x\"")), "ä refused"),
+            (format!("{}{}", headers("{} {}"), headers(&a)), "refused ä"),
+            (format!("{}Content-Type: x\r\n\r\n{b}", headers(&a)), "ä last"),
+            ("Content-Length: -1\r\n\r\n".to_owned(), "last"),
+            ("Content-Length: 100001\r\n\r\n".to_owned(), "last"),
+        ];
+        for (text, expected) in cases {
+            for at in 0..=text.len() {
+                assert_eq!(fed(&mut input(), text.as_bytes(), &[at]).join(" "), expected, "{text} cut at {at}");
+            }
+            let each: Vec<usize> = (1..text.len()).collect();
+            assert_eq!(fed(&mut input(), text.as_bytes(), &each).join(" "), expected, "{text} byte by byte");
+        }
+    }
+
+    #[test]
+    fn what_is_not_utf_8_is_refused() {
+        let bad = |bytes: &[u8]| [&b"{\"jsonrpc\":\"2.0\",\"method\":\""[..], bytes, b"\"}"].concat();
+        let first = request("a") + "\n";
+        for bytes in [&b"\xff"[..], b"\xc3\x28", b"\xed\xa0\x80", b"\xf8\x88\x80\x80"] {
+            let lines = [first.as_bytes(), &bad(bytes), b"\n", request("b").as_bytes()].concat();
+            for at in 0..lines.len() {
+                assert_eq!(fed(&mut input(), &lines, &[at]), ["a", "refused", "b"], "cut at {at}");
+            }
+            let body = [format!("Content-Length: {}\r\n\r\n", bad(bytes).len()).as_bytes(), &bad(bytes)].concat();
+            assert_eq!(fed(&mut input(), &body, &[]), ["refused"]);
+        }
+    }
+
+    #[test]
+    fn a_long_value_is_found_without_being_read_again_and_again() {
+        let long = format!(r#"{{"jsonrpc":"2.0","params":["{}\"]}}"],"method":"long"}}"#, "x{[\\\\".repeat(10_000));
+        let text = long.clone() + &request("b");
+        let pieces: Vec<usize> = (1..text.len()).step_by(100).collect();
+        assert_eq!(fed(&mut input(), text.as_bytes(), &pieces), ["long", "b"]);
+        let too_long = long.replace("long", &"l".repeat(50_000));
+        let pieces: Vec<usize> = (1..too_long.len()).step_by(1000).collect();
+        assert_eq!(fed(&mut input(), too_long.as_bytes(), &pieces), ["last"]);
+        assert_eq!(fed(&mut input(), too_long.as_bytes(), &[]), ["last"]);
+    }
+
+    #[test]
+    fn a_message_that_is_not_taken_stays() {
+        for text in [request("a") + &request("b"), headers(&request("a")) + &headers(&request("b"))] {
+            let mut input = input();
+            input.buffer.extend_from_slice(text.as_bytes());
+            let mut count = 0;
+            let stop = input.read(|_, _| {
+                count += 1;
+                count < 2
+            });
+            assert_eq!((stop, count), (Stop::NotTaken, 2));
+            assert_eq!(fed(&mut input, b"", &[]), ["b"]);
+        }
+    }
+}

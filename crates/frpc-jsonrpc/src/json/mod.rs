@@ -1,0 +1,9 @@
+//! JSON as text: what a value is, where it ends, and how strings are written.
+
+mod scanner;
+mod text;
+
+pub(crate) use self::{
+    scanner::{DEPTH_MAX, Fault, Scanner},
+    text::{put_string, unescape},
+};

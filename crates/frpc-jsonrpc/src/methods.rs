@@ -1,0 +1,193 @@
+//! The methods that can be called by name: functions, methods of services, and other names for both.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    hash::{BuildHasherDefault, Hasher},
+    sync::{Arc, OnceLock},
+};
+
+use frpc::{Endpoint, Found, Method, Status, prost_types::FileDescriptorSet};
+use tracing::warn;
+
+use crate::{
+    function::{Function, Functions},
+    json::{DEPTH_MAX, Scanner, put_string},
+};
+
+/// The methods of a server by name. Does not change once it is made.
+pub(crate) struct Methods {
+    by_name: HashMap<Box<str>, Target, BuildHasherDefault<NameHasher>>,
+}
+
+/// What a name stands for.
+#[derive(Clone)]
+pub(crate) enum Target {
+    Function(Arc<dyn Function>),
+    Service(Arc<ServiceMethod>),
+    /// The method that ends a subscription.
+    Unsubscribe,
+}
+
+/// A method of a service.
+pub(crate) struct ServiceMethod {
+    pub(crate) found: Found,
+    /// The names of the fields of its request in their order, once somebody asked by position. `None` if they are not known.
+    fields: OnceLock<Option<Vec<String>>>,
+}
+
+impl Methods {
+    /// Gathers all names: those of the functions first, then paths, paths with a point, names without their package where only one
+    /// service has them, and at last the names that the user gave.
+    pub(crate) fn new(functions: &Functions, endpoint: &Endpoint, aliases: &[(String, String)]) -> Self {
+        let mut by_name = HashMap::<Box<str>, Target, _>::default();
+        for function in functions.shared() {
+            by_name.insert(function.description().name().into(), Target::Function(function.clone()));
+        }
+        // `None` once two services have it.
+        let mut short = HashMap::<String, Option<Target>>::new();
+        for method in endpoint.methods() {
+            let Some(found) = endpoint.find(&method.path()) else { continue };
+            let target = Target::Service(Arc::new(ServiceMethod { found, fields: OnceLock::new() }));
+            for separator in ['/', '.'] {
+                let name = format!("{}{separator}{}", method.service, method.name);
+                by_name.entry(name.into()).or_insert_with(|| target.clone());
+            }
+            if let Some((_, service)) = method.service.rsplit_once('.') {
+                let name = format!("{service}.{}", method.name);
+                short.entry(name).and_modify(|target| *target = None).or_insert(Some(target));
+            }
+        }
+        for (name, target) in short {
+            if let Some(target) = target {
+                by_name.entry(name.into()).or_insert(target);
+            }
+        }
+        for name in ["unsubscribe", "rpc.unsubscribe"] {
+            by_name.entry(name.into()).or_insert(Target::Unsubscribe);
+        }
+        for (alias, name) in aliases {
+            match by_name.get(&**name).cloned() {
+                Some(target) => drop(by_name.insert(alias.as_str().into(), target)),
+                None => warn!(alias, method = name, "an alias for a method that the server does not have"),
+            }
+        }
+        Self { by_name }
+    }
+
+    #[inline]
+    pub(crate) fn find(&self, name: &str) -> Option<&Target> {
+        self.by_name.get(name).or_else(|| name.ends_with(UNSUBSCRIBE).then_some(&Target::Unsubscribe))
+    }
+}
+
+/// The end of names such as go-ethereum has them.
+const UNSUBSCRIBE: &str = "_unsubscribe";
+
+/// Returns the method of the notifications of a subscription that was made by this name: `eth_subscription` for `eth_subscribe`, as
+/// clients made for Ethereum expect it, and otherwise the same.
+pub(crate) fn notification_of(name: &str) -> String {
+    match name.strip_suffix("_subscribe") {
+        Some(namespace) => format!("{namespace}_subscription"),
+        None => name.to_owned(),
+    }
+}
+
+impl ServiceMethod {
+    /// Returns the request of a call with these params: an object is the message, a list has its fields in order.
+    pub(crate) fn request(&self, params: Option<&str>) -> Result<Vec<u8>, Status> {
+        let Some(params) = params else {
+            return Ok(if self.takes_any_value() { b"[]".to_vec() } else { b"{}".to_vec() });
+        };
+        if params.starts_with('{') || self.takes_any_value() {
+            return Ok(params.into());
+        }
+        self.request_of_list(params)
+    }
+
+    /// Returns whether the request is any JSON, so that a list is the request itself.
+    fn takes_any_value(&self) -> bool {
+        let types = self.found.method().types;
+        types.is_some_and(|types| matches!(types.request.name, "google.protobuf.Value" | "google.protobuf.ListValue"))
+    }
+
+    fn request_of_list(&self, params: &str) -> Result<Vec<u8>, Status> {
+        let method = self.found.method();
+        let fields = self.fields.get_or_init(|| fields_of(method)).as_deref();
+        let fields = fields.ok_or_else(|| {
+            Status::invalid_argument(format!("the fields of {method} have no order here: give params by name"))
+        })?;
+        let mut request = vec![b'{'];
+        let mut scanner = Scanner::new(params, DEPTH_MAX);
+        let broken = |fault| Status::invalid_argument(format!("params: {fault}"));
+        scanner.peek();
+        let mut is_more = scanner.enter(b']').map_err(broken)?;
+        let mut names = fields.iter();
+        while is_more {
+            let Some(name) = names.next() else {
+                let (len, names) = (fields.len(), fields.join(", "));
+                return Err(Status::invalid_argument(format!("{method} takes no more than {len} params: {names}")));
+            };
+            if request.len() > 1 {
+                request.push(b',');
+            }
+            put_string(&mut request, name);
+            request.push(b':');
+            request.extend_from_slice(scanner.value().map_err(broken)?.as_bytes());
+            is_more = scanner.is_more(b']').map_err(broken)?;
+        }
+        request.push(b'}');
+        Ok(request)
+    }
+}
+
+/// Returns the names of the fields of a request in the order of its proto file.
+fn fields_of(method: &Method) -> Option<Vec<String>> {
+    use frpc::prost::Message;
+
+    let request = method.types?.request;
+    let files = FileDescriptorSet::decode(request.descriptors).ok()?;
+    let message = files.file.iter().find_map(|file| {
+        let name = match file.package() {
+            "" => request.name,
+            package => request.name.strip_prefix(package)?.strip_prefix('.')?,
+        };
+        let mut names = name.split('.');
+        let first = names.next()?;
+        let outer = file.message_type.iter().find(|message| message.name() == first)?;
+        names.try_fold(outer, |outer, name| outer.nested_type.iter().find(|message| message.name() == name))
+    })?;
+    Some(message.field.iter().map(|field| field.name().to_owned()).collect())
+}
+
+impl fmt::Debug for Methods {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.by_name.keys()).finish()
+    }
+}
+
+/// Hashes names. Peers choose what is looked up, but not what is in the table, so nothing is gained by names that collide.
+#[derive(Clone, Copy, Debug)]
+struct NameHasher(u64);
+
+impl Default for NameHasher {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Hasher for NameHasher {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        let mut add = |word: u64| self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
+        words.iter().for_each(|word| add(u64::from_le_bytes(*word)));
+        rest.iter().for_each(|byte| add(u64::from(*byte)));
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        // The table looks at the highest bits first, which the last step has mixed least into the lowest.
+        self.0 ^ (self.0 >> 32)
+    }
+}

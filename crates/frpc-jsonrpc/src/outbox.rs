@@ -1,0 +1,77 @@
+//! Messages on their way to a peer, in one piece of memory.
+
+/// The way in which messages are told apart on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Framing {
+    /// Values one behind the other, each of ours on a line.
+    Values,
+    /// Each has its length in front, as the header `Content-Length`.
+    Headers,
+}
+
+/// Messages that wait to be written.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    pub(crate) bytes: Vec<u8>,
+    framing: Framing,
+}
+
+impl Outbox {
+    pub(crate) fn new(framing: Framing) -> Self {
+        Self { bytes: Vec::new(), framing }
+    }
+
+    /// Changes the framing of the messages that follow.
+    pub(crate) fn set_framing(&mut self, framing: Framing) {
+        self.framing = framing;
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Begins a message, which is written at the end of the bytes, and returns where.
+    #[inline]
+    pub(crate) fn begin(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Ends the message that begins there.
+    #[inline]
+    pub(crate) fn end(&mut self, start: usize) {
+        match self.framing {
+            Framing::Values => self.bytes.push(b'\n'),
+            Framing::Headers => {
+                let head = format!("Content-Length: {}\r\n\r\n", self.bytes.len() - start);
+                self.bytes.splice(start..start, head.into_bytes());
+            }
+        }
+    }
+
+    /// Takes the message back that begins there.
+    pub(crate) fn discard(&mut self, start: usize) {
+        self.bytes.truncate(start);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two(framing: Framing) -> Outbox {
+        let mut outbox = Outbox::new(framing);
+        for message in [&b"{}"[..], b"discarded", b"[1]"] {
+            let start = outbox.begin();
+            outbox.bytes.extend_from_slice(message);
+            if message == b"discarded" { outbox.discard(start) } else { outbox.end(start) }
+        }
+        outbox
+    }
+
+    #[test]
+    fn messages_are_told_apart() {
+        assert_eq!(two(Framing::Values).bytes, b"{}\n[1]\n");
+        assert_eq!(two(Framing::Headers).bytes, b"Content-Length: 2\r\n\r\n{}Content-Length: 3\r\n\r\n[1]");
+    }
+}

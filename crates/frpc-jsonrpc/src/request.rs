@@ -1,0 +1,247 @@
+//! Requests as they stand in a message, borrowed from it.
+
+use std::borrow::Cow;
+
+use crate::json::{Fault, Scanner, unescape};
+
+/// A message: one request, or several.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Message<'a> {
+    One(Item<'a>),
+    Batch(Vec<Item<'a>>),
+    /// A batch with more requests than there may be.
+    TooMany,
+}
+
+impl Message<'_> {
+    /// Returns how many calls it starts at most.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Batch(items) => items.len(),
+            Self::One(_) | Self::TooMany => 1,
+        }
+    }
+}
+
+/// What stands in the place of a request.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Item<'a> {
+    Request(Request<'a>),
+    /// It is no request, for this reason.
+    Invalid {
+        id: Option<&'a str>,
+        why: &'static str,
+    },
+    /// An answer, which nobody here has asked for.
+    Answer,
+}
+
+/// A request, as its caller wrote it.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Request<'a> {
+    /// The text of the id. `None` of a notification.
+    pub(crate) id: Option<&'a str>,
+    pub(crate) method: Cow<'a, str>,
+    /// The text of a list or an object.
+    pub(crate) params: Option<&'a str>,
+}
+
+/// The limits on what is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) depth_max: u32,
+    pub(crate) batch_len_max: usize,
+}
+
+/// Reads the message that a text begins with. Returns it with its length, white space in front included.
+#[inline]
+pub(crate) fn read(text: &str, limits: Limits) -> Result<(Message<'_>, usize), (Fault, usize)> {
+    let mut scanner = Scanner::new(text, limits.depth_max);
+    let message = read_message(&mut scanner, limits.batch_len_max);
+    let at = scanner.position();
+    message.map(|message| (message, at)).map_err(|fault| (fault, at))
+}
+
+fn read_message<'a>(scanner: &mut Scanner<'a>, batch_len_max: usize) -> Result<Message<'a>, Fault> {
+    if scanner.peek() != Some(b'[') {
+        return read_item(scanner).map(Message::One);
+    }
+    let mut items = Vec::new();
+    let mut is_more = scanner.enter(b']')?;
+    if !is_more {
+        return Ok(Message::One(Item::Invalid { id: None, why: "a batch has at least one request" }));
+    }
+    while is_more {
+        // The rest is read all the same: what it breaks off with is no batch at all.
+        let item = read_item(scanner)?;
+        if items.len() <= batch_len_max {
+            items.push(item);
+        }
+        is_more = scanner.is_more(b']')?;
+    }
+    Ok(if items.len() > batch_len_max { Message::TooMany } else { Message::Batch(items) })
+}
+
+/// The members that a request can have.
+#[derive(Default)]
+struct Members<'a> {
+    version: Option<&'a str>,
+    id: Option<&'a str>,
+    method: Option<&'a str>,
+    params: Option<&'a str>,
+    is_twice: bool,
+    is_answer: bool,
+}
+
+#[inline]
+fn read_item<'a>(scanner: &mut Scanner<'a>) -> Result<Item<'a>, Fault> {
+    if scanner.peek() != Some(b'{') {
+        scanner.value()?;
+        return Ok(Item::Invalid { id: None, why: "a request is an object" });
+    }
+    let mut members = Members::default();
+    let mut is_more = scanner.enter(b'}')?;
+    while is_more {
+        let name = scanner.name()?;
+        let value = scanner.value()?;
+        members.add(name, value);
+        is_more = scanner.is_more(b'}')?;
+    }
+    Ok(members.into_item())
+}
+
+impl<'a> Members<'a> {
+    #[inline]
+    fn add(&mut self, name: &'a str, value: &'a str) {
+        let place = match name {
+            "jsonrpc" => &mut self.version,
+            "id" => &mut self.id,
+            "method" => &mut self.method,
+            "params" => &mut self.params,
+            "result" | "error" => return self.is_answer = true,
+            name if name.contains('\\') => return self.add_escaped(name, value),
+            _ => return,
+        };
+        self.is_twice |= place.replace(value).is_some();
+    }
+
+    #[cold]
+    fn add_escaped(&mut self, name: &'a str, value: &'a str) {
+        match unescape(name).as_deref() {
+            Some("jsonrpc") => self.add("jsonrpc", value),
+            Some("id") => self.add("id", value),
+            Some("method") => self.add("method", value),
+            Some("params") => self.add("params", value),
+            _ => {}
+        }
+    }
+
+    #[inline]
+    fn into_item(self) -> Item<'a> {
+        let Self { version, id, method, params, is_twice, is_answer } = self;
+        let id_is_wrong = id.is_some_and(|id| id.starts_with(['{', '[', 't', 'f']));
+        // Of an id that is there twice, nobody knows which is meant.
+        let answered = id.filter(|_| !is_twice && !id_is_wrong);
+        let invalid = |why| Item::Invalid { id: answered, why };
+        let Some(method) = method else {
+            return if is_answer { Item::Answer } else { invalid("a request has the name of a method as \"method\"") };
+        };
+        if is_twice {
+            return invalid("a member of the request is there twice");
+        }
+        if id_is_wrong {
+            return invalid("\"id\" is a string, a number or null");
+        }
+        if version != Some("\"2.0\"") {
+            return invalid("\"jsonrpc\" has to be \"2.0\"");
+        }
+        let Some(method) = quoted(method).and_then(unescape) else {
+            return invalid("\"method\" has to be a string");
+        };
+        let params = match params {
+            Some(params) if params.starts_with(['[', '{']) => Some(params),
+            Some("null") | None => None,
+            Some(_) => return invalid("\"params\" is a list or an object"),
+        };
+        Item::Request(Request { id, method, params })
+    }
+}
+
+/// Returns what stands between the quotes of a string.
+#[inline]
+fn quoted(value: &str) -> Option<&str> {
+    value.strip_prefix('"')?.strip_suffix('"')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { depth_max: 100, batch_len_max: 2 };
+
+    fn one(text: &str) -> Item<'_> {
+        match read(text, LIMITS) {
+            Ok((Message::One(item), _)) => item,
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_request_is_read_in_any_order_of_its_members() {
+        let expected = Request { id: Some("7"), method: "sum".into(), params: Some("[1, 2]") };
+        for text in [
+            r#"{"jsonrpc":"2.0","id":7,"method":"sum","params":[1, 2]}"#,
+            r#" { "params" : [1, 2] , "method" : "sum" , "id" : 7 , "jsonrpc" : "2.0" } "#,
+            r#"{"jsonrpc":"2.0","id":7,"extra":{"id":[8]},"method":"s\u0075m","p\u0061rams":[1, 2]}"#,
+        ] {
+            let Item::Request(request) = one(text) else { panic!("{text}") };
+            assert_eq!(request, expected);
+        }
+    }
+
+    #[test]
+    fn ids_are_kept_as_they_came() {
+        for id in ["1", "-1", "1.50", "1e400", "123456789012345678901234567890", "\"\"", "\"\\u00e4 ü\"", "null"] {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m"}}"#);
+            let Item::Request(request) = one(&text) else { panic!("{text}") };
+            assert_eq!(request.id, Some(id));
+        }
+    }
+
+    #[test]
+    fn what_is_no_request_says_why_and_keeps_its_id() {
+        let invalid = |text| match one(text) {
+            Item::Invalid { id, why } => (id, why),
+            other => panic!("{text}: {other:?}"),
+        };
+        assert_eq!(invalid("1"), (None, "a request is an object"));
+        assert_eq!(invalid("[]"), (None, "a batch has at least one request"));
+        let why = |text, id, part| {
+            let (found, why) = invalid(text);
+            assert!(found == id && why.contains(part), "{text}: {found:?} {why}");
+        };
+        why(r#"{"id":1}"#, Some("1"), "\"method\"");
+        why(r#"{"jsonrpc":"2.0","method":1,"id":2}"#, Some("2"), "method");
+        why(r#"{"method":"m","id":1}"#, Some("1"), "jsonrpc");
+        why(r#"{"jsonrpc":2.0,"method":"m","id":1}"#, Some("1"), "jsonrpc");
+        why(r#"{"jsonrpc":"2.0","method":"m","id":1,"params":5}"#, Some("1"), "params");
+        why(r#"{"jsonrpc":"2.0","method":"m","id":{}}"#, None, "id");
+        why(r#"{"jsonrpc":"2.0","method":"m","id":1,"id":2}"#, None, "twice");
+        why(r#"{"jsonrpc":"2.0","method":"m","method":"n","id":1}"#, None, "twice");
+        why(r#"{"jsonrpc":"2.0","method":"m","m\u0065thod":"n","id":1}"#, None, "twice");
+        assert_eq!(one(r#"{"jsonrpc":"2.0","result":5,"id":1}"#), Item::Answer);
+    }
+
+    #[test]
+    fn batches_have_a_limit_and_are_whole() {
+        let request = r#"{"jsonrpc":"2.0","method":"m"}"#;
+        let batch = |requests: &[&str]| format!("[{}]", requests.join(", "));
+        let text = batch(&[request, "5"]);
+        let Ok((Message::Batch(items), end)) = read(&text, LIMITS) else { panic!("{text}") };
+        assert!(matches!(&items[..], [Item::Request(_), Item::Invalid { .. }]));
+        assert_eq!(end, text.len());
+        assert_eq!(read(&batch(&[request; 3]), LIMITS).unwrap().0, Message::TooMany);
+        assert_eq!(read(&text[..text.len() - 1], LIMITS).unwrap_err().0, Fault::Ends);
+        assert!(matches!(read("[1, 2, 3, x]", LIMITS).unwrap_err().0, Fault::Expected(_)));
+    }
+}

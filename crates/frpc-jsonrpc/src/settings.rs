@@ -1,0 +1,49 @@
+//! The settings of the wire.
+
+use std::time::Duration;
+
+use crate::request::Limits;
+
+/// The settings of [`JsonRpc`](crate::JsonRpc), which documents them.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) message_len_max: usize,
+    pub(crate) depth_max: u32,
+    pub(crate) batch_len_max: usize,
+    pub(crate) batch_answers_len_max: usize,
+    pub(crate) batches_in_order: bool,
+    pub(crate) calls_max: usize,
+    pub(crate) calls_len_max: usize,
+    pub(crate) call_time_max: Option<Duration>,
+    pub(crate) subscriptions_max: usize,
+    pub(crate) answers_len_max: usize,
+    pub(crate) message_time_max: Duration,
+    pub(crate) idle_max: Option<Duration>,
+    pub(crate) standstill_max: Duration,
+}
+
+impl Settings {
+    pub(crate) fn limits(&self) -> Limits {
+        Limits { depth_max: self.depth_max, batch_len_max: self.batch_len_max }
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            message_len_max: 4 << 20,
+            depth_max: 100,
+            batch_len_max: 100,
+            batch_answers_len_max: 16 << 20,
+            batches_in_order: true,
+            calls_max: 256,
+            calls_len_max: 16 << 20,
+            call_time_max: None,
+            subscriptions_max: 64,
+            answers_len_max: 1 << 20,
+            message_time_max: Duration::from_secs(30),
+            idle_max: None,
+            standstill_max: Duration::from_secs(60),
+        }
+    }
+}

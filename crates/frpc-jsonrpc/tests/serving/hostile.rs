@@ -1,0 +1,156 @@
+//! Peers that mean harm, and what is decided where the specification is silent.
+
+use serde_json::json;
+use support::{Gate, calls::TestService, in_virtual_time, settle};
+
+use crate::caller::{Caller, error, serve, serve_with, wire};
+
+#[test]
+fn ids_come_back_byte_for_byte() {
+    in_virtual_time(async {
+        let server = serve();
+        let mut caller = Caller::connect(&server);
+        for id in ["1", "-0", "1.50", "1e400", "123456789012345678901234567890", "\"\"", "\"\\u00e4 ü\\n\"", "null"] {
+            for (method, part) in [("sum", "\"result\":1"), ("Test.Say", "error"), ("nothing", "error")] {
+                caller.say(format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":[1],"id":{id}}}"#)).await;
+                let answer = caller.hear_line().await;
+                assert!(answer.ends_with(&format!(",\"id\":{id}}}")) && answer.contains(part), "{answer}");
+            }
+        }
+    });
+}
+
+#[test]
+fn params_reach_a_function_as_they_are() {
+    in_virtual_time(async {
+        let server = serve();
+        let mut caller = Caller::connect(&server);
+        caller.say(r#"{"jsonrpc":"2.0","method":"echo","params":{"a":1,"a":2},"id":1}"#).await;
+        assert_eq!(caller.hear().await["result"], json!({"a": 2}), "the function decides");
+        caller.say(r#"{"jsonrpc":"2.0","method":"echo","params":null,"id":1}"#).await;
+        assert!(caller.hear().await["result"].is_null());
+        caller.say(r#"{"jsonrpc":"2.0","method":"Test.Say","params":{"text":"a","text":"b"},"id":1}"#).await;
+        assert_eq!(error(&caller.hear().await), (-32602, "invalid_argument"), "a field is there once");
+    });
+}
+
+#[test]
+fn answers_to_nobody_are_ignored() {
+    in_virtual_time(async {
+        let server = serve();
+        let mut caller = Caller::connect(&server);
+        caller
+            .say(r#"{"jsonrpc":"2.0","result":1,"id":1} {"jsonrpc":"2.0","error":{},"id":null} [{"result":2}]"#)
+            .await;
+        assert_eq!(caller.ask("sum", json!([5])).await["result"], 5);
+    });
+}
+
+#[test]
+fn deep_nesting_is_refused_without_stack() {
+    in_virtual_time(async {
+        let server = serve();
+        for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
+            for depth in [98, 100_000] {
+                let nested = format!("{}1{}", open.repeat(depth), close.repeat(depth));
+                let said = format!(r#"{{"jsonrpc":"2.0","method":"echo","params":[{nested}],"id":1}}"#);
+                let mut caller = Caller::connect(&server);
+                let speaking = async { caller.say(said).await };
+                speaking.await;
+                let answer = caller.hear().await;
+                if depth == 98 {
+                    assert_eq!(answer["id"], 1);
+                } else {
+                    assert_eq!(error(&answer).0, -32700);
+                    assert!(answer["error"]["data"]["message"].as_str().unwrap().contains("deeper than 100"));
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_message_that_is_too_long_is_the_last() {
+    in_virtual_time(async {
+        let server = serve_with(&TestService::default(), wire(&Gate::default()).message_len_max(1000));
+        let long = "x".repeat(1000);
+        for said in [
+            format!(r#"{{"jsonrpc":"2.0","method":"echo","params":["{long}"],"id":1}}"#),
+            format!(r#"{{"jsonrpc":"2.0","method":"echo","params":["{long}"#),
+            "Content-Length: 1001\r\n\r\n".to_owned(),
+            format!("Content-Length: {}\r\n\r\n", u64::MAX),
+            format!("Content-Length: 1{long}\r\n\r\n"),
+            format!("Content-Length:{}", " ".repeat(10_000)),
+        ] {
+            let mut caller = Caller::connect(&server);
+            caller.say(&said).await;
+            let heard = caller.hear_all().await;
+            assert!(heard.contains("-32700"), "{heard}");
+        }
+    });
+}
+
+#[test]
+fn what_is_no_json_is_answered_once() {
+    in_virtual_time(async {
+        let server = serve();
+        for said in [
+            "{}}",
+            "{\"a\":tru3}",
+            "[1,]",
+            "{'a':1}",
+            "{\"a\":\"\u{1}\"}",
+            "[\"\\ud8\"]",
+            "[nan]",
+            "[01]",
+            "[1.e5]",
+            "{\"a\" 1}",
+            "[-]",
+        ] {
+            let mut caller = Caller::connect(&server);
+            caller.say(said).await;
+            caller.say("{\"jsonrpc\":\"2.0\",\"method\":\"sum\",\"params\":[1],\"id\":7}").await;
+            let heard = caller.hear_all().await;
+            assert_eq!(heard.matches("-32700").count(), 1, "{said}: {heard}");
+            assert!(!heard.contains("\"id\":7"), "nothing behind it is executed: {heard}");
+        }
+        for bytes in [&b"{\"a\":\"\xff\"}"[..], b"{\"a\":\"\xc3", b"{\"\xed\xa0\x80\":1}"] {
+            let mut caller = Caller::connect(&server);
+            caller.say(bytes).await;
+            let heard = caller.hear_out().await;
+            assert!(heard.contains("-32700"), "{heard}");
+        }
+    });
+}
+
+#[test]
+fn strangers_are_closed_and_frisbee_is_not_mistaken() {
+    in_virtual_time(async {
+        let server = serve();
+        for said in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"CONNECT x HTTP/1.1\r\n", b"\"text\"", b"5", b"Cookie: 1\r\n"] {
+            let mut caller = Caller::connect(&server);
+            caller.say(said).await;
+            assert_eq!(caller.hear_all().await, "", "{}", said.escape_ascii());
+        }
+        let client = support::calls::connect(&server).await;
+        assert_eq!(support::calls::ask(&client, "hi").await.unwrap(), "hi");
+    });
+}
+
+#[test]
+fn a_peer_that_asks_and_does_not_read_is_not_read_either() {
+    in_virtual_time(async {
+        let server = serve_with(&TestService::default(), wire(&Gate::default()).answers_len_max(10_000));
+        let mut caller = Caller::with_buffer(&server, 1000);
+        let one = crate::caller::request("large", json!([100]), 1);
+        let mut said = 0;
+        let asking = async {
+            loop {
+                caller.say(&one).await;
+                said += 1;
+            }
+        };
+        let _ = futures_util::future::select(Box::pin(asking), Box::pin(settle())).await;
+        assert!((50..500).contains(&said), "{said}");
+    });
+}

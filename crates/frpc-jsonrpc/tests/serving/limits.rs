@@ -1,0 +1,134 @@
+//! Limits: what a peer can make grow, and for how long it can keep a connection.
+
+use serde_json::json;
+use support::{Gate, SECOND, calls::TestService, in_virtual_time, settle};
+
+use crate::caller::{Caller, error, request, serve_with, wire};
+
+#[test]
+fn no_more_calls_run_than_may_and_others_wait() {
+    in_virtual_time(async {
+        let gate = Gate::default();
+        let server = serve_with(&TestService::default(), wire(&gate).calls_max(2));
+        let mut caller = Caller::connect(&server);
+        let waits: String = (1..=3).map(|id| request("wait", json!([id]), id)).collect();
+        caller.say(waits + &request("sum", json!([1]), 4)).await;
+        settle().await;
+        gate.open(1);
+        assert_eq!(caller.hear().await["id"], 1);
+        gate.open(1);
+        assert_eq!(caller.hear().await["id"], 2);
+        assert_eq!(caller.hear().await["id"], 4);
+        gate.open(1);
+        assert_eq!(caller.hear().await["id"], 3);
+    });
+}
+
+#[test]
+fn a_batch_waits_for_room_for_all_of_it() {
+    in_virtual_time(async {
+        let gate = Gate::default();
+        let server = serve_with(&TestService::default(), wire(&gate).calls_max(2));
+        let mut caller = Caller::connect(&server);
+        let batch = |len: u32| {
+            let requests: Vec<String> = (0..len).map(|id| request("sum", json!([1]), id)).collect();
+            format!("[{}]", requests.join(","))
+        };
+        caller.say(request("wait", json!([]), 1) + &batch(2) + &batch(5)).await;
+        settle().await;
+        gate.open(1);
+        assert_eq!(caller.hear().await["id"], 1);
+        assert_eq!(caller.hear().await.as_array().unwrap().len(), 2);
+        assert_eq!(caller.hear().await.as_array().unwrap().len(), 5);
+    });
+}
+
+#[test]
+fn messages_of_running_calls_are_bounded_in_bytes() {
+    in_virtual_time(async {
+        let gate = Gate::default();
+        let server = serve_with(&TestService::default(), wire(&gate).calls_len_max(1000));
+        let mut caller = Caller::connect(&server);
+        caller.say(request("wait", json!(["x".repeat(1000)]), 1) + &request("sum", json!([1]), 2)).await;
+        settle().await;
+        gate.open(1);
+        assert_eq!(caller.hear().await["id"], 1);
+        assert_eq!(caller.hear().await["id"], 2);
+    });
+}
+
+#[test]
+fn a_batch_that_is_too_long_is_not_executed_and_too_long_answers_are_errors() {
+    in_virtual_time(async {
+        let gate = Gate::default();
+        let server = serve_with(&TestService::default(), wire(&gate).batch_len_max(3).batch_answers_len_max(1000));
+        let mut caller = Caller::connect(&server);
+        let batch = |requests: &[String]| format!("[{}]", requests.join(","));
+        let one = request("wait", json!([]), 1);
+        caller.say(batch(&[one.clone(), one.clone(), one.clone(), one])).await;
+        assert_eq!(error(&caller.hear().await).0, -32600);
+        let large = |id| request("large", json!([900]), id);
+        caller.say(batch(&[large(1), large(2), large(3)])).await;
+        let answers = caller.hear().await;
+        assert!(answers[0]["result"].is_string() && answers[1]["result"].is_string());
+        assert_eq!(error(&answers[2]), (-32008, "resource_exhausted"));
+        gate.open(2);
+        let late = |id| request("wait", json!(["y".repeat(900)]), id);
+        caller.say(batch(&[late(1), late(2)])).await;
+        let answers = caller.hear().await;
+        assert!(answers[0]["result"].is_array());
+        assert_eq!((error(&answers[1]), &answers[1]["id"]), ((-32008, "resource_exhausted"), &json!(2)));
+    });
+}
+
+#[test]
+fn a_call_has_its_time() {
+    in_virtual_time(async {
+        let wire = wire(&Gate::default()).call_time_max(3 * SECOND);
+        let server = serve_with(&TestService::default(), wire);
+        let mut caller = Caller::connect(&server);
+        for method in ["wait", "Test.Say"] {
+            assert_eq!(error(&caller.ask(method, json!(["wait"])).await), (-32004, "deadline_exceeded"), "{method}");
+        }
+    });
+}
+
+#[test]
+fn a_message_has_to_end_in_time() {
+    in_virtual_time(async {
+        let server = serve_with(&TestService::default(), wire(&Gate::default()).message_time_max(3 * SECOND));
+        for said in ["{\"jsonrpc\"", "Content-Length: 10\r\n\r\n{", "Content-Len"] {
+            let mut caller = Caller::connect(&server);
+            caller.say(said).await;
+            let heard = caller.hear_all().await;
+            assert!(heard.contains("-32700") && heard.contains("did not end within 3s"), "{said}: {heard}");
+        }
+        let mut caller = Caller::connect(&server);
+        for id in 0..5 {
+            let request = request("sum", json!([1]), id);
+            let (one, two) = request.split_at(9);
+            caller.say(one).await;
+            tokio::time::sleep(2 * SECOND).await;
+            caller.say(two).await;
+            assert_eq!(caller.hear().await["id"], id, "each message has its own time");
+        }
+    });
+}
+
+#[test]
+fn an_idle_connection_is_closed_if_that_is_asked_for() {
+    in_virtual_time(async {
+        let gate = Gate::default();
+        let server = serve_with(&TestService::default(), wire(&gate).idle_max(5 * SECOND));
+        let mut caller = Caller::connect(&server);
+        for _ in 0..5 {
+            assert_eq!(caller.ask("sum", json!([1])).await["result"], 1);
+            tokio::time::sleep(4 * SECOND).await;
+        }
+        caller.say(request("wait", json!([]), 1)).await;
+        tokio::time::sleep(20 * SECOND).await;
+        gate.open(1);
+        assert_eq!(caller.hear().await["id"], 1, "a call that runs is not idle");
+        assert_eq!(caller.hear_all().await, "");
+    });
+}

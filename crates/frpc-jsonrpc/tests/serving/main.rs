@@ -1,0 +1,10 @@
+//! Servers that speak JSON-RPC, against peers that write bytes by hand.
+
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod caller;
+mod hostile;
+mod limits;
+mod services;
+mod specification;
+mod subscriptions;
