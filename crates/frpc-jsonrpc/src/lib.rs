@@ -9,6 +9,8 @@ mod failure;
 mod function;
 #[doc(hidden)]
 pub mod generated;
+#[cfg(feature = "http")]
+mod http;
 mod json;
 mod methods;
 mod outbox;

@@ -20,7 +20,7 @@ pub(crate) struct Methods {
     by_name: HashMap<Box<str>, Target, BuildHasherDefault<NameHasher>>,
 }
 
-/// What a name stands for.
+/// The thing that a name stands for.
 #[derive(Clone)]
 pub(crate) enum Target {
     Function(Arc<dyn Function>),

@@ -23,7 +23,7 @@ impl Message<'_> {
     }
 }
 
-/// What stands in the place of a request.
+/// The thing in the place of a request.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Item<'a> {
     Request(Request<'a>),
@@ -60,6 +60,20 @@ pub(crate) fn read(text: &str, limits: Limits) -> Result<(Message<'_>, usize), (
     let message = read_message(&mut scanner, limits.batch_len_max);
     let at = scanner.position();
     message.map(|message| (message, at)).map_err(|fault| (fault, at))
+}
+
+/// Reads the message that these bytes are.
+///
+/// # Errors
+///
+/// Says why they are none.
+pub(crate) fn read_whole(bytes: &[u8], limits: Limits) -> Result<Message<'_>, String> {
+    let text = str::from_utf8(bytes).map_err(|error| format!("not UTF-8 at byte {}", error.valid_up_to()))?;
+    match read(text, limits) {
+        Ok((_, end)) if !text[end..].trim_ascii().is_empty() => Err(format!("expected nothing more behind byte {end}")),
+        Ok((message, _)) => Ok(message),
+        Err((fault, position)) => Err(format!("{fault} at byte {position}")),
+    }
 }
 
 fn read_message<'a>(scanner: &mut Scanner<'a>, batch_len_max: usize) -> Result<Message<'a>, Fault> {

@@ -11,7 +11,7 @@ use frpc::{Drain, Endpoint, Head, Peer, Raw, Recognized, Wire};
 use crate::{
     calls::{Calls, Site},
     connection,
-    function::{Context, Function, Functions},
+    function::{Function, Functions},
     json::DEPTH_MAX,
     methods::Methods,
     settings::Settings,
@@ -65,7 +65,7 @@ use crate::{
 /// above waits: the connection is not read.
 #[derive(Clone, Default)]
 pub struct JsonRpc {
-    settings: Arc<Settings>,
+    pub(crate) settings: Arc<Settings>,
     functions: Functions,
     /// Names, and the methods that they are for.
     aliases: Arc<Vec<(String, String)>>,
@@ -217,13 +217,9 @@ impl JsonRpc {
         Site { settings: self.settings.clone(), methods, endpoint }
     }
 
-    /// Returns the context of calls from a peer.
-    fn context(&self, peer: Option<&Peer>) -> Context {
-        let mut head = Head::default();
-        if let Some(peer) = peer {
-            head.set_peer(peer);
-        }
-        self.functions.context(head)
+    /// Begins without calls. Each of them will have this head.
+    pub(crate) fn calls(&self, endpoint: Endpoint, head: Head, can_subscribe: bool) -> Calls {
+        Calls::new(self.site(endpoint), self.functions.context(head), can_subscribe)
     }
 }
 
@@ -240,8 +236,9 @@ impl Wire for JsonRpc {
     }
 
     async fn serve(&self, socket: Raw, endpoint: Endpoint, drain: Drain) {
-        let context = self.context(Some(&Peer::of(&socket)));
-        let calls = Calls::new(self.site(endpoint), context, true);
+        let mut head = Head::default();
+        head.set_peer(&Peer::of(&socket));
+        let calls = self.calls(endpoint, head, true);
         connection::serve(socket, calls, self.settings.clone(), drain).await;
     }
 }

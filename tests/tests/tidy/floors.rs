@@ -93,6 +93,7 @@ const HOUSES: &[House] = &[
             &["calls"],
             &["connection"],
             &["wire"],
+            &["http"],
         ],
     },
     House { krate: "frpc-jsonrpc-macros", floors: &[&["options", "parameter"], &["expand"], &[""]] },

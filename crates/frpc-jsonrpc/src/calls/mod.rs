@@ -9,6 +9,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     task::{Context as TaskContext, Poll},
+    time::Duration,
 };
 
 use frpc::{Body, Endpoint, Status, codec::Format};
@@ -54,7 +55,7 @@ pub(crate) struct Calls {
     is_draining: bool,
 }
 
-/// What comes of a request right away.
+/// The outcome of a request right away.
 enum Started {
     /// It has been answered, or wants no answer.
     Done,
@@ -215,7 +216,7 @@ impl Calls {
                 let Some(running) = call_function(&**function, *id, *params, &self.context, out) else {
                     return Started::Done;
                 };
-                let time = self.site.settings.call_time_max;
+                let time = self.time();
                 self.add(Running::of_function(running, place(id.map(Into::into)), time));
                 Started::Running
             }
@@ -239,6 +240,12 @@ impl Calls {
                 Started::Done
             }
         }
+    }
+
+    /// Returns the time that a call may take: what its caller says and what is set, whichever is less.
+    fn time(&self) -> Option<Duration> {
+        let times = [self.context.head().timeout(), self.site.settings.call_time_max];
+        times.into_iter().flatten().min()
     }
 
     fn fail(out: &mut Vec<u8>, id: Option<&str>, status: &Status) -> Started {
@@ -274,8 +281,8 @@ impl Calls {
         };
         let (endpoint, found) = (self.site.endpoint.clone(), service.found);
         let mut head = self.context.head().clone();
-        if let Some(time) = self.site.settings.call_time_max {
-            head.set_timeout(head.timeout().map_or(time, |left| left.min(time)));
+        if let Some(time) = self.time() {
+            head.set_timeout(time);
         }
         let guard = head.cancel_on_drop();
         let call = Box::pin(async move {

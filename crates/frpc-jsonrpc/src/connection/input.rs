@@ -6,7 +6,7 @@ use super::ends::Ends;
 use crate::{
     json::Fault,
     outbox::Framing,
-    request::{Limits, Message, read},
+    request::{Limits, Message, read, read_whole},
 };
 
 /// The bytes that a peer sent and nobody has read yet.
@@ -26,11 +26,11 @@ pub(super) struct Input {
     limits: Limits,
 }
 
-/// Whether each value of the peer is a line. Where it is, the peer can go on behind one that is broken.
+/// Tells if each value of the peer is a line. Where it is, the peer can go on behind one that is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lines {
     Unknown,
-    /// What stands behind the first value will tell.
+    /// The byte behind the first value will tell.
     BehindFirst,
     Yes,
     No,
@@ -43,7 +43,7 @@ pub(super) enum Stop {
     More,
     /// The message was not taken.
     NotTaken,
-    /// What comes is no message.
+    /// The rest is no message.
     Refused {
         why: String,
         /// Nobody knows where the next message begins.
@@ -183,20 +183,14 @@ impl Input {
             };
             self.body_len = Some(len);
             let Some(body) = self.buffer.get(..len) else { return Stop::More };
-            let why = match str::from_utf8(body) {
-                Err(_) => Some("not UTF-8".to_owned()),
-                Ok(text) => match read(text, self.limits) {
-                    Ok((_, end)) if !text[end..].trim_ascii().is_empty() => {
-                        Some(format!("expected nothing more behind byte {end}"))
+            let why = match read_whole(body, self.limits) {
+                Ok(message) => {
+                    if !take(message, len) {
+                        return Stop::NotTaken;
                     }
-                    Ok((message, _)) => {
-                        if !take(message, len) {
-                            return Stop::NotTaken;
-                        }
-                        None
-                    }
-                    Err((fault, position)) => Some(format!("{fault} at byte {position}")),
-                },
+                    None
+                }
+                Err(why) => Some(why),
             };
             self.buffer.advance(len);
             self.body_len = None;

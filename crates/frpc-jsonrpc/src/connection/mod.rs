@@ -90,7 +90,7 @@ struct Connection {
     settings: Arc<Settings>,
 }
 
-/// Whether more is read. Later ones do not go back to earlier ones.
+/// The part of the input that is still read. Later ones do not go back to earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Reading {
     Open,
@@ -239,7 +239,7 @@ impl Connection {
     fn poll_read<S: AsyncRead + Unpin>(&mut self, cx: &mut Context<'_>, socket: &mut S) -> Poll<io::Result<()>> {
         let buffer = &mut self.input.buffer;
         if buffer.capacity() - buffer.len() < READ_LEN_MIN {
-            // What is here of a message is at least doubled, so that a long one is not copied for each piece.
+            // A part of a message is at least doubled, so that a long one is not copied for each piece.
             buffer.reserve(READ_LEN.max(buffer.len()));
         }
         let len = ready!(poll_read_buf(Pin::new(socket), cx, buffer))?;

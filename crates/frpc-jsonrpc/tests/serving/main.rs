@@ -4,6 +4,8 @@
 
 mod caller;
 mod hostile;
+#[cfg(feature = "http")]
+mod http;
 mod limits;
 mod services;
 mod specification;

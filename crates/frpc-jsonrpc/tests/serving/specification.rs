@@ -5,8 +5,8 @@ use support::in_virtual_time;
 
 use crate::caller::{Caller, serve};
 
-/// What is sent, and what is answered. Of nothing, `""`.
-const EXAMPLES: &[(&str, &str)] = &[
+/// Pairs of what is sent and what is answered. Of nothing, `""`.
+pub(crate) const EXAMPLES: &[(&str, &str)] = &[
     (
         r#"{"jsonrpc": "2.0", "method": "subtract", "params": [42, 23], "id": 1}"#,
         r#"{"jsonrpc": "2.0", "result": 19, "id": 1}"#,
@@ -86,7 +86,7 @@ const EXAMPLES: &[(&str, &str)] = &[
 ];
 
 /// Returns an answer without the `data` of its errors, which the specification leaves to the server.
-fn plain(answer: &str) -> Value {
+pub(crate) fn plain(answer: &str) -> Value {
     let mut answer: Value = serde_json::from_str(answer).unwrap_or_else(|error| panic!("{answer:?}: {error}"));
     let answers = match &mut answer {
         Value::Array(answers) => answers.iter_mut().collect(),

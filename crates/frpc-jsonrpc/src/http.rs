@@ -1,0 +1,97 @@
+//! Requests by POST, at a path of the wire of HTTP.
+
+use std::{future::poll_fn, task::Poll};
+
+use bytes::Bytes;
+use frpc_http::{Mount, Visit};
+use futures_util::future::{BoxFuture, FutureExt};
+use http::{
+    HeaderValue, Method, Request, Response, StatusCode,
+    header::{ALLOW, CONTENT_TYPE},
+};
+
+use crate::{
+    calls::Calls,
+    outbox::{Framing, Outbox},
+    request::{Limits, read_whole},
+    wire::JsonRpc,
+};
+
+impl Mount for JsonRpc {
+    fn respond<'a>(&'a self, visit: Visit, request: Request<Bytes>) -> BoxFuture<'a, Response<Bytes>> {
+        async move {
+            match *request.method() {
+                Method::POST if !is_json(&request) => words(
+                    StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                    "Send JSON-RPC with the header content-type: application/json, as curl --json does.\n",
+                ),
+                Method::POST => {
+                    let head = visit.head();
+                    let calls = self.calls(visit.endpoint, head, false);
+                    answered(answer(calls, self.settings.limits(), request.body()).await)
+                }
+                Method::GET | Method::HEAD => words(StatusCode::OK, EXPLANATION),
+                _ => {
+                    let mut response = words(StatusCode::METHOD_NOT_ALLOWED, EXPLANATION);
+                    response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST"));
+                    response
+                }
+            }
+        }
+        .boxed()
+    }
+}
+
+/// The answer to people who look at the address with a browser.
+const EXPLANATION: &str = r#"This is JSON-RPC 2.0. Send requests by POST, alone or in a batch:
+
+    curl --json '{"jsonrpc": "2.0", "method": "sum", "params": [1, 2], "id": 1}' http://HOST:PORT/PATH
+
+The method rpc.discover tells which functions there are. Methods of services are called by package.Service/Method,
+with the fields of their request as params.
+"#;
+
+/// Makes the calls of a message, and returns their answers once all are there.
+async fn answer(mut calls: Calls, limits: Limits, body: &[u8]) -> Vec<u8> {
+    let mut outbox = Outbox::new(Framing::Values);
+    let mut message = Some(read_whole(body, limits));
+    poll_fn(|cx| {
+        match message.take() {
+            Some(Ok(message)) => calls.start(message, body.len(), cx, &mut outbox),
+            Some(Err(why)) => calls.refuse(&why, &mut outbox),
+            None => {}
+        }
+        while calls.poll(cx, &mut outbox).is_ready() {}
+        if calls.is_idle() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    outbox.bytes
+}
+
+/// Returns whether a body is said to be JSON. Web pages of other origins cannot send that without being allowed to, but could send
+/// whatever else.
+fn is_json(request: &Request<Bytes>) -> bool {
+    let value = request.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    let media_type = value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    let known = ["application/json", "application/json-rpc", "application/jsonrequest"];
+    known.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(media_type))
+}
+
+/// Notifications have no answer.
+fn answered(answer: Vec<u8>) -> Response<Bytes> {
+    let is_nothing = answer.is_empty();
+    let mut response = Response::new(answer.into());
+    if is_nothing {
+        *response.status_mut() = StatusCode::NO_CONTENT;
+    } else {
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
+    response
+}
+
+fn words(status: StatusCode, words: &'static str) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from_static(words.as_bytes()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
