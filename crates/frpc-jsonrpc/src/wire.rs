@@ -21,7 +21,10 @@ use crate::{
 ///
 /// On TCP and Unix sockets, connections are told by their first byte, a brace, a bracket, or the header `Content-Length`. Each is
 /// answered in the framing that its peer speaks: values one behind the other, lines, or bodies behind a `Content-Length`.
-/// [docs/json-rpc.md](https://docs.rs/frpc-jsonrpc) says what is decided where the specification is silent.
+/// `docs/json-rpc.md` says what is decided where the specification is silent.
+///
+/// With the feature `http` it is also a [`Mount`](https://docs.rs/frpc-http/latest/frpc_http/trait.Mount.html) for a path of HTTP:
+/// `Http::new().mount("/rpc", json_rpc.clone())`.
 ///
 /// ```
 /// use frpc::Server;
