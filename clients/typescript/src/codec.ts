@@ -1,0 +1,51 @@
+import { create, fromBinary, fromJsonString, toBinary, toJsonString } from "@bufbuild/protobuf";
+import type { DescMessage, MessageInitShape, MessageShape } from "@bufbuild/protobuf";
+import { Code, RpcError } from "./error.js";
+import { text, utf8 } from "./wire/bytes.js";
+
+/** Messages as bytes, in one of the formats of the wire. */
+export interface Codec {
+  /** The number of the format. */
+  readonly format: number;
+  encode<S extends DescMessage>(schema: S, message: MessageInitShape<S>): Uint8Array;
+  decode<S extends DescMessage>(schema: S, bytes: Uint8Array): MessageShape<S>;
+}
+
+export const proto: Codec = {
+  format: 1,
+  encode: (schema, message) => toBinary(schema, create(schema, message)),
+  decode: (schema, bytes) => fromBinary(schema, bytes),
+};
+
+export const json: Codec = {
+  format: 2,
+  encode: (schema, message) => utf8(toJsonString(schema, create(schema, message))),
+  decode: (schema, bytes) => fromJsonString(schema, text(bytes), { ignoreUnknownFields: true }),
+};
+
+/** Returns the codec with the number of a format. */
+export function codecOf(format: number): Codec {
+  const codec = [proto, json].find((known) => known.format === format);
+  if (codec === undefined) {
+    throw new RpcError(Code.Unimplemented, `this side speaks protocol buffers and JSON, not format ${format}`);
+  }
+  return codec;
+}
+
+/** Encodes a message of a caller, whose mistake it is if that fails. */
+export function encodeOwn<S extends DescMessage>(codec: Codec, schema: S, message: MessageInitShape<S>): Uint8Array {
+  try {
+    return codec.encode(schema, message);
+  } catch (error) {
+    throw new RpcError(Code.InvalidArgument, `the ${schema.typeName} cannot be encoded: ${(error as Error).message}`, { cause: error, notSent: true });
+  }
+}
+
+/** Decodes a message of the peer. `code` says whose mistake it is if that fails. */
+export function decodeTheirs<S extends DescMessage>(codec: Codec, schema: S, bytes: Uint8Array, code: Code): MessageShape<S> {
+  try {
+    return codec.decode(schema, bytes);
+  } catch (error) {
+    throw new RpcError(code, `the ${schema.typeName} cannot be decoded: ${(error as Error).message}`, { cause: error });
+  }
+}

@@ -1,0 +1,153 @@
+/** The peer sent bytes that mean nothing: the connection cannot go on. */
+export class ProtocolError extends Error {
+  override readonly name = "ProtocolError";
+}
+
+/** Writes integers (big-endian) and bytes into memory that grows. */
+export class Writer {
+  #bytes: Uint8Array<ArrayBuffer>;
+  #view: DataView;
+  #len = 0;
+
+  constructor(capacity = 64) {
+    this.#bytes = new Uint8Array(capacity);
+    this.#view = new DataView(this.#bytes.buffer);
+  }
+
+  u8(value: number): this {
+    const at = this.#grow(1);
+    this.#view.setUint8(at, value);
+    return this;
+  }
+
+  u16(value: number): this {
+    const at = this.#grow(2);
+    this.#view.setUint16(at, value);
+    return this;
+  }
+
+  u32(value: number): this {
+    const at = this.#grow(4);
+    this.#view.setUint32(at, value);
+    return this;
+  }
+
+  u64(value: bigint): this {
+    const at = this.#grow(8);
+    this.#view.setBigUint64(at, value);
+    return this;
+  }
+
+  raw(bytes: Uint8Array): this {
+    const at = this.#grow(bytes.length);
+    this.#bytes.set(bytes, at);
+    return this;
+  }
+
+  /** Writes a field as HELLO and the envelope have it: tag, length, value. */
+  field(tag: number, value: Uint8Array): this {
+    return this.u8(tag).u32(value.length).raw(value);
+  }
+
+  get length(): number {
+    return this.#len;
+  }
+
+  /** Returns what was written. Nothing may be written after. */
+  finish(): Uint8Array<ArrayBuffer> {
+    return this.#bytes.subarray(0, this.#len);
+  }
+
+  #grow(by: number): number {
+    const at = this.#len;
+    this.#len += by;
+    if (this.#len > this.#bytes.length) {
+      const wider = new Uint8Array(Math.max(this.#len, this.#bytes.length * 2));
+      wider.set(this.#bytes.subarray(0, at));
+      this.#bytes = wider;
+      this.#view = new DataView(wider.buffer);
+    }
+    return at;
+  }
+}
+
+/** Reads integers (big-endian) and bytes. Throws a {@link ProtocolError} where there are too few. */
+export class Reader {
+  readonly #bytes: Uint8Array;
+  readonly #view: DataView;
+  #at = 0;
+
+  constructor(bytes: Uint8Array) {
+    this.#bytes = bytes;
+    this.#view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  }
+
+  get remaining(): number {
+    return this.#bytes.length - this.#at;
+  }
+
+  u8(): number {
+    return this.#view.getUint8(this.#skip(1));
+  }
+
+  u16(): number {
+    return this.#view.getUint16(this.#skip(2));
+  }
+
+  u32(): number {
+    return this.#view.getUint32(this.#skip(4));
+  }
+
+  u64(): bigint {
+    return this.#view.getBigUint64(this.#skip(8));
+  }
+
+  /** Returns the next bytes, which stay where they are. */
+  take(len: number): Uint8Array {
+    const at = this.#skip(len);
+    return this.#bytes.subarray(at, at + len);
+  }
+
+  rest(): Uint8Array {
+    return this.take(this.remaining);
+  }
+
+  /** Reads the fields that are left: tag, length, value. */
+  *fields(): Generator<[tag: number, value: Reader]> {
+    while (this.remaining > 0) {
+      const tag = this.u8();
+      yield [tag, new Reader(this.take(this.u32()))];
+    }
+  }
+
+  #skip(len: number): number {
+    const at = this.#at;
+    if (len > this.remaining) {
+      throw new ProtocolError(`${len} bytes are announced where ${this.remaining} are left`);
+    }
+    this.#at += len;
+    return at;
+  }
+}
+
+const encoder = new TextEncoder();
+const decoder = new TextDecoder();
+
+export function utf8(text: string): Uint8Array {
+  return encoder.encode(text);
+}
+
+/** Returns text, with a replacement character for bytes that are none. */
+export function text(bytes: Uint8Array): string {
+  return decoder.decode(bytes);
+}
+
+export function concat(chunks: readonly Uint8Array[], len: number): Uint8Array<ArrayBuffer> {
+  const all = new Uint8Array(len);
+  let at = 0;
+  for (const chunk of chunks) {
+    all.set(chunk, at);
+    at += chunk.length;
+  }
+  return all;
+}

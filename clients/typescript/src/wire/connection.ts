@@ -1,0 +1,380 @@
+import { Code, RpcError } from "../error.js";
+import type { Limit } from "../limit.js";
+import { Allowance } from "./allowance.js";
+import { ProtocolError } from "./bytes.js";
+import { type Control, decodeControl, encodeCancel, encodeCancelled, encodeCredit } from "./control.js";
+import { Kind } from "./envelope.js";
+import { encodeFrame, type Frame, FrameDecoder, NOTHING, Operation } from "./frames.js";
+import { decodePart, encodeHello, encodePart, Feature, type FrpcPart, type Hello, PART_NAME, type ServedMethod } from "./hello.js";
+import { Pending } from "./pending.js";
+import { Outbox, SUBPROTOCOL, type WebSocketLike } from "./socket.js";
+import { Stream } from "./stream.js";
+
+/** The limits of this side, and what it offers. */
+export interface Settings {
+  readonly contentLenMax: number;
+  readonly metadataLenMax: number;
+  readonly streamsMax: number;
+  readonly window: number;
+  readonly cancelBurst: number;
+  readonly callsMax: number;
+  /** The time of unary calls that say nothing else. */
+  readonly timeoutMs: number | undefined;
+  readonly pingIntervalMs: number;
+  readonly methods: readonly ServedMethod[];
+}
+
+/** What happens on a connection that its user has to know. */
+export interface Handler {
+  /** HELLO of the server is there: calls can be made. */
+  ready(): void;
+  /** A REQUEST or DESCRIBE. The kind stands in front of the body. */
+  packet(id: number, content: Uint8Array): void;
+  /** The peer gave a packet up. Returns true if it was under way, and is not answered any more. */
+  cancel(id: number): boolean;
+  /** The peer opened a stream. */
+  stream(stream: Stream): void;
+  /** True while calls of the peer are under way. */
+  isServing(): boolean;
+  /** The server wants no new calls here. */
+  leaving(why: string): void;
+  /** Nothing more comes. */
+  closed(why: RpcError): void;
+}
+
+/** One connection to a server: frames over a WebSocket. */
+export class Connection {
+  readonly settings: Settings;
+  readonly #socket: WebSocketLike;
+  readonly #outbox: Outbox;
+  readonly #decoder: FrameDecoder;
+  readonly #handler: Handler;
+  readonly #streams = new Map<number, Stream>();
+  readonly #pending: Pending;
+  #theirStreams = 0;
+  #nextStream: number = OWN_STREAMS.first;
+  #peer: Hello | undefined;
+  #part: FrpcPart = { metadataLenMax: 0, methods: [] };
+  #methods = new Map<string, ServedMethod>();
+  /** What the peer may cancel, and what this side may. */
+  readonly #cancelsAllowed: Allowance;
+  #ownCancels: Allowance | undefined;
+  #isLeaving = false;
+  #closedBy: RpcError | undefined;
+  #heardAt = Date.now();
+  #heartbeat: ReturnType<typeof setInterval> | undefined;
+
+  /** Takes a WebSocket that is opening. */
+  constructor(socket: WebSocketLike, settings: Settings, handler: Handler) {
+    this.settings = settings;
+    this.#socket = socket;
+    this.#outbox = new Outbox(socket);
+    this.#decoder = new FrameDecoder(settings.contentLenMax);
+    this.#handler = handler;
+    this.#pending = new Pending(this);
+    this.#cancelsAllowed = new Allowance(settings.cancelBurst, Date.now());
+    socket.binaryType = "arraybuffer";
+    socket.onopen = () => this.#opened();
+    socket.onmessage = ({ data }: { data: unknown }) => this.#receive(data);
+    socket.onerror = ({ message }: { message?: string }) => this.fail(message ?? "the WebSocket failed");
+    socket.onclose = ({ code, reason }: { code: number; reason: string }) => {
+      this.fail(`the WebSocket was closed (${code}${reason === "" ? "" : `: ${reason}`})`);
+    };
+  }
+
+  /** The part of fRPC in the HELLO of the server. */
+  get part(): FrpcPart {
+    return this.#part;
+  }
+
+  /** The largest content that the server takes. */
+  get contentLenMax(): number {
+    return this.#peer?.contentLenMax ?? 0;
+  }
+
+  /** True if calls can be made. */
+  get isUsable(): boolean {
+    return this.#peer !== undefined && !this.#isLeaving && this.#closedBy === undefined;
+  }
+
+  /** Returns how the server calls a method. */
+  method(path: string, kind: number): ServedMethod {
+    const method = this.#methods.get(path);
+    if (method === undefined || method.kind !== kind) {
+      const why = method === undefined ? "does not serve" : "has other streams in";
+      throw new RpcError(Code.Unimplemented, `the server ${why} ${path}`, { notSent: true });
+    }
+    return method;
+  }
+
+  /** Sends a packet, and returns the content of the answer. */
+  request(content: Uint8Array, limit: Limit): Promise<Uint8Array> {
+    this.#checkLen(content);
+    return this.#pending.request(content, limit, this.#part.callsMax);
+  }
+
+  /** Opens a stream with its first data. */
+  openStream(first: Uint8Array): Stream {
+    this.#checkLen(first);
+    this.#checkUsable();
+    const own = this.#streams.size - this.#theirStreams;
+    if (own >= (this.#peer?.streamsMax ?? OWN_STREAMS.last)) {
+      throw new RpcError(Code.ResourceExhausted, `the server takes ${own} streams at once, and as many are open`, { notSent: true });
+    }
+    let id = this.#nextStream;
+    while (this.#streams.has(id)) {
+      id = id === OWN_STREAMS.last ? OWN_STREAMS.first : id + 1;
+    }
+    this.#nextStream = id === OWN_STREAMS.last ? OWN_STREAMS.first : id + 1;
+    const stream = this.#newStream(id);
+    stream.trySend(first);
+    return stream;
+  }
+
+  /** Sends a packet with the operation EXTENDED. */
+  sendPacket(id: number, content: Uint8Array): void {
+    this.#send(encodeFrame(id, Operation.Extended, content));
+  }
+
+  /** Tells the peer that a packet's answer is not wanted, if it hears such things. */
+  sendCancel(id: number): void {
+    const burst = this.#shares(Feature.Cancel) ? (this.#peer?.cancelBurst ?? 0) : 0;
+    if (burst > 0 && this.#cancels(burst).take(Date.now())) {
+      this.#send(encodeFrame(id, Operation.Control, encodeCancel(Operation.Extended)));
+    }
+  }
+
+  /** Closes the connection if the server wants that and nothing is under way any more. */
+  closeIfLeft(): void {
+    if (this.#isLeaving && this.#pending.waiting === 0 && this.#streams.size === 0 && !this.#handler.isServing()) {
+      this.close(new RpcError(Code.Unavailable, "the server went away"));
+    }
+  }
+
+  /** Closes the connection. What is under way fails with this. */
+  close(why: RpcError): void {
+    if (this.#closedBy !== undefined) {
+      return;
+    }
+    this.#outbox.flush();
+    this.#closedBy = why;
+    clearInterval(this.#heartbeat);
+    this.#socket.onopen = this.#socket.onmessage = this.#socket.onclose = null;
+    this.#socket.onerror = () => {};
+    try {
+      this.#socket.close(1000);
+    } catch {
+      // It never opened.
+    }
+    this.#pending.fail(why);
+    for (const stream of [...this.#streams.values()]) {
+      stream.handleLoss(why);
+    }
+    this.#handler.closed(why);
+  }
+
+  /** Closes the connection because something is wrong with it. */
+  fail(why: string): void {
+    const what = this.#peer === undefined ? "no connection to the server" : "the connection to the server was lost";
+    this.close(new RpcError(Code.Unavailable, `${what}: ${why}`, { notSent: this.#peer === undefined }));
+  }
+
+  /** Throws unless calls can be made. */
+  #checkUsable(): void {
+    if (!this.isUsable) {
+      throw this.unusable();
+    }
+  }
+
+  /** The failure of calls that came too late for this connection. */
+  unusable(): RpcError {
+    return new RpcError(Code.Unavailable, this.#closedBy?.rawMessage ?? "the server went away", { notSent: true });
+  }
+
+  #checkLen(content: Uint8Array): void {
+    if (content.length > this.contentLenMax) {
+      throw new RpcError(Code.ResourceExhausted, `the server takes ${this.contentLenMax} bytes, and the message makes ${content.length}`, { notSent: true });
+    }
+  }
+
+  #opened(): void {
+    if (this.#socket.protocol !== SUBPROTOCOL) {
+      this.fail(`it does not speak the sub-protocol ${SUBPROTOCOL} at this path`);
+      return;
+    }
+    const { contentLenMax, streamsMax, window, cancelBurst, metadataLenMax, timeoutMs, callsMax, methods } = this.settings;
+    const part = encodePart({ metadataLenMax, timeoutMs, callsMax: methods.length > 0 ? callsMax : undefined, methods });
+    const hello = { features: FEATURES, contentLenMax, streamsMax, window, cancelBurst, parts: new Map([[PART_NAME, part]]) };
+    this.#send(encodeFrame(0, Operation.Control, encodeHello(hello)));
+    this.#send(encodeFrame(0, Operation.Ping));
+    const interval = this.settings.pingIntervalMs;
+    this.#heardAt = Date.now();
+    this.#heartbeat = setInterval(() => {
+      const silentMs = Date.now() - this.#heardAt;
+      if (silentMs > 2 * interval) {
+        this.fail(`nothing was heard for ${silentMs} ms`);
+      } else {
+        this.#send(encodeFrame(0, Operation.Ping));
+      }
+    }, interval);
+  }
+
+  #receive(data: unknown): void {
+    this.#heardAt = Date.now();
+    try {
+      if (!(data instanceof ArrayBuffer)) {
+        throw new ProtocolError("it sent text, where frames are binary");
+      }
+      for (const frame of this.#decoder.push(new Uint8Array(data))) {
+        this.#handle(frame);
+        if (this.#closedBy !== undefined) {
+          return;
+        }
+      }
+    } catch (error) {
+      this.fail((error as Error).message);
+    }
+  }
+
+  #handle({ id, operation, content }: Frame): void {
+    if (this.#peer === undefined) {
+      const control = operation === Operation.Control ? decodeControl(content) : undefined;
+      if (control?.kind !== "hello") {
+        throw new ProtocolError("it speaks plain fRPC, without the extension that this client needs");
+      }
+      this.#meet(control.hello);
+      return;
+    }
+    switch (operation) {
+      case Operation.Ping:
+        this.#send(encodeFrame(id, Operation.Pong));
+        break;
+      case Operation.Stream:
+        this.#handleData(id, content);
+        break;
+      case Operation.Control: {
+        const control = decodeControl(content);
+        if (control !== undefined) {
+          this.#handleControl(id, control);
+        }
+        break;
+      }
+      case Operation.Extended:
+        if (content[0] === Kind.Answer || content[0] === Kind.Failure) {
+          this.#pending.answer(id, content);
+        } else if (content[0] === Kind.Request || content[0] === Kind.Describe) {
+          this.#handler.packet(id, content);
+        }
+        break;
+    }
+  }
+
+  #meet(hello: Hello): void {
+    this.#peer = hello;
+    const part = hello.parts.get(PART_NAME);
+    if (part !== undefined) {
+      this.#part = decodePart(part);
+    }
+    this.#methods = new Map(this.#part.methods.map((method) => [method.path, method]));
+    this.#handler.ready();
+  }
+
+  #handleData(id: number, content: Uint8Array): void {
+    let stream = this.#streams.get(id);
+    if (content.length === 0) {
+      stream?.handleClose();
+      return;
+    }
+    const isNew = stream === undefined;
+    if (stream === undefined) {
+      if (id <= OWN_STREAMS.last) {
+        // It crossed our close.
+        return;
+      }
+      if (this.#theirStreams >= this.settings.streamsMax) {
+        this.#send(encodeFrame(id, Operation.Stream));
+        return;
+      }
+      stream = this.#newStream(id);
+    }
+    stream.handleData(content);
+    if (isNew) {
+      this.#handler.stream(stream);
+    }
+  }
+
+  #handleControl(id: number, control: Control): void {
+    switch (control.kind) {
+      case "credit":
+        if (this.#shares(Feature.Credit)) {
+          this.#streams.get(id)?.handleCredit(control.len);
+        }
+        break;
+      case "goaway":
+        this.#isLeaving = true;
+        this.#pending.leave();
+        this.#handler.leaving(control.text);
+        this.closeIfLeft();
+        break;
+      case "cancel":
+        if (!this.#cancelsAllowed.take(Date.now())) {
+          throw new ProtocolError(`it cancels more than ${this.settings.cancelBurst} calls at once`);
+        }
+        if (control.operation === Operation.Extended && this.#handler.cancel(id)) {
+          this.#send(encodeFrame(id, Operation.Control, encodeCancelled(control.operation)));
+        }
+        break;
+      case "cancelled":
+        this.#pending.cancelled(id);
+        break;
+    }
+  }
+
+  #newStream(id: number): Stream {
+    const isTheirs = id > OWN_STREAMS.last;
+    const port = {
+      sendData: (content: Uint8Array) => {
+        this.#checkLen(content);
+        this.#send(encodeFrame(id, Operation.Stream, content));
+      },
+      sendCredit: (len: number) => {
+        if (this.#shares(Feature.Credit)) {
+          this.#send(encodeFrame(id, Operation.Control, encodeCredit(len)));
+        }
+      },
+      sendClose: () => this.#send(encodeFrame(id, Operation.Stream, NOTHING)),
+      ended: () => {
+        this.#streams.delete(id);
+        this.#theirStreams -= isTheirs ? 1 : 0;
+        this.closeIfLeft();
+      },
+    };
+    const credit = this.#shares(Feature.Credit) ? (this.#peer?.window ?? Infinity) : Infinity;
+    const stream = new Stream(id, port, credit, this.settings.window, this.settings.contentLenMax);
+    this.#streams.set(id, stream);
+    this.#theirStreams += isTheirs ? 1 : 0;
+    return stream;
+  }
+
+  #shares(feature: number): boolean {
+    return ((this.#peer?.features ?? 0) & feature) !== 0;
+  }
+
+  /** A sender keeps to half of what the receiver allows. */
+  #cancels(burst: number): Allowance {
+    this.#ownCancels ??= new Allowance(Math.floor(burst / 2), Date.now());
+    return this.#ownCancels;
+  }
+
+  #send(frame: Uint8Array<ArrayBuffer>): void {
+    if (this.#closedBy === undefined) {
+      this.#outbox.push(frame);
+    }
+  }
+}
+
+/** A peer may leave by itself when the last answer is there, so LEAVES. */
+const FEATURES = Feature.Credit | Feature.Cancel | Feature.GoAway | Feature.Pieces | Feature.Leaves;
+
+/** The ids of streams that the connecting side opens; the others are those of the server. */
+const OWN_STREAMS = { first: 1, last: 0x7fff } as const;

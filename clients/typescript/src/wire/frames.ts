@@ -1,0 +1,128 @@
+import { concat, ProtocolError, Reader, Writer } from "./bytes.js";
+
+/** The operations below those of the application. */
+export const Operation = {
+  Ping: 0,
+  Pong: 1,
+  Stream: 2,
+  Control: 3,
+  Extended: 4,
+  Piece: 5,
+  FirstOfApplication: 10,
+} as const;
+
+/** One frame: a header of ten bytes, and a content. */
+export interface Frame {
+  readonly id: number;
+  readonly operation: number;
+  readonly content: Uint8Array;
+}
+
+export const NOTHING: Uint8Array = new Uint8Array(0);
+
+const MAGIC = 0x000f;
+export const HEADER_LEN = 10;
+
+export function encodeFrame(id: number, operation: number, content: Uint8Array = NOTHING): Uint8Array<ArrayBuffer> {
+  return new Writer(HEADER_LEN + content.length)
+    .u16(MAGIC)
+    .u16(id)
+    .u16(operation)
+    .u32(content.length)
+    .raw(content)
+    .finish();
+}
+
+/** Cuts a stream of bytes into frames, wherever its chunks begin and end. */
+export class FrameDecoder {
+  readonly #contentLenMax: number;
+  readonly #pieces: Pieces;
+  #chunks: Uint8Array[] = [];
+  #len = 0;
+  /** The bytes without which no further frame is whole. */
+  #needed = HEADER_LEN;
+
+  constructor(contentLenMax: number) {
+    this.#contentLenMax = contentLenMax;
+    this.#pieces = new Pieces(contentLenMax);
+  }
+
+  /** Takes the next bytes, and returns the frames that they complete. Contents that came in pieces are one frame. */
+  *push(chunk: Uint8Array): Generator<Frame> {
+    this.#chunks.push(chunk);
+    this.#len += chunk.length;
+    if (this.#len < this.#needed) {
+      return;
+    }
+    const bytes = this.#chunks.length === 1 ? chunk : concat(this.#chunks, this.#len);
+    let at = 0;
+    for (;;) {
+      const left = bytes.length - at;
+      this.#needed = HEADER_LEN;
+      if (left < HEADER_LEN) {
+        break;
+      }
+      const header = new Reader(bytes.subarray(at, at + HEADER_LEN));
+      if (header.u16() !== MAGIC) {
+        throw new ProtocolError("a frame does not begin with the magic number of frisbee");
+      }
+      const id = header.u16();
+      const operation = header.u16();
+      const len = header.u32();
+      if (len > this.#contentLenMax) {
+        throw new ProtocolError(`a content of ${len} bytes is announced, of at most ${this.#contentLenMax} (contentLenMax)`);
+      }
+      this.#needed = HEADER_LEN + len;
+      if (left < this.#needed) {
+        break;
+      }
+      const content = bytes.subarray(at + HEADER_LEN, at + this.#needed);
+      at += this.#needed;
+      const frame = { id, operation, content };
+      const whole = operation === Operation.Piece ? this.#pieces.push(frame) : frame;
+      if (whole !== undefined) {
+        yield whole;
+      }
+    }
+    this.#chunks = at === bytes.length ? [] : [bytes.subarray(at)];
+    this.#len = bytes.length - at;
+  }
+}
+
+/** Puts a content together that comes in pieces (section 10 of the protocol). There is one at a time. */
+class Pieces {
+  readonly #contentLenMax: number;
+  #underWay: { id: number; operation: number; total: number; chunks: Uint8Array[]; len: number } | undefined;
+
+  constructor(contentLenMax: number) {
+    this.#contentLenMax = contentLenMax;
+  }
+
+  push({ id, content }: Frame): Frame | undefined {
+    let bytes = content;
+    if (this.#underWay === undefined) {
+      const first = new Reader(content);
+      const operation = first.u16();
+      const total = first.u32();
+      bytes = first.rest();
+      if (operation !== Operation.Stream && operation !== Operation.Extended && operation < Operation.FirstOfApplication) {
+        throw new ProtocolError(`a content in pieces has the operation ${operation}`);
+      }
+      if (total > this.#contentLenMax) {
+        throw new ProtocolError(`a content of ${total} bytes is announced, of at most ${this.#contentLenMax} (contentLenMax)`);
+      }
+      this.#underWay = { id, operation, total, chunks: [], len: 0 };
+    }
+    const whole = this.#underWay;
+    if (id !== whole.id || bytes.length === 0 || whole.len + bytes.length > whole.total) {
+      throw new ProtocolError("a piece does not belong to the content that is under way");
+    }
+    whole.chunks.push(bytes);
+    whole.len += bytes.length;
+    if (whole.len < whole.total) {
+      return undefined;
+    }
+    this.#underWay = undefined;
+    return { id, operation: whole.operation, content: concat(whole.chunks, whole.total) };
+  }
+}

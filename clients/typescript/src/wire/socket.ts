@@ -1,0 +1,76 @@
+/** What is needed of a WebSocket: that of browsers, Node (from 22 on), Deno and Bun, and that of the package `ws`. */
+export interface WebSocketLike {
+  binaryType: string;
+  readonly protocol: string;
+  send(data: Uint8Array<ArrayBuffer>): void;
+  close(code?: number, reason?: string): void;
+  // Assigned as functions of any event, so that the types of the DOM are not needed.
+  onopen: ((event: any) => unknown) | null;
+  onmessage: ((event: any) => unknown) | null;
+  onclose: ((event: any) => unknown) | null;
+  onerror: ((event: any) => unknown) | null;
+}
+
+/** Makes a WebSocket, as the global `WebSocket` does. */
+export type WebSocketConstructor = new (url: string, protocols?: string | string[]) => WebSocketLike;
+
+/** The sub-protocol of binary messages that carry frames. */
+export const SUBPROTOCOL = "frpc";
+
+/** Returns the global `WebSocket`. Throws with advice where there is none. */
+export function globalWebSocket(): WebSocketConstructor {
+  const found = (globalThis as { WebSocket?: unknown }).WebSocket;
+  if (typeof found !== "function") {
+    throw new TypeError("there is no WebSocket here: run Node 22 or later, or pass the one of the package ws as the option webSocket");
+  }
+  return found as WebSocketConstructor;
+}
+
+/** Puts frames that are sent in one turn of the event loop into one message of the WebSocket. */
+export class Outbox {
+  readonly #socket: WebSocketLike;
+  #frames: Uint8Array<ArrayBuffer>[] = [];
+  #len = 0;
+  #isDue = false;
+
+  constructor(socket: WebSocketLike) {
+    this.#socket = socket;
+  }
+
+  push(frame: Uint8Array<ArrayBuffer>): void {
+    this.#frames.push(frame);
+    this.#len += frame.length;
+    if (this.#len >= MESSAGE_LEN) {
+      this.flush();
+    } else if (!this.#isDue) {
+      this.#isDue = true;
+      queueMicrotask(() => {
+        this.#isDue = false;
+        this.flush();
+      });
+    }
+  }
+
+  flush(): void {
+    const frames = this.#frames;
+    if (frames.length === 0) {
+      return;
+    }
+    const len = this.#len;
+    this.#frames = [];
+    this.#len = 0;
+    let message = frames[0] as Uint8Array<ArrayBuffer>;
+    if (frames.length > 1) {
+      message = new Uint8Array(len);
+      let at = 0;
+      for (const frame of frames) {
+        message.set(frame, at);
+        at += frame.length;
+      }
+    }
+    this.#socket.send(message);
+  }
+}
+
+/** From this length on, frames wait for no others. */
+const MESSAGE_LEN = 64 * 1024;
