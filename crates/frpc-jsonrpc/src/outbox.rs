@@ -7,6 +7,9 @@ pub(crate) enum Framing {
     Values,
     /// Each has its length in front, as the header `Content-Length`.
     Headers,
+    /// The connection below keeps them apart.
+    #[cfg(feature = "http")]
+    Messages,
 }
 
 /// Messages that wait to be written.
@@ -14,11 +17,19 @@ pub(crate) enum Framing {
 pub(crate) struct Outbox {
     pub(crate) bytes: Vec<u8>,
     framing: Framing,
+    /// The ends of messages that the connection below keeps apart.
+    #[cfg(feature = "http")]
+    ends: Vec<usize>,
 }
 
 impl Outbox {
     pub(crate) fn new(framing: Framing) -> Self {
-        Self { bytes: Vec::new(), framing }
+        Self {
+            bytes: Vec::new(),
+            framing,
+            #[cfg(feature = "http")]
+            ends: Vec::new(),
+        }
     }
 
     /// Changes the framing of the messages that follow.
@@ -46,7 +57,20 @@ impl Outbox {
                 let head = format!("Content-Length: {}\r\n\r\n", self.bytes.len() - start);
                 self.bytes.splice(start..start, head.into_bytes());
             }
+            #[cfg(feature = "http")]
+            Framing::Messages => self.ends.push(self.bytes.len()),
         }
+    }
+
+    /// Gives `take` each message that the connection below keeps apart.
+    #[cfg(feature = "http")]
+    pub(crate) fn take_messages(&mut self, mut take: impl FnMut(&[u8])) {
+        let mut start = 0;
+        for end in self.ends.drain(..) {
+            take(&self.bytes[start..end]);
+            start = end;
+        }
+        self.bytes.clear();
     }
 
     /// Takes the message back that begins there.
@@ -73,5 +97,15 @@ mod tests {
     fn messages_are_told_apart() {
         assert_eq!(two(Framing::Values).bytes, b"{}\n[1]\n");
         assert_eq!(two(Framing::Headers).bytes, b"Content-Length: 2\r\n\r\n{}Content-Length: 3\r\n\r\n[1]");
+    }
+
+    #[cfg(feature = "http")]
+    #[test]
+    fn messages_are_taken_one_by_one() {
+        let mut outbox = two(Framing::Messages);
+        let mut taken = Vec::new();
+        outbox.take_messages(|message| taken.push(message.to_vec()));
+        assert_eq!(taken, [&b"{}"[..], b"[1]"]);
+        outbox.take_messages(|_| panic!("they are taken"));
     }
 }

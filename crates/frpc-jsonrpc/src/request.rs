@@ -51,6 +51,7 @@ pub(crate) struct Request<'a> {
 pub(crate) struct Limits {
     pub(crate) depth_max: u32,
     pub(crate) batch_len_max: usize,
+    pub(crate) message_len_max: usize,
 }
 
 /// Reads the message that a text begins with. Returns it with its length, white space in front included.
@@ -68,12 +69,20 @@ pub(crate) fn read(text: &str, limits: Limits) -> Result<(Message<'_>, usize), (
 ///
 /// Says why they are none.
 pub(crate) fn read_whole(bytes: &[u8], limits: Limits) -> Result<Message<'_>, String> {
+    if bytes.len() > limits.message_len_max {
+        return Err(too_long(limits));
+    }
     let text = str::from_utf8(bytes).map_err(|error| format!("not UTF-8 at byte {}", error.valid_up_to()))?;
     match read(text, limits) {
         Ok((_, end)) if !text[end..].trim_ascii().is_empty() => Err(format!("expected nothing more behind byte {end}")),
         Ok((message, _)) => Ok(message),
         Err((fault, position)) => Err(format!("{fault} at byte {position}")),
     }
+}
+
+/// Says that a message is too long.
+pub(crate) fn too_long(limits: Limits) -> String {
+    format!("a message has no more than {} bytes", limits.message_len_max)
 }
 
 fn read_message<'a>(scanner: &mut Scanner<'a>, batch_len_max: usize) -> Result<Message<'a>, Fault> {
@@ -191,7 +200,7 @@ fn quoted(value: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { depth_max: 100, batch_len_max: 2 };
+    const LIMITS: Limits = Limits { depth_max: 100, batch_len_max: 2, message_len_max: 1000 };
 
     fn one(text: &str) -> Item<'_> {
         match read(text, LIMITS) {

@@ -24,7 +24,8 @@ pub(crate) struct Settings {
 
 impl Settings {
     pub(crate) fn limits(&self) -> Limits {
-        Limits { depth_max: self.depth_max, batch_len_max: self.batch_len_max }
+        let Self { depth_max, batch_len_max, message_len_max, .. } = *self;
+        Limits { depth_max, batch_len_max, message_len_max }
     }
 }
 

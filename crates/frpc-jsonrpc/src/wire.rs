@@ -122,7 +122,7 @@ impl JsonRpc {
     }
 
     /// Sets the length that a message may have, a whole batch included. Default 4 MiB. A longer one is answered with an error, and
-    /// is the last of its connection.
+    /// is the last of its connection, but over WebSocket. By POST and over WebSocket the limit of the wire of HTTP counts as well.
     #[must_use]
     pub fn message_len_max(self, len_max: usize) -> Self {
         self.set(|settings| settings.message_len_max = len_max)
@@ -193,14 +193,14 @@ impl JsonRpc {
     }
 
     /// Sets how long a connection may be without calls and subscriptions: it is closed once it was for this time, at the latest after
-    /// twice as long. Default: for ever.
+    /// twice as long. Default: for ever. For HTTP and WebSocket, that wire has settings of its own.
     #[must_use]
     pub fn idle_max(self, idle_max: impl Into<Option<Duration>>) -> Self {
         self.set(|settings| settings.idle_max = idle_max.into())
     }
 
     /// Sets how long a peer may take none of the bytes that are there for it. Default 60 s. Then the connection is closed, and its
-    /// calls are dropped.
+    /// calls are dropped. For HTTP and WebSocket, that wire has a setting of its own.
     #[must_use]
     pub fn standstill_max(self, standstill_max: Duration) -> Self {
         self.set(|settings| settings.standstill_max = standstill_max)

@@ -6,7 +6,7 @@ use super::ends::Ends;
 use crate::{
     json::Fault,
     outbox::Framing,
-    request::{Limits, Message, read, read_whole},
+    request::{Limits, Message, read, read_whole, too_long},
 };
 
 /// The bytes that a peer sent and nobody has read yet.
@@ -22,7 +22,6 @@ pub(super) struct Input {
     ends: Option<Ends>,
     /// The length of the body that follows, once its head is read.
     body_len: Option<usize>,
-    message_len_max: usize,
     limits: Limits,
 }
 
@@ -52,7 +51,7 @@ pub(super) enum Stop {
 }
 
 impl Input {
-    pub(super) fn new(message_len_max: usize, limits: Limits) -> Self {
+    pub(super) fn new(limits: Limits) -> Self {
         Self {
             buffer: BytesMut::new(),
             framing: None,
@@ -60,7 +59,6 @@ impl Input {
             is_skipping: false,
             ends: None,
             body_len: None,
-            message_len_max,
             limits,
         }
     }
@@ -131,7 +129,7 @@ impl Input {
                 Some(_) => break Some((at, "expected an object or a list".to_owned())),
             }
             match read(rest, self.limits) {
-                Ok((_, len)) if len > self.message_len_max => break None,
+                Ok((_, len)) if len > self.limits.message_len_max => break None,
                 Ok((message, len)) => {
                     if !take(message, len) {
                         self.buffer.advance(at);
@@ -161,14 +159,10 @@ impl Input {
     }
 
     fn unless_too_long(&self) -> Stop {
-        if self.buffer.len() <= self.message_len_max {
+        if self.buffer.len() <= self.limits.message_len_max {
             return Stop::More;
         }
-        Stop::Refused { why: self.too_long(), is_last: true }
-    }
-
-    fn too_long(&self) -> String {
-        format!("a message has no more than {} bytes", self.message_len_max)
+        Stop::Refused { why: too_long(self.limits), is_last: true }
     }
 
     fn read_bodies(&mut self, mut take: impl FnMut(Message<'_>, usize) -> bool) -> Stop {
@@ -221,7 +215,7 @@ impl Input {
         let is_number = !digits.is_empty() && digits.len() <= 19 && digits.iter().all(u8::is_ascii_digit);
         let len = str::from_utf8(digits).ok().filter(|_| is_number && lengths.next().is_none());
         let len = len.and_then(|digits| digits.parse().ok()).ok_or("Content-Length has to be one number")?;
-        if len > self.message_len_max { Err(self.too_long()) } else { Ok(Some(len)) }
+        if len > self.limits.message_len_max { Err(too_long(self.limits)) } else { Ok(Some(len)) }
     }
 }
 
@@ -238,7 +232,7 @@ mod tests {
     use crate::request::Item;
 
     fn input() -> Input {
-        Input::new(100_000, Limits { depth_max: 10, batch_len_max: 10 })
+        Input::new(Limits { depth_max: 10, batch_len_max: 10, message_len_max: 100_000 })
     }
 
     /// Feeds bytes in pieces that end at these places, and returns what came out.

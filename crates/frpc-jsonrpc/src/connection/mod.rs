@@ -34,7 +34,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut connection = Connection {
-        input: Input::new(settings.message_len_max, settings.limits()),
+        input: Input::new(settings.limits()),
         outbox: Outbox::new(Framing::Values),
         written: 0,
         calls,

@@ -10,3 +10,5 @@ mod limits;
 mod services;
 mod specification;
 mod subscriptions;
+#[cfg(feature = "http")]
+mod websocket;

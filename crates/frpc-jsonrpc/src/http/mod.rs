@@ -1,9 +1,12 @@
-//! Requests by POST, at a path of the wire of HTTP.
+//! Requests by POST and over WebSocket, at a path of the wire of HTTP.
+
+mod websocket;
 
 use std::{future::poll_fn, task::Poll};
 
 use bytes::Bytes;
 use frpc_http::{Mount, Visit};
+use frpc_websocket::WebSocket;
 use futures_util::future::{BoxFuture, FutureExt};
 use http::{
     HeaderValue, Method, Request, Response, StatusCode,
@@ -39,6 +42,16 @@ impl Mount for JsonRpc {
             }
         }
         .boxed()
+    }
+
+    fn subprotocols(&self) -> &[&'static str] {
+        &["jsonrpc"]
+    }
+
+    fn websocket<'a>(&'a self, visit: Visit, socket: WebSocket) -> BoxFuture<'a, ()> {
+        let head = visit.head();
+        let calls = self.calls(visit.endpoint, head, true);
+        websocket::serve(socket, calls, self.settings.clone(), visit.drain).boxed()
     }
 }
 

@@ -1,0 +1,116 @@
+//! JSON-RPC over WebSocket: each message is a request or a batch, each answer and notification a message.
+
+use std::{
+    future::poll_fn,
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use frpc::Drain;
+use frpc_websocket::{Close, GOING_AWAY, Kind, WebSocket};
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use tracing::debug;
+
+use crate::{
+    calls::Calls,
+    outbox::{Framing, Outbox},
+    request::read_whole,
+    settings::Settings,
+};
+
+/// Serves calls until the WebSocket is closed.
+pub(super) async fn serve(socket: WebSocket, calls: Calls, settings: Arc<Settings>, drain: Option<Drain>) {
+    let mut connection = Connection {
+        socket,
+        outbox: Outbox::new(Framing::Messages),
+        calls,
+        waiting: None,
+        is_draining: false,
+        settings,
+    };
+    let mut requested = pin!(drain.iter().map(Drain::requested).collect::<FuturesUnordered<_>>());
+    poll_fn(|cx| {
+        if let Poll::Ready(Some(())) = requested.as_mut().poll_next_unpin(cx) {
+            connection.is_draining = true;
+            connection.calls.drain(&mut connection.outbox);
+            connection.hand_on();
+        }
+        connection.poll(cx)
+    })
+    .await;
+}
+
+struct Connection {
+    socket: WebSocket,
+    outbox: Outbox,
+    calls: Calls,
+    /// A message that was received, until there is room for its calls.
+    waiting: Option<Bytes>,
+    is_draining: bool,
+    settings: Arc<Settings>,
+}
+
+impl Connection {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        for _ in 0..ROUNDS_MAX {
+            let is_blocked = self.is_full() || !self.start_waiting(cx);
+            let mut has_answered = false;
+            while !self.is_full() && self.calls.poll(cx, &mut self.outbox).is_ready() {
+                has_answered = true;
+                self.hand_on();
+            }
+            let was_full = self.is_full();
+            if is_blocked || was_full {
+                if let Poll::Ready(Err(_)) = self.socket.poll_flush(cx) {
+                    return Poll::Ready(());
+                }
+                if has_answered || was_full && !self.is_full() {
+                    continue;
+                }
+                return Poll::Pending;
+            }
+            match self.socket.poll_message(cx) {
+                Poll::Ready(Some(Ok(message))) => self.waiting = Some(message.data),
+                Poll::Ready(Some(Err(error))) => {
+                    debug!(%error, "a WebSocket with JSON-RPC ended");
+                    return Poll::Ready(());
+                }
+                Poll::Ready(None) => return Poll::Ready(()),
+                Poll::Pending if self.is_draining && self.calls.is_idle() && self.socket.is_open() => {
+                    self.socket.close(Close::new(GOING_AWAY, "the server is shutting down"));
+                }
+                // A peer that does not read is left to the wire of HTTP.
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn is_full(&self) -> bool {
+        self.socket.queued() >= self.settings.answers_len_max
+    }
+
+    /// Gives what was answered to the WebSocket, which writes it before it reads on.
+    fn hand_on(&mut self) {
+        self.outbox.take_messages(|message| self.socket.queue(Kind::Text, message));
+    }
+
+    /// Starts the calls of the message that waits, if there is one. Returns whether none waits any more.
+    fn start_waiting(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(bytes) = &self.waiting else { return true };
+        match read_whole(bytes, self.settings.limits()) {
+            Ok(message) if !self.calls.has_room(message.len()) => return false,
+            Ok(message) => self.calls.start(message, bytes.len(), cx, &mut self.outbox),
+            Err(why) => self.calls.refuse(&why, &mut self.outbox),
+        }
+        self.waiting = None;
+        self.hand_on();
+        true
+    }
+}
+
+/// The rounds of reading and answering after which other connections have their turn.
+const ROUNDS_MAX: usize = 64;
