@@ -14,6 +14,7 @@ mod http;
 mod json;
 mod methods;
 mod outbox;
+pub mod protos;
 mod request;
 mod schema;
 mod settings;

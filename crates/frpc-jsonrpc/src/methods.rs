@@ -41,7 +41,7 @@ impl Methods {
     /// service has them, and at last the names that the user gave.
     pub(crate) fn new(functions: &Functions, endpoint: &Endpoint, aliases: &[(String, String)]) -> Self {
         let mut by_name = HashMap::<Box<str>, Target, _>::default();
-        for function in functions.shared() {
+        for function in functions.sorted() {
             by_name.insert(function.description().name().into(), Target::Function(function.clone()));
         }
         // `None` once two services have it.

@@ -87,7 +87,7 @@ const HOUSES: &[House] = &[
     House {
         krate: "frpc-jsonrpc",
         floors: &[
-            &["json", "outbox"],
+            &["json", "outbox", "protos"],
             &["failure", "function", "request", "schema"],
             &["generated", "methods", "settings"],
             &["calls"],

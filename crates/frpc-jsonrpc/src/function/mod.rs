@@ -4,6 +4,7 @@ mod arguments;
 mod context;
 mod description;
 mod outcome;
+mod service;
 mod set;
 
 use std::{future::Future, pin::Pin};

@@ -67,14 +67,14 @@ impl Functions {
 
     /// Returns the functions in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = &dyn Function> {
-        let mut functions: Vec<&dyn Function> = self.0.by_name.values().map(|function| &**function).collect();
-        functions.sort_unstable_by(|one, other| one.description().name().cmp(other.description().name()));
-        functions.into_iter()
+        self.sorted().map(|function| &**function)
     }
 
-    /// Returns the functions, to be kept.
-    pub(crate) fn shared(&self) -> impl Iterator<Item = &Arc<dyn Function>> {
-        self.0.by_name.values()
+    /// Returns the functions in the order of their names, to be kept.
+    pub(crate) fn sorted(&self) -> impl Iterator<Item = &Arc<dyn Function>> {
+        let mut functions: Vec<_> = self.0.by_name.values().collect();
+        functions.sort_unstable_by(|one, other| one.description().name().cmp(other.description().name()));
+        functions.into_iter()
     }
 
     /// Makes the context of calls that have this head, for one of these functions.

@@ -48,6 +48,23 @@ impl BoxService {
         Self(Box::new(service))
     }
 
+    /// Boxes methods that are known only at run time, all of one service. `handle` is given the index of the method that is called.
+    ///
+    /// ```
+    /// use frpc::{Answer, BoxService, Method};
+    ///
+    /// // Whoever has methods has them as long as the program runs.
+    /// let methods: &'static [Method] = Box::leak(vec![Method::unary("echo.Echo", "Say", 60_000)].into());
+    /// let echo = BoxService::of_methods(methods, |_, call| Box::pin(async { Ok(Answer::new(call.into_parts().1)) }));
+    /// # let _ = echo;
+    /// ```
+    pub fn of_methods<H>(methods: &'static [Method], handle: H) -> Self
+    where
+        H: Fn(usize, Call) -> Pin<Box<dyn Future<Output = Result<Answer, Status>> + Send>> + Send + Sync + 'static,
+    {
+        Self(Box::new(Methods { methods, handle }))
+    }
+
     pub(crate) fn methods(&self) -> &'static [Method] {
         self.0.methods()
     }
@@ -75,6 +92,12 @@ impl fmt::Debug for BoxService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("BoxService").field(&self.0.name()).finish()
     }
+}
+
+/// Methods that are known only at run time.
+struct Methods<H> {
+    methods: &'static [Method],
+    handle: H,
 }
 
 /// [`Service`] as far as it needs no type.
@@ -105,5 +128,26 @@ impl<T: Service> AnyService for T {
 
     fn call(&self, method: usize, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
         Box::pin(Service::call(self, method, call))
+    }
+}
+
+impl<H> AnyService for Methods<H>
+where
+    H: Fn(usize, Call) -> BoxFuture<'static, Result<Answer, Status>> + Send + Sync,
+{
+    fn name(&self) -> &'static str {
+        self.methods.first().map_or("", |method| method.service)
+    }
+
+    fn methods(&self) -> &'static [Method] {
+        self.methods
+    }
+
+    fn beside(&self, _: &[&'static Method]) {}
+
+    fn shutting_down(&self) {}
+
+    fn call(&self, method: usize, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
+        (self.handle)(method, call)
     }
 }

@@ -1,0 +1,10 @@
+//! The messages of tensors and images, generated, for services of proto files.
+#![allow(missing_docs, reason = "not everything in the proto file has a comment")]
+
+frpc::include_proto!("frpc.functions.v1");
+
+/// The types of functions that are served as methods.
+#[allow(dead_code, unreachable_pub, reason = "the types alone are used")]
+pub(crate) mod types {
+    frpc::include_proto!("frpc.functions.types");
+}
