@@ -15,7 +15,7 @@ use crate::{
     emit::{self, Emitter, Topic},
     error::Error,
     files::{self, Files},
-    lock::Lock,
+    lock::{Checked, Lock},
     naming::{self, Names},
     prost_input,
     resolver::Resolver,
@@ -279,15 +279,7 @@ impl Builder {
 
     /// Compiles proto files. Each of them and all their imports have to be in one of the include directories.
     pub fn compile_protos(self, protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> Result<(), Error> {
-        let sources = Sources::new(includes);
-        let mut compiler = protox::Compiler::with_file_resolver(Resolver::new(&sources));
-        compiler.include_imports(true).include_source_info(true);
-        for proto in protos {
-            if let Some(message) = sources.missing(proto.as_ref()) {
-                return Err(Error::other(message));
-            }
-            compiler.open_file(proto).map_err(|error| Error::protox(&error, &sources))?;
-        }
+        let (compiler, sources) = compiler(protos, includes)?;
         if self.emits_rerun_if_changed {
             let paths = compiler.files().map(|file| sources.path(file.name()));
             paths.filter(|path| path.is_file()).for_each(|path| rerun_if_changed(&path));
@@ -296,6 +288,38 @@ impl Builder {
             files::write(path, &compiler.encode_file_descriptor_set())?;
         }
         self.generate(compiler.file_descriptor_set(), &sources)
+    }
+
+    /// Checks proto files against the [lock file](Self::lock) and writes that, as a build does, and generates nothing. Returns whether
+    /// the file has changed.
+    ///
+    /// ```no_run
+    /// let builder = frpc_build::configure().emit_rerun_if_changed(false).lock("proto/frpc.lock");
+    /// if builder.update_lock(&["proto/echo.proto"], &["proto"])? {
+    ///     println!("the lock file was written");
+    /// }
+    /// # Ok::<(), frpc_build::Error>(())
+    /// ```
+    pub fn update_lock(self, protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> Result<bool, Error> {
+        let checked = self.check_lock(protos, includes)?;
+        let is_stale = checked.is_stale()?;
+        checked.write()?;
+        Ok(is_stale)
+    }
+
+    /// Checks proto files against the [lock file](Self::lock), and writes nothing. Returns whether a build would change the file.
+    pub fn lock_is_stale(self, protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> Result<bool, Error> {
+        self.check_lock(protos, includes)?.is_stale()
+    }
+
+    fn check_lock(mut self, protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> Result<Checked, Error> {
+        let path = self.lock.take().ok_or_else(|| Error::other("no lock file is set: call `lock` first"))?;
+        let (compiler, sources) = compiler(protos, includes)?;
+        let set = compiler.file_descriptor_set();
+        let schema = Schema::read(&set, &self.schema).map_err(|error| Error::schema(&error.diagnostics, &sources))?;
+        let emitter = self.emitter()?;
+        let is_here = |service: &str| emitter.names.external(service).is_none();
+        Lock { path, has_plain_peers: self.has_plain_peers }.check(&schema, &set, is_here, &sources)
     }
 
     /// Compiles a file of descriptors, such as `protoc --include_imports --include_source_info -o` writes.
@@ -428,4 +452,18 @@ impl Builder {
 
 fn rerun_if_changed(path: &Path) {
     println!("cargo:rerun-if-changed={}", path.display());
+}
+
+/// Reads proto files and all that they import.
+fn compiler(protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> Result<(protox::Compiler, Sources), Error> {
+    let sources = Sources::new(includes);
+    let mut compiler = protox::Compiler::with_file_resolver(Resolver::new(&sources));
+    compiler.include_imports(true).include_source_info(true);
+    for proto in protos {
+        if let Some(message) = sources.missing(proto.as_ref()) {
+            return Err(Error::other(message));
+        }
+        compiler.open_file(proto).map_err(|error| Error::protox(&error, &sources))?;
+    }
+    Ok((compiler, sources))
 }

@@ -110,6 +110,20 @@ const HOUSES: &[House] = &[
             &["socket"],
         ],
     },
+    House {
+        krate: "frpc-cli",
+        floors: &[
+            &["suggest", "terminal"],
+            &["failure", "paint"],
+            &["paths"],
+            &["fields"],
+            &["arguments", "connect", "declarations", "messages", "schema"],
+            &["invocation"],
+            &["load"],
+            &["commands"],
+            &["main"],
+        ],
+    },
 ];
 
 #[test]

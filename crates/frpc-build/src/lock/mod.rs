@@ -65,10 +65,14 @@ impl Lock {
 }
 
 impl Checked {
-    /// Writes the file if it says anything else. Other ends of lines, as git makes them on Windows, are nothing else.
+    /// Returns whether the file says anything else. Other ends of lines, as git makes them on Windows, are nothing else.
+    pub(crate) fn is_stale(&self) -> Result<bool, Error> {
+        Ok(read(&self.path)?.is_none_or(|before| before.replace("\r\n", "\n") != self.text))
+    }
+
+    /// Writes the file if it says anything else.
     pub(crate) fn write(&self) -> Result<(), Error> {
-        let is_same = read(&self.path)?.is_some_and(|before| before.replace("\r\n", "\n") == self.text);
-        if is_same { Ok(()) } else { files::write(&self.path, self.text.as_bytes()) }
+        if self.is_stale()? { files::write(&self.path, self.text.as_bytes()) } else { Ok(()) }
     }
 }
 

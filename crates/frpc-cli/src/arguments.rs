@@ -1,0 +1,279 @@
+//! Arguments as people write them in a shell, `a=1 b:=[2] x-name:value`, to the JSON of a message.
+
+use std::fs;
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use frpc::{Metadata, MetadataValue};
+use prost_reflect::MessageDescriptor;
+use serde_json::Value;
+
+use crate::{
+    failure::{Failure, Result},
+    fields::{self, Place},
+    paths::{self, Step, insert, is_path, shown},
+};
+
+/// The arguments behind the method in a command.
+#[derive(Debug, Default)]
+pub(crate) struct Arguments {
+    fields: Vec<(Vec<Step>, Given)>,
+    positions: Vec<Given>,
+    /// The names and values of `name:value`.
+    pub(crate) metadata: Vec<(String, String)>,
+}
+
+/// A value as it was given.
+#[derive(Clone, Debug, PartialEq)]
+enum Given {
+    /// Becomes what its place takes.
+    Text(String),
+    Json(Value),
+    Bytes(Vec<u8>),
+}
+
+impl Arguments {
+    /// Reads arguments, and the files that they name.
+    pub(crate) fn parse(arguments: &[String]) -> Result<Self> {
+        let mut parsed = Self::default();
+        for argument in arguments {
+            parsed.add(argument)?;
+        }
+        if let (Some((path, _)), false) = (parsed.fields.first(), parsed.positions.is_empty()) {
+            let name = shown(path);
+            return Err(Failure::new(format!(
+                "{name} has a name and other arguments have none: name all or none of them"
+            ))
+            .with_try("NAME=VALUE, NAME:=JSON, or `frpc call --help`"));
+        }
+        Ok(parsed)
+    }
+
+    /// Returns true if nothing of a message was given.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.fields.is_empty() && self.positions.is_empty()
+    }
+
+    /// Puts the arguments into a message, whose type says what texts mean, if it is known.
+    pub(crate) fn put_into(&self, message: &mut Value, shape: Option<&MessageDescriptor>) -> Result<()> {
+        if !self.positions.is_empty() {
+            return self.put_positions(message, shape);
+        }
+        for (path, given) in &self.fields {
+            let place = shape.map(|shape| fields::find(shape, path)).transpose()?.unwrap_or(Place::Anything);
+            let value = given.value_at(&place).map_err(|why| Failure::new(format!("{}: {why}", shown(path))))?;
+            let mut path = path.clone();
+            if matches!(place, Place::List(_)) && !value.is_array() {
+                // `tags=a tags=b` are two elements of a list.
+                path.push(Step::Push);
+            }
+            insert(message, &path, value).map_err(|why| Failure::new(format!("{}: {why}", shown(&path))))?;
+        }
+        Ok(())
+    }
+
+    /// Arguments without names are an array, or the fields of a message in their order.
+    fn put_positions(&self, message: &mut Value, shape: Option<&MessageDescriptor>) -> Result<()> {
+        let Some(shape) = shape.filter(|shape| !fields::is_any_json(shape)) else {
+            let values = self.positions.iter().map(|given| given.value_at(&Place::Anything));
+            let values = values.collect::<std::result::Result<Vec<_>, _>>().map_err(Failure::new)?;
+            *message = Value::Array(values);
+            return Ok(());
+        };
+        let fields: Vec<_> = shape.fields().collect();
+        if self.positions.len() > fields.len() {
+            return Err(Failure::new(format!(
+                "{} arguments for the {} fields of {}",
+                self.positions.len(),
+                fields.len(),
+                shape.full_name()
+            ))
+            .with_try(format!("name them: {}", fields::names(shape))));
+        }
+        for (field, given) in fields.iter().zip(&self.positions) {
+            let path = [Step::Key(field.name().to_owned())];
+            let place = fields::find(shape, &path)?;
+            let value = given.value_at(&place).map_err(|why| Failure::new(format!("{}: {why}", field.name())))?;
+            insert(message, &path, value).map_err(Failure::new)?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, argument: &str) -> Result<()> {
+        let separator = argument.find([':', '=', '@']).filter(|at| is_path(&argument[..*at]));
+        let Some(at) = separator else {
+            self.positions.push(Given::Text(argument.to_owned()));
+            return Ok(());
+        };
+        let (name, rest) = argument.split_at(at);
+        let given = if let Some(path) = rest.strip_prefix(":=@") {
+            Given::Json(parse_json(&read_text(path)?, path)?)
+        } else if let Some(json) = rest.strip_prefix(":=") {
+            Given::Json(parse_json(json, argument)?)
+        } else if let Some(path) = rest.strip_prefix("=@") {
+            Given::Text(read_text(path)?)
+        } else if let Some(text) = rest.strip_prefix('=') {
+            Given::Text(text.to_owned())
+        } else if let Some(path) = rest.strip_prefix('@') {
+            Given::Bytes(read(path)?)
+        } else if let Some(given) = typed(&rest[1..], argument)? {
+            given
+        } else {
+            self.metadata.push((name.to_owned(), rest[1..].trim_start().to_owned()));
+            return Ok(());
+        };
+        self.fields.push((paths::parse(name).map_err(|why| Failure::new(format!("{argument}: {why}")))?, given));
+        Ok(())
+    }
+}
+
+/// Reads `TYPE=VALUE`, as the command line of UCall has it. `None` if it is no such thing.
+fn typed(text: &str, argument: &str) -> Result<Option<Given>> {
+    let Some((kind, value)) = text.split_once('=') else { return Ok(None) };
+    let json = |value: &str| parse_json(value, argument).map(Given::Json);
+    Ok(Some(match kind {
+        "str" | "string" => Given::Json(value.into()),
+        "int" | "float" | "json" => json(value)?,
+        "bool" => json(&value.to_lowercase())?,
+        "binary" | "image" => Given::Bytes(read(value)?),
+        _ => return Ok(None),
+    }))
+}
+
+impl Given {
+    /// Returns the JSON of the value for a place.
+    fn value_at(&self, place: &Place) -> std::result::Result<Value, String> {
+        match self {
+            Self::Json(value) => Ok(value.clone()),
+            Self::Bytes(bytes) => Ok(BASE64_STANDARD.encode(bytes).into()),
+            Self::Text(text) => place.read(text),
+        }
+    }
+}
+
+/// Adds names and values to metadata. Those whose names end with `-bin` are in base64.
+pub(crate) fn add_metadata<'a>(
+    metadata: &mut Metadata,
+    pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Result<()> {
+    for (name, value) in pairs {
+        let name = name.to_ascii_lowercase();
+        let added = if name.ends_with("-bin") {
+            let bytes = BASE64_STANDARD.decode(value);
+            let bytes = bytes.map_err(|error| Failure::new(format!("metadata {name}: no base64: {error}")))?;
+            metadata.append_bin(&name, bytes)
+        } else {
+            metadata.append(&name, value)
+        };
+        added.map_err(|error| Failure::new(format!("metadata {name}: {error}")))?;
+    }
+    Ok(())
+}
+
+/// Returns a value of metadata as text, in the form that [`add_metadata`] reads.
+pub(crate) fn metadata_text(value: MetadataValue<'_>) -> String {
+    match value {
+        MetadataValue::Ascii(text) => text.to_owned(),
+        MetadataValue::Binary(bytes) => BASE64_STANDARD.encode(bytes),
+    }
+}
+
+/// Reads a whole file, `-` being standard input.
+pub(crate) fn read(path: &str) -> Result<Vec<u8>> {
+    let read = if path == "-" {
+        let mut all = Vec::new();
+        std::io::Read::read_to_end(&mut std::io::stdin(), &mut all).map(|_| all)
+    } else {
+        fs::read(path)
+    };
+    read.map_err(|error| Failure::new(format!("{path}: {error}")))
+}
+
+fn read_text(path: &str) -> Result<String> {
+    String::from_utf8(read(path)?).map_err(|_| {
+        Failure::new(format!("{path} is no text in UTF-8")).with_try(format!("NAME@{path}, for a field of bytes"))
+    })
+}
+
+fn parse_json(text: &str, from: &str) -> Result<Value> {
+    serde_json::from_str(text).map_err(|error| {
+        Failure::new(format!("{from}: no JSON: {error}")).with_try("NAME=VALUE for a text, NAME:='\"text\"' as JSON")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn arguments(texts: &[&str]) -> Result<Arguments> {
+        Arguments::parse(&texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>())
+    }
+
+    fn body(texts: &[&str]) -> Value {
+        let mut body = Value::Null;
+        arguments(texts).unwrap().put_into(&mut body, None).unwrap();
+        body
+    }
+
+    #[test]
+    fn without_a_schema_texts_are_what_they_look_like() {
+        assert_eq!(
+            body(&["a=1", "b=2.5", "c=hello", "d=true", "e=007", "f=-3", "g=", "h=1x", "i=null"]),
+            json!({ "a": 1, "b": 2.5, "c": "hello", "d": true, "e": "007", "f": -3, "g": "", "h": "1x", "i": "null" })
+        );
+    }
+
+    #[test]
+    fn json_and_types_are_taken_as_they_are() {
+        assert_eq!(
+            body(&["a:=[1,2]", "b:str=1", "c:int=5", "d:bool=True", "e:={\"x\":null}"]),
+            json!({ "a": [1, 2], "b": "1", "c": 5, "d": true, "e": { "x": null } })
+        );
+    }
+
+    #[test]
+    fn paths_lead_into_objects_and_lists() {
+        assert_eq!(
+            body(&["a.b.c=1", "a.b.d=2", "l[]=1", "l[]=2", "m[0].x=1", "m[0].y=2", "n[k-1]=v"]),
+            json!({ "a": { "b": { "c": 1, "d": 2 } }, "l": [1, 2], "m": [{ "x": 1, "y": 2 }], "n": { "k-1": "v" } })
+        );
+    }
+
+    #[test]
+    fn what_has_no_name_is_an_array() {
+        assert_eq!(body(&["1", "two", "a b=c"]), json!([1, "two", "a b=c"]));
+    }
+
+    #[test]
+    fn names_and_values_with_a_colon_are_metadata() {
+        let parsed = arguments(&["authorization:Bearer a=b", "x-id: 5", "a=b:c"]).unwrap();
+        let expected =
+            [("authorization", "Bearer a=b"), ("x-id", "5")].map(|(name, value)| (name.into(), value.into()));
+        assert_eq!(parsed.metadata, expected);
+        assert_eq!(parsed.fields.len(), 1);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (texts, part) in [
+            (&["a=1", "2"][..], "name all or none"),
+            (&["a:=nothing"], "no JSON"),
+            (&["a[=1"], "a [ without its ]"),
+            (&["a..b=1"], "a name is missing"),
+            (&["a=@/no/such/file"], "/no/such/file"),
+        ] {
+            let Err(Failure::Own { what, .. }) = arguments(texts) else { panic!("{texts:?}") };
+            assert!(what.contains(part), "{what}");
+        }
+        for (texts, part) in [
+            (&["a=1", "a=2"][..], "twice"),
+            (&["a=1", "a.b=2"], "something else than an object"),
+            (&["a[1]=1"], "in their order"),
+        ] {
+            let result = arguments(texts).unwrap().put_into(&mut Value::Null, None);
+            let Err(Failure::Own { what, .. }) = result else { panic!("{texts:?}") };
+            assert!(what.contains(part), "{what}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! `frpc call`: makes one call.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
+
+use bytes::Bytes;
+use frpc::{Answer, Body, Metadata, Status, Streaming};
+use serde_json::Value;
+
+use crate::{
+    arguments::{Arguments, metadata_text},
+    failure::{Failure, Result},
+    invocation::{CallOptions, Invocation},
+    messages::{Codec, Writing},
+    paint,
+    terminal::Style,
+};
+
+/// Calls a method, and prints what it answers as JSON.
+#[derive(clap::Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct CallCommand {
+    /// The address: tcp://HOST:PORT or unix:PATH (frisbee), grpc://, http:// (Connect), grpc-web+http://, twirp+http://, and the same with s.
+    address: String,
+    /// The method: package.Service/Method, or as much of it as is not ambiguous.
+    method: String,
+    /// The message: NAME=TEXT, NAME:=JSON, NAME=@FILE, NAME:=@JSON_FILE, NAME@BYTES_FILE; metadata: NAME:VALUE.
+    #[arg(allow_negative_numbers = true)]
+    arguments: Vec<String>,
+    #[command(flatten)]
+    options: CallOptions,
+    /// Prints fields with default values as well.
+    #[arg(long, short = 'e', visible_alias = "emit-defaults", help_heading = "Output")]
+    defaults: bool,
+    /// Prints fields by their names in the proto file.
+    #[arg(long, help_heading = "Output")]
+    proto_names: bool,
+    /// Prints the bytes of the answer as they are.
+    #[arg(long, help_heading = "Output")]
+    raw: bool,
+    /// Tells of metadata and times on standard error.
+    #[arg(long, short = 'v', help_heading = "Output")]
+    verbose: bool,
+}
+
+const EXAMPLES: &str = "Examples:
+  frpc call tcp://localhost:7000 shop.Orders/Create customer=7 items[0].sku=A1 items[0].count=2
+  frpc call grpc://localhost:7000 Create -f order.json -H 'authorization: Bearer …' -t 2s
+  frpc call http://localhost:7000 Chat -d @- < messages.json
+
+Exit codes: 0, 1 for mistakes on this side, 2 for the command line, 64 and the code of the status for a call (69: not found).";
+
+impl CallCommand {
+    pub(crate) async fn run(&self, is_json: bool) -> Result<()> {
+        let arguments = Arguments::parse(&self.arguments)?;
+        let note = Style::of_stderr().dim("note");
+        let notice = |text: &str| {
+            if !is_json {
+                eprintln!("{note}: {text}");
+            }
+        };
+        let invocation = Invocation::prepare(&self.options, &self.address, &self.method, &arguments, notice).await?;
+        let failed_input = Arc::new(OnceLock::new());
+        let body = self.body(&invocation, &arguments, &failed_input)?;
+        if self.verbose {
+            let Invocation { method, request, .. } = &invocation;
+            let kind = format!("{:?}", method.kind);
+            eprintln!("{} {method} · {} · {}", Style::of_stderr().dim(">"), kind.to_lowercase(), request.format);
+            self.tell('>', "", invocation.metadata());
+        }
+        let start = Instant::now();
+        let outcome = match invocation.channel.call(invocation.call(body)).await {
+            Ok(answer) => self.print(answer, &invocation.response, is_json).await,
+            Err(status) => Err(Ended::Status(status)),
+        };
+        if self.verbose {
+            eprintln!("{} {:?}", Style::of_stderr().dim("<"), start.elapsed());
+        }
+        match outcome {
+            Ok(()) | Err(Ended::NobodyReads) => Ok(()),
+            Err(Ended::Failed(failure)) => Err(failure),
+            Err(Ended::Status(status)) => {
+                // The call failed because of what was to be sent.
+                if let Some(what) = failed_input.get() {
+                    return Err(Failure::new(what));
+                }
+                if self.verbose {
+                    self.tell('<', "trailer ", status.metadata());
+                }
+                Err(invocation.failure(status))
+            }
+        }
+    }
+
+    fn body(&self, invocation: &Invocation, arguments: &Arguments, failed: &Arc<OnceLock<String>>) -> Result<Body> {
+        let options = &self.options;
+        let from_input = matches!(options.data.as_deref(), Some("@" | "@-")) || options.file.as_deref() == Some("-");
+        if invocation.method.kind.has_request_stream() && from_input && arguments.is_empty() {
+            return Ok(Body::Many(input(invocation.request.clone(), failed.clone())));
+        }
+        let mut messages = invocation.messages(options, arguments)?;
+        match (invocation.method.kind.has_request_stream(), messages.pop()) {
+            (false, Some(message)) => Ok(Body::from(message)),
+            (_, last) => {
+                messages.extend(last);
+                Ok(Body::Many(Streaming::from_iter(messages)))
+            }
+        }
+    }
+
+    /// Prints all that comes.
+    async fn print(&self, answer: Answer, codec: &Codec, is_json: bool) -> std::result::Result<(), Ended> {
+        if self.verbose {
+            self.tell('<', "", answer.metadata());
+        }
+        let trailers = answer.trailers().clone();
+        match answer.into_body() {
+            Body::One(message) => {
+                self.print_message(&message.into_bytes(), codec, is_json)?;
+                if self.verbose {
+                    self.tell('<', "trailer ", &trailers);
+                }
+            }
+            Body::Many(mut messages) => {
+                let mut is_told = false;
+                while let Some(message) = messages.message().await.map_err(Ended::Status)? {
+                    if let Some(metadata) = messages.metadata().filter(|_| self.verbose && !is_told) {
+                        self.tell('<', "", metadata);
+                        is_told = true;
+                    }
+                    self.print_message(&message, codec, is_json)?;
+                }
+                if let Some(trailers) = messages.trailers().await.ok().flatten().filter(|_| self.verbose) {
+                    self.tell('<', "trailer ", &trailers);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn print_message(&self, message: &Bytes, codec: &Codec, is_json: bool) -> std::result::Result<(), Ended> {
+        let mut out = io::stdout().lock();
+        let written = if self.raw {
+            out.write_all(message)
+        } else {
+            let writing = Writing { is_compact: is_json, with_defaults: self.defaults, proto_names: self.proto_names };
+            let text = codec.decode(message, writing).map_err(Ended::Failed)?;
+            let text = if io::stdout().is_terminal() { paint::json(&text, Style::of_stdout()) } else { text };
+            writeln!(out, "{text}")
+        };
+        written.and_then(|()| out.flush()).map_err(|_| Ended::NobodyReads)
+    }
+
+    fn tell(&self, side: char, what: &str, metadata: &Metadata) {
+        let style = Style::of_stderr();
+        let side = style.dim(&side.to_string());
+        for (name, value) in metadata.iter() {
+            let value = metadata_text(value);
+            eprintln!("{side} {what}{}: {value}", style.cyan(name));
+        }
+    }
+}
+
+/// The reason why no more is printed.
+enum Ended {
+    Status(Status),
+    Failed(Failure),
+    /// As behind `| head`.
+    NobodyReads,
+}
+
+/// Returns the messages on standard input, each as soon as it is whole.
+fn input(codec: Codec, failed: Arc<OnceLock<String>>) -> Streaming<Bytes> {
+    let (sender, messages) = Streaming::channel(16);
+    let runtime = tokio::runtime::Handle::current();
+    // Reading standard input cannot be given up, so it has a thread of its own, which nobody waits for.
+    std::thread::spawn(move || {
+        let values = serde_json::Deserializer::from_reader(io::stdin().lock()).into_iter::<Value>();
+        for value in values {
+            let value = value.map_err(|error| Failure::new(format!("standard input: no JSON: {error}")));
+            match value.and_then(|value| codec.encode(&value)) {
+                Ok(message) => {
+                    if runtime.block_on(sender.send(message)).is_err() {
+                        return;
+                    }
+                }
+                Err(failure) => {
+                    let Failure::Own { what, .. } = failure else { return };
+                    // The first one counts.
+                    let _ = failed.set(what.clone());
+                    runtime.block_on(sender.fail(Status::invalid_argument(what)));
+                    return;
+                }
+            }
+        }
+    });
+    messages
+}

@@ -1,0 +1,107 @@
+//! `frpc describe`: the declaration of one thing.
+
+use prost_reflect::{EnumDescriptor, MessageDescriptor, ServiceDescriptor};
+use serde_json::json;
+
+use super::list::{address_and_name, schema_of};
+use crate::{
+    connect::ConnectOptions,
+    declarations::Declared,
+    failure::{Failure, Result},
+    messages,
+    schema::{self, Schema, Sources},
+    suggest,
+};
+
+/// Describes a service, method, message or enum as a proto file has it, with the messages that it needs.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct DescribeCommand {
+    /// The address of the server. Left out with --proto or --descriptor-set.
+    address: Option<String>,
+    /// The name, in full or as much of it as is not ambiguous. Without one, all services are described.
+    name: Option<String>,
+    /// Prints the message, or the request of the method, with all of its fields as JSON, to be filled in.
+    #[arg(long, visible_alias = "msg-template")]
+    template: bool,
+    #[command(flatten)]
+    sources: Sources,
+    #[command(flatten)]
+    connect: ConnectOptions,
+}
+
+impl DescribeCommand {
+    pub(crate) async fn run(&self, is_json: bool) -> Result<()> {
+        let (address, name) = address_and_name(&self.sources, &self.address, &self.name);
+        let schema = schema_of(&self.sources, &self.connect, address, None).await?;
+        let all = match name {
+            Some(name) => vec![find(&schema, name)?],
+            None => schema.services().iter().cloned().map(Declared::Service).collect(),
+        };
+        for (index, declared) in all.iter().enumerate() {
+            if self.template {
+                let shape = match declared {
+                    Declared::Method(method) => method.input(),
+                    Declared::Message(message) => message.clone(),
+                    Declared::Service(_) | Declared::Enum(_) => {
+                        return Err(Failure::new("only messages and methods have a template")
+                            .with_try("`frpc describe ADDRESS METHOD --template`"));
+                    }
+                };
+                let template = messages::template(&shape);
+                let text = if is_json { template.to_string() } else { format!("{template:#}") };
+                println!("{text}");
+            } else if is_json {
+                println!("{}", summary(declared));
+            } else {
+                if index > 0 {
+                    println!();
+                }
+                print!("{}", declared.text());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn summary(declared: &Declared) -> serde_json::Value {
+    let (kind, name) = match declared {
+        Declared::Service(service) => ("service", service.full_name().to_owned()),
+        Declared::Method(method) => ("method", schema::path(method)),
+        Declared::Message(message) => ("message", message.full_name().to_owned()),
+        Declared::Enum(found) => ("enum", found.full_name().to_owned()),
+    };
+    json!({ "kind": kind, "name": name, "proto": declared.text() })
+}
+
+fn find(schema: &Schema, name: &str) -> Result<Declared> {
+    let pool = &schema.pool;
+    if let Some(service) = schema.service(name) {
+        return Ok(Declared::Service(service.clone()));
+    }
+    let messages = || pool.all_messages().filter(|message| !message.is_map_entry());
+    let message = pool.get_message_by_name(name).or_else(|| last_part(messages(), name, MessageDescriptor::name));
+    if let Some(message) = message {
+        return Ok(Declared::Message(message));
+    }
+    let found = pool.get_enum_by_name(name).or_else(|| last_part(pool.all_enums(), name, EnumDescriptor::name));
+    if let Some(found) = found {
+        return Ok(Declared::Enum(found));
+    }
+    schema.method(name).map(Declared::Method).map_err(|_| {
+        let mut names: Vec<String> = schema.services().iter().map(|service| service.full_name().to_owned()).collect();
+        names.extend(schema.services().iter().flat_map(ServiceDescriptor::methods).map(|method| schema::path(&method)));
+        names.extend(messages().map(|message| message.full_name().to_owned()));
+        let failure = Failure::new(format!("there is nothing called {name}"));
+        match suggest::did_you_mean(name, names.iter().map(String::as_str)) {
+            Some(advice) => failure.with_try(advice),
+            None => failure.with_try("`frpc list` with the same address or files"),
+        }
+    })
+}
+
+/// Returns the only one whose last part is this name.
+fn last_part<T>(all: impl Iterator<Item = T>, name: &str, last: impl Fn(&T) -> &str) -> Option<T> {
+    let mut found = all.filter(|one| last(one) == name);
+    let first = found.next();
+    first.filter(|_| found.next().is_none())
+}

@@ -1,0 +1,120 @@
+//! `frpc list`: the services and methods of a server.
+
+use frpc::codec::Format;
+use serde_json::json;
+
+use crate::{
+    connect::ConnectOptions,
+    failure::{Failure, Result},
+    invocation::call_failure,
+    schema::{self, Schema, Sources, Unreflected},
+    suggest,
+    terminal::Style,
+};
+
+/// Lists services and their methods, as the server tells by reflection, or as files declare them.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct ListCommand {
+    /// The address of the server. Left out with --proto or --descriptor-set.
+    address: Option<String>,
+    /// One service, by its full name or the last part of it.
+    service: Option<String>,
+    #[command(flatten)]
+    sources: Sources,
+    #[command(flatten)]
+    connect: ConnectOptions,
+}
+
+impl ListCommand {
+    pub(crate) async fn run(&self, is_json: bool) -> Result<()> {
+        let (address, service) = address_and_name(&self.sources, &self.address, &self.service);
+        let schema = schema_of(&self.sources, &self.connect, address, None).await?;
+        let services: Vec<_> = match service {
+            None => schema.services().iter().collect(),
+            Some(name) => vec![schema.service(name).ok_or_else(|| no_service(&schema, name))?],
+        };
+        let style = Style::of_stdout();
+        for service in services {
+            let methods = service.methods();
+            if is_json {
+                let methods: Vec<_> = methods
+                    .map(|method| {
+                        json!({
+                            "name": method.name(), "path": schema::path(&method),
+                            "request": method.input().full_name(), "response": method.output().full_name(),
+                            "request_stream": method.is_client_streaming(), "response_stream": method.is_server_streaming(),
+                        })
+                    })
+                    .collect();
+                println!("{}", json!({ "service": service.full_name(), "methods": methods }));
+                continue;
+            }
+            println!("{}", style.bold(service.full_name()));
+            for method in methods {
+                let stream = |streams: bool| if streams { "stream " } else { "" };
+                let (input, output) = (method.input(), method.output());
+                let (asks, answers) = (stream(method.is_client_streaming()), stream(method.is_server_streaming()));
+                let types = format!("({asks}{}) → {answers}{}", input.full_name(), output.full_name());
+                println!("  {} {}", style.cyan(method.name()), style.dim(&types));
+            }
+        }
+        for name in schema.unknown_services().iter().filter(|_| service.is_none()) {
+            match is_json {
+                true => println!("{}", json!({ "service": name })),
+                false => println!("{}", style.bold(name)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// With files there is no address, so the first argument is the name.
+pub(super) fn address_and_name<'a>(
+    sources: &Sources,
+    first: &'a Option<String>,
+    second: &'a Option<String>,
+) -> (Option<&'a str>, Option<&'a str>) {
+    match (first.as_deref(), second.as_deref()) {
+        (name, None) if !sources.is_empty() => (None, name),
+        arguments => arguments,
+    }
+}
+
+/// Reads files, or asks the server for what a name needs, or for all.
+pub(super) async fn schema_of(
+    sources: &Sources,
+    connect: &ConnectOptions,
+    address: Option<&str>,
+    needed: Option<&str>,
+) -> Result<Schema> {
+    let address = match address {
+        Some(address) => address,
+        None if !sources.is_empty() => return sources.read(),
+        None => {
+            return Err(Failure::new("neither a server nor files to look at")
+                .with_try("an address such as tcp://localhost:7000, or --proto FILE"));
+        }
+    };
+    if !sources.is_empty() {
+        return sources.read();
+    }
+    // Twirp has no streams, so reflection is asked on the same port by a protocol that has.
+    let address = address.strip_prefix("twirp+").unwrap_or(address);
+    let channel = connect.connect(address, Format::Proto).await?;
+    sources.schema(&channel, needed).await.map_err(|error| match error {
+        Unreflected::Unsupported(why) => Failure::new(format!("the server tells nothing of its services: {why}"))
+            .with_try("--proto FILE or --descriptor-set FILE")
+            .with_try("`add_service(frpc_services::Reflection::v1())` in the server"),
+        Unreflected::Failed(failure) => failure,
+        Unreflected::Call(status) => call_failure(status, None),
+    })
+}
+
+pub(super) fn no_service(schema: &Schema, name: &str) -> Failure {
+    let names: Vec<_> = schema.services().iter().map(|service| service.full_name()).collect();
+    let failure = Failure::new(format!("there is no service {name}"));
+    match suggest::did_you_mean(name, names.iter().copied()) {
+        Some(advice) => failure.with_try(advice),
+        None => failure.with_try(format!("one of {}", names.join(", "))),
+    }
+}

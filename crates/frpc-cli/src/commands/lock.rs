@@ -1,0 +1,57 @@
+//! `frpc lock`: the lock file of proto files, outside of a build.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use crate::failure::{Failure, Result};
+
+/// Checks proto files against a lock file, and writes it: what frpc-build does with `Builder::lock`. A change that breaks
+/// peers fails, and says whom it breaks.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct LockCommand {
+    /// The lock file. Made if it is not there.
+    lock: PathBuf,
+    /// The proto files.
+    #[arg(required = true)]
+    protos: Vec<PathBuf>,
+    /// A directory in which the proto files and their imports are found. Default: that of each file.
+    #[arg(long = "import", short = 'I', visible_alias = "import-path", value_name = "DIR")]
+    imports: Vec<PathBuf>,
+    /// Writes nothing, and fails if the file would change, as CI wants it.
+    #[arg(long)]
+    check: bool,
+    /// Allows what breaks plain peers only, such as those in Go.
+    #[arg(long)]
+    no_plain_peers: bool,
+}
+
+impl LockCommand {
+    pub(crate) fn run(&self, is_json: bool) -> Result<()> {
+        let own = self.protos.iter().filter_map(|path| path.parent());
+        let own = own.map(|dir| if dir.as_os_str().is_empty() { ".".into() } else { dir.to_owned() });
+        let imports: Vec<PathBuf> = if self.imports.is_empty() { own.collect() } else { self.imports.clone() };
+        let builder = frpc_build::configure()
+            .emit_rerun_if_changed(false)
+            .lock(&self.lock)
+            .lock_plain_peers(!self.no_plain_peers);
+        let is_changed = match self.check {
+            true => builder.lock_is_stale(&self.protos, &imports),
+            false => builder.update_lock(&self.protos, &imports),
+        };
+        let is_changed = is_changed.map_err(|error| Failure::new(format!("{error}").trim_end()))?;
+        let shown = self.lock.display();
+        if self.check && is_changed {
+            return Err(Failure::new(format!(
+                "{shown} is not as the proto files have it, though nothing breaks peers"
+            ))
+            .with_try("the same without --check, and commit the file"));
+        }
+        match (is_json, is_changed) {
+            (true, _) => println!("{}", json!({ "lock": self.lock, "changed": is_changed })),
+            (false, true) => println!("{shown}: written"),
+            (false, false) => println!("{shown}: as it was"),
+        }
+        Ok(())
+    }
+}

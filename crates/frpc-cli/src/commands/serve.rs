@@ -1,0 +1,187 @@
+//! `frpc serve --echo`: a server for trying clients out.
+
+use std::{future, time::Duration};
+
+use frpc::{Pem, Request, Response, Server, ServerTls, Status, Streaming};
+use frpc_http::Http;
+use frpc_services::{Health, Reflection};
+use futures_util::{StreamExt, stream};
+use serde_json::json;
+
+use self::echo::{
+    FailRequest, Inspection, Message, RepeatRequest,
+    echo_server::{Echo, EchoServer},
+};
+use crate::{
+    arguments::metadata_text,
+    failure::{Failure, Result},
+    terminal::Style,
+};
+
+/// Generated from `proto/echo.proto`.
+#[allow(missing_docs, unreachable_pub, reason = "it is generated for any use")]
+mod echo {
+    frpc::include_proto!("frpc.echo.v1");
+}
+
+/// Serves the service frpc.echo.v1.Echo on every wire at one port, with reflection and health, until Ctrl-C.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct ServeCommand {
+    /// Serves the echo service, which is all there is.
+    #[arg(long, required = true)]
+    echo: bool,
+    /// Where to listen.
+    #[arg(default_value = "tcp://127.0.0.1:7000")]
+    address: String,
+    /// The certificate for TLS, in PEM.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<String>,
+    /// The key of the certificate.
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<String>,
+    /// Answers no questions about its services, to see how clients do without.
+    #[arg(long)]
+    no_reflection: bool,
+}
+
+impl ServeCommand {
+    pub(crate) async fn run(&self, is_json: bool) -> Result<()> {
+        let reflection = || !self.no_reflection;
+        let mut server = Server::builder()
+            .add_service(EchoServer::new(Echoing))
+            .add_service(Health::new())
+            .add_optional_service(reflection().then(Reflection::v1))
+            .add_optional_service(reflection().then(Reflection::v1alpha))
+            .wire(Http::new());
+        if let (Some(certificate), Some(key)) = (&self.cert, &self.key) {
+            server = server.tls(ServerTls::new(Pem::file(certificate), Pem::file(key)).map_err(Failure::new)?);
+        }
+        let server = server
+            .bind(&*self.address)
+            .await
+            .map_err(|error| Failure::new(error).with_try("another port: tcp://127.0.0.1:0 takes one that is free"))?;
+        let at = server.local_addr().to_string();
+        if is_json {
+            println!("{}", json!({ "listening": at }));
+        } else {
+            self.greet(&at);
+        }
+        ended().await;
+        server.shutdown(Duration::from_secs(5)).await;
+        Ok(())
+    }
+
+    fn greet(&self, at: &str) {
+        let style = Style::of_stdout();
+        println!("listening on {}", style.bold(at));
+        let Some(place) = at.strip_prefix("tcp://") else { return };
+        let s = if self.cert.is_some() { "s" } else { "" };
+        println!("\n{}", style.dim("try"));
+        println!("  frpc call {at} Say text=hello number=7{}", if s.is_empty() { "" } else { " --tls -k" });
+        println!(
+            "  frpc call grpc{s}://{place} Repeat message.text=hi times=3{}",
+            if s.is_empty() { "" } else { " -k" }
+        );
+        println!(
+            "  curl http{s}://{place}/frpc.echo.v1.Echo/Say -H 'content-type: application/json' -d '{{\"text\": \"hello\"}}'"
+        );
+    }
+}
+
+/// Waits for Ctrl-C, or for what asks a process to end.
+async fn ended() {
+    let interrupted = async {
+        // Where there are no signals, the server goes on until it is killed.
+        if tokio::signal::ctrl_c().await.is_err() {
+            future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        () = interrupted => {}
+        () = terminated() => {}
+    }
+}
+
+#[cfg(unix)]
+async fn terminated() {
+    use tokio::signal::unix::{SignalKind, signal};
+    match signal(SignalKind::terminate()) {
+        Ok(mut signals) => drop(signals.recv().await),
+        Err(_) => future::pending().await,
+    }
+}
+
+#[cfg(not(unix))]
+async fn terminated() {
+    future::pending().await
+}
+
+struct Echoing;
+
+impl Echo for Echoing {
+    async fn say(&self, request: Request<Message>) -> std::result::Result<Response<Message>, Status> {
+        Ok(request.into_inner().into())
+    }
+
+    async fn repeat(
+        &self,
+        request: Request<RepeatRequest>,
+    ) -> std::result::Result<Response<Streaming<Message>>, Status> {
+        let RepeatRequest { message, times, pause } = request.into_inner();
+        let pause = Duration::from_millis(pause.into());
+        let messages = stream::iter(0..times).then(move |index| {
+            let message = message.clone().unwrap_or_default();
+            async move {
+                if index > 0 && !pause.is_zero() {
+                    tokio::time::sleep(pause).await;
+                }
+                Ok(message)
+            }
+        });
+        Ok(Streaming::new(messages).into())
+    }
+
+    async fn gather(&self, request: Request<Streaming<Message>>) -> std::result::Result<Response<Message>, Status> {
+        let mut messages = request.into_inner();
+        let mut gathered = Message::default();
+        while let Some(message) = messages.message().await? {
+            if !gathered.text.is_empty() && !message.text.is_empty() {
+                gathered.text.push(' ');
+            }
+            if gathered.text.len() + message.text.len() > GATHERED_MAX {
+                return Err(Status::resource_exhausted(format!("more than {GATHERED_MAX} bytes of text")));
+            }
+            gathered.text.push_str(&message.text);
+            gathered.number = gathered.number.wrapping_add(message.number);
+        }
+        Ok(gathered.into())
+    }
+
+    async fn chat(
+        &self,
+        request: Request<Streaming<Message>>,
+    ) -> std::result::Result<Response<Streaming<Message>>, Status> {
+        Ok(request.into_inner().into())
+    }
+
+    async fn fail(&self, request: Request<FailRequest>) -> std::result::Result<Response<Message>, Status> {
+        let FailRequest { code, text } = request.into_inner();
+        match code {
+            1..=16 => Err(Status::new(code.into(), text)),
+            _ => Err(Status::invalid_argument(format!("the code {code} is none of 1 to 16"))),
+        }
+    }
+
+    async fn inspect(&self, request: Request<Message>) -> std::result::Result<Response<Inspection>, Status> {
+        let metadata = request.metadata().iter().map(|(name, value)| {
+            let value = metadata_text(value);
+            (name.to_owned(), value)
+        });
+        let left = request.timeout().map_or(0, |left| left.as_millis().try_into().unwrap_or(u64::MAX));
+        let peer = request.peer_addr().map_or_else(String::new, |peer| peer.to_string());
+        Ok(Inspection { metadata: metadata.collect(), peer, left }.into())
+    }
+}
+
+/// The length of all texts of one call that are gathered.
+const GATHERED_MAX: usize = 1024 * 1024;

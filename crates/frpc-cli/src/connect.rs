@@ -1,0 +1,216 @@
+//! Channels by the addresses and options of a command.
+
+use std::{sync::Arc, time::Duration};
+
+use frpc::{
+    Address, Channel, ClientTls, Config, ConnectError, Pem,
+    codec::Format,
+    frisbee::rustls::{
+        self, ClientConfig, DigitallySignedStruct, SignatureScheme,
+        client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+        pki_types::{CertificateDer, ServerName, UnixTime},
+    },
+};
+use frpc_http::{Client, HttpVersion};
+
+use crate::failure::{Failure, Result};
+
+/// The options of connecting.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct ConnectOptions {
+    /// The time for one attempt to connect.
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_time, help_heading = "Connection")]
+    connect_timeout: Duration,
+    /// The length of the largest message that is accepted, in bytes.
+    #[arg(long, value_name = "BYTES", default_value_t = 64 * 1024 * 1024, help_heading = "Connection")]
+    message_len_max: u32,
+    /// HTTP/2 by prior knowledge for http:// and others that would be HTTP/1.1.
+    #[arg(long, help_heading = "Connection")]
+    http2: bool,
+    /// TLS for addresses that do not say so themselves, such as tcp://.
+    #[arg(long, help_heading = "TLS")]
+    tls: bool,
+    /// Trusts servers with certificates of these authorities, in PEM. Default: those of the system.
+    #[arg(long, visible_alias = "cacert", value_name = "FILE", help_heading = "TLS")]
+    ca: Option<String>,
+    /// Shows the server this certificate, in PEM.
+    #[arg(long, value_name = "FILE", requires = "key", help_heading = "TLS")]
+    cert: Option<String>,
+    /// The key of the certificate.
+    #[arg(long, value_name = "FILE", requires = "cert", help_heading = "TLS")]
+    key: Option<String>,
+    /// Expects a certificate for this name.
+    #[arg(long, visible_alias = "servername", value_name = "NAME", help_heading = "TLS")]
+    server_name: Option<String>,
+    /// Accepts any certificate: whoever answers may be somebody else.
+    #[arg(long, short = 'k', help_heading = "TLS")]
+    insecure: bool,
+}
+
+impl ConnectOptions {
+    /// Connects to an address, with messages in this format if the protocol leaves a choice.
+    pub(crate) async fn connect(&self, address: &str, format: Format) -> Result<Channel> {
+        let address = self.normal(address);
+        let version = if self.http2 { HttpVersion::Http2 } else { HttpVersion::Auto };
+        let client = Client::new().format(format).http_version(version);
+        let config = Config { content_len_max: self.message_len_max, ..Config::default() };
+        let mut builder = Channel::builder()
+            .transport(client)
+            .config(config)
+            .attempts(1)
+            .connect_timeout(self.connect_timeout)
+            // A deadline is what somebody asks for.
+            .timeout(Duration::from_secs(60 * 60));
+        if let Some(tls) = self.tls_of(&address)? {
+            builder = match &self.server_name {
+                Some(name) => builder.tls_with_name(tls, name.as_str()),
+                None => builder.tls(tls),
+            };
+        }
+        builder.connect(&*address).await.map_err(|error| self.refused(&address, &error))
+    }
+
+    /// Returns the address with what is usually left out.
+    pub(crate) fn normal(&self, address: &str) -> String {
+        match address.strip_prefix(':') {
+            Some(port) => format!("tcp://localhost:{port}"),
+            None => address.to_owned(),
+        }
+    }
+
+    fn tls_of(&self, address: &str) -> Result<Option<Arc<ClientConfig>>> {
+        let scheme = address.split_once("://").map_or("", |(scheme, _)| scheme);
+        let is_own = self.tls || self.ca.is_some() || self.cert.is_some() || self.insecure;
+        let is_secret = scheme.ends_with("https") || matches!(scheme, "grpcs" | "wss" | "jsonrpc+wss");
+        let is_plain = scheme.ends_with("http") || matches!(scheme, "grpc" | "ws" | "jsonrpc+tcp" | "jsonrpc+ws");
+        if is_plain && is_own {
+            return Err(Failure::new(format!("{scheme}:// goes without TLS"))
+                .with_try(format!("{scheme}s://, with the same options")));
+        }
+        if !is_own && !is_secret {
+            return Ok(None);
+        }
+        let failed = |error: frpc::TlsError| Failure::new(error);
+        if self.insecure {
+            return Ok(Some(Arc::new(anything_goes()?)));
+        }
+        let mut tls = match &self.ca {
+            Some(path) => ClientTls::with_roots(Pem::file(path)).map_err(failed)?,
+            None => ClientTls::with_system_roots().map_err(failed)?,
+        };
+        if let (Some(certificates), Some(key)) = (&self.cert, &self.key) {
+            tls = tls.identity(Pem::file(certificates), Pem::file(key)).map_err(failed)?;
+        }
+        Ok(Some(tls.into()))
+    }
+
+    fn refused(&self, address: &str, error: &ConnectError) -> Failure {
+        let text = error.to_string();
+        let failure = Failure::new(&text);
+        let has_scheme = address.contains("://") || address.starts_with("unix:") || address.starts_with("mem:");
+        match error {
+            ConnectError::Address(_) if !has_scheme => failure.with_try(format!("{SCHEMES}, such as grpc://{address}")),
+            ConnectError::Address(_) => failure.with_try(SCHEMES),
+            _ if text.contains("certificate") || text.contains("UnknownIssuer") => {
+                failure.with_try("--ca FILE with the authority of the server, or --insecure to look at it all the same")
+            }
+            _ if matches!(address.parse(), Ok(Address::Tcp(_) | Address::Host { .. })) && !text.contains("refused") => {
+                failure.with_try("another wire, if the server does not speak frisbee: grpc://, http://, ws://")
+            }
+            _ => failure.with_try("`frpc serve --echo ADDRESS`, for a server to try things out with"),
+        }
+    }
+}
+
+/// The addresses there are, for advice.
+pub(crate) const SCHEMES: &str = "tcp://HOST:PORT or unix:PATH for frisbee, grpc://, http:// for Connect, \
+     grpc-web+http://, twirp+http://";
+
+/// Reads a time such as `1.5s`, `200ms` or `2m`. A number alone is in seconds.
+pub(crate) fn parse_time(text: &str) -> std::result::Result<Duration, String> {
+    let end = text.find(|char: char| !char.is_ascii_digit() && char != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let number: f64 = number.parse().map_err(|_| format!("{text:?} is no time: write 500ms, 2s or 1m"))?;
+    let seconds = match unit.trim() {
+        "us" | "µs" => number / 1e6,
+        "ms" => number / 1e3,
+        "" | "s" => number,
+        "m" | "min" => number * 60.0,
+        "h" => number * 3600.0,
+        _ => return Err(format!("{unit:?} is no unit of time: us, ms, s, m or h")),
+    };
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+/// Returns a configuration that believes everybody.
+fn anything_goes() -> Result<ClientConfig> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = Arc::new(Believer(provider.clone()));
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.map_err(Failure::new)?.dangerous().with_custom_certificate_verifier(verifier);
+    Ok(config.with_no_client_auth())
+}
+
+/// Accepts every certificate. Signatures are checked, so the server does have the key.
+#[derive(Debug)]
+struct Believer(Arc<rustls::crypto::CryptoProvider>);
+
+impl ServerCertVerifier for Believer {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> std::result::Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls12_signature(
+            message,
+            certificate,
+            signature,
+            &self.0.signature_verification_algorithms,
+        )
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls13_signature(
+            message,
+            certificate,
+            signature,
+            &self.0.signature_verification_algorithms,
+        )
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        for (text, millis) in [("1", 1000), ("1.5s", 1500), ("200ms", 200), ("2m", 120_000), ("500us", 0)] {
+            assert_eq!(parse_time(text).unwrap().as_millis(), millis, "{text}");
+        }
+        for text in ["", "s", "1x", "-1s", "1e400"] {
+            assert!(parse_time(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Failures of commands, as people and programs read them, and the exit codes.
+
+use std::fmt;
+
+use frpc::{Code, Status};
+use serde_json::{Value, json};
+
+use crate::terminal::Style;
+
+/// The reason why a command did not do what it was asked for.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Something on this side: a file, an address, an argument. What to try stands beside it, line by line.
+    Own { what: String, tries: Vec<String> },
+    /// A call that failed, with its details as far as they could be read.
+    Call { status: Status, details: Vec<Value>, tries: Vec<String> },
+    /// Calls of a load that failed: the code of most of them. Everything was said.
+    Load(Code),
+}
+
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+impl Failure {
+    pub(crate) fn new(what: impl fmt::Display) -> Self {
+        Self::Own { what: what.to_string(), tries: Vec::new() }
+    }
+
+    /// Adds something to try.
+    pub(crate) fn with_try(mut self, advice: impl Into<String>) -> Self {
+        match &mut self {
+            Self::Own { tries, .. } | Self::Call { tries, .. } => tries.push(advice.into()),
+            Self::Load(_) => {}
+        }
+        self
+    }
+
+    /// Returns the exit code: 64 and the number of the status for a call, as grpcurl has it, and 1 for what went wrong on this side.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Own { .. } => 1,
+            Self::Call { status, .. } => exit_code_of(status.code()),
+            Self::Load(code) => exit_code_of(*code),
+        }
+    }
+
+    /// Writes the failure to standard error.
+    pub(crate) fn report(&self, as_json: bool) {
+        let style = Style::of_stderr();
+        match self {
+            Self::Load(_) => {}
+            _ if as_json => eprintln!("{}", self.to_json()),
+            Self::Own { what, tries } => {
+                eprintln!("{}: {what}", style.red("error"));
+                report_tries(tries, &style);
+            }
+            Self::Call { status, details, tries } => {
+                let code = status.code();
+                let name = format!("{} ({})", code_name(code), i32::from(code));
+                eprintln!("{}: {}", style.red(&name), status.message());
+                details.iter().for_each(|detail| eprintln!("{}: {detail}", style.dim("detail")));
+                report_tries(tries, &style);
+            }
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        match self {
+            Self::Own { what, tries } => json!({ "error": { "message": what, "try": tries } }),
+            Self::Call { status, details, tries } => {
+                let code = status.code();
+                json!({ "error": {
+                    "code": code_name(code), "number": i32::from(code), "message": status.message(), "details": details, "try": tries,
+                } })
+            }
+            Self::Load(code) => json!({ "error": { "code": code_name(*code), "number": i32::from(*code) } }),
+        }
+    }
+}
+
+fn report_tries(tries: &[String], style: &Style) {
+    tries.iter().for_each(|advice| eprintln!("{}: {advice}", style.dim("try")));
+}
+
+/// Returns the exit code of a call with this status.
+pub(crate) fn exit_code_of(code: Code) -> u8 {
+    64 + u8::from(code)
+}
+
+/// Returns the name of a code as Connect writes it.
+pub(crate) fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "ok",
+        Code::Cancelled => "cancelled",
+        Code::InvalidArgument => "invalid_argument",
+        Code::DeadlineExceeded => "deadline_exceeded",
+        Code::NotFound => "not_found",
+        Code::AlreadyExists => "already_exists",
+        Code::PermissionDenied => "permission_denied",
+        Code::ResourceExhausted => "resource_exhausted",
+        Code::FailedPrecondition => "failed_precondition",
+        Code::Aborted => "aborted",
+        Code::OutOfRange => "out_of_range",
+        Code::Unimplemented => "unimplemented",
+        Code::Internal => "internal",
+        Code::Unavailable => "unavailable",
+        Code::DataLoss => "data_loss",
+        Code::Unauthenticated => "unauthenticated",
+        _ => "unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_are_those_of_grpcurl() {
+        assert_eq!(Failure::new("no").exit_code(), 1);
+        let call = |code| Failure::Call { status: Status::new(code, ""), details: Vec::new(), tries: Vec::new() };
+        assert_eq!(call(Code::NotFound).exit_code(), 69);
+        assert_eq!(call(Code::Unauthenticated).exit_code(), 80);
+        assert_eq!(Failure::Load(Code::Unavailable).exit_code(), 78);
+    }
+
+    #[test]
+    fn every_code_has_a_name_of_its_own() {
+        let mut names: Vec<_> = (0..=16).map(|number| code_name(Code::from_number(number))).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), 17);
+    }
+}

@@ -1,0 +1,254 @@
+//! A method that is about to be called: where, in which format, and what is known of its messages.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use frpc::{Body, Call, Channel, Head, Metadata, Method, MethodKind, codec::Format};
+use prost_reflect::DescriptorPool;
+use serde_json::Value;
+
+use crate::{
+    arguments::{Arguments, add_metadata, read},
+    connect::ConnectOptions,
+    failure::{Failure, Result},
+    messages::Codec,
+    schema::{self, Schema, Sources, Unreflected},
+};
+
+/// The options of commands that call a method.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct CallOptions {
+    #[command(flatten)]
+    pub(crate) connect: ConnectOptions,
+    #[command(flatten)]
+    pub(crate) sources: Sources,
+    /// The message as JSON, or @FILE with it, or @- for standard input. For a stream, one message after the other.
+    #[arg(long, short = 'd', value_name = "JSON", help_heading = "Message")]
+    pub(crate) data: Option<String>,
+    /// A file with the message in JSON, - for standard input.
+    #[arg(long, short = 'f', value_name = "FILE", conflicts_with = "data", help_heading = "Message")]
+    pub(crate) file: Option<String>,
+    /// A file with the message in protocol buffers.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["data", "file"], help_heading = "Message")]
+    pub(crate) binary: Option<String>,
+    /// Metadata, as in `-H 'authorization: Bearer …'`. Those whose names end with -bin are in base64.
+    #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", help_heading = "Call")]
+    pub(crate) headers: Vec<String>,
+    /// The time that the call may take, such as 500ms. The server is told. Default: none.
+    #[arg(long, short = 't', visible_alias = "max-time", value_name = "TIME", value_parser = crate::connect::parse_time, help_heading = "Call")]
+    pub(crate) timeout: Option<Duration>,
+    /// The kind of a method of which nothing is known.
+    #[arg(long, value_enum, default_value_t = Kind::Unary, help_heading = "Call")]
+    pub(crate) kind: Kind,
+    /// Sends messages as JSON, as they are given, and asks nobody what they have to be.
+    #[arg(long, help_heading = "Schema")]
+    pub(crate) no_schema: bool,
+    /// Sends JSON where the wire can carry either, in place of protocol buffers.
+    #[arg(long, help_heading = "Call")]
+    pub(crate) as_json: bool,
+}
+
+/// The sides that send more than one message.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Unary,
+    Server,
+    Client,
+    Bidi,
+}
+
+impl From<Kind> for MethodKind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Unary => Self::Unary,
+            Kind::Server => Self::ServerStreaming,
+            Kind::Client => Self::ClientStreaming,
+            Kind::Bidi => Self::Bidirectional,
+        }
+    }
+}
+
+/// A method, ready to be called.
+#[derive(Clone, Debug)]
+pub(crate) struct Invocation {
+    pub(crate) channel: Channel,
+    pub(crate) method: &'static Method,
+    pub(crate) request: Codec,
+    pub(crate) response: Codec,
+    /// For the details of a status.
+    pub(crate) pool: Option<DescriptorPool>,
+    metadata: Metadata,
+    timeout: Option<Duration>,
+}
+
+impl Invocation {
+    /// Connects, and finds out what can be known of a method.
+    pub(crate) async fn prepare(
+        options: &CallOptions,
+        address: &str,
+        method: &str,
+        arguments: &Arguments,
+        notice: impl FnOnce(&str),
+    ) -> Result<Self> {
+        let format = if options.as_json || options.no_schema { Format::Json } else { Format::Proto };
+        let mut channel = options.connect.connect(address, format).await?;
+        let schema = Self::schema(options, address, method, &channel).await?;
+        if schema.is_none() && channel.call_format().await.is_ok_and(|format| format == Format::Proto) {
+            if !options.no_schema {
+                notice("the server tells nothing of its services (no reflection): JSON is sent as it is given");
+            }
+            channel = options.connect.connect(address, Format::Json).await?;
+        }
+        let call_format = channel.call_format().await.map_err(|status| call_failure(status, None))?;
+        let format = match (call_format, &schema) {
+            (Format::Polyglot, _) => {
+                return Err(Failure::new("the peer speaks plain fRPC, whose messages this program does not write")
+                    .with_try("another wire of the same server, such as grpc:// or http://"));
+            }
+            // Frisbee takes either.
+            (Format::Proto, None) => Format::Json,
+            (Format::Proto, Some(_)) if options.as_json => Format::Json,
+            (format, _) => format,
+        };
+        let found = schema.as_ref().map(|schema| schema.method(method)).transpose();
+        let found = found.map_err(|failure| with_list(failure, address))?;
+        let (kind, shapes) = match &found {
+            Some(found) => (schema::kind(found), Some((found.input(), found.output()))),
+            None => (options.kind.into(), None),
+        };
+        let path = found.as_ref().map_or_else(|| method.to_owned(), schema::path);
+        let (request, response) = shapes.unzip();
+        let mut metadata = Metadata::new();
+        let headers = options.headers.iter().map(|header| {
+            let (name, value) = header.split_once(':')?;
+            Some((name.trim(), value.trim()))
+        });
+        let headers = headers.collect::<Option<Vec<_>>>();
+        let headers = headers.ok_or_else(|| Failure::new("a header without a colon").with_try("-H 'NAME: VALUE'"))?;
+        let given = arguments.metadata.iter().map(|(name, value)| (&**name, &**value));
+        add_metadata(&mut metadata, headers.into_iter().chain(given))?;
+        Ok(Self {
+            channel,
+            method: leaked(&path, kind),
+            request: Codec { shape: request, format },
+            response: Codec { shape: response, format },
+            pool: schema.map(|schema| schema.pool),
+            metadata,
+            timeout: options.timeout,
+        })
+    }
+
+    /// Returns what is known of the services of the address, or `None` if nothing is, and JSON has to do.
+    async fn schema(options: &CallOptions, address: &str, method: &str, channel: &Channel) -> Result<Option<Schema>> {
+        let is_json_rpc = address.starts_with("jsonrpc+");
+        if options.no_schema || is_json_rpc && options.sources.is_empty() {
+            return Ok(None);
+        }
+        // Twirp has no streams, so reflection is asked on the same port by a protocol that has.
+        let beside = match address.strip_prefix("twirp+").filter(|_| options.sources.is_empty()) {
+            Some(http) => options.connect.connect(http, Format::Proto).await.ok(),
+            None if options.as_json => options.connect.connect(address, Format::Proto).await.ok(),
+            None => None,
+        };
+        match options.sources.schema(beside.as_ref().unwrap_or(channel), Some(method)).await {
+            Ok(schema) => Ok(Some(schema)),
+            Err(Unreflected::Unsupported(_)) => Ok(None),
+            Err(Unreflected::Failed(failure)) => Err(failure),
+            Err(Unreflected::Call(status)) => Err(call_failure(status, None)),
+        }
+    }
+
+    /// Returns the same on a connection of its own.
+    pub(crate) async fn on_another_connection(&self, options: &CallOptions, address: &str) -> Result<Self> {
+        let channel = options.connect.connect(address, self.request.format).await?;
+        Ok(Self { channel, ..self.clone() })
+    }
+
+    /// Makes the call with these messages.
+    pub(crate) fn call(&self, body: Body) -> Call {
+        let mut head = Head::default();
+        *head.metadata_mut() = self.metadata.clone();
+        if let Some(timeout) = self.timeout {
+            head.set_timeout(timeout);
+        }
+        Call::new(self.method, self.request.format, head, body)
+    }
+
+    pub(crate) fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// Returns the failure of a call, with what can be said of it.
+    pub(crate) fn failure(&self, status: frpc::Status) -> Failure {
+        call_failure(status, self.pool.as_ref())
+    }
+
+    /// Returns the messages that the options and arguments give, all of them in bytes.
+    pub(crate) fn messages(&self, options: &CallOptions, arguments: &Arguments) -> Result<Vec<Bytes>> {
+        if let Some(path) = &options.binary {
+            return Ok(vec![read(path)?.into()]);
+        }
+        let text = match (&options.data, &options.file) {
+            (Some(data), _) => match data.strip_prefix('@') {
+                Some(path) => Some((read(if path.is_empty() { "-" } else { path })?, data.as_str())),
+                None => Some((data.clone().into_bytes(), "--data")),
+            },
+            (None, Some(path)) => Some((read(path)?, path.as_str())),
+            (None, None) => None,
+        };
+        let mut values = match text {
+            Some((text, from)) => parse(&text, from)?,
+            None => Vec::new(),
+        };
+        if values.is_empty() && (!self.method.kind.has_request_stream() || !arguments.is_empty()) {
+            values.push(Value::Null);
+        }
+        if values.len() > 1 && !self.method.kind.has_request_stream() {
+            return Err(Failure::new(format!("{} messages for a method that takes one", values.len())));
+        }
+        for value in &mut values {
+            arguments.put_into(value, self.request.shape.as_ref())?;
+        }
+        values.iter().map(|value| self.request.encode(value)).collect()
+    }
+}
+
+/// Reads one value after the other.
+fn parse(text: &[u8], from: &str) -> Result<Vec<Value>> {
+    let values = serde_json::Deserializer::from_slice(text).into_iter::<Value>();
+    values.collect::<std::result::Result<_, _>>().map_err(|error| Failure::new(format!("{from}: no JSON: {error}")))
+}
+
+fn with_list(failure: Failure, address: &str) -> Failure {
+    failure.with_try(format!("`frpc list {address}`"))
+}
+
+/// Returns the failure of a call, with what to try.
+pub(crate) fn call_failure(status: frpc::Status, pool: Option<&DescriptorPool>) -> Failure {
+    let details = crate::messages::details(&status, pool);
+    let failure = |tries: Vec<String>| Failure::Call { details: details.clone(), status: status.clone(), tries };
+    let advice = match status.code() {
+        frpc::Code::Unauthenticated => "-H 'authorization: Bearer TOKEN'",
+        frpc::Code::DeadlineExceeded => "a longer --timeout",
+        frpc::Code::Unavailable if status.call_error().is_some() => {
+            "the address and its scheme: the server may speak another protocol there"
+        }
+        _ => return failure(Vec::new()),
+    };
+    failure(vec![advice.to_owned()])
+}
+
+/// Makes a method of names that are known only now. A process has few of them.
+fn leaked(path: &str, kind: MethodKind) -> &'static Method {
+    let leak = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
+    let (service, name) = schema::split(path);
+    let (service, name) = (leak(service.unwrap_or_default()), leak(name));
+    // Peers find it by its path, so the operation is of no importance.
+    let method = match kind {
+        MethodKind::Unary => Method::unary(service, name, 0),
+        MethodKind::ServerStreaming => Method::server_streaming(service, name, 0),
+        MethodKind::ClientStreaming => Method::client_streaming(service, name, 0),
+        MethodKind::Bidirectional => Method::bidirectional(service, name, 0),
+    };
+    Box::leak(Box::new(method))
+}

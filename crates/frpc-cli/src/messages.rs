@@ -1,0 +1,181 @@
+//! Messages whose types are learned while the program runs: JSON to bytes and back.
+
+use bytes::Bytes;
+use frpc::{Status, codec::Format, prost::Message as _};
+use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, Kind, MessageDescriptor, SerializeOptions};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+
+use crate::{
+    failure::{Failure, Result},
+    fields,
+};
+
+/// The messages of one direction of a call.
+#[derive(Clone, Debug)]
+pub(crate) struct Codec {
+    /// `None` if nothing is known of them, so that they are JSON and nothing else.
+    pub(crate) shape: Option<MessageDescriptor>,
+    pub(crate) format: Format,
+}
+
+/// The way messages are written for people and programs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Writing {
+    /// On one line.
+    pub(crate) is_compact: bool,
+    /// Fields that have their default values as well.
+    pub(crate) with_defaults: bool,
+    /// Fields by their names in the proto file.
+    pub(crate) proto_names: bool,
+}
+
+impl Codec {
+    /// Returns the bytes of a message that is given as JSON.
+    pub(crate) fn encode(&self, message: &Value) -> Result<Bytes> {
+        let Some(shape) = &self.shape else { return self.as_json(message) };
+        // Of these, JSON says more than protocol buffers do: whole numbers above 2^53.
+        if self.format == Format::Json && fields::is_any_json(shape) {
+            return self.as_json(message);
+        }
+        let message = if message.is_null() { &json!({}) } else { message };
+        let options = DeserializeOptions::new().deny_unknown_fields(true);
+        let read = DynamicMessage::deserialize_with_options(shape.clone(), message, &options);
+        let read = read.map_err(|error| self.misfit(shape, &error.to_string()))?;
+        match self.format {
+            Format::Json => Ok(write(&read, Writing { is_compact: true, ..Writing::default() })?.into()),
+            _ => Ok(read.encode_to_vec().into()),
+        }
+    }
+
+    fn as_json(&self, message: &Value) -> Result<Bytes> {
+        match self.format {
+            Format::Json => Ok(message.to_string().into()),
+            _ => Err(Failure::new("the messages of the method are not known, so they can go as JSON only")),
+        }
+    }
+
+    fn misfit(&self, shape: &MessageDescriptor, error: &str) -> Failure {
+        let unknown = error.split_once("unrecognized field name '").and_then(|(_, rest)| rest.split_once('\''));
+        match unknown {
+            // One of a message within has fields of its own, which the error does not tell.
+            Some((name, _)) if shape.get_field_by_name(name).is_none() => fields::unknown_field(shape, name),
+            _ => Failure::new(format!("that is no {}: {error}", shape.full_name()))
+                .with_try(format!("its fields are {}", fields::names(shape))),
+        }
+    }
+
+    /// Returns a message that arrived, as JSON.
+    pub(crate) fn decode(&self, content: &Bytes, writing: Writing) -> Result<String> {
+        let Some(shape) = &self.shape else { return rewrite(content, writing) };
+        if self.format == Format::Json {
+            // Fields that are not known here stay: somebody who looks wants to see them.
+            return rewrite(content, writing);
+        }
+        let message = DynamicMessage::decode(shape.clone(), content.clone());
+        let message = message.map_err(|error| {
+            Failure::new(format!("the answer is no {}: {error}", shape.full_name()))
+                .with_try("the proto files of the server, if those given here are older")
+        })?;
+        write(&message, writing)
+    }
+}
+
+/// Writes JSON that is there already.
+fn rewrite(content: &Bytes, writing: Writing) -> Result<String> {
+    let text = std::str::from_utf8(content).map_err(|_| Failure::new("the answer is no JSON: it is no UTF-8"))?;
+    if writing.is_compact {
+        return Ok(text.trim().to_owned());
+    }
+    let value: Value =
+        serde_json::from_str(text).map_err(|error| Failure::new(format!("the answer is no JSON: {error}")))?;
+    serde_json::to_string_pretty(&value).map_err(Failure::new)
+}
+
+fn write(message: &DynamicMessage, writing: Writing) -> Result<String> {
+    let options =
+        SerializeOptions::new().skip_default_fields(!writing.with_defaults).use_proto_field_name(writing.proto_names);
+    let mut out = Vec::new();
+    let written = if writing.is_compact {
+        message.serialize_with_options(&mut serde_json::Serializer::new(&mut out), &options)
+    } else {
+        message.serialize_with_options(&mut serde_json::Serializer::pretty(&mut out), &options)
+    };
+    written.map_err(|error| Failure::new(format!("the message has no JSON: {error}")))?;
+    String::from_utf8(out).map_err(Failure::new)
+}
+
+/// Returns the messages among the details of a status as JSON, or what they are if their types are not known.
+pub(crate) fn details(status: &Status, pool: Option<&DescriptorPool>) -> Vec<Value> {
+    let detail = |any: frpc::prost_types::Any| {
+        let name = any.type_url.rsplit('/').next().unwrap_or_default();
+        let known = pool.and_then(|pool| pool.get_message_by_name(name));
+        let message = known.and_then(|shape| DynamicMessage::decode(shape, any.value.as_slice()).ok());
+        let value = message.and_then(|message| message.serialize(serde_json::value::Serializer).ok());
+        match value {
+            Some(value) => json!({ "@type": any.type_url, "value": value }),
+            None => json!({ "@type": any.type_url, "bytes": BASE64_STANDARD.encode(&any.value) }),
+        }
+    };
+    let details: Vec<_> = status.error_details().into_iter().map(detail).collect();
+    match (&details[..], status.details()) {
+        ([], bytes) if !bytes.is_empty() => vec![match std::str::from_utf8(bytes) {
+            Ok(text) => serde_json::from_str(text).unwrap_or_else(|_| json!({ "text": text })),
+            Err(_) => json!({ "bytes": BASE64_STANDARD.encode(bytes) }),
+        }],
+        _ => details,
+    }
+}
+
+/// Returns a message with all of its fields, to be filled in.
+pub(crate) fn template(shape: &MessageDescriptor) -> Value {
+    filled(shape, &mut Vec::new())
+}
+
+fn filled(shape: &MessageDescriptor, within: &mut Vec<String>) -> Value {
+    match shape.full_name() {
+        "google.protobuf.Timestamp" => return "1970-01-01T00:00:00Z".into(),
+        "google.protobuf.Duration" => return "0s".into(),
+        "google.protobuf.FieldMask" => return "".into(),
+        "google.protobuf.Any" => return json!({ "@type": "" }),
+        "google.protobuf.ListValue" => return json!([]),
+        "google.protobuf.Value" => return Value::Null,
+        name if name.starts_with("google.protobuf.") && name.ends_with("Value") => {
+            return shape.get_field(1).map_or(Value::Null, |field| value_of(&field.kind(), within));
+        }
+        // A message within itself ends here.
+        name if within.iter().any(|outer| outer == name) => return json!({}),
+        name => within.push(name.to_owned()),
+    }
+    let mut object = Map::new();
+    for field in shape.fields() {
+        let value = match field.kind() {
+            Kind::Message(entry) if field.is_map() => {
+                let key = match entry.map_entry_key_field().kind() {
+                    Kind::String => "",
+                    Kind::Bool => "false",
+                    _ => "0",
+                };
+                json!({ key: value_of(&entry.map_entry_value_field().kind(), within) })
+            }
+            kind if field.is_list() => json!([value_of(&kind, within)]),
+            kind => value_of(&kind, within),
+        };
+        object.insert(field.json_name().to_owned(), value);
+    }
+    within.pop();
+    Value::Object(object)
+}
+
+fn value_of(kind: &Kind, within: &mut Vec<String>) -> Value {
+    match kind {
+        Kind::Message(shape) => filled(shape, within),
+        Kind::Enum(declared) => declared.default_value().name().into(),
+        Kind::Bool => false.into(),
+        Kind::String | Kind::Bytes => "".into(),
+        Kind::Int64 | Kind::Uint64 | Kind::Sint64 | Kind::Fixed64 | Kind::Sfixed64 => "0".into(),
+        _ => 0.into(),
+    }
+}

@@ -1,0 +1,45 @@
+//! JSON in colours.
+
+use crate::terminal::Style;
+
+/// Paints the names of fields, and the texts, of JSON that is well-formed.
+pub(crate) fn json(text: &str, style: Style) -> String {
+    let mut out = String::with_capacity(text.len() * 2);
+    let mut rest = text;
+    while let Some(start) = rest.find('"') {
+        out.push_str(&rest[..start]);
+        let end = start + 1 + end_of_text(&rest[start + 1..]);
+        let (literal, behind) = (&rest[start..end], &rest[end..]);
+        let is_name = behind.trim_start().starts_with(':');
+        out.push_str(&if is_name { style.cyan(literal) } else { style.green(literal) });
+        rest = behind;
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Returns where a text ends, with its quotation mark.
+fn end_of_text(text: &str) -> usize {
+    let mut is_escaped = false;
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = true,
+            b'"' => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_terminal_nothing_is_changed() {
+        let text = r#"{"a": "b\"c\\", "d": [1, "e:"], "f": ""}"#;
+        assert_eq!(json(text, Style::of_stdout()), text);
+        assert_eq!(end_of_text(r#"b\"c\\", "#), 7);
+    }
+}

@@ -1,0 +1,93 @@
+//! Paths to places in a message: `a.b[0].c[]`.
+
+use serde_json::{Map, Value};
+
+/// One step on the way to a place in a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Key(String),
+    Index(usize),
+    /// Behind the last element of a list.
+    Push,
+}
+
+/// Returns whether a text may be a path.
+pub(crate) fn is_path(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|char| char.is_alphanumeric() || "_-.[]".contains(char))
+}
+
+/// Reads `a.b[0].c[]`.
+pub(crate) fn parse(text: &str) -> std::result::Result<Vec<Step>, String> {
+    let mut path = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        if let Some(inner) = rest.strip_prefix('[') {
+            let (key, behind) = inner.split_once(']').ok_or("a [ without its ]")?;
+            path.push(match (key, key.parse()) {
+                ("", _) => Step::Push,
+                (_, Ok(index)) => Step::Index(index),
+                (key, _) => Step::Key(key.to_owned()),
+            });
+            rest = behind;
+        } else {
+            let name = rest.strip_prefix('.').filter(|_| !path.is_empty()).unwrap_or(rest);
+            let end = name.find(['.', '[']).unwrap_or(name.len());
+            if end == 0 {
+                return Err("a name is missing".to_owned());
+            }
+            path.push(Step::Key(name[..end].to_owned()));
+            rest = &name[end..];
+        }
+    }
+    Ok(path)
+}
+
+/// Writes a path as it is given.
+pub(crate) fn shown(path: &[Step]) -> String {
+    let mut text = String::new();
+    for step in path {
+        match step {
+            Step::Key(name) if text.is_empty() => text.push_str(name),
+            Step::Key(name) => text.extend([".", name]),
+            Step::Index(index) => text.push_str(&format!("[{index}]")),
+            Step::Push => text.push_str("[]"),
+        }
+    }
+    text
+}
+
+/// Puts a value in its place, and makes all that leads there.
+pub(crate) fn insert(root: &mut Value, path: &[Step], value: Value) -> std::result::Result<(), String> {
+    let Some((first, rest)) = path.split_first() else {
+        *root = value;
+        return Ok(());
+    };
+    let next = match first {
+        Step::Key(name) => {
+            if root.is_null() {
+                *root = Value::Object(Map::new());
+            }
+            let object = root.as_object_mut().ok_or("there is something else than an object already")?;
+            let is_again = rest.is_empty() && object.contains_key(name);
+            if is_again {
+                return Err(format!("it is there twice: write {name}[]= for each element of a list"));
+            }
+            object.entry(name.clone()).or_insert(Value::Null)
+        }
+        Step::Index(_) | Step::Push => {
+            if root.is_null() {
+                *root = Value::Array(Vec::new());
+            }
+            let list = root.as_array_mut().ok_or("there is something else than a list already")?;
+            let index = if let Step::Index(index) = first { *index } else { list.len() };
+            if index > list.len() {
+                return Err(format!("element {index} of a list that has {}: they come in their order", list.len()));
+            }
+            if index == list.len() {
+                list.push(Value::Null);
+            }
+            &mut list[index]
+        }
+    };
+    insert(next, rest, value)
+}

@@ -1,0 +1,51 @@
+//! Schemas from files.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use prost_reflect::DescriptorPool;
+
+use crate::failure::{Failure, Result};
+
+/// Compiles proto files, and adds what they declare.
+pub(super) fn add_protos(pool: &mut DescriptorPool, protos: &[PathBuf], imports: &[PathBuf]) -> Result<()> {
+    if protos.is_empty() {
+        return Ok(());
+    }
+    let own = protos.iter().filter_map(|path| path.parent());
+    let own: Vec<&Path> = own.map(|dir| if dir.as_os_str().is_empty() { Path::new(".") } else { dir }).collect();
+    let includes = if imports.is_empty() { own } else { imports.iter().map(PathBuf::as_path).collect() };
+    let compiled = protox::Compiler::new(&includes).and_then(|mut compiler| {
+        compiler.include_imports(true).include_source_info(true);
+        compiler.open_files(protos)?;
+        Ok(compiler.file_descriptor_set())
+    });
+    let set = compiled.map_err(|error| {
+        let failure = Failure::new(format!("{error:?}"));
+        match error.is_file_not_found() {
+            true => failure.with_try("-I DIR, for each directory that imports are found in"),
+            false => failure,
+        }
+    })?;
+    add(pool, set.file, "the proto files")
+}
+
+/// Adds what a file of descriptors declares.
+pub(super) fn add_set(pool: &mut DescriptorPool, path: &Path) -> Result<()> {
+    let shown = path.display();
+    let bytes = fs::read(path).map_err(|error| Failure::new(format!("{shown}: {error}")))?;
+    let set = <frpc::prost_types::FileDescriptorSet as frpc::prost::Message>::decode(&bytes[..]);
+    let set = set.map_err(|error| {
+        Failure::new(format!("{shown} is no descriptor set: {error}"))
+            .with_try("`protoc --include_imports -o FILE` or `buf build -o FILE`, or --proto for a proto file")
+    })?;
+    add(pool, set.file, &shown.to_string())
+}
+
+fn add(pool: &mut DescriptorPool, files: Vec<frpc::prost_types::FileDescriptorProto>, from: &str) -> Result<()> {
+    // Those of the well-known types are there, and are the same everywhere.
+    let files: Vec<_> = files.into_iter().filter(|file| pool.get_file_by_name(file.name()).is_none()).collect();
+    pool.add_file_descriptor_protos(files).map_err(|error| Failure::new(format!("{from}: {error}")))
+}

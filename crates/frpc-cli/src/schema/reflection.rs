@@ -1,0 +1,144 @@
+//! Schemas that servers tell by reflection, on any wire.
+
+use std::collections::{HashMap, HashSet};
+
+use bytes::Bytes;
+use frpc::{
+    Body, Call, Channel, Code, Head, Method, Status, Streaming, codec::Format, prost::Message,
+    prost_types::FileDescriptorProto,
+};
+use frpc_services::protos::grpc::reflection::v1::{
+    ServerReflectionRequest, ServerReflectionResponse, server_reflection_request::MessageRequest,
+    server_reflection_response::MessageResponse,
+};
+use prost_reflect::DescriptorPool;
+
+use super::{Schema, split};
+use crate::failure::Failure;
+
+/// The reason why a server did not tell what it has.
+#[derive(Debug)]
+pub(crate) enum Unreflected {
+    /// It does not do so.
+    Unsupported(String),
+    /// It was asked in vain.
+    Call(Status),
+    /// It said things that make no sense, or the files here do not.
+    Failed(Failure),
+}
+
+/// Both versions have the same messages. One that is not there answers with a status, and the other is asked.
+static VERSIONS: [Method; 2] = [
+    Method::bidirectional("grpc.reflection.v1.ServerReflection", "ServerReflectionInfo", 0),
+    Method::bidirectional("grpc.reflection.v1alpha.ServerReflection", "ServerReflectionInfo", 0),
+];
+
+/// Asks a server for the service of a method, or for all services.
+pub(super) async fn schema(channel: &Channel, needed: Option<&str>) -> Result<Schema, Unreflected> {
+    if channel.call_format().await.map_err(Unreflected::Call)? != Format::Proto {
+        return Err(Unreflected::Unsupported("the peer speaks no protocol buffers".to_owned()));
+    }
+    let mut asking = Asking { channel, method: &VERSIONS[0], files: HashMap::new() };
+    // Its full name saves a question, and the answers about all the others.
+    if let Some(service) = needed.and_then(|name| split(name).0).filter(|service| service.contains('.')) {
+        match asking.ask([MessageRequest::FileContainingSymbol(service.to_owned())]).await {
+            Ok(_) if !asking.files.is_empty() => return asking.into_schema(Vec::new()).await,
+            Ok(_) => {}
+            Err(other) => return Err(other),
+        }
+    }
+    let mut services = Vec::new();
+    for answer in asking.ask([MessageRequest::ListServices(String::new())]).await? {
+        if let MessageResponse::ListServicesResponse(list) = answer {
+            services.extend(list.service.into_iter().map(|service| service.name));
+        }
+    }
+    let questions: Vec<_> = services.iter().cloned().map(MessageRequest::FileContainingSymbol).collect();
+    asking.ask(questions).await?;
+    asking.into_schema(services).await
+}
+
+struct Asking<'a> {
+    channel: &'a Channel,
+    method: &'static Method,
+    /// The files that were told, by their names.
+    files: HashMap<String, FileDescriptorProto>,
+}
+
+impl Asking<'_> {
+    /// Asks all at once, in a call that sends its questions before it reads: what half-duplex wires can do.
+    async fn ask(
+        &mut self,
+        questions: impl IntoIterator<Item = MessageRequest>,
+    ) -> Result<Vec<MessageResponse>, Unreflected> {
+        let questions: Vec<Bytes> = questions
+            .into_iter()
+            .map(|question| {
+                let request = ServerReflectionRequest { host: String::new(), message_request: Some(question) };
+                request.encode_to_vec().into()
+            })
+            .collect();
+        let mut answered = self.call(questions.clone()).await;
+        if matches!(&answered, Err(status) if status.code() == Code::Unimplemented) && self.method == &VERSIONS[0] {
+            self.method = &VERSIONS[1];
+            answered = self.call(questions).await;
+        }
+        let answers = answered.map_err(|status| match status.code() {
+            Code::Unimplemented | Code::NotFound => Unreflected::Unsupported(status.message().to_owned()),
+            _ => Unreflected::Call(status),
+        })?;
+        for answer in &answers {
+            if let MessageResponse::FileDescriptorResponse(files) = answer {
+                for bytes in &files.file_descriptor_proto {
+                    let file = FileDescriptorProto::decode(&bytes[..]).map_err(|error| senseless(&error))?;
+                    self.files.insert(file.name().to_owned(), file);
+                }
+            }
+        }
+        Ok(answers)
+    }
+
+    async fn call(&self, questions: Vec<Bytes>) -> Result<Vec<MessageResponse>, Status> {
+        let body = Body::Many(Streaming::from_iter(questions));
+        let call = Call::new(self.method, Format::Proto, Head::default(), body);
+        let Body::Many(mut answers) = self.channel.call(call).await?.into_body() else {
+            return Err(Status::internal("reflection answered without a stream"));
+        };
+        let mut all = Vec::new();
+        while let Some(answer) = answers.message().await? {
+            let answer =
+                ServerReflectionResponse::decode(answer).map_err(|error| Status::internal(error.to_string()))?;
+            all.extend(answer.message_response);
+        }
+        Ok(all)
+    }
+
+    /// Asks for imports that are missing, and puts everything together.
+    async fn into_schema(mut self, services: Vec<String>) -> Result<Schema, Unreflected> {
+        let mut pool = DescriptorPool::global();
+        let mut asked = HashSet::new();
+        loop {
+            let imports = self.files.values().flat_map(|file| &file.dependency);
+            let missing: Vec<_> = imports
+                .filter(|name| !self.files.contains_key(*name) && pool.get_file_by_name(name).is_none())
+                .filter(|name| asked.insert((*name).clone()))
+                .cloned()
+                .map(MessageRequest::FileByFilename)
+                .collect();
+            if missing.is_empty() {
+                break;
+            }
+            self.ask(missing).await?;
+        }
+        // Those of the well-known types are there, and are the same everywhere.
+        let files = self.files.into_values().filter(|file| pool.get_file_by_name(file.name()).is_none());
+        let files: Vec<_> = files.collect();
+        pool.add_file_descriptor_protos(files).map_err(|error| senseless(&error))?;
+        let unknown = services.into_iter().filter(|name| pool.get_service_by_name(name).is_none()).collect();
+        Ok(Schema::new(pool).with_unknown(unknown))
+    }
+}
+
+fn senseless(error: &dyn std::error::Error) -> Unreflected {
+    Unreflected::Failed(Failure::new(format!("what the server tells of itself makes no sense: {error}")))
+}

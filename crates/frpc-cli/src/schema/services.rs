@@ -1,0 +1,120 @@
+//! Services by their names.
+
+use frpc::MethodKind;
+use prost_reflect::{DescriptorPool, MethodDescriptor, ServiceDescriptor};
+
+use crate::{
+    failure::{Failure, Result},
+    suggest,
+};
+
+/// Services, and all messages that they need.
+#[derive(Clone, Debug)]
+pub(crate) struct Schema {
+    pub(crate) pool: DescriptorPool,
+    /// The services that somebody may want to call, in their order.
+    services: Vec<ServiceDescriptor>,
+    /// Services of which no more is known than that they are there.
+    unknown: Vec<String>,
+}
+
+impl Schema {
+    pub(super) fn new(pool: DescriptorPool) -> Self {
+        let mut services: Vec<_> = pool.services().collect();
+        services.sort_by(|one, other| one.full_name().cmp(other.full_name()));
+        Self { pool, services, unknown: Vec::new() }
+    }
+
+    pub(super) fn with_unknown(self, unknown: Vec<String>) -> Self {
+        Self { unknown, ..self }
+    }
+
+    pub(crate) fn services(&self) -> &[ServiceDescriptor] {
+        &self.services
+    }
+
+    pub(crate) fn unknown_services(&self) -> &[String] {
+        &self.unknown
+    }
+
+    /// Finds a service by its full name, or the last part of it.
+    pub(crate) fn service(&self, name: &str) -> Option<&ServiceDescriptor> {
+        let exact = self.services.iter().find(|service| service.full_name() == name);
+        exact.or_else(|| one_of(self.services.iter().filter(|service| service.name() == name)))
+    }
+
+    /// Finds a method by `package.Service/Method`, with a dot or without the package or the service, as long as there is one such.
+    pub(crate) fn method(&self, wanted: &str) -> Result<MethodDescriptor> {
+        let (service, name) = split(wanted);
+        let in_service = |service: &ServiceDescriptor| service.methods().find(|method| method.name() == name);
+        let found = match service {
+            Some(service) => self.service(service).and_then(in_service),
+            None => {
+                let all: Vec<_> = self.services.iter().filter_map(in_service).collect();
+                if all.len() > 1 {
+                    let paths: Vec<_> = all.iter().map(path).collect();
+                    return Err(
+                        Failure::new(format!("several services have a method {name}")).with_try(paths.join(" or "))
+                    );
+                }
+                all.into_iter().next()
+            }
+        };
+        found.ok_or_else(|| self.missing(wanted, service))
+    }
+
+    fn missing(&self, wanted: &str, service: Option<&str>) -> Failure {
+        let failure = Failure::new(format!("there is no method {wanted}"));
+        if let Some(service) = service.and_then(|name| self.service(name)) {
+            let names: Vec<_> = service.methods().map(|method| method.name().to_owned()).collect();
+            let (_, name) = split(wanted);
+            let like = suggest::closest(name, names.iter().map(String::as_str));
+            return match like.first() {
+                Some(name) => failure.with_try(format!("did you mean {}/{name}?", service.full_name())),
+                None => failure.with_try(format!("{} has {}", service.full_name(), names.join(", "))),
+            };
+        }
+        let paths: Vec<_> =
+            self.services.iter().flat_map(ServiceDescriptor::methods).map(|method| path(&method)).collect();
+        match suggest::did_you_mean(wanted, paths.iter().map(String::as_str)) {
+            Some(advice) => failure.with_try(advice),
+            None if paths.is_empty() => failure.with_try("`frpc list` with the same address or files"),
+            None => failure.with_try(format!("one of {}", shortened(&paths))),
+        }
+    }
+}
+
+fn one_of<T>(mut found: impl Iterator<Item = T>) -> Option<T> {
+    let first = found.next();
+    first.filter(|_| found.next().is_none())
+}
+
+/// Returns the first few names, for advice.
+fn shortened(names: &[String]) -> String {
+    const MOST: usize = 8;
+    let shown = names[..names.len().min(MOST)].join(", ");
+    if names.len() > MOST { format!("{shown} and {} more", names.len() - MOST) } else { shown }
+}
+
+/// Splits `package.Service/Method` or `package.Service.Method`.
+pub(crate) fn split(method: &str) -> (Option<&str>, &str) {
+    let method = method.strip_prefix('/').unwrap_or(method);
+    match method.rsplit_once('/').or_else(|| method.rsplit_once('.')) {
+        Some((service, name)) => (Some(service), name),
+        None => (None, method),
+    }
+}
+
+/// Returns the path of a method: `package.Service/Method`.
+pub(crate) fn path(method: &MethodDescriptor) -> String {
+    format!("{}/{}", method.parent_service().full_name(), method.name())
+}
+
+pub(crate) fn kind(method: &MethodDescriptor) -> MethodKind {
+    match (method.is_client_streaming(), method.is_server_streaming()) {
+        (false, false) => MethodKind::Unary,
+        (false, true) => MethodKind::ServerStreaming,
+        (true, false) => MethodKind::ClientStreaming,
+        (true, true) => MethodKind::Bidirectional,
+    }
+}

@@ -1,0 +1,217 @@
+//! `frpc call`.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::Stdio,
+};
+
+use serde_json::{Value, json};
+
+use crate::program::{Directory, PROTO, Server, command, frpc, frpc_with_input};
+
+/// The wires that carry every kind of call, by the schemes of their addresses.
+const WIRES: [&str; 4] = ["tcp", "grpc", "http", "grpc-web+http"];
+
+#[test]
+fn a_call_goes_over_every_wire() {
+    let server = Server::start();
+    for wire in WIRES.into_iter().chain(["twirp+http"]) {
+        let ran = frpc(&["call", &server.over(wire), "Say", "text=hello", "number=7", "--json"]);
+        assert_eq!(ran.json(), [json!({ "text": "hello", "number": "7" })], "{wire}: {ran:?}");
+    }
+    let ran = frpc(&["call", &server.over("http"), "Say", "text=hello", "--http2", "--json"]);
+    assert_eq!(ran.json(), [json!({ "text": "hello" })]);
+}
+
+#[test]
+fn json_goes_over_every_wire_in_place_of_protocol_buffers() {
+    let server = Server::start();
+    for wire in ["tcp", "http", "twirp+http"] {
+        for option in ["--as-json", "--no-schema"] {
+            let method = "frpc.echo.v1.Echo/Say";
+            let ran = frpc(&["call", &server.over(wire), method, "text=hello", "number=7", option, "--json"]);
+            assert_eq!(ran.json(), [json!({ "text": "hello", "number": "7" })], "{wire} {option}: {ran:?}");
+        }
+    }
+}
+
+#[test]
+fn streams_go_over_every_wire_that_has_them() {
+    let server = Server::start();
+    for wire in WIRES {
+        let address = server.over(wire);
+        let ran = frpc(&["call", &address, "Repeat", "message.text=hi", "times=3", "--json"]);
+        assert_eq!(ran.json(), vec![json!({ "text": "hi" }); 3], "{wire}");
+        if wire == "grpc-web+http" {
+            continue;
+        }
+        let messages = r#"{"text": "a", "number": 1} {"text": "b", "number": 2}"#;
+        let ran = frpc_with_input(&["call", &address, "Gather", "-d", "@-", "--json"], messages);
+        assert_eq!(ran.json(), [json!({ "text": "a b", "number": "3" })], "{wire}");
+        let ran = frpc_with_input(&["call", &address, "Chat", "-f", "-", "--json"], messages);
+        assert_eq!(
+            ran.json(),
+            [json!({ "text": "a", "number": "1" }), json!({ "text": "b", "number": "2" })],
+            "{wire}"
+        );
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_unix_socket_is_a_wire_as_well() {
+    let directory = Directory::new("unix");
+    let server = Server::start_with(&format!("unix:{}", directory.path("socket")), &[]);
+    let ran = frpc(&["call", &server.address, "Say", "text=hello", "--json"]);
+    assert_eq!(ran.json(), [json!({ "text": "hello" })]);
+}
+
+#[test]
+fn messages_of_standard_input_are_sent_as_they_come() {
+    let server = Server::start();
+    let arguments = ["call", &server.address, "Chat", "-d", "@-", "--json"];
+    let mut child = command(&arguments).stdin(Stdio::piped()).spawn().unwrap();
+    let (mut input, mut output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+    for text in ["one", "two"] {
+        writeln!(input, "{}", json!({ "text": text })).unwrap();
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), json!({ "text": text }));
+    }
+    drop(input);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn arguments_become_what_the_fields_take() {
+    let (server, directory) = (Server::start(), Directory::new("arguments"));
+    let data = directory.write("data", [0xff, 0]);
+    let text = directory.write("text", "from a file");
+    let ran = frpc(&[
+        "call",
+        &server.address,
+        "frpc.echo.v1.Echo.Say",
+        &format!("text=@{text}"),
+        "number=-5",
+        &format!("data@{data}"),
+        "tags=a",
+        "tags=1",
+        "labels.k=v",
+        "labels[x.y]=2",
+        "mood=mood_calm",
+        "inner.text=5",
+        "inner.inner.tags[]=z",
+        r#"inner.labels:={"a": "b"}"#,
+        "--json",
+    ]);
+    assert_eq!(
+        ran.json(),
+        [json!({
+            "text": "from a file", "number": "-5", "data": "/wA=", "tags": ["a", "1"], "labels": { "k": "v", "x.y": "2" },
+            "mood": "MOOD_CALM", "inner": { "text": "5", "inner": { "tags": ["z"] }, "labels": { "a": "b" } },
+        })]
+    );
+    let ran = frpc(&["call", &server.address, "Say", "by place", "-7", "--json"]);
+    assert_eq!(ran.json(), [json!({ "text": "by place", "number": "-7" })]);
+}
+
+#[test]
+fn arguments_are_put_over_the_message_of_a_file() {
+    let (server, directory) = (Server::start(), Directory::new("file"));
+    let file = directory.write("message.json", r#"{"text": "hello", "tags": ["a"]}"#);
+    let ran = frpc(&["call", &server.address, "Say", "-f", &file, "number=1", "tags=b", "--json"]);
+    assert_eq!(ran.json(), [json!({ "text": "hello", "number": "1", "tags": ["a", "b"] })]);
+    let ran = frpc(&["call", &server.address, "Say", "-d", &format!("@{file}"), "--json"]);
+    assert_eq!(ran.json(), [json!({ "text": "hello", "tags": ["a"] })]);
+}
+
+#[test]
+fn metadata_and_the_deadline_arrive() {
+    let server = Server::start();
+    for wire in ["tcp", "grpc", "http"] {
+        let ran = frpc(&[
+            "call",
+            &server.over(wire),
+            "Inspect",
+            "-H",
+            "X-One: first value",
+            "x-two:second",
+            "-t",
+            "20s",
+            "--json",
+        ]);
+        let said = &ran.json()[0];
+        assert_eq!(said["metadata"]["x-one"], "first value", "{wire}: {said}");
+        assert_eq!(said["metadata"]["x-two"], "second");
+        let left: u64 = said["left"].as_str().unwrap().parse().unwrap();
+        assert!((1..=20_000).contains(&left), "{left}");
+    }
+}
+
+#[test]
+fn a_deadline_ends_a_call() {
+    let server = Server::start();
+    let ran = frpc(&["call", &server.address, "Repeat", "times=2", "pause=60000", "-t", "100ms"]);
+    assert_eq!(ran.code, 64 + 4, "{ran:?}");
+    assert!(ran.err.starts_with("deadline_exceeded (4): "), "{}", ran.err);
+}
+
+#[test]
+fn a_status_is_the_exit_code_on_every_wire() {
+    let server = Server::start();
+    for wire in WIRES.into_iter().chain(["twirp+http"]) {
+        let ran = frpc(&["call", &server.over(wire), "Fail", "code=5", "text=no such thing"]);
+        assert_eq!((ran.code, &*ran.out), (64 + 5, ""), "{wire}: {ran:?}");
+        assert_eq!(ran.err.lines().next(), Some("not_found (5): no such thing"), "{wire}");
+    }
+    let ran = frpc(&["--json", "call", &server.address, "Fail", "code=16", "text=who?"]);
+    assert_eq!(ran.code, 64 + 16);
+    let said: Value = serde_json::from_str(&ran.err).unwrap();
+    assert_eq!((&said["error"]["code"], &said["error"]["number"]), (&json!("unauthenticated"), &json!(16)));
+    assert_eq!(said["error"]["message"], "who?");
+}
+
+#[test]
+fn without_reflection_json_is_sent_as_it_is_given() {
+    let server = Server::start_with("tcp://127.0.0.1:0", &["--no-reflection"]);
+    for wire in ["tcp", "http"] {
+        let ran = frpc(&["call", &server.over(wire), "frpc.echo.v1.Echo/Say", "text=hello", "number=7", "--json"]);
+        assert_eq!(ran.json(), [json!({ "text": "hello", "number": "7" })], "{wire}: {ran:?}");
+    }
+    let arguments = ["frpc.echo.v1.Echo/Repeat", r#"message:={"text":"x"}"#, "times=2", "--kind", "server", "--json"];
+    let ran = frpc(&[&["call", &server.address], &arguments[..]].concat());
+    assert_eq!(ran.json(), vec![json!({ "text": "x" }); 2]);
+}
+
+#[test]
+fn proto_files_stand_in_for_reflection() {
+    let (server, directory) = (Server::start_with("tcp://127.0.0.1:0", &["--no-reflection"]), Directory::new("protos"));
+    for wire in WIRES {
+        let ran = frpc(&["call", &server.over(wire), "Say", "number=7", "--proto", PROTO, "--json"]);
+        assert_eq!(ran.json(), [json!({ "number": "7" })], "{wire}: {ran:?}");
+    }
+    let set = protox::compile([PROTO], [concat!(env!("CARGO_MANIFEST_DIR"), "/proto")]).unwrap();
+    let set = directory.write("echo.binpb", frpc::prost::Message::encode_to_vec(&set));
+    let ran = frpc(&["call", &server.address, "Say", "number=7", "--descriptor-set", &set, "--json"]);
+    assert_eq!(ran.json(), [json!({ "number": "7" })]);
+}
+
+#[test]
+fn bytes_go_and_come_as_they_are() {
+    let (server, directory) = (Server::start(), Directory::new("bytes"));
+    let message = "\u{a}\u{2}hi";
+    let file = directory.write("message.binpb", message);
+    let ran = frpc(&["call", &server.address, "Say", "--binary", &file, "--raw"]);
+    assert_eq!((ran.code, &*ran.out), (0, message), "{ran:?}");
+}
+
+#[test]
+fn an_answer_is_written_as_is_asked() {
+    let server = Server::start();
+    let ran = frpc(&["call", &server.address, "Say", "text=hello"]);
+    assert_eq!(ran.out, "{\n  \"text\": \"hello\"\n}\n");
+    let ran = frpc(&["call", &server.address, "Say", "--defaults", "--json"]);
+    assert_eq!(ran.json()[0]["number"], "0");
+    let ran = frpc(&["call", &server.address, "Say", "text=hello", "-v"]);
+    assert!(ran.err.contains("> frpc.echo.v1.Echo/Say · unary · protobuf"), "{}", ran.err);
+}

@@ -1,0 +1,11 @@
+//! The command `frpc`, as a process, with a server that it started itself.
+
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod bench;
+mod calls;
+mod declarations;
+mod lock;
+mod mistakes;
+mod program;
+mod tls;

@@ -1,0 +1,100 @@
+//! Mistakes: the words for them, and the advice.
+
+use serde_json::Value;
+
+use crate::program::{Ran, Server, command, frpc, frpc_with_input};
+
+fn assert_says(ran: &Ran, code: i32, what: &str, advice: &str) {
+    assert_eq!(ran.code, code, "{ran:?}");
+    assert!(ran.err.contains(what), "{what}: {}", ran.err);
+    let tries = ran.err.lines().filter(|line| line.starts_with("try: "));
+    assert!(tries.clone().any(|line| line.contains(advice)), "{advice}: {}", ran.err);
+}
+
+#[test]
+fn a_method_that_is_not_there_is_told_with_one_that_is() {
+    let server = Server::start();
+    let at = &*server.address;
+    assert_says(&frpc(&["call", at, "Sya"]), 1, "there is no method Sya", "did you mean frpc.echo.v1.Echo/Say?");
+    let whole = "frpc.echo.v1.Echo/Repaet";
+    assert_says(&frpc(&["call", at, whole]), 1, whole, "did you mean frpc.echo.v1.Echo/Repeat?");
+    assert_says(&frpc(&["call", at, "Unheard"]), 1, "Unheard", "frpc list");
+}
+
+#[test]
+fn a_field_that_is_not_there_is_told_with_those_that_are() {
+    let server = Server::start();
+    let at = &*server.address;
+    assert_says(&frpc(&["call", at, "Say", "txet=a"]), 1, "has no field txet", "did you mean text?");
+    assert_says(&frpc(&["call", at, "Say", "-d", r#"{"txet": 1}"#]), 1, "has no field txet", "did you mean text?");
+    assert_says(&frpc(&["call", at, "Say", "inner.nmuber=1"]), 1, "has no field nmuber", "did you mean number?");
+    assert_says(&frpc(&["call", at, "Say", "zzzzz=a"]), 1, "has no field zzzzz", "labels (map<string, string>)");
+    let ran = frpc(&["call", at, "Say", "number=seven"]);
+    assert_eq!(ran.code, 1);
+    assert!(ran.err.contains(r#"number: "seven" is no int64"#), "{}", ran.err);
+    let ran = frpc(&["call", at, "Say", "mood=angry"]);
+    assert!(ran.err.contains("one of MOOD_UNKNOWN, MOOD_CALM, MOOD_CURIOUS"), "{}", ran.err);
+    let ran = frpc(&["call", at, "Say", "inner=1"]);
+    assert!(ran.err.contains("write NAME.FIELD=VALUE"), "{}", ran.err);
+}
+
+#[test]
+fn an_address_that_is_none_is_told_with_those_that_there_are() {
+    assert_says(&frpc(&["call", "localhost", "Say"]), 1, "port missing", "tcp://HOST:PORT");
+    assert_says(&frpc(&["call", "gopher://localhost:1", "Say"]), 1, "gopher://", "grpc://");
+}
+
+#[test]
+fn where_nobody_listens_a_server_to_try_is_offered() {
+    let free = {
+        let server = Server::start();
+        server.address.clone()
+    };
+    for scheme in ["tcp", "grpc", "http"] {
+        let ran = frpc(&["call", &free.replacen("tcp", scheme, 1), "Say"]);
+        assert_ne!(ran.code, 0);
+        assert!(ran.err.contains("refused"), "{}", ran.err);
+    }
+    assert_says(&frpc(&["call", &free, "Say"]), 1, "refused", "frpc serve --echo");
+}
+
+#[test]
+fn json_that_is_none_is_told_before_and_within_a_stream() {
+    let server = Server::start();
+    let ran = frpc(&["call", &server.address, "Say", "-d", "{"]);
+    assert_eq!(ran.code, 1);
+    assert!(ran.err.contains("--data: no JSON"), "{}", ran.err);
+    let ran = frpc_with_input(&["call", &server.address, "Chat", "-d", "@-"], r#"{"text": "a"} {"text""#);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.err.contains("standard input: no JSON"), "{}", ran.err);
+}
+
+#[test]
+fn failures_are_json_where_programs_read_them() {
+    let server = Server::start();
+    let ran = frpc(&["call", &server.address, "Sya", "--json"]);
+    let said: Value = serde_json::from_str(&ran.err).unwrap();
+    assert_eq!(said["error"]["message"], "there is no method Sya");
+    assert_eq!(said["error"]["try"][0], "did you mean frpc.echo.v1.Echo/Say?");
+}
+
+#[test]
+fn a_server_without_reflection_has_nothing_to_list() {
+    let server = Server::start_with("tcp://127.0.0.1:0", &["--no-reflection"]);
+    assert_says(&frpc(&["list", &server.address]), 1, "tells nothing of its services", "--proto FILE");
+}
+
+#[test]
+fn a_command_line_that_makes_no_sense_has_a_code_of_its_own() {
+    assert_eq!(frpc(&["call"]).code, 2);
+    assert_eq!(frpc(&["sing"]).code, 2);
+    assert_eq!(frpc(&["serve"]).code, 2);
+    assert_eq!(frpc(&["--version"]).code, 0);
+}
+
+#[test]
+fn without_a_terminal_there_are_no_colours() {
+    let server = Server::start();
+    let ran: Ran = command(&["call", &server.address, "Sya"]).env("TERM", "xterm").output().unwrap().into();
+    assert!(!ran.err.contains('\x1b'), "{:?}", ran.err);
+}
