@@ -34,11 +34,23 @@ go_program() {
 	echo "$3" >"bin/.$1.version"
 }
 
-wanted=${*:-$(echo "$suites" | cut -d' ' -f1) twirp-client node}
+wanted=${*:-$(echo "$suites" | cut -d' ' -f1) twirp-client autobahn node}
 for name in $wanted; do
 	if [ "$name" = twirp-client ]; then
 		# Ours, around a client that Twirp's generator wrote.
 		(cd twirp && CGO_ENABLED=0 go build -buildvcs=false -trimpath -o ../bin/twirp-client . 9>&-)
+		continue
+	fi
+	if [ "$name" = autobahn ]; then
+		# The suite is of the time of Python 2.7, whose pip has to be there.
+		if [ "$(cat bin/.autobahn.version 2>/dev/null)" != 25.10.1 ]; then
+			rm -rf autobahn/packages
+			PYENV_VERSION=${PYENV_VERSION:-2.7.18} python2 -m pip install --quiet --disable-pip-version-check \
+				--target autobahn/packages autobahntestsuite==25.10.1 9>&-
+			touch autobahn/packages/zope/__init__.py
+			ln -sf ../autobahn/run.sh bin/autobahn
+			echo 25.10.1 >bin/.autobahn.version
+		fi
 		continue
 	fi
 	if [ "$name" = node ]; then

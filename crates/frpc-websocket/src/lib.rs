@@ -1,9 +1,10 @@
 //! WebSocket for [`frpc`]: messages on any stream of bytes, and frisbee in them.
 //!
 //! [`WebSocket`] is a connection after its handshake, of either side. Servers do the handshake in `frpc-http`, on the port with
-//! everything else.
+//! everything else. [`Client`] connects, and [`register`] gives channels the addresses `ws://` and `wss://`.
 #![forbid(unsafe_code)]
 
+mod client;
 mod close;
 mod decoder;
 mod encoder;
@@ -18,6 +19,7 @@ mod stream;
 mod utf8;
 
 pub use self::{
+    client::{Client, register},
     close::{
         Close, FAILED, GOING_AWAY, INVALID_TEXT, NORMAL, POLICY, PROTOCOL_ERROR, TOO_LONG, UNSUPPORTED, WebSocketError,
     },

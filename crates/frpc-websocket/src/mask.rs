@@ -19,7 +19,7 @@ pub(crate) fn apply(mask: Mask, offset: usize, bytes: &mut [u8]) {
     }
 }
 
-/// Makes masks that nobody who chooses the contents can foresee, so that no proxy takes them for requests: the hashes of a counter with
+/// Makes masks that nobody who chooses the contents can foresee, so that no proxy takes them for requests, and as many bytes for keys: the hashes of a counter with
 /// keys that are drawn from the operating system.
 pub(crate) struct Masks {
     keys: RandomState,

@@ -1,6 +1,10 @@
 //! The transports that calls go over.
 
-use std::{io, sync::Mutex};
+use std::{
+    future::{Ready, ready},
+    io,
+    sync::Mutex,
+};
 
 use frisbee::Protocol;
 use frpc::{Channel, Config, Drain, Endpoint, IntoEndpoint, Raw, Recognized, Router, Services, Wire};
@@ -9,7 +13,7 @@ use support::{
     calls::{TestClient, TestServer, TestService, quiet, quiet_channel},
     settle,
 };
-use tokio::io::duplex;
+use tokio::io::{DuplexStream, duplex};
 
 /// Mounts tests once for each transport, such as `answers::frisbee::a_panic_is_answered`. A test takes the transport.
 macro_rules! over_every_transport {
@@ -36,6 +40,7 @@ macro_rules! over_own_transports {
         crate::transport::over_every_transport! { in_process InProcess: $($test)* }
         crate::transport::over_every_transport! { frisbee Frisbee: $($test)* }
         crate::transport::over_every_transport! { extended Extended: $($test)* }
+        crate::transport::over_every_transport! { websocket WebSocket: $($test)* }
     };
 }
 
@@ -44,6 +49,7 @@ macro_rules! over_full_transports {
     ($($test:ident)*) => {
         crate::transport::over_every_transport! { full_in_process InProcess: $($test)* }
         crate::transport::over_every_transport! { full_extended Extended: $($test)* }
+        crate::transport::over_every_transport! { full_websocket WebSocket: $($test)* }
         crate::transport::over_every_transport! { full_grpc Grpc: $($test)* }
         crate::transport::over_every_transport! { full_connect Connect: $($test)* }
     };
@@ -58,6 +64,8 @@ pub(crate) enum Transport {
     Frisbee,
     /// Frisbee between extended peers.
     Extended,
+    /// Frisbee between extended peers, in the messages of a WebSocket.
+    WebSocket,
     Grpc,
     /// On HTTP/2.
     Connect,
@@ -82,6 +90,7 @@ impl Transport {
                 server.attach(theirs);
                 Served { channel: quiet_channel().attach(ours).await.unwrap(), server: Some(server) }
             }
+            Self::WebSocket => serve_websocket(services).await,
             Self::Grpc => serve_http(services, "grpc://test").await,
             Self::Connect => serve_http(services, "http://test").await,
         }
@@ -100,18 +109,30 @@ impl Transport {
 async fn serve_http(services: impl IntoEndpoint, url: &str) -> Served {
     let protocol = OverHttp { http: Http::new(), endpoint: Endpoint::new(services).unwrap() };
     let server = frisbee::Server::builder(()).config(quiet()).protocol(protocol).without_listener();
-    let (ours, theirs) = duplex(64 * 1024);
-    server.attach(theirs);
-    let ours = Mutex::new(Some(ours));
-    let taken = move || {
-        let stream = ours.lock().unwrap().take();
-        async move { stream.ok_or_else(|| io::ErrorKind::ConnectionRefused.into()) }
-    };
+    let taken = taken_once(&server);
     // Statuses have long texts, and metadata are those of the calls alone.
     let client = Client::new().headers_len_max(1024 * 1024).user_agent(None);
     let client = client.http_version(HttpVersion::Http2).connector(taken);
     let channel = Channel::builder().transport(client).attempts(1).connect(url).await.unwrap();
     Served { channel, server: Some(server) }
+}
+
+/// Serves services over WebSocket in memory.
+async fn serve_websocket(services: impl Router) -> Served {
+    let protocol = OverHttp { http: Http::new(), endpoint: Endpoint::new(Services::new()).unwrap() };
+    let config = Config { extended: true, ..quiet() };
+    let server = frisbee::Server::builder(services).config(config).protocol(protocol).without_listener();
+    let client = frpc_websocket::Client::new().connector(taken_once(&server));
+    let channel = quiet_channel().transport(client).attempts(1).connect("ws://test").await.unwrap();
+    Served { channel, server: Some(server) }
+}
+
+/// Makes one connection to a server, in memory.
+fn taken_once(server: &frisbee::Server) -> impl Fn() -> Ready<io::Result<DuplexStream>> + Send + Sync + 'static {
+    let (ours, theirs) = duplex(64 * 1024);
+    server.attach(theirs);
+    let ours = Mutex::new(Some(ours));
+    move || ready(ours.lock().unwrap().take().ok_or_else(|| io::ErrorKind::ConnectionRefused.into()))
 }
 
 /// A wire of frpc on a server of frisbee without services.

@@ -108,6 +108,7 @@ const HOUSES: &[House] = &[
             &["link"],
             &["stream"],
             &["socket"],
+            &["client"],
         ],
     },
     House {

@@ -18,3 +18,4 @@ mod probe;
 mod remainder;
 mod twirp;
 mod websocket;
+mod websocket_clients;

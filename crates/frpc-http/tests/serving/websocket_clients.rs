@@ -1,0 +1,90 @@
+//! Channels and bare clients, against servers of HTTP that speak WebSocket and others that do not.
+
+use std::{
+    future::ready,
+    io,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use frpc::{Channel, Server};
+use frpc_websocket::Client;
+use support::{
+    calls::{TestClient, TestServer, TestService, ask, quiet, quiet_channel},
+    in_virtual_time,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+/// A client that gets the other end of each connection from this.
+fn client_to(accept: impl Fn(DuplexStream) + Send + Sync + 'static) -> Client {
+    Client::new().connector(move || {
+        let (ours, theirs) = duplex(64 * 1024);
+        accept(theirs);
+        ready(io::Result::Ok(ours))
+    })
+}
+
+fn serve() -> Server {
+    let service = TestServer::new(TestService::default());
+    Server::builder().config(quiet()).wire(frpc_http::Http::new()).add_service(service).without_listener().unwrap()
+}
+
+#[test]
+fn a_channel_connects_again_when_the_websocket_is_lost() {
+    in_virtual_time(async {
+        let server = Arc::new(Mutex::new(serve()));
+        let accepting = server.clone();
+        let client = client_to(move |stream| accepting.lock().unwrap().attach(stream));
+        let channel = quiet_channel().transport(client).connect("ws://test/any").await.unwrap();
+        let client = TestClient::new(channel);
+        assert_eq!(ask(&client, "one").await.unwrap(), "one");
+        let former = std::mem::replace(&mut *server.lock().unwrap(), serve());
+        drop(former);
+        support::settle().await;
+        assert_eq!(ask(&client, "two").await.unwrap(), "two");
+    });
+}
+
+#[test]
+fn a_refusal_is_handed_on_with_its_words_and_not_tried_again() {
+    in_virtual_time(async {
+        let attempts = Arc::new(AtomicUsize::new(0));
+        let counted = attempts.clone();
+        let client = client_to(move |mut stream| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            tokio::spawn(async move {
+                let mut request = [0; 1024];
+                let len = stream.read(&mut request).await.unwrap();
+                let request = str::from_utf8(&request[..len]).unwrap();
+                assert!(request.starts_with("GET /chat?a=b HTTP/1.1\r\nhost: test:7\r\n"), "{request}");
+                assert!(request.contains("sec-websocket-protocol: frpc\r\ncolor: red\r\n\r\n"), "{request}");
+                stream.write_all(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 8\r\n\r\nno entry").await.unwrap();
+            });
+        });
+        let client = client.header("color", "red").unwrap();
+        let refused = Channel::builder().transport(client).connect("ws://test:7/chat?a=b").await.unwrap_err();
+        let text = refused.to_string();
+        assert!(text.contains("ws://test:7/chat?a=b") && text.contains("403 Forbidden: no entry"), "{text}");
+        assert_eq!(attempts.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn a_server_that_says_nothing_is_given_up() {
+    in_virtual_time(async {
+        let kept = Mutex::new(Vec::new());
+        let client = client_to(move |stream| kept.lock().unwrap().push(stream));
+        let channel = Channel::builder().transport(client).attempts(2).connect_timeout(Duration::from_secs(3));
+        let late = channel.connect("ws://test").await.unwrap_err().to_string();
+        assert!(late.contains("attempts: 2") && late.contains("no connection within 3s"), "{late}");
+    });
+}
+
+#[test]
+fn headers_that_would_break_the_handshake_are_no_headers() {
+    assert!(Client::new().header("a", "b\r\nc: d").is_err());
+    assert!(Client::new().header("a b", "c").is_err());
+}

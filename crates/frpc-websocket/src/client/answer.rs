@@ -1,0 +1,117 @@
+//! The answer of a server to a handshake.
+
+use std::io;
+
+use http::StatusCode;
+
+/// Reads the answer at the front of these bytes, and returns its length. `None` if there is less than that.
+///
+/// # Errors
+///
+/// If it is not the one that was expected.
+pub(super) fn read(bytes: &[u8], accept: &str, subprotocol: Option<&str>) -> io::Result<Option<usize>> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut answer = httparse::Response::new(&mut headers);
+    let parsed = answer.parse(bytes).map_err(|error| invalid(format!("the server does not speak HTTP: {error}")))?;
+    let httparse::Status::Complete(len) = parsed else {
+        if bytes.len() >= HEAD_LEN_MAX {
+            return Err(invalid(format!("the head of the answer is longer than {HEAD_LEN_MAX} bytes")));
+        }
+        return Ok(None);
+    };
+    let values = |name: &'static str| {
+        let found = answer.headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
+        found.flat_map(|header| header.value.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
+    };
+    let status = answer.code.and_then(|code| StatusCode::from_u16(code).ok());
+    if status != Some(StatusCode::SWITCHING_PROTOCOLS) {
+        return Err(refusal(status, &bytes[len..]));
+    }
+    let has = |name, word: &[u8]| values(name).any(|value| value.eq_ignore_ascii_case(word));
+    if !has("upgrade", b"websocket") || !has("connection", b"upgrade") {
+        return Err(invalid("the server switched to something else than WebSocket".to_owned()));
+    }
+    if !values("sec-websocket-accept").eq([accept.as_bytes()]) {
+        return Err(invalid("the server did not prove that it read the handshake".to_owned()));
+    }
+    if values("sec-websocket-extensions").next().is_some() {
+        return Err(invalid("the server uses an extension that was not offered".to_owned()));
+    }
+    match (values("sec-websocket-protocol").next(), subprotocol) {
+        (None, None) => {}
+        (Some(chosen), Some(offered)) if chosen == offered.as_bytes() => {}
+        (Some(chosen), _) => {
+            let chosen = chosen.escape_ascii();
+            return Err(invalid(format!("the server chose the sub-protocol \"{chosen}\", which was not offered")));
+        }
+        (None, Some(offered)) => {
+            return Err(invalid(format!("the server speaks WebSocket there, but not the sub-protocol {offered}")));
+        }
+    }
+    Ok(Some(len))
+}
+
+/// Returns the error of an answer that is a refusal, with the words for people that came with it.
+fn refusal(status: Option<StatusCode>, body: &[u8]) -> io::Error {
+    let status = status.unwrap_or_default();
+    let words = String::from_utf8_lossy(&body[..body.len().min(WORDS_LEN_MAX)]);
+    let words = words.lines().next().unwrap_or_default().trim();
+    let text = format!("the server refused the WebSocket: {status}{}{words}", if words.is_empty() { "" } else { ": " });
+    // Another attempt may find a server that is well, and none that is of another mind.
+    if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
+        return io::Error::new(io::ErrorKind::ConnectionRefused, text);
+    }
+    invalid(text)
+}
+
+fn invalid(text: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+/// The longest head.
+pub(super) const HEAD_LEN_MAX: usize = 16 * 1024;
+
+const HEADERS_MAX: usize = 64;
+
+/// So much of the words of a refusal is handed on.
+const WORDS_LEN_MAX: usize = 200;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANSWER: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: WebSocket\r\nConnection: keep-alive, Upgrade\r\n\
+                          Sec-WebSocket-Accept: abc=\r\nSec-WebSocket-Protocol: frpc\r\n\r\n";
+
+    #[test]
+    fn an_answer_is_read_when_it_is_whole() {
+        for end in 0..ANSWER.len() {
+            assert_eq!(read(&ANSWER.as_bytes()[..end], "abc=", Some("frpc")).unwrap(), None);
+        }
+        let more = format!("{ANSWER}more");
+        assert_eq!(read(more.as_bytes(), "abc=", Some("frpc")).unwrap(), Some(ANSWER.len()));
+    }
+
+    #[test]
+    fn an_answer_to_something_else_says_why() {
+        for (from, to, why) in [
+            ("abc=", "abd=", "did not prove"),
+            ("WebSocket\r", "h2c\r", "something else than WebSocket"),
+            ("Upgrade\r", "close\r", "something else than WebSocket"),
+            ("l: frpc", "l: chat", "chose the sub-protocol \"chat\""),
+            ("Sec-WebSocket-Protocol: frpc\r\n", "", "not the sub-protocol frpc"),
+            ("-Protocol: frpc", "-Extensions: permessage-deflate", "an extension"),
+            ("101 Switching Protocols", "403 Forbidden", "refused the WebSocket: 403 Forbidden: no entry"),
+            ("HTTP/1.1 101", "SSH-2.0", "does not speak HTTP"),
+        ] {
+            let answer = format!("{}no entry\nat all", ANSWER.replace(from, to));
+            let error = read(answer.as_bytes(), "abc=", Some("frpc")).unwrap_err();
+            assert!(error.to_string().contains(why), "{error}");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        }
+        let busy = ANSWER.replace("101", "503");
+        assert_eq!(read(busy.as_bytes(), "", None).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        let endless = format!("HTTP/1.1 101 a\r\na: {}", "b".repeat(HEAD_LEN_MAX));
+        assert!(read(endless.as_bytes(), "", None).unwrap_err().to_string().contains("longer than"));
+    }
+}

@@ -1,0 +1,145 @@
+//! Making connections.
+
+use std::io;
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use bytes::BytesMut;
+use frpc::{Address, ByteStream, ConnectError, ConnectSettings, frisbee::Backoff};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::{sleep, timeout},
+};
+use tracing::info;
+
+use super::{answer, settings::Client, target::Target};
+use crate::{decoder::Role, handshake::accept_key, mask::Masks, socket::WebSocket};
+
+impl Client {
+    /// Connects a WebSocket for a sub-protocol, or for none, as a [`Transport`](frpc::Transport) does that speaks it.
+    ///
+    /// # Errors
+    ///
+    /// If the address is none, nobody answers there, or whoever answers speaks something else.
+    pub async fn connect(
+        &self,
+        url: &str,
+        subprotocol: Option<&str>,
+        settings: &ConnectSettings,
+    ) -> Result<WebSocket, ConnectError> {
+        let target = Target::parse(url).map_err(ConnectError::Address)?;
+        dial(self, url, &target, subprotocol, settings).await
+    }
+}
+
+/// Connects, with as many attempts as there may be.
+async fn dial(
+    client: &Client,
+    url: &str,
+    target: &Target,
+    subprotocol: Option<&str>,
+    settings: &ConnectSettings,
+) -> Result<WebSocket, ConnectError> {
+    let mut backoff = Backoff::new(settings.pause);
+    let mut attempts = 0;
+    loop {
+        let limit = settings.connect_timeout;
+        let error = match timeout(limit, attempt(client, target, subprotocol, settings)).await {
+            Ok(Ok(socket)) => return Ok(socket),
+            Ok(Err(error)) => error,
+            Err(_) => io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {limit:?}")),
+        };
+        attempts += 1;
+        let error = frpc::frisbee::ConnectError::new(Address::Url(url.to_owned()), attempts, error);
+        if attempts >= settings.attempts || error.is_final() {
+            info!(%error, "cannot connect");
+            return Err(error.into());
+        }
+        let pause = backoff.pause();
+        info!(%error, ?pause, "cannot connect, trying again after a pause");
+        sleep(pause).await;
+    }
+}
+
+async fn attempt(
+    client: &Client,
+    target: &Target,
+    subprotocol: Option<&str>,
+    settings: &ConnectSettings,
+) -> io::Result<WebSocket> {
+    let io = match &client.connector {
+        Some(connect) => connect().await?,
+        None => tcp(target, settings).await?,
+    };
+    let io = if target.is_secure { secure(io, target, settings).await? } else { io };
+    upgrade(io, client, target, subprotocol).await
+}
+
+async fn tcp(target: &Target, settings: &ConnectSettings) -> io::Result<Box<dyn ByteStream>> {
+    let stream = TcpStream::connect((&*target.host, target.port)).await?;
+    let options = &settings.sockets;
+    stream.set_nodelay(options.nodelay)?;
+    if let Some(period) = options.keepalive {
+        let keepalive = socket2::TcpKeepalive::new().with_time(period).with_interval(period);
+        socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+    }
+    Ok(Box::new(stream))
+}
+
+#[cfg(feature = "tls")]
+async fn secure(
+    io: Box<dyn ByteStream>,
+    target: &Target,
+    settings: &ConnectSettings,
+) -> io::Result<Box<dyn ByteStream>> {
+    super::tls::handshake(io, target, settings).await
+}
+
+#[cfg(not(feature = "tls"))]
+async fn secure(_: Box<dyn ByteStream>, _: &Target, _: &ConnectSettings) -> io::Result<Box<dyn ByteStream>> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "wss:// needs the feature tls of frpc-websocket"))
+}
+
+/// Has a server make a WebSocket of a stream.
+async fn upgrade(
+    mut io: Box<dyn ByteStream>,
+    client: &Client,
+    target: &Target,
+    subprotocol: Option<&str>,
+) -> io::Result<WebSocket> {
+    let mut masks = Masks::new();
+    let key = BASE64_STANDARD.encode([masks.next(), masks.next(), masks.next(), masks.next()].concat());
+    let mut request = format!(
+        "GET {} HTTP/1.1\r\nhost: {}\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\
+         sec-websocket-key: {key}\r\n",
+        target.path, target.authority,
+    )
+    .into_bytes();
+    if let Some(subprotocol) = subprotocol {
+        request.extend_from_slice(format!("sec-websocket-protocol: {subprotocol}\r\n").as_bytes());
+    }
+    for (name, value) in &client.headers {
+        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+            request.extend_from_slice(part);
+        }
+    }
+    request.extend_from_slice(b"\r\n");
+    io.write_all(&request).await?;
+    io.flush().await?;
+    let accept = accept_key(key.as_bytes());
+    let mut read = BytesMut::with_capacity(READ_LEN);
+    loop {
+        if io.read_buf(&mut read).await? == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the server closed the connection before its answer",
+            ));
+        }
+        if let Some(len) = answer::read(&read, &accept, subprotocol)? {
+            return Ok(WebSocket::new(io, Role::Client).with_unread(&read[len..]).with_subprotocol(subprotocol));
+        }
+    }
+}
+
+/// Room for an answer, and for the first frames behind it.
+const READ_LEN: usize = 4 * 1024;

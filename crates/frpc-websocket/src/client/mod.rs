@@ -1,0 +1,11 @@
+//! Clients: from an address to a WebSocket.
+
+mod answer;
+mod dial;
+mod settings;
+mod target;
+#[cfg(feature = "tls")]
+mod tls;
+mod transport;
+
+pub use self::{settings::Client, transport::register};

@@ -1,0 +1,86 @@
+//! The address of a WebSocket.
+
+use std::io;
+
+use http::{Uri, uri::Authority};
+
+/// A WebSocket, as its address names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) is_secure: bool,
+    /// A name or an IP address, without brackets.
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// The host, and the port if the address has one.
+    pub(super) authority: Authority,
+    /// The path and the query that are asked for.
+    pub(super) path: String,
+}
+
+impl Target {
+    /// Reads an address, such as `ws://localhost:7000` or `wss://example.org/chat?room=7`.
+    pub(super) fn parse(url: &str) -> io::Result<Self> {
+        let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("address {url:?}: {why}"));
+        let (scheme, rest) = url.split_once("://").ok_or_else(|| invalid("expected ws://HOST or wss://HOST"))?;
+        let is_secure = match scheme.to_ascii_lowercase().as_str() {
+            "ws" => false,
+            "wss" => true,
+            _ => return Err(invalid("expected ws://HOST or wss://HOST")),
+        };
+        let uri: Uri = format!("http://{rest}").parse().map_err(|error| invalid(&format!("{error}")))?;
+        let authority = uri.authority().cloned().ok_or_else(|| invalid("host missing"))?;
+        if authority.as_str().contains('@') {
+            return Err(invalid("a user in an address is not sent: use Client::header with authorization"));
+        }
+        if rest.contains('#') {
+            return Err(invalid("'#' means nothing to a server"));
+        }
+        let is_port_ok = authority.port_u16().is_some() || authority.as_str() == authority.host();
+        let host = authority.host();
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host).to_owned();
+        if host.is_empty() || !is_port_ok {
+            return Err(invalid("expected SCHEME://HOST:PORT"));
+        }
+        let port = authority.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
+        let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        let path = if path.starts_with('/') { path } else { format!("/{path}") };
+        Ok(Self { is_secure, host, port, authority, path })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_says_host_port_and_path() {
+        for (url, is_secure, host, port, path) in [
+            ("ws://localhost:7000", false, "localhost", 7000, "/"),
+            ("WSS://example.org", true, "example.org", 443, "/"),
+            ("ws://[::1]/chat?room=7", false, "::1", 80, "/chat?room=7"),
+            ("ws://a:1?q", false, "a", 1, "/?q"),
+        ] {
+            let target = Target::parse(url).unwrap();
+            assert_eq!((target.is_secure, &*target.host, target.port), (is_secure, host, port), "{url}");
+            assert_eq!(target.path, path, "{url}");
+        }
+        assert_eq!(Target::parse("ws://[::1]:7000/a").unwrap().authority, "[::1]:7000");
+    }
+
+    #[test]
+    fn text_that_is_no_address_says_why() {
+        for (url, why) in [
+            ("localhost:80", "expected ws://HOST"),
+            ("http://localhost", "expected ws://HOST"),
+            ("ws://", "address"),
+            ("ws://:80", "expected SCHEME://HOST:PORT"),
+            ("ws://localhost:", "expected SCHEME://HOST:PORT"),
+            ("ws://me@localhost", "a user in an address"),
+            ("ws://localhost/#top", "'#'"),
+            ("ws://localhost/a b", "address"),
+        ] {
+            let error = Target::parse(url).unwrap_err().to_string();
+            assert!(error.contains(why), "{url}: {error}");
+        }
+    }
+}
