@@ -71,9 +71,7 @@ impl Coding {
 
 /// Reads the metadata among the headers of a response. The date is not the service's, but that of its HTTP.
 pub(super) fn metadata_of(headers: &HeaderMap) -> Result<Metadata, Status> {
-    let mut metadata = metadata::from_headers(headers).map_err(of_server)?;
-    metadata.remove(header::DATE.as_str());
-    Ok(metadata)
+    metadata::from_headers_except(headers, &header::DATE).map_err(of_server)
 }
 
 /// Returns the status of a response that is not what it should be: the fault is not in the request.

@@ -1,19 +1,26 @@
 //! Calls to one server: what those of all protocols have in common.
 
-use std::sync::Arc;
+use std::{
+    borrow::Cow,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
+use bytes::Bytes;
 use frpc::{Metadata, Method, Status, codec::Format};
 use http::{HeaderMap, header, uri::PathAndQuery};
 
 use super::{outgoing::Framing, pool::Pool, target::Protocol};
-use crate::headers::metadata;
+use crate::headers::{metadata, timeout};
 
 /// Makes calls to one server.
 pub(super) struct HttpCaller {
     pub(super) pool: Arc<Pool>,
     pub(super) framing: Framing,
     /// The headers that all calls have.
-    pub(super) base: HeaderMap,
+    pub(super) base: Arc<HeaderMap>,
+    /// The same with the time of the first call of gRPC, which most others have as well.
+    pub(super) usual: OnceLock<(Duration, Arc<HeaderMap>)>,
 }
 
 impl HttpCaller {
@@ -31,26 +38,45 @@ impl HttpCaller {
 
     /// Returns the path of a method.
     pub(super) fn path(&self, prefix: &str, method: &Method) -> Result<PathAndQuery, Status> {
-        let path = format!("{}{prefix}/{method}", self.pool.dialer().target.path);
-        path.parse().map_err(|error| Status::internal(format!("{path} is no path of HTTP: {error}")))
+        let parts = [&*self.pool.dialer().target.path, prefix, "/", method.service, "/", method.name];
+        let path = Bytes::from(parts.concat());
+        PathAndQuery::from_maybe_shared(path.clone())
+            .map_err(|error| Status::internal(format!("{path:?} is no path of HTTP: {error}")))
     }
 
-    /// Returns the headers of a call.
-    pub(super) fn headers(&self, metadata: &Metadata) -> HeaderMap {
-        let mut headers = self.base.clone();
-        if !metadata.is_empty() {
-            if metadata.contains_key(header::USER_AGENT.as_str()) {
-                headers.remove(header::USER_AGENT);
-            }
-            metadata::extend(&mut headers, metadata, "");
+    /// Returns the headers that all calls of gRPC have, and the time that they say.
+    pub(super) fn headers_saying(&self, time: Option<Duration>) -> (Arc<HeaderMap>, Option<Duration>) {
+        let Some(time) = time else { return (self.base.clone(), None) };
+        let (said, headers) = self.usual.get_or_init(|| {
+            let mut headers = (*self.base).clone();
+            headers.insert(timeout::GRPC_TIMEOUT, timeout::grpc(time));
+            (time, Arc::new(headers))
+        });
+        if *said == time { (headers.clone(), Some(time)) } else { (self.base.clone(), None) }
+    }
+}
+
+/// Adds the metadata of a call to its headers.
+pub(super) fn add_metadata(headers: &mut HeaderMap, metadata: &Metadata) {
+    if !metadata.is_empty() {
+        if metadata.contains_key(header::USER_AGENT.as_str()) {
+            headers.remove(header::USER_AGENT);
         }
-        headers
+        metadata::extend(headers, metadata, "");
     }
 }
 
 /// Returns the type of the content, in lower case and without parameters.
-pub(super) fn media_type(headers: &HeaderMap) -> String {
-    let found = headers.get(header::CONTENT_TYPE).map(|value| String::from_utf8_lossy(value.as_bytes()));
-    let found = found.unwrap_or_default();
-    found.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+pub(super) fn media_type(headers: &HeaderMap) -> Cow<'_, str> {
+    let Some(value) = headers.get(header::CONTENT_TYPE) else { return Cow::default() };
+    match str::from_utf8(value.as_bytes()) {
+        // Mostly it is written so already.
+        Ok(found) if !found.bytes().any(|byte| byte.is_ascii_uppercase() || matches!(byte, b';' | b' ' | b'\t')) => {
+            Cow::Borrowed(found)
+        }
+        _ => {
+            let found = String::from_utf8_lossy(value.as_bytes());
+            Cow::Owned(found.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
+        }
+    }
 }

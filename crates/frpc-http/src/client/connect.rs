@@ -45,12 +45,13 @@ pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer,
 
 fn head(caller: &HttpCaller, call: &Call) -> Result<Head, Status> {
     let path = caller.path("", call.method())?;
-    let mut headers = caller.headers(call.head().metadata());
+    let mut headers = (*caller.base).clone();
     let is_unary = call.kind() == MethodKind::Unary;
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type(caller.format(), is_unary)));
     headers.insert(PROTOCOL_VERSION, HeaderValue::from_static("1"));
     let timeout: Option<TimeoutHeader> = Some((timeout::CONNECT_TIMEOUT, timeout::connect as _));
-    Ok(Head { method: Method::POST, path, headers, timeout })
+    let metadata = call.head().metadata().clone();
+    Ok(Head { method: Method::POST, path, headers: Arc::new(headers), metadata, timeout, said: None })
 }
 
 async fn unary(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
@@ -58,7 +59,7 @@ async fn unary(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
     let method = call.method();
     let mut head = head(caller, &call)?;
     if caller.pool.dialer().settings.accepts_gzip {
-        head.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(GZIP));
+        Arc::make_mut(&mut head.headers).insert(header::ACCEPT_ENCODING, HeaderValue::from_static(GZIP));
     }
     let Body::One(message) = call.into_parts().1 else {
         return Err(Status::internal("the call does not have the messages of its kind"));
@@ -72,10 +73,11 @@ async fn unary(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
         && let Some(path) = get_path(&head.path, caller.format(), &content, is_compressed)
     {
         (head.method, head.path, content) = (Method::GET, path, Bytes::new());
-        head.headers.remove(header::CONTENT_TYPE);
-        head.headers.remove(PROTOCOL_VERSION);
+        let headers = Arc::make_mut(&mut head.headers);
+        headers.remove(header::CONTENT_TYPE);
+        headers.remove(PROTOCOL_VERSION);
     } else if is_compressed {
-        head.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(GZIP));
+        Arc::make_mut(&mut head.headers).insert(header::CONTENT_ENCODING, HeaderValue::from_static(GZIP));
     }
     let exchange = Exchange::begin(caller.pool.clone(), head, Content::Whole(content), times).await?;
     let reading = async |exchange: Exchange| {
@@ -165,10 +167,10 @@ async fn streaming(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Statu
     let kind = call.kind();
     let mut head = head(caller, &call)?;
     if caller.framing.compresses() {
-        head.headers.insert(CONTENT_ENCODING, HeaderValue::from_static(GZIP));
+        Arc::make_mut(&mut head.headers).insert(CONTENT_ENCODING, HeaderValue::from_static(GZIP));
     }
     if caller.pool.dialer().settings.accepts_gzip {
-        head.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(GZIP));
+        Arc::make_mut(&mut head.headers).insert(ACCEPT_ENCODING, HeaderValue::from_static(GZIP));
     }
     let content = match call.into_parts().1 {
         Body::One(message) => Content::Whole(caller.framing.frame(&message.into_bytes())?),

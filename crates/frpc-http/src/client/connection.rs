@@ -146,8 +146,9 @@ impl Connection {
 
     /// Ends a call on it.
     pub(super) fn end_call(&self) {
-        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-        self.calls.fetch_sub(1, Ordering::Relaxed);
+        if self.calls.fetch_sub(1, Ordering::Relaxed) == 1 {
+            *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        }
     }
 
     /// Returns whether the server said anything since the connection was made.

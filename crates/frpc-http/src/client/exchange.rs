@@ -1,9 +1,9 @@
 //! A request and its response, made again on another connection as long as it was certainly not executed.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use frpc::{Status, frisbee::Backoff};
+use frpc::{Metadata, Status, frisbee::Backoff};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header, response,
     uri::{PathAndQuery, Scheme},
@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use tokio::time::sleep;
 
 use super::{
+    caller::add_metadata,
     connection::Responding,
     failures,
     outgoing::{Content, Outgoing, Source},
@@ -25,9 +26,13 @@ use super::{
 pub(super) struct Head {
     pub(super) method: Method,
     pub(super) path: PathAndQuery,
-    pub(super) headers: HeaderMap,
+    /// The headers of the protocol.
+    pub(super) headers: Arc<HeaderMap>,
+    pub(super) metadata: Metadata,
     /// The header that says how much time is left, and how it is written.
     pub(super) timeout: Option<TimeoutHeader>,
+    /// The time that the headers say already.
+    pub(super) said: Option<Duration>,
 }
 
 pub(super) type TimeoutHeader = (HeaderName, fn(Duration) -> HeaderValue);
@@ -74,22 +79,31 @@ impl Exchange {
 
     async fn send(&mut self) -> Result<(), Status> {
         self.attempts += 1;
-        let mut place = self.times.opening.bound_unsent(self.pool.place()).await?;
+        let (mut place, left) = match self.pool.place_now() {
+            Some(place) if self.attempts == 1 => (place, self.times.told_at_once()),
+            Some(place) => (place, self.times.told()),
+            // In a box, since few calls wait for a place and all would have the memory for it.
+            None => (Box::pin(self.times.opening.bound_unsent(self.pool.place())).await?, self.times.told()),
+        };
         let written = place.connection().written();
-        let request = self.request(place.connection().is_http2())?;
+        let request = self.request(place.connection().is_http2(), left)?;
         let responding = place.send(request);
         self.sent = Some(Sent { responding, place, written });
         Ok(())
     }
 
-    fn request(&self, is_http2: bool) -> Result<Request<Outgoing>, Status> {
+    fn request(&self, is_http2: bool, left: Option<Duration>) -> Result<Request<Outgoing>, Status> {
         let mut request = Request::new(self.content.body());
         *request.method_mut() = self.head.method.clone();
-        *request.headers_mut() = self.head.headers.clone();
+        *request.headers_mut() = (*self.head.headers).clone();
+        add_metadata(request.headers_mut(), &self.head.metadata);
         if let Some((name, write)) = &self.head.timeout
-            && let Some(left) = self.times.told()
+            && left != self.head.said
         {
-            request.headers_mut().insert(name, write(left));
+            match left {
+                Some(left) => request.headers_mut().insert(name, write(left)),
+                None => request.headers_mut().remove(name),
+            };
         }
         let target = &self.pool.dialer().target;
         if is_http2 {
@@ -144,22 +158,23 @@ impl Exchange {
             sleep(self.backoff.pause()).await;
             Ok(())
         };
-        self.times.opening.bound_unsent(pause).await
+        Box::pin(self.times.opening.bound_unsent(pause)).await
     }
 
     /// Waits for what comes of the response, as long as the caller waits for one answer.
     pub(super) async fn within_time<T>(self, answer: impl AsyncFnOnce(Self) -> Result<T, Status>) -> Result<T, Status> {
         let (times, source) = (self.times, self.stop.0.clone());
         let deadline = times.answer();
-        let answering = answer(self);
+        let mut answering = pin!(answer(self));
         let answered = match (deadline, source) {
             (None, Some(source)) => {
-                let mut answering = std::pin::pin!(answering);
+                // In a box, as above.
+                let ended = Box::pin(async move { source.ended().await });
                 tokio::select! {
                     biased;
                     answer = &mut answering => answer,
                     // The time of the channel bounds the answer to a stream from the end of that stream on.
-                    () = source.ended() => Deadline::after(times.opening.limit).bound(answering).await,
+                    () = ended => Deadline::after(times.opening.limit).bound(answering).await,
                 }
             }
             (deadline, _) => bounded(deadline, answering).await,

@@ -14,6 +14,7 @@ use super::{
     failures::of_http,
     grpc_web,
     outgoing::Content,
+    pool::Pool,
     target::Protocol,
     time::Times,
 };
@@ -29,11 +30,11 @@ const GRPC_ENCODING: &str = "grpc-encoding";
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 
 /// Returns the headers that all calls have.
-pub(super) fn base_headers(caller: &HttpCaller) -> HeaderMap {
-    let settings = &caller.pool.dialer().settings;
+pub(super) fn base_headers(pool: &Pool) -> HeaderMap {
+    let (protocol, settings) = (pool.dialer().target.protocol, &pool.dialer().settings);
     let mut headers = HeaderMap::new();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type(caller)));
-    if caller.protocol() == Protocol::Grpc {
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type(protocol, settings.format)));
+    if protocol == Protocol::Grpc {
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
     } else {
         headers.insert(HeaderName::from_static("x-grpc-web"), HeaderValue::from_static("1"));
@@ -47,8 +48,8 @@ pub(super) fn base_headers(caller: &HttpCaller) -> HeaderMap {
     headers
 }
 
-fn content_type(caller: &HttpCaller) -> &'static str {
-    match (caller.protocol(), caller.format()) {
+fn content_type(protocol: Protocol, format: Format) -> &'static str {
+    match (protocol, format) {
         (Protocol::GrpcWeb, Format::Json) => "application/grpc-web+json",
         (Protocol::GrpcWeb, _) => "application/grpc-web+proto",
         (_, Format::Json) => "application/grpc+json",
@@ -60,11 +61,15 @@ fn content_type(caller: &HttpCaller) -> &'static str {
 pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
     let times = Times::of(&call);
     let (kind, path) = (call.kind(), caller.path("", call.method())?);
-    let headers = caller.headers(call.head().metadata());
     let timeout: Option<TimeoutHeader> = Some((timeout::GRPC_TIMEOUT, timeout::grpc as _));
-    let head = Head { method: Method::POST, path, headers, timeout };
+    let (headers, said) = caller.headers_saying(times.told_at_once());
+    let metadata = call.head().metadata().clone();
+    let head = Head { method: Method::POST, path, headers, metadata, timeout, said };
     let content = match call.into_parts().1 {
-        Body::One(message) => Content::Whole(caller.framing.frame(&message.into_bytes())?),
+        Body::One(message) => {
+            let frame = caller.framing.frame(&message.into_bytes())?;
+            if caller.protocol() == Protocol::Grpc { Content::Framed(frame) } else { Content::Whole(frame) }
+        }
         Body::Many(messages) => Content::stream(messages, caller.framing),
         _ => return Err(Status::internal("the messages of the call are of a kind that gRPC does not know")),
     };
@@ -92,7 +97,7 @@ fn open(caller: &HttpCaller, parts: Parts, received: Received) -> Result<Answers
 /// Finds out whether a response is one of gRPC, with messages in the format of the call.
 fn check_type(caller: &HttpCaller, parts: &Parts) -> Result<(), Status> {
     let found = media_type(&parts.headers);
-    let expected = content_type(caller);
+    let expected = content_type(caller.protocol(), caller.format());
     let (family, format) = expected.split_once('+').unwrap_or((expected, ""));
     if found == expected || found == family && format == "proto" {
         return Ok(());

@@ -18,6 +18,8 @@ use crate::message::{compression, envelope};
 /// The body of a request.
 pub(super) enum Outgoing {
     Whole(Option<Bytes>),
+    /// A message in its frame, which tells its length itself: HTTP/2 needs no header for it.
+    Framed(Option<Bytes>),
     Stream {
         source: Arc<Source>,
         /// The body is that of an older attempt if the source has another number.
@@ -28,6 +30,7 @@ pub(super) enum Outgoing {
 /// The source of the messages of a request, which outlives the body of one attempt.
 pub(super) enum Content {
     Whole(Bytes),
+    Framed(Bytes),
     Stream(Arc<Source>),
 }
 
@@ -90,6 +93,7 @@ impl Content {
     pub(super) fn body(&self) -> Outgoing {
         match self {
             Self::Whole(content) => Outgoing::Whole(Some(content.clone()).filter(|content| !content.is_empty())),
+            Self::Framed(content) => Outgoing::Framed(Some(content.clone())),
             Self::Stream(source) => {
                 let mut state = source.state();
                 state.attempt += 1;
@@ -101,7 +105,7 @@ impl Content {
     /// Returns whether nothing was taken from the stream, so that the request can be sent again.
     pub(super) fn is_whole(&self) -> bool {
         match self {
-            Self::Whole(_) => true,
+            Self::Whole(_) | Self::Framed(_) => true,
             Self::Stream(source) => {
                 let state = source.state();
                 !state.is_taken && state.failure.is_none()
@@ -111,7 +115,7 @@ impl Content {
 
     pub(super) fn source(&self) -> Option<&Arc<Source>> {
         match self {
-            Self::Whole(_) => None,
+            Self::Whole(_) | Self::Framed(_) => None,
             Self::Stream(source) => Some(source),
         }
     }
@@ -188,13 +192,15 @@ impl Body for Outgoing {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Abandoned>>> {
         match self.get_mut() {
-            Self::Whole(content) => Poll::Ready(content.take().map(|content| Ok(Frame::data(content)))),
+            Self::Whole(content) | Self::Framed(content) => {
+                Poll::Ready(content.take().map(|content| Ok(Frame::data(content))))
+            }
             Self::Stream { source, attempt } => source.poll(*attempt, cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Whole(None))
+        matches!(self, Self::Whole(None) | Self::Framed(None))
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -203,7 +209,7 @@ impl Body for Outgoing {
                 let len = content.as_ref().map_or(0, Bytes::len);
                 SizeHint::with_exact(u64::try_from(len).unwrap_or(u64::MAX))
             }
-            Self::Stream { .. } => SizeHint::default(),
+            Self::Framed(_) | Self::Stream { .. } => SizeHint::default(),
         }
     }
 }

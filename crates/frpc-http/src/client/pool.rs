@@ -77,13 +77,16 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns a place on a connection, if there is one.
+    pub(super) fn place_now(self: &Arc<Self>) -> Option<Place> {
+        let connection = self.state().free(self.dialer.settings.idle_max)?;
+        Some(Place { pool: self.clone(), connection, returned: None })
+    }
+
     /// Waits for a place on a connection. All calls that find none share the attempts to make another.
     pub(super) async fn place(self: &Arc<Self>) -> Result<Place, Status> {
         let failures = {
             let mut state = self.state();
-            if let Some(connection) = state.free(self.dialer.settings.idle_max) {
-                return Ok(Place { pool: self.clone(), connection, returned: None });
-            }
             state.waiting += 1;
             state.failures
         };
@@ -250,9 +253,11 @@ impl Place {
     }
 
     fn give_back(pool: &Pool, connection: &Connection) {
-        let _state = pool.state();
+        let state = pool.state();
         connection.end_call();
-        pool.changed.notify_one();
+        if state.waiting > 0 {
+            pool.changed.notify_one();
+        }
     }
 }
 

@@ -71,6 +71,12 @@ impl Times {
         if self.kind == MethodKind::Unary { Some(self.opening) } else { self.whole }
     }
 
+    /// Returns the time to tell the server of when a call is sent as soon as it is made: all of it. Calls with the same limit have
+    /// the same header then, which takes a byte of HTTP/2.
+    pub(super) fn told_at_once(self) -> Option<Duration> {
+        self.answer().filter(|deadline| deadline.at.is_some()).map(|deadline| deadline.limit)
+    }
+
     /// Returns the time to tell the server of: what is left of it now.
     pub(super) fn told(self) -> Option<Duration> {
         self.answer()?.at.map(|at| at.saturating_duration_since(Instant::now()))

@@ -25,14 +25,15 @@ pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer,
     }
     let times = Times::of(&call);
     let path = caller.path(&caller.pool.dialer().settings.twirp_prefix, call.method())?;
-    let mut headers = caller.headers(call.head().metadata());
+    let mut headers = (*caller.base).clone();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type(caller.format())));
     headers.insert(header::ACCEPT, HeaderValue::from_static(content_type(caller.format())));
+    let metadata = call.head().metadata().clone();
     let Body::One(message) = call.into_parts().1 else {
         return Err(Status::internal("the call does not have the messages of its kind"));
     };
     // Twirp has no word for the time: this side alone keeps it.
-    let head = Head { method: Method::POST, path, headers, timeout: None };
+    let head = Head { method: Method::POST, path, headers: Arc::new(headers), metadata, timeout: None, said: None };
     let content = Content::Whole(message.into_bytes());
     let exchange = Exchange::begin(caller.pool.clone(), head, content, times).await?;
     let reading = async |exchange: Exchange| {

@@ -8,7 +8,7 @@ use base64::{
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
 use frpc::{Metadata, MetadataValue, Status};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, header::CONTENT_LENGTH};
 
 /// Writes without padding, as the protocols advise, and reads both.
 pub(crate) const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -22,9 +22,18 @@ pub(crate) const BASE64: GeneralPurpose = GeneralPurpose::new(
 ///
 /// If a value that should be base64 is not.
 pub(crate) fn from_headers(headers: &HeaderMap) -> Result<Metadata, Status> {
+    from_headers_except(headers, &CONTENT_LENGTH)
+}
+
+/// Reads the metadata among headers or trailers, without those of one more name.
+///
+/// # Errors
+///
+/// Those of [`from_headers`].
+pub(crate) fn from_headers_except(headers: &HeaderMap, left_out: &HeaderName) -> Result<Metadata, Status> {
     let mut metadata = Metadata::new();
     for (name, value) in headers {
-        if !is_of_protocols(name.as_str()) {
+        if name != left_out && !is_of_protocols(name.as_str()) {
             append(&mut metadata, name.as_str(), value.as_bytes())?;
         }
     }
@@ -38,10 +47,8 @@ pub(crate) fn from_headers(headers: &HeaderMap) -> Result<Metadata, Status> {
 /// If a value that should be base64 is not.
 pub(crate) fn append(metadata: &mut Metadata, name: &str, value: &[u8]) -> Result<(), Status> {
     if !name.ends_with("-bin") {
-        if let Ok(value) = str::from_utf8(value) {
-            // Names that HTTP uses itself, and values that gRPC does not allow, are nothing for handlers.
-            let _ = metadata.append(name, value.trim_matches(' '));
-        }
+        // Names that HTTP uses itself, and values that gRPC does not allow, are nothing for handlers.
+        let _ = metadata.append_received(name.as_bytes(), without_blanks(value));
         return Ok(());
     }
     for part in value.split(|byte| *byte == b',') {
@@ -50,6 +57,13 @@ pub(crate) fn append(metadata: &mut Metadata, name: &str, value: &[u8]) -> Resul
         let _ = metadata.append_bin(name, decoded);
     }
     Ok(())
+}
+
+fn without_blanks(mut value: &[u8]) -> &[u8] {
+    while let [b' ', rest @ ..] | [rest @ .., b' '] = value {
+        value = rest;
+    }
+    value
 }
 
 /// Adds metadata to headers or trailers, with a prefix before each name. Names that the protocols use themselves are left out.
@@ -78,20 +92,21 @@ pub(crate) fn extend(headers: &mut HeaderMap, metadata: &Metadata, prefix: &str)
 
 /// Tells whether the protocols use a name themselves. [`Metadata`] refuses those that gRPC and HTTP reserve as well.
 pub(crate) fn is_of_protocols(name: &str) -> bool {
-    name.starts_with("grpc-") || NAMES_OF_PROTOCOLS.contains(&name)
+    name.starts_with("grpc-")
+        || matches!(
+            name,
+            "accept-encoding"
+                | "connect-accept-encoding"
+                | "connect-content-encoding"
+                | "connect-protocol-version"
+                | "connect-timeout-ms"
+                | "content-encoding"
+                | "content-length"
+                | "content-type"
+                | "host"
+                | "te"
+        )
 }
-
-const NAMES_OF_PROTOCOLS: [&str; 9] = [
-    "accept-encoding",
-    "connect-accept-encoding",
-    "connect-content-encoding",
-    "connect-protocol-version",
-    "connect-timeout-ms",
-    "content-encoding",
-    "content-length",
-    "content-type",
-    "te",
-];
 
 #[cfg(test)]
 mod tests {

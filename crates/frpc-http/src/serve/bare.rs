@@ -42,7 +42,8 @@ pub(super) async fn read<B: RequestBody>(
         Poll::Pending => {
             let time_max = settings.body_time(time);
             let late = |_| Err(Status::deadline_exceeded(format!("the request was not here within {time_max:?}")));
-            timeout(time_max, reading).await.unwrap_or_else(late)?
+            // In a box, so that those which need none do not have the memory for it.
+            Box::pin(timeout(time_max, reading)).await.unwrap_or_else(late)?
         }
     };
     inflate(message, coding, settings)

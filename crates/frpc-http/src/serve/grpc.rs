@@ -87,7 +87,7 @@ impl Dialect {
 pub(super) async fn serve<B: RequestBody>(
     site: &Site,
     dialect: &'static Dialect,
-    parts: Parts,
+    parts: &Parts,
     body: B,
 ) -> Response<ResponseBody> {
     if parts.method != Method::POST {
@@ -116,13 +116,13 @@ async fn answer<B: RequestBody>(
     site: &Site,
     dialect: &'static Dialect,
     coding: Coding,
-    parts: Parts,
+    parts: &Parts,
     body: B,
 ) -> Result<Response<ResponseBody>, Status> {
     let path = parts.uri.path();
     let found = site.endpoint.find(path).ok_or_else(|| Status::unimplemented(format!("no method {path} here")))?;
     let time = call_time(&parts.headers)?;
-    let head = site.call_head(&parts, time)?;
+    let head = site.call_head(parts, time)?;
     let mut requests = Requests::new(body, coding.of_requests, site.settings.message_len_max);
     if dialect.kind == Kind::WebText {
         requests = requests.in_text();

@@ -41,31 +41,33 @@ pub(crate) use self::{
 /// Answers a request, and tells browsers which scripts may read the answer.
 pub(crate) async fn respond<B: RequestBody>(site: &Site, request: Request<B>) -> Response<ResponseBody> {
     let (parts, body) = request.into_parts();
-    let Some(cors) = &site.settings.cors else { return by_protocol(site, parts, body).await };
-    if let Some((status, headers)) = cors.preflight(&parts.method, &parts.headers) {
+    let cors = site.settings.cors.as_ref();
+    if let Some((status, headers)) = cors.and_then(|cors| cors.preflight(&parts.method, &parts.headers)) {
         let mut response = Response::new(ResponseBody::empty());
         (*response.status_mut(), *response.headers_mut()) = (status, headers);
         return response;
     }
-    let origin = parts.headers.get(ORIGIN).cloned();
-    let mut response = by_protocol(site, parts, body).await;
-    cors.expose(response.headers_mut(), origin.as_ref());
+    let origin = cors.and_then(|_| parts.headers.get(ORIGIN).cloned());
+    let mut response = match site.settings.mounts.at(parts.uri.path()) {
+        // Boxed, so that calls hold no memory for it.
+        Some(mount) => Box::pin(mounted::serve(site, &**mount, parts, body)).await,
+        None => by_protocol(site, &parts, body).await,
+    };
+    if let Some(cors) = cors {
+        cors.expose(response.headers_mut(), origin.as_ref());
+    }
     response
 }
 
 /// Answers a request, by the protocol that its content type and its path tell.
-async fn by_protocol<B: RequestBody>(site: &Site, parts: Parts, body: B) -> Response<ResponseBody> {
+async fn by_protocol<B: RequestBody>(site: &Site, parts: &Parts, body: B) -> Response<ResponseBody> {
     let Site { endpoint, settings, .. } = site;
     let (media_type, path) = (media_type(&parts.headers), parts.uri.path());
-    if let Some(mount) = settings.mounts.at(path) {
-        // Boxed, so that calls hold no memory for it.
-        return Box::pin(mounted::serve(site, &**mount, parts, body)).await;
-    }
     if let Some(dialect) = Dialect::of(media_type).filter(|dialect| dialect.is_on(settings)) {
         return grpc::serve(site, dialect, parts, body).await;
     }
     if let Some(path) = twirp::path(settings, path, media_type) {
-        return twirp::serve(site, path, &parts, body).await;
+        return twirp::serve(site, path, parts, body).await;
     }
     if settings.page && path == "/" && parts.method == Method::GET {
         let (headers, html) = page::render(endpoint);
@@ -78,7 +80,7 @@ async fn by_protocol<B: RequestBody>(site: &Site, parts: Parts, body: B) -> Resp
         return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);
     }
     match endpoint.find(path) {
-        Some(method) => connect::serve(site, method, parts, body).await,
+        Some(method) => connect::serve(site, method, media_type, parts, body).await,
         None => refuse(StatusCode::NOT_FOUND, "there is no such method\n"),
     }
 }

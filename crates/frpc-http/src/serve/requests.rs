@@ -61,7 +61,8 @@ impl<B: RequestBody> Requests<B> {
         if let Poll::Ready(read) = poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
             return read;
         }
-        timeout(time_max, reading)
+        // In a box, so that those which need none do not have the memory for it.
+        Box::pin(timeout(time_max, reading))
             .await
             .unwrap_or_else(|_| Err(Status::deadline_exceeded(format!("the request was not here within {time_max:?}"))))
     }

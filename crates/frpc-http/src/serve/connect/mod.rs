@@ -12,23 +12,27 @@ use self::head::{Content, of_content_type, unsupported};
 use super::{
     body::ResponseBody,
     requests::RequestBody,
-    site::{Site, media_type, refuse},
+    site::{Site, refuse},
 };
 
 /// Answers a request for a method.
-pub(super) async fn serve<B: RequestBody>(site: &Site, method: Found, parts: Parts, body: B) -> Response<ResponseBody> {
+pub(super) async fn serve<B: RequestBody>(
+    site: &Site,
+    method: Found,
+    media_type: &[u8],
+    parts: &Parts,
+    body: B,
+) -> Response<ResponseBody> {
     let (kind, may_be_get) = (method.method().kind, method.method().has_no_side_effects);
     match parts.method {
-        Method::POST => match (of_content_type(media_type(&parts.headers)), kind) {
-            (Some(Content::Message(format)), MethodKind::Unary) => {
-                unary::post(site, method, format, &parts, body).await
-            }
+        Method::POST => match (of_content_type(media_type), kind) {
+            (Some(Content::Message(format)), MethodKind::Unary) => unary::post(site, method, format, parts, body).await,
             (Some(Content::Frames(format)), kind) if kind != MethodKind::Unary => {
-                streams::serve(site, method, format, &parts, body).await
+                streams::serve(site, method, format, parts, body).await
             }
             _ => unsupported(kind),
         },
-        Method::GET if may_be_get && kind == MethodKind::Unary => unary::get(site, method, &parts).await,
+        Method::GET if may_be_get && kind == MethodKind::Unary => unary::get(site, method, parts).await,
         _ => {
             let mut response =
                 refuse(StatusCode::METHOD_NOT_ALLOWED, "no call of this method is made with this verb\n");

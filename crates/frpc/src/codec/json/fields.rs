@@ -11,18 +11,30 @@ pub struct Field {
     json: &'static str,
     proto: &'static str,
     is_nullable: bool,
+    /// True if the name stands in JSON as it is, without escapes.
+    is_plain: bool,
 }
 
 impl Field {
     /// Returns the names of a field: in JSON, and in the proto file.
     pub const fn new(json: &'static str, proto: &'static str) -> Self {
-        Self { json, proto, is_nullable: false }
+        Self { json, proto, is_nullable: false, is_plain: is_plain(json.as_bytes()) }
     }
 
     /// Returns the names of a field for which `null` is a value. In others it stands for an absent one.
     pub const fn nullable(json: &'static str, proto: &'static str) -> Self {
-        Self { json, proto, is_nullable: true }
+        Self { json, proto, is_nullable: true, is_plain: is_plain(json.as_bytes()) }
     }
+}
+
+const fn is_plain(mut name: &[u8]) -> bool {
+    while let [byte, rest @ ..] = name {
+        if *byte < 0x20 || matches!(*byte, b'"' | b'\\') {
+            return false;
+        }
+        name = rest;
+    }
+    true
 }
 
 impl Reader<'_> {
@@ -33,6 +45,16 @@ impl Reader<'_> {
         let mut expected = 0;
         let mut is_more = self.begin(b'{', b'}', "an object")?;
         while is_more {
+            // Mostly fields come in their order.
+            if let Some(field) = fields.get(expected)
+                && field.is_plain
+                && self.skip_name(field.json)
+            {
+                self.field(expected, field, &mut seen, read).map_err(|error| error.in_field(field.json))?;
+                expected += 1;
+                is_more = self.is_more(b'}')?;
+                continue;
+            }
             let name = self.name()?;
             if let Some(index) = find(fields, expected, &name) {
                 let field = &fields[index];
@@ -98,5 +120,31 @@ impl Seen {
         let is_new = *seen & bit == 0;
         *seen |= bit;
         is_new.then_some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::json::{Message, Writer, from_str};
+
+    #[derive(Default)]
+    struct Odd(String);
+
+    impl Message for Odd {
+        const NAME: &'static str = "odd.Odd";
+
+        fn encode_json(&self, _: &mut Writer) {}
+
+        fn decode_json(&mut self, input: &mut Reader<'_>) -> Result<()> {
+            input.object(&[Field::new(r"a\n", "a")], &mut |_, input| input.string(&mut self.0))
+        }
+    }
+
+    #[test]
+    fn a_name_that_needs_escapes_is_no_name_that_looks_like_it() {
+        assert_eq!(from_str::<Odd>(r#"{"a\\n": "x"}"#).unwrap().0, "x");
+        assert_eq!(from_str::<Odd>(r#"{"a\n": "x"}"#).unwrap().0, "");
+        assert_eq!(from_str::<Odd>(r#"{ "a" : "x\ty\u00e4" }"#).unwrap().0, "x\ty\u{e4}");
     }
 }

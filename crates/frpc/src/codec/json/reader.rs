@@ -142,9 +142,16 @@ impl<'a> Reader<'a> {
 
     /// Reads a string.
     pub fn string(&mut self, into: &mut String) -> Result<()> {
-        let text = self.string_text("text")?;
-        self.charge(text.len())?;
-        *into = text.into_owned();
+        match self.string_text("text")? {
+            Cow::Borrowed(text) => {
+                self.charge(text.len())?;
+                *into = text.to_owned();
+            }
+            Cow::Owned(text) => {
+                self.charge(text.capacity())?;
+                *into = text;
+            }
+        }
         Ok(())
     }
 
@@ -382,6 +389,19 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Steps over this name, its quotes and the colon behind it, if it is what comes next, written as most write it.
+    #[inline]
+    pub(super) fn skip_name(&mut self, name: &str) -> bool {
+        let bytes = &self.text.as_bytes()[self.at..];
+        let Some((b'"', bytes)) = bytes.split_first() else { return false };
+        let Some((found, [b'"', b':', ..])) = bytes.split_at_checked(name.len()) else { return false };
+        let is_next = found == name.as_bytes();
+        if is_next {
+            self.at += name.len() + 3;
+        }
+        is_next
+    }
+
     /// Reads a name and the colon behind it.
     #[inline]
     pub(super) fn name(&mut self) -> Result<Cow<'a, str>> {
@@ -412,7 +432,8 @@ impl<'a> Reader<'a> {
     /// Reads a string that begins at `start` and is plain as far as it was read.
     #[cold]
     fn string_with_escapes(&mut self, mut start: usize) -> Result<String> {
-        let mut string = String::new();
+        // Room for what was read and a little more, as the next escape may be the last one.
+        let mut string = String::with_capacity(self.at - start + ESCAPES_LEN);
         loop {
             string.push_str(&self.text[start..self.at]);
             let rest = &self.text.as_bytes()[self.at..];
@@ -569,6 +590,9 @@ fn snake_case(path: &str) -> Option<String> {
 
 /// The number of digits that fit in a u64, whatever they are.
 const PLAIN_DIGITS_MAX: usize = 19;
+
+/// The room that a string with escapes gets for what is behind the first of them.
+const ESCAPES_LEN: usize = 24;
 
 /// The size up to which a list gets room for several items at first.
 const SMALL_LEN: usize = 256;

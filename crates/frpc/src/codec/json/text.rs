@@ -4,6 +4,16 @@
 /// character.
 #[inline]
 pub(super) fn plain_len(bytes: &[u8]) -> usize {
+    let (blocks, _) = bytes.as_chunks::<16>();
+    // Looked at to its end, a block takes a few instructions for all of its bytes at once.
+    let is_plain = |block: &&[u8; 16]| block.iter().fold(0, |found, byte| found | u8::from(is_special(byte))) == 0;
+    let len = 16 * blocks.iter().take_while(is_plain).count();
+    len + plain_len_by_words(&bytes[len..])
+}
+
+/// The same, eight bytes at a time: faster for a writer, which copies them behind it.
+#[inline]
+fn plain_len_by_words(bytes: &[u8]) -> usize {
     let (words, rest) = bytes.as_chunks::<8>();
     for (index, word) in words.iter().enumerate() {
         let word = u64::from_le_bytes(*word);
@@ -13,8 +23,12 @@ pub(super) fn plain_len(bytes: &[u8]) -> usize {
             return index * 8 + marks.trailing_zeros() as usize / 8;
         }
     }
-    let is_special = |byte: &u8| *byte < 0x20 || matches!(byte, b'"' | b'\\');
     words.len() * 8 + rest.iter().position(is_special).unwrap_or(rest.len())
+}
+
+#[inline]
+fn is_special(byte: &u8) -> bool {
+    *byte < 0x20 || matches!(byte, b'"' | b'\\')
 }
 
 /// Marks the highest bit of each byte that is less than `limit`.
@@ -28,7 +42,7 @@ fn below(word: u64, limit: u64) -> u64 {
 pub(super) fn escape(text: &str, out: &mut Vec<u8>) {
     let mut rest = text.as_bytes();
     loop {
-        let (plain, special) = rest.split_at(plain_len(rest));
+        let (plain, special) = rest.split_at(plain_len_by_words(rest));
         out.extend_from_slice(plain);
         let [byte, behind @ ..] = special else { return };
         escape_byte(*byte, out);
