@@ -34,7 +34,7 @@ go_program() {
 	echo "$3" >"bin/.$1.version"
 }
 
-wanted=${*:-$(echo "$suites" | cut -d' ' -f1) twirp-client autobahn node}
+wanted=${*:-$(echo "$suites" | cut -d' ' -f1) twirp-client autobahn node typescript}
 for name in $wanted; do
 	if [ "$name" = twirp-client ]; then
 		# Ours, around a client that Twirp's generator wrote.
@@ -59,6 +59,21 @@ for name in $wanted; do
 			npm ci --no-audit --no-fund --silent 9>&-
 			cp package-lock.json node_modules/.installed
 		fi
+		continue
+	fi
+	if [ "$name" = typescript ]; then
+		# Our client with its tests. Newer sources than what was compiled last are compiled again.
+		(
+			cd ../../clients/typescript
+			if ! cmp -s package-lock.json node_modules/.installed; then
+				npm ci --no-audit --no-fund --silent 9>&-
+				cp package-lock.json node_modules/.installed
+			fi
+			if [ ! -e build/.built ] || [ -n "$(find src test package-lock.json -newer build/.built -print -quit)" ]; then
+				npx tsc -p test
+				touch build/.built
+			fi
+		)
 		continue
 	fi
 	line=$(echo "$suites" | grep "^$name ") || { echo "there is no suite '$name'" >&2; exit 1; }

@@ -19,11 +19,28 @@ pub fn foreign_program(name: &str) -> Option<PathBuf> {
 
 /// Returns the folder where programs of node find the packages that judge us, or `None` as [`foreign_program`] does.
 pub fn foreign_packages() -> Option<PathBuf> {
-    let has_node =
-        process::Command::new("node").arg("--version").output().is_ok_and(|version| version.status.success());
     let folder = PathBuf::from(FOREIGN);
     let has_packages = folder.join("node_modules/.installed").is_file();
-    (is_there(has_node, "node") && is_there(has_packages, "npm's packages")).then_some(folder)
+    (has_node() && is_there(has_packages, "npm's packages")).then_some(folder)
+}
+
+/// Returns the folder of our client in TypeScript, compiled with its tests, or `None` as [`foreign_program`] does.
+pub fn typescript_client() -> Option<PathBuf> {
+    let folder = PathBuf::from(FOREIGN).join("../../clients/typescript");
+    let is_built = folder.join("build/.built").is_file();
+    (has_node() && is_there(is_built, "the client in TypeScript")).then_some(folder)
+}
+
+/// Returns where Chromium is, a package of Debian or what `CHROMIUM` names, or `None` as [`foreign_program`] does.
+pub fn foreign_browser() -> Option<PathBuf> {
+    let program =
+        env::var_os("CHROMIUM").map_or_else(|| PathBuf::from("/usr/bin/chromium-headless-shell"), PathBuf::from);
+    is_there(program.is_file(), "chromium-headless-shell").then_some(program)
+}
+
+fn has_node() -> bool {
+    let version = process::Command::new("node").arg("--version").output();
+    is_there(version.is_ok_and(|version| version.status.success()), "node")
 }
 
 fn is_there(is_there: bool, name: &str) -> bool {

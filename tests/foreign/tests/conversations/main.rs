@@ -7,6 +7,7 @@ mod grpc_go_server;
 mod node;
 mod tools;
 mod twirp;
+mod typescript;
 
 use std::{path::Path, time::Duration};
 
