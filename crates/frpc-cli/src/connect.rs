@@ -80,14 +80,13 @@ impl ConnectOptions {
 
     fn tls_of(&self, address: &str) -> Result<Option<Arc<ClientConfig>>> {
         let scheme = address.split_once("://").map_or("", |(scheme, _)| scheme);
-        let is_own = self.tls || self.ca.is_some() || self.cert.is_some() || self.insecure;
-        let is_secret = scheme.ends_with("https") || matches!(scheme, "grpcs" | "wss" | "jsonrpc+wss");
+        let is_own = self.has_tls_options();
         let is_plain = scheme.ends_with("http") || matches!(scheme, "grpc" | "ws" | "jsonrpc+tcp" | "jsonrpc+ws");
         if is_plain && is_own {
             return Err(Failure::new(format!("{scheme}:// goes without TLS"))
                 .with_try(format!("{scheme}s://, with the same options")));
         }
-        if !is_own && !is_secret {
+        if !self.is_secret(address) {
             return Ok(None);
         }
         let failed = |error: frpc::TlsError| Failure::new(error);
@@ -104,6 +103,25 @@ impl ConnectOptions {
         Ok(Some(tls.into()))
     }
 
+    fn has_tls_options(&self) -> bool {
+        self.tls || self.ca.is_some() || self.cert.is_some() || self.insecure
+    }
+
+    /// Returns whether a connection to an address has TLS.
+    fn is_secret(&self, address: &str) -> bool {
+        let scheme = address.split_once("://").map_or("", |(scheme, _)| scheme);
+        self.has_tls_options() || scheme.ends_with("https") || matches!(scheme, "grpcs" | "wss" | "jsonrpc+wss")
+    }
+
+    /// Returns the format of calls. A peer that never says what it speaks is not waited for.
+    pub(crate) async fn format_of(&self, channel: &Channel) -> Result<Format> {
+        let format = channel.clone().with_timeout(self.connect_timeout).call_format().await;
+        format.map_err(|status| {
+            Failure::new(status.message())
+                .with_try("another wire, if the server does not speak this one: grpc://, http://, ws://, tcp://")
+        })
+    }
+
     fn refused(&self, address: &str, error: &ConnectError) -> Failure {
         let text = error.to_string();
         let failure = Failure::new(&text);
@@ -114,6 +132,8 @@ impl ConnectOptions {
             _ if text.contains("certificate") || text.contains("UnknownIssuer") => {
                 failure.with_try("--ca FILE with the authority of the server, or --insecure to look at it all the same")
             }
+            _ if self.is_secret(address) && !text.contains("refused") => failure
+                .with_try("the same without TLS, if the server has none: the scheme without its last s, or no --tls"),
             _ if matches!(address.parse(), Ok(Address::Tcp(_) | Address::Host { .. })) && !text.contains("refused") => {
                 failure.with_try("another wire, if the server does not speak frisbee: grpc://, http://, ws://")
             }
@@ -123,7 +143,7 @@ impl ConnectOptions {
 }
 
 /// The addresses there are, for advice.
-pub(crate) const SCHEMES: &str = "tcp://HOST:PORT or unix:PATH for frisbee, grpc://, http:// for Connect, \
+pub(crate) const SCHEMES: &str = "tcp://HOST:PORT or unix:PATH for frisbee, ws://, grpc://, http:// for Connect, \
      grpc-web+http://, twirp+http://";
 
 /// Reads a time such as `1.5s`, `200ms` or `2m`. A number alone is in seconds.

@@ -96,7 +96,7 @@ fn of_field(field: &FieldDescriptor) -> Place {
 pub(crate) fn unknown_field(message: &MessageDescriptor, name: &str) -> Failure {
     let fields: Vec<_> = message.fields().collect();
     let failure = Failure::new(format!("{} has no field {name}", message.full_name()));
-    match suggest::did_you_mean(name, fields.iter().map(FieldDescriptor::name)) {
+    match suggest::probably(name, fields.iter().map(FieldDescriptor::name)) {
         Some(advice) => failure.with_try(advice),
         None if fields.is_empty() => failure.with_try("call it without arguments: the message has no fields"),
         None => failure.with_try(format!("one of {}", names(message))),

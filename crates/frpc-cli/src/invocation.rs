@@ -34,7 +34,7 @@ pub(crate) struct CallOptions {
     /// Metadata, as in `-H 'authorization: Bearer …'`. Those whose names end with -bin are in base64.
     #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", help_heading = "Call")]
     pub(crate) headers: Vec<String>,
-    /// The time that the call may take, such as 500ms. The server is told. Default: none.
+    /// The time that the call may take, such as 500ms. The server is told. Default: none, and an hour for an answer.
     #[arg(long, short = 't', visible_alias = "max-time", value_name = "TIME", value_parser = crate::connect::parse_time, help_heading = "Call")]
     pub(crate) timeout: Option<Duration>,
     /// The kind of a method of which nothing is known.
@@ -92,14 +92,15 @@ impl Invocation {
     ) -> Result<Self> {
         let format = if options.as_json || options.no_schema { Format::Json } else { Format::Proto };
         let mut channel = options.connect.connect(address, format).await?;
+        let mut call_format = options.connect.format_of(&channel).await?;
         let schema = Self::schema(options, address, method, &channel).await?;
-        if schema.is_none() && channel.call_format().await.is_ok_and(|format| format == Format::Proto) {
+        if schema.is_none() && call_format == Format::Proto {
             if !options.no_schema {
                 notice("the server tells nothing of its services (no reflection): JSON is sent as it is given");
             }
             channel = options.connect.connect(address, Format::Json).await?;
+            call_format = options.connect.format_of(&channel).await?;
         }
-        let call_format = channel.call_format().await.map_err(|status| call_failure(status, None))?;
         let format = match (call_format, &schema) {
             (Format::Polyglot, _) => {
                 return Err(Failure::new("the peer speaks plain fRPC, whose messages this program does not write")
@@ -129,7 +130,8 @@ impl Invocation {
         add_metadata(&mut metadata, headers.into_iter().chain(given))?;
         Ok(Self {
             channel,
-            method: leaked(&path, kind),
+            // A name of JSON-RPC may have any signs, and means nothing but itself.
+            method: if is_json_rpc(address) { leaked(None, &path, kind) } else { leaked_path(&path, kind) },
             request: Codec { shape: request, format },
             response: Codec { shape: response, format },
             pool: schema.map(|schema| schema.pool),
@@ -140,8 +142,7 @@ impl Invocation {
 
     /// Returns what is known of the services of the address, or `None` if nothing is, and JSON has to do.
     async fn schema(options: &CallOptions, address: &str, method: &str, channel: &Channel) -> Result<Option<Schema>> {
-        let is_json_rpc = address.starts_with("jsonrpc+");
-        if options.no_schema || is_json_rpc && options.sources.is_empty() {
+        if options.no_schema || is_json_rpc(address) && options.sources.is_empty() {
             return Ok(None);
         }
         // Twirp has no streams, so reflection is asked on the same port by a protocol that has.
@@ -238,10 +239,18 @@ pub(crate) fn call_failure(status: frpc::Status, pool: Option<&DescriptorPool>) 
     failure(vec![advice.to_owned()])
 }
 
-/// Makes a method of names that are known only now. A process has few of them.
-fn leaked(path: &str, kind: MethodKind) -> &'static Method {
-    let leak = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
+fn is_json_rpc(address: &str) -> bool {
+    address.starts_with("jsonrpc+")
+}
+
+fn leaked_path(path: &str, kind: MethodKind) -> &'static Method {
     let (service, name) = schema::split(path);
+    leaked(service, name, kind)
+}
+
+/// Makes a method of names that are known only now. A process has few of them.
+fn leaked(service: Option<&str>, name: &str, kind: MethodKind) -> &'static Method {
+    let leak = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
     let (service, name) = (leak(service.unwrap_or_default()), leak(name));
     // Peers find it by its path, so the operation is of no importance.
     let method = match kind {

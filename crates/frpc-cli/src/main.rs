@@ -56,6 +56,7 @@ enum Command {
 fn main() -> ExitCode {
     let Frpc { json, command } = Frpc::parse();
     frpc_http::register();
+    frpc_websocket::register();
     match run(command, json) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

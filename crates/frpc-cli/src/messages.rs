@@ -51,6 +51,7 @@ impl Codec {
     }
 
     fn as_json(&self, message: &Value) -> Result<Bytes> {
+        let message = if message.is_null() { &json!({}) } else { message };
         match self.format {
             Format::Json => Ok(message.to_string().into()),
             _ => Err(Failure::new("the messages of the method are not known, so they can go as JSON only")),
@@ -79,7 +80,28 @@ impl Codec {
             Failure::new(format!("the answer is no {}: {error}", shape.full_name()))
                 .with_try("the proto files of the server, if those given here are older")
         })?;
+        if fields::is_any_json(shape) {
+            // Its numbers are those of floating point, and 3 is not to be read as 3.0.
+            let value = message.serialize(serde_json::value::Serializer).map_err(Failure::new)?;
+            return rewrite(&whole_numbers(value).to_string().into(), writing);
+        }
         write(&message, writing)
+    }
+}
+
+/// Returns the same JSON with whole numbers as such.
+fn whole_numbers(value: Value) -> Value {
+    /// The first number of floating point behind which not every whole number is one.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Number(number) => match number.as_f64() {
+            #[allow(clippy::cast_possible_truncation, reason = "it is whole, and small enough")]
+            Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < EXACT => (float as i64).into(),
+            _ => number.into(),
+        },
+        Value::Array(values) => values.into_iter().map(whole_numbers).collect(),
+        Value::Object(fields) => fields.into_iter().map(|(name, value)| (name, whole_numbers(value))).collect(),
+        value => value,
     }
 }
 

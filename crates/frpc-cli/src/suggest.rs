@@ -17,10 +17,10 @@ pub(crate) fn closest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>)
     found.into_iter().map(|(_, name)| name).take(3).collect()
 }
 
-/// Returns "did you mean …" if there is something like it.
-pub(crate) fn did_you_mean<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Option<String> {
+/// Returns the names that were probably meant, as advice, if there are any.
+pub(crate) fn probably<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let found = closest(wrong, names);
-    (!found.is_empty()).then(|| format!("did you mean {}?", found.join(" or ")))
+    (!found.is_empty()).then(|| found.join(" or "))
 }
 
 /// Counts the letters to insert, remove or replace, or to exchange with their neighbours.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 
+use super::call::target;
 use crate::{
     arguments::Arguments,
     connect::parse_time,
@@ -26,7 +27,7 @@ pub(crate) struct BenchCommand {
     /// The address to load.
     address: String,
     /// The method, as for `frpc call`.
-    method: String,
+    method: Option<String>,
     /// The message, as for `frpc call`.
     #[arg(allow_negative_numbers = true)]
     arguments: Vec<String>,
@@ -77,10 +78,11 @@ struct Side {
 
 impl BenchCommand {
     pub(crate) async fn run(&self, is_json: bool) -> Result<()> {
-        let arguments = Arguments::parse(&self.arguments)?;
-        let mut sides = vec![self.side(&self.address, &arguments, is_json).await?];
+        let (address, method, arguments) = target(&self.address, self.method.as_deref(), &self.arguments)?;
+        let arguments = Arguments::parse(&arguments)?;
+        let mut sides = vec![self.side(address, method, &arguments, is_json).await?];
         if let Some(address) = &self.against {
-            sides.push(self.side(address, &arguments, is_json).await?);
+            sides.push(self.side(address, method, &arguments, is_json).await?);
         }
         let rounds = if sides.len() > 1 { self.rounds } else { 1 };
         let live = Live::new(!is_json);
@@ -117,13 +119,13 @@ impl BenchCommand {
         }
     }
 
-    async fn side(&self, address: &str, arguments: &Arguments, is_json: bool) -> Result<Side> {
+    async fn side(&self, address: &str, method: &str, arguments: &Arguments, is_json: bool) -> Result<Side> {
         let notice = |text: &str| {
             if !is_json {
                 eprintln!("{}: {text}", Style::of_stderr().dim("note"));
             }
         };
-        let first = Invocation::prepare(&self.options, address, &self.method, arguments, notice).await?;
+        let first = Invocation::prepare(&self.options, address, method, arguments, notice).await?;
         let messages = first.messages(&self.options, arguments)?;
         let mut invocations = vec![first];
         for _ in 1..self.connections {

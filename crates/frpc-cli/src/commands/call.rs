@@ -25,8 +25,9 @@ use crate::{
 pub(crate) struct CallCommand {
     /// The address: tcp://HOST:PORT or unix:PATH (frisbee), grpc://, http:// (Connect), grpc-web+http://, twirp+http://, and the same with s.
     address: String,
-    /// The method: package.Service/Method, or as much of it as is not ambiguous.
-    method: String,
+    /// The method: package.Service/Method, or as much of it as is not ambiguous. Left out if the address ends with it, as in
+    /// http://HOST:PORT/package.Service/Method.
+    method: Option<String>,
     /// The message: NAME=TEXT, NAME:=JSON, NAME=@FILE, NAME:=@JSON_FILE, NAME@BYTES_FILE; metadata: NAME:VALUE.
     #[arg(allow_negative_numbers = true)]
     arguments: Vec<String>,
@@ -55,14 +56,15 @@ Exit codes: 0, 1 for mistakes on this side, 2 for the command line, 64 and the c
 
 impl CallCommand {
     pub(crate) async fn run(&self, is_json: bool) -> Result<()> {
-        let arguments = Arguments::parse(&self.arguments)?;
+        let (address, method, arguments) = target(&self.address, self.method.as_deref(), &self.arguments)?;
+        let arguments = Arguments::parse(&arguments)?;
         let note = Style::of_stderr().dim("note");
         let notice = |text: &str| {
             if !is_json {
                 eprintln!("{note}: {text}");
             }
         };
-        let invocation = Invocation::prepare(&self.options, &self.address, &self.method, &arguments, notice).await?;
+        let invocation = Invocation::prepare(&self.options, address, method, &arguments, notice).await?;
         let failed_input = Arc::new(OnceLock::new());
         let body = self.body(&invocation, &arguments, &failed_input)?;
         if self.verbose {
@@ -163,6 +165,27 @@ impl CallCommand {
             eprintln!("{side} {what}{}: {value}", style.cyan(name));
         }
     }
+}
+
+/// Returns the address, the method and the arguments. A URL may end with the method; then the first argument stands in its place.
+pub(super) fn target<'a>(
+    address: &'a str,
+    method: Option<&'a str>,
+    arguments: &[String],
+) -> Result<(&'a str, &'a str, Vec<String>)> {
+    let is_argument = |text: &str| text.contains(['=', ':', '@']);
+    if let Some(method) = method.filter(|method| !is_argument(method)) {
+        return Ok((address, method, arguments.to_vec()));
+    }
+    let place = address.find("://").map_or(0, |at| at + 3);
+    let path = address[place..].find('/').map(|at| place + at);
+    let service =
+        path.and_then(|path| address.rfind('/').and_then(|last| address[path..last].rfind('/')).map(|at| path + at));
+    let Some(at) = service else {
+        return Err(Failure::new("no method is named").with_try(format!("`frpc list {address}`, for those there are")));
+    };
+    let arguments = method.map(str::to_owned).into_iter().chain(arguments.iter().cloned());
+    Ok((&address[..at], &address[at + 1..], arguments.collect()))
 }
 
 /// The reason why no more is printed.

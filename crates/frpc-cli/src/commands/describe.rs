@@ -23,6 +23,9 @@ pub(crate) struct DescribeCommand {
     /// Prints the message, or the request of the method, with all of its fields as JSON, to be filled in.
     #[arg(long, visible_alias = "msg-template")]
     template: bool,
+    /// Writes everything that is known into a descriptor set as well, for --descriptor-set and other tools.
+    #[arg(long, visible_alias = "protoset-out", value_name = "FILE")]
+    save: Option<std::path::PathBuf>,
     #[command(flatten)]
     sources: Sources,
     #[command(flatten)]
@@ -33,6 +36,10 @@ impl DescribeCommand {
     pub(crate) async fn run(&self, is_json: bool) -> Result<()> {
         let (address, name) = address_and_name(&self.sources, &self.address, &self.name);
         let schema = schema_of(&self.sources, &self.connect, address, None).await?;
+        if let Some(path) = &self.save {
+            let written = std::fs::write(path, schema.pool.encode_to_vec());
+            written.map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
+        }
         let all = match name {
             Some(name) => vec![find(&schema, name)?],
             None => schema.services().iter().cloned().map(Declared::Service).collect(),
@@ -92,7 +99,7 @@ fn find(schema: &Schema, name: &str) -> Result<Declared> {
         names.extend(schema.services().iter().flat_map(ServiceDescriptor::methods).map(|method| schema::path(&method)));
         names.extend(messages().map(|message| message.full_name().to_owned()));
         let failure = Failure::new(format!("there is nothing called {name}"));
-        match suggest::did_you_mean(name, names.iter().map(String::as_str)) {
+        match suggest::probably(name, names.iter().map(String::as_str)) {
             Some(advice) => failure.with_try(advice),
             None => failure.with_try("`frpc list` with the same address or files"),
         }

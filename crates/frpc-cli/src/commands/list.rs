@@ -101,6 +101,7 @@ pub(super) async fn schema_of(
     // Twirp has no streams, so reflection is asked on the same port by a protocol that has.
     let address = address.strip_prefix("twirp+").unwrap_or(address);
     let channel = connect.connect(address, Format::Proto).await?;
+    connect.format_of(&channel).await?;
     sources.schema(&channel, needed).await.map_err(|error| match error {
         Unreflected::Unsupported(why) => Failure::new(format!("the server tells nothing of its services: {why}"))
             .with_try("--proto FILE or --descriptor-set FILE")
@@ -113,7 +114,7 @@ pub(super) async fn schema_of(
 pub(super) fn no_service(schema: &Schema, name: &str) -> Failure {
     let names: Vec<_> = schema.services().iter().map(|service| service.full_name()).collect();
     let failure = Failure::new(format!("there is no service {name}"));
-    match suggest::did_you_mean(name, names.iter().copied()) {
+    match suggest::probably(name, names.iter().copied()) {
         Some(advice) => failure.with_try(advice),
         None => failure.with_try(format!("one of {}", names.join(", "))),
     }

@@ -4,6 +4,7 @@ use std::{future, time::Duration};
 
 use frpc::{Pem, Request, Response, Server, ServerTls, Status, Streaming};
 use frpc_http::Http;
+use frpc_jsonrpc::{Functions, JsonRpc, function};
 use frpc_services::{Health, Reflection};
 use futures_util::{StreamExt, stream};
 use serde_json::json;
@@ -24,7 +25,8 @@ mod echo {
     frpc::include_proto!("frpc.echo.v1");
 }
 
-/// Serves the service frpc.echo.v1.Echo on every wire at one port, with reflection and health, until Ctrl-C.
+/// Serves the service frpc.echo.v1.Echo and the functions sum and greet on every wire at one port, with reflection and health,
+/// until Ctrl-C.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct ServeCommand {
     /// Serves the echo service, which is all there is.
@@ -47,12 +49,16 @@ pub(crate) struct ServeCommand {
 impl ServeCommand {
     pub(crate) async fn run(&self, is_json: bool) -> Result<()> {
         let reflection = || !self.no_reflection;
+        let functions = Functions::new().function(sum).function(greet);
+        let json_rpc = JsonRpc::new().functions(functions.clone());
         let mut server = Server::builder()
             .add_service(EchoServer::new(Echoing))
             .add_service(Health::new())
             .add_optional_service(reflection().then(Reflection::v1))
             .add_optional_service(reflection().then(Reflection::v1alpha))
-            .wire(Http::new());
+            .add_services([functions.service()])
+            .wire(Http::new().mount("/rpc", json_rpc.clone()))
+            .wire(json_rpc);
         if let (Some(certificate), Some(key)) = (&self.cert, &self.key) {
             server = server.tls(ServerTls::new(Pem::file(certificate), Pem::file(key)).map_err(Failure::new)?);
         }
@@ -77,14 +83,14 @@ impl ServeCommand {
         let Some(place) = at.strip_prefix("tcp://") else { return };
         let s = if self.cert.is_some() { "s" } else { "" };
         println!("\n{}", style.dim("try"));
-        println!("  frpc call {at} Say text=hello number=7{}", if s.is_empty() { "" } else { " --tls -k" });
-        println!(
-            "  frpc call grpc{s}://{place} Repeat message.text=hi times=3{}",
-            if s.is_empty() { "" } else { " -k" }
-        );
-        println!(
-            "  curl http{s}://{place}/frpc.echo.v1.Echo/Say -H 'content-type: application/json' -d '{{\"text\": \"hello\"}}'"
-        );
+        let (tls, any) = if s.is_empty() { ("", "") } else { (" --tls -k", " -k") };
+        println!("  frpc call {at} Say text=hello number=7{tls}");
+        println!("  frpc call grpc{s}://{place} Repeat message.text=hi times=3{any}");
+        let request = r#"{"jsonrpc": "2.0", "method": "sum", "params": [1, 2], "id": 1}"#;
+        println!("  curl{any} http{s}://{place}/rpc --json '{request}'");
+        if s.is_empty() {
+            println!("  echo '{request}' | nc -N {}", place.replace(':', " "));
+        }
     }
 }
 
@@ -114,6 +120,18 @@ async fn terminated() {
 #[cfg(not(unix))]
 async fn terminated() {
     future::pending().await
+}
+
+/// Adds two numbers.
+#[function]
+fn sum(a: i64, b: i64) -> i64 {
+    a.wrapping_add(b)
+}
+
+/// Greets somebody.
+#[function]
+fn greet(#[default("world".to_owned())] name: String) -> String {
+    format!("Hello, {name}!")
 }
 
 struct Echoing;

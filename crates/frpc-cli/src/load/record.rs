@@ -107,8 +107,8 @@ impl Record {
 
     /// Counts calls in rows of latencies: the end of each row, and how many calls took no longer, but longer than the row before.
     pub(crate) fn rows(&self, most: u32) -> Vec<(Duration, u64)> {
-        // The slowest in a hundred would leave all others in one row.
-        let (low, high) = (self.latencies.min(), self.latencies.value_at_quantile(0.99));
+        // The slowest few would leave all others in one row.
+        let (low, high) = (self.latencies.min(), self.latencies.value_at_quantile(0.95));
         let step = (high.saturating_sub(low) / u64::from(most)).max(1);
         let mut rows = Vec::new();
         let mut from = 0;

@@ -1,6 +1,9 @@
 //! Schemas that servers tell by reflection, on any wire.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use frpc::{
@@ -100,7 +103,9 @@ impl Asking<'_> {
 
     async fn call(&self, questions: Vec<Bytes>) -> Result<Vec<MessageResponse>, Status> {
         let body = Body::Many(Streaming::from_iter(questions));
-        let call = Call::new(self.method, Format::Proto, Head::default(), body);
+        let mut head = Head::default();
+        head.set_timeout(ANSWER_MAX);
+        let call = Call::new(self.method, Format::Proto, head, body);
         let Body::Many(mut answers) = self.channel.call(call).await?.into_body() else {
             return Err(Status::internal("reflection answered without a stream"));
         };
@@ -138,6 +143,9 @@ impl Asking<'_> {
         Ok(Schema::new(pool).with_unknown(unknown))
     }
 }
+
+/// The time for answers to questions that are asked at once.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 fn senseless(error: &dyn std::error::Error) -> Unreflected {
     Unreflected::Failed(Failure::new(format!("what the server tells of itself makes no sense: {error}")))

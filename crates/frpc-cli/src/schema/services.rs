@@ -70,13 +70,13 @@ impl Schema {
             let (_, name) = split(wanted);
             let like = suggest::closest(name, names.iter().map(String::as_str));
             return match like.first() {
-                Some(name) => failure.with_try(format!("did you mean {}/{name}?", service.full_name())),
+                Some(name) => failure.with_try(format!("{}/{name}", service.full_name())),
                 None => failure.with_try(format!("{} has {}", service.full_name(), names.join(", "))),
             };
         }
         let paths: Vec<_> =
             self.services.iter().flat_map(ServiceDescriptor::methods).map(|method| path(&method)).collect();
-        match suggest::did_you_mean(wanted, paths.iter().map(String::as_str)) {
+        match suggest::probably(wanted, paths.iter().map(String::as_str)) {
             Some(advice) => failure.with_try(advice),
             None if paths.is_empty() => failure.with_try("`frpc list` with the same address or files"),
             None => failure.with_try(format!("one of {}", shortened(&paths))),

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::program::{Directory, PROTO, Server, command, frpc, frpc_with_input};
 
 /// The wires that carry every kind of call, by the schemes of their addresses.
-const WIRES: [&str; 4] = ["tcp", "grpc", "http", "grpc-web+http"];
+const WIRES: [&str; 5] = ["tcp", "ws", "grpc", "http", "grpc-web+http"];
 
 #[test]
 fn a_call_goes_over_every_wire() {
@@ -26,7 +26,7 @@ fn a_call_goes_over_every_wire() {
 #[test]
 fn json_goes_over_every_wire_in_place_of_protocol_buffers() {
     let server = Server::start();
-    for wire in ["tcp", "http", "twirp+http"] {
+    for wire in ["tcp", "ws", "http", "twirp+http"] {
         for option in ["--as-json", "--no-schema"] {
             let method = "frpc.echo.v1.Echo/Say";
             let ran = frpc(&["call", &server.over(wire), method, "text=hello", "number=7", option, "--json"]);
@@ -128,7 +128,7 @@ fn arguments_are_put_over_the_message_of_a_file() {
 #[test]
 fn metadata_and_the_deadline_arrive() {
     let server = Server::start();
-    for wire in ["tcp", "grpc", "http"] {
+    for wire in ["tcp", "ws", "grpc", "http"] {
         let ran = frpc(&[
             "call",
             &server.over(wire),
@@ -192,6 +192,37 @@ fn proto_files_stand_in_for_reflection() {
     }
     let set = protox::compile([PROTO], [concat!(env!("CARGO_MANIFEST_DIR"), "/proto")]).unwrap();
     let set = directory.write("echo.binpb", frpc::prost::Message::encode_to_vec(&set));
+    let ran = frpc(&["call", &server.address, "Say", "number=7", "--descriptor-set", &set, "--json"]);
+    assert_eq!(ran.json(), [json!({ "number": "7" })]);
+}
+
+#[test]
+fn a_url_may_end_with_the_method() {
+    let server = Server::start();
+    let url = format!("{}/frpc.echo.v1.Echo/Say", server.over("http"));
+    assert_eq!(
+        frpc(&["call", &url, "text=hello", "number=7", "--json"]).json(),
+        [json!({ "text": "hello", "number": "7" })]
+    );
+    assert_eq!(frpc(&["call", &url, "--json"]).json(), [json!({})]);
+}
+
+#[test]
+fn functions_are_called_as_methods_with_any_json() {
+    let server = Server::start();
+    for wire in ["tcp", "grpc", "http"] {
+        for arguments in [&["a=1", "b=2"][..], &["1", "2"], &["-d", "[1, 2]"]] {
+            let ran = frpc(&[&["call", &server.over(wire), "frpc.Functions/sum", "--json"], arguments].concat());
+            assert_eq!(ran.out, "3\n", "{wire} {arguments:?}: {ran:?}");
+        }
+    }
+}
+
+#[test]
+fn what_a_server_tells_of_itself_can_be_kept_in_a_file() {
+    let (server, directory) = (Server::start(), Directory::new("kept"));
+    let set = directory.path("all.binpb");
+    assert_eq!(frpc(&["describe", &server.address, "--save", &set]).code, 0);
     let ran = frpc(&["call", &server.address, "Say", "number=7", "--descriptor-set", &set, "--json"]);
     assert_eq!(ran.json(), [json!({ "number": "7" })]);
 }

@@ -17,7 +17,7 @@ fn servers_prove_who_they_are_unless_nobody_wants_to_know() {
     let ca = directory.write("ca.pem", authority.pem());
     let (cert, key) = (directory.write("cert.pem", certificate.pem()), directory.write("key.pem", key.serialize_pem()));
     let server = Server::start_with("tcp://127.0.0.1:0", &["--cert", &cert, "--key", &key]);
-    for wire in ["tcp", "grpcs", "https"] {
+    for wire in ["tcp", "wss", "grpcs", "https"] {
         for options in [&["--ca", &ca][..], &["-k"]] {
             let ran = frpc(&[&["call", &server.over(wire), "Say", "text=hi", "--json"], options].concat());
             assert_eq!(ran.json(), [json!({ "text": "hi" })], "{wire} {options:?}: {ran:?}");
