@@ -1,6 +1,27 @@
 //! JSON-RPC 2.0 for the services of [`frpc`] and for plain functions, on the port that serves them over frisbee and HTTP.
 //!
 //! [`JsonRpc`] is the wire of a server, a [`Function`] what it serves besides services.
+//!
+//! ```
+//! use frpc::Server;
+//! use frpc_jsonrpc::{JsonRpc, function};
+//!
+//! /// Adds two numbers.
+//! #[function]
+//! async fn sum(a: i64, b: i64) -> i64 {
+//!     a + b
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let server = Server::builder().wire(JsonRpc::new().function(sum)).bind("tcp://127.0.0.1:0").await?;
+//! # let _ = server;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`#[function]`](macro@function) says which arguments and results there are. [`Functions`] is a set of functions for other wires as
+//! well; [`Tensor`] and [`Image`] are values for arrays and pictures.
 #![forbid(unsafe_code)]
 
 mod calls;
@@ -18,9 +39,11 @@ pub mod protos;
 mod request;
 mod schema;
 mod settings;
+mod values;
 mod wire;
 
 pub use frpc_jsonrpc_macros::function;
 pub use function::{Called, Context, Description, Function, Functions, Parameter};
 pub use schema::Schema;
+pub use values::{Element, Image, Tensor, TensorError};
 pub use wire::JsonRpc;

@@ -11,7 +11,7 @@ use frpc::{Endpoint, Found, Method, Status, prost_types::FileDescriptorSet};
 use tracing::warn;
 
 use crate::{
-    function::{Function, Functions},
+    function::{Discover, Function, Functions},
     json::{DEPTH_MAX, Scanner, put_string},
 };
 
@@ -44,6 +44,8 @@ impl Methods {
         for function in functions.sorted() {
             by_name.insert(function.description().name().into(), Target::Function(function.clone()));
         }
+        let discover = Discover::of(functions);
+        by_name.insert(Discover::NAME.into(), Target::Function(Arc::new(discover)));
         // `None` once two services have it.
         let mut short = HashMap::<String, Option<Target>>::new();
         for method in endpoint.methods() {

@@ -1,4 +1,4 @@
-//! The messages of tensors and images, generated, for services of proto files.
+//! The messages of [`Tensor`](crate::Tensor) and [`Image`](crate::Image), generated, for services of proto files.
 #![allow(missing_docs, reason = "not everything in the proto file has a comment")]
 
 frpc::include_proto!("frpc.functions.v1");

@@ -175,3 +175,45 @@ fn a_function_is_described() {
     assert_eq!(*read.description().result(), json!({"type": "string"}), "a result is what comes of it");
     assert_eq!(*ping.description().result(), json!({"type": "null"}));
 }
+
+#[tokio::test]
+async fn functions_are_called_in_json_rpc_which_tells_of_them() {
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+
+    let functions = Functions::new().about("Sums", "1.2.3").function(add).function(greet);
+    let server = frpc::Server::builder()
+        .wire(frpc_jsonrpc::JsonRpc::new().functions(functions))
+        .without_listener()
+        .expect("nothing is there twice");
+    let (theirs, ours) = tokio::io::duplex(64 * 1024);
+    server.attach(theirs);
+    let mut socket = BufReader::new(ours);
+    let mut ask = async |method: &str, params: &str| {
+        let request = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}{}"#, "\n");
+        socket.write_all(request.as_bytes()).await.expect("the server reads");
+        let mut answer = String::new();
+        socket.read_line(&mut answer).await.expect("the server answers");
+        serde_json::from_str::<serde_json::Value>(&answer).expect("the answer is JSON")
+    };
+    assert_eq!(ask("add", "[1]").await["result"], 2);
+    assert_eq!(ask("text.greet", r#"{"name":"you"}"#).await["result"], "hello you!");
+    let error = ask("add", r#"["x"]"#).await["error"].take();
+    assert_eq!(error["code"], -32602);
+    assert!(error.to_string().contains("argument `a` (1 of 2): expected i64, found string"), "{error}");
+
+    let document = ask("rpc.discover", "[]").await["result"].take();
+    assert_eq!(document["info"], json!({"title": "Sums", "version": "1.2.3"}));
+    let expected = json!({
+        "name": "add",
+        "summary": "Adds two numbers.",
+        "description": "Adds two numbers.\n\nThe second is 1 if it is left out.",
+        "paramStructure": "either",
+        "params": [
+            {"name": "a", "required": true, "schema": {"type": "integer", "format": "int64"}},
+            {"name": "b", "required": false, "schema": {"type": "integer", "format": "int64"}},
+        ],
+        "result": {"name": "result", "schema": {"type": "integer", "format": "int64"}},
+    });
+    assert_eq!(document["methods"][0], expected);
+    assert_eq!(document["methods"][1]["name"], "text.greet");
+}

@@ -89,7 +89,7 @@ const HOUSES: &[House] = &[
         floors: &[
             &["json", "outbox", "protos"],
             &["failure", "function", "request", "schema"],
-            &["generated", "methods", "settings"],
+            &["generated", "methods", "settings", "values"],
             &["calls"],
             &["connection"],
             &["wire"],

@@ -3,6 +3,7 @@
 mod arguments;
 mod context;
 mod description;
+mod discover;
 mod outcome;
 mod service;
 mod set;
@@ -11,6 +12,7 @@ use std::{future::Future, pin::Pin};
 
 use frpc::Status;
 
+pub(crate) use self::discover::Discover;
 pub use self::{
     context::Context,
     description::{Description, Parameter},

@@ -26,6 +26,8 @@ pub struct Functions(Arc<Table>);
 struct Table {
     by_name: HashMap<String, Arc<dyn Function>>,
     states: Arc<Extensions>,
+    /// The name and the version of all this, for people.
+    about: Option<(String, String)>,
 }
 
 impl Functions {
@@ -58,6 +60,21 @@ impl Functions {
     pub fn state<T: Send + Sync + 'static>(mut self, state: T) -> Self {
         Arc::make_mut(&mut Arc::make_mut(&mut self.0).states).insert(state);
         self
+    }
+
+    /// Says for people what these functions are, and in which version: a part of the [document](Self::openrpc) about them.
+    #[must_use]
+    pub fn about(mut self, title: impl Into<String>, version: impl Into<String>) -> Self {
+        Arc::make_mut(&mut self.0).about = Some((title.into(), version.into()));
+        self
+    }
+
+    pub(super) fn title(&self) -> &str {
+        self.0.about.as_ref().map_or("functions", |(title, _)| title)
+    }
+
+    pub(super) fn version(&self) -> &str {
+        self.0.about.as_ref().map_or("0", |(_, version)| version)
     }
 
     /// Returns the function of this name.

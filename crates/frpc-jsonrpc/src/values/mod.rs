@@ -1,0 +1,12 @@
+//! Values of functions that are more than numbers and text.
+
+mod base64;
+mod image;
+#[cfg(feature = "ndarray")]
+mod ndarray;
+mod tensor;
+
+pub use self::{
+    image::Image,
+    tensor::{Element, Tensor, TensorError},
+};
