@@ -20,7 +20,7 @@ mod standstill;
 mod status;
 mod wire;
 
-pub use self::client::{Client, HttpVersion, TwirpError, register};
+pub use self::client::{Client, HttpVersion, Poster, TwirpError, register};
 pub use self::{
     cors::Cors,
     mount::{Mount, Visit},

@@ -1,4 +1,4 @@
-//! Errors as JSON-RPC has them, of statuses.
+//! Errors as JSON-RPC has them, and the statuses that they stand for.
 //!
 //! ```text
 //!   {"code": -32005, "message": "no such order", "data": {"code": "not_found", "details": [{"type": "shop.Hint", "value": "CgIIPA"}]}}
@@ -9,6 +9,8 @@ use base64::{
     engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig},
 };
 use frpc::{Code, Status, prost_types::Any};
+use serde::Deserialize;
+use serde_json::Value;
 
 use crate::json::put_string;
 
@@ -81,6 +83,57 @@ fn number_of(code: Code) -> i32 {
     }
 }
 
+/// Reads an error as the status that it stands for.
+pub(crate) fn read_status(error: &str) -> Status {
+    let Ok(error) = serde_json::from_str::<WireError>(error) else {
+        return Status::internal("the server answered with an error that is none of JSON-RPC");
+    };
+    let data = error.data.and_then(|data| serde_json::from_value::<WireData>(data).ok()).unwrap_or_default();
+    let code = data.code.as_deref().and_then(code_of).unwrap_or_else(|| code_of_number(error.code));
+    let message = match data.message {
+        Some(why) => format!("{}: {why}", error.message),
+        None => error.message,
+    };
+    let details = data.details.into_iter().filter_map(|detail| {
+        let value = BASE64.decode(detail.value.trim_end_matches('=')).ok()?;
+        Some(Any { type_url: format!("type.googleapis.com/{}", detail.kind), value })
+    });
+    Status::with_error_details(code, message, details)
+}
+
+#[derive(Deserialize)]
+struct WireError {
+    code: i64,
+    #[serde(default)]
+    message: String,
+    data: Option<Value>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireData {
+    code: Option<String>,
+    message: Option<String>,
+    details: Vec<WireDetail>,
+}
+
+#[derive(Deserialize)]
+struct WireDetail {
+    #[serde(rename = "type")]
+    kind: String,
+    value: String,
+}
+
+fn code_of_number(number: i64) -> Code {
+    match i32::try_from(number) {
+        Ok(METHOD_NOT_FOUND) => Code::Unimplemented,
+        Ok(INVALID_PARAMS) => Code::InvalidArgument,
+        Ok(INTERNAL_ERROR | PARSE_ERROR | INVALID_REQUEST) => Code::Internal,
+        Ok(number @ -32016..=-32001) => Code::from_number(SERVER_ERROR - number),
+        _ => Code::Unknown,
+    }
+}
+
 const NAMES: [(Code, &str); 16] = [
     (Code::Cancelled, "cancelled"),
     (Code::Unknown, "unknown"),
@@ -104,6 +157,10 @@ fn name_of(code: Code) -> &'static str {
     NAMES.iter().find(|(known, _)| *known == code).map_or("unknown", |(_, name)| name)
 }
 
+fn code_of(name: &str) -> Option<Code> {
+    NAMES.iter().find(|(_, known)| *known == name).map(|(code, _)| *code)
+}
+
 /// As Connect writes details: without signs at the end.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
@@ -111,3 +168,38 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_encode_padding(false)
         .with_decode_padding_mode(base64::engine::DecodePaddingMode::Indifferent),
 );
+
+#[cfg(test)]
+mod tests {
+    use frpc::prost_types::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_status_is_read_as_it_was_written() {
+        let detail = Any::from_msg(&Duration { seconds: 3, nanos: 0 }).unwrap();
+        for (code, name) in NAMES {
+            let status = Status::with_error_details(code, "no \"such\" order", [detail.clone()]);
+            let mut text = Vec::new();
+            put_status(&mut text, &status);
+            let text = String::from_utf8(text).unwrap();
+            assert!(text.contains(name), "{text}");
+            let read = read_status(&text);
+            assert_eq!((read.code(), read.message()), (code, status.message()));
+            assert_eq!(read.error_details(), std::slice::from_ref(&detail));
+        }
+    }
+
+    #[test]
+    fn errors_of_others_have_the_code_that_their_number_says() {
+        let code = |number: i64| read_status(&format!("{{\"code\":{number},\"message\":\"m\"}}")).code();
+        assert_eq!(code(-32601), Code::Unimplemented);
+        assert_eq!(code(-32602), Code::InvalidArgument);
+        assert_eq!(code(-32700), Code::Internal);
+        assert_eq!(code(-32005), Code::NotFound);
+        assert_eq!(code(-32000), Code::Unknown);
+        assert_eq!(code(i64::MAX), Code::Unknown);
+        assert_eq!(read_status("{}").code(), Code::Internal);
+        assert_eq!(read_status(r#"{"code":1,"message":"m","data":"text"}"#).message(), "m");
+    }
+}

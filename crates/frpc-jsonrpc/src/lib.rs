@@ -21,13 +21,18 @@
 //! ```
 //!
 //! [`#[function]`](macro@function) says which arguments and results there are. [`Functions`] is a set of functions for other wires as
-//! well; [`Tensor`] and [`Image`] are values for arrays and pictures.
+//! well; [`Tensor`] and [`Image`] are values for arrays and pictures. [`register`] gives channels the addresses of JSON-RPC.
 #![forbid(unsafe_code)]
 
 mod calls;
+mod client;
 mod connection;
+mod ends;
 mod failure;
 mod function;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 #[doc(hidden)]
 pub mod generated;
 #[cfg(feature = "http")]
@@ -42,6 +47,7 @@ mod settings;
 mod values;
 mod wire;
 
+pub use client::{Client, register};
 pub use frpc_jsonrpc_macros::function;
 pub use function::{Called, Context, Description, Function, Functions, Parameter};
 pub use schema::Schema;

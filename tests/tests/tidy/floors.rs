@@ -87,13 +87,13 @@ const HOUSES: &[House] = &[
     House {
         krate: "frpc-jsonrpc",
         floors: &[
-            &["json", "outbox", "protos"],
+            &["ends", "json", "outbox", "protos"],
             &["failure", "function", "request", "schema"],
             &["generated", "methods", "settings", "values"],
-            &["calls"],
+            &["calls", "client"],
             &["connection"],
             &["wire"],
-            &["http"],
+            &["fuzzing", "http"],
         ],
     },
     House { krate: "frpc-jsonrpc-macros", floors: &[&["options", "parameter"], &["expand"], &[""]] },

@@ -5,6 +5,7 @@
 //!   grpc (with grpc_web), connect, twirp   one protocol each: headers, and what ends an answer;  caller is what they share
 //!   answers    messages in frames, which all but Twirp and unary Connect have
 //!   exchange   a request and its response, repeated while nothing was executed
+//!   post       requests of other protocols
 //!   pool       connections, and the way to others;  dial makes one;  connection is one
 //!   outgoing, failures, time, target, tls, settings
 //! ```
@@ -20,6 +21,7 @@ mod grpc;
 mod grpc_web;
 mod outgoing;
 mod pool;
+mod post;
 mod settings;
 mod target;
 mod time;
@@ -28,6 +30,7 @@ mod tls;
 mod transport;
 mod twirp;
 
+pub use post::Poster;
 pub use settings::{Client, HttpVersion};
 pub use transport::register;
 pub use twirp::TwirpError;

@@ -2,8 +2,8 @@
 
 use bytes::{Buf, BytesMut};
 
-use super::ends::Ends;
 use crate::{
+    ends::Ends,
     json::Fault,
     outbox::Framing,
     request::{Limits, Message, read, read_whole, too_long},
@@ -228,6 +228,8 @@ const HEAD_LEN_MAX: usize = 4 << 10;
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::request::Item;
 
@@ -337,6 +339,19 @@ mod tests {
             });
             assert_eq!((stop, count), (Stop::NotTaken, 2));
             assert_eq!(fed(&mut input, b"", &[]), ["b"]);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_does_not_depend_on_where_it_is_cut(
+            pieces in prop::collection::vec("(\\{\"jsonrpc\":\"2.0\",\"method\":\"m\"|\\}|\\[|\\]|,|1|tru|e|\"|\\\\|\n| |Content-Length: 3\r\n\r\n|ü)", 0..20),
+            cuts in prop::collection::vec(0_usize..400, 0..6),
+        ) {
+            let text = pieces.concat();
+            let mut cuts: Vec<usize> = cuts.into_iter().filter(|cut| *cut <= text.len()).collect();
+            cuts.sort_unstable();
+            prop_assert_eq!(fed(&mut input(), text.as_bytes(), &cuts), fed(&mut input(), text.as_bytes(), &[]));
         }
     }
 }

@@ -1,6 +1,5 @@
 //! A connection of bytes, such as one of TCP: messages in one of three framings, both ways.
 
-mod ends;
 mod input;
 
 use std::{
@@ -74,6 +73,32 @@ async fn linger<S: AsyncRead + AsyncWrite + Unpin>(mut socket: S) {
 
 /// The time for which a connection is read past its end.
 const LINGER_MAX: Duration = Duration::from_secs(1);
+
+/// Reads messages from chunks. Returns what each is, and where the input was refused.
+#[cfg(fuzzing)]
+pub fn messages<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Vec<String> {
+    let limits = crate::request::Limits { depth_max: 20, batch_len_max: 5, message_len_max: 1 << 20 };
+    let (mut input, mut seen) = (Input::new(limits), Vec::new());
+    for chunk in chunks {
+        input.buffer.extend_from_slice(chunk);
+        loop {
+            let stop = input.read(|message, _| {
+                seen.push(format!("{message:?}"));
+                true
+            });
+            match stop {
+                Stop::More | Stop::NotTaken => break,
+                Stop::Refused { is_last, .. } => {
+                    seen.push(format!("refused, {is_last}"));
+                    if is_last {
+                        return seen;
+                    }
+                }
+            }
+        }
+    }
+    seen
+}
 
 struct Connection {
     input: Input,

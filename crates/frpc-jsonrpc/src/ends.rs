@@ -2,7 +2,7 @@
 
 /// Finds the end of an object or a list by its brackets, and looks at each byte once.
 #[derive(Debug, Default)]
-pub(super) struct Ends {
+pub(crate) struct Ends {
     looked_at: usize,
     depth: usize,
     is_in_string: bool,
@@ -10,8 +10,13 @@ pub(super) struct Ends {
 }
 
 impl Ends {
+    /// Returns how many bytes were looked at: the length of the value, once it is found.
+    pub(crate) fn looked_at(&self) -> usize {
+        self.looked_at
+    }
+
     /// Returns whether the value that these bytes begin with is whole. They have those of the last time in front.
-    pub(super) fn is_found(&mut self, bytes: &[u8]) -> bool {
+    pub(crate) fn is_found(&mut self, bytes: &[u8]) -> bool {
         for byte in &bytes[self.looked_at.min(bytes.len())..] {
             self.looked_at += 1;
             if self.is_escaped {

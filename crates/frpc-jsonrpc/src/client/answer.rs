@@ -1,0 +1,82 @@
+//! Messages of a server: answers and notifications.
+
+use frpc::Status;
+
+use crate::{
+    failure::read_status,
+    json::{DEPTH_MAX, Fault, Scanner},
+};
+
+/// A message of a server, borrowed from its text.
+#[derive(Debug, Default)]
+pub(super) struct Answer<'a> {
+    /// The text of the id. Absent in notifications.
+    pub(super) id: Option<&'a str>,
+    pub(super) result: Option<&'a str>,
+    pub(super) error: Option<&'a str>,
+    pub(super) params: Option<&'a str>,
+}
+
+/// Reads an object of which some members are known: each is told with its value.
+pub(super) fn members<'a>(text: &'a str, mut tell: impl FnMut(&'a str, &'a str)) -> Result<(), Fault> {
+    let mut scanner = Scanner::new(text, DEPTH_MAX);
+    if scanner.peek() != Some(b'{') {
+        return Err(Fault::Expected("an object"));
+    }
+    let mut is_more = scanner.enter(b'}')?;
+    while is_more {
+        let name = scanner.name()?;
+        tell(name, scanner.value()?);
+        is_more = scanner.is_more(b'}')?;
+    }
+    Ok(())
+}
+
+impl<'a> Answer<'a> {
+    pub(super) fn read(text: &'a str) -> Result<Self, Fault> {
+        let mut answer = Self::default();
+        members(text, |name, value| match name {
+            "id" => answer.id = Some(value),
+            "result" => answer.result = Some(value),
+            "error" => answer.error = Some(value).filter(|error| *error != "null"),
+            "params" => answer.params = Some(value),
+            _ => {}
+        })?;
+        Ok(answer)
+    }
+
+    /// Returns the text of the result, or the status that stands for the error.
+    pub(super) fn outcome(&self) -> Result<&'a str, Status> {
+        match (self.error, self.result) {
+            (Some(error), _) => Err(read_status(error)),
+            (None, Some(result)) => Ok(result),
+            (None, None) => Err(Status::internal("the server answered with neither a result nor an error")),
+        }
+    }
+}
+
+/// Returns the text of the request of a call, of which this is the message.
+///
+/// # Errors
+///
+/// If the message is no object and no list in JSON, as those of wrappers and of times.
+pub(super) fn request(id: u64, method: &frpc::Method, message: &[u8]) -> Result<Vec<u8>, Status> {
+    if !matches!(message.first(), Some(b'{' | b'[')) {
+        let why = format!("{method} takes a message that is no object in JSON: JSON-RPC does not carry it");
+        return Err(Status::unimplemented(why));
+    }
+    let mut text = Vec::with_capacity(message.len() + REQUEST_LEN);
+    text.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"method\":\"");
+    text.extend_from_slice(method.service.as_bytes());
+    text.push(b'/');
+    text.extend_from_slice(method.name.as_bytes());
+    text.extend_from_slice(b"\",\"params\":");
+    text.extend_from_slice(message);
+    text.extend_from_slice(b",\"id\":");
+    text.extend_from_slice(id.to_string().as_bytes());
+    text.push(b'}');
+    Ok(text)
+}
+
+/// The length of a request besides its message, mostly.
+const REQUEST_LEN: usize = 120;

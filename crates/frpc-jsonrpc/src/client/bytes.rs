@@ -1,0 +1,82 @@
+//! A connection of bytes: a value of ours on each line, values of the server one behind the other.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::io::poll_read_buf;
+
+use super::link::Conduit;
+use crate::ends::Ends;
+
+/// Messages over a stream of bytes.
+pub(super) struct Values<S> {
+    socket: S,
+    input: BytesMut,
+    ends: Ends,
+    output: BytesMut,
+    message_len_max: usize,
+}
+
+impl<S> Values<S> {
+    pub(super) fn new(socket: S, message_len_max: usize) -> Self {
+        Self { socket, input: BytesMut::new(), ends: Ends::default(), output: BytesMut::new(), message_len_max }
+    }
+
+    /// Returns the next message, if it is here.
+    fn next(&mut self) -> io::Result<Option<Bytes>> {
+        let invalid = |why: String| Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        if self.ends.looked_at() == 0 {
+            let blank = self.input.iter().position(|byte| !byte.is_ascii_whitespace()).unwrap_or(self.input.len());
+            self.input.advance(blank);
+            if !matches!(self.input.first(), None | Some(b'{' | b'[')) {
+                return invalid("the server sent what is not JSON-RPC".to_owned());
+            }
+        }
+        if self.ends.is_found(&self.input) {
+            let len = std::mem::take(&mut self.ends).looked_at();
+            return Ok(Some(self.input.split_to(len).freeze()));
+        }
+        if self.input.len() > self.message_len_max {
+            return invalid(format!("a message of the server has more than {} bytes", self.message_len_max));
+        }
+        Ok(None)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Conduit for Values<S> {
+    fn queue(&mut self, message: &[u8]) {
+        self.output.extend_from_slice(message);
+        self.output.extend_from_slice(b"\n");
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.output.is_empty() {
+            let len = ready!(Pin::new(&mut self.socket).poll_write(cx, &self.output))?;
+            if len == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.output.advance(len);
+        }
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+        loop {
+            if let Some(message) = self.next()? {
+                return Poll::Ready(Ok(Some(message)));
+            }
+            self.input.reserve(READ_LEN.max(self.input.len()));
+            if ready!(poll_read_buf(Pin::new(&mut self.socket), cx, &mut self.input))? == 0 {
+                return Poll::Ready(Ok(None));
+            }
+        }
+    }
+}
+
+/// The room for what is read at once.
+const READ_LEN: usize = 8 << 10;

@@ -1,0 +1,41 @@
+//! Calls by POST.
+
+use bytes::Bytes;
+use frpc::{Body, Call, Caller, Status, codec::Format};
+use frpc_http::Poster;
+use futures_util::future::BoxFuture;
+
+use super::answer::{Answer, request};
+
+/// Makes each call as a request by POST.
+pub(super) struct PostCaller(pub(super) Poster);
+
+impl PostCaller {
+    async fn make(&self, call: Call) -> Result<frpc::Answer, Status> {
+        if call.kind() != frpc::MethodKind::Unary {
+            let why = "JSON-RPC over HTTP has no streams: use jsonrpc+tcp:// or jsonrpc+ws://; the call was not sent";
+            return Err(Status::unimplemented(why));
+        }
+        let Body::One(message) = call.body() else {
+            return Err(Status::internal("the call does not have the messages of its kind"));
+        };
+        let message = request(1, call.method(), &message.clone().into_bytes())?;
+        let response = self.0.post(&call, "application/json", message.into()).await?;
+        let body: &Bytes = response.body();
+        let broken = |why: String| Status::internal(format!("the server answered with what is not JSON-RPC: {why}"));
+        let text = str::from_utf8(body).map_err(|error| broken(error.to_string()))?;
+        let answer = Answer::read(text).map_err(|fault| broken(fault.to_string()))?;
+        let result = answer.outcome()?;
+        Ok(frpc::Answer::new(Body::from(body.slice_ref(result.as_bytes()))))
+    }
+}
+
+impl Caller for PostCaller {
+    fn format(&self) -> Format {
+        Format::Json
+    }
+
+    fn call(&self, call: Call) -> BoxFuture<'_, Result<frpc::Answer, Status>> {
+        Box::pin(self.make(call))
+    }
+}

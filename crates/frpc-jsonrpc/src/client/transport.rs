@@ -1,0 +1,121 @@
+//! How channels connect, by the scheme of the address.
+
+use std::{io, sync::Arc};
+
+use frpc::{Caller, ConnectError, ConnectSettings, Connected, Transport};
+use futures_util::future::BoxFuture;
+use tokio::net::TcpStream;
+
+#[cfg(feature = "http")]
+use super::post::PostCaller;
+use super::{
+    bytes::Values,
+    caller::{LinkCaller, attempts},
+    link::Link,
+};
+
+/// JSON-RPC as a transport of a [`Channel`](frpc::Channel), for addresses such as `jsonrpc+tcp://localhost:8545` and
+/// `jsonrpc+http://localhost:8080/rpc`.
+///
+/// A call sends its message as params by name. A stream that a service answers with is a subscription, over TCP and WebSocket; one whose
+/// reader is 1024 messages behind ends with [`ResourceExhausted`](frpc::Code::ResourceExhausted). Streams of requests are not carried, and
+/// metadata by HTTP only. A connection that was lost is made again for the next call; no call is repeated.
+///
+/// ```no_run
+/// use frpc::Channel;
+/// use frpc_jsonrpc::Client;
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let channel = Channel::builder().transport(Client::new()).connect("jsonrpc+tcp://localhost:8545").await?;
+/// // let greeter = GreeterClient::new(channel);
+/// # let _ = channel;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Client {}
+
+impl Client {
+    /// Connects as the settings of the channel say.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+/// Has all channels of the process connect to addresses of JSON-RPC from now on.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// frpc_jsonrpc::register();
+/// let channel = frpc::Channel::connect("jsonrpc+tcp://localhost:8545").await?;
+/// # let _ = channel;
+/// # Ok(())
+/// # }
+/// ```
+pub fn register() {
+    frpc::register_transport(Client::new());
+}
+
+impl Transport for Client {
+    fn schemes(&self) -> &[&str] {
+        #[cfg(feature = "http")]
+        return &["jsonrpc+tcp", "jsonrpc+http", "jsonrpc+https", "jsonrpc+ws", "jsonrpc+wss"];
+        #[cfg(not(feature = "http"))]
+        &["jsonrpc+tcp"]
+    }
+
+    fn connect(&self, url: String, settings: ConnectSettings) -> BoxFuture<'static, Result<Connected, ConnectError>> {
+        Box::pin(async move {
+            let (scheme, rest) = url.split_once("://").unwrap_or_default();
+            let caller: Arc<dyn Caller> = match scheme {
+                "jsonrpc+tcp" => Arc::new(LinkCaller::connect(tcp(rest.to_owned(), url.clone(), settings)).await?),
+                #[cfg(feature = "http")]
+                "jsonrpc+ws" | "jsonrpc+wss" => Arc::new(LinkCaller::connect(websocket(url, settings)).await?),
+                #[cfg(feature = "http")]
+                _ => {
+                    let url = url.strip_prefix("jsonrpc+").unwrap_or(&url).to_owned();
+                    Arc::new(PostCaller(frpc_http::Client::new().poster(url, settings).await?))
+                }
+                #[cfg(not(feature = "http"))]
+                _ => {
+                    let why = format!("address {url:?}: only jsonrpc+tcp:// without the feature http of frpc-jsonrpc");
+                    return Err(ConnectError::Address(io::Error::new(io::ErrorKind::Unsupported, why)));
+                }
+            };
+            Ok(Connected::Calls(caller))
+        })
+    }
+}
+
+/// Returns how connections to an address of WebSocket are made.
+#[cfg(feature = "http")]
+fn websocket(url: String, settings: ConnectSettings) -> super::caller::Dial {
+    let url = url.strip_prefix("jsonrpc+").unwrap_or(&url).to_owned();
+    Box::new(move || {
+        let (url, settings) = (url.clone(), settings.clone());
+        Box::pin(async move {
+            let socket = frpc_websocket::Client::new().connect(&url, Some("jsonrpc"), &settings).await?;
+            let message_len_max = usize::try_from(settings.message_len_max).unwrap_or(usize::MAX);
+            Ok(Link::new(socket.message_len_max(message_len_max)))
+        })
+    })
+}
+
+/// Returns how connections to an address of TCP are made.
+fn tcp(address: String, url: String, settings: ConnectSettings) -> super::caller::Dial {
+    Box::new(move || {
+        let (address, url, settings) = (address.clone(), url.clone(), settings.clone());
+        Box::pin(async move {
+            let address = address.trim_end_matches('/');
+            let attempt = || async {
+                let stream = TcpStream::connect(address).await?;
+                stream.set_nodelay(settings.sockets.nodelay)?;
+                io::Result::Ok(stream)
+            };
+            let stream = attempts(&url, &settings, attempt).await?;
+            let message_len_max = usize::try_from(settings.message_len_max).unwrap_or(usize::MAX);
+            Ok(Link::new(Values::new(stream, message_len_max)))
+        })
+    })
+}

@@ -1,0 +1,104 @@
+//! Servers that answer what they should not.
+
+use std::net::SocketAddr;
+
+use frpc::{CallError, Code};
+use support::{
+    calls::{TestClient, ask, words},
+    in_real_time,
+};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    net::TcpListener,
+};
+
+use crate::channel;
+
+/// Serves connections that answer each line with this text.
+async fn answering(answer: String) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let answer = answer.clone();
+            tokio::spawn(async move {
+                let mut socket = BufReader::new(socket);
+                let mut line = String::new();
+                while socket.read_line(&mut line).await.is_ok_and(|len| len > 0) {
+                    if socket.write_all(answer.as_bytes()).await.is_err() {
+                        return;
+                    }
+                    line.clear();
+                }
+            });
+        }
+    });
+    address
+}
+
+async fn client(answer: &str) -> TestClient {
+    let address = answering(answer.to_owned()).await;
+    let channel = channel()
+        .config(frpc::Config { content_len_max: 1000, ..frpc::Config::default() })
+        .connect(&*format!("jsonrpc+tcp://{address}"))
+        .await;
+    TestClient::new(channel.unwrap())
+}
+
+#[test]
+fn every_caller_gets_a_status() {
+    in_real_time(async {
+        for (answer, code) in [
+            (r#"{"jsonrpc":"2.0","result":{"text":5},"id":1}"#, Code::Internal),
+            (r#"{"jsonrpc":"2.0","result":"text","id":1}"#, Code::Internal),
+            (r#"{"jsonrpc":"2.0","id":1}"#, Code::Internal),
+            (r#"{"jsonrpc":"2.0","error":5,"id":1}"#, Code::Internal),
+            (r#"{"jsonrpc":"2.0","error":{"code":-32005,"message":"no"},"id":1}"#, Code::NotFound),
+            (r#"{"jsonrpc":"2.0","error":{"code":-32700,"message":"no"},"id":null}"#, Code::Internal),
+            (r#"{"jsonrpc":"2.0","result":nothing,"id":1}"#, Code::Internal),
+            (r#"[{"jsonrpc":"2.0","error":{"code":-32005,"message":"no"},"id":1}]"#, Code::NotFound),
+            ("<html>", Code::Unavailable),
+            ("{\"\u{1}\":}", Code::Internal),
+        ] {
+            let status = ask(&client(answer).await, "hi").await.unwrap_err();
+            assert_eq!(status.code(), code, "{answer}: {status}");
+        }
+        let status = ask(&client(&format!("{{\"a\":\"{}", "x".repeat(2000))).await, "hi").await.unwrap_err();
+        assert!(matches!(status.call_error(), Some(CallError::ConnectionLost { .. })), "{status}");
+    });
+}
+
+#[test]
+fn answers_to_nobody_and_foreign_words_do_no_harm() {
+    in_real_time(async {
+        let others = r#"{"jsonrpc":"2.0","result":1,"id":77} {"jsonrpc":"2.0","result":1,"id":"1"}
+            {"jsonrpc":"2.0","method":"hello","params":[1]} {"jsonrpc":"2.0","method":"hello"} [] {}
+            {"jsonrpc":"2.0","method":"x","params":{"subscription":"9","result":{}}}
+            [{"id":1,"extra":[{}],"result":{"text":"here"},"error":null}]"#;
+        assert_eq!(ask(&client(others).await, "hi").await.unwrap(), "here");
+    });
+}
+
+#[test]
+fn a_stream_whose_reader_is_too_slow_ends() {
+    in_real_time(async {
+        let message = r#"{"jsonrpc":"2.0","method":"x","params":{"subscription":7,"result":{"text":"a"}}}"#;
+        let answer = format!(
+            r#"{{"jsonrpc":"2.0","result":7,"id":1}}{}{{"jsonrpc":"2.0","result":{{}},"id":2}}"#,
+            message.repeat(2000)
+        );
+        let client = client(&answer).await;
+        let mut stream = client.count(words("many")).await.unwrap().into_inner();
+        // Its answer is behind all messages.
+        let _ = ask(&client, "hi").await;
+        let mut count = 0;
+        let status = loop {
+            match stream.message().await {
+                Ok(Some(_)) => count += 1,
+                Ok(None) => panic!("a stream that lost messages does not end well"),
+                Err(status) => break status,
+            }
+        };
+        assert_eq!((count, status.code()), (1024, Code::ResourceExhausted));
+    });
+}
