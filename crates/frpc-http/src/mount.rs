@@ -92,6 +92,10 @@ impl Mounts {
         self.0.push((path, Arc::new(mount)));
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Returns what is at a path.
     pub(crate) fn at(&self, path: &str) -> Option<&Arc<dyn Mount>> {
         self.0.iter().find(|(at, _)| at == path).map(|(_, mount)| mount)

@@ -183,6 +183,7 @@ impl Http {
     }
 
     /// Serves another protocol at a path, such as `/rpc`: all requests to exactly this path are for it. The last one at a path stands.
+    /// Names of headers are then written as `Content-Length` over HTTP/1.1, for clients that take no other.
     pub fn mount(mut self, path: impl Into<String>, mount: impl Mount) -> Self {
         self.settings.mounts.add(path.into(), mount);
         self
@@ -214,6 +215,8 @@ impl Http {
             .timer(TokioTimer::new())
             .header_read_timeout(self.settings.head_time_max)
             .max_header_size(usize::try_from(self.settings.head_len_max).unwrap_or(usize::MAX))
+            // Clients of UCall look for `Content-Length` as it is written in the specification.
+            .title_case_headers(!self.settings.mounts.is_empty())
             .serve_connection(TokioIo::new(socket), service)
             .with_upgrades();
         let mut connection = pin!(connection);

@@ -76,6 +76,19 @@ fn scripts_of_allowed_origins_reach_a_mount() {
         let server = serve(Http::new().cors(Cors::origins(["https://shop.example.com"])));
         let get = "GET /rpc HTTP/1.1\r\nhost: a\r\norigin: https://shop.example.com\r\nconnection: close\r\n\r\n";
         let (head, _) = split(&ask(&server, get).await);
-        assert!(head.contains(&"access-control-allow-origin: https://shop.example.com".to_owned()), "{head:?}");
+        assert!(head.contains(&"Access-Control-Allow-Origin: https://shop.example.com".to_owned()), "{head:?}");
+    });
+}
+
+#[test]
+fn only_a_port_with_mounts_capitalizes_headers() {
+    in_virtual_time(async {
+        for (port, expected) in [
+            (serve(Http::new()), "Content-Length: 2"),
+            (server(&TestService::default(), Http::new()).without_listener().unwrap(), "content-length: 2"),
+        ] {
+            let (head, _) = split(&ask(&port, post("/calls.Test/Say", "application/json", b"{}")).await);
+            assert!(head.contains(&expected.to_owned()), "{head:?}");
+        }
     });
 }
