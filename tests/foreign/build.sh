@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the programs of others that judge our wires, by name from the package registries of Go and npm: build.sh [SUITE]..., by
-# default all. Programs go into bin/ and packages into node_modules/; what is up to date is left as it is.
+# Installs the programs of others that judge our wires, by name from the package registries of Go, npm and Python: build.sh
+# [SUITE]..., by default all. Programs go into bin/, packages into node_modules/ and venv/; what is up to date is left as it is.
 # FOREIGN_BIN names a folder that has the programs of Go already.
 set -eu
 cd "$(dirname "$0")"
@@ -34,7 +34,7 @@ go_program() {
 	echo "$3" >"bin/.$1.version"
 }
 
-wanted=${*:-$(echo "$suites" | cut -d' ' -f1) twirp-client autobahn node typescript}
+wanted=${*:-$(echo "$suites" | cut -d' ' -f1) twirp-client geth-client autobahn node python typescript}
 for name in $wanted; do
 	if [ "$name" = twirp-client ]; then
 		# Ours, around a client that Twirp's generator wrote.
@@ -50,6 +50,21 @@ for name in $wanted; do
 			touch autobahn/packages/zope/__init__.py
 			ln -sf ../autobahn/run.sh bin/autobahn
 			echo 25.10.1 >bin/.autobahn.version
+		fi
+		continue
+	fi
+	if [ "$name" = geth-client ]; then
+		# Ours, around the client that is in go-ethereum.
+		(cd geth && CGO_ENABLED=0 go build -buildvcs=false -trimpath -o ../bin/geth-client . 9>&-)
+		continue
+	fi
+	if [ "$name" = python ]; then
+		# All that is needed has its version there.
+		if ! cmp -s python/requirements.txt venv/.installed; then
+			rm -rf venv
+			python3 -m venv venv 9>&-
+			venv/bin/pip install --quiet --disable-pip-version-check --no-deps -r python/requirements.txt 9>&-
+			cp python/requirements.txt venv/.installed
 		fi
 		continue
 	fi

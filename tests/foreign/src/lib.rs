@@ -1,5 +1,7 @@
-//! A server for clients of others: the service of gRPC's own tests, a greeter, health checks and reflection on every wire.
+//! A server for clients of others: the service of gRPC's own tests, a greeter, health checks and reflection on every wire, and
+//! functions of JSON-RPC.
 
+mod functions;
 mod greeter;
 mod test_service;
 
@@ -20,13 +22,16 @@ pub mod protos {
 
 /// Serves everything on a port.
 pub async fn serve() -> Result<Server, ServeError> {
+    let rpc = functions::json_rpc();
     Server::builder()
         .add_service(GreeterServer::new(Host))
         .add_service(TestServiceServer::new(Testing))
         .add_service(Health::new())
         .add_service(Reflection::v1())
         .add_service(Reflection::v1alpha())
-        .wire(Http::new())
+        // Clients of UCall know no path.
+        .wire(Http::new().mount("/rpc", rpc.clone()).mount("/", rpc.clone()))
+        .wire(rpc)
         .bind("tcp://127.0.0.1:0")
         .await
 }

@@ -43,6 +43,12 @@ fn has_node() -> bool {
     is_there(version.is_ok_and(|version| version.status.success()), "node")
 }
 
+/// Returns the folder with Python and the packages that judge us, or `None` as [`foreign_program`] does.
+pub fn foreign_python() -> Option<PathBuf> {
+    let folder = Path::new(FOREIGN).join("venv");
+    is_there(folder.join(".installed").is_file(), "PyPI's packages").then(|| folder.join("bin"))
+}
+
 fn is_there(is_there: bool, name: &str) -> bool {
     if !is_there {
         let why = format!("{name} is not there, which tests/foreign/build.sh installs");

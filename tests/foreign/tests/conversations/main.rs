@@ -4,6 +4,7 @@
 mod autobahn;
 mod grpc_go;
 mod grpc_go_server;
+mod json_rpc;
 mod node;
 mod tools;
 mod twirp;
