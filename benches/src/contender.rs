@@ -1,3 +1,5 @@
+mod sums;
+
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -5,6 +7,7 @@ use std::time::Duration;
 use load::{Args, Field, Report, parse_addr};
 use serde::Serialize;
 
+use crate::contender::sums::{JSON_HTTP, JSON_HTTP_BATCH};
 use crate::program::{Process, Program};
 
 /// A server and the client that loads it.
@@ -32,6 +35,8 @@ pub struct Contender {
     http1_server: Option<Program>,
     /// True if its client speaks gRPC.
     grpc_client: bool,
+    /// The wires that it takes part on where sums are asked for, and the client that every server of each is loaded by.
+    sums: &'static [(SumWire, Program)],
     /// The bytes that an idle connection sends once.
     pub greeting: &'static [u8],
     /// The bytes that an idle connection sends again and again.
@@ -60,11 +65,33 @@ pub enum Contest {
     Http1Servers,
     /// Servers with so many threads, each server under the client of its own.
     Scaling,
+    /// Servers of `sum`, all on the same wire under the same client; and tonic, as users know it.
+    Sums(SumWire),
+}
+
+/// The way to ask for a sum: JSON-RPC, but for the last two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SumWire {
+    /// Over TCP, one value after the other.
+    Tcp,
+    /// The same, with a connection for each call.
+    TcpReset,
+    /// By POST.
+    Http,
+    /// By POST, ten calls at once.
+    HttpBatch,
+    /// In text messages.
+    WebSocket,
+    /// By GET, as an ordinary resource.
+    Rest,
+    /// In text messages that are no JSON-RPC.
+    RestWebSocket,
 }
 
 impl Contender {
     /// In the order of the report's rows.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 30] = [
         Self::FLOOR,
         Self::FRISBEE,
         Self::FRPC,
@@ -86,10 +113,19 @@ impl Contender {
         Self { name: "frpc-connect-json", http1_server: Some(HTTP_JSON), ..Self::FRPC_HTTP },
         Self { name: "frpc-twirp", http1_server: Some(HTTP_TWIRP), ..Self::FRPC_HTTP },
         Self::AXUM,
+        Self::FRPC_JSON,
+        Self::FRPC_JSON_PER_CORE,
+        Self::FRPC_JSON_URING,
+        Self::JSON_LOOP,
+        Self::JSONRPSEE,
+        Self::UCALL_POSIX,
+        Self::UCALL_URING,
+        Self::FASTAPI,
+        Self::GRPC_PYTHON,
     ];
 
     /// The names of those that take part unless others are chosen.
-    pub const DEFAULT: [&str; 16] = [
+    pub const DEFAULT: [&str; 25] = [
         "floor",
         "frpc",
         "frpc-per-core",
@@ -106,6 +142,15 @@ impl Contender {
         "frpc-connect-json",
         "frpc-twirp",
         "axum",
+        "frpc-json",
+        "frpc-json-per-core",
+        "frpc-json-uring",
+        "json-loop",
+        "jsonrpsee",
+        "ucall-posix",
+        "ucall-uring",
+        "fastapi",
+        "grpc-python",
     ];
 
     /// Nothing between the socket and the reader.
@@ -123,6 +168,7 @@ impl Contender {
         grpc_server: None,
         http1_server: None,
         grpc_client: false,
+        sums: &[],
         greeting: &[],
         heartbeat: &PING,
     };
@@ -174,6 +220,12 @@ impl Contender {
         // Users compare what they have with it, over whatever wire.
         http1_server: Some(HTTP_GRPC),
         grpc_client: true,
+        sums: &[
+            (SumWire::Tcp, HTTP_GRPC),
+            (SumWire::Http, HTTP_GRPC),
+            (SumWire::HttpBatch, HTTP_GRPC),
+            (SumWire::WebSocket, HTTP_GRPC),
+        ],
         greeting: b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
         heartbeat: &[],
     };
@@ -185,6 +237,7 @@ impl Contender {
         client: Program::rust("peers", "connect_client", &[]),
         http1_server: Some(HTTP_CONNECT),
         grpc_client: false,
+        sums: &[],
         ..Self::TONIC
     };
 
@@ -198,6 +251,7 @@ impl Contender {
         http1_server: None,
         grpc_client: false,
         greeting: &[],
+        sums: &[],
         ..Self::TONIC
     };
 
@@ -220,6 +274,7 @@ impl Contender {
         client: Program::go("benches/go/bin", "grpc-bench-client", &[]),
         published: Some(Program::go("benches/go/bin", "grpc-bench-server", &[])),
         http1_server: None,
+        sums: &[],
         ..Self::TONIC
     };
 
@@ -235,6 +290,7 @@ impl Contender {
         http1_server: Some(HTTP_TWIRP),
         grpc_client: false,
         greeting: &[],
+        sums: &[],
         ..Self::TONIC
     };
 
@@ -248,6 +304,7 @@ impl Contender {
         // It answers any body with the same, and so a request with a response.
         http1_server: Some(HTTP_CONNECT),
         grpc_client: false,
+        sums: &[],
         ..Self::TONIC
     };
 
@@ -261,6 +318,7 @@ impl Contender {
         grpc_server: None,
         http1_server: Some(HTTP_JSON),
         grpc_client: false,
+        sums: &[JSON_HTTP, JSON_HTTP_BATCH],
         ..Self::TONIC
     };
 
@@ -297,8 +355,17 @@ impl Contender {
             Contest::GrpcServers => self.grpc_server.map(|client| Self { client, ..*self }),
             Contest::GrpcClients => self.grpc_client.then_some(Self { server: Self::TONIC.server, ..*self }),
             Contest::Http1Servers => self.http1_server.map(|client| Self { client, ..*self }),
+            Contest::Sums(wire) => {
+                let (_, client) = *self.sums.iter().find(|(on, _)| *on == wire)?;
+                Some(Self { client, ..*self })
+            }
             Contest::Clients => self.client_alone.then_some(Self { server: Self::FRPC.server, ..*self }),
         }
+    }
+
+    /// True if its idle connections are worth measuring: those that only add are on wires that others show.
+    pub fn idles(&self) -> bool {
+        self.sums.is_empty() || self.http1_server.is_some()
     }
 
     /// Makes a few calls. Fails with the command that builds what is missing.

@@ -10,7 +10,7 @@ mod frame;
 mod inbox;
 mod program;
 
-pub use contender::{Contender, Contest, Server};
+pub use contender::{Contender, Contest, Server, SumWire};
 pub use frame::{CONTENT_LEN_MAX, Frame};
 pub use inbox::Inbox;
 pub use program::profile;

@@ -22,6 +22,8 @@ enum Home {
     Package(&'static str),
     /// In this directory of the repository, whose parent has the script that builds it.
     Go(&'static str),
+    /// In `benches/python/bin`, where a script puts it.
+    Python,
 }
 
 impl Program {
@@ -31,6 +33,10 @@ impl Program {
 
     pub(crate) const fn go(directory: &'static str, name: &'static str, options: &'static [&'static str]) -> Self {
         Self { name, home: Home::Go(directory), options }
+    }
+
+    pub(crate) const fn python(name: &'static str, options: &'static [&'static str]) -> Self {
+        Self { name, home: Home::Python, options }
     }
 
     /// Fails with the command that builds it.
@@ -44,6 +50,7 @@ impl Program {
                 let (project, _) = directory.split_once("/bin").unwrap_or((directory, ""));
                 format!("{project}/build.sh (needs Go)")
             }
+            Home::Python => "benches/python/build.sh (needs Python)".to_owned(),
         };
         Err(io::Error::other(format!("{} is missing, make it with: {command}", self.name)))
     }
@@ -68,6 +75,7 @@ impl Program {
         match self.home {
             Home::Package(_) => Ok(env::current_exe()?.with_file_name(self.name)),
             Home::Go(directory) => Ok(Path::new(REPOSITORY).join(directory).join(self.name)),
+            Home::Python => Ok(Path::new(REPOSITORY).join("benches/python/bin").join(self.name)),
         }
     }
 }

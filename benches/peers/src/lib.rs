@@ -8,6 +8,7 @@ use tokio::net::{TcpListener, TcpSocket};
 pub mod connect;
 pub mod grpc;
 pub mod http;
+pub mod json_rpc;
 pub mod tarpc;
 
 /// Listens with room for thousands of connections at once, and says where.

@@ -41,7 +41,7 @@ struct Subject {
 impl Subject {
     fn of(contest: Contest) -> Option<Self> {
         Some(match contest {
-            Contest::Stacks | Contest::Published => {
+            Contest::Stacks | Contest::Published | Contest::Sums(_) => {
                 Self { across: CLIENTS, points_min: 3, metrics: &[CALLS, P99, CPU] }
             }
             Contest::Streams => Self { across: SIZE, points_min: 3, metrics: &[BYTES, MESSAGE_CPU] },
@@ -179,7 +179,7 @@ const MESSAGE_CPU: Metric = Metric { title: "CPU time of the server per message"
 const COLORS: [&str; Contender::ALL.len()] = [
     "#8b949e", "#db61a2", "#e5534b", "#d4691e", "#8957e5", "#b0456e", "#c78a7a", "#2f81f7", "#1b9e9e", "#2da44e",
     "#bf8700", "#7a9a2e", "#bf3989", "#6e7781", "#57606a", "#0550ae", "#0969da", "#218bff", "#54aeff", "#80ccff",
-    "#a475f9",
+    "#a475f9", "#116329", "#1a7f37", "#4ac26b", "#8c959f", "#bc4c00", "#9a6700", "#d4a72c", "#cf222e", "#bf4b8a",
 ];
 
 const CLIENTS: Across = Across { name: "clients", label: |clients| clients.to_string() };

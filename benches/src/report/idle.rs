@@ -27,7 +27,7 @@ pub(crate) fn measure(contenders: &[Contender], progress: &mut Progress) -> Vec<
         let failure = bytes.as_ref().err().map(ToString::to_string);
         Idle { contender: contender.name, bytes_per_connection: bytes.ok(), failure }
     };
-    contenders.iter().map(idle).collect()
+    contenders.iter().filter(|contender| contender.idles()).map(idle).collect()
 }
 
 fn bytes_per_connection(contender: &Contender) -> io::Result<u64> {

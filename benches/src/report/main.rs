@@ -61,7 +61,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     let takes_part = |subject: &&str| contenders.iter().any(|contender| contender.name == *subject);
     let subjects_of = |contest| -> Vec<_> { subjects(contest).iter().copied().filter(takes_part).collect() };
     let subjects = subjects_of(Contest::Stacks);
-    let idle_runs = if plan.idle { contenders.len() } else { 0 };
+    let idle_runs = if plan.idle { contenders.iter().filter(|contender| contender.idles()).count() } else { 0 };
     let mut progress = Progress::new(plan.runs(&contenders) + idle_runs);
 
     table::print_legend(&plan, &subjects);
@@ -122,6 +122,7 @@ fn subjects(contest: Contest) -> &'static [&'static str] {
     match contest {
         Contest::GrpcServers | Contest::GrpcClients => &["frpc-grpc"],
         Contest::Http1Servers => &["frpc-connect", "frpc-connect-json", "frpc-twirp"],
+        Contest::Sums(_) => &["frpc-json", "frpc-json-per-core", "frpc-json-uring"],
         _ => &["frpc", "frpc-per-core", "frpc-uring"],
     }
 }

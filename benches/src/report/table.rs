@@ -1,6 +1,6 @@
 //! The results as tables in markdown.
 
-use benches::Contest;
+use benches::{Contest, SumWire};
 use load::Report;
 
 use crate::idle::{self, Idle};
@@ -40,6 +40,15 @@ pub(crate) fn print_head(contest: Contest, plan: &Plan, subjects: &[&str]) {
             Contest::Http1Servers => {
                 "Servers of HTTP/1.1, all under the same client on hyper, and tonic with gRPC over HTTP/2 under it:"
             }
+            Contest::Sums(wire) => match wire {
+                SumWire::Tcp => "Sums by JSON-RPC over TCP, all servers under the same client:",
+                SumWire::TcpReset => "The same with a connection for each call:",
+                SumWire::Http => "Sums by JSON-RPC over HTTP/1.1, all servers under the same client:",
+                SumWire::HttpBatch => "The same in batches of ten:",
+                SumWire::WebSocket => "Sums by JSON-RPC over WebSocket, all servers under the same client:",
+                SumWire::Rest => "Sums by GET, without JSON-RPC:",
+                SumWire::RestWebSocket => "Sums over WebSocket, without JSON-RPC:",
+            },
         }
     );
     let ratios: String = subjects.iter().map(|subject| format!(" {subject} to it |")).collect();

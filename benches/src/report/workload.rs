@@ -2,7 +2,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use benches::{Contender, Contest, cores};
+use benches::{Contender, Contest, SumWire, cores};
 use load::{Args, Field};
 use serde::Serialize;
 
@@ -65,7 +65,7 @@ impl Workload {
     }
 }
 
-pub(crate) const WORKLOADS: [Workload; 82] = [
+pub(crate) const WORKLOADS: [Workload; 103] = [
     Workload { name: "32B-C1-K1", clients: 1, ..SMALL },
     Workload { name: "32B-C8-K1", quick: false, clients: 8, ..SMALL },
     Workload { name: "32B-C32-K1", clients: 32, ..SMALL },
@@ -218,6 +218,27 @@ pub(crate) const WORKLOADS: [Workload; 82] = [
     Workload { name: "scaling-32B-C256-K1-S2", server_cores: Some(2), ..SCALING },
     Workload { name: "scaling-32B-C256-K10-S1", concurrent: 10, server_cores: Some(1), ..SCALING },
     Workload { name: "scaling-32B-C256-K10-S2", concurrent: 10, server_cores: Some(2), ..SCALING },
+    Workload { name: "sum-tcp-C1-K1", clients: 1, ..sum(SumWire::Tcp) },
+    Workload { name: "sum-tcp-C32-K1", clients: 32, ..sum(SumWire::Tcp) },
+    Workload { name: "sum-tcp-C256-K1", clients: 256, ..sum(SumWire::Tcp) },
+    Workload { name: "sum-tcp-C32-K10", clients: 32, concurrent: 10, ..sum(SumWire::Tcp) },
+    Workload { name: "sum-tcp-reset-C1-K1", clients: 1, ..sum(SumWire::TcpReset) },
+    Workload { name: "sum-tcp-reset-C32-K1", clients: 32, ..sum(SumWire::TcpReset) },
+    Workload { name: "sum-tcp-reset-C256-K1", clients: 256, ..sum(SumWire::TcpReset) },
+    Workload { name: "sum-http-C1-K1", clients: 1, ..sum(SumWire::Http) },
+    Workload { name: "sum-http-C32-K1", clients: 32, ..sum(SumWire::Http) },
+    Workload { name: "sum-http-C256-K1", clients: 256, ..sum(SumWire::Http) },
+    Workload { name: "sum-http-batch-C1-K1", clients: 1, ..sum(SumWire::HttpBatch) },
+    Workload { name: "sum-http-batch-C32-K1", clients: 32, ..sum(SumWire::HttpBatch) },
+    Workload { name: "sum-http-batch-C256-K1", clients: 256, ..sum(SumWire::HttpBatch) },
+    Workload { name: "sum-websocket-C1-K1", clients: 1, ..sum(SumWire::WebSocket) },
+    Workload { name: "sum-websocket-C32-K1", clients: 32, ..sum(SumWire::WebSocket) },
+    Workload { name: "sum-websocket-C256-K1", clients: 256, ..sum(SumWire::WebSocket) },
+    Workload { name: "sum-websocket-C32-K10", clients: 32, concurrent: 10, ..sum(SumWire::WebSocket) },
+    Workload { name: "sum-rest-C1-K1", clients: 1, ..sum(SumWire::Rest) },
+    Workload { name: "sum-rest-websocket-C1-K1", clients: 1, ..sum(SumWire::RestWebSocket) },
+    Workload { name: "sum-rest-C32-K1", clients: 32, ..sum(SumWire::Rest) },
+    Workload { name: "sum-rest-websocket-C32-K1", clients: 32, ..sum(SumWire::RestWebSocket) },
 ];
 
 /// Each of thousands of clients needs some time to have its turn.
@@ -242,3 +263,7 @@ const STREAM: Workload = Workload { contest: Contest::Streams, ..SMALL };
 const PUBLISHED: Workload = Workload { contest: Contest::Published, quick: false, ..SMALL };
 
 const SCALING: Workload = Workload { contest: Contest::Scaling, quick: false, clients: 256, ..SMALL };
+
+const fn sum(wire: SumWire) -> Workload {
+    Workload { contest: Contest::Sums(wire), quick: false, ..SMALL }
+}

@@ -1,14 +1,18 @@
-//! Answers JSON with JSON, as services do that have no schema.
+//! Answers JSON with JSON, as services do that have no schema, and JSON-RPC's `sum`, alone and in batches.
 
 use std::error::Error;
 use std::time::Duration;
 
+use axum::body::Bytes;
 use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
 use axum::routing::post;
 use axum::serve::ListenerExt;
 use axum::{Json, Router};
 use load::{Arguments, ServerArgs, process};
 use peers::http::JsonMessage;
+use peers::json_rpc::Request;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -18,7 +22,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         // A socket that is gone already will say so when it is read.
         let _ = socket.set_nodelay(true);
     });
-    let app = Router::new().route("/BenchmarkService/Benchmark", post(echo)).with_state(sleep);
+    let app = Router::new().route("/BenchmarkService/Benchmark", post(echo)).route("/rpc", post(rpc)).with_state(sleep);
     axum::serve(listener, app).await?;
     Ok(())
 }
@@ -28,4 +32,26 @@ async fn echo(State(sleep): State<Duration>, Json(message): Json<JsonMessage>) -
         tokio::time::sleep(sleep).await;
     }
     Json(message)
+}
+
+async fn rpc(body: Bytes) -> Result<impl IntoResponse, (StatusCode, String)> {
+    let mut out = Vec::new();
+    answer(&body, &mut out).map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], out))
+}
+
+fn answer(body: &[u8], out: &mut Vec<u8>) -> serde_json::Result<()> {
+    if body.first() != Some(&b'[') {
+        serde_json::from_slice::<Request<'_>>(body)?.answer(out);
+        return Ok(());
+    }
+    out.push(b'[');
+    for request in serde_json::from_slice::<Vec<Request<'_>>>(body)? {
+        if out.len() > 1 {
+            out.push(b',');
+        }
+        request.answer(out);
+    }
+    out.push(b']');
+    Ok(())
 }

@@ -3,7 +3,8 @@
 //! `load_server ADDR [--layer frisbee|frpc] [--engine tokio|per-core|uring|uring-portable|tokio-uring|auto] [--mode inline|ordered|spawn|limit:N]
 //! [--sleep-us N] [--http]`
 //!
-//! With `--http` the layer frpc is served over gRPC, gRPC-Web, Connect and Twirp on the same port as well.
+//! With `--http` the layer frpc is served over gRPC, gRPC-Web, Connect and Twirp on the same port as well, and a function `sum` by
+//! JSON-RPC over TCP, HTTP and WebSocket.
 
 mod packets;
 mod rpc;

@@ -11,6 +11,7 @@ use examples::benchmark::{
 };
 use frpc::{ServeError, Server, Status, Streaming};
 use frpc_http::Http;
+use frpc_jsonrpc::JsonRpc;
 use futures_util::stream;
 
 use crate::{Options, work};
@@ -19,7 +20,12 @@ pub(crate) async fn bind(options: Options) -> Result<Server, ServeError> {
     let Options { engine, dispatch, http, sleep, address } = options;
     let service = Service { sleep };
     let server = Server::builder();
-    let server = if http { server.wire(Http::new().message_len_max(8 << 20)) } else { server };
+    let server = if http {
+        let rpc = JsonRpc::new().function(sum);
+        server.wire(Http::new().message_len_max(8 << 20).mount("/rpc", rpc.clone())).wire(rpc)
+    } else {
+        server
+    };
     server
         .add_service(StreamServiceServer::new(service))
         .add_service(BytesStreamServiceServer::new(service))
@@ -29,6 +35,11 @@ pub(crate) async fn bind(options: Options) -> Result<Server, ServeError> {
         .dispatch(dispatch)
         .bind(address)
         .await
+}
+
+#[frpc_jsonrpc::function]
+async fn sum(a: i64, b: i64) -> i64 {
+    a + b
 }
 
 #[derive(Clone, Copy)]
