@@ -120,6 +120,11 @@ impl Decoder {
         }
     }
 
+    /// Returns how much of the content of a frame is still to come.
+    pub(crate) fn frame_left(&self) -> u64 {
+        self.frame.as_ref().map_or(0, |frame| frame.left)
+    }
+
     /// Tells whether the input may end here without anything being cut off.
     #[cfg(test)]
     pub(crate) fn is_between_messages(&self) -> bool {

@@ -1,7 +1,8 @@
 //! A connection: frames on a stream of bytes, with what they ask of this side.
 
 use std::{
-    io, mem,
+    io,
+    mem::{self, MaybeUninit},
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
@@ -9,7 +10,7 @@ use std::{
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
+    io::{AsyncRead, AsyncWrite, ReadBuf},
     time::{Sleep, sleep},
 };
 use tokio_util::io::poll_read_buf;
@@ -171,8 +172,7 @@ impl Link {
         if self.poll_write_out(cx)?.is_pending() && self.output.len() >= OUTPUT_LEN_MAX {
             return Poll::Pending;
         }
-        self.input.reserve(READ_LEN);
-        match poll_read_buf(Pin::new(&mut self.io), cx, &mut self.input) {
+        match self.poll_fill(cx) {
             Poll::Ready(Ok(0)) => Poll::Ready(Err(io::Error::new(
                 io::ErrorKind::UnexpectedEof,
                 "the peer ended the connection without a close",
@@ -197,6 +197,20 @@ impl Link {
                 Poll::Pending
             }
         }
+    }
+
+    /// Adds bytes of the peer to the input. Returns their number.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.decoder.frame_left() >= READ_LEN as u64 {
+            self.input.reserve(READ_LEN);
+            return poll_read_buf(Pin::new(&mut self.io), cx, &mut self.input);
+        }
+        // Copied from the stack, so that no more is allocated than what came: nothing for a connection that waits.
+        let mut chunk = [const { MaybeUninit::uninit() }; READ_LEN];
+        let mut chunk = ReadBuf::uninit(&mut chunk);
+        ready!(Pin::new(&mut self.io).poll_read(cx, &mut chunk))?;
+        self.input.extend_from_slice(chunk.filled());
+        Poll::Ready(Ok(chunk.filled().len()))
     }
 
     /// Brings a connection to its end, once the last frame of this side is queued.

@@ -14,7 +14,8 @@ use frpc::{Channel, Server};
 use frpc_websocket::Client;
 use support::{
     calls::{TestClient, TestServer, TestService, ask, quiet, quiet_channel},
-    in_virtual_time,
+    engines, in_real_time, in_virtual_time,
+    sockets::IDENTITY,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
@@ -87,4 +88,31 @@ fn a_server_that_says_nothing_is_given_up() {
 fn headers_that_would_break_the_handshake_are_no_headers() {
     assert!(Client::new().header("a", "b\r\nc: d").is_err());
     assert!(Client::new().header("a b", "c").is_err());
+}
+
+#[test]
+fn calls_go_over_tls_and_every_engine() {
+    in_virtual_time(async {
+        let service = TestServer::new(TestService::default());
+        let server = Server::builder().config(quiet()).wire(frpc_http::Http::new()).add_service(service);
+        let server = server.tls(IDENTITY.server()).without_listener().unwrap();
+        let client = client_to(move |stream| server.attach(stream));
+        let channel = quiet_channel().transport(client).tls(IDENTITY.client());
+        let client = TestClient::new(channel.connect("wss://localhost").await.unwrap());
+        assert_eq!(ask(&client, "hi").await.unwrap(), "hi");
+    });
+    for engine in engines() {
+        in_real_time(async {
+            let service = TestServer::new(TestService::default());
+            let server = Server::builder().wire(frpc_http::Http::new()).add_service(service).engine(engine);
+            let server = server.bind("127.0.0.1:0").await.unwrap();
+            let url = format!("ws://{}", server.local_addr().socket_addr().unwrap());
+            let channel = Channel::builder().transport(Client::new()).connect(&*url).await.unwrap();
+            let client = TestClient::new(channel);
+            let large = "x".repeat(1_000_000);
+            for text in ["hi", &*large] {
+                assert!(ask(&client, text).await.unwrap() == text, "{engine:?}");
+            }
+        });
+    }
 }
