@@ -84,8 +84,12 @@ fn calls_go_over_a_websocket_at_every_path() {
         for path in ["/", "/any/path?a=b", "/parrot"] {
             let request = handshake(path, "sec-websocket-protocol: other, frpc\r\n");
             let (head, stream) = upgrade(&server, &request).await;
-            assert!(head.starts_with(SWITCHING) && head.contains("sec-websocket-protocol: frpc\r\n"), "{head}");
-            assert!(head.contains("sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"), "{head}");
+            let names = head.to_ascii_lowercase();
+            assert!(head.starts_with(SWITCHING) && names.contains("sec-websocket-protocol: frpc\r\n"), "{head}");
+            assert!(
+                names.contains("sec-websocket-accept: ") && head.contains(": s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"),
+                "{head}"
+            );
             let stream = WebSocket::new(stream, Role::Client).into_stream();
             let client = TestClient::new(quiet_channel().attach(stream).await.unwrap());
             assert_eq!(ask(&client, "hi").await.unwrap(), "hi");
