@@ -329,6 +329,9 @@ impl std::error::Error for Expectation {}
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Map, Value, json};
+
     use super::*;
 
     const NAMES: &[&str] = &["a", "b"];
@@ -402,5 +405,41 @@ mod tests {
         assert!(read(&long).unwrap_err().len() < 300);
         let long = format!("{{\"{}\":1}}", "x".repeat(10_000));
         assert!(read(&long).unwrap_err().len() < 300);
+    }
+
+    fn any_value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(json!(null)),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            "[a\\\\\"\\[\\]{},:\u{e4} ]{0,6}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(3, 12, 3, |inner| {
+            let fields = prop::collection::btree_map("[a\\\\\"}]{0,3}", inner.clone(), 0..3);
+            let fields = fields.prop_map(|fields| Value::Object(fields.into_iter().collect::<Map<_, _>>()));
+            prop_oneof![prop::collection::vec(inner, 0..3).prop_map(Value::from), fields]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn values_come_out_as_they_went_in(a in any_value(), b in any_value(), is_pretty: bool) {
+            for params in [json!([a, b]), json!({"b": b, "a": a})] {
+                let text = if is_pretty { format!("{params:#}") } else { params.to_string() };
+                let arguments = Arguments::<2>::read("f", NAMES, Some(&text), [None; 2]).unwrap();
+                prop_assert_eq!(arguments.required::<Value>(0).unwrap(), a.clone());
+                prop_assert_eq!(arguments.required::<Value>(1).unwrap(), b.clone());
+            }
+        }
+
+        #[test]
+        fn any_text_is_taken_apart_or_refused(text in "[\\[\\]{}\",:a1\\\\ \u{e4}]{0,24}") {
+            let arguments = Arguments::<2>::read("f", &["a", "1"], Some(&text), [None; 2]);
+            let is_params = matches!(serde_json::from_str(&text), Ok(Value::Array(items)) if items.len() <= 2);
+            prop_assert!(arguments.is_ok() || !is_params);
+            if let Ok(arguments) = arguments {
+                let _ = (arguments.required::<Value>(0), arguments.required::<Vec<i64>>(1));
+            }
+        }
     }
 }
