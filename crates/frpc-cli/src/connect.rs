@@ -144,7 +144,7 @@ impl ConnectOptions {
 
 /// The addresses there are, for advice.
 pub(crate) const SCHEMES: &str = "tcp://HOST:PORT or unix:PATH for frisbee, ws://, grpc://, http:// for Connect, \
-     grpc-web+http://, twirp+http://";
+     grpc-web+http://, twirp+http://, jsonrpc+tcp://, jsonrpc+http://, jsonrpc+ws://";
 
 /// Reads a time such as `1.5s`, `200ms` or `2m`. A number alone is in seconds.
 pub(crate) fn parse_time(text: &str) -> std::result::Result<Duration, String> {

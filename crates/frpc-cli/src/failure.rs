@@ -5,7 +5,7 @@ use std::fmt;
 use frpc::{Code, Status};
 use serde_json::{Value, json};
 
-use crate::terminal::Style;
+use crate::terminal::{Style, printable};
 
 /// The reason why a command did not do what it was asked for.
 #[derive(Debug)]
@@ -50,13 +50,13 @@ impl Failure {
             Self::Load(_) => {}
             _ if as_json => eprintln!("{}", self.to_json()),
             Self::Own { what, tries } => {
-                eprintln!("{}: {what}", style.red("error"));
+                eprintln!("{}: {}", style.red("error"), printable(what));
                 report_tries(tries, &style);
             }
             Self::Call { status, details, tries } => {
                 let code = status.code();
                 let name = format!("{} ({})", code_name(code), i32::from(code));
-                eprintln!("{}: {}", style.red(&name), status.message());
+                eprintln!("{}: {}", style.red(&name), printable(status.message()));
                 details.iter().for_each(|detail| eprintln!("{}: {detail}", style.dim("detail")));
                 report_tries(tries, &style);
             }
@@ -78,7 +78,7 @@ impl Failure {
 }
 
 fn report_tries(tries: &[String], style: &Style) {
-    tries.iter().for_each(|advice| eprintln!("{}: {advice}", style.dim("try")));
+    tries.iter().for_each(|advice| eprintln!("{}: {}", style.dim("try"), printable(advice)));
 }
 
 /// Returns the exit code of a call with this status.

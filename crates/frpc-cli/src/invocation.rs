@@ -239,7 +239,8 @@ pub(crate) fn call_failure(status: frpc::Status, pool: Option<&DescriptorPool>) 
     failure(vec![advice.to_owned()])
 }
 
-fn is_json_rpc(address: &str) -> bool {
+/// Returns whether an address is one of JSON-RPC, which has functions and no reflection.
+pub(crate) fn is_json_rpc(address: &str) -> bool {
     address.starts_with("jsonrpc+")
 }
 

@@ -11,6 +11,7 @@ mod fields;
 mod invocation;
 mod load;
 mod messages;
+mod open_rpc;
 mod paint;
 mod paths;
 mod schema;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
     let Frpc { json, command } = Frpc::parse();
     frpc_http::register();
     frpc_websocket::register();
+    frpc_jsonrpc::register();
     match run(command, json) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -5,6 +5,12 @@ use std::{
     io::{IsTerminal, stderr, stdout},
 };
 
+/// Returns a text of a peer without the signs that terminals obey.
+pub(crate) fn printable(text: &str) -> String {
+    let is_harmless = |char: char| !char.is_control() || matches!(char, '\n' | '\t');
+    text.chars().map(|char| if is_harmless(char) { char } else { char::REPLACEMENT_CHARACTER }).collect()
+}
+
 /// The colours of one output, which has none unless it is a terminal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Style {
@@ -48,5 +54,15 @@ impl Style {
 
     fn painted(self, code: &str, text: &str) -> String {
         if self.has_colours { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_of_a_peer_gives_no_orders_to_a_terminal() {
+        assert_eq!(printable("a\x1b[2J\u{9b}31mb\tc\nd\r"), "a\u{fffd}[2J\u{fffd}31mb\tc\nd\u{fffd}");
     }
 }

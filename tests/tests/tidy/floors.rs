@@ -118,7 +118,7 @@ const HOUSES: &[House] = &[
             &["failure", "paint"],
             &["paths"],
             &["fields"],
-            &["arguments", "connect", "declarations", "messages", "schema"],
+            &["arguments", "connect", "declarations", "messages", "open_rpc", "schema"],
             &["invocation"],
             &["load"],
             &["commands"],

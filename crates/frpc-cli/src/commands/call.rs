@@ -16,14 +16,14 @@ use crate::{
     invocation::{CallOptions, Invocation},
     messages::{Codec, Writing},
     paint,
-    terminal::Style,
+    terminal::{Style, printable},
 };
 
 /// Calls a method, and prints what it answers as JSON.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CallCommand {
-    /// The address: tcp://HOST:PORT or unix:PATH (frisbee), grpc://, http:// (Connect), grpc-web+http://, twirp+http://, and the same with s.
+    /// The address: tcp://HOST:PORT or unix:PATH (frisbee), grpc://, http:// (Connect), grpc-web+http://, twirp+http://, jsonrpc+tcp://, jsonrpc+http://, jsonrpc+ws://, and the same with s.
     address: String,
     /// The method: package.Service/Method, or as much of it as is not ambiguous. Left out if the address ends with it, as in
     /// http://HOST:PORT/package.Service/Method.
@@ -162,7 +162,7 @@ impl CallCommand {
         let side = style.dim(&side.to_string());
         for (name, value) in metadata.iter() {
             let value = metadata_text(value);
-            eprintln!("{side} {what}{}: {value}", style.cyan(name));
+            eprintln!("{side} {what}{}: {}", style.cyan(name), printable(&value));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `frpc describe`: the declaration of one thing.
 
+use frpc::codec::Format;
 use prost_reflect::{EnumDescriptor, MessageDescriptor, ServiceDescriptor};
 use serde_json::json;
 
@@ -8,9 +9,11 @@ use crate::{
     connect::ConnectOptions,
     declarations::Declared,
     failure::{Failure, Result},
-    messages,
+    invocation::is_json_rpc,
+    messages, open_rpc,
     schema::{self, Schema, Sources},
     suggest,
+    terminal::printable,
 };
 
 /// Describes a service, method, message or enum as a proto file has it, with the messages that it needs.
@@ -35,6 +38,9 @@ pub(crate) struct DescribeCommand {
 impl DescribeCommand {
     pub(crate) async fn run(&self, is_json: bool) -> Result<()> {
         let (address, name) = address_and_name(&self.sources, &self.address, &self.name);
+        if let Some(address) = address.filter(|address| is_json_rpc(address) && self.sources.is_empty()) {
+            return self.describe_functions(address, name, is_json).await;
+        }
         let schema = schema_of(&self.sources, &self.connect, address, None).await?;
         if let Some(path) = &self.save {
             let written = std::fs::write(path, schema.pool.encode_to_vec());
@@ -63,8 +69,37 @@ impl DescribeCommand {
                 if index > 0 {
                     println!();
                 }
-                print!("{}", declared.text());
+                print!("{}", printable(&declared.text()));
             }
+        }
+        Ok(())
+    }
+}
+
+impl DescribeCommand {
+    async fn describe_functions(&self, address: &str, name: Option<&str>, is_json: bool) -> Result<()> {
+        if self.template || self.save.is_some() {
+            return Err(Failure::new("functions of JSON-RPC have neither templates nor descriptors"));
+        }
+        let channel = self.connect.connect(address, Format::Json).await?;
+        let functions = open_rpc::functions(&channel).await?;
+        let found: Vec<_> =
+            functions.iter().filter(|function| name.is_none_or(|name| function.name() == name)).collect();
+        if let (Some(name), true) = (name, found.is_empty()) {
+            let failure = Failure::new(format!("there is no function {name}"));
+            let names = functions.iter().map(open_rpc::Function::name);
+            return Err(
+                failure.with_try(suggest::probably(name, names).unwrap_or_else(|| format!("`frpc list {address}`")))
+            );
+        }
+        for function in found {
+            if is_json {
+                println!("{}", function.0);
+                continue;
+            }
+            function.description().lines().for_each(|line| println!("// {}", printable(line)));
+            println!("{}{}", printable(function.name()), printable(&function.signature()));
+            println!("{:#}", function.0);
         }
         Ok(())
     }

@@ -6,10 +6,11 @@ use serde_json::json;
 use crate::{
     connect::ConnectOptions,
     failure::{Failure, Result},
-    invocation::call_failure,
+    invocation::{call_failure, is_json_rpc},
+    open_rpc,
     schema::{self, Schema, Sources, Unreflected},
     suggest,
-    terminal::Style,
+    terminal::{Style, printable},
 };
 
 /// Lists services and their methods, as the server tells by reflection, or as files declare them.
@@ -28,6 +29,9 @@ pub(crate) struct ListCommand {
 impl ListCommand {
     pub(crate) async fn run(&self, is_json: bool) -> Result<()> {
         let (address, service) = address_and_name(&self.sources, &self.address, &self.service);
+        if let Some(address) = address.filter(|address| is_json_rpc(address) && self.sources.is_empty()) {
+            return self.list_functions(address, is_json).await;
+        }
         let schema = schema_of(&self.sources, &self.connect, address, None).await?;
         let services: Vec<_> = match service {
             None => schema.services().iter().collect(),
@@ -49,19 +53,37 @@ impl ListCommand {
                 println!("{}", json!({ "service": service.full_name(), "methods": methods }));
                 continue;
             }
-            println!("{}", style.bold(service.full_name()));
+            println!("{}", style.bold(&printable(service.full_name())));
             for method in methods {
                 let stream = |streams: bool| if streams { "stream " } else { "" };
                 let (input, output) = (method.input(), method.output());
                 let (asks, answers) = (stream(method.is_client_streaming()), stream(method.is_server_streaming()));
                 let types = format!("({asks}{}) → {answers}{}", input.full_name(), output.full_name());
-                println!("  {} {}", style.cyan(method.name()), style.dim(&types));
+                println!("  {} {}", style.cyan(&printable(method.name())), style.dim(&printable(&types)));
             }
         }
         for name in schema.unknown_services().iter().filter(|_| service.is_none()) {
             match is_json {
                 true => println!("{}", json!({ "service": name })),
-                false => println!("{}", style.bold(name)),
+                false => println!("{}", style.bold(&printable(name))),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ListCommand {
+    async fn list_functions(&self, address: &str, is_json: bool) -> Result<()> {
+        let channel = self.connect.connect(address, Format::Json).await?;
+        let style = Style::of_stdout();
+        for function in open_rpc::functions(&channel).await? {
+            match is_json {
+                true => println!("{}", function.0),
+                false => println!(
+                    "{} {}",
+                    style.cyan(&printable(function.name())),
+                    style.dim(&printable(&function.signature()))
+                ),
             }
         }
         Ok(())

@@ -95,6 +95,10 @@ impl Asking<'_> {
                 for bytes in &files.file_descriptor_proto {
                     let file = FileDescriptorProto::decode(&bytes[..]).map_err(|error| senseless(&error))?;
                     self.files.insert(file.name().to_owned(), file);
+                    if self.files.len() > FILES_MAX {
+                        let what = format!("the server tells of more than {FILES_MAX} proto files");
+                        return Err(Unreflected::Failed(Failure::new(what).with_try("--descriptor-set FILE")));
+                    }
                 }
             }
         }
@@ -143,6 +147,9 @@ impl Asking<'_> {
         Ok(Schema::new(pool).with_unknown(unknown))
     }
 }
+
+/// The number of files that a server may tell of. Each may import another that is asked for.
+const FILES_MAX: usize = 10_000;
 
 /// The time for answers to questions that are asked at once.
 const ANSWER_MAX: Duration = Duration::from_secs(30);

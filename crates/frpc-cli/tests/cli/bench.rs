@@ -31,6 +31,13 @@ fn a_load_counts_its_calls() {
 }
 
 #[test]
+fn functions_of_json_rpc_are_loads_as_well() {
+    let server = Server::start();
+    let ran = frpc(&["bench", &server.over("jsonrpc+tcp"), "sum", "1", "2", "-n", "20", "--warmup", "0", "--json"]);
+    assert_eq!(ran.json()[0]["loads"][0]["calls"].as_u64(), Some(20), "{ran:?}");
+}
+
+#[test]
 fn streams_are_loads_as_well() {
     let server = Server::start();
     let ran = frpc(&["bench", &server.address, "Repeat", "times=4", "-n", "20", "-c", "1", "--warmup", "0", "--json"]);

@@ -218,6 +218,46 @@ fn functions_are_called_as_methods_with_any_json() {
     }
 }
 
+/// The addresses of JSON-RPC at a server.
+fn json_rpc(server: &Server) -> [String; 3] {
+    ["jsonrpc+tcp", "jsonrpc+http", "jsonrpc+ws"].map(|scheme| match scheme {
+        "jsonrpc+tcp" => server.over(scheme),
+        scheme => format!("{}/rpc", server.over(scheme)),
+    })
+}
+
+#[test]
+fn functions_are_called_by_json_rpc() {
+    let server = Server::start();
+    for address in json_rpc(&server) {
+        for arguments in [&["a=1", "b:=2"][..], &["1", "2"], &["-d", "[1, 2]"], &["-d", r#"{"a": 1, "b": 2}"#]] {
+            let ran = frpc(&[&["call", &address, "sum", "--json"], arguments].concat());
+            assert_eq!(ran.out, "3\n", "{address} {arguments:?}: {ran:?}");
+        }
+        let ran = frpc(&["call", &address, "greet"]);
+        assert_eq!(ran.out, "\"Hello, world!\"\n", "{address}: {ran:?}");
+        let ran = frpc(&["call", &address, "sum", "a=one", "b=2"]);
+        assert_eq!(ran.code, 64 + 3, "{address}: {ran:?}");
+        let ran = frpc(&["call", &address, "product"]);
+        assert_eq!(ran.code, 64 + 12, "{address}: {ran:?}");
+    }
+}
+
+#[test]
+fn services_are_called_by_json_rpc_with_their_streams() {
+    let server = Server::start();
+    for address in json_rpc(&server) {
+        let ran = frpc(&["call", &address, "frpc.echo.v1.Echo/Say", "text=hello", "number=7", "--json"]);
+        assert_eq!(ran.json(), [json!({ "text": "hello", "number": "7" })], "{address}: {ran:?}");
+        if address.starts_with("jsonrpc+http") {
+            continue;
+        }
+        let arguments = ["frpc.echo.v1.Echo/Repeat", "message.text=x", "times=2", "--kind", "server", "--json"];
+        let ran = frpc(&[&["call", &address], &arguments[..]].concat());
+        assert_eq!(ran.json(), vec![json!({ "text": "x" }); 2], "{address}: {ran:?}");
+    }
+}
+
 #[test]
 fn what_a_server_tells_of_itself_can_be_kept_in_a_file() {
     let (server, directory) = (Server::start(), Directory::new("kept"));

@@ -73,6 +73,18 @@ fn a_template_is_a_message_that_can_be_sent() {
 }
 
 #[test]
+fn functions_of_json_rpc_are_listed_and_described() {
+    let server = Server::start();
+    let address = server.over("jsonrpc+tcp");
+    let ran = frpc(&["list", &address]);
+    assert!(ran.out.contains("sum (a: integer, b: integer) → integer"), "{ran:?}");
+    let ran = frpc(&["describe", &address, "sum"]);
+    assert!(ran.out.starts_with("// Adds two numbers.\nsum(a: integer, b: integer) → integer\n"), "{ran:?}");
+    let ran = frpc(&["describe", &address, "smu"]);
+    assert!(ran.err.contains("try: sum"), "{ran:?}");
+}
+
+#[test]
 fn every_shell_has_completions() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
         let ran = frpc(&["completions", shell]);

@@ -66,11 +66,18 @@ pub(super) fn request(id: u64, method: &frpc::Method, message: &[u8]) -> Result<
         return Err(Status::unimplemented(why));
     }
     let mut text = Vec::with_capacity(message.len() + REQUEST_LEN);
-    text.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"method\":\"");
-    text.extend_from_slice(method.service.as_bytes());
-    text.push(b'/');
-    text.extend_from_slice(method.name.as_bytes());
-    text.extend_from_slice(b"\",\"params\":");
+    text.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"method\":");
+    if method.service.is_empty() {
+        // A function, whose name may have any signs.
+        serde_json::to_writer(&mut text, method.name).map_err(|error| Status::internal(error.to_string()))?;
+    } else {
+        text.push(b'"');
+        text.extend_from_slice(method.service.as_bytes());
+        text.push(b'/');
+        text.extend_from_slice(method.name.as_bytes());
+        text.push(b'"');
+    }
+    text.extend_from_slice(b",\"params\":");
     text.extend_from_slice(message);
     text.extend_from_slice(b",\"id\":");
     text.extend_from_slice(id.to_string().as_bytes());
@@ -80,3 +87,23 @@ pub(super) fn request(id: u64, method: &frpc::Method, message: &[u8]) -> Result<
 
 /// The length of a request besides its message, mostly.
 const REQUEST_LEN: usize = 120;
+
+#[cfg(test)]
+mod tests {
+    use frpc::Method;
+
+    use super::*;
+
+    #[test]
+    fn a_method_without_a_service_is_called_by_its_name_alone() {
+        let text = |method: Method| String::from_utf8(request(1, &method, b"[]").unwrap()).unwrap();
+        let rest = r#","params":[],"id":1}"#;
+        for (method, name) in [
+            (Method::unary("a.A", "Do", 0), r#""a.A/Do""#),
+            (Method::unary("", "rpc.discover", 0), r#""rpc.discover""#),
+            (Method::unary("", "\"odd\"", 0), r#""\"odd\"""#),
+        ] {
+            assert_eq!(text(method), format!(r#"{{"jsonrpc":"2.0","method":{name}{rest}"#));
+        }
+    }
+}

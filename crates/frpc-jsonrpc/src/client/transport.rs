@@ -17,7 +17,7 @@ use super::{
 /// JSON-RPC as a transport of a [`Channel`](frpc::Channel), for addresses such as `jsonrpc+tcp://localhost:8545` and
 /// `jsonrpc+http://localhost:8080/rpc`.
 ///
-/// A call sends its message as params by name. A stream that a service answers with is a subscription, over TCP and WebSocket; one whose
+/// A call sends its message as params by name; a method without a service is called by its name alone, as functions are. A stream that a service answers with is a subscription, over TCP and WebSocket; one whose
 /// reader is 1024 messages behind ends with [`ResourceExhausted`](frpc::Code::ResourceExhausted). Streams of requests are not carried, and
 /// metadata by HTTP only. A connection that was lost is made again for the next call; no call is repeated.
 ///

@@ -1,0 +1,100 @@
+//! The functions of servers of JSON-RPC, as they tell of them: the document that `rpc.discover` returns.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use frpc::{Body, Call, Channel, Code, Head, Method};
+use serde_json::Value;
+
+use crate::failure::{Failure, Result};
+
+static DISCOVER: Method = Method::unary("", "rpc.discover", 0);
+
+/// A function of a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Function(pub(crate) Value);
+
+/// Asks a server for its functions.
+pub(crate) async fn functions(channel: &Channel) -> Result<Vec<Function>> {
+    let format = channel.call_format().await.map_err(|status| Failure::new(status.message()))?;
+    let mut head = Head::default();
+    head.set_timeout(ANSWER_MAX);
+    let call = Call::new(&DISCOVER, format, head, Body::from(Bytes::from_static(b"{}")));
+    let answer = channel.call(call).await.map_err(|status| match status.code() {
+        Code::Unimplemented => Failure::new("the server tells nothing of its functions: it has no rpc.discover")
+            .with_try("`frpc call` all the same, with the name of a function and its arguments"),
+        _ => Failure::Call { details: Vec::new(), tries: Vec::new(), status },
+    })?;
+    let Body::One(document) = answer.into_body() else { return Ok(Vec::new()) };
+    let document: Value = serde_json::from_slice(&document.into_bytes())
+        .map_err(|error| Failure::new(format!("what rpc.discover answers is no JSON: {error}")))?;
+    let functions = document["methods"].as_array();
+    let functions =
+        functions.ok_or_else(|| Failure::new("what rpc.discover answers is no OpenRPC: it has no methods"))?;
+    Ok(functions.iter().cloned().map(Function).collect())
+}
+
+/// The time for the answer of a server.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+
+impl Function {
+    pub(crate) fn name(&self) -> &str {
+        self.0["name"].as_str().unwrap_or_default()
+    }
+
+    /// Returns the parameters and the result in one line: `(a: integer, b?: string) → integer`.
+    pub(crate) fn signature(&self) -> String {
+        let params = self.0["params"].as_array().map_or(&[][..], Vec::as_slice);
+        let params = params.iter().map(|param| {
+            let optional = if param["required"] == true { "" } else { "?" };
+            format!("{}{optional}: {}", param["name"].as_str().unwrap_or("_"), type_of(&param["schema"]))
+        });
+        let params = params.collect::<Vec<_>>().join(", ");
+        format!("({params}) → {}", type_of(&self.0["result"]["schema"]))
+    }
+
+    /// Returns what the function says of itself for people.
+    pub(crate) fn description(&self) -> &str {
+        self.0["description"].as_str().or_else(|| self.0["summary"].as_str()).unwrap_or_default()
+    }
+}
+
+/// Returns a short name for a JSON Schema.
+fn type_of(schema: &Value) -> String {
+    if let Some(name) = schema["$ref"].as_str() {
+        return name.rsplit('/').next().unwrap_or(name).to_owned();
+    }
+    match &schema["type"] {
+        Value::String(name) if name == "array" => format!("[{}]", type_of(&schema["items"])),
+        Value::String(name) => name.clone(),
+        Value::Array(names) => names.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" | "),
+        _ => "any".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_signature_has_parameters_and_the_result() {
+        let function = Function(json!({
+            "name": "sum",
+            "params": [
+                { "name": "a", "required": true, "schema": { "type": "integer" } },
+                { "name": "b", "schema": { "type": ["string", "null"] } },
+                { "name": "c", "required": true, "schema": { "type": "array", "items": { "$ref": "#/components/schemas/Point" } } },
+            ],
+            "result": { "name": "result", "schema": {} },
+        }));
+        assert_eq!(function.signature(), "(a: integer, b?: string | null, c: [Point]) → any");
+    }
+
+    #[test]
+    fn documents_of_strangers_may_lack_anything() {
+        assert_eq!(Function(json!({})).signature(), "() → any");
+        assert_eq!(Function(json!({ "params": [1], "name": 5 })).name(), "");
+    }
+}
