@@ -1,4 +1,4 @@
-//! How channels connect, by the scheme of the address.
+//! The ways in which channels connect, by the scheme of the address.
 
 use std::{io, sync::Arc};
 

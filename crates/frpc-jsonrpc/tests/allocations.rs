@@ -1,0 +1,90 @@
+//! Counts what a call of a function allocates that is done at once, with its caller on the same thread.
+#![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+};
+
+use frpc::Server;
+use frpc_jsonrpc::{JsonRpc, function};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, duplex},
+    runtime,
+};
+
+struct Counting;
+
+thread_local! {
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+// SAFETY: the allocator of the system does all of it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.set(COUNT.get() + 1);
+        // SAFETY: as the caller says.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as the caller says.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[function]
+async fn sum(a: i64, b: i64) -> i64 {
+    a + b
+}
+
+#[function]
+fn product(a: i64, b: i64) -> i64 {
+    a * b
+}
+
+const CALLS: usize = 1000;
+
+/// Memory that grows while a connection gets into its stride.
+const SPARE: usize = 100;
+
+/// Returns how often memory was taken for calls of a function of which this many are sent at once.
+fn count(method: &str, result: u8, at_once: usize) -> usize {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let server = Server::builder().wire(JsonRpc::new().function(sum).function(product)).without_listener().unwrap();
+        let (mut caller, theirs) = duplex(64 * 1024);
+        server.attach(theirs);
+        let requests = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":[1,2],"id":7}}"#).repeat(at_once);
+        let expected = format!("{{\"jsonrpc\":\"2.0\",\"result\":{result},\"id\":7}}\n").repeat(at_once);
+        let mut answers = vec![0; expected.len()];
+        let mut before = 0;
+        for round in 0..2 * CALLS / at_once {
+            if round == CALLS / at_once {
+                before = COUNT.get();
+            }
+            caller.write_all(requests.as_bytes()).await.unwrap();
+            caller.read_exact(&mut answers).await.unwrap();
+        }
+        assert_eq!(answers, expected.as_bytes());
+        COUNT.get() - before
+    })
+}
+
+#[test]
+fn a_call_that_is_done_at_once_takes_no_memory_but_for_a_future() {
+    for at_once in [1, 10, 100] {
+        for (method, result, each) in [("product", 2, 0), ("sum", 3, 1)] {
+            let count = count(method, result, at_once);
+            println!("{method}, {at_once} at once: {count} for {CALLS} calls");
+            assert!(
+                count <= each * CALLS + SPARE,
+                "{count} allocations for {CALLS} calls of {method}, {at_once} at once"
+            );
+        }
+    }
+}
