@@ -225,3 +225,25 @@ fn a_shutdown_ends_websockets_of_both_kinds() {
         assert!(ask(&client, "hi").await.is_err());
     });
 }
+
+#[test]
+fn a_peer_that_breaks_frisbee_in_a_websocket_is_closed() {
+    in_virtual_time(async {
+        let server = serve(Http::new());
+        let bad: [(Kind, &[u8], u16); 3] = [
+            (Kind::Text, b"hello", 1003),
+            (Kind::Binary, b"GET / HTTP/1.1\r\n\r\n", 1000),
+            (Kind::Binary, b"\x00\x0f\0\0\0\x0a\xff\xff\xff\xff", 1000),
+        ];
+        for (kind, content, code) in bad {
+            let (_, stream) = upgrade(&server, &handshake("/", "sec-websocket-protocol: frpc\r\n")).await;
+            let mut socket = WebSocket::new(stream, Role::Client);
+            socket.send(kind, content).await.unwrap();
+            while let Some(Ok(message)) = socket.next().await {
+                assert_eq!(message.kind, Kind::Binary);
+            }
+            let close = socket.peer_close().map(|close| close.code);
+            assert_eq!(close, Some(code), "{}", content.escape_ascii());
+        }
+    });
+}
