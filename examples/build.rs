@@ -3,6 +3,7 @@
 fn main() -> Result<(), frpc_build::Error> {
     let protos = [
         "proto/benchmark.proto",
+        "proto/browser.proto",
         "proto/helloworld.proto",
         "proto/mixed.proto",
         "proto/orders.proto",

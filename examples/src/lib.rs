@@ -1,5 +1,6 @@
-//! Parts that several examples share: certificates, the PostgreSQL proxy, and the services that the load tools speak.
+//! Parts that several examples share: certificates, the PostgreSQL proxy, the server of a page, and the services that the load tools speak.
 
+pub mod browser;
 pub mod certificates;
 pub mod postgres;
 

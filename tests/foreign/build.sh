@@ -88,6 +88,10 @@ for name in $wanted; do
 				npx tsc -p test
 				touch build/.built
 			fi
+			# The page of the examples uses it.
+			if [ ! -e dist/index.js ] || [ -n "$(find src ../../examples/browser/*.ts -newer dist/index.js -print -quit)" ]; then
+				../../examples/browser/build.sh
+			fi
 		)
 		continue
 	fi

@@ -9,7 +9,7 @@ import { checkMetadata, decodeHead, encodeEnd, encodeMessages, encodeOpen, encod
 import { kindOf } from "./wire/hello.js";
 import { readMessages, sendMessages } from "./wire/messages.js";
 
-/** What a caller can say about one call. */
+/** Options of one call. */
 export interface CallOptions {
   /** Metadata for the server. */
   headers?: MetadataInit;
@@ -96,7 +96,7 @@ export async function* callStreaming<M extends DescMethod>(
     }
   } finally {
     stream.close();
-    // Whoever makes the requests need not make more. One that is being made is not waited for.
+    // No more requests are needed. One that is being made is not waited for.
     void Promise.resolve(requests?.return?.()).catch(() => {});
   }
 }

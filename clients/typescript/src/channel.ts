@@ -3,6 +3,7 @@ import { type Backoff, backoffMs, checkBackoff, pause } from "./backoff.js";
 import { callStreaming, type CallOptions, callUnary } from "./call.js";
 import { type Codec, json, proto } from "./codec.js";
 import { Code, RpcError } from "./error.js";
+import { intercept, type Interceptor, type NextCall, only, optionsOf } from "./interceptor.js";
 import { checkTimeout, Limit } from "./limit.js";
 import { Offer, PeerCalls } from "./serve.js";
 import type { OfferedService } from "./service.js";
@@ -24,13 +25,15 @@ export interface ChannelOptions {
   backoff?: Partial<Backoff>;
   /** The time between signs of life; a server that gives none for twice as long is given up. Default 30 s. */
   pingIntervalMs?: number;
+  /** Code around all calls, the first outermost; see {@link Interceptor}. */
+  interceptors?: readonly Interceptor[];
   /** Services that the server can call on this connection; see `implement`. */
   services?: readonly OfferedService[];
   /** The largest message that is accepted, with what is around it. Default 5 MiB. */
   contentLenMax?: number;
   /** The most metadata that is accepted with an answer. Default 16 KiB, at most 65 535 bytes. */
   metadataLenMax?: number;
-  /** What a stream of the server may be ahead of its reader, in bytes. Default 256 KiB. */
+  /** The bytes by which a stream of the server may be ahead of its reader. Default 256 KiB. */
   window?: number;
   /** The streams that the server may open at once. Default 100. */
   streamsMax?: number;
@@ -73,6 +76,7 @@ export class Channel {
   readonly #backoff: Backoff;
   readonly #codec: Codec;
   readonly #offer: Offer;
+  readonly #interceptors: readonly Interceptor[];
   readonly #webSocket: WebSocketConstructor;
   readonly #timeoutMs: number | undefined;
   #state: ChannelState = "idle";
@@ -90,6 +94,7 @@ export class Channel {
     this.#backoff = checkBackoff(options.backoff);
     this.#codec = codec;
     this.#offer = new Offer(options.services ?? []);
+    this.#interceptors = options.interceptors ?? [];
     this.#webSocket = options.webSocket ?? globalWebSocket();
     this.#timeoutMs = options.timeoutMs === 0 ? undefined : (options.timeoutMs ?? 30_000);
     this.#settings = {
@@ -139,6 +144,43 @@ export class Channel {
     input: MessageInitShape<M["input"]>,
     options: CallOptions = {},
   ): Promise<MessageShape<M["output"]>> {
+    if (this.#interceptors.length === 0) {
+      return this.#unary(method, input, options);
+    }
+    return only(this.#intercepted(method, input, options));
+  }
+
+  /** Makes a call that is answered by a stream. Clients do this for you. */
+  streaming<M extends DescMethod>(
+    method: M,
+    input: MessageInitShape<M["input"]> | AsyncIterable<MessageInitShape<M["input"]>>,
+    options: CallOptions = {},
+  ): AsyncIterable<MessageShape<M["output"]>> {
+    return this.#interceptors.length === 0 ? this.#streaming(method, input, options) : this.#intercepted(method, input, options);
+  }
+
+  /** Makes a call that answers a stream. Clients do this for you. */
+  async clientStreaming<M extends DescMethod>(
+    method: M,
+    inputs: AsyncIterable<MessageInitShape<M["input"]>>,
+    options: CallOptions = {},
+  ): Promise<MessageShape<M["output"]>> {
+    return only(this.streaming(method, inputs, options));
+  }
+
+  #intercepted<M extends DescMethod>(method: M, input: unknown, options: CallOptions): AsyncIterable<MessageShape<M["output"]>> {
+    const end: NextCall = (call) => {
+      const [input, options] = [call.input as MessageInitShape<M["input"]>, optionsOf(call)];
+      return method.methodKind === "unary" ? one(() => this.#unary(method, input, options)) : this.#streaming(method, input, options);
+    };
+    return intercept(this.#interceptors, method, input, options, end) as AsyncIterable<MessageShape<M["output"]>>;
+  }
+
+  async #unary<M extends DescMethod>(
+    method: M,
+    input: MessageInitShape<M["input"]>,
+    options: CallOptions,
+  ): Promise<MessageShape<M["output"]>> {
     const limit = new Limit(options.signal).bound(checkTimeout(options.timeoutMs) ?? this.#timeoutMs);
     try {
       for (;;) {
@@ -157,11 +199,10 @@ export class Channel {
     }
   }
 
-  /** Makes a call that is answered by a stream. Clients do this for you. */
-  async *streaming<M extends DescMethod>(
+  async *#streaming<M extends DescMethod>(
     method: M,
     input: MessageInitShape<M["input"]> | AsyncIterable<MessageInitShape<M["input"]>>,
-    options: CallOptions = {},
+    options: CallOptions,
   ): AsyncGenerator<MessageShape<M["output"]>, void> {
     const limit = new Limit(options.signal).bound(checkTimeout(options.timeoutMs) ?? this.#timeoutMs);
     try {
@@ -173,22 +214,6 @@ export class Channel {
     } finally {
       limit.release();
     }
-  }
-
-  /** Makes a call that answers a stream. Clients do this for you. */
-  async clientStreaming<M extends DescMethod>(
-    method: M,
-    inputs: AsyncIterable<MessageInitShape<M["input"]>>,
-    options: CallOptions = {},
-  ): Promise<MessageShape<M["output"]>> {
-    let answer: MessageShape<M["output"]> | undefined;
-    for await (const message of this.streaming(method, inputs, options)) {
-      answer ??= message;
-    }
-    if (answer === undefined) {
-      throw new RpcError(Code.Internal, "the call ended without an answer");
-    }
-    return answer;
   }
 
   /** Returns a connection that takes calls, as soon as there is one. */
@@ -297,6 +322,10 @@ export class Channel {
       wake();
     }
   }
+}
+
+async function* one<T>(call: () => Promise<T>): AsyncGenerator<T, void> {
+  yield await call();
 }
 
 /** A connection that lasted this long was a good one: the next attempt comes soon. */

@@ -16,6 +16,7 @@ export {
   type UnaryMethod,
 } from "./client.js";
 export { Code, codeName, RpcError, type RpcErrorOptions } from "./error.js";
+export type { InterceptedCall, Interceptor, NextCall } from "./interceptor.js";
 export { Metadata, type MetadataInit, type MetadataValue } from "./metadata.js";
 export { type HandlerContext, implement, type MethodImpl, type OfferedMethod, type OfferedService, type ServiceImpl } from "./service.js";
 export type { WebSocketConstructor, WebSocketLike } from "./wire/socket.js";

@@ -3,14 +3,14 @@ import { Reader, text, utf8, Writer } from "./wire/bytes.js";
 /** A value of metadata: text, or bytes under a name that ends in `-bin`. */
 export type MetadataValue = string | Uint8Array;
 
-/** What metadata can be made of. */
+/** Anything that metadata can be made of. */
 export type MetadataInit =
   | Metadata
   | Iterable<readonly [name: string, value: MetadataValue]>
   | Readonly<Record<string, MetadataValue | readonly MetadataValue[]>>;
 
 /**
- * What goes with a call or an answer besides messages: names with values, in order, each name as often as you like. Names have no
+ * Goes with a call or an answer besides messages: names with values, in order, each name as often as you like. Names have no
  * capital letters; those that end in `-bin` have bytes for values, others printable ASCII.
  *
  * ```ts

@@ -15,7 +15,7 @@ import { kindOf, type ServedMethod } from "./wire/hello.js";
 import { readMessages, sendMessages } from "./wire/messages.js";
 import type { Stream } from "./wire/stream.js";
 
-/** What this side offers to servers, by the operations that its HELLO tells them. */
+/** The methods that this side offers to servers, by the operations that its HELLO tells them. */
 export class Offer {
   readonly methods: readonly ServedMethod[];
   readonly #byOperation = new Map<number, OfferedMethod>();

@@ -10,7 +10,7 @@ import type {
 } from "@bufbuild/protobuf";
 import type { Metadata } from "./metadata.js";
 
-/** What a handler knows about the call that it answers. */
+/** The circumstances of a call, for the handler that answers it. */
 export interface HandlerContext {
   /** Metadata of the caller. */
   readonly requestHeader: Metadata;

@@ -3,7 +3,9 @@ import { mock, test } from "node:test";
 import { toBinary } from "@bufbuild/protobuf";
 import { AnySchema } from "@bufbuild/protobuf/wkt";
 import { Code, createChannel, createClient, RpcError } from "../src/index.js";
+import { Limit } from "../src/limit.js";
 import { encodeHello, encodePart } from "../src/wire/hello.js";
+import { Pending } from "../src/wire/pending.js";
 import { Test, WordsSchema } from "./gen/test_pb.js";
 import { frame, fromHex, hex, PING, PONG, Scripted, type ScriptedSocket, toHex } from "./support.js";
 
@@ -14,6 +16,11 @@ function answer(id: number, text: string): string {
 
 function idOf(sent: string): number {
   return Number.parseInt(sent.slice(4, 8), 16);
+}
+
+/** Lets everything happen that does not wait for the other side. */
+function settled(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve));
 }
 
 /** Takes the frame of a unary call, and answers it. */
@@ -118,26 +125,54 @@ test("a server that goes away answers what is under way, and new calls go to ano
   channel.close();
 });
 
-test("the id of a call that was given up is not used before the server has said which came first", async () => {
+test("calls that wait for their turn go to another connection when the server goes away", async () => {
+  const part = encodePart({ metadataLenMax: 0, callsMax: 1, methods: [{ path: "calls.Test/Say", operation: 10, kind: 0 }] });
+  const hello = toHex(encodeHello({ features: 15, contentLenMax: 1000, parts: new Map([["frpc", part]]) }));
+  const { scripted: server, client, channel } = scripted();
+  const first = client.say({ text: "1" });
+  const second = client.say({ text: "2" });
+  const old = await server.connected(frame(0, 3, hello));
+  const sent = await old.frame();
+  old.deliver(frame(0, 3, "0301"));
+  await answerNext(await server.connected(), "elsewhere");
+  assert.equal((await second).text, "elsewhere");
+  old.deliver(answer(idOf(sent), "here"));
+  assert.equal((await first).text, "here");
+  channel.close();
+});
+
+test("a call that was given up is cancelled, and its answer is not heard", async () => {
   const { scripted: server, client, channel } = scripted();
   const abort = new AbortController();
   const call = client.say({ text: "wait" }, { signal: abort.signal });
   const socket = await server.connected();
-  assert.equal(idOf(await socket.frame()), 1);
+  const id = idOf(await socket.frame());
   abort.abort();
   await assert.rejects(call, { code: Code.Canceled });
-  assert.equal(await socket.frame(), frame(1, 3, "040004"));
-  // All other ids go round once.
-  for (const id of [2, 3]) {
-    const other = client.say({ text: "hi" });
-    const sent = await socket.frame();
-    assert.equal(idOf(sent), id);
-    socket.deliver(answer(id, "ok"));
-    await other;
-  }
-  // Too late, and nobody hears it.
-  socket.deliver(answer(1, "late"), frame(1, 3, "050004"));
+  assert.equal(await socket.frame(), frame(id, 3, "040004"));
+  socket.deliver(answer(id, "late"));
+  const next = client.say({ text: "hi" });
+  await answerNext(socket, "ok");
+  assert.equal((await next).text, "ok");
   channel.close();
+});
+
+test("the id of a call that was given up is not used before the server has said which came first", async () => {
+  const sent: number[] = [];
+  const port = { isUsable: true, unusable: () => new RpcError(Code.Unavailable, ""), sendPacket: (id: number) => sent.push(id), sendCancel() {}, closeIfLeft() {} };
+  const pending = new Pending(port);
+  const limit = new Limit(undefined);
+  const givenUp = pending.request(new Uint8Array(), new Limit(AbortSignal.abort()), undefined);
+  await assert.rejects(givenUp, { code: Code.Canceled });
+  // All ids go round once.
+  for (let n = 1; n <= 0xffff; n++) {
+    const call = pending.request(new Uint8Array(), limit, undefined);
+    pending.answer(sent.at(-1)!, new Uint8Array());
+    await call;
+  }
+  assert.deepEqual([sent[0], sent[1], sent[0xfffe], sent[0xffff]], [1, 2, 0xffff, 2]);
+  pending.cancelled(1);
+  assert.equal(pending.waiting, 0);
 });
 
 test("calls beyond what the server takes at once wait for their turn", async () => {
@@ -194,6 +229,7 @@ test("requests wait for credit, and go on when it comes", async () => {
   for (let n = 0; n < 5; n++) {
     messages.push(await socket.frame());
   }
+  await settled();
   assert.equal(socket.rest, "");
   assert.equal(made, 6);
   socket.deliver(frame(idOf(open), 3, "0200001000"));

@@ -10,7 +10,7 @@ function decode(hex: string): Frame[] {
   return [...new FrameDecoder(1 << 20).push(fromHex(hex))];
 }
 
-/** What a frame means, in the words of the vectors. */
+/** Says what a frame means, in the words of the vectors. */
 function meaning({ id, operation, content }: Frame): Record<string, unknown> {
   if (operation === Operation.Extended) {
     return { kind: "EXTENDED", id, content: toHex(content) };

@@ -9,7 +9,7 @@ import { decodePart } from "../src/wire/hello.js";
 import { Test } from "./gen/test_pb.js";
 import { conversation, frame, fromHex, hex, Scripted, type ScriptedSocket, serverHello, toHex } from "./support.js";
 
-/** What the services of the vectors do. */
+/** Does what the service of the vectors does. */
 const handlers: ServiceImpl<typeof Test> = {
   async say({ text }, context) {
     if (text === "wait") {

@@ -24,7 +24,7 @@ export interface Settings {
   readonly methods: readonly ServedMethod[];
 }
 
-/** What happens on a connection that its user has to know. */
+/** Hears of the things on a connection that its user has to know. */
 export interface Handler {
   /** HELLO of the server is there: calls can be made. */
   ready(): void;
@@ -56,7 +56,7 @@ export class Connection {
   #peer: Hello | undefined;
   #part: FrpcPart = { metadataLenMax: 0, methods: [] };
   #methods = new Map<string, ServedMethod>();
-  /** What the peer may cancel, and what this side may. */
+  /** The packets that the peer may cancel, and those that this side may. */
   readonly #cancelsAllowed: Allowance;
   #ownCancels: Allowance | undefined;
   #isLeaving = false;

@@ -4,7 +4,7 @@ import { decodeHello, type Hello } from "./hello.js";
 /** The kinds of CONTROL frames. */
 export const ControlKind = { Hello: 1, Credit: 2, GoAway: 3, Cancel: 4, Cancelled: 5 } as const;
 
-/** What the content of a CONTROL frame says. The stream or packet that it is about has the id of the frame. */
+/** The content of a CONTROL frame. The stream or packet that it is about has the id of the frame. */
 export type Control =
   | { readonly kind: "hello"; readonly hello: Hello }
   | { readonly kind: "credit"; readonly len: number }

@@ -18,7 +18,7 @@ export const Kind = {
 
 const Tag = { Timeout: 1, Metadata: 2, Trailer: 3, Code: 4, Text: 5, Details: 6, Compression: 7 } as const;
 
-/** What is in front of a message, or in its place. */
+/** The part in front of a message, or in its place. */
 export interface Head {
   readonly timeoutMs: number | undefined;
   readonly metadata: Metadata;
@@ -28,7 +28,7 @@ export interface Head {
   readonly details: Uint8Array | undefined;
 }
 
-/** What a call begins with, unary or not: REQUEST and OPEN. */
+/** The beginning of a call, unary or not: REQUEST and OPEN. */
 export interface Call {
   readonly operation: number;
   readonly format: number;

@@ -4,7 +4,7 @@ import { ProtocolError, Reader } from "./bytes.js";
 import { decodeHead, decodeMessages, encodeMessages, failureOf, Kind } from "./envelope.js";
 import type { Stream } from "./stream.js";
 
-/** What comes on a stream besides messages. */
+/** Hears of what comes on a stream besides messages. */
 export interface Around {
   head?(metadata: Metadata): void;
   end?(trailers: Metadata): void;

@@ -1,7 +1,7 @@
 import type { RpcError } from "../error.js";
 import type { Limit } from "../limit.js";
 
-/** What packets that wait for answers need of their connection. */
+/** The connection, as packets that wait for answers need it. */
 export interface PendingPort {
   readonly isUsable: boolean;
   unusable(): RpcError;

@@ -1,4 +1,4 @@
-/** What is needed of a WebSocket: that of browsers, Node (from 22 on), Deno and Bun, and that of the package `ws`. */
+/** The part of a WebSocket that is needed: that of browsers, Node (from 22 on), Deno and Bun, and that of the package `ws`. */
 export interface WebSocketLike {
   binaryType: string;
   readonly protocol: string;

@@ -1,10 +1,10 @@
 import { ProtocolError } from "./bytes.js";
 
-/** What a frame of data costs besides its content. */
+/** The cost of a frame of data besides its content. */
 const FRAME_COST = 64;
 const CREDIT_MAX = 2 ** 31 - 1;
 
-/** What a stream does on its connection. */
+/** The connection, as a stream needs it. */
 export interface StreamPort {
   sendData(content: Uint8Array): void;
   sendCredit(len: number): void;
@@ -21,9 +21,9 @@ export class Stream {
   /** Called when the stream ends, whichever side ends it. */
   onEnd: (() => void) | undefined;
   readonly #port: StreamPort;
-  /** What may be sent; without end if the peer gives no credit. */
+  /** The bytes that may be sent; without end if the peer gives no credit. */
   #credit: number;
-  /** What the peer may send before the reader has read more. */
+  /** The bytes that the peer may send before the reader has read more. */
   readonly #window: number;
   readonly #contentLenMax: number;
   readonly #queue: Uint8Array[] = [];

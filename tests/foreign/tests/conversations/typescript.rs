@@ -1,5 +1,7 @@
 //! Our client in TypeScript, in Node and in a browser: the same conversation, over WebSocket.
 
+use std::fs;
+
 use frpc::{Answer, Call, Layer, Next, Server, Status};
 use frpc_http::Http;
 use support::{
@@ -40,6 +42,19 @@ fn converse(script: &str, scheme: &str) {
         let args = ["--experimental-websocket", script.to_str().unwrap(), &url];
         let said = run("node".as_ref(), &args).await.unwrap_or_else(|why| panic!("{why}"));
         assert!(said.contains("all went well"), "{said}");
+    });
+}
+
+#[test]
+fn the_typescript_client_passes_its_own_tests() {
+    let Some(client) = typescript_client() else { return };
+    let tests = fs::read_dir(client.join("build/test")).unwrap().map(|entry| entry.unwrap().path());
+    let tests: Vec<_> = tests.filter(|path| path.to_str().unwrap().ends_with(".test.js")).collect();
+    assert!(tests.len() > 4, "{tests:?}");
+    let mut args = vec!["--test", "--test-force-exit", "--test-timeout=60000"];
+    args.extend(tests.iter().map(|path| path.to_str().unwrap()));
+    in_real_time_within(LIMIT, async {
+        run("node".as_ref(), &args).await.unwrap_or_else(|why| panic!("{why}"));
     });
 }
 

@@ -1,0 +1,7 @@
+#!/bin/sh
+# Compiles the page, and the client that it uses.
+set -eu
+cd "$(dirname "$0")/../../clients/typescript"
+[ -d node_modules ] || npm ci --no-audit --no-fund --silent
+npx tsc
+npx tsc -p ../../examples/browser
