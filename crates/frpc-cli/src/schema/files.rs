@@ -14,6 +14,10 @@ pub(super) fn add_protos(pool: &mut DescriptorPool, protos: &[PathBuf], imports:
     if protos.is_empty() {
         return Ok(());
     }
+    // The compiler would say that a file is not in any directory of imports.
+    if let Some(missing) = protos.iter().find(|path| imports.is_empty() && !path.exists()) {
+        return Err(Failure::new(format!("there is no file {}", missing.display())));
+    }
     let own = protos.iter().filter_map(|path| path.parent());
     let own: Vec<&Path> = own.map(|dir| if dir.as_os_str().is_empty() { Path::new(".") } else { dir }).collect();
     let includes = if imports.is_empty() { own } else { imports.iter().map(PathBuf::as_path).collect() };
@@ -23,7 +27,14 @@ pub(super) fn add_protos(pool: &mut DescriptorPool, protos: &[PathBuf], imports:
         Ok(compiler.file_descriptor_set())
     });
     let set = compiled.map_err(|error| {
-        let failure = Failure::new(format!("{error:?}"));
+        let text = format!("{error:?}");
+        let is_placed =
+            protos.iter().filter_map(|path| path.file_name()).any(|name| text.contains(&*name.to_string_lossy()));
+        // At the end of a file, the compiler does not say which file it is.
+        let failure = match protos {
+            [only] if !is_placed => Failure::new(format!("{}: {text}", only.display())),
+            _ => Failure::new(text),
+        };
         match error.is_file_not_found() {
             true => failure.with_try("-I DIR, for each directory that imports are found in"),
             false => failure,

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 
 use serde_json::Value;
 
-use crate::program::{Ran, Server, command, frpc, frpc_with_input};
+use crate::program::{Directory, Ran, Server, command, frpc, frpc_with_input};
 
 fn assert_says(ran: &Ran, code: i32, what: &str, advice: &str) {
     assert_eq!(ran.code, code, "{ran:?}");
@@ -86,6 +86,21 @@ fn json_that_is_none_is_told_before_and_within_a_stream() {
     let ran = frpc_with_input(&["call", &server.address, "Chat", "-d", "@-"], r#"{"text": "a"} {"text""#);
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.err.contains("standard input: no JSON"), "{}", ran.err);
+}
+
+#[test]
+fn files_that_are_not_there_or_make_no_sense_are_named() {
+    let directory = Directory::new("mistakes");
+    let ran = frpc(&["list", "--proto", &directory.path("none.proto")]);
+    assert_eq!(ran.code, 1);
+    assert!(ran.err.contains("there is no file") && ran.err.contains("none.proto"), "{}", ran.err);
+    let ran = frpc(&["list", "--proto", &directory.write("bad.proto", "syntax = \"proto3\";\nmessage")]);
+    assert_eq!(ran.code, 1);
+    assert!(ran.err.contains("bad.proto:"), "{}", ran.err);
+    let import = "syntax = \"proto3\"; import \"elsewhere.proto\";";
+    assert_says(&frpc(&["list", "--proto", &directory.write("import.proto", import)]), 1, "elsewhere.proto", "-I DIR");
+    let set = directory.write("set.binpb", "this is none");
+    assert_says(&frpc(&["list", "--descriptor-set", &set]), 1, "is no descriptor set", "protoc --include_imports");
 }
 
 #[test]
