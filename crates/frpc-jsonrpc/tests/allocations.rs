@@ -18,6 +18,8 @@ struct Counting;
 
 thread_local! {
     static COUNT: Cell<usize> = const { Cell::new(0) };
+    /// The bytes that are taken, as far as this thread took and gave them back.
+    static TAKEN: Cell<usize> = const { Cell::new(0) };
 }
 
 #[global_allocator]
@@ -27,11 +29,13 @@ static COUNTING: Counting = Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
+        TAKEN.set(TAKEN.get().wrapping_add(layout.size()));
         // SAFETY: as the caller says.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        TAKEN.set(TAKEN.get().wrapping_sub(layout.size()));
         // SAFETY: as the caller says.
         unsafe { System.dealloc(memory, layout) }
     }
@@ -48,6 +52,11 @@ fn product(a: i64, b: i64) -> i64 {
 }
 
 const CALLS: usize = 1000;
+
+#[function]
+fn length(text: String) -> usize {
+    text.len()
+}
 
 /// Memory that grows while a connection gets into its stride.
 const SPARE: usize = 100;
@@ -87,4 +96,29 @@ fn a_call_that_is_done_at_once_takes_no_memory_but_for_a_future() {
             );
         }
     }
+}
+
+#[test]
+fn a_large_message_leaves_nothing_behind() {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let server = Server::builder().wire(JsonRpc::new().function(length)).without_listener().unwrap();
+        let (mut caller, theirs) = duplex(64 * 1024);
+        server.attach(theirs);
+        let mut ask = async |len: usize| {
+            let text = "x".repeat(len);
+            let request = format!(r#"{{"jsonrpc":"2.0","method":"length","params":["{text}"],"id":7}}"#);
+            caller.write_all(request.as_bytes()).await.unwrap();
+            let expected = format!("{{\"jsonrpc\":\"2.0\",\"result\":{len},\"id\":7}}\n");
+            let mut answer = vec![0; expected.len()];
+            caller.read_exact(&mut answer).await.unwrap();
+            assert_eq!(answer, expected.as_bytes());
+        };
+        ask(1).await;
+        let before = TAKEN.get();
+        ask(1_000_000).await;
+        ask(1).await;
+        let more = TAKEN.get().wrapping_sub(before);
+        assert!(more < 100_000, "{more} bytes are kept");
+    });
 }

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::BytesMut;
 use frpc::Drain;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio::{
@@ -36,6 +37,7 @@ where
         input: Input::new(settings.limits()),
         outbox: Outbox::new(Framing::Values),
         written: 0,
+        has_grown: false,
         calls,
         needs_room: None,
         reading: Reading::Open,
@@ -105,6 +107,8 @@ struct Connection {
     outbox: Outbox,
     /// The bytes of the outbox that are written.
     written: usize,
+    /// The buffer of the input is larger than small messages need.
+    has_grown: bool,
     calls: Calls,
     /// The number of calls of a message that waits for others to end.
     needs_room: Option<usize>,
@@ -263,8 +267,14 @@ impl Connection {
 
     fn poll_read<S: AsyncRead + Unpin>(&mut self, cx: &mut Context<'_>, socket: &mut S) -> Poll<io::Result<()>> {
         let buffer = &mut self.input.buffer;
+        if buffer.is_empty() && self.has_grown {
+            // A connection keeps no more than it needs for small messages.
+            *buffer = BytesMut::new();
+            self.has_grown = false;
+        }
         if buffer.capacity() - buffer.len() < READ_LEN_MIN {
             // A part of a message is at least doubled, so that a long one is not copied for each piece.
+            self.has_grown |= buffer.len() > READ_LEN;
             buffer.reserve(READ_LEN.max(buffer.len()));
         }
         let len = ready!(poll_read_buf(Pin::new(socket), cx, buffer))?;
