@@ -95,7 +95,8 @@ impl ConnectOptions {
         }
         let mut tls = match &self.ca {
             Some(path) => ClientTls::with_roots(Pem::file(path)).map_err(failed)?,
-            None => ClientTls::with_system_roots().map_err(failed)?,
+            None => ClientTls::with_system_roots()
+                .map_err(|error| failed(error).with_try("--ca FILE with the authority of the server"))?,
         };
         if let (Some(certificates), Some(key)) = (&self.cert, &self.key) {
             tls = tls.identity(Pem::file(certificates), Pem::file(key)).map_err(failed)?;

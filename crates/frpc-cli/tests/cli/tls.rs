@@ -3,7 +3,7 @@
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::json;
 
-use crate::program::{Directory, Server, frpc};
+use crate::program::{Directory, Ran, Server, command, frpc};
 
 #[test]
 fn servers_prove_who_they_are_unless_nobody_wants_to_know() {
@@ -24,6 +24,13 @@ fn servers_prove_who_they_are_unless_nobody_wants_to_know() {
         }
     }
     let ran = frpc(&["call", &server.over("grpcs"), "Say"]);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.err.contains("--ca FILE"), "{}", ran.err);
+    // As on a machine that trusts nobody.
+    let empty = directory.write("empty.pem", "");
+    let ran =
+        command(&["call", &server.over("grpcs"), "Say"]).env("SSL_CERT_FILE", &empty).env("SSL_CERT_DIR", "").output();
+    let ran = Ran::from(ran.unwrap());
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.err.contains("--ca FILE"), "{}", ran.err);
     let ran = frpc(&["call", &server.over("grpc"), "Say", "-k"]);
