@@ -48,7 +48,9 @@ impl Mount for JsonRpc {
         &["jsonrpc"]
     }
 
-    fn websocket<'a>(&'a self, visit: Visit, socket: WebSocket) -> BoxFuture<'a, ()> {
+    fn websocket<'a>(&'a self, mut visit: Visit, socket: WebSocket) -> BoxFuture<'a, ()> {
+        // The time of the handshake is not that of each call.
+        visit.time = None;
         let head = visit.head();
         let calls = self.calls(visit.endpoint, head, true);
         websocket::serve(socket, calls, self.settings.clone(), visit.drain).boxed()

@@ -142,6 +142,19 @@ fn a_shutdown_answers_what_runs_and_closes() {
 }
 
 #[test]
+fn the_time_of_the_handshake_is_not_that_of_calls() {
+    in_virtual_time(async {
+        let (server, service) = serve(wire(&Gate::default()));
+        let mut socket = Socket::connect(&server, "connect-timeout-ms: 1000\r\n").await;
+        tokio::time::sleep(2 * SECOND).await;
+        socket.say(&request("Test.Say", json!(["wait"]), 1)).await;
+        settle().await;
+        service.gate.open(1);
+        assert_eq!(socket.hear().await["result"]["text"], "wait");
+    });
+}
+
+#[test]
 fn a_peer_that_closes_is_let_go() {
     in_virtual_time(async {
         let (server, _) = serve(wire(&Gate::default()));
