@@ -304,7 +304,7 @@ impl Contender {
         // It answers any body with the same, and so a request with a response.
         http1_server: Some(HTTP_CONNECT),
         grpc_client: false,
-        sums: &[],
+        sums: &[JSON_HTTP, JSON_HTTP_BATCH],
         ..Self::TONIC
     };
 

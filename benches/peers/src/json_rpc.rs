@@ -39,3 +39,20 @@ impl Request<'_> {
         written.expect("a vector takes everything");
     }
 }
+
+/// Appends the answer of a request, or of a batch of them.
+pub fn answer(body: &[u8], out: &mut Vec<u8>) -> serde_json::Result<()> {
+    if body.first() != Some(&b'[') {
+        serde_json::from_slice::<Request<'_>>(body)?.answer(out);
+        return Ok(());
+    }
+    out.push(b'[');
+    for request in serde_json::from_slice::<Vec<Request<'_>>>(body)? {
+        if out.len() > 1 {
+            out.push(b',');
+        }
+        request.answer(out);
+    }
+    out.push(b']');
+    Ok(())
+}

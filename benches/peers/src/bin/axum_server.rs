@@ -12,7 +12,7 @@ use axum::serve::ListenerExt;
 use axum::{Json, Router};
 use load::{Arguments, ServerArgs, process};
 use peers::http::JsonMessage;
-use peers::json_rpc::Request;
+use peers::json_rpc;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -36,22 +36,6 @@ async fn echo(State(sleep): State<Duration>, Json(message): Json<JsonMessage>) -
 
 async fn rpc(body: Bytes) -> Result<impl IntoResponse, (StatusCode, String)> {
     let mut out = Vec::new();
-    answer(&body, &mut out).map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
+    json_rpc::answer(&body, &mut out).map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
     Ok(([(header::CONTENT_TYPE, "application/json")], out))
-}
-
-fn answer(body: &[u8], out: &mut Vec<u8>) -> serde_json::Result<()> {
-    if body.first() != Some(&b'[') {
-        serde_json::from_slice::<Request<'_>>(body)?.answer(out);
-        return Ok(());
-    }
-    out.push(b'[');
-    for request in serde_json::from_slice::<Vec<Request<'_>>>(body)? {
-        if out.len() > 1 {
-            out.push(b',');
-        }
-        request.answer(out);
-    }
-    out.push(b']');
-    Ok(())
 }

@@ -1,6 +1,6 @@
 //! Answers every request with its body: what HTTP costs below every stack that stands on hyper.
 //!
-//! Over HTTP/2 an answer has the trailers of gRPC, over HTTP/1.1 the content type of the request.
+//! Over HTTP/2 an answer has the trailers of gRPC, over HTTP/1.1 the content type of the request. At `/rpc` are sums by JSON-RPC.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -15,7 +15,7 @@ use hyper::{Request, Response, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use load::{Arguments, ServerArgs, process};
-use peers::grpc;
+use peers::{grpc, json_rpc};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -42,7 +42,15 @@ type Answer = Either<Full<Bytes>, WithTrailers<Full<Bytes>, Trailers>>;
 
 async fn echo(request: Request<Incoming>) -> Result<Response<Answer>, hyper::Error> {
     let (head, body) = request.into_parts();
-    let body = Full::new(body.collect().await?.to_bytes());
+    let mut body = body.collect().await?.to_bytes();
+    if head.uri.path() == "/rpc" {
+        let mut out = Vec::new();
+        if let Err(error) = json_rpc::answer(&body, &mut out) {
+            out = error.to_string().into();
+        }
+        body = out.into();
+    }
+    let body = Full::new(body);
     let body = if head.version == Version::HTTP_2 {
         let trailers = HeaderMap::from_iter([(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"))]);
         Either::Right(body.with_trailers(std::future::ready(Some(Ok(trailers)))))
