@@ -1,6 +1,6 @@
 import type { DescMethod, MessageInitShape, MessageShape } from "@bufbuild/protobuf";
 import { type Codec, decodeTheirs, encodeOwn } from "./codec.js";
-import { Code } from "./error.js";
+import { Code, RpcError } from "./error.js";
 import type { Limit } from "./limit.js";
 import { Metadata, type MetadataInit } from "./metadata.js";
 import { Reader } from "./wire/bytes.js";
@@ -85,7 +85,7 @@ export async function* callStreaming<M extends DescMethod>(
       }
     }
   };
-  sending().catch((failure: Error) => stream.abort(failure));
+  sending().catch((failure: unknown) => stream.abort(RpcError.from(failure)));
   try {
     const around = {
       head: (headers: Metadata) => tell(options.onHeader, headers),

@@ -1,3 +1,4 @@
+import { Code, RpcError } from "../error.js";
 import { ProtocolError } from "./bytes.js";
 
 /** The cost of a frame of data besides its content. */
@@ -115,7 +116,7 @@ export class Stream {
     this.#queued += cost;
     // An id that is used again may bring the peer the credit of the old stream as well, and its last frame may cost more than is left.
     if (this.#queued > 2 * this.#window + this.#contentLenMax + FRAME_COST) {
-      this.abort(new ProtocolError("the peer sent more on a stream than its credit"));
+      this.abort(new RpcError(Code.ResourceExhausted, "the peer sent more on a stream than its credit"));
       return;
     }
     this.#wakeReader();
