@@ -107,7 +107,27 @@ impl Input {
             }
             self.ends = None;
         }
-        let (text, is_broken) = match str::from_utf8(&self.buffer) {
+        let mut window = WINDOW_LEN;
+        loop {
+            let len = self.buffer.len().min(window);
+            let is_all = len == self.buffer.len();
+            match self.read_window(len, &mut take) {
+                Ok(_) if is_all => break,
+                Ok(0) => window = usize::MAX,
+                Ok(_) => window = WINDOW_LEN,
+                Err(stop) => return stop,
+            }
+        }
+        if self.buffer.len() > REREAD_LEN_MAX {
+            self.ends.get_or_insert_default().is_found(&self.buffer);
+        }
+        self.unless_too_long()
+    }
+
+    /// Reads the values that are whole in so many bytes, and returns how many they were. Bytes behind them are not looked at: while
+    /// messages wait for room, the same would be looked at again and again.
+    fn read_window(&mut self, len: usize, take: &mut impl FnMut(Message<'_>, usize) -> bool) -> Result<usize, Stop> {
+        let (text, is_broken) = match str::from_utf8(&self.buffer[..len]) {
             Ok(text) => (text, false),
             Err(error) => {
                 let valid = str::from_utf8(&self.buffer[..error.valid_up_to()]).unwrap_or_default();
@@ -133,7 +153,7 @@ impl Input {
                 Ok((message, len)) => {
                     if !take(message, len) {
                         self.buffer.advance(at);
-                        return Stop::NotTaken;
+                        return Err(Stop::NotTaken);
                     }
                     if self.lines == Lines::Unknown {
                         self.lines = if rest[..len].contains('\n') { Lines::No } else { Lines::BehindFirst };
@@ -147,15 +167,12 @@ impl Input {
         };
         let Some((position, why)) = fault else {
             self.buffer.advance(at);
-            if self.buffer.len() > REREAD_LEN_MAX {
-                self.ends.get_or_insert_default().is_found(&self.buffer);
-            }
-            return self.unless_too_long();
+            return Ok(at);
         };
         self.buffer.advance(position);
         let is_last = self.lines != Lines::Yes;
         self.is_skipping = !is_last;
-        Stop::Refused { why, is_last }
+        Err(Stop::Refused { why, is_last })
     }
 
     fn unless_too_long(&self) -> Stop {
@@ -222,6 +239,9 @@ impl Input {
 /// A value that is not whole is read again with each byte that arrives, so that what is wrong in it is known at once, up to this
 /// length.
 const REREAD_LEN_MAX: usize = 16 << 10;
+
+/// The bytes that are looked at for values, unless one is longer.
+const WINDOW_LEN: usize = 32 << 10;
 
 /// The length of the headers in front of a message.
 const HEAD_LEN_MAX: usize = 4 << 10;
@@ -325,6 +345,20 @@ mod tests {
         let pieces: Vec<usize> = (1..too_long.len()).step_by(1000).collect();
         assert_eq!(fed(&mut input(), too_long.as_bytes(), &pieces), ["last"]);
         assert_eq!(fed(&mut input(), too_long.as_bytes(), &[]), ["last"]);
+    }
+
+    #[test]
+    fn many_values_are_read_wherever_a_window_ends() {
+        let one = request("ä");
+        for pad in 0..one.len() {
+            let text = " ".repeat(pad) + &one.repeat(2500);
+            let read = fed(&mut input(), text.as_bytes(), &[]);
+            assert!(read.len() == 2500 && read.iter().all(|name| name == "ä"), "{} values", read.len());
+            let blank = " ".repeat(WINDOW_LEN - pad) + &one;
+            assert_eq!(fed(&mut input(), blank.as_bytes(), &[]), ["ä"]);
+        }
+        let wrong = one.repeat(2500) + "{]" + &one;
+        assert_eq!(fed(&mut input(), wrong.as_bytes(), &[]).last().unwrap(), "last");
     }
 
     #[test]
