@@ -19,11 +19,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("|---|---|---|--:|--:|");
     for Setup { name, language, contender, wire } in SETUPS {
         let connections = if wire == SumWire::TcpReset { "one per call" } else { "reused" };
-        let figures = match measure(contender, wire, seconds) {
-            Ok((one, many)) => format!("{:.0} µs | {:.0}", one.p50_us, many.rps),
-            Err(error) => format!("– | {error}"),
+        let latency = match measure(contender, wire, 1, seconds) {
+            Ok(report) => format!("{:.0} µs", report.p50_us),
+            Err(error) => failure(&error),
         };
-        println!("| {name} | {connections} | {language} | {figures} |");
+        let rate = match measure(contender, wire, 32, seconds) {
+            Ok(report) => format!("{:.0}", report.rps),
+            Err(error) => failure(&error),
+        };
+        println!("| {name} | {connections} | {language} | {latency} | {rate} |");
     }
     Ok(())
 }
@@ -59,30 +63,33 @@ const SETUPS: [Setup; 17] = [
     setup("frpc, JSON-RPC over WebSocket", "Rust", "frpc-json", SumWire::WebSocket),
 ];
 
-/// Returns what one client sees, and what 32 see.
-fn measure(contender: &str, wire: SumWire, seconds: Duration) -> io::Result<(Report, Report)> {
+/// Loads a server for a while, and fails with the first call that does.
+fn measure(contender: &str, wire: SumWire, clients: usize, seconds: Duration) -> io::Result<Report> {
     let contender = Contender::ALL.iter().find(|other| other.name == contender);
     let entrant = contender.and_then(|contender| contender.entrant(Contest::Sums(wire)));
     let entrant = entrant.ok_or_else(|| io::Error::other("it takes no part"))?;
     entrant.check()?;
-    let run = |clients| {
-        let server = entrant.start_server(Duration::ZERO, None)?;
-        let args = Args {
-            addr: server.addr,
-            size: 32,
-            field: Field::String,
-            streaming: false,
-            joined: false,
-            clients,
-            concurrent: 1,
-            seconds,
-            warmup: seconds / 4,
-        };
-        let report = entrant.run_client(&args, None)?;
-        match report.first_error {
-            Some(error) => Err(io::Error::other(error)),
-            None => Ok(report),
-        }
+    let server = entrant.start_server(Duration::ZERO, None)?;
+    let args = Args {
+        addr: server.addr,
+        size: 32,
+        field: Field::String,
+        streaming: false,
+        joined: false,
+        clients,
+        concurrent: 1,
+        seconds,
+        warmup: seconds / 4,
     };
-    Ok((run(1)?, run(32)?))
+    let report = entrant.run_client(&args, None)?;
+    match report.first_error {
+        Some(error) => Err(io::Error::other(error)),
+        None => Ok(report),
+    }
+}
+
+/// Returns the start of an error, as one cell of the table.
+fn failure(error: &io::Error) -> String {
+    let text: String = error.to_string().chars().filter(|character| *character != '|').take(60).collect();
+    format!("failed: {text}")
 }
