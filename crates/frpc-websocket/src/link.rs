@@ -56,7 +56,7 @@ enum Phase {
     Closing,
     /// The last frame of this side is on its way, and then the connection ends with this.
     Ending(Result<(), WebSocketError>),
-    /// The bytes of the peer are read past, so that it gets to read the last frame: so many may come.
+    /// The bytes of the peer are read past, so that it gets to read the last frame. No more than this number may come.
     Discarding(Result<(), WebSocketError>, usize),
     Over,
 }
@@ -294,7 +294,7 @@ impl Link {
     }
 }
 
-/// From so many bytes on that the peer has not read, it is not read from.
+/// The number of unread bytes from which on the peer is not read from.
 pub(crate) const OUTPUT_LEN_MAX: usize = 64 * 1024;
 
 /// The most that one read brings.

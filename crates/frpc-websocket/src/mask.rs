@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 /// A mask, as it stands in the head of a frame.
 pub(crate) type Mask = [u8; 4];
 
-/// Puts a mask over bytes, or takes it off. The first of them is so many bytes behind the beginning of the content.
+/// Puts a mask over bytes, or takes it off. The first of them is at this offset in the content.
 pub(crate) fn apply(mask: Mask, offset: usize, bytes: &mut [u8]) {
     let mut turned = mask;
     turned.rotate_left(offset % 4);

@@ -19,7 +19,7 @@ const transport = {
   "web-connect": () => web.createConnectTransport({ baseUrl }),
   "web-grpc-web": () => web.createGrpcWebTransport({ baseUrl }),
 }[name]();
-// What fetch and HTTP/1.1 can carry: requests end before answers begin, and fetch sends no streams.
+// Fetch and HTTP/1.1 carry no more than this: requests end before answers begin, and fetch sends no streams.
 const hasDuplex = name.includes("-2");
 const hasRequestStreams = !name.startsWith("web");
 

@@ -77,7 +77,7 @@ impl Calls {
         }
     }
 
-    /// Returns whether a message may start so many calls: a batch only when there is room for all of them, or when nothing else is
+    /// Returns whether a message may start this number of calls: a batch only when there is room for all of them, or when nothing else is
     /// running.
     pub(crate) fn has_room(&self, calls: usize) -> bool {
         self.running.is_empty() || !self.is_full() && self.running.len() + calls <= self.site.settings.calls_max
@@ -119,7 +119,7 @@ impl Calls {
         Self::put_alone(outbox, |out| put_invalid(out, None, PARSE_ERROR, why));
     }
 
-    /// Starts the calls of a message that has so many bytes.
+    /// Starts the calls of a message of this length.
     pub(crate) fn start(&mut self, message: Message<'_>, len: usize, cx: &mut TaskContext<'_>, outbox: &mut Outbox) {
         match message {
             Message::One(Item::Request(request)) => {

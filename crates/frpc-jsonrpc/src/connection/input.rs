@@ -124,7 +124,7 @@ impl Input {
         self.unless_too_long()
     }
 
-    /// Reads the values that are whole in so many bytes, and returns how many they were. Bytes behind them are not looked at: while
+    /// Reads the values that are whole in this number of bytes, and returns how many they were. Bytes behind them are not looked at: while
     /// messages wait for room, the same would be looked at again and again.
     fn read_window(&mut self, len: usize, take: &mut impl FnMut(Message<'_>, usize) -> bool) -> Result<usize, Stop> {
         let (text, is_broken) = match str::from_utf8(&self.buffer[..len]) {

@@ -191,7 +191,7 @@ impl Connection {
         Poll::Pending
     }
 
-    /// Returns whether so many answers wait that no more are made.
+    /// Returns whether no more answers are made until some that wait were written.
     fn is_full(&self) -> bool {
         self.outbox.len() - self.written >= self.settings.answers_len_max
     }

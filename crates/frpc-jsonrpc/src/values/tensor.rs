@@ -137,7 +137,7 @@ impl<T: Element> Tensor<T> {
     }
 }
 
-/// Checks that numbers of so many bytes fill the shape.
+/// Checks that numbers of this length in bytes fill the shape.
 fn check_len<T>(shape: &[usize], len: usize) -> Result<(), TensorError> {
     let expected = shape.iter().try_fold(size_of::<T>(), |len, dimension| len.checked_mul(*dimension));
     if expected == Some(len) {

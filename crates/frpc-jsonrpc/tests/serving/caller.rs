@@ -14,7 +14,7 @@ impl Caller {
         Self::with_buffer(server, 64 * 1024)
     }
 
-    /// Connects with room for so many bytes on their way.
+    /// Connects with room for this number of bytes on their way.
     pub(crate) fn with_buffer(server: &Server, len: usize) -> Self {
         let (ours, theirs) = duplex(len);
         server.attach(theirs);

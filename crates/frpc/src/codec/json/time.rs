@@ -111,7 +111,7 @@ fn fraction(digits: &str) -> Option<i32> {
     Some(digits.parse::<i32>().ok()? * scale)
 }
 
-/// Returns the numbers between signs, each with exactly so many digits.
+/// Returns the numbers between signs, each with exactly this number of digits.
 fn numbers<const COUNT: usize>(text: &str, sign: char, lens: [usize; COUNT]) -> Option<[i64; COUNT]> {
     let mut parts = text.split(sign);
     let mut numbers = [0; COUNT];
