@@ -10,7 +10,7 @@ use std::{
 use frpc::Server;
 use frpc_jsonrpc::{JsonRpc, function};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, duplex},
+    io::{AsyncReadExt, AsyncWriteExt, duplex, split},
     runtime,
 };
 
@@ -56,6 +56,11 @@ const CALLS: usize = 1000;
 #[function]
 fn length(text: String) -> usize {
     text.len()
+}
+
+#[function]
+fn long() -> String {
+    "x".repeat(1000)
 }
 
 /// Memory that grows while a connection gets into its stride.
@@ -120,5 +125,32 @@ fn a_large_message_leaves_nothing_behind() {
         ask(1).await;
         let more = TAKEN.get().wrapping_sub(before);
         assert!(more < 100_000, "{more} bytes are kept");
+    });
+}
+
+#[test]
+fn a_peer_that_always_leaves_answers_unread_takes_no_more_memory_than_they_may_have() {
+    const CALLS: usize = 20_000;
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let wire = JsonRpc::new().function(long).answers_len_max(50_000);
+        let server = Server::builder().wire(wire).without_listener().unwrap();
+        let (caller, theirs) = duplex(10_000);
+        server.attach(theirs);
+        let (mut answers, mut requests) = split(caller);
+        tokio::spawn(async move {
+            for _ in 0..CALLS {
+                requests.write_all(br#"{"jsonrpc":"2.0","method":"long","id":7}"#).await.unwrap();
+            }
+        });
+        let mut some = [0; 1000];
+        answers.read_exact(&mut some).await.unwrap();
+        let before = TAKEN.get();
+        for _ in 0..CALLS / 2 {
+            answers.read_exact(&mut some).await.unwrap();
+        }
+        let more = TAKEN.get().wrapping_sub(before);
+        // As far as it has grown: the difference is negative where it has not.
+        assert!(more.cast_signed() < 1_000_000, "{more} bytes are kept");
     });
 }

@@ -248,7 +248,11 @@ impl Connection {
 
     fn poll_write<S: AsyncWrite + Unpin>(&mut self, cx: &mut Context<'_>, socket: &mut S) -> Poll<io::Result<()>> {
         while self.written < self.outbox.len() {
-            let len = ready!(Pin::new(&mut *socket).poll_write(cx, &self.outbox.bytes[self.written..]))?;
+            let Poll::Ready(len) = Pin::new(&mut *socket).poll_write(cx, &self.outbox.bytes[self.written..]) else {
+                self.forget_written();
+                return Poll::Pending;
+            };
+            let len = len?;
             if len == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -263,6 +267,15 @@ impl Connection {
             self.outbox.bytes.clear();
         }
         Pin::new(socket).poll_flush(cx)
+    }
+
+    /// Gives the room of what is written back to what follows, so that a peer that never reads all of it does not make it grow. Moves
+    /// no more bytes than were written.
+    fn forget_written(&mut self) {
+        if self.written >= self.outbox.len() - self.written {
+            self.outbox.bytes.drain(..self.written);
+            self.written = 0;
+        }
     }
 
     fn poll_read<S: AsyncRead + Unpin>(&mut self, cx: &mut Context<'_>, socket: &mut S) -> Poll<io::Result<()>> {
