@@ -1,13 +1,8 @@
 //! TLS of connections.
 
-use std::{io, sync::Arc};
+use std::io;
 
-#[cfg(feature = "tls-native-roots")]
-use frpc::ClientTls;
-use frpc::{
-    ConnectSettings,
-    frisbee::rustls::{ClientConfig, pki_types::ServerName},
-};
+use frpc::{ConnectSettings, frisbee::rustls::pki_types::ServerName};
 use tokio_rustls::TlsConnector;
 
 use super::{
@@ -28,22 +23,13 @@ const HTTP1: &[u8] = b"http/1.1";
 impl Tls {
     /// Returns the TLS for a server, with the configuration of the channel or else with the authorities of the system.
     pub(super) fn new(target: &Target, connect: &ConnectSettings, version: HttpVersion) -> io::Result<Self> {
-        let (config, name) = match &connect.tls {
-            Some(tls) => (tls.config.clone(), tls.name.clone()),
-            None => (system_config()?, None),
+        let alpn: &[&[u8]] = match version {
+            HttpVersion::Auto => &[H2, HTTP1],
+            HttpVersion::Http1 => &[HTTP1],
+            HttpVersion::Http2 => &[H2],
         };
-        let name = match name {
-            Some(name) => name.to_server_name()?,
-            None => ServerName::try_from(target.host.clone())
-                .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?,
-        };
-        let mut config = ClientConfig::clone(&config);
-        config.alpn_protocols = match version {
-            HttpVersion::Auto => vec![H2.to_vec(), HTTP1.to_vec()],
-            HttpVersion::Http1 => vec![HTTP1.to_vec()],
-            HttpVersion::Http2 => vec![H2.to_vec()],
-        };
-        Ok(Self { connector: TlsConnector::from(Arc::new(config)), name, version })
+        let (config, name) = connect.tls_to(&target.host, alpn)?;
+        Ok(Self { connector: TlsConnector::from(config), name, version })
     }
 
     /// Speaks TLS on a stream of bytes. Returns whether HTTP/2 is spoken on it.
@@ -56,16 +42,4 @@ impl Tls {
         };
         Ok((Box::new(stream), Some(is_http2)))
     }
-}
-
-fn system_config() -> io::Result<Arc<ClientConfig>> {
-    #[cfg(feature = "tls-native-roots")]
-    return ClientTls::with_system_roots()
-        .map(Into::into)
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error));
-    #[cfg(not(feature = "tls-native-roots"))]
-    Err(io::Error::new(
-        io::ErrorKind::InvalidInput,
-        "no authorities to trust for TLS: set ChannelBuilder::tls, or add the feature tls-native-roots of frpc-http",
-    ))
 }

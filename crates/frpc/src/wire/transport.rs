@@ -69,6 +69,43 @@ pub struct ConnectTls {
     pub name: Option<crate::TlsName>,
 }
 
+#[cfg(feature = "tls")]
+impl ConnectSettings {
+    /// Returns the TLS for a connection to a host that speaks one of these protocols: the configuration of the channel, or else one
+    /// with the authorities of the system, which offers them by ALPN; and the name that the certificate has to be for.
+    ///
+    /// # Errors
+    ///
+    /// If there are no authorities to trust, or the host is no name that a certificate can be for.
+    pub fn tls_to(
+        &self,
+        host: &str,
+        alpn: &[&[u8]],
+    ) -> io::Result<(Arc<frisbee::rustls::ClientConfig>, frisbee::rustls::pki_types::ServerName<'static>)> {
+        let (config, name) = match &self.tls {
+            Some(tls) => (tls.config.clone(), tls.name.clone()),
+            None => (system_config()?, None),
+        };
+        let name = name.unwrap_or_else(|| host.into()).to_server_name()?;
+        let mut config = frisbee::rustls::ClientConfig::clone(&config);
+        config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
+        Ok((Arc::new(config), name))
+    }
+}
+
+#[cfg(feature = "tls")]
+fn system_config() -> io::Result<Arc<frisbee::rustls::ClientConfig>> {
+    #[cfg(feature = "tls-native-roots")]
+    return crate::ClientTls::with_system_roots()
+        .map(Into::into)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error));
+    #[cfg(not(feature = "tls-native-roots"))]
+    Err(io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "no authorities to trust for TLS: set ChannelBuilder::tls, or add the feature tls-native-roots",
+    ))
+}
+
 impl fmt::Debug for Connected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
