@@ -86,15 +86,6 @@ impl Methods {
 /// The end of names such as go-ethereum has them.
 const UNSUBSCRIBE: &str = "_unsubscribe";
 
-/// Returns the method of the notifications of a subscription that was made by this name: `eth_subscription` for `eth_subscribe`, as
-/// clients made for Ethereum expect it, and otherwise the same.
-pub(crate) fn notification_of(name: &str) -> String {
-    match name.strip_suffix("_subscribe") {
-        Some(namespace) => format!("{namespace}_subscription"),
-        None => name.to_owned(),
-    }
-}
-
 impl ServiceMethod {
     /// Returns the request of a call with these params: an object is the message, a list has its fields in order.
     pub(crate) fn request(&self, params: Option<&str>) -> Result<Vec<u8>, Status> {

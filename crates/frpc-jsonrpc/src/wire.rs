@@ -109,7 +109,7 @@ impl JsonRpc {
 
     /// Gives a method another name: of a function, or of a method of a service such as `shop.Orders/Get`.
     ///
-    /// Subscriptions by a name that ends in `_subscribe`, as Ethereum has them, are sent by the same name with `_subscription`.
+    /// Subscriptions by a name that ends in `_subscribe`, as Ethereum has them, are sent by the same name with `_subscription`, and end without a word.
     #[must_use]
     pub fn alias(mut self, name: impl Into<String>, method: impl Into<String>) -> Self {
         Arc::make_mut(&mut self.aliases).push((name.into(), method.into()));

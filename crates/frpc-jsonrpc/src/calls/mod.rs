@@ -21,13 +21,13 @@ use self::{
     answer::{put_failure, put_invalid, put_result, put_unknown},
     batch::Batch,
     running::{Finished, Outcome, Place, Running},
-    subscriptions::Subscriptions,
+    subscriptions::{Notices, Subscriptions},
 };
 use crate::{
     failure::{INVALID_REQUEST, PARSE_ERROR},
     function::{Called, Context, Function},
     json::Scanner,
-    methods::{Methods, ServiceMethod, Target, notification_of},
+    methods::{Methods, ServiceMethod, Target},
     outbox::Outbox,
     request::{Item, Message, Request},
     settings::Settings,
@@ -290,8 +290,8 @@ impl Calls {
             guard.disarm();
             answer
         });
-        let name = is_stream.then(|| notification_of(&request.method).into());
-        let mut running = Running::of_service(call, place(request.id.map(Into::into)), name);
+        let notices = is_stream.then(|| Notices::of(&request.method));
+        let mut running = Running::of_service(call, place(request.id.map(Into::into)), notices);
         match running.poll_finished(cx) {
             Poll::Ready(Finished { place: Place { id, batch, .. }, outcome }) => {
                 if let Some(id) = &id {
@@ -319,7 +319,7 @@ impl Calls {
             (Outcome::Stream(_), _) if is_in_batch => {
                 Status::failed_precondition("a subscription has to be asked for alone, not in a batch")
             }
-            (Outcome::Stream((name, messages)), Some(subscriptions)) => match subscriptions.add(name, messages) {
+            (Outcome::Stream((notices, messages)), Some(subscriptions)) => match subscriptions.add(notices, messages) {
                 Ok(subscription) => return put_result(out, id, format!("\"{subscription}\"").as_bytes()),
                 Err(status) => status,
             },

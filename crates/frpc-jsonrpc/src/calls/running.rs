@@ -5,7 +5,6 @@ use std::{
     future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -14,6 +13,8 @@ use bytes::Bytes;
 use frpc::{Answer, Body, Status, Streaming};
 use tokio::time::{Sleep, sleep};
 use tracing::error;
+
+use super::subscriptions::Notices;
 
 /// The result of a function that comes later.
 pub(super) type Later = Pin<Box<dyn Future<Output = Result<Vec<u8>, Status>> + Send>>;
@@ -33,7 +34,7 @@ enum Work {
     Service {
         call: Pin<Box<dyn Future<Output = Result<Answer, Status>> + Send>>,
         /// The method of the notifications, if the answer is a stream.
-        name: Option<Arc<str>>,
+        notices: Option<Notices>,
     },
 }
 
@@ -56,7 +57,7 @@ pub(super) struct Finished {
 
 pub(super) enum Outcome {
     Result(Bytes),
-    Stream((Arc<str>, Streaming<Bytes>)),
+    Stream((Notices, Streaming<Bytes>)),
     Failed(Status),
 }
 
@@ -69,9 +70,9 @@ impl Running {
     pub(super) fn of_service(
         call: Pin<Box<dyn Future<Output = Result<Answer, Status>> + Send>>,
         place: Place,
-        name: Option<Arc<str>>,
+        notices: Option<Notices>,
     ) -> Self {
-        Self { work: Work::Service { call, name }, place: Some(place) }
+        Self { work: Work::Service { call, notices }, place: Some(place) }
     }
 
     /// Returns the bytes of the message that it came with.
@@ -82,7 +83,7 @@ impl Running {
     pub(super) fn poll_finished(&mut self, cx: &mut Context<'_>) -> Poll<Finished> {
         let outcome = match &mut self.work {
             Work::Function { later, end } => ready!(poll_function(later, end, cx)),
-            Work::Service { call, name } => outcome_of(ready!(call.as_mut().poll(cx)), name.take()),
+            Work::Service { call, notices } => outcome_of(ready!(call.as_mut().poll(cx)), notices.take()),
         };
         let place = self.place.take().expect("a future is not polled behind its end");
         Poll::Ready(Finished { place, outcome })
@@ -119,10 +120,10 @@ pub(super) fn panicked() -> Status {
     Status::internal("the function panicked")
 }
 
-fn outcome_of(answer: Result<Answer, Status>, name: Option<Arc<str>>) -> Outcome {
-    match (answer.map(Answer::into_body), name) {
+fn outcome_of(answer: Result<Answer, Status>, notices: Option<Notices>) -> Outcome {
+    match (answer.map(Answer::into_body), notices) {
         (Ok(Body::One(result)), None) => Outcome::Result(result.into_bytes()),
-        (Ok(Body::Many(messages)), Some(name)) => Outcome::Stream((name, messages)),
+        (Ok(Body::Many(messages)), Some(notices)) => Outcome::Stream((notices, messages)),
         (Ok(_), _) => {
             Outcome::Failed(Status::internal("the handler answered with something else than its method says"))
         }

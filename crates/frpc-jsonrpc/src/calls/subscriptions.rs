@@ -31,9 +31,15 @@ pub(super) struct Subscriptions {
     max: usize,
 }
 
+/// The notifications of a subscription.
+#[derive(Clone)]
+pub(super) struct Notices {
+    method: Arc<str>,
+    tell_the_end: bool,
+}
+
 struct Entry {
-    /// The method of the notifications.
-    name: Arc<str>,
+    notices: Notices,
     abort: AbortHandle,
 }
 
@@ -47,6 +53,17 @@ enum Event {
     Message(Bytes),
     Failed(Status),
     End,
+}
+
+impl Notices {
+    /// Those of a subscription that was made by this name. For `eth_subscribe` they are called `eth_subscription`, as clients made for
+    /// Ethereum expect it. Those clients know no end, and take one for a failure that costs them the messages that they have not read.
+    pub(super) fn of(name: &str) -> Self {
+        match name.strip_suffix("_subscribe") {
+            Some(namespace) => Self { method: format!("{namespace}_subscription").into(), tell_the_end: false },
+            None => Self { method: name.into(), tell_the_end: true },
+        }
+    }
 }
 
 impl Subscriptions {
@@ -63,7 +80,7 @@ impl Subscriptions {
     /// # Errors
     ///
     /// If there are too many.
-    pub(super) fn add(&mut self, name: Arc<str>, messages: Streaming<Bytes>) -> Result<u64, Status> {
+    pub(super) fn add(&mut self, notices: Notices, messages: Streaming<Bytes>) -> Result<u64, Status> {
         if self.by_id.len() >= self.max {
             return Err(Status::resource_exhausted(format!(
                 "a connection has no more than {} subscriptions: end another with unsubscribe",
@@ -73,7 +90,7 @@ impl Subscriptions {
         let id = self.next;
         self.next += 1;
         let (abort, registration) = AbortHandle::new_pair();
-        self.by_id.insert(id, Entry { name, abort });
+        self.by_id.insert(id, Entry { notices, abort });
         self.streams.push(Abortable::new(Subscription { id, messages: Some(messages) }, registration));
         Ok(id)
     }
@@ -112,18 +129,18 @@ impl Subscriptions {
     }
 
     fn put(&mut self, id: u64, event: Event, outbox: &mut Outbox) {
-        let name = match (&event, self.by_id.get(&id)) {
-            (Event::Message(_), Some(entry)) => entry.name.clone(),
-            (_, Some(_)) => match self.by_id.remove(&id) {
-                Some(entry) => entry.name,
-                None => return,
-            },
-            (_, None) => return,
+        let entry = match &event {
+            Event::Message(_) => self.by_id.get(&id).map(|entry| entry.notices.clone()),
+            Event::Failed(_) | Event::End => self.by_id.remove(&id).map(|entry| entry.notices),
         };
+        let Some(Notices { method, tell_the_end }) = entry else { return };
+        if matches!(event, Event::End) && !tell_the_end {
+            return;
+        }
         let start = outbox.begin();
         let out = &mut outbox.bytes;
         out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"method\":");
-        put_string(out, &name);
+        put_string(out, &method);
         out.extend_from_slice(b",\"params\":{\"subscription\":\"");
         out.extend_from_slice(id.to_string().as_bytes());
         match event {

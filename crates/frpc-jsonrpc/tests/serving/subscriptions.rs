@@ -17,10 +17,15 @@ fn a_stream_becomes_notifications_with_an_end() {
                 let params = json!({"subscription": id, "result": {"text": text}});
                 assert_eq!(caller.hear().await, json!({"jsonrpc": "2.0", "method": name, "params": params}));
             }
-            let params = json!({"subscription": id, "end": true});
-            assert_eq!(caller.hear().await, json!({"jsonrpc": "2.0", "method": name, "params": params}));
+            // Clients made for Ethereum take the end for a failure.
+            if name == method {
+                let params = json!({"subscription": id, "end": true});
+                assert_eq!(caller.hear().await, json!({"jsonrpc": "2.0", "method": name, "params": params}));
+            }
         }
-        assert_eq!(caller.ask("unsubscribe", json!(["1"])).await["result"], false);
+        for id in ["1", "2"] {
+            assert_eq!(caller.ask("unsubscribe", json!([id])).await["result"], false);
+        }
     });
 }
 
