@@ -80,6 +80,7 @@ mod server;
 mod service;
 mod wire;
 
+pub use call::context::Inherited;
 pub use call::deadline::Times;
 pub use call::exchange::{Answer, Body, Call};
 pub use call::extensions::Extensions;

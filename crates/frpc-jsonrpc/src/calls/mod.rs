@@ -9,12 +9,13 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     task::{Context as TaskContext, Poll},
-    time::Duration,
+    time::{Duration, Instant as StdInstant},
 };
 
 use frpc::{Body, Endpoint, Status, codec::Format};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use slab::Slab;
+use tokio::time::Instant;
 use tracing::error;
 
 use self::{
@@ -44,8 +45,10 @@ pub(crate) struct Site {
 /// The calls of one peer.
 pub(crate) struct Calls {
     site: Site,
-    /// That of each call, but for its deadline.
+    /// That of each call. Its deadline is that of the latest, if they have a limit of their own.
     context: Context,
+    /// The time when the caller gives up all calls, if it says so.
+    deadline: Option<StdInstant>,
     running: FuturesUnordered<Running>,
     /// The bytes of the messages that those came with.
     running_len: usize,
@@ -68,6 +71,7 @@ impl Calls {
         let subscriptions = can_subscribe.then(|| Subscriptions::new(site.settings.subscriptions_max));
         Self {
             site,
+            deadline: context.deadline(),
             context,
             running: FuturesUnordered::new(),
             running_len: 0,
@@ -213,11 +217,17 @@ impl Calls {
         };
         match target {
             Target::Function(function) => {
-                let Some(running) = call_function(&**function, *id, *params, &self.context, out) else {
-                    return Started::Done;
-                };
+                if let Some(time) = self.site.settings.call_time_max {
+                    let at = Instant::now().checked_add(time).map(Instant::into_std);
+                    if let Some(at) = [at, self.deadline].into_iter().flatten().min() {
+                        self.context.set_deadline(at);
+                    }
+                }
+                let mut inherited = self.site.endpoint.inherited(self.context.head());
+                let called = inherited.run(|| call_function(&**function, *id, *params, &self.context, out));
+                let Some(later) = called else { return Started::Done };
                 let time = self.time();
-                self.add(Running::of_function(running, place(id.map(Into::into)), time));
+                self.add(Running::of_function(later, inherited, place(id.map(Into::into)), time));
                 Started::Running
             }
             Target::Service(service) => {
@@ -244,7 +254,8 @@ impl Calls {
 
     /// Returns the time that a call may take: what its caller says and what is set, whichever is less.
     fn time(&self) -> Option<Duration> {
-        let times = [self.context.head().timeout(), self.site.settings.call_time_max];
+        let left = self.deadline.map(|at| at.saturating_duration_since(Instant::now().into_std()));
+        let times = [left, self.site.settings.call_time_max];
         times.into_iter().flatten().min()
     }
 

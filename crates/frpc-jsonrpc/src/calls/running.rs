@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use frpc::{Answer, Body, Status, Streaming};
+use frpc::{Answer, Body, Inherited, Status, Streaming};
 use tokio::time::{Sleep, sleep};
 use tracing::error;
 
@@ -29,6 +29,8 @@ pub(super) struct Running {
 enum Work {
     Function {
         later: Later,
+        /// For the calls that it makes.
+        inherited: Inherited,
         end: Option<(Duration, Pin<Box<Sleep>>)>,
     },
     Service {
@@ -62,9 +64,9 @@ pub(super) enum Outcome {
 }
 
 impl Running {
-    pub(super) fn of_function(later: Later, place: Place, time: Option<Duration>) -> Self {
+    pub(super) fn of_function(later: Later, inherited: Inherited, place: Place, time: Option<Duration>) -> Self {
         let end = time.map(|time| (time, Box::pin(sleep(time))));
-        Self { work: Work::Function { later, end }, place: Some(place) }
+        Self { work: Work::Function { later, inherited, end }, place: Some(place) }
     }
 
     pub(super) fn of_service(
@@ -82,7 +84,7 @@ impl Running {
 
     pub(super) fn poll_finished(&mut self, cx: &mut Context<'_>) -> Poll<Finished> {
         let outcome = match &mut self.work {
-            Work::Function { later, end } => ready!(poll_function(later, end, cx)),
+            Work::Function { later, inherited, end } => ready!(poll_function(later, inherited, end, cx)),
             Work::Service { call, notices } => outcome_of(ready!(call.as_mut().poll(cx)), notices.take()),
         };
         let place = self.place.take().expect("a future is not polled behind its end");
@@ -92,10 +94,11 @@ impl Running {
 
 fn poll_function(
     later: &mut Later,
+    inherited: &mut Inherited,
     end: &mut Option<(Duration, Pin<Box<Sleep>>)>,
     cx: &mut Context<'_>,
 ) -> Poll<Outcome> {
-    match catch_unwind(AssertUnwindSafe(|| later.as_mut().poll(cx))) {
+    match inherited.run(|| catch_unwind(AssertUnwindSafe(|| later.as_mut().poll(cx)))) {
         Ok(Poll::Ready(Ok(result))) => Poll::Ready(Outcome::Result(result.into())),
         Ok(Poll::Ready(Err(status))) => Poll::Ready(Outcome::Failed(status)),
         Ok(Poll::Pending) => {

@@ -28,6 +28,11 @@ impl Context {
         Self { head, states }
     }
 
+    /// Sets when the call ends, for the next one.
+    pub(crate) fn set_deadline(&mut self, at: Instant) {
+        self.head.set_deadline(at);
+    }
+
     /// Returns what goes with the call.
     pub fn head(&self) -> &Head {
         &self.head
@@ -43,7 +48,8 @@ impl Context {
         self.head.metadata()
     }
 
-    /// Returns when the caller gives up, if it says so.
+    /// Returns when the call ends: its caller gives up, or the [limit](crate::JsonRpc::call_time_max) is reached, if there is either.
+    /// Calls that the function makes end then as well.
     pub fn deadline(&self) -> Option<Instant> {
         self.head.deadline()
     }

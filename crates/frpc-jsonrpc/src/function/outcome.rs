@@ -6,7 +6,7 @@ use std::{
     task::{Context as TaskContext, Poll, Waker, ready},
 };
 
-use frpc::Status;
+use frpc::{Inherited, Status};
 use pin_project_lite::pin_project;
 use serde::Serialize;
 
@@ -38,7 +38,8 @@ where
 
 /// Runs a function on a thread where it may block.
 pub fn block<T: Serialize>(function: &'static str, run: impl FnOnce() -> Result<T, Status> + Send + 'static) -> Called {
-    let handle = tokio::task::spawn_blocking(move || to_vec(function, run()));
+    let mut inherited = Inherited::here();
+    let handle = tokio::task::spawn_blocking(move || inherited.run(|| to_vec(function, run())));
     Called::Later(Box::pin(async move {
         match handle.await {
             Ok(result) => result,

@@ -22,7 +22,7 @@ fn serve(gate: &Gate) -> Server {
     server.without_listener().unwrap()
 }
 
-fn post(content_type: &str, body: &str, more: &str) -> String {
+pub(crate) fn post(content_type: &str, body: &str, more: &str) -> String {
     let len = body.len();
     format!(
         "POST /rpc HTTP/1.1\r\nhost: h\r\ncontent-type: {content_type}\r\ncontent-length: {len}\r\n{more}\r\n{body}"
@@ -30,7 +30,7 @@ fn post(content_type: &str, body: &str, more: &str) -> String {
 }
 
 /// Reads a response: its status and its body.
-async fn hear(caller: &mut Caller) -> (u16, String) {
+pub(crate) async fn hear(caller: &mut Caller) -> (u16, String) {
     let mut status = 0;
     let mut len = 0;
     loop {

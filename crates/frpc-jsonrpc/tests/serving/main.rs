@@ -6,6 +6,8 @@ mod caller;
 mod hostile;
 #[cfg(feature = "http")]
 mod http;
+#[cfg(feature = "http")]
+mod inheriting;
 mod limits;
 mod services;
 mod specification;

@@ -23,10 +23,10 @@ fn serve(wire: JsonRpc) -> (Server, TestService) {
 }
 
 /// A WebSocket after its handshake.
-struct Socket(WebSocket);
+pub(crate) struct Socket(WebSocket);
 
 impl Socket {
-    async fn connect(server: &Server, more: &str) -> Self {
+    pub(crate) async fn connect(server: &Server, more: &str) -> Self {
         Self::with_buffer(server, 64 * 1024, more).await
     }
 
@@ -56,7 +56,7 @@ impl Socket {
         serde_json::from_str(&self.hear_text().await).unwrap()
     }
 
-    async fn ask(&mut self, method: &str, params: Value) -> Value {
+    pub(crate) async fn ask(&mut self, method: &str, params: Value) -> Value {
         self.say(&request(method, params, 1)).await;
         self.hear().await
     }

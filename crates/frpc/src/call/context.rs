@@ -2,7 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    mem,
+    fmt, mem,
     pin::Pin,
     sync::{Arc, OnceLock},
     task::{Context as TaskContext, Poll},
@@ -45,10 +45,31 @@ struct More {
     token: OnceLock<CancellationToken>,
 }
 
-/// The call that code runs for. Dropped before the code is [over](Self::is_over), it tells those that this left behind.
-pub(crate) struct Scope {
+/// The things that calls inherit from the call that code runs for: its deadline, and [metadata by name](crate::Services::inherit_metadata).
+/// Calls of a handler inherit them by themselves; this takes them along to another thread.
+///
+/// ```
+/// use frpc::Inherited;
+///
+/// # async fn handler() -> Result<(), tokio::task::JoinError> {
+/// let mut inherited = Inherited::here();
+/// tokio::task::spawn_blocking(move || {
+///     inherited.run(|| {
+///         // Calls that are made here end with the call that the handler serves.
+///     })
+/// })
+/// .await
+/// # }
+/// ```
+#[derive(Clone, Default)]
+pub struct Inherited {
     deadline: Option<Instant>,
     more: Option<Arc<More>>,
+}
+
+/// The call that code runs for. Dropped before the code is [over](Self::is_over), it tells those that this left behind.
+pub(crate) struct Scope {
+    inherited: Inherited,
     is_over: bool,
 }
 
@@ -70,18 +91,44 @@ impl Current {
     }
 }
 
-impl Scope {
-    /// Returns the scope of a call that has a deadline at most.
-    #[inline]
-    pub(crate) fn until(deadline: Option<Instant>) -> Self {
-        Self { deadline, more: None, is_over: false }
+impl Inherited {
+    /// Returns what calls inherit that this code makes: nothing outside of handlers.
+    pub fn here() -> Self {
+        Self { deadline: deadline(), more: MORE.with_borrow(Option::clone) }
     }
 
-    /// Returns the scope of a call with this head, of whose metadata the values of these names are inherited.
+    /// Returns what calls inherit from one with this head, of whose metadata those of these names.
     #[inline]
-    pub(crate) fn of(head: &Head, names: &[String]) -> Self {
-        let more = if head.metadata().is_empty() { None } else { More::of(head.metadata(), names) };
-        Self { deadline: head.deadline(), more, is_over: false }
+    pub(crate) fn of<'a>(head: &Head, names: impl FnOnce() -> &'a [String]) -> Self {
+        let more = if head.metadata().is_empty() { None } else { More::of(head.metadata(), names()) };
+        Self { deadline: head.deadline(), more }
+    }
+
+    /// Runs code whose calls inherit this, and nothing else.
+    #[inline]
+    pub fn run<T>(&mut self, code: impl FnOnce() -> T) -> T {
+        let around = self.enter();
+        let _inside = Inside { inherited: self, around };
+        code()
+    }
+
+    /// Begins to run code, and returns what stood here before.
+    #[inline]
+    fn enter(&mut self) -> Current {
+        let around = CURRENT.replace(self.current());
+        if self.more.is_some() || around.has_more() {
+            self.swap_more();
+        }
+        around
+    }
+
+    /// Puts back what stood here before.
+    #[inline]
+    fn leave(&mut self, around: Current) {
+        let left = CURRENT.replace(around);
+        if left.has_more() || around.has_more() {
+            self.swap_more();
+        }
     }
 
     #[inline]
@@ -92,6 +139,40 @@ impl Scope {
 
     fn swap_more(&mut self) {
         MORE.with_borrow_mut(|more| mem::swap(more, &mut self.more));
+    }
+}
+
+/// Code that runs, and may panic.
+struct Inside<'a> {
+    inherited: &'a mut Inherited,
+    around: Current,
+}
+
+impl Drop for Inside<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.inherited.leave(self.around);
+    }
+}
+
+impl fmt::Debug for Inherited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let metadata = self.more.as_ref().map(|more| &more.metadata);
+        f.debug_struct("Inherited").field("deadline", &self.deadline).field("metadata", &metadata).finish()
+    }
+}
+
+impl Scope {
+    /// Returns the scope of a call that has a deadline at most.
+    #[inline]
+    pub(crate) fn until(deadline: Option<Instant>) -> Self {
+        Self { inherited: Inherited { deadline, more: None }, is_over: false }
+    }
+
+    /// Returns the scope of a call with this head, of whose metadata the values of these names are inherited.
+    #[inline]
+    pub(crate) fn of(head: &Head, names: &[String]) -> Self {
+        Self { inherited: Inherited::of(head, || names), is_over: false }
     }
 }
 
@@ -116,15 +197,9 @@ impl<F: Future> Future for InScope<F> {
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<F::Output> {
         let this = self.project();
-        let around = CURRENT.replace(this.scope.current());
-        if this.scope.more.is_some() || around.has_more() {
-            this.scope.swap_more();
-        }
+        let around = this.scope.inherited.enter();
         let polled = this.handler.poll(cx);
-        let left = CURRENT.replace(around);
-        if left.has_more() || around.has_more() {
-            this.scope.swap_more();
-        }
+        this.scope.inherited.leave(around);
         this.scope.is_over = polled.is_ready();
         polled
     }
@@ -133,7 +208,7 @@ impl<F: Future> Future for InScope<F> {
 impl Drop for Scope {
     #[inline]
     fn drop(&mut self) {
-        if let (false, Some(more)) = (self.is_over, &self.more)
+        if let (false, Some(more)) = (self.is_over, &self.inherited.more)
             && let Some(token) = more.token.get()
         {
             token.cancel();
@@ -173,7 +248,11 @@ pub(crate) fn token() -> Option<CancellationToken> {
 
 #[cfg(test)]
 mod tests {
-    use std::{future::pending, time::Duration};
+    use std::{
+        future::pending,
+        panic::{AssertUnwindSafe, catch_unwind},
+        time::Duration,
+    };
 
     use futures_util::FutureExt;
 
@@ -209,6 +288,27 @@ mod tests {
             (inner.await, deadline())
         });
         assert_eq!(outer.now_or_never(), Some((None, Some(at))));
+    }
+
+    #[test]
+    fn code_elsewhere_sees_what_was_taken_along_until_it_ends_or_panics() {
+        let at = Instant::now();
+        let names = ["traceparent".to_owned()];
+        let handler = InScope::new(Scope::of(&head(Some(at)), &names), async { Inherited::here() });
+        let mut taken = handler.now_or_never().unwrap();
+        let see = || {
+            let mut seen = Vec::new();
+            inherited_metadata(|metadata| seen.extend(metadata.keys().map(str::to_owned)));
+            (deadline(), seen)
+        };
+        for _ in 0..2 {
+            assert_eq!(taken.run(see), (Some(at), vec!["traceparent".to_owned()]));
+            assert_eq!(see(), (None, Vec::new()));
+            let panicked = catch_unwind(AssertUnwindSafe(|| taken.run(|| panic!("as told"))));
+            assert!(panicked.is_err());
+            assert_eq!(see(), (None, Vec::new()));
+        }
+        assert_eq!(taken.run(|| Inherited::default().run(see)), (None, Vec::new()));
     }
 
     #[test]

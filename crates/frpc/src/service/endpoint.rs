@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     call::{
+        context::Inherited,
         deadline::{Deadline, Times},
         exchange::{Answer, Body, Call},
         head::Head,
@@ -102,6 +103,13 @@ impl Endpoint {
         self.0.limits().1
     }
 
+    /// Returns what calls inherit that are made for one with this head: for wires that answer some calls by themselves. Those of
+    /// methods inherit it without.
+    #[inline]
+    pub fn inherited(&self, head: &Head) -> Inherited {
+        Inherited::of(head, || self.0.inherited_names())
+    }
+
     /// Has a method handle a call. The messages of the answer have the same format. A panic of the handler is a status, and
     /// so is the end of its time: the [deadline](Head::deadline) of the call, as far as the server's
     /// [times](crate::ServerBuilder::times) let it.
@@ -161,6 +169,8 @@ trait AnyServices: Send + Sync {
     fn table(&self) -> &MethodTable;
     /// Returns the times that calls may take, and the size of the metadata that one may bring.
     fn limits(&self) -> (Times, usize);
+    /// Returns the names of metadata that calls of handlers inherit.
+    fn inherited_names(&self) -> &[String];
     fn shutting_down(&self);
     fn call(&self, entry: Entry, call: Call) -> BoxFuture<'_, Result<Answer, Status>>;
 }
@@ -172,6 +182,10 @@ impl<S: ServiceSet, R: Send + Sync> AnyServices for Services<S, R> {
 
     fn limits(&self) -> (Times, usize) {
         (self.times, self.metadata_max())
+    }
+
+    fn inherited_names(&self) -> &[String] {
+        Self::inherited_names(self)
     }
 
     fn shutting_down(&self) {

@@ -134,7 +134,7 @@ impl<S: ServiceSet, R> Services<S, R> {
 
     /// Has calls that handlers make take along the metadata of these names that came with the call they serve, such as
     /// `traceparent`, unless they set values of their own. They always inherit its deadline. Both hold for calls that the
-    /// handler itself makes, not for those of tasks that it spawns.
+    /// handler itself makes, not for those of tasks that it spawns; [`Inherited`](crate::Inherited) takes them along to a thread.
     pub fn inherit_metadata(self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { inherited: names.into_iter().map(Into::into).collect(), ..self }
     }
@@ -262,6 +262,10 @@ impl<S: ServiceSet, R> Services<S, R> {
 
     pub(crate) fn table(&self) -> &MethodTable {
         &self.table
+    }
+
+    pub(crate) fn inherited_names(&self) -> &[String] {
+        &self.inherited
     }
 
     /// Has a method handle a call, in a scope in which the calls of the handler inherit from it. A panic of the handler is a
