@@ -31,6 +31,14 @@ pub fn typescript_client() -> Option<PathBuf> {
     (has_node() && is_there(is_built, "the client in TypeScript")).then_some(folder)
 }
 
+/// Returns a runtime of JavaScript that npm installs, `deno` or `bun`, or `None` as [`foreign_program`] does.
+pub fn foreign_runtime(name: &str) -> Option<PathBuf> {
+    let program = Path::new(FOREIGN).join("node_modules/.bin").join(name);
+    // Without the scripts of npm's packages there are only files that say so.
+    let version = process::Command::new(&program).arg("--version").output();
+    is_there(version.is_ok_and(|version| version.status.success()), name).then_some(program)
+}
+
 /// Returns where Chromium is, a package of Debian or what `CHROMIUM` names, or `None` as [`foreign_program`] does.
 pub fn foreign_browser() -> Option<PathBuf> {
     let program =

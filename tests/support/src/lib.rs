@@ -41,7 +41,7 @@ pub use self::{
     certificates::{Identity, PemFile, localhost, trusting},
     directory::Directory,
     engines::{can_be_had, engines, rings},
-    foreign::{foreign_browser, foreign_packages, foreign_program, foreign_python, typescript_client},
+    foreign::{foreign_browser, foreign_packages, foreign_program, foreign_python, foreign_runtime, typescript_client},
     go::{GoPeers, GoServer},
     log::{ThreadLog, hear_log},
     nats::{NatsProgram, NatsServer},

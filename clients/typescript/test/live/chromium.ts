@@ -1,4 +1,4 @@
-// Has the conversation with a server in Chromium: node chromium.js http://HOST:PORT/
+// Has the conversation with a server in Chromium: node chromium.js http://HOST:PORT/, or https:// for wss://
 import { readFileSync } from "node:fs";
 import { chromium } from "playwright-core";
 
@@ -26,7 +26,8 @@ const browser = await chromium.launch({
   args: ["--no-sandbox", "--disable-features=LocalNetworkAccessChecks,LocalNetworkAccessChecksWebSockets"],
 });
 try {
-  const page = await browser.newPage();
+  // Tests make their certificates themselves.
+  const page = await browser.newPage({ ignoreHTTPSErrors: true });
   // The page and what it loads are ours; its WebSocket goes to the server, as one of the same origin.
   await page.route("**/*", (route) => {
     const { pathname } = new URL(route.request().url());

@@ -37,7 +37,7 @@ async function* words(...all: string[]) {
   }
 }
 
-/** Has a conversation with the service of our tests, in Node as in browsers. Throws where something is not as it should be. */
+/** Has a conversation with the service of our tests, in browsers as in programs. Throws where something is not as it should be. */
 export async function converse(url: string, format: "proto" | "json"): Promise<void> {
   let aborted = () => {};
   const wasAborted = new Promise<void>((resolve) => {

@@ -31,7 +31,12 @@ fn port(server: &Server) -> u16 {
 
 /// Runs a program, and returns what it prints: its output if it ends well, what it says of its failure if not.
 async fn run(program: &Path, args: &[&str]) -> Result<String, String> {
-    let output = Command::new(program).args(args).kill_on_drop(true).output().await.unwrap();
+    output(Command::new(program).args(args)).await
+}
+
+/// Runs a command, as [`run`] does.
+async fn output(command: &mut Command) -> Result<String, String> {
+    let output = command.kill_on_drop(true).output().await.unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stdout) + &text(&output.stderr)) }
 }

@@ -1,15 +1,17 @@
-//! Our client in TypeScript, in Node and in a browser: the same conversation, over WebSocket.
+//! Our client in TypeScript, in Node, Deno, Bun and a browser: the same conversation, over WebSocket with and without TLS.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use frpc::{Answer, Call, Layer, Next, Server, Status};
 use frpc_http::Http;
 use support::{
+    Identity,
     calls::{TestServer, TestService},
-    foreign_browser, in_real_time_within, typescript_client,
+    foreign_browser, foreign_runtime, in_real_time_within, typescript_client,
 };
+use tokio::process::Command;
 
-use crate::{LIMIT, port, run};
+use crate::{LIMIT, output, port};
 
 /// Sends the metadata of calls back, in front of the answer and behind it.
 struct Echo;
@@ -26,46 +28,141 @@ impl Layer for Echo {
     }
 }
 
-fn converse(script: &str, scheme: &str) {
-    let Some(client) = typescript_client() else { return };
-    let script = client.join("build/test/live").join(script);
+/// Has the conversation, or skips it.
+fn converse(runtime: Runtime, security: Security) {
+    let (Some(client), true) = (typescript_client(), runtime.is_there()) else { return };
+    let identity = Identity::new();
+    let certificate = identity.pem_file();
     in_real_time_within(LIMIT, async {
-        let server = Server::builder()
-            .layer(Echo)
-            .add_service(TestServer::new(TestService::default()))
-            .wire(Http::new())
-            .bind("tcp://127.0.0.1:0")
-            .await
-            .unwrap();
+        let mut server =
+            Server::builder().layer(Echo).add_service(TestServer::new(TestService::default())).wire(Http::new());
+        if let Security::Tls = security {
+            server = server.tls(identity.server());
+        }
+        let server = server.bind("tcp://127.0.0.1:0").await.unwrap();
+        let scheme = match (&runtime, &security) {
+            (Runtime::Chromium, Security::None) => "http",
+            (Runtime::Chromium, Security::Tls) => "https",
+            (_, Security::None) => "ws",
+            (_, Security::Tls) => "wss",
+        };
         let url = format!("{scheme}://127.0.0.1:{}/", port(&server));
-        // Node has a WebSocket of its own from version 22 on.
-        let args = ["--experimental-websocket", script.to_str().unwrap(), &url];
-        let said = run("node".as_ref(), &args).await.unwrap_or_else(|why| panic!("{why}"));
+        let mut command = runtime.command(&client.join("build/test/live"));
+        let trusted = certificate.path();
+        command.arg(url).env("NODE_EXTRA_CA_CERTS", trusted).env("DENO_CERT", trusted);
+        let said = output(&mut command).await.unwrap_or_else(|why| panic!("{why}"));
         assert!(said.contains("all went well"), "{said}");
+    });
+}
+
+/// A place that the client runs in.
+enum Runtime {
+    Node,
+    Deno,
+    Bun,
+    Chromium,
+}
+
+impl Runtime {
+    fn is_there(&self) -> bool {
+        match self {
+            Self::Node => true,
+            Self::Deno => foreign_runtime("deno").is_some(),
+            Self::Bun => foreign_runtime("bun").is_some(),
+            Self::Chromium => foreign_browser().is_some(),
+        }
+    }
+
+    /// Returns a command that has the conversation with the server at its last argument.
+    fn command(&self, scripts: &Path) -> Command {
+        let mut command = match self {
+            Self::Node | Self::Chromium => Command::new("node"),
+            Self::Deno => Command::new(foreign_runtime("deno").unwrap()),
+            Self::Bun => Command::new(foreign_runtime("bun").unwrap()),
+        };
+        match self {
+            // Node has a WebSocket of its own from version 22 on.
+            Self::Node => command.arg("--experimental-websocket"),
+            // The package is in no need of more.
+            Self::Deno => command.args(["run", "--no-lock", "--allow-net"]),
+            Self::Bun | Self::Chromium => &mut command,
+        };
+        command.arg(scripts.join(if let Self::Chromium = self { "chromium.js" } else { "program.js" }));
+        command
+    }
+}
+
+enum Security {
+    None,
+    Tls,
+}
+
+/// Runs the client's own tests. They are written for `node:test`, which others have as well.
+fn test_itself(program: &Path, args: &[&str]) {
+    let Some(client) = typescript_client() else { return };
+    let tests = fs::read_dir(client.join("build/test")).unwrap().map(|entry| entry.unwrap().path());
+    let tests: Vec<_> = tests.filter(|path| path.to_str().unwrap().ends_with(".test.js")).collect();
+    assert!(tests.len() > 4, "{tests:?}");
+    in_real_time_within(LIMIT, async {
+        output(Command::new(program).args(args).args(tests)).await.unwrap_or_else(|why| panic!("{why}"));
     });
 }
 
 #[test]
 fn the_typescript_client_passes_its_own_tests() {
-    let Some(client) = typescript_client() else { return };
-    let tests = fs::read_dir(client.join("build/test")).unwrap().map(|entry| entry.unwrap().path());
-    let tests: Vec<_> = tests.filter(|path| path.to_str().unwrap().ends_with(".test.js")).collect();
-    assert!(tests.len() > 4, "{tests:?}");
-    let mut args = vec!["--test", "--test-force-exit", "--test-timeout=60000"];
-    args.extend(tests.iter().map(|path| path.to_str().unwrap()));
-    in_real_time_within(LIMIT, async {
-        run("node".as_ref(), &args).await.unwrap_or_else(|why| panic!("{why}"));
-    });
+    test_itself("node".as_ref(), &["--test", "--test-force-exit", "--test-timeout=60000"]);
+}
+
+#[test]
+fn the_typescript_client_passes_its_own_tests_in_deno() {
+    if let Some(deno) = foreign_runtime("deno") {
+        test_itself(&deno, &["test", "--no-check", "--no-lock", "--allow-read"]);
+    }
+}
+
+#[test]
+fn the_typescript_client_passes_its_own_tests_in_bun() {
+    if let Some(bun) = foreign_runtime("bun") {
+        test_itself(&bun, &["test"]);
+    }
 }
 
 #[test]
 fn the_typescript_client_calls_from_node() {
-    converse("node.js", "ws");
+    converse(Runtime::Node, Security::None);
+}
+
+#[test]
+fn the_typescript_client_calls_from_node_over_tls() {
+    converse(Runtime::Node, Security::Tls);
+}
+
+#[test]
+fn the_typescript_client_calls_from_deno() {
+    converse(Runtime::Deno, Security::None);
+}
+
+#[test]
+fn the_typescript_client_calls_from_deno_over_tls() {
+    converse(Runtime::Deno, Security::Tls);
+}
+
+#[test]
+fn the_typescript_client_calls_from_bun() {
+    converse(Runtime::Bun, Security::None);
+}
+
+#[test]
+fn the_typescript_client_calls_from_bun_over_tls() {
+    converse(Runtime::Bun, Security::Tls);
 }
 
 #[test]
 fn the_typescript_client_calls_from_a_browser() {
-    if foreign_browser().is_some() {
-        converse("chromium.js", "http");
-    }
+    converse(Runtime::Chromium, Security::None);
+}
+
+#[test]
+fn the_typescript_client_calls_from_a_browser_over_tls() {
+    converse(Runtime::Chromium, Security::Tls);
 }
