@@ -98,6 +98,33 @@ test("a call whose time is up without a connection says why there was none", asy
   channel.close();
 });
 
+test("a WebSocket that gives a reason has it as a cause, and one of a browser has advice", async () => {
+  const page = globalThis as { location?: unknown };
+  const inOrder: [location: unknown, event: object, expected: RegExp][] = [
+    [undefined, { message: "refused", error: "ECONNREFUSED" }, /refused/],
+    [{ origin: "http://elsewhere" }, {}, /allow pages of http:\/\/elsewhere/],
+    [{ origin: "http://test" }, { message: "" }, /the WebSocket failed\)$/],
+  ];
+  const before = Object.getOwnPropertyDescriptor(page, "location");
+  for (const [location, event, expected] of inOrder) {
+    const { scripted: server, channel } = scripted({ backoff: { initialMs: 10_000, maxMs: 10_000 } });
+    const connecting = channel.connect({ timeoutMs: 50 });
+    const socket = await server.socket();
+    Object.defineProperty(page, "location", { value: location, configurable: true });
+    try {
+      socket.onerror?.(event);
+    } finally {
+      Object.defineProperty(page, "location", before ?? { value: undefined, configurable: true });
+    }
+    await assert.rejects(connecting, (error: RpcError) => {
+      assert.match(error.message, expected);
+      assert.equal((error.cause as RpcError).cause, (event as { error?: unknown }).error);
+      return true;
+    });
+    channel.close();
+  }
+});
+
 test("calls fail once the channel is closed, those that wait too", async () => {
   const { client, channel } = scripted();
   const call = client.say({ text: "hi" });
@@ -396,6 +423,16 @@ test("the details of a failure are read as messages", () => {
   assert.deepEqual(error.findDetails(WordsSchema).map(({ text }) => text), ["why"]);
   assert.deepEqual(error.findDetails(AnySchema), []);
   assert.deepEqual(new RpcError(Code.NotFound, "", { details: fromHex("1aff") }).details, []);
+});
+
+test("where there is no WebSocket, creating a channel says where to get one", () => {
+  const there = Object.getOwnPropertyDescriptor(globalThis, "WebSocket");
+  Object.defineProperty(globalThis, "WebSocket", { value: undefined, configurable: true, writable: true });
+  try {
+    assert.throws(() => createChannel("ws://test/"), /--experimental-websocket.*npm install ws.*webSocket: WebSocket/);
+  } finally {
+    Object.defineProperty(globalThis, "WebSocket", there ?? { value: undefined, configurable: true, writable: true });
+  }
 });
 
 test("addresses of the web become those of WebSocket, and others are refused", () => {

@@ -36,6 +36,7 @@ export function toHex(bytes: Uint8Array): string {
 /** A WebSocket whose other end is a test. */
 export class ScriptedSocket implements WebSocketLike {
   binaryType = "blob";
+  readonly url = "ws://test/";
   protocol = "frpc";
   isClosed = false;
   onopen: WebSocketLike["onopen"] = null;

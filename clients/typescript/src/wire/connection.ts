@@ -7,7 +7,7 @@ import { Kind } from "./envelope.js";
 import { encodeFrame, type Frame, FrameDecoder, NOTHING, Operation } from "./frames.js";
 import { decodePart, encodeHello, encodePart, Feature, type FrpcPart, type Hello, PART_NAME, type ServedMethod } from "./hello.js";
 import { Pending } from "./pending.js";
-import { Outbox, SUBPROTOCOL, type WebSocketLike } from "./socket.js";
+import { Outbox, silentFailure, SUBPROTOCOL, type WebSocketLike } from "./socket.js";
 import { Stream } from "./stream.js";
 
 /** The limits of this side, and what it offers. */
@@ -76,7 +76,9 @@ export class Connection {
     socket.binaryType = "arraybuffer";
     socket.onopen = () => this.#opened();
     socket.onmessage = ({ data }: { data: unknown }) => this.#receive(data);
-    socket.onerror = ({ message }: { message?: string }) => this.fail(message ?? "the WebSocket failed");
+    socket.onerror = ({ message, error }: { message?: string; error?: unknown }) => {
+      this.fail(message || silentFailure(this.#peer === undefined ? socket.url : undefined), error);
+    };
     socket.onclose = ({ code, reason }: { code: number; reason: string }) => {
       this.fail(`the WebSocket was closed (${code}${reason === "" ? "" : `: ${reason}`})`);
     };
@@ -174,9 +176,9 @@ export class Connection {
   }
 
   /** Closes the connection because something is wrong with it. */
-  fail(why: string): void {
+  fail(why: string, cause?: unknown): void {
     const what = this.#peer === undefined ? "no connection to the server" : "the connection to the server was lost";
-    this.close(new RpcError(Code.Unavailable, `${what}: ${why}`, { notSent: this.#peer === undefined }));
+    this.close(new RpcError(Code.Unavailable, `${what}: ${why}`, { notSent: this.#peer === undefined, cause }));
   }
 
   /** Throws unless calls can be made. */

@@ -1,6 +1,7 @@
 /** The part of a WebSocket that is needed: that of browsers, Node (from 22 on), Deno and Bun, and that of the package `ws`. */
 export interface WebSocketLike {
   binaryType: string;
+  readonly url: string;
   readonly protocol: string;
   send(data: Uint8Array<ArrayBuffer>): void;
   close(code?: number, reason?: string): void;
@@ -21,9 +22,24 @@ export const SUBPROTOCOL = "frpc";
 export function globalWebSocket(): WebSocketConstructor {
   const found = (globalThis as { WebSocket?: unknown }).WebSocket;
   if (typeof found !== "function") {
-    throw new TypeError("there is no WebSocket here: run Node 22 or later, or pass the one of the package ws as the option webSocket");
+    throw new TypeError(
+      "there is no WebSocket here: Node has one from version 22 on, and Node 20 with --experimental-websocket. " +
+        "Or pass one of a package: npm install ws, and createChannel(url, { webSocket: WebSocket })",
+    );
   }
   return found as WebSocketConstructor;
+}
+
+/**
+ * Says what is known about a WebSocket that failed without a word, as those of browsers do. With a URL it did not open, and the server
+ * may not allow the page.
+ */
+export function silentFailure(url: string | undefined): string {
+  const page = (globalThis as { location?: { origin: string } }).location?.origin;
+  if (page === undefined || url === undefined || new URL(url).origin.replace(/^ws/, "http") === page) {
+    return "the WebSocket failed";
+  }
+  return `the WebSocket failed, for which the browser's console may have a reason; the server has to allow pages of ${page} (Http::cors)`;
 }
 
 /** Puts frames that are sent in one turn of the event loop into one message of the WebSocket. */

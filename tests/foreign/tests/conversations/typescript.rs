@@ -7,11 +7,11 @@ use frpc_http::Http;
 use support::{
     Identity,
     calls::{TestServer, TestService},
-    foreign_browser, foreign_runtime, in_real_time_within, typescript_client,
+    foreign_browser, foreign_packages, foreign_runtime, in_real_time_within, typescript_client,
 };
 use tokio::process::Command;
 
-use crate::{LIMIT, output, port};
+use crate::{LIMIT, output, port, run, with_server};
 
 /// Sends the metadata of calls back, in front of the answer and behind it.
 struct Echo;
@@ -165,4 +165,15 @@ fn the_typescript_client_calls_from_a_browser() {
 #[test]
 fn the_typescript_client_calls_from_a_browser_over_tls() {
     converse(Runtime::Chromium, Security::Tls);
+}
+
+#[test]
+fn the_typescript_package_does_what_its_readme_begins_with() {
+    let (Some(client), Some(packages)) = (typescript_client(), foreign_packages()) else { return };
+    with_server(async |port| {
+        let (script, packages) = (client.join("build/test/live/package.js"), packages.join("node_modules"));
+        let args = [script.to_str().unwrap(), packages.to_str().unwrap(), &format!("ws://127.0.0.1:{port}/")];
+        let said = run("node".as_ref(), &args).await.unwrap_or_else(|why| panic!("{why}"));
+        assert!(said.contains("all went well"), "{said}");
+    });
 }
