@@ -5,9 +5,10 @@ mod tests;
 
 use proc_macro2::{Group, Ident, TokenStream, TokenTree};
 use quote::{format_ident, quote, quote_spanned};
-use syn::{Attribute, Expr, ItemFn, Lit, Meta, Result, ReturnType, Type, ext::IdentExt, spanned::Spanned};
+use syn::{ItemFn, Result, ReturnType, Type, ext::IdentExt, spanned::Spanned};
 
 use crate::{
+    docs::docs,
     options::Options,
     parameter::{Parameter, Source},
 };
@@ -316,21 +317,4 @@ fn returned(output: &ReturnType) -> Option<Returned> {
         return Some(Returned { value, fails: true, span });
     }
     Some(Returned { value: (**returned).clone(), fails: false, span })
-}
-
-/// Returns the comment on the function.
-fn docs(attributes: &[Attribute]) -> String {
-    let lines = attributes.iter().filter_map(|attribute| match &attribute.meta {
-        Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {
-            Expr::Lit(literal) => match &literal.lit {
-                Lit::Str(text) => Some(text.value()),
-                _ => None,
-            },
-            _ => None,
-        },
-        _ => None,
-    });
-    let lines: Vec<String> =
-        lines.map(|line| line.trim_end().strip_prefix(' ').unwrap_or(line.trim_end()).to_owned()).collect();
-    lines.join("\n").trim().to_owned()
 }

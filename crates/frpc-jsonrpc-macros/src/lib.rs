@@ -1,9 +1,11 @@
-//! The attribute `#[function]` of `frpc-jsonrpc`, which hands it on and documents it.
+//! The attribute `#[function]` and the derive `Schema` of `frpc-jsonrpc`, which hands them on.
 #![forbid(unsafe_code)]
 
+mod docs;
 mod expand;
 mod options;
 mod parameter;
+mod schema;
 
 use proc_macro::TokenStream;
 
@@ -45,4 +47,34 @@ use proc_macro::TokenStream;
 #[proc_macro_attribute]
 pub fn function(options: TokenStream, item: TokenStream) -> TokenStream {
     expand::expand(options.into(), item.into()).unwrap_or_else(|error| error.into_compile_error()).into()
+}
+
+/// Implements `Schema` for a struct or an enum: the JSON that serde makes of it, and the comments on it as descriptions.
+///
+/// ```ignore
+/// /// A place.
+/// #[derive(serde::Deserialize, serde::Serialize, frpc_jsonrpc::Schema)]
+/// #[serde(rename_all = "camelCase")]
+/// struct Place {
+///     /// In degrees, north of the equator.
+///     latitude: f64,
+///     longitude: f64,
+///     display_name: Option<String>,
+/// }
+/// ```
+///
+/// It reads the attributes of serde:
+///
+/// | on | attributes |
+/// |---|---|
+/// | types | `rename`, `rename_all`, `rename_all_fields`, `tag`, `content`, `untagged`, `transparent`, `default`, `deny_unknown_fields` |
+/// | variants | `rename`, `rename_all`, `skip` |
+/// | fields | `rename`, `skip`, `default`, `skip_serializing_if`, `skip_serializing`, `skip_deserializing`, `flatten`, `with` and the like |
+///
+/// Fields that may be missing one way or the other are not required, and neither is what is written as `Option<…>`. A field with
+/// code of its own (`with`), or of a type without a schema, is any value. A type within itself is described once. Type parameters
+/// have to have schemas. Attributes that change the JSON in other ways are errors.
+#[proc_macro_derive(Schema, attributes(serde))]
+pub fn schema(item: TokenStream) -> TokenStream {
+    schema::expand(item.into()).unwrap_or_else(|error| error.into_compile_error()).into()
 }

@@ -1,12 +1,13 @@
-//! The names that `#[function]` uses. Not for use by hand.
+//! The names that `#[function]` and `#[derive(Schema)]` use. Not for use by hand.
 
 use std::{any::type_name, marker::PhantomData};
 
 pub use frpc::Status;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+pub use serde_json::Value;
 
 pub use crate::function::macros::{Arguments, block, finish, result, start};
+pub use crate::schema::derived;
 use crate::{
     function::{Context, Parameter, macros::is_optional},
     schema::Schema,

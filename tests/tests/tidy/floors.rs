@@ -96,7 +96,7 @@ const HOUSES: &[House] = &[
             &["fuzzing", "http"],
         ],
     },
-    House { krate: "frpc-jsonrpc-macros", floors: &[&["options", "parameter"], &["expand"], &[""]] },
+    House { krate: "frpc-jsonrpc-macros", floors: &[&["docs", "options", "parameter"], &["expand", "schema"], &[""]] },
     House { krate: "frpc-services", floors: &[&["catalog", "protos"], &["health", "reflection"]] },
     House {
         krate: "frpc-websocket",

@@ -1,6 +1,9 @@
 //! Types as JSON Schema has them.
 
+pub mod derived;
+
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
@@ -9,29 +12,42 @@ use serde_json::{Value, json};
 
 /// A type that can say which JSON it has, for those who call functions with it or get it from them.
 ///
-/// Types of one's own need it only to be described; without it they are any value to callers.
+/// Types of one's own need it only to be described; without it they are any value to callers. It is derived from what serde makes of a
+/// struct or an enum: see [the derive](macro@crate::Schema) for the attributes that it reads.
+///
+/// ```
+/// use frpc_jsonrpc::Schema;
+/// use serde_json::json;
+///
+/// /// A point in the plane.
+/// #[derive(serde::Deserialize, Schema)]
+/// struct Point {
+///     x: f64,
+///     /// Upwards.
+///     y: f64,
+///     label: Option<String>,
+/// }
+///
+/// let schema = Vec::<Point>::schema();
+/// assert_eq!(schema["items"]["description"], "A point in the plane.");
+/// assert_eq!(schema["items"]["required"], json!(["x", "y"]));
+/// assert_eq!(schema["items"]["properties"]["y"]["description"], "Upwards.");
+/// ```
+///
+/// By hand, for a type that writes itself:
 ///
 /// ```
 /// use frpc_jsonrpc::Schema;
 /// use serde_json::{Value, json};
 ///
-/// #[derive(serde::Deserialize)]
-/// struct Point {
-///     x: f64,
-///     y: f64,
-/// }
+/// struct Version(u32, u32);
 ///
-/// impl Schema for Point {
+/// impl Schema for Version {
 ///     fn schema() -> Value {
-///         json!({
-///             "type": "object",
-///             "properties": {"x": f64::schema(), "y": f64::schema()},
-///             "required": ["x", "y"],
-///         })
+///         json!({"type": "string", "pattern": "^[0-9]+[.][0-9]+$"})
 ///     }
 /// }
-///
-/// assert_eq!(Vec::<Point>::schema()["items"]["properties"]["x"]["type"], "number");
+/// # let _ = Version(1, 2);
 /// ```
 pub trait Schema {
     /// Returns the schema of the type.
@@ -81,6 +97,12 @@ impl<T: Schema> Schema for Vec<T> {
     }
 }
 
+impl<T: Schema> Schema for [T] {
+    fn schema() -> Value {
+        Vec::<T>::schema()
+    }
+}
+
 impl<T: Schema, const N: usize> Schema for [T; N] {
     fn schema() -> Value {
         json!({"type": "array", "items": T::schema(), "minItems": N, "maxItems": N})
@@ -98,6 +120,18 @@ macro_rules! wrappers {
 }
 
 wrappers!(Arc Box);
+
+impl<T: Schema + ?Sized> Schema for &T {
+    fn schema() -> Value {
+        T::schema()
+    }
+}
+
+impl<T: Schema + ToOwned + ?Sized> Schema for Cow<'_, T> {
+    fn schema() -> Value {
+        T::schema()
+    }
+}
 
 macro_rules! sets {
     ($($type:ty),*) => {$(

@@ -1,0 +1,106 @@
+//! The messages of the derive to those who use it wrongly.
+
+use quote::quote;
+
+use super::expand;
+
+macro_rules! message {
+    ($($item:tt)*) => {
+        expand(quote!($($item)*)).expect_err("it is wrong").to_string()
+    };
+}
+
+#[test]
+fn a_type_of_which_nothing_is_known_is_refused_with_a_way_out() {
+    let by_hand = |name: &str| format!("a schema cannot be derived with `{name}`: implement `Schema` by hand");
+    let both_ways = "a schema is for both ways: give one name, for reading and writing".to_owned();
+    let table = [
+        (message!(union U { a: u8 }), "a union has no JSON".to_owned()),
+        (
+            message!(
+                #[serde(from = "u8")]
+                struct S(u8);
+            ),
+            by_hand("from"),
+        ),
+        (
+            message!(
+                #[serde(remote = "R")]
+                struct S {
+                    a: u8,
+                }
+            ),
+            by_hand("remote"),
+        ),
+        (
+            message!(
+                enum E {
+                    #[serde(other)]
+                    A,
+                }
+            ),
+            by_hand("other"),
+        ),
+        (
+            message!(
+                enum E {
+                    #[serde(untagged)]
+                    A(u8),
+                }
+            ),
+            by_hand("untagged"),
+        ),
+        (
+            message!(
+                struct S {
+                    #[serde(getter = "f")]
+                    a: u8,
+                }
+            ),
+            by_hand("getter"),
+        ),
+        (
+            message!(
+                #[serde(rename_all(serialize = "lowercase"))]
+                struct S;
+            ),
+            both_ways.clone(),
+        ),
+        (
+            message!(
+                struct S {
+                    #[serde(rename(deserialize = "b"))]
+                    a: u8,
+                }
+            ),
+            both_ways,
+        ),
+        (
+            message!(
+                #[serde(rename_all = "Camel")]
+                struct S;
+            ),
+            "serde has no such case: there are lowercase, UPPERCASE, PascalCase, camelCase, snake_case, \
+             SCREAMING_SNAKE_CASE, kebab-case, SCREAMING-KEBAB-CASE"
+                .to_owned(),
+        ),
+        (
+            message!(
+                #[serde(tag = "t")]
+                enum E {
+                    A(u8, u8),
+                }
+            ),
+            "a list has no place for a tag: give the fields names".to_owned(),
+        ),
+        (
+            message!(
+                fn f() {}
+            ),
+            "expected one of: `struct`, `enum`, `union`".to_owned(),
+        ),
+    ];
+    for (found, expected) in table {
+        assert_eq!(found, expected);
+    }
+}

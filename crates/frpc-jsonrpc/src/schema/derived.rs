@@ -1,0 +1,159 @@
+//! The parts of derived schemas.
+
+use std::{any::type_name, cell::RefCell};
+
+use serde_json::{Map, Value, json};
+
+thread_local! {
+    /// The types that are being described on this thread.
+    static AROUND: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Describes a type, but within itself only says its name.
+pub fn once<T: ?Sized>(name: &str, describe: impl FnOnce() -> Value) -> Value {
+    struct Inside;
+
+    impl Drop for Inside {
+        fn drop(&mut self) {
+            AROUND.with_borrow_mut(|around| around.pop());
+        }
+    }
+
+    let unique = type_name::<T>();
+    if AROUND.with_borrow(|around| around.contains(&unique)) {
+        return json!({"description": format!("another `{name}`, as this is in")});
+    }
+    AROUND.with_borrow_mut(|around| around.push(unique));
+    let _inside = Inside;
+    describe()
+}
+
+/// Adds a comment, in the place of one that was there.
+pub fn with_docs(schema: Value, docs: &str) -> Value {
+    if docs.is_empty() {
+        return schema;
+    }
+    let mut schema = match schema {
+        Value::Object(schema) => schema,
+        _ => Map::new(),
+    };
+    schema.insert("description".to_owned(), docs.into());
+    Value::Object(schema)
+}
+
+/// Any value.
+pub fn anything() -> Value {
+    Value::Bool(true)
+}
+
+/// No value.
+pub fn null() -> Value {
+    json!({"type": "null"})
+}
+
+/// A text of which each letter is known.
+pub fn constant(text: &str) -> Value {
+    json!({"type": "string", "const": text})
+}
+
+/// Values in a list, of which those at the end may be missing.
+pub fn tuple(items: Vec<Value>, required: usize) -> Value {
+    let mut schema = json!({"type": "array", "minItems": required, "maxItems": items.len()});
+    if !items.is_empty() {
+        schema["prefixItems"] = items.into();
+    }
+    schema
+}
+
+/// One of several values.
+pub fn any_of(mut schemas: Vec<Value>) -> Value {
+    let bare: Option<Vec<&Value>> = schemas
+        .iter()
+        .map(|schema| schema.get("const").filter(|_| schema.as_object().is_some_and(|schema| schema.len() == 2)))
+        .collect();
+    match bare {
+        Some(names) if !names.is_empty() => json!({"type": "string", "enum": names}),
+        _ if schemas.len() == 1 => schemas.remove(0),
+        _ if schemas.is_empty() => Value::Bool(false),
+        _ => json!({"anyOf": schemas}),
+    }
+}
+
+/// An object, member by member.
+#[derive(Debug, Default)]
+pub struct Object {
+    properties: Map<String, Value>,
+    required: Vec<Value>,
+    /// The values of all other members. Any, if nothing is said.
+    others: Option<Value>,
+    all_of: Vec<Value>,
+}
+
+impl Object {
+    /// Begins without members.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a member.
+    pub fn property(mut self, name: &str, schema: Value, is_required: bool) -> Self {
+        if is_required {
+            self.required.push(name.into());
+        }
+        self.properties.insert(name.to_owned(), schema);
+        self
+    }
+
+    /// Adds the members of another object.
+    pub fn flat(mut self, schema: Value) -> Self {
+        match schema {
+            Value::Object(mut schema) if schema.get("type").is_some_and(|of| of == "object") => {
+                if let Some(Value::Object(properties)) = schema.remove("properties") {
+                    self.properties.extend(properties);
+                }
+                if let Some(Value::Array(required)) = schema.remove("required") {
+                    self.required.extend(required);
+                }
+                if let Some(Value::Array(all_of)) = schema.remove("allOf") {
+                    self.all_of.extend(all_of);
+                }
+                // The names of a closed object are not all that there are.
+                let others = schema.remove("additionalProperties").filter(|others| *others != false);
+                self.others = others.or(self.others);
+            }
+            // An `Option` may be missing, and then nothing of it is there.
+            Value::Object(schema) if !is_nullable(&schema) => self.all_of.push(Value::Object(schema)),
+            _ => {}
+        }
+        self
+    }
+
+    /// Says that there are no other members.
+    pub fn closed(mut self) -> Self {
+        self.others = Some(Value::Bool(false));
+        self
+    }
+
+    /// Returns the schema.
+    pub fn into_schema(self) -> Value {
+        let Self { properties, required, others, all_of } = self;
+        let mut schema = Map::new();
+        schema.insert("type".to_owned(), "object".into());
+        schema.insert("properties".to_owned(), Value::Object(properties));
+        if !required.is_empty() {
+            schema.insert("required".to_owned(), Value::Array(required));
+        }
+        if let Some(others) = others {
+            schema.insert("additionalProperties".to_owned(), others);
+        }
+        if !all_of.is_empty() {
+            schema.insert("allOf".to_owned(), Value::Array(all_of));
+        }
+        Value::Object(schema)
+    }
+}
+
+fn is_nullable(schema: &Map<String, Value>) -> bool {
+    let any_of = schema.get("anyOf").and_then(Value::as_array);
+    any_of.is_some_and(|any_of| any_of.contains(&null()))
+}
