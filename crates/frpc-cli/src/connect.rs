@@ -5,10 +5,13 @@ use std::{sync::Arc, time::Duration};
 use frpc::{
     Address, Channel, ClientTls, Config, ConnectError, Pem,
     codec::Format,
-    frisbee::rustls::{
-        self, ClientConfig, DigitallySignedStruct, SignatureScheme,
-        client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-        pki_types::{CertificateDer, ServerName, UnixTime},
+    frisbee::{
+        HeaderFormat,
+        rustls::{
+            self, ClientConfig, DigitallySignedStruct, SignatureScheme,
+            client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+            pki_types::{CertificateDer, ServerName, UnixTime},
+        },
     },
 };
 use frpc_http::{Client, HttpVersion};
@@ -27,6 +30,9 @@ pub(crate) struct ConnectOptions {
     /// HTTP/2 by prior knowledge for http:// and others that would be HTTP/1.1.
     #[arg(long, help_heading = "Connection")]
     http2: bool,
+    /// The headers of frisbee-go before v0.11, for servers of frpc-go that were built with one: eight bytes in place of ten.
+    #[arg(long, help_heading = "Connection")]
+    old_frisbee: bool,
     /// TLS for addresses that do not say so themselves, such as tcp://.
     #[arg(long, help_heading = "TLS")]
     tls: bool,
@@ -53,7 +59,8 @@ impl ConnectOptions {
         let address = self.normal(address);
         let version = if self.http2 { HttpVersion::Http2 } else { HttpVersion::Auto };
         let client = Client::new().format(format).http_version(version);
-        let config = Config { content_len_max: self.message_len_max, ..Config::default() };
+        let header = self.old_frisbee.then_some(HeaderFormat::Plain8);
+        let config = Config { header, content_len_max: self.message_len_max, ..Config::default() };
         let mut builder = Channel::builder()
             .transport(client)
             .config(config)
@@ -136,7 +143,9 @@ impl ConnectOptions {
             _ if self.is_secret(address) && !text.contains("refused") => failure
                 .with_try("the same without TLS, if the server has none: the scheme without its last s, or no --tls"),
             _ if matches!(address.parse(), Ok(Address::Tcp(_) | Address::Host { .. })) && !text.contains("refused") => {
-                failure.with_try("another wire, if the server does not speak frisbee: grpc://, http://, ws://")
+                failure
+                    .with_try("another wire, if the server does not speak frisbee: grpc://, http://, ws://")
+                    .with_try("--old-frisbee, if it is a server of frpc-go with the headers of before frisbee-go v0.11")
             }
             _ => failure.with_try("`frpc serve --echo ADDRESS`, for a server to try things out with"),
         }

@@ -1,9 +1,9 @@
 //! A method that is about to be called: where, in which format, and what is known of its messages.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use frpc::{Body, Call, Channel, Head, Metadata, Method, MethodKind, codec::Format};
+use frpc::{Body, Call, CallError, Channel, Head, Metadata, Method, MethodKind, codec::Format};
 use prost_reflect::DescriptorPool;
 use serde_json::Value;
 
@@ -34,7 +34,7 @@ pub(crate) struct CallOptions {
     /// Metadata, as in `-H 'authorization: Bearer …'`. Those whose names end with -bin are in base64.
     #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", help_heading = "Call")]
     pub(crate) headers: Vec<String>,
-    /// The time that the call may take, such as 500ms. The server is told. Default: none, and an hour for an answer.
+    /// The time that the call may take, such as 500ms. The server is told. Default: none, and an hour for an answer, or 30 s of plain fRPC.
     #[arg(long, short = 't', visible_alias = "max-time", value_name = "TIME", value_parser = crate::connect::parse_time, help_heading = "Call")]
     pub(crate) timeout: Option<Duration>,
     /// The kind of a method of which nothing is known.
@@ -46,7 +46,33 @@ pub(crate) struct CallOptions {
     /// Sends JSON where the wire can carry either, in place of protocol buffers.
     #[arg(long, help_heading = "Call")]
     pub(crate) as_json: bool,
+    /// The number of the first method of the proto file, for servers of plain fRPC that were built with another than 10.
+    #[arg(long, value_name = "NUMBER", help_heading = "Schema")]
+    pub(crate) first_operation: Option<u16>,
 }
+
+impl CallOptions {
+    /// Returns a channel for calls to a peer of plain fRPC, which has no reflection, no JSON, and no answer to what it does not know.
+    fn for_plain_peer(&self, channel: Channel) -> Result<Channel> {
+        if self.no_schema || self.as_json {
+            return Err(Failure::new("the peer speaks plain fRPC, as servers in Go do, which carries no JSON")
+                .with_try("--proto FILE, without --no-schema and --as-json"));
+        }
+        if self.sources.is_empty() {
+            return Err(Failure::new(
+                "the peer speaks plain fRPC, as servers in Go do: it tells nothing of its services, and its messages nothing \
+                 of their fields",
+            )
+            .with_try("--proto FILE or --descriptor-set FILE, the very one that the server was built from")
+            .with_try("another wire of the same server, such as grpc:// or http://"));
+        }
+        Ok(channel.with_timeout(PLAIN_ANSWER_MAX))
+    }
+}
+
+/// The time for an answer of plain fRPC, unless another is given. A peer does not say that it has no such method, or cannot read
+/// the message.
+const PLAIN_ANSWER_MAX: Duration = Duration::from_secs(30);
 
 /// The sides that send more than one message.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +119,9 @@ impl Invocation {
         let format = if options.as_json || options.no_schema { Format::Json } else { Format::Proto };
         let mut channel = options.connect.connect(address, format).await?;
         let mut call_format = options.connect.format_of(&channel).await?;
+        if call_format == Format::Polyglot {
+            channel = options.for_plain_peer(channel)?;
+        }
         let schema = Self::schema(options, address, method, &channel).await?;
         if schema.is_none() && call_format == Format::Proto {
             if !options.no_schema {
@@ -102,10 +131,6 @@ impl Invocation {
             call_format = options.connect.format_of(&channel).await?;
         }
         let format = match (call_format, &schema) {
-            (Format::Polyglot, _) => {
-                return Err(Failure::new("the peer speaks plain fRPC, whose messages this program does not write")
-                    .with_try("another wire of the same server, such as grpc:// or http://"));
-            }
             // Frisbee takes either.
             (Format::Proto, None) => Format::Json,
             (Format::Proto, Some(_)) if options.as_json => Format::Json,
@@ -118,6 +143,14 @@ impl Invocation {
             None => (options.kind.into(), None),
         };
         let path = found.as_ref().map_or_else(|| method.to_owned(), schema::path);
+        let layouts = match (format, &schema, &found) {
+            (Format::Polyglot, Some(schema), Some(found)) => {
+                Some(Arc::new(schema.layouts(found, options.first_operation)?))
+            }
+            _ => None,
+        };
+        // Other peers find it by its path.
+        let operation = layouts.as_ref().and_then(|layouts| layouts.operation(&path)).unwrap_or_default();
         let (request, response) = shapes.unzip();
         let mut metadata = Metadata::new();
         let headers = options.headers.iter().map(|header| {
@@ -131,9 +164,13 @@ impl Invocation {
         Ok(Self {
             channel,
             // A name of JSON-RPC may have any signs, and means nothing but itself.
-            method: if is_json_rpc(address) { leaked(None, &path, kind) } else { leaked_path(&path, kind) },
-            request: Codec { shape: request, format },
-            response: Codec { shape: response, format },
+            method: if is_json_rpc(address) {
+                leaked(None, &path, kind, 0)
+            } else {
+                leaked_path(&path, kind, operation)
+            },
+            request: Codec { shape: request, format, layouts: layouts.clone() },
+            response: Codec { shape: response, format, layouts },
             pool: schema.map(|schema| schema.pool),
             metadata,
             timeout: options.timeout,
@@ -161,7 +198,10 @@ impl Invocation {
 
     /// Returns the same on a connection of its own.
     pub(crate) async fn on_another_connection(&self, options: &CallOptions, address: &str) -> Result<Self> {
-        let channel = options.connect.connect(address, self.request.format).await?;
+        let mut channel = options.connect.connect(address, self.request.format).await?;
+        if self.request.format == Format::Polyglot {
+            channel = options.for_plain_peer(channel)?;
+        }
         Ok(Self { channel, ..self.clone() })
     }
 
@@ -181,13 +221,22 @@ impl Invocation {
 
     /// Returns the failure of a call, with what can be said of it.
     pub(crate) fn failure(&self, status: frpc::Status) -> Failure {
-        call_failure(status, self.pool.as_ref())
+        let (code, cause) = (status.code(), status.call_error().cloned());
+        let failure = call_failure(status, self.pool.as_ref());
+        match (code, cause) {
+            (_, Some(CallError::MetadataNotCarried { .. })) => failure.with_try("the same without -H and NAME:VALUE"),
+            (frpc::Code::DeadlineExceeded, _) if self.request.format == Format::Polyglot => failure.with_try(
+                "the proto file that the server was built from: plain fRPC numbers methods in their order, and a server says \
+                 nothing of a number or a message that it does not know",
+            ),
+            _ => failure,
+        }
     }
 
     /// Returns the messages that the options and arguments give, all of them in bytes.
     pub(crate) fn messages(&self, options: &CallOptions, arguments: &Arguments) -> Result<Vec<Bytes>> {
         if let Some(path) = &options.binary {
-            return Ok(vec![read(path)?.into()]);
+            return Ok(vec![self.request.encode_binary(read(path)?.into())?]);
         }
         let text = match (&options.data, &options.file) {
             (Some(data), _) => match data.strip_prefix('@') {
@@ -244,21 +293,20 @@ pub(crate) fn is_json_rpc(address: &str) -> bool {
     address.starts_with("jsonrpc+")
 }
 
-fn leaked_path(path: &str, kind: MethodKind) -> &'static Method {
+fn leaked_path(path: &str, kind: MethodKind, operation: u16) -> &'static Method {
     let (service, name) = schema::split(path);
-    leaked(service, name, kind)
+    leaked(service, name, kind, operation)
 }
 
 /// Makes a method of names that are known only now. A process has few of them.
-fn leaked(service: Option<&str>, name: &str, kind: MethodKind) -> &'static Method {
+fn leaked(service: Option<&str>, name: &str, kind: MethodKind, operation: u16) -> &'static Method {
     let leak = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
     let (service, name) = (leak(service.unwrap_or_default()), leak(name));
-    // Peers find it by its path, so the operation is of no importance.
     let method = match kind {
-        MethodKind::Unary => Method::unary(service, name, 0),
-        MethodKind::ServerStreaming => Method::server_streaming(service, name, 0),
-        MethodKind::ClientStreaming => Method::client_streaming(service, name, 0),
-        MethodKind::Bidirectional => Method::bidirectional(service, name, 0),
+        MethodKind::Unary => Method::unary(service, name, operation),
+        MethodKind::ServerStreaming => Method::server_streaming(service, name, operation),
+        MethodKind::ClientStreaming => Method::client_streaming(service, name, operation),
+        MethodKind::Bidirectional => Method::bidirectional(service, name, operation),
     };
     Box::leak(Box::new(method))
 }

@@ -14,6 +14,7 @@ mod messages;
 mod open_rpc;
 mod paint;
 mod paths;
+mod polyglot;
 mod schema;
 mod suggest;
 mod terminal;

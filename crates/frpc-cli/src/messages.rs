@@ -1,7 +1,13 @@
 //! Messages whose types are learned while the program runs: JSON to bytes and back.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
-use frpc::{Status, codec::Format, prost::Message as _};
+use frpc::{
+    Status,
+    codec::{Content, Format},
+    prost::Message as _,
+};
 use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, Kind, MessageDescriptor, SerializeOptions};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -11,6 +17,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use crate::{
     failure::{Failure, Result},
     fields,
+    polyglot::Layouts,
 };
 
 /// The messages of one direction of a call.
@@ -19,6 +26,8 @@ pub(crate) struct Codec {
     /// `None` if nothing is known of them, so that they are JSON and nothing else.
     pub(crate) shape: Option<MessageDescriptor>,
     pub(crate) format: Format,
+    /// The layouts of messages in polyglot, if that is the format.
+    pub(crate) layouts: Option<Arc<Layouts>>,
 }
 
 /// The way messages are written for people and programs.
@@ -44,9 +53,26 @@ impl Codec {
         let options = DeserializeOptions::new().deny_unknown_fields(true);
         let read = DynamicMessage::deserialize_with_options(shape.clone(), message, &options);
         let read = read.map_err(|error| self.misfit(shape, &error.to_string()))?;
-        match self.format {
-            Format::Json => Ok(write(&read, Writing { is_compact: true, ..Writing::default() })?.into()),
-            _ => Ok(read.encode_to_vec().into()),
+        match (self.format, &self.layouts) {
+            (Format::Json, _) => Ok(write(&read, Writing { is_compact: true, ..Writing::default() })?.into()),
+            (_, Some(layouts)) => Ok(layouts.encode(&read)),
+            (_, None) => Ok(read.encode_to_vec().into()),
+        }
+    }
+
+    /// Returns the bytes of a message that is given in protocol buffers.
+    pub(crate) fn encode_binary(&self, message: Bytes) -> Result<Bytes> {
+        let (Some(layouts), Some(shape)) = (&self.layouts, &self.shape) else { return Ok(message) };
+        let message = DynamicMessage::decode(shape.clone(), message);
+        let message = message.map_err(|error| Failure::new(format!("that is no {}: {error}", shape.full_name())))?;
+        Ok(layouts.encode(&message))
+    }
+
+    /// Returns a message that arrived as it is, but in protocol buffers if it came in polyglot.
+    pub(crate) fn decode_binary(&self, content: &Bytes) -> Result<Bytes> {
+        match (&self.layouts, &self.shape) {
+            (Some(_), Some(shape)) => Ok(self.read(shape, content)?.encode_to_vec().into()),
+            _ => Ok(content.clone()),
         }
     }
 
@@ -75,17 +101,28 @@ impl Codec {
             // Fields that are not known here stay: somebody who looks wants to see them.
             return rewrite(content, writing);
         }
-        let message = DynamicMessage::decode(shape.clone(), content.clone());
-        let message = message.map_err(|error| {
-            Failure::new(format!("the answer is no {}: {error}", shape.full_name()))
-                .with_try("the proto files of the server, if those given here are older")
-        })?;
+        let message = self.read(shape, content)?;
         if fields::is_any_json(shape) {
             // Its numbers are those of floating point, and 3 is not to be read as 3.0.
             let value = message.serialize(serde_json::value::Serializer).map_err(Failure::new)?;
             return rewrite(&whole_numbers(value).to_string().into(), writing);
         }
         write(&message, writing)
+    }
+
+    fn read(&self, shape: &MessageDescriptor, content: &Bytes) -> Result<DynamicMessage> {
+        let read = match &self.layouts {
+            None => DynamicMessage::decode(shape.clone(), content.clone()).map_err(|error| error.to_string()),
+            Some(layouts) => match layouts.decode(shape, content) {
+                Ok(Content::Message(message)) => Ok(message),
+                Ok(Content::Error(failure)) => Err(failure.text),
+                Err(error) => Err(error.to_string()),
+            },
+        };
+        read.map_err(|error| {
+            Failure::new(format!("the answer is no {}: {error}", shape.full_name()))
+                .with_try("the proto files of the server, if those given here are older")
+        })
     }
 }
 

@@ -114,7 +114,7 @@ const HOUSES: &[House] = &[
     House {
         krate: "frpc-cli",
         floors: &[
-            &["suggest", "terminal"],
+            &["polyglot", "suggest", "terminal"],
             &["failure", "paint"],
             &["paths"],
             &["fields"],

@@ -39,7 +39,7 @@ pub(crate) struct CallCommand {
     /// Prints fields by their names in the proto file.
     #[arg(long, help_heading = "Output")]
     proto_names: bool,
-    /// Prints the bytes of the answer as they are.
+    /// Prints the answer in protocol buffers, or in JSON where that is what came.
     #[arg(long, help_heading = "Output")]
     raw: bool,
     /// Tells of metadata and times on standard error.
@@ -147,7 +147,7 @@ impl CallCommand {
     fn print_message(&self, message: &Bytes, codec: &Codec, is_json: bool) -> std::result::Result<(), Ended> {
         let mut out = io::stdout().lock();
         let written = if self.raw {
-            out.write_all(message)
+            out.write_all(&codec.decode_binary(message).map_err(Ended::Failed)?)
         } else {
             let writing = Writing { is_compact: is_json, with_defaults: self.defaults, proto_names: self.proto_names };
             let text = codec.decode(message, writing).map_err(Ended::Failed)?;

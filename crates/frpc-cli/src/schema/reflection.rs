@@ -38,8 +38,13 @@ static VERSIONS: [Method; 2] = [
 
 /// Asks a server for the service of a method, or for all services.
 pub(super) async fn schema(channel: &Channel, needed: Option<&str>) -> Result<Schema, Unreflected> {
-    if channel.call_format().await.map_err(Unreflected::Call)? != Format::Proto {
-        return Err(Unreflected::Unsupported("the peer speaks no protocol buffers".to_owned()));
+    match channel.call_format().await.map_err(Unreflected::Call)? {
+        Format::Proto => {}
+        Format::Polyglot => {
+            let why = "it speaks plain fRPC, as servers in Go do, which has no reflection";
+            return Err(Unreflected::Unsupported(why.to_owned()));
+        }
+        _ => return Err(Unreflected::Unsupported("it speaks no protocol buffers".to_owned())),
     }
     let mut asking = Asking { channel, method: &VERSIONS[0], files: HashMap::new() };
     // Its full name saves a question, and the answers about all the others.

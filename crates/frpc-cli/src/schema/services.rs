@@ -1,10 +1,12 @@
 //! Services by their names.
 
-use frpc::MethodKind;
+use frpc::{MethodKind, prost_types::FileDescriptorSet};
+use frpc_schema::{Options, descriptors_of};
 use prost_reflect::{DescriptorPool, MethodDescriptor, ServiceDescriptor};
 
 use crate::{
     failure::{Failure, Result},
+    polyglot::Layouts,
     suggest,
 };
 
@@ -61,6 +63,19 @@ impl Schema {
             }
         };
         found.ok_or_else(|| self.missing(wanted, service))
+    }
+
+    /// Returns what plain fRPC has to know of the file of a method. Its methods are numbered from `first_operation`, if not as those
+    /// of Go are.
+    pub(crate) fn layouts(&self, method: &MethodDescriptor, first_operation: Option<u16>) -> Result<Layouts> {
+        let (file, mut options) = (method.parent_file(), Options::default());
+        if let Some(number) = first_operation {
+            options.first_operations.insert(file.name().to_owned(), number);
+        }
+        let all = FileDescriptorSet { file: self.pool.file_descriptor_protos().cloned().collect() };
+        let files = descriptors_of(file.package_name(), &all);
+        Layouts::read(&files, &options)
+            .map_err(|error| Failure::new(format!("plain fRPC has no such messages: {error}")))
     }
 
     fn missing(&self, wanted: &str, service: Option<&str>) -> Failure {

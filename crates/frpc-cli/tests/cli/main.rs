@@ -7,5 +7,6 @@ mod calls;
 mod declarations;
 mod lock;
 mod mistakes;
+mod plain;
 mod program;
 mod tls;

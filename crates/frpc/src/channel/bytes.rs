@@ -35,7 +35,9 @@ impl Channel {
     ///
     /// Where peers of frisbee find methods by their paths, as all but plain ones do, the operation of the method is of no
     /// importance, and a method without [types](crate::Method::types) is not compared with that of the peer. Besides the
-    /// format that [`call_format`](Self::call_format) returns, such a peer takes [`Format::Json`] if its messages have it.
+    /// format that [`call_format`](Self::call_format) returns, such a peer takes [`Format::Json`] if its messages have it. A plain
+    /// peer takes polyglot and nothing else, at the method's operation; [`encode_with`](crate::codec::encode_with) and
+    /// [`decode_with`](crate::codec::decode_with) are for messages without a type.
     ///
     /// ```
     /// # use frpc::generated::{Answer, Method, Service, Status};

@@ -14,7 +14,7 @@ pub use self::format::Format;
 pub use self::formats::{CodecError, Formats};
 pub use self::polyglot::{
     At, Blob, Choice, Content, Counter, DecodeError, DecodeErrorKind, Entries, Enumeration, Failure, Kind, Message,
-    Pieces, Presence, Reader, Result, Sink, Small, Storage, Writable, Writer, decode, encode, encode_error,
-    encode_pieces, encode_to, is_error, trailer,
+    Pieces, Positions, Presence, Reader, Result, Sink, Small, Storage, Writable, Writer, decode, decode_with, encode,
+    encode_error, encode_pieces, encode_to, encode_with, is_error, trailer,
 };
 pub(crate) use self::polyglot::{decode_error, encode_small, short_error};

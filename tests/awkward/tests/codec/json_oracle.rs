@@ -139,7 +139,7 @@ fn is_same(a: &Json, b: &Json) -> bool {
     }
 }
 
-fn well_known() -> impl Strategy<Value = WellKnown> {
+pub(crate) fn well_known() -> impl Strategy<Value = WellKnown> {
     let times = (option::of(timestamp()), option::of(duration()), option::of(Just(())));
     let values = (option::of(fields()), option::of(any_value()), option::of(values()), option::of(mask()));
     let numbers = (maybe(), maybe(), maybe(), maybe(), maybe(), maybe());

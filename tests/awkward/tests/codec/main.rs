@@ -1,5 +1,6 @@
 //! The codec, through generated code: against the bytes of the Go implementation and against its own promises.
 
+mod dynamic;
 mod enums;
 mod errors;
 mod formats;

@@ -72,7 +72,7 @@ fn absent_messages_in_a_list_are_default_ones_up_to_a_limit() {
     assert_eq!(error.to_string(), text);
 }
 
-fn absent_children(count: usize) -> Bytes {
+pub(crate) fn absent_children(count: usize) -> Bytes {
     let parts = [&unhex("0800050a0001030a")[..], &varint(count), &vec![0; count], &unhex("000205030a00")];
     Bytes::from(parts.concat())
 }

@@ -127,7 +127,7 @@ pub(crate) fn damage() -> impl Strategy<Value = Vec<Damage>> {
     collection::vec(damage, 1..4)
 }
 
-fn scalars() -> impl Strategy<Value = Scalars> {
+pub(crate) fn scalars() -> impl Strategy<Value = Scalars> {
     let floats = (value(), value());
     let varints = (value(), value(), value(), value(), value(), value());
     let fixed = (value(), value(), value(), value());
@@ -151,7 +151,7 @@ fn scalars() -> impl Strategy<Value = Scalars> {
     })
 }
 
-fn enums() -> impl Strategy<Value = Enums> {
+pub(crate) fn enums() -> impl Strategy<Value = Enums> {
     let levels = collection::hash_map(value(), number(), 0..4);
     (number(), number(), number(), number(), levels).prop_map(|(color, sparse, aliased, level, levels)| Enums {
         color,

@@ -39,6 +39,7 @@ macro_rules! for_message {
         }
     };
 }
+pub(crate) use for_message;
 
 #[test]
 fn messages_become_the_bytes_of_go_and_back() {
@@ -148,11 +149,11 @@ fn check_followed<M: Message + PartialEq + Debug>(case: &Value) {
     }
 }
 
-fn cases(direction: &str) -> Vec<Value> {
+pub(crate) fn cases(direction: &str) -> Vec<Value> {
     let file: Value = serde_json::from_str(include_str!("../../../vectors/messages.json")).expect("JSON");
     file[direction].as_array().expect("a list of cases").clone()
 }
 
-fn text<'a>(case: &'a Value, name: &str) -> &'a str {
+pub(crate) fn text<'a>(case: &'a Value, name: &str) -> &'a str {
     case[name].as_str().unwrap_or_else(|| panic!("{case} has no {name}"))
 }

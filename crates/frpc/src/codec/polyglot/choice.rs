@@ -45,8 +45,9 @@ impl<'a, T> Choice<'a, T> {
         Ok(())
     }
 
+    /// Sets the member that stands at `place` in the declaration, if it was there and none before it is.
     #[inline]
-    fn set(&mut self, place: usize, member: Option<T>) {
+    pub fn set(&mut self, place: usize, member: Option<T>) {
         if member.is_some() && place < self.place {
             *self.into = member;
             self.place = place;

@@ -31,16 +31,48 @@ pub fn decode<M: Message>(content: &Bytes) -> Result<Content<M>> {
 /// Reads a message as [`decode`] does, which is a part of `content`.
 #[inline]
 pub(crate) fn decode_part<M: Message>(content: &Bytes, part: &[u8]) -> Result<Content<M>> {
+    decode_part_with(content, part, M::NAME, M::default, M::decode_fields)
+}
+
+/// Reads a message, or the error in its place, as [`decode`] does, by functions in place of a type: for programs that learn of
+/// messages while they run. `name` is for errors, `make` makes a default message, and `read_fields` reads its fields in the order
+/// of the wire. A message with a trailer is read twice.
+///
+/// ```
+/// use frpc::codec::{At, Content, Reader, decode_with, encode_with};
+///
+/// let content = encode_with(|out| out.i32(7));
+/// let number = decode_with(&content, "Number", i32::default, |number, input| input.i32(number).at("value"))?;
+/// assert_eq!(number, Content::Message(7));
+/// # Ok::<_, frpc::codec::DecodeError>(())
+/// ```
+pub fn decode_with<M>(
+    content: &Bytes,
+    name: &str,
+    make: impl Fn() -> M,
+    read_fields: impl Fn(&mut M, &mut Reader<'_>) -> Result<()>,
+) -> Result<Content<M>> {
+    decode_part_with(content, content, name, make, read_fields)
+}
+
+#[inline(always)] // Moving a small message from frame to frame takes longer than reading it.
+fn decode_part_with<M>(
+    content: &Bytes,
+    part: &[u8],
+    name: &str,
+    make: impl Fn() -> M,
+    read_fields: impl Fn(&mut M, &mut Reader<'_>) -> Result<()>,
+) -> Result<Content<M>> {
     let mut input = Reader::of_part(content, part);
-    let first = input.root()?;
+    let first = input.root_with(name, &make, &read_fields)?;
     if input.is_empty() {
         return Ok(first);
     }
-    match trailer::read(&mut input).map_err(|error| error.in_message(M::NAME))? {
+    match trailer::read(&mut input).map_err(|error| error.in_message(name))? {
         None => Ok(first),
         Some(kept) => {
             drop(first);
-            decode_with_trailer(content, part, kept)
+            decode_with_trailer(content, part, kept, name, make, read_fields)
         }
     }
 }
@@ -48,8 +80,15 @@ pub(crate) fn decode_part<M: Message>(content: &Bytes, part: &[u8]) -> Result<Co
 /// Reads a message again with its trailer at hand. Rare: most messages have nothing that only a trailer tells.
 #[cold]
 #[inline(never)]
-fn decode_with_trailer<M: Message>(content: &Bytes, part: &[u8], kept: Slots) -> Result<Content<M>> {
-    Reader::with_trailer(content, part, kept).root()
+fn decode_with_trailer<M>(
+    content: &Bytes,
+    part: &[u8],
+    kept: Slots,
+    name: &str,
+    make: impl Fn() -> M,
+    read_fields: impl Fn(&mut M, &mut Reader<'_>) -> Result<()>,
+) -> Result<Content<M>> {
+    Reader::with_trailer(content, part, kept).root_with(name, make, read_fields)
 }
 
 /// Returns whether the content of a packet is the error alternative.
@@ -68,31 +107,42 @@ impl Reader<'_> {
     /// Reads a message at the root, where it may be absent or an error.
     #[inline(always)] // Moving a small message from frame to frame takes longer than reading it.
     pub fn root<M: Message>(&mut self) -> Result<Content<M>> {
-        if is_error(self.rest()) {
-            return self.failure().map(Content::Error).map_err(|error| error.in_message(M::NAME));
-        }
-        let mut message = M::default();
-        let read = if self.skip_nil() { Ok(()) } else { self.outermost(&mut message) };
-        match read {
-            Ok(()) => Ok(Content::Message(message)),
-            Err(error) => Err(error.in_message(M::NAME)),
-        }
+        self.root_with(M::NAME, M::default, M::decode_fields)
     }
 
-    /// Reads a message that has the whole stack and all the depth before it.
     #[inline(always)] // As above.
-    fn outermost<M: Message>(&mut self, into: &mut M) -> Result<()> {
-        self.enter_outermost(size_of::<M>())?;
-        into.decode_fields(self)
+    fn root_with<M>(
+        &mut self,
+        name: &str,
+        make: impl FnOnce() -> M,
+        read_fields: impl FnOnce(&mut M, &mut Self) -> Result<()>,
+    ) -> Result<Content<M>> {
+        if is_error(self.rest()) {
+            return self.failure().map(Content::Error).map_err(|error| error.in_message(name));
+        }
+        let mut message = make();
+        let read = if self.skip_nil() {
+            Ok(())
+        } else {
+            // It has the whole stack and all the depth before it.
+            self.enter_outermost(size_of::<M>()).and_then(|()| read_fields(&mut message, self))
+        };
+        match read {
+            Ok(()) => Ok(Content::Message(message)),
+            Err(error) => Err(error.in_message(name)),
+        }
     }
 
     /// Reads a message.
     #[inline(always)] // As above.
     pub fn message<M: Message>(&mut self, into: &mut M) -> Result<()> {
-        self.enter(size_of::<M>())?;
-        into.decode_fields(self)?;
-        self.leave(size_of::<M>());
-        Ok(())
+        self.within(size_of::<M>(), |input| into.decode_fields(input))
+    }
+
+    /// Reads a message by a function that makes it of its fields, in the order of the wire. `None` is nil, which stands for a
+    /// default message in lists and maps.
+    pub fn message_with<M>(&mut self, read: impl FnOnce(&mut Self) -> Result<M>) -> Result<Option<M>> {
+        if self.skip_nil() { Ok(None) } else { self.within(size_of::<M>(), read).map(Some) }
     }
 
     /// Reads a message, boxed or not, or nil in its place.

@@ -63,6 +63,14 @@ fn encode_large<M: Message>(message: &M, size: Counter) -> Pieces {
     encode_with_size(message, size)
 }
 
+/// Returns the bytes of a message whose fields a function writes, in the order of the wire: for programs that learn of messages
+/// while they run.
+pub fn encode_with(write_fields: impl FnOnce(&mut Writer<Vec<u8>>)) -> Bytes {
+    let mut out = Writer::new(Vec::new());
+    out.root_with(write_fields);
+    out.finish().into()
+}
+
 /// Appends the bytes of a message to a buffer, which can serve for many.
 #[inline]
 pub fn encode_to<M: Message>(message: &M, out: &mut Vec<u8>) {
@@ -123,7 +131,12 @@ impl<S: Sink> Writer<S> {
     /// Writes a message, and the trailer if it needs one.
     #[inline(always)] // A call for each small message of a stream shows.
     pub fn root<M: Message>(&mut self, message: &M) {
-        self.message(message);
+        self.root_with(|out| message.encode_fields(out));
+    }
+
+    #[inline(always)] // As above.
+    fn root_with(&mut self, write_fields: impl FnOnce(&mut Self)) {
+        self.message_with(write_fields);
         if self.slots().holds_any() {
             self.trailer();
         }
@@ -141,8 +154,20 @@ impl<S: Sink> Writer<S> {
     /// Writes a message.
     #[inline]
     pub fn message<M: Message>(&mut self, message: &M) {
+        self.message_with(|out| message.encode_fields(out));
+    }
+
+    /// Writes a message whose fields a function writes, in the order of the wire.
+    #[inline]
+    pub fn message_with(&mut self, write_fields: impl FnOnce(&mut Self)) {
         self.put(&FLAGS);
-        message.encode_fields(self);
+        write_fields(self);
+    }
+
+    /// Writes nil in place of a message.
+    #[inline]
+    pub fn nil(&mut self) {
+        self.put(&[Kind::Nil as u8]);
     }
 
     /// Writes a message, or nil in its place.
@@ -150,7 +175,7 @@ impl<S: Sink> Writer<S> {
     pub fn message_or_nil<M: Message>(&mut self, message: Option<&impl Borrow<M>>) {
         match message {
             Some(message) => self.message(message.borrow()),
-            None => self.put(&[Kind::Nil as u8]),
+            None => self.nil(),
         }
     }
 

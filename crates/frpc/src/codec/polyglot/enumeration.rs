@@ -26,43 +26,67 @@ pub(super) enum Position {
     Unknown(u32, bool),
 }
 
-/// Returns the number that stands for a position which no value has. It is never that of a value.
-pub(super) fn number_of_unknown<E: Enumeration>(position: u32) -> i32 {
-    const { assert_tables_fit::<E>() };
-    match E::UNKNOWN.binary_search_by_key(&position, |&(position, _)| position) {
-        Ok(index) => E::UNKNOWN[index].1,
-        Err(_) => position.cast_signed(),
-    }
+/// The tables of an [`Enumeration`] as values, for programs that learn of enums while they run.
+#[derive(Clone, Copy, Debug)]
+pub struct Positions<'a> {
+    numbers: &'a [i32],
+    positions: &'a [(i32, u32)],
+    unknown: &'a [(u32, i32)],
 }
 
-/// Returns the position that stands for a number.
-#[inline]
-pub(super) fn position_of<E: Enumeration>(number: i32) -> Position {
-    const { assert_tables_fit::<E>() };
-    let itself = number.cast_unsigned();
-    let is_below_count = (itself as usize) < E::NUMBERS.len();
-    if E::POSITIONS.is_empty() {
-        return if is_below_count { Position::Known(itself) } else { Position::Unknown(itself, true) };
+impl<'a> Positions<'a> {
+    /// Takes the tables, which are those of [`Enumeration`].
+    ///
+    /// # Panics
+    ///
+    /// If there is no table of positions, and numbers are not their positions.
+    pub const fn new(numbers: &'a [i32], positions: &'a [(i32, u32)], unknown: &'a [(u32, i32)]) -> Self {
+        let mut position = 0;
+        while positions.is_empty() && position < numbers.len() {
+            assert!(
+                numbers[position] as usize == position,
+                "an enum with other numbers than positions needs its tables"
+            );
+            position += 1;
+        }
+        Self { numbers, positions, unknown }
     }
-    match E::POSITIONS.binary_search_by_key(&number, |&(number, _)| number) {
-        Ok(index) => match E::POSITIONS[index].1 {
-            position if (position as usize) < E::NUMBERS.len() => Position::Known(position),
-            position => Position::Unknown(position, true),
-        },
-        Err(_) if is_below_count => Position::Unknown(u32::MAX - itself, false), // No way back through an alias.
-        Err(_) => Position::Unknown(itself, true),
-    }
-}
 
-/// Stops compiling an enum without tables that needs them.
-const fn assert_tables_fit<E: Enumeration>() {
-    let mut position = 0;
-    while E::POSITIONS.is_empty() && position < E::NUMBERS.len() {
-        assert!(
-            E::NUMBERS[position] as usize == position,
-            "an enum with other numbers than positions needs its tables"
-        );
-        position += 1;
+    /// Returns the tables of a type. In a constant, so that an enum without tables that needs them does not compile.
+    pub(super) const fn of<E: Enumeration>() -> Positions<'static> {
+        Positions::new(E::NUMBERS, E::POSITIONS, E::UNKNOWN)
+    }
+
+    /// Returns the number of the value at a position, if there is one.
+    #[inline(always)] // Where the tables are constants, each enum has code of its own.
+    pub(super) fn number_at(self, position: u32) -> Option<i32> {
+        self.numbers.get(position as usize).copied()
+    }
+
+    /// Returns the number that stands for a position which no value has. It is never that of a value.
+    pub(super) fn number_of_unknown(self, position: u32) -> i32 {
+        match self.unknown.binary_search_by_key(&position, |&(position, _)| position) {
+            Ok(index) => self.unknown[index].1,
+            Err(_) => position.cast_signed(),
+        }
+    }
+
+    /// Returns the position that stands for a number.
+    #[inline(always)] // As above.
+    pub(super) fn position_of(self, number: i32) -> Position {
+        let itself = number.cast_unsigned();
+        let is_below_count = (itself as usize) < self.numbers.len();
+        if self.positions.is_empty() {
+            return if is_below_count { Position::Known(itself) } else { Position::Unknown(itself, true) };
+        }
+        match self.positions.binary_search_by_key(&number, |&(number, _)| number) {
+            Ok(index) => match self.positions[index].1 {
+                position if (position as usize) < self.numbers.len() => Position::Known(position),
+                position => Position::Unknown(position, true),
+            },
+            Err(_) if is_below_count => Position::Unknown(u32::MAX - itself, false), // No way back through an alias.
+            Err(_) => Position::Unknown(itself, true),
+        }
     }
 }
 
@@ -124,7 +148,7 @@ mod tests {
         fn check<E: Enumeration>() {
             for number in (-9..200).chain([i32::MIN, i32::MAX - 1, i32::MAX]) {
                 assert_eq!(
-                    position_of::<E>(number),
+                    Positions::of::<E>().position_of(number),
                     slow::position_of(E::NUMBERS, number),
                     "{number} in {:?}",
                     E::NUMBERS
@@ -132,7 +156,7 @@ mod tests {
             }
             for position in beyond_all() {
                 assert_eq!(
-                    number_of_unknown::<E>(position),
+                    Positions::of::<E>().number_of_unknown(position),
                     slow::number_of_unknown(E::NUMBERS, position),
                     "{position} in {:?}",
                     E::NUMBERS
@@ -146,9 +170,14 @@ mod tests {
     fn positions_without_a_value_keep_themselves() {
         fn check<E: Enumeration>() {
             for position in beyond_all() {
-                let number = number_of_unknown::<E>(position);
+                let number = Positions::of::<E>().number_of_unknown(position);
                 assert!(!E::NUMBERS.contains(&number), "{position} in {:?}", E::NUMBERS);
-                assert_eq!(position_of::<E>(number), Position::Unknown(position, true), "{:?}", E::NUMBERS);
+                assert_eq!(
+                    Positions::of::<E>().position_of(number),
+                    Position::Unknown(position, true),
+                    "{:?}",
+                    E::NUMBERS
+                );
             }
         }
         for_each_enum!(check);
@@ -156,9 +185,10 @@ mod tests {
 
     #[test]
     fn only_numbers_behind_an_alias_cannot_be_told() {
-        assert_eq!(position_of::<Aliased>(3), Position::Unknown(u32::MAX - 3, false), "3 has number 2, and 2 an alias");
-        assert_eq!(position_of::<Aliased>(1), Position::Unknown(5, true));
-        assert_eq!(position_of::<Aliased>(5), Position::Known(1), "the first of the two");
+        let aliased = Positions::of::<Aliased>();
+        assert_eq!(aliased.position_of(3), Position::Unknown(u32::MAX - 3, false), "3 has number 2, and 2 an alias");
+        assert_eq!(aliased.position_of(1), Position::Unknown(5, true));
+        assert_eq!(aliased.position_of(5), Position::Known(1), "the first of the two");
     }
 
     /// Positions that none of the enums has.

@@ -152,12 +152,12 @@ impl fmt::Display for Name {
 /// Tells an error where it happened.
 pub trait At<T> {
     /// Puts this field of the message being read in front of the path of an error.
-    fn at(self, field: &'static str) -> Result<T>;
+    fn at(self, field: &str) -> Result<T>;
 }
 
 impl<T> At<T> for Result<T> {
     #[inline]
-    fn at(self, field: &'static str) -> Self {
+    fn at(self, field: &str) -> Self {
         match self {
             Ok(value) => Ok(value),
             Err(error) => Err(error.in_message(field)),

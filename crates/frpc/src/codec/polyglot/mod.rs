@@ -39,9 +39,9 @@ mod writer;
 
 pub use self::{
     choice::Choice,
-    decode::{Content, decode, is_error},
-    encode::{encode, encode_error, encode_pieces, encode_to},
-    enumeration::Enumeration,
+    decode::{Content, decode, decode_with, is_error},
+    encode::{encode, encode_error, encode_pieces, encode_to, encode_with},
+    enumeration::{Enumeration, Positions},
     error::{At, DecodeError, DecodeErrorKind, Failure, Result},
     kind::Kind,
     message::Message,

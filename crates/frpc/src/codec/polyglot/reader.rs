@@ -3,7 +3,7 @@ use std::ptr;
 use bytes::Bytes;
 
 use super::{
-    enumeration::{self, Enumeration},
+    enumeration::{Enumeration, Positions},
     error::{DecodeErrorKind, Result},
     kind::Kind,
     presence::Presence,
@@ -159,10 +159,16 @@ impl<'a> Reader<'a> {
     /// Reads the number of an enum, from its position.
     #[inline]
     pub fn enumeration<E: Enumeration>(&mut self, into: &mut i32) -> Result<()> {
+        self.enumeration_in(const { Positions::of::<E>() }, into)
+    }
+
+    /// Reads the number of an enum that is known by its tables, from its position.
+    #[inline(always)] // Where they are constants, each enum has code of its own.
+    pub fn enumeration_in(&mut self, positions: Positions<'_>, into: &mut i32) -> Result<()> {
         let position = low_half(self.integer::<5>(Kind::U32)?);
-        *into = match E::NUMBERS.get(position as usize) {
-            Some(&number) => number,
-            None => self.unknown_number::<E>(position),
+        *into = match positions.number_at(position) {
+            Some(number) => number,
+            None => self.unknown_number(positions, position),
         };
         Ok(())
     }
@@ -235,9 +241,18 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
+    /// Reads within a message of `len` bytes in memory, if it is not too deep.
+    #[inline(always)] // As what calls it.
+    pub(super) fn within<T>(&mut self, len: usize, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.enter(len)?;
+        let value = read(self)?;
+        self.leave(len);
+        Ok(value)
+    }
+
     /// Steps into a message of `len` bytes in memory, if it is not too deep.
     #[inline(always)] // As what calls it.
-    pub(super) fn enter(&mut self, len: usize) -> Result<()> {
+    fn enter(&mut self, len: usize) -> Result<()> {
         self.kind_then::<1>(Kind::U8)?;
         if self.depth == Self::DEPTH_MAX || stack_address() < self.stack_end {
             return Err(DecodeErrorKind::TooDeep { limit: self.depth }.into());
@@ -249,7 +264,7 @@ impl<'a> Reader<'a> {
 
     /// Steps out of a message that was read whole. After an error nothing is read, so nobody steps out.
     #[inline(always)] // As what calls it.
-    pub(super) fn leave(&mut self, len: usize) {
+    fn leave(&mut self, len: usize) {
         self.stack_end -= len;
         self.depth -= 1;
     }
@@ -392,10 +407,10 @@ impl<'a> Reader<'a> {
     }
 
     #[cold]
-    fn unknown_number<E: Enumeration>(&mut self, position: u32) -> i32 {
+    fn unknown_number(&mut self, positions: Positions<'_>, position: u32) -> i32 {
         match self.slots.meet() {
             Some(Holds::Number(number)) => number,
-            _ => enumeration::number_of_unknown::<E>(position),
+            _ => positions.number_of_unknown(position),
         }
     }
 }

@@ -1,7 +1,7 @@
 use std::mem;
 
 use super::{
-    enumeration::{self, Enumeration, Position},
+    enumeration::{Enumeration, Position, Positions},
     kind::Kind,
     presence::Presence,
     sink::{Sink, Writable},
@@ -102,7 +102,13 @@ impl<S: Sink> Writer<S> {
     /// Writes the position of an enum's number.
     #[inline]
     pub fn enumeration<E: Enumeration>(&mut self, number: i32) {
-        match enumeration::position_of::<E>(number) {
+        self.enumeration_in(const { Positions::of::<E>() }, number);
+    }
+
+    /// Writes the position of a number of an enum that is known by its tables.
+    #[inline(always)] // Where they are constants, each enum has code of its own.
+    pub fn enumeration_in(&mut self, positions: Positions<'_>, number: i32) {
+        match positions.position_of(number) {
             Position::Known(position) => self.u32(position),
             Position::Unknown(position, is_telling) => self.unknown_number(number, position, is_telling),
         }

@@ -1,0 +1,252 @@
+//! The codec of the command line, for messages that are known by their descriptors: it reads and writes what generated code does,
+//! and refuses the same bytes for the same reason.
+
+#[path = "../../../../crates/frpc-cli/src/polyglot.rs"]
+mod polyglot;
+
+use std::{fmt::Debug, sync::LazyLock};
+
+use awkward::{
+    codec::hostile::{self, Nest},
+    names::shapes::{self, Choices, Lists, Maps, Optionals, WellKnown},
+    vectors::{
+        self, Choice, Empty, Enums, Leaf, MapKeys, MapValues, Number, Ordering, Outer, Range, Repeated, Scalars, Text,
+        Total, Tree, Wrapper,
+        outer::{Middle, middle::Inner},
+    },
+};
+use bytes::Bytes;
+use frpc::{
+    codec::{self, Content, DecodeErrorKind, Message, Reader, json},
+    prost,
+    prost_types::FileDescriptorSet,
+};
+use frpc_schema::Options;
+use proptest::prelude::*;
+use prost::Message as _;
+use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
+
+use self::polyglot::Layouts;
+use crate::{
+    memory::{absent_children, peak_of},
+    properties::{Damage, choice, choices, config, damage, enums, lists, maps, optionals, scalars, tree},
+    unhex,
+    vectors::{cases, for_message, text},
+};
+
+trait Tested: Message + json::Message + prost::Message + PartialEq + Clone + Debug {}
+impl<M: Message + json::Message + prost::Message + PartialEq + Clone + Debug> Tested for M {}
+
+macro_rules! properties {
+    ($($name:ident: $message:ty;)*) => {$(
+        mod $name {
+            use super::*;
+
+            proptest! {
+                #![proptest_config(config())]
+
+                #[test]
+                fn is_written_and_read_as_by_generated_code(message in super::$name()) {
+                    check::<$message>(&message);
+                }
+
+                #[test]
+                fn is_refused_as_by_generated_code_when_damaged(message in super::$name(), damage in damage()) {
+                    check_damaged::<$message>(&message, &damage);
+                }
+            }
+        }
+    )*};
+}
+
+properties! {
+    scalars: Scalars;
+    enums: Enums;
+    choice: Choice;
+    optionals: Optionals;
+    choices: Choices;
+    lists: Lists;
+    maps: Maps;
+    tree: shapes::Tree;
+    well_known: WellKnown;
+}
+
+use crate::json_oracle::well_known;
+
+fn check<M: Tested>(message: &M) {
+    let written = layouts::<M>().encode(&dynamic(message));
+    assert_eq!(codec::decode(&written), Ok(Content::Message(message.clone())));
+    let expected = codec::encode(message);
+    assert_eq!(written.len(), expected.len(), "{message:?}");
+    check_agrees::<M>(&expected);
+}
+
+fn check_damaged<M: Tested>(message: &M, damage: &[Damage]) {
+    let mut bytes = codec::encode(message).to_vec();
+    damage.iter().for_each(|damage| damage.apply(&mut bytes));
+    check_agrees::<M>(&bytes.into());
+}
+
+/// Both read the same, or refuse the bytes at the same place for the same reason.
+fn check_agrees<M: Tested>(bytes: &Bytes) {
+    match (codec::decode::<M>(bytes), layouts::<M>().decode(&shape::<M>(), bytes)) {
+        (Ok(Content::Message(expected)), Ok(Content::Message(read))) => {
+            let read = M::decode(&read.encode_to_vec()[..]).expect("it was just written");
+            // A message with a number that is none is not itself.
+            #[expect(clippy::eq_op, reason = "see above")]
+            let is_itself = expected == expected;
+            assert!(read == expected || !is_itself, "{read:?}\n{expected:?}");
+        }
+        (Ok(Content::Error(expected)), Ok(Content::Error(read))) => assert_eq!(read, expected),
+        (Err(expected), Err(error)) => assert_eq!(error, expected),
+        (expected, read) => panic!("{expected:?}, and not {read:?}"),
+    }
+}
+
+#[test]
+fn messages_become_the_bytes_of_go_and_back() {
+    for case in &cases("encode") {
+        for_message!(text(case, "message"), check_encode(case));
+    }
+}
+
+fn check_encode<M: Tested>(case: &serde_json::Value) {
+    let (name, bytes) = (text(case, "name"), unhex(text(case, "hex")));
+    // The other reader takes the largest f32 for one that is too large.
+    let message = DynamicMessage::deserialize(shape::<M>(), &case["json"])
+        .unwrap_or_else(|_| dynamic(&json::from_str::<M>(&case["json"].to_string()).expect("it is one")));
+    let Ok(Content::Message(read)) = layouts::<M>().decode(&shape::<M>(), &bytes) else { panic!("{name}: it is one") };
+    assert_eq!(read, message, "{name}");
+    // A number is that of the first of its names.
+    if name != "enums_alias_second_name" {
+        assert_eq!(layouts::<M>().encode(&message), bytes, "{name}");
+        assert_eq!(layouts::<M>().encode(&read), bytes, "{name}, read and written");
+    }
+    for len in 0..=bytes.len() {
+        check_agrees::<M>(&bytes.slice(..len));
+    }
+}
+
+#[test]
+fn bytes_are_taken_and_refused_as_the_vectors_say() {
+    for case in &cases("decode") {
+        for_message!(text(case, "message"), check_decode(case));
+    }
+}
+
+fn check_decode<M: Tested>(case: &serde_json::Value) {
+    let (name, bytes) = (text(case, "name"), unhex(text(case, "hex")));
+    let read = layouts::<M>().decode(&shape::<M>(), &bytes);
+    match text(case, "expect") {
+        "accept" => assert!(read.is_ok(), "{name}: {read:?}"),
+        "reject" => assert!(read.is_err(), "{name}: {read:?}"),
+        _ => {}
+    }
+    check_agrees::<M>(&bytes);
+}
+
+#[test]
+fn positions_that_no_value_has_come_back() {
+    let bytes = unhex("08000a630a630a630a63020c0a0a010c020a63");
+    let Ok(Content::Message(enums)) = layouts::<Enums>().decode(&shape::<Enums>(), &bytes) else {
+        panic!("they are numbers")
+    };
+    assert_eq!(layouts::<Enums>().encode(&enums), bytes);
+}
+
+#[test]
+fn operations_are_those_of_generated_code() {
+    use vectors::{alpha_methods as alpha, beta_methods as beta};
+    for method in [alpha::ECHO, alpha::FAIL, alpha::COUNT, alpha::SUM, alpha::CHAT, beta::NOTHING, beta::HANGUP] {
+        assert_eq!(layouts::<Scalars>().operation(&method.path()), Some(method.operation), "{method}");
+    }
+    assert_eq!(layouts::<Scalars>().operation("vectors.Alpha/Sing"), None);
+}
+
+#[test]
+fn claims_of_four_gigabytes_allocate_next_to_nothing() {
+    for claim in ["0800050a0001030affffffff0f", "0800050a0001030a00000205030affffffff0f", "0800050affffffff0f"] {
+        for filler in [0, 64 << 10] {
+            let bytes = Bytes::from([&unhex(claim)[..], &vec![0xff; filler]].concat());
+            let (layouts, shape) = (layouts::<Tree>(), shape::<Tree>());
+            let peak = peak_of(|| layouts.decode(&shape, &bytes).map(drop).expect_err("nobody sends so much"));
+            assert!(peak <= 4096, "{} bytes of input, {peak} allocated", bytes.len());
+        }
+    }
+}
+
+#[test]
+fn absent_messages_in_a_list_are_default_ones_up_to_a_limit() {
+    let (layouts, shape) = (layouts::<Tree>(), shape::<Tree>());
+    assert!(layouts.decode(&shape, &absent_children(10_000)).is_ok());
+    let error = layouts.decode(&shape, &absent_children(5 << 20)).expect_err("too many");
+    assert!(matches!(error.kind(), DecodeErrorKind::TooMuchMemory { .. }), "{error}");
+}
+
+/// A message takes hundreds of bytes as soon as one of its fields is set, however few it has on the wire.
+#[test]
+fn the_smallest_messages_take_a_few_hundred_times_their_length() {
+    let children = vec![Leaf { weight: 1, ..Default::default() }; 10_000];
+    let bytes = codec::encode(&Repeated { r_leaf: children, ..Default::default() });
+    let (layouts, shape) = (layouts::<Repeated>(), shape::<Repeated>());
+    let peak = peak_of(|| layouts.decode(&shape, &bytes).expect("it was just written"));
+    assert!(peak <= 256 * bytes.len(), "{} bytes of input, {peak} allocated", bytes.len());
+}
+
+#[test]
+fn messages_in_each_other_are_a_value_or_too_deep() {
+    // Without optimisation, the stack ends before the depth does.
+    for (levels, is_read) in [(LEVELS_MIN, true), (Reader::DEPTH_MAX as usize + 1, false), (100_000, false)] {
+        // The list of each holds the next, up to an empty one.
+        let (around, last) = (unhex("080001030a01").repeat(levels - 1), unhex("080001030a00").to_vec());
+        let bytes = Bytes::from([around, last, vec![0; levels]].concat());
+        let thread = std::thread::Builder::new().stack_size(2 << 20).spawn(move || {
+            let read = layouts::<Nest>().decode(&shape::<Nest>(), &bytes)?;
+            let Content::Message(nest) = read else { panic!("it is no error") };
+            assert_eq!(layouts::<Nest>().encode(&nest), bytes);
+            Ok(())
+        });
+        match thread.expect("a thread").join().expect("no panic") {
+            Ok(()) => assert!(is_read, "{levels}"),
+            Err(error) => {
+                let error: codec::DecodeError = error;
+                assert!(!is_read && matches!(error.kind(), DecodeErrorKind::TooDeep { .. }), "{levels}: {error}");
+            }
+        }
+    }
+}
+
+/// Levels that are read in any build.
+const LEVELS_MIN: usize = 50;
+
+fn dynamic<M: Tested>(message: &M) -> DynamicMessage {
+    DynamicMessage::decode(shape::<M>(), &message.encode_to_vec()[..]).expect("it is one")
+}
+
+fn shape<M: Tested>() -> MessageDescriptor {
+    let name = <M as json::Message>::NAME;
+    known::<M>().0.get_message_by_name(name).unwrap_or_else(|| panic!("{name} is not declared"))
+}
+
+fn layouts<M: Tested>() -> &'static Layouts {
+    &known::<M>().1
+}
+
+type Known = (DescriptorPool, Layouts);
+
+fn known<M: Tested>() -> &'static Known {
+    static VECTORS: LazyLock<Known> = LazyLock::new(|| read_set(vectors::FILE_DESCRIPTOR_SET));
+    static SHAPES: LazyLock<Known> = LazyLock::new(|| read_set(shapes::FILE_DESCRIPTOR_SET));
+    static HOSTILE: LazyLock<Known> = LazyLock::new(|| read_set(hostile::FILE_DESCRIPTOR_SET));
+    match <M as json::Message>::NAME {
+        name if name.starts_with("vectors.") => &VECTORS,
+        name if name.starts_with("names.shapes.") => &SHAPES,
+        _ => &HOSTILE,
+    }
+}
+
+fn read_set(bytes: &[u8]) -> Known {
+    let set = FileDescriptorSet::decode(bytes).expect("they are descriptors");
+    let layouts = Layouts::read(&set, &Options::default()).expect("they are those of proto files");
+    (DescriptorPool::decode(bytes).expect("they are descriptors"), layouts)
+}
