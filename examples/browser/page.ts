@@ -10,6 +10,7 @@ function element<T extends HTMLElement>(id: string): T {
 const channel = createChannel("/", {
   onState: (state) => {
     element("state").textContent = state;
+    element("state").dataset["state"] = state;
   },
 });
 const board = createClient(Board, channel);
@@ -21,53 +22,48 @@ async function forEver(stream: () => Promise<void>): Promise<void> {
       await stream();
     } catch (error) {
       console.log(error instanceof RpcError ? error.message : error);
-      await new Promise((resolve) => setTimeout(resolve, 500));
     }
+    await new Promise((resolve) => setTimeout(resolve, 500));
   }
 }
 
-// The chart.
-const SAMPLES_MAX = 100;
+// The chart, with the newest sample at its right.
+const INTERVAL_MS = 200;
+const SAMPLES_MAX = 101;
 const samples: Sample[] = [];
+let count = 0;
 
 void forEver(async () => {
-  for await (const sample of board.watch({ intervalMs: 200 })) {
+  for await (const sample of board.watch({ intervalMs: INTERVAL_MS })) {
     samples.push(sample);
     samples.splice(0, samples.length - SAMPLES_MAX);
-    draw();
+    draw(sample);
   }
 });
 
-function draw(): void {
-  const canvas = element<HTMLCanvasElement>("chart");
-  const { width, height } = canvas;
-  const pen = canvas.getContext("2d")!;
-  pen.clearRect(0, 0, width, height);
-  pen.beginPath();
-  samples.forEach(({ busy }, index) => {
-    pen.lineTo((index / (SAMPLES_MAX - 1)) * width, height - busy * height);
-  });
-  pen.strokeStyle = "#2a6fdb";
-  pen.lineWidth = 2;
-  pen.stroke();
-  const last = samples.at(-1)!;
+function draw({ busy, people, lines }: Sample): void {
+  const oldest = SAMPLES_MAX - samples.length;
+  const curve = samples.map(({ busy }, index) => `${oldest + index} ${(100 * (1 - busy)).toFixed(1)}`).join("L");
+  element("curve").setAttribute("d", `M${curve}`);
+  element("area").setAttribute("d", `M${oldest} 100L${curve}V100Z`);
   const figures = element("figures");
-  figures.textContent = `processors ${Math.round(last.busy * 100)} % busy · ${last.people} in the room · ${last.lines} lines`;
-  figures.dataset["samples"] = `${Number(figures.dataset["samples"] ?? 0) + 1}`;
+  figures.textContent = `${Math.round(busy * 100)} % busy · ${people} in the room · ${lines} said`;
+  count += 1;
+  figures.dataset["samples"] = `${count}`;
 }
 
 // The chat. What is said while there is no connection waits here.
 const unsaid: { name: string; text: string }[] = [];
-let wake = () => {};
+const waiting: (() => void)[] = [];
 
 async function* said() {
   for (;;) {
-    for (let line = unsaid.shift(); line !== undefined; line = unsaid.shift()) {
+    for (let line = unsaid[0]; line !== undefined; line = unsaid[0]) {
       yield line;
+      // Only now was it sent: a call that is over asks for no more.
+      unsaid.shift();
     }
-    await new Promise<void>((resolve) => {
-      wake = resolve;
-    });
+    await new Promise<void>((resolve) => waiting.push(resolve));
   }
 }
 
@@ -82,7 +78,7 @@ element("say").addEventListener("submit", (event) => {
   const text = element<HTMLInputElement>("text");
   unsaid.push({ name: element<HTMLInputElement>("name").value, text: text.value });
   text.value = "";
-  wake();
+  waiting.splice(0).forEach((wake) => wake());
 });
 
 function show({ name, text }: Line): void {
@@ -90,7 +86,8 @@ function show({ name, text }: Line): void {
   const who = document.createElement("b");
   who.textContent = name;
   item.append(who, text);
-  element("lines").append(item);
-  item.scrollIntoView();
+  const lines = element("lines");
+  lines.append(item);
+  lines.scrollTop = lines.scrollHeight;
 }
 

@@ -40,7 +40,8 @@ export const WatchRequestSchema: GenMessage<WatchRequest> = /*@__PURE__*/
  */
 export type Sample = Message<"browser.Sample"> & {
   /**
-   * The part of the time for which the processors were busy since the last sample, from 0 to 1.
+   * The part of the time for which the processors were busy since the last sample, from 0 to 1. In the first sample it is the time since
+   * the machine started.
    *
    * @generated from field: double busy = 1;
    */

@@ -13,7 +13,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         println!("open http://{at}/ in two windows");
     }
     tokio::signal::ctrl_c().await?;
-    // Pages hear of it, and connect again when the server is back.
-    server.shutdown(Duration::from_secs(5)).await;
+    // Pages hear of it, and connect again when the server is back. Their streams have no end to wait for.
+    server.shutdown(Duration::from_secs(1)).await;
     Ok(())
 }

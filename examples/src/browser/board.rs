@@ -40,7 +40,7 @@ impl board_server::Board for Board {
         let mut ticks = interval(pause);
         // A reader that was slow gets the next sample, not all that it missed.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        let begun = (self.clone(), ticks, Processors::read());
+        let begun = (self.clone(), ticks, Processors::default());
         let samples = try_unfold(begun, async |(board, mut ticks, before)| {
             ticks.tick().await;
             let now = Processors::read();
@@ -91,6 +91,7 @@ impl Board {
 }
 
 /// The time of all processors since the machine started, in ticks.
+#[derive(Default)]
 struct Processors {
     busy: f64,
     all: f64,

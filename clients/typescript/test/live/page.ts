@@ -9,8 +9,7 @@ const browser = await chromium.launch({
   args: ["--no-sandbox"],
 });
 
-async function open(): Promise<Page> {
-  const page = await browser.newPage();
+async function open(page: Page): Promise<Page> {
   page.on("console", (message) => console.error(message.text()));
   page.on("pageerror", (error) => console.error(error.message));
   await page.goto(url!);
@@ -32,7 +31,7 @@ async function hears(page: Page, line: string): Promise<void> {
 }
 
 try {
-  const [ann, bob] = await Promise.all([open(), open()]);
+  const [ann, bob] = await Promise.all([open(await browser.newPage()), open(await browser.newPage())]);
   await ann.waitForFunction(`document.getElementById("figures").textContent.includes("2 in the room")`);
   await say(ann, "Ann", "hello ☺");
   await hears(ann, "Annhello ☺");
@@ -42,6 +41,30 @@ try {
   // A page that is closed is gone from the room.
   await bob.close();
   await ann.waitForFunction(`document.getElementById("figures").textContent.includes("1 in the room")`);
+
+  // Without a connection a page says so, and with the next one it says what was said meanwhile.
+  const cal = await browser.newPage();
+  let isAway = false;
+  let cut = async () => {};
+  await cal.routeWebSocket(/.*/, async (link) => {
+    if (isAway) {
+      await link.close();
+      return;
+    }
+    const server = link.connectToServer();
+    cut = async () => {
+      await Promise.all([link.close(), server.close()]);
+    };
+  });
+  await open(cal);
+  isAway = true;
+  await cut();
+  await cal.waitForFunction(`document.getElementById("state").textContent === "connecting"`);
+  await ann.waitForFunction(`document.getElementById("figures").textContent.includes("1 in the room")`);
+  await say(cal, "Cal", "back again");
+  isAway = false;
+  await hears(cal, "Calback again");
+  await hears(ann, "Calback again");
   console.log("all went well");
 } finally {
   await browser.close();
