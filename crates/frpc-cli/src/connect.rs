@@ -152,6 +152,28 @@ impl ConnectOptions {
     }
 }
 
+/// Returns the addresses there are, for help, with what stands behind them.
+macro_rules! addresses {
+    ($behind:literal) => {
+        concat!(
+            "Addresses:
+  HOST:PORT, :PORT, tcp://HOST:PORT, unix:PATH   frisbee (fRPC)
+  ws://HOST:PORT                                 frisbee over WebSocket
+  grpc://HOST:PORT                               gRPC
+  http://HOST:PORT                               Connect
+  grpc-web+http://HOST:PORT                      gRPC-Web
+  twirp+http://HOST:PORT                         Twirp
+  jsonrpc+tcp://HOST:PORT                        JSON-RPC
+  jsonrpc+http://HOST:PORT/PATH, jsonrpc+ws://…  JSON-RPC by POST, over WebSocket
+  With TLS: wss, grpcs, https and so on, or --tls with tcp
+
+",
+            $behind
+        )
+    };
+}
+pub(crate) use addresses;
+
 /// The addresses there are, for advice.
 pub(crate) const SCHEMES: &str = "tcp://HOST:PORT or unix:PATH for frisbee, ws://, grpc://, http:// for Connect, \
      grpc-web+http://, twirp+http://, jsonrpc+tcp://, jsonrpc+http://, jsonrpc+ws://";

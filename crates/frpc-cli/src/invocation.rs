@@ -34,7 +34,8 @@ pub(crate) struct CallOptions {
     /// Metadata, as in `-H 'authorization: Bearer …'`. Those whose names end with -bin are in base64.
     #[arg(long = "header", short = 'H', value_name = "NAME: VALUE", help_heading = "Call")]
     pub(crate) headers: Vec<String>,
-    /// The time that the call may take, such as 500ms. The server is told. Default: none, and an hour for an answer, or 30 s of plain fRPC.
+    /// The time that the call may take, such as 500ms, of which the server is told. Default: an hour for the first answer, and 30s
+    /// of servers of plain fRPC.
     #[arg(long, short = 't', visible_alias = "max-time", value_name = "TIME", value_parser = crate::connect::parse_time, help_heading = "Call")]
     pub(crate) timeout: Option<Duration>,
     /// The kind of a method of which nothing is known.
@@ -60,8 +61,7 @@ impl CallOptions {
         }
         if self.sources.is_empty() {
             return Err(Failure::new(
-                "the peer speaks plain fRPC, as servers in Go do: it tells nothing of its services, and its messages nothing \
-                 of their fields",
+                "the peer speaks plain fRPC, as servers in Go do: it has no reflection, and cannot be called without its schema",
             )
             .with_try("--proto FILE or --descriptor-set FILE, the very one that the server was built from")
             .with_try("another wire of the same server, such as grpc:// or http://"));
@@ -190,7 +190,7 @@ impl Invocation {
         };
         match options.sources.schema(beside.as_ref().unwrap_or(channel), Some(method)).await {
             Ok(schema) => Ok(Some(schema)),
-            Err(Unreflected::Unsupported(_)) => Ok(None),
+            Err(Unreflected::Unsupported(_) | Unreflected::Plain) => Ok(None),
             Err(Unreflected::Failed(failure)) => Err(failure),
             Err(Unreflected::Call(status)) => Err(call_failure(status, None)),
         }

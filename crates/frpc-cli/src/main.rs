@@ -27,11 +27,14 @@ use commands::{
     serve::ServeCommand,
 };
 
-use crate::failure::{Failure, Result};
+use crate::{
+    connect::addresses,
+    failure::{Failure, Result},
+};
 
-/// Calls, lists, describes and loads services on every wire that frpc speaks.
+/// Calls, lists, describes and loads services of fRPC, gRPC, gRPC-Web, Connect, Twirp and JSON-RPC.
 #[derive(Parser, Debug)]
-#[command(name = "frpc", version, max_term_width = 120)]
+#[command(name = "frpc", version, max_term_width = 120, after_help = EXAMPLES)]
 struct Frpc {
     /// Prints JSON, one value on each line, for programs. Failures too, on standard error.
     #[arg(long, global = true, help_heading = "Output")]
@@ -39,6 +42,17 @@ struct Frpc {
     #[command(subcommand)]
     command: Command,
 }
+
+const EXAMPLES: &str = addresses!(
+    "Examples:
+  frpc serve --echo                         a server to try things out with, on :7000
+  frpc list :7000                           its services and methods
+  frpc describe :7000 Say                   what a method takes and answers
+  frpc call :7000 Say text=hello number=7   a call
+  frpc bench :7000 Say text=hello           many of them
+
+`frpc call --help` has the ways to write messages."
+);
 
 #[derive(clap::Subcommand, Debug)]
 enum Command {
@@ -48,7 +62,8 @@ enum Command {
     Bench(Box<BenchCommand>),
     Serve(ServeCommand),
     Lock(LockCommand),
-    /// Prints the completions for a shell: `frpc completions bash > /etc/bash_completion.d/frpc`.
+    /// Prints completions for a shell.
+    #[command(after_help = "Examples:\n  frpc completions bash > /etc/bash_completion.d/frpc")]
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
@@ -95,5 +110,47 @@ mod tests {
     #[test]
     fn the_command_line_makes_sense() {
         Frpc::command().debug_assert();
+    }
+
+    #[test]
+    fn examples_in_the_help_are_command_lines() {
+        let mut all = vec![Frpc::command()];
+        all.extend(Frpc::command().get_subcommands().cloned());
+        for command in all {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let examples: Vec<_> = help.lines().filter(|line| line.starts_with("  frpc ")).collect();
+            assert!(!examples.is_empty(), "{} has none", command.get_name());
+            for example in examples {
+                let parsed = Frpc::try_parse_from(words(example));
+                assert!(parsed.is_ok(), "{example}: {parsed:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn help_fits_into_narrow_terminals() {
+        for command in Frpc::command().get_subcommands() {
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            assert!(about.len() <= 80 && !about.is_empty(), "{}: {about}", command.get_name());
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for line in help.lines() {
+                assert!(line.chars().count() <= 100, "{}: {line}", command.get_name());
+            }
+        }
+    }
+
+    /// Returns the words of an example up to where the shell or an explanation begins.
+    fn words(example: &str) -> Vec<String> {
+        let (mut words, mut quoted) = (vec![String::new()], false);
+        for letter in example.split("  ").find(|part| !part.is_empty()).unwrap_or_default().chars() {
+            match letter {
+                '\'' => quoted = !quoted,
+                ' ' if !quoted => words.push(String::new()),
+                letter => words.last_mut().unwrap().push(letter),
+            }
+        }
+        let end = words.iter().position(|word| matches!(&**word, "<" | ">")).unwrap_or(words.len());
+        words.truncate(end);
+        words
     }
 }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::call::target;
 use crate::{
     arguments::Arguments,
-    connect::parse_time,
+    connect::{addresses, parse_time},
     failure::{Failure, Result},
     invocation::{CallOptions, Invocation},
     load::{
@@ -19,17 +19,18 @@ use crate::{
     terminal::Style,
 };
 
-/// Calls a method again and again, and tells how long the calls took. With a second address, the loads take turns, and
-/// the ratio is told.
+/// Puts a method under load, and shows calls a second and latencies.
+///
+/// With a second address (--against), the loads take turns, and the ratio is told.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct BenchCommand {
-    /// The address to load.
+    /// The address to load, whose scheme is the wire: see below.
     address: String,
     /// The method, as for `frpc call`.
     method: Option<String>,
     /// The message, as for `frpc call`.
-    #[arg(allow_negative_numbers = true)]
+    #[arg(allow_negative_numbers = true, value_name = "ARGUMENT")]
     arguments: Vec<String>,
     #[command(flatten)]
     options: CallOptions,
@@ -59,12 +60,14 @@ pub(crate) struct BenchCommand {
     rounds: u32,
 }
 
-const EXAMPLES: &str = "Examples:
+const EXAMPLES: &str = addresses!(
+    "Examples:
   frpc bench tcp://localhost:7000 Say text=hello -c 32 -z 10s
   frpc bench tcp://localhost:7000 Say text=hello --against grpc://localhost:7000
   frpc bench http://localhost:7000 Say text=hello -r 5000 --json
 
-Exit codes: as for `frpc call`; if calls failed, by the code that most of them failed with.";
+Exit codes: as for `frpc call`; if calls failed, by the code that most of them failed with."
+);
 
 /// One address, and what it did.
 struct Side {

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::{
     arguments::{Arguments, metadata_text},
+    connect::addresses,
     failure::{Failure, Result},
     invocation::{CallOptions, Invocation},
     messages::{Codec, Writing},
@@ -19,17 +20,17 @@ use crate::{
     terminal::{Style, printable},
 };
 
-/// Calls a method, and prints what it answers as JSON.
+/// Calls a method, and prints the answer as JSON.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CallCommand {
-    /// The address: tcp://HOST:PORT or unix:PATH (frisbee), grpc://, http:// (Connect), grpc-web+http://, twirp+http://, jsonrpc+tcp://, jsonrpc+http://, jsonrpc+ws://, and the same with s.
+    /// The address of the server, whose scheme is the wire: see below.
     address: String,
     /// The method: package.Service/Method, or as much of it as is not ambiguous. Left out if the address ends with it, as in
     /// http://HOST:PORT/package.Service/Method.
     method: Option<String>,
-    /// The message: NAME=TEXT, NAME:=JSON, NAME=@FILE, NAME:=@JSON_FILE, NAME@BYTES_FILE; metadata: NAME:VALUE.
-    #[arg(allow_negative_numbers = true)]
+    /// The message, field by field, and metadata: see below.
+    #[arg(allow_negative_numbers = true, value_name = "ARGUMENT")]
     arguments: Vec<String>,
     #[command(flatten)]
     options: CallOptions,
@@ -47,12 +48,26 @@ pub(crate) struct CallCommand {
     verbose: bool,
 }
 
-const EXAMPLES: &str = "Examples:
-  frpc call tcp://localhost:7000 shop.Orders/Create customer=7 items[0].sku=A1 items[0].count=2
+const EXAMPLES: &str = addresses!(
+    "Messages:
+  name=text          as what the field takes: a text, number, true, enum value
+  name:=JSON         'tags:=[\"a\", \"b\"]'
+  name=@FILE         the text of a file; name:=@FILE its JSON, name@FILE its bytes
+  a.b=1, list[]=1    a field within a message, an element of a list
+  7 text             without names: the fields in their order
+  name:value         metadata, as with -H
+
+Examples:
+  frpc call :7000 Say text=hello number=7
+  frpc call :7000 shop.Orders/Create customer=7 'items[0].sku=A1' 'items[0].count=2'
   frpc call grpc://localhost:7000 Create -f order.json -H 'authorization: Bearer …' -t 2s
   frpc call http://localhost:7000 Chat -d @- < messages.json
+  frpc call :7000 Greet text=hello --proto greeter.proto   (without reflection, as Go has it)
 
-Exit codes: 0, 1 for mistakes on this side, 2 for the command line, 64 and the code of the status for a call (69: not found).";
+Exit codes:
+  0 for an answer, 1 for mistakes on this side, 2 for the command line; otherwise 64
+  and the code of the call's status: 69 is not found, 78 unavailable"
+);
 
 impl CallCommand {
     pub(crate) async fn run(&self, is_json: bool) -> Result<()> {

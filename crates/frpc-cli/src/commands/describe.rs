@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::list::{address_and_name, schema_of};
 use crate::{
-    connect::ConnectOptions,
+    connect::{ConnectOptions, addresses},
     declarations::Declared,
     failure::{Failure, Result},
     invocation::is_json_rpc,
@@ -16,8 +16,11 @@ use crate::{
     terminal::printable,
 };
 
-/// Describes a service, method, message or enum as a proto file has it, with the messages that it needs.
+/// Shows the declaration of a service, method, message or enum.
+///
+/// It is written as in a proto file, with the messages that it needs.
 #[derive(clap::Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct DescribeCommand {
     /// The address of the server. Left out with --proto or --descriptor-set.
     address: Option<String>,
@@ -34,6 +37,13 @@ pub(crate) struct DescribeCommand {
     #[command(flatten)]
     connect: ConnectOptions,
 }
+
+const EXAMPLES: &str = addresses!(
+    "Examples:
+  frpc describe :7000 Say
+  frpc describe :7000 Say --template
+  frpc describe grpc://localhost:7000 --save services.binpb"
+);
 
 impl DescribeCommand {
     pub(crate) async fn run(&self, is_json: bool) -> Result<()> {

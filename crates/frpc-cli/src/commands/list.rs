@@ -4,7 +4,7 @@ use frpc::codec::Format;
 use serde_json::json;
 
 use crate::{
-    connect::ConnectOptions,
+    connect::{ConnectOptions, addresses},
     failure::{Failure, Result},
     invocation::{call_failure, is_json_rpc},
     open_rpc,
@@ -13,8 +13,11 @@ use crate::{
     terminal::{Style, printable},
 };
 
-/// Lists services and their methods, as the server tells by reflection, or as files declare them.
+/// Lists the services of a server or of proto files, with their methods.
+///
+/// Servers are asked by reflection, or for rpc.discover.
 #[derive(clap::Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct ListCommand {
     /// The address of the server. Left out with --proto or --descriptor-set.
     address: Option<String>,
@@ -25,6 +28,13 @@ pub(crate) struct ListCommand {
     #[command(flatten)]
     connect: ConnectOptions,
 }
+
+const EXAMPLES: &str = addresses!(
+    "Examples:
+  frpc list :7000
+  frpc list grpc://localhost:7000 Echo
+  frpc list --proto echo.proto"
+);
 
 impl ListCommand {
     pub(crate) async fn run(&self, is_json: bool) -> Result<()> {
@@ -128,6 +138,8 @@ pub(super) async fn schema_of(
         Unreflected::Unsupported(why) => Failure::new(format!("the server tells nothing of its services: {why}"))
             .with_try("--proto FILE or --descriptor-set FILE")
             .with_try("`add_service(frpc_services::Reflection::v1())` in the server"),
+        Unreflected::Plain => Failure::new("the server tells nothing of its services: plain fRPC has no reflection")
+            .with_try("--proto FILE or --descriptor-set FILE in place of the address"),
         Unreflected::Failed(failure) => failure,
         Unreflected::Call(status) => call_failure(status, None),
     })

@@ -6,9 +6,11 @@ use serde_json::json;
 
 use crate::failure::{Failure, Result};
 
-/// Checks proto files against a lock file, and writes it: what frpc-build does with `Builder::lock`. A change that breaks
-/// peers fails, and says whom it breaks.
+/// Checks that proto files break no peers, and keeps their layout in a lock file.
+///
+/// It is what frpc-build does with `Builder::lock`: a change that breaks peers fails, and says whom it breaks.
 #[derive(clap::Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct LockCommand {
     /// The lock file. Made if it is not there.
     lock: PathBuf,
@@ -25,6 +27,10 @@ pub(crate) struct LockCommand {
     #[arg(long)]
     no_plain_peers: bool,
 }
+
+const EXAMPLES: &str = "Examples:
+  frpc lock proto/frpc.lock proto/echo.proto
+  frpc lock proto/frpc.lock proto/echo.proto --check";
 
 impl LockCommand {
     pub(crate) fn run(&self, is_json: bool) -> Result<()> {

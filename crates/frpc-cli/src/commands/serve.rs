@@ -2,7 +2,7 @@
 
 use std::{future, time::Duration};
 
-use frpc::{Pem, Request, Response, Server, ServerTls, Status, Streaming};
+use frpc::{Config, Pem, Request, Response, Server, ServerTls, Status, Streaming};
 use frpc_http::Http;
 use frpc_jsonrpc::{Functions, JsonRpc, function};
 use frpc_services::{Health, Reflection};
@@ -25,9 +25,11 @@ mod echo {
     frpc::include_proto!("frpc.echo.v1");
 }
 
-/// Serves the service frpc.echo.v1.Echo and the functions sum and greet on every wire at one port, with reflection and health,
-/// until Ctrl-C.
+/// Serves an echo on every wire, to try clients out with, until Ctrl-C.
+///
+/// There are the service frpc.echo.v1.Echo and the functions sum and greet, with reflection and health, all at one port.
 #[derive(clap::Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct ServeCommand {
     /// Serves the echo service, which is all there is.
     #[arg(long, required = true)]
@@ -44,7 +46,15 @@ pub(crate) struct ServeCommand {
     /// Answers no questions about its services, to see how clients do without.
     #[arg(long)]
     no_reflection: bool,
+    /// Speaks plain fRPC on tcp://, as servers in Go do, to see how clients do with that.
+    #[arg(long)]
+    plain: bool,
 }
+
+const EXAMPLES: &str = "Examples:
+  frpc serve --echo
+  frpc serve --echo tcp://0.0.0.0:7000 --cert cert.pem --key key.pem
+  frpc serve --echo unix:/tmp/echo.sock";
 
 impl ServeCommand {
     pub(crate) async fn run(&self, is_json: bool) -> Result<()> {
@@ -52,6 +62,7 @@ impl ServeCommand {
         let functions = Functions::new().function(sum).function(greet);
         let json_rpc = JsonRpc::new().functions(functions.clone());
         let mut server = Server::builder()
+            .config(Config { extended: !self.plain, ..Config::default() })
             .add_service(EchoServer::new(Echoing))
             .add_service(Health::new())
             .add_optional_service(reflection().then(Reflection::v1))
@@ -84,7 +95,8 @@ impl ServeCommand {
         let s = if self.cert.is_some() { "s" } else { "" };
         println!("\n{}", style.dim("try"));
         let (tls, any) = if s.is_empty() { ("", "") } else { (" --tls -k", " -k") };
-        println!("  frpc call {at} Say text=hello number=7{tls}");
+        let proto = if self.plain { " --proto echo.proto" } else { "" };
+        println!("  frpc call {at} Say text=hello number=7{tls}{proto}");
         println!("  frpc call grpc{s}://{place} Repeat message.text=hi times=3{any}");
         let request = r#"{"jsonrpc": "2.0", "method": "sum", "params": [1, 2], "id": 1}"#;
         println!("  curl{any} http{s}://{place}/rpc --json '{request}'");

@@ -24,6 +24,8 @@ use crate::failure::Failure;
 pub(crate) enum Unreflected {
     /// It does not do so.
     Unsupported(String),
+    /// It speaks plain fRPC, which has no way to ask.
+    Plain,
     /// It was asked in vain.
     Call(Status),
     /// It said things that make no sense, or the files here do not.
@@ -40,10 +42,7 @@ static VERSIONS: [Method; 2] = [
 pub(super) async fn schema(channel: &Channel, needed: Option<&str>) -> Result<Schema, Unreflected> {
     match channel.call_format().await.map_err(Unreflected::Call)? {
         Format::Proto => {}
-        Format::Polyglot => {
-            let why = "it speaks plain fRPC, as servers in Go do, which has no reflection";
-            return Err(Unreflected::Unsupported(why.to_owned()));
-        }
+        Format::Polyglot => return Err(Unreflected::Plain),
         _ => return Err(Unreflected::Unsupported("it speaks no protocol buffers".to_owned())),
     }
     let mut asking = Asking { channel, method: &VERSIONS[0], files: HashMap::new() };

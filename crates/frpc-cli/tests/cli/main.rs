@@ -8,5 +8,6 @@ mod declarations;
 mod lock;
 mod mistakes;
 mod plain;
+mod plain_go;
 mod program;
 mod tls;

@@ -1,198 +1,160 @@
-//! Peers of plain fRPC: the servers in Go of `tests/go`, which know no paths, no reflection and no protocol buffers.
+//! Servers of plain fRPC, which know no paths, no reflection and no protocol buffers: our own that say nothing of the rest, and
+//! those that answer with nonsense.
 
 use std::{
-    env,
-    io::{self, BufRead, BufReader, Write},
-    process::{Child, Command, Stdio},
+    io::{self, Read, Write},
+    net::{TcpListener, TcpStream},
 };
 
 use serde_json::{Value, json};
 
-use crate::program::{Directory, Ran, frpc, frpc_with_input};
+use crate::program::{Directory, PROTO, Ran, Server, frpc, frpc_with_input};
 
-const GO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/go");
-const PROTO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/go/interop.proto");
-
-/// A server in Go, which ends with this.
-struct GoServer {
-    child: Child,
-    address: String,
+fn plain_server() -> Server {
+    Server::start_with("tcp://127.0.0.1:0", &["--plain"])
 }
 
-impl GoServer {
-    /// Starts one with headers of ten bytes. `None` if Go is not installed: the test says so and is skipped, but where `CI` is set
-    /// it fails.
-    fn start() -> Option<Self> {
-        Self::with_headers("header10")
-    }
-
-    fn with_headers(headers: &str) -> Option<Self> {
-        if let Err(error) = Command::new("go").arg("version").output() {
-            assert!(env::var_os("CI").is_none(), "Go is not installed ({error}), and CI must not skip its tests");
-            // Not `eprintln!`, which shows only in tests that fail.
-            let _ = writeln!(io::stderr(), "skipped: Go is not installed ({error})");
-            return None;
-        }
-        let build = Command::new(format!("{GO}/build.sh")).output().unwrap();
-        assert!(build.status.success(), "the servers in Go do not build:\n{}", String::from_utf8_lossy(&build.stderr));
-        let mut server = Command::new(format!("{GO}/bin/{headers}/rpc-server"));
-        let mut child = server.arg("127.0.0.1:0").stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        let address = format!("tcp://{}", line.trim().strip_prefix("listening ").unwrap());
-        Some(Self { child, address })
-    }
-
-    fn call(&self, arguments: &[&str]) -> Ran {
-        frpc(&[&["call", &self.address, "--proto", PROTO, "--json"], arguments].concat())
-    }
-}
-
-impl Drop for GoServer {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn call(address: &str, arguments: &[&str]) -> Ran {
+    frpc(&[&["call", address, "--proto", PROTO, "--json"], arguments].concat())
 }
 
 /// Returns the failure that a run told programs of.
-fn told(ran: &Ran) -> Value {
+pub(crate) fn told(ran: &Ran) -> Value {
     let said: Value = serde_json::from_str(&ran.err).unwrap_or_else(|error| panic!("{error}: {ran:?}"));
     said["error"].clone()
 }
 
 #[test]
-fn every_field_comes_back_from_a_server_in_go() {
-    let Some(server) = GoServer::start() else { return };
-    let rich = json!({
-        "origin": { "x": -3 },
-        "on": true,
-        "parts": [{ "name": "a", "samples": [0.5, -2.0], "next": { "name": "b" } }, {}],
-        "mood": "MOOD_STORMY",
-        "i32": -5, "i64": "-6", "title": "hello", "u32": 7, "u64": "18446744073709551615", "s64": "-8", "f32": 9, "sf64": "10",
-        "single": 1.5, "wide": -2.25, "blob": "/wA=", "tags": ["x", ""], "numbers": ["1", "-1"],
-        "names": { "7": "seven" }, "moods": { "now": "MOOD_CALM" }, "places": { "here": { "y": 4 }, "there": {} },
-        "spot": {},
+fn all_kinds_of_calls_are_made() {
+    let server = plain_server();
+    let at = &*server.address;
+    let message = json!({
+        "text": "hello", "number": "-7", "data": "/wA=", "tags": ["a", ""], "labels": { "k": "v" }, "mood": "MOOD_CURIOUS",
+        "inner": { "inner": { "text": "deep" } },
     });
-    let ran = server.call(&["Echo", "-d", &rich.to_string()]);
-    assert_eq!(ran.json(), [rich], "{ran:?}");
-    assert_eq!(server.call(&["interop.Interop/Echo"]).json(), [json!({})]);
-    let ran = server.call(&["Second/Greet", "text=Go"]);
-    assert_eq!(ran.json(), [json!({ "text": "hello Go" })]);
+    let ran = call(at, &["Say", "-d", &message.to_string(), "-v"]);
+    assert_eq!(ran.json(), [message], "{ran:?}");
+    assert!(ran.err.contains("> frpc.echo.v1.Echo/Say · unary · polyglot"), "{}", ran.err);
+    let ran = call(at, &["Repeat", "message.text=x", "times=2"]);
+    assert_eq!(ran.json(), vec![json!({ "text": "x" }); 2]);
+    let ran = call(at, &["Gather", "-d", r#"{"text": "a", "number": 1} {"text": "b", "number": 2}"#]);
+    assert_eq!(ran.json(), [json!({ "text": "a b", "number": "3" })]);
+    let chat = ["call", at, "Chat", "--proto", PROTO, "--json", "-d", "@-"];
+    let ran = frpc_with_input(&chat, r#"{"text": "one"} {"text": "two"}"#);
+    assert_eq!(ran.json(), [json!({ "text": "one" }), json!({ "text": "two" })]);
 }
 
 #[test]
-fn a_failure_in_go_is_a_status_with_its_text() {
-    let Some(server) = GoServer::start() else { return };
-    for method in ["Fail", "Hangup"] {
-        let ran = server.call(&[method, "text=not today"]);
-        assert_eq!((ran.code, &*ran.out), (64 + 2, ""), "{ran:?}");
-        let said = told(&ran);
-        assert_eq!((&said["code"], &said["message"]), (&json!("unknown"), &json!("not today")));
-    }
+fn a_code_of_ours_is_kept() {
+    let server = plain_server();
+    let ran = call(&server.address, &["Fail", "code=5", "text=no such thing"]);
+    assert_eq!(ran.code, 64 + 5, "{ran:?}");
+    assert_eq!(told(&ran)["message"], "no such thing");
 }
 
 #[test]
-fn streams_go_to_and_come_from_a_server_in_go() {
-    let Some(server) = GoServer::start() else { return };
-    let numbers = |all: &[i64]| all.iter().map(|value| json!({ "value": value.to_string() })).collect::<Vec<_>>();
-    assert_eq!(server.call(&["Numbers", "start=3", "count=3"]).json(), numbers(&[3, 4, 5]));
-    let ran = server.call(&["Numbers", "start=3", "count=2", "fail_with=enough"]);
-    let lines: Vec<Value> = ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!((ran.code, lines), (64 + 2, numbers(&[3, 4])), "{ran:?}");
-    assert_eq!(told(&ran)["message"], "enough");
-
-    let ran = server.call(&["Total", "-d", r#"{"value": 1} {"value": 2} {"value": 39}"#]);
-    assert_eq!(ran.json(), [json!({ "sum": "42", "count": 3 })]);
-    let ran = server.call(&["Total", "-d", r#"{"value": -1}"#]);
-    assert_eq!((ran.code, told(&ran)["message"].clone()), (64 + 2, json!("negative: -1")));
-
-    let talk = ["call", &server.address, "Talk", "--proto", PROTO, "--json", "-d", "@-"];
-    let ran = frpc_with_input(&talk, r#"{"text": "one"} {"text": "two"}"#);
-    assert_eq!(ran.json(), [json!({ "text": "re: one" }), json!({ "text": "re: two" })], "{ran:?}");
-}
-
-#[test]
-fn servers_in_go_with_old_headers_are_called_if_told_so() {
-    let Some(server) = GoServer::with_headers("header8") else { return };
-    let ran = server.call(&["Greet", "text=x", "--old-frisbee"]);
-    assert_eq!(ran.json(), [json!({ "text": "hello x" })], "{ran:?}");
-    let ran = server.call(&["Numbers", "count=2", "--old-frisbee"]);
-    assert_eq!(ran.json(), [json!({}), json!({ "value": "1" })]);
-    let ran = server.call(&["Greet", "text=x"]);
-    assert_eq!(ran.code, 1, "{ran:?}");
-    assert!(ran.err.contains("--old-frisbee"), "{}", ran.err);
-}
-
-#[test]
-fn a_server_in_go_can_be_loaded() {
-    let Some(server) = GoServer::start() else { return };
-    let load = ["-n", "40", "-c", "2", "--warmup", "0s", "--json"];
-    let ran = frpc(&[&["bench", &server.address, "Echo", "title=x", "--proto", PROTO], &load[..]].concat());
-    let load = &ran.json()[0]["loads"][0];
-    assert_eq!(load["calls"], 40, "{ran:?}");
-}
-
-#[test]
-fn messages_in_protocol_buffers_are_told_to_go_in_its_own() {
-    let Some(server) = GoServer::start() else { return };
-    let directory = Directory::new("plain-binary");
-    let file = directory.write("message.binpb", "\u{a}\u{2}hi");
-    let ran = server.call(&["Greet", "--binary", &file, "--raw"]);
-    assert_eq!((ran.code, &*ran.out), (0, "\u{a}\u{8}hello hi"), "{ran:?}");
-    let ran = server.call(&["Greet", "--binary", &directory.write("none", "\u{a}")]);
-    assert_eq!((ran.code, told(&ran)["message"].as_str().unwrap().contains("interop.Text")), (1, true), "{ran:?}");
+fn plain_and_other_servers_are_loaded_against_each_other() {
+    let (plain, extended) = (plain_server(), Server::start());
+    let sides = ["bench", &plain.address, "Say", "text=x", "--proto", PROTO, "--against", &extended.address];
+    let ran = frpc(&[&sides[..], &["-n", "20", "-c", "2", "--rounds", "1", "--warmup", "0s", "--json"]].concat());
+    let loads = &ran.json()[0]["loads"];
+    assert_eq!((&loads[0]["calls"], &loads[1]["calls"]), (&json!(20), &json!(20)), "{ran:?}");
 }
 
 #[test]
 fn a_descriptor_set_will_do() {
-    let Some(server) = GoServer::start() else { return };
+    let server = plain_server();
     let directory = Directory::new("plain-set");
-    let set = protox::compile([PROTO], [GO]).unwrap();
-    let set = directory.write("interop.binpb", frpc::prost::Message::encode_to_vec(&set));
-    let ran = frpc(&["call", &server.address, "Greet", "text=x", "--descriptor-set", &set, "--json"]);
-    assert_eq!(ran.json(), [json!({ "text": "hello x" })], "{ran:?}");
+    let set = protox::compile([PROTO], [concat!(env!("CARGO_MANIFEST_DIR"), "/proto")]).unwrap();
+    let set = directory.write("echo.binpb", frpc::prost::Message::encode_to_vec(&set));
+    let ran = frpc(&["call", &server.address, "Say", "text=x", "--descriptor-set", &set, "--json"]);
+    assert_eq!(ran.json(), [json!({ "text": "x" })], "{ran:?}");
 }
 
 #[test]
 fn what_plain_peers_cannot_do_is_told_with_what_to_try() {
-    let Some(server) = GoServer::start() else { return };
+    let server = plain_server();
     let at = &*server.address;
-    for arguments in [&["call", at, "Greet", "text=x"][..], &["list", at], &["describe", at]] {
+    for arguments in [&["call", at, "Say", "text=x"][..], &["list", at], &["describe", at]] {
         let ran = frpc(arguments);
         assert_eq!(ran.code, 1, "{ran:?}");
         assert!(ran.err.contains("plain fRPC") && ran.err.contains("--proto FILE"), "{}", ran.err);
     }
     for option in ["--as-json", "--no-schema"] {
-        let ran = server.call(&["Greet", "text=x", option]);
+        let ran = call(at, &["Say", "text=x", option]);
         assert_eq!(ran.code, 1, "{ran:?}");
         assert!(told(&ran)["message"].as_str().unwrap().contains("no JSON"), "{ran:?}");
     }
-    let ran = server.call(&["Greet", "text=x", "-H", "name: value"]);
+    let ran = call(at, &["Say", "text=x", "-H", "name: value"]);
     assert_eq!(ran.code, 64 + 9, "{ran:?}");
     assert!(told(&ran)["try"].to_string().contains("without -H"), "{ran:?}");
 }
 
 #[test]
-fn a_method_that_a_server_in_go_does_not_have_is_not_waited_for() {
-    let Some(server) = GoServer::start() else { return };
-    let ran = server.call(&["Greet", "text=x", "--first-operation", "100", "-t", "200ms"]);
-    assert_eq!(ran.code, 64 + 4, "{ran:?}");
-    assert!(told(&ran)["try"].to_string().contains("numbers methods"), "{ran:?}");
-    let ran = server.call(&["Greet", "text=x", "--first-operation", "9"]);
+fn a_proto_file_of_another_schema_is_told() {
+    let directory = Directory::new("plain-other");
+    let other = "syntax = \"proto3\"; message M { bool yes = 1; } service S { rpc Say(M) returns (M); }";
+    let file = directory.write("other.proto", other);
+    let ran = frpc(&["call", &answering("0800050a00"), "Say", "--proto", &file, "--json"]);
     assert_eq!(ran.code, 1, "{ran:?}");
-    assert!(told(&ran)["message"].as_str().unwrap().contains("belong to frisbee"), "{ran:?}");
+    let said = told(&ran);
+    assert!(said["message"].as_str().unwrap().contains("M.yes: expected bool, found string"), "{said}");
+    assert!(said["try"].to_string().contains("the proto files of the server"), "{said}");
 }
 
 #[test]
-fn a_proto_file_of_another_schema_is_told() {
-    let Some(server) = GoServer::start() else { return };
-    let directory = Directory::new("plain-other");
-    // Operation 10 answers with another message than this.
-    let other = "syntax = \"proto3\"; package o; message M { bool yes = 1; } service S { rpc Echo(N) returns (M); } message N {}";
-    let file = directory.write("other.proto", other);
-    let ran = frpc(&["call", &server.address, "Echo", "--proto", &file, "--json", "-t", "200ms"]);
-    assert_ne!(ran.code, 0, "{ran:?}");
-    assert!(told(&ran)["try"].to_string().contains("proto file"), "{ran:?}");
+fn an_answer_that_is_no_message_is_a_failure_here() {
+    let empty = "0800050a000d00040a000a0001050a000205050a00";
+    let nested = format!("{}00", empty.repeat(200));
+    let cases = [
+        ("", "the bytes end here"),
+        ("08", "the bytes end here"),
+        ("0800050a05616263", "claims a length of 5, 3 bytes are left"),
+        ("0800050affffffff0f", "claims a length of 4294967295"),
+        ("08000c02", "Message.text: expected string, found i32"),
+        ("0800050a000d00040a000a0001050affffffff0f", "Message.tags: claims a length of 4294967295"),
+        (&nested, "nested deeper than"),
+    ];
+    for (answer, why) in cases {
+        let ran = call(&answering(answer), &["Say"]);
+        assert_eq!((ran.code, &*ran.out), (1, ""), "{answer}: {ran:?}");
+        let said = told(&ran);
+        assert!(said["message"].as_str().unwrap().contains(why), "{answer}: {said}");
+    }
+    assert_eq!(call(&answering("00"), &["Say"]).json(), [json!({})]);
+    assert_eq!(call(&answering(&format!("{empty}00")), &["Say"]).json(), [json!({})]);
+}
+
+/// Starts a server that answers every call with these bytes.
+fn answering(content: &str) -> String {
+    let digits: Vec<_> = content.chars().map(|digit| u8::try_from(digit.to_digit(16).unwrap()).unwrap()).collect();
+    let content: Vec<_> = digits.chunks(2).map(|pair| 16 * pair[0] + pair[1]).collect();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("tcp://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        // The caller goes when it has seen enough.
+        let (mut socket, _) = listener.accept()?;
+        loop {
+            answer(&mut socket, &content)?;
+        }
+        #[expect(unreachable_code, reason = "it names the type")]
+        io::Result::Ok(())
+    });
+    address
+}
+
+/// Reads a packet, and answers it if it is a PING or a call: magic, id, operation, length, content.
+fn answer(socket: &mut TcpStream, content: &[u8]) -> io::Result<()> {
+    let mut head = [0; 10];
+    socket.read_exact(&mut head)?;
+    let [_, _, id @ .., _, _, _, _, _, _] = head;
+    let (operation, len) = (&head[4..6], u32::from_be_bytes(head[6..].try_into().unwrap()));
+    io::copy(&mut socket.take(len.into()), &mut io::sink())?;
+    let (operation, content) = match operation {
+        [0, 0] => ([0, 1], &[][..]),
+        [0, 10] => ([0, 10], content),
+        _ => return Ok(()),
+    };
+    let len = u32::try_from(content.len()).unwrap().to_be_bytes();
+    socket.write_all(&[&[0, 0x0f][..], &id, &operation, &len, content].concat())
 }

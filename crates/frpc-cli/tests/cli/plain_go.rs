@@ -1,0 +1,164 @@
+//! Servers of plain fRPC in Go, those of `tests/go`.
+
+use std::{
+    env,
+    io::{self, BufRead, BufReader, Write},
+    process::{Child, Command, Stdio},
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    plain::told,
+    program::{Directory, Ran, frpc, frpc_with_input},
+};
+
+const GO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/go");
+const PROTO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/go/interop.proto");
+
+/// A server in Go, which ends with this.
+struct GoServer {
+    child: Child,
+    address: String,
+}
+
+impl GoServer {
+    /// Starts one with headers of ten bytes. `None` if Go is not installed: the test says so and is skipped, but where `CI` is set
+    /// it fails.
+    fn start() -> Option<Self> {
+        Self::with("header10", &[])
+    }
+
+    fn with(headers: &str, options: &[&str]) -> Option<Self> {
+        if let Err(error) = Command::new("go").arg("version").output() {
+            assert!(env::var_os("CI").is_none(), "Go is not installed ({error}), and CI must not skip its tests");
+            // Not `eprintln!`, which shows only in tests that fail.
+            let _ = writeln!(io::stderr(), "skipped: Go is not installed ({error})");
+            return None;
+        }
+        let build = Command::new(format!("{GO}/build.sh")).output().unwrap();
+        assert!(build.status.success(), "the servers in Go do not build:\n{}", String::from_utf8_lossy(&build.stderr));
+        let mut server = Command::new(format!("{GO}/bin/{headers}/rpc-server"));
+        let mut child =
+            server.args(options).arg("127.0.0.1:0").stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let address = format!("tcp://{}", line.trim().strip_prefix("listening ").unwrap());
+        Some(Self { child, address })
+    }
+
+    fn call(&self, arguments: &[&str]) -> Ran {
+        frpc(&[&["call", &self.address, "--proto", PROTO, "--json"], arguments].concat())
+    }
+}
+
+impl Drop for GoServer {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn every_field_comes_back_from_a_server_in_go() {
+    let Some(server) = GoServer::start() else { return };
+    let rich = json!({
+        "origin": { "x": -3 },
+        "on": true,
+        "parts": [{ "name": "a", "samples": [0.5, -2.0], "next": { "name": "b" } }, {}],
+        "mood": "MOOD_STORMY",
+        "i32": -5, "i64": "-6", "title": "hello", "u32": 7, "u64": "18446744073709551615", "s64": "-8", "f32": 9, "sf64": "10",
+        "single": 1.5, "wide": -2.25, "blob": "/wA=", "tags": ["x", ""], "numbers": ["1", "-1"],
+        "names": { "7": "seven" }, "moods": { "now": "MOOD_CALM" }, "places": { "here": { "y": 4 }, "there": {} },
+        "spot": {},
+    });
+    let ran = server.call(&["Echo", "-d", &rich.to_string()]);
+    assert_eq!(ran.json(), [rich], "{ran:?}");
+    assert_eq!(server.call(&["interop.Interop/Echo"]).json(), [json!({})]);
+    let ran = server.call(&["Second/Greet", "text=Go"]);
+    assert_eq!(ran.json(), [json!({ "text": "hello Go" })]);
+}
+
+#[test]
+fn a_failure_in_go_is_a_status_with_its_text() {
+    let Some(server) = GoServer::start() else { return };
+    for method in ["Fail", "Hangup"] {
+        let ran = server.call(&[method, "text=not today"]);
+        assert_eq!((ran.code, &*ran.out), (64 + 2, ""), "{ran:?}");
+        let said = told(&ran);
+        assert_eq!((&said["code"], &said["message"]), (&json!("unknown"), &json!("not today")));
+    }
+}
+
+#[test]
+fn streams_go_to_and_come_from_a_server_in_go() {
+    let Some(server) = GoServer::start() else { return };
+    let numbers = |all: &[i64]| all.iter().map(|value| json!({ "value": value.to_string() })).collect::<Vec<_>>();
+    assert_eq!(server.call(&["Numbers", "start=3", "count=3"]).json(), numbers(&[3, 4, 5]));
+    let ran = server.call(&["Numbers", "start=3", "count=2", "fail_with=enough"]);
+    let lines: Vec<Value> = ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((ran.code, lines), (64 + 2, numbers(&[3, 4])), "{ran:?}");
+    assert_eq!(told(&ran)["message"], "enough");
+
+    let ran = server.call(&["Total", "-d", r#"{"value": 1} {"value": 2} {"value": 39}"#]);
+    assert_eq!(ran.json(), [json!({ "sum": "42", "count": 3 })]);
+    let ran = server.call(&["Total", "-d", r#"{"value": -1}"#]);
+    assert_eq!((ran.code, told(&ran)["message"].clone()), (64 + 2, json!("negative: -1")));
+
+    let talk = ["call", &server.address, "Talk", "--proto", PROTO, "--json", "-d", "@-"];
+    let ran = frpc_with_input(&talk, r#"{"text": "one"} {"text": "two"}"#);
+    assert_eq!(ran.json(), [json!({ "text": "re: one" }), json!({ "text": "re: two" })], "{ran:?}");
+}
+
+#[test]
+fn servers_in_go_with_old_headers_are_called_if_told_so() {
+    let Some(server) = GoServer::with("header8", &[]) else { return };
+    let ran = server.call(&["Greet", "text=x", "--old-frisbee"]);
+    assert_eq!(ran.json(), [json!({ "text": "hello x" })], "{ran:?}");
+    let ran = server.call(&["Numbers", "count=2", "--old-frisbee"]);
+    assert_eq!(ran.json(), [json!({}), json!({ "value": "1" })]);
+    let ran = server.call(&["Greet", "text=x"]);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.err.contains("--old-frisbee"), "{}", ran.err);
+}
+
+#[test]
+fn servers_in_go_are_called_over_tls() {
+    let directory = Directory::new("plain-tls");
+    let ca = directory.path("ca.pem");
+    let Some(server) = GoServer::with("header10", &["-tls-cert", &ca]) else { return };
+    let ran = server.call(&["Greet", "text=x", "--ca", &ca]);
+    assert_eq!(ran.json(), [json!({ "text": "hello x" })], "{ran:?}");
+}
+
+#[test]
+fn a_server_in_go_can_be_loaded() {
+    let Some(server) = GoServer::start() else { return };
+    let load = ["-n", "40", "-c", "2", "--warmup", "0s", "--json"];
+    let ran = frpc(&[&["bench", &server.address, "Echo", "title=x", "--proto", PROTO], &load[..]].concat());
+    let load = &ran.json()[0]["loads"][0];
+    assert_eq!(load["calls"], 40, "{ran:?}");
+}
+
+#[test]
+fn messages_in_protocol_buffers_are_told_to_go_in_its_own() {
+    let Some(server) = GoServer::start() else { return };
+    let directory = Directory::new("plain-binary");
+    let file = directory.write("message.binpb", "\u{a}\u{2}hi");
+    let ran = server.call(&["Greet", "--binary", &file, "--raw"]);
+    assert_eq!((ran.code, &*ran.out), (0, "\u{a}\u{8}hello hi"), "{ran:?}");
+    let ran = server.call(&["Greet", "--binary", &directory.write("none", "\u{a}")]);
+    assert_eq!((ran.code, told(&ran)["message"].as_str().unwrap().contains("interop.Text")), (1, true), "{ran:?}");
+}
+
+#[test]
+fn a_method_that_a_server_in_go_does_not_have_is_not_waited_for() {
+    let Some(server) = GoServer::start() else { return };
+    let ran = server.call(&["Greet", "text=x", "--first-operation", "100", "-t", "200ms"]);
+    assert_eq!(ran.code, 64 + 4, "{ran:?}");
+    assert!(told(&ran)["try"].to_string().contains("numbers methods"), "{ran:?}");
+    let ran = server.call(&["Greet", "text=x", "--first-operation", "9"]);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(told(&ran)["message"].as_str().unwrap().contains("belong to frisbee"), "{ran:?}");
+}
