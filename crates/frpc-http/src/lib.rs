@@ -12,6 +12,7 @@ pub mod fuzzing;
 mod headers;
 mod message;
 mod mount;
+mod plain;
 mod serve;
 #[cfg(feature = "tower")]
 mod service;

@@ -75,6 +75,7 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let site = self.site.clone();
-        Box::pin(async move { Ok(serve::respond(&site, request.map(Box::pin)).await) })
+        let (parts, body) = request.into_parts();
+        Box::pin(async move { Ok(serve::respond(&site, parts, Box::pin(body)).await) })
     }
 }

@@ -29,6 +29,10 @@ impl<T> Standstill<T> {
         self.io
     }
 
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        &mut self.io
+    }
+
     fn unless_late<R>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
         if written.is_ready() {
             self.late = None;

@@ -15,6 +15,7 @@ use tracing::debug;
 use crate::{
     cors::Cors,
     mount::Mount,
+    plain,
     serve::{self, Remainder, Site, Unended, Unread, Upgrading},
     settings::Settings,
     standstill::Standstill,
@@ -41,8 +42,8 @@ use crate::{
 ///
 /// A peer can make a connection hold at most [`streams_max`](Self::streams_max) requests, each with a head of
 /// [`head_len_max`](Self::head_len_max) and one message of [`message_len_max`](Self::message_len_max) that is being received. Bytes
-/// that nobody has read yet are bounded by the windows of HTTP/2, 1 MiB for all requests of a connection. The deadline that a
-/// caller sets, and [`Times`](frpc::Times), bound the handlers.
+/// that nobody has read yet are bounded by the windows of HTTP/2, 1 MiB for all requests of a connection, and on HTTP/1.1 by 64 KiB
+/// behind the request that is being answered. The deadline that a caller sets, and [`Times`](frpc::Times), bound the handlers.
 #[derive(Clone, Debug, Default)]
 pub struct Http {
     pub(crate) settings: Settings,
@@ -197,6 +198,7 @@ impl Http {
     }
 
     async fn serve_http1(&self, site: Arc<Site>, socket: Standstill<Raw>, drain: Drain) {
+        let Some(socket) = plain::serve(&site, socket, &drain).await else { return };
         let (unread, upgrading) = (Unread::default(), Upgrading::default());
         let upgraded = upgrading.clone();
         let service = service_fn(move |mut request: Request<Incoming>| {
@@ -205,8 +207,9 @@ impl Http {
                 if let Some(response) = upgrading.answer(&site, &mut request) {
                     return Ok(response);
                 }
-                let request = request.map(|body| Remainder::of(body, unread.clone()));
-                let mut response = serve::respond(&site, request).await;
+                let (parts, body) = request.into_parts();
+                let body = Remainder::of(body, unread.clone());
+                let mut response = serve::respond(&site, parts, body).await;
                 unread.mark(&mut response);
                 Ok::<_, std::convert::Infallible>(response)
             }
@@ -239,8 +242,8 @@ impl Http {
     async fn serve_http2(&self, site: Arc<Site>, socket: Standstill<Raw>, drain: Drain) {
         let service = service_fn(move |request: Request<Incoming>| {
             let site = site.clone();
-            let request = request.map(Unended::of);
-            async move { Ok::<_, std::convert::Infallible>(serve::respond(&site, request).await) }
+            let (parts, body) = request.into_parts();
+            async move { Ok::<_, std::convert::Infallible>(serve::respond(&site, parts, Unended::of(body)).await) }
         });
         let Settings { head_len_max, streams_max, resets_max, keepalive_interval, keepalive_timeout, .. } =
             self.settings;

@@ -80,6 +80,7 @@ const HOUSES: &[House] = &[
             &["codes", "cors", "headers", "message", "mount", "standstill"],
             &["settings", "status"],
             &["client", "serve"],
+            &["plain"],
             &["wire"],
             &["fuzzing", "service"],
         ],

@@ -68,6 +68,13 @@ impl Raw {
         &self.unread
     }
 
+    /// Puts bytes back that were read last, so that they are read again before all others.
+    pub fn put_back(&mut self, bytes: impl Into<Bytes>) {
+        let bytes = bytes.into();
+        self.unread =
+            if self.unread.is_empty() { bytes } else { [bytes, std::mem::take(&mut self.unread)].concat().into() };
+    }
+
     /// Returns this side's address.
     pub fn local_addr(&self) -> &Address {
         &self.local

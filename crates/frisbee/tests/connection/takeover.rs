@@ -75,6 +75,13 @@ fn a_handler_takes_over_with_raw_bytes_right_behind_its_packet() {
                 let mut bytes = vec![0; behind.len()];
                 raw.read_exact(&mut bytes).await.unwrap();
                 assert_eq!(bytes, behind);
+                // Again, the last first.
+                let (first, last) = bytes.split_at(2);
+                raw.put_back(last.to_vec());
+                raw.put_back(first.to_vec());
+                assert_eq!(raw.unread(), behind);
+                raw.read_exact(&mut bytes).await.unwrap();
+                assert_eq!(bytes, behind);
                 check_raw(&mut raw, &mut peer).await;
                 assert_eq!(script.log.take(), ["opened", "packet 1", "closed: TakenOver"]);
             });

@@ -40,6 +40,15 @@ impl ResponseBody {
     pub(crate) fn stream(body: impl Body<Data = Bytes, Error = Infallible> + Send + 'static) -> Self {
         Self(State::Stream(Box::pin(body)))
     }
+
+    /// Returns the bytes, if they are there and nothing follows them.
+    pub(crate) fn into_content(self) -> Option<Bytes> {
+        match self.0 {
+            State::Whole { first, second, trailers: None } if second.is_empty() => Some(first),
+            State::Whole { first, second, trailers: None } => Some([first, second].concat().into()),
+            State::Whole { .. } | State::Stream(_) => None,
+        }
+    }
 }
 
 impl<T: Into<Bytes>> From<T> for ResponseBody {

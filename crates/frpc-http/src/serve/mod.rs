@@ -17,7 +17,7 @@ mod twirp;
 mod unended;
 mod upgrade;
 
-use http::{Method, Request, Response, StatusCode, header::ORIGIN, request::Parts};
+use http::{Method, Response, StatusCode, header::ORIGIN, request::Parts};
 
 #[cfg_attr(
     not(feature = "tower"),
@@ -39,8 +39,7 @@ pub(crate) use self::{
 };
 
 /// Answers a request, and tells browsers which scripts may read the answer.
-pub(crate) async fn respond<B: RequestBody>(site: &Site, request: Request<B>) -> Response<ResponseBody> {
-    let (parts, body) = request.into_parts();
+pub(crate) async fn respond<B: RequestBody>(site: &Site, parts: Parts, body: B) -> Response<ResponseBody> {
     let cors = site.settings.cors.as_ref();
     if let Some((status, headers)) = cors.and_then(|cors| cors.preflight(&parts.method, &parts.headers)) {
         let mut response = Response::new(ResponseBody::empty());
@@ -57,6 +56,12 @@ pub(crate) async fn respond<B: RequestBody>(site: &Site, request: Request<B>) ->
         cors.expose(response.headers_mut(), origin.as_ref());
     }
     response
+}
+
+/// Returns whether requests of this content type, or their answers, may be streams.
+pub(crate) fn may_stream(content_type: &[u8]) -> bool {
+    let may = [&b"application/grpc"[..], b"application/connect+"];
+    may.iter().any(|may| content_type.get(..may.len()).is_some_and(|start| start.eq_ignore_ascii_case(may)))
 }
 
 /// Answers a request, by the protocol that its content type and its path tell.

@@ -13,6 +13,7 @@ mod http1;
 #[cfg(feature = "tower")]
 mod mounted;
 mod mounts;
+mod plain;
 mod port;
 mod probe;
 mod remainder;

@@ -49,7 +49,8 @@ pub(crate) struct Calls {
     context: Context,
     /// The time when the caller gives up all calls, if it says so.
     deadline: Option<StdInstant>,
-    running: FuturesUnordered<Running>,
+    /// Absent until a call is not answered at once.
+    running: Option<FuturesUnordered<Running>>,
     /// The bytes of the messages that those came with.
     running_len: usize,
     batches: Slab<Batch>,
@@ -73,7 +74,7 @@ impl Calls {
             site,
             deadline: context.deadline(),
             context,
-            running: FuturesUnordered::new(),
+            running: None,
             running_len: 0,
             batches: Slab::new(),
             subscriptions,
@@ -84,18 +85,23 @@ impl Calls {
     /// Returns whether a message may start this number of calls: a batch only when there is room for all of them, or when nothing else is
     /// running.
     pub(crate) fn has_room(&self, calls: usize) -> bool {
-        self.running.is_empty() || !self.is_full() && self.running.len() + calls <= self.site.settings.calls_max
+        self.is_idle() || !self.is_full() && self.count() + calls <= self.site.settings.calls_max
+    }
+
+    /// Returns how many calls are running.
+    fn count(&self) -> usize {
+        self.running.as_ref().map_or(0, FuturesUnordered::len)
     }
 
     /// Returns whether no other call may start.
     pub(crate) fn is_full(&self) -> bool {
         let Settings { calls_max, calls_len_max, .. } = *self.site.settings;
-        self.running.len() >= calls_max || self.running_len >= calls_len_max
+        self.count() >= calls_max || self.running_len >= calls_len_max
     }
 
     /// Returns whether nothing is running. Subscriptions do not count.
     pub(crate) fn is_idle(&self) -> bool {
-        self.running.is_empty()
+        self.running.as_ref().is_none_or(FuturesUnordered::is_empty)
     }
 
     /// Returns whether there is a subscription.
@@ -319,7 +325,7 @@ impl Calls {
 
     fn add(&mut self, running: Running) {
         self.running_len += running.len();
-        self.running.push(running);
+        self.running.get_or_insert_default().push(running);
     }
 
     /// Writes the answer of a call. A stream becomes a subscription.
@@ -341,7 +347,9 @@ impl Calls {
 
     /// Polls for a call that ends or a message of a subscription, and writes what its caller gets. Pending if nothing is there.
     pub(crate) fn poll(&mut self, cx: &mut TaskContext<'_>, outbox: &mut Outbox) -> Poll<()> {
-        if let Poll::Ready(Some(finished)) = self.running.poll_next_unpin(cx) {
+        if let Some(running) = &mut self.running
+            && let Poll::Ready(Some(finished)) = running.poll_next_unpin(cx)
+        {
             self.finish(finished, outbox);
             return Poll::Ready(());
         }

@@ -69,6 +69,7 @@ with the fields of their request as params.
 /// Makes the calls of a message, and returns their answers once all are there.
 async fn answer(mut calls: Calls, limits: Limits, body: &[u8]) -> Vec<u8> {
     let mut outbox = Outbox::new(Framing::Values);
+    outbox.bytes.reserve(ANSWER_LEN);
     let mut message = Some(read_whole(body, limits));
     poll_fn(|cx| {
         match message.take() {
@@ -83,10 +84,16 @@ async fn answer(mut calls: Calls, limits: Limits, body: &[u8]) -> Vec<u8> {
     outbox.bytes
 }
 
+/// Room for most answers.
+const ANSWER_LEN: usize = 128;
+
 /// Returns whether a body is said to be JSON. Web pages of other origins cannot send that without being allowed to, but could send
 /// whatever else.
 fn is_json(request: &Request<Bytes>) -> bool {
     let value = request.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    if value == b"application/json" {
+        return true;
+    }
     let media_type = value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
     let known = ["application/json", "application/json-rpc", "application/jsonrequest"];
     known.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(media_type))

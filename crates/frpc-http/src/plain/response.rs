@@ -1,0 +1,121 @@
+//! Responses of HTTP/1.1 whose body is known.
+
+use std::{
+    cell::RefCell,
+    time::{Duration, SystemTime},
+};
+
+use http::{HeaderName, StatusCode, response::Parts};
+
+/// Writes the head of a response.
+pub(super) fn put_head(out: &mut Vec<u8>, response: &Parts, body_len: usize, capitals: bool, is_last: bool) {
+    let status = response.status;
+    if status == StatusCode::OK {
+        out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+    } else {
+        out.extend_from_slice(b"HTTP/1.1 ");
+        out.extend_from_slice(status.as_str().as_bytes());
+        out.push(b' ');
+        out.extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+    for (name, value) in &response.headers {
+        put_name(out, name, capitals);
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value.as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+    let [length, date, close] = if capitals {
+        ["Content-Length: ", "Date: ", "Connection: close\r\n"]
+    } else {
+        ["content-length: ", "date: ", "connection: close\r\n"]
+    };
+    // Without one by definition.
+    if status != StatusCode::NO_CONTENT && status != StatusCode::NOT_MODIFIED {
+        out.extend_from_slice(length.as_bytes());
+        out.extend_from_slice(itoa::Buffer::new().format(body_len).as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(date.as_bytes());
+    put_date(out);
+    out.extend_from_slice(b"\r\n");
+    if is_last {
+        out.extend_from_slice(close.as_bytes());
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Writes a name, with the capitals that the specification writes if so wanted.
+fn put_name(out: &mut Vec<u8>, name: &HeaderName, capitals: bool) {
+    let from = out.len();
+    out.extend_from_slice(name.as_str().as_bytes());
+    if capitals {
+        let mut is_first = true;
+        for byte in &mut out[from..] {
+            if is_first {
+                byte.make_ascii_uppercase();
+            }
+            is_first = *byte == b'-';
+        }
+    }
+}
+
+/// Writes the time, which is put into words once a second.
+fn put_date(out: &mut Vec<u8>) {
+    thread_local! {
+        static DATE: RefCell<(u64, String)> = const { RefCell::new((0, String::new())) };
+    }
+    let now = SystemTime::now();
+    let seconds = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    DATE.with_borrow_mut(|(at, words)| {
+        if *at != seconds || words.is_empty() {
+            let whole = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+            (*at, *words) = (seconds, httpdate::fmt_http_date(whole));
+        }
+        out.extend_from_slice(words.as_bytes());
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderValue, Response};
+
+    use super::*;
+
+    fn head(response: &Parts, capitals: bool, is_last: bool) -> Vec<String> {
+        let mut out = Vec::new();
+        put_head(&mut out, response, 12, capitals, is_last);
+        let text = String::from_utf8(out).unwrap();
+        let lines = text.strip_suffix("\r\n\r\n").unwrap().split("\r\n");
+        lines.map(str::to_owned).filter(|line| !line.to_lowercase().starts_with("date: ")).collect()
+    }
+
+    #[test]
+    fn heads_have_what_clients_look_for() {
+        let mut response = Response::new(()).into_parts().0;
+        response.headers.insert("content-type", HeaderValue::from_static("a/b"));
+        response.headers.append("x-a-", HeaderValue::from_static("1"));
+        response.headers.append("x-a-", HeaderValue::from_static("2"));
+        let lines = ["HTTP/1.1 200 OK", "content-type: a/b", "x-a-: 1", "x-a-: 2", "content-length: 12"];
+        assert_eq!(head(&response, false, false), lines);
+        let lines =
+            ["HTTP/1.1 200 OK", "Content-Type: a/b", "X-A-: 1", "X-A-: 2", "Content-Length: 12", "Connection: close"];
+        assert_eq!(head(&response, true, true), lines);
+        let mut response = Response::new(()).into_parts().0;
+        response.status = StatusCode::NO_CONTENT;
+        assert_eq!(head(&response, false, false), ["HTTP/1.1 204 No Content"]);
+        response.status = StatusCode::from_u16(599).unwrap();
+        assert_eq!(head(&response, false, false), ["HTTP/1.1 599 ", "content-length: 12"]);
+    }
+
+    #[test]
+    fn dates_are_those_of_the_protocol() {
+        let mut out = Vec::new();
+        put_date(&mut out);
+        put_date(&mut out);
+        let (first, second) = out.split_at(29);
+        let date = httpdate::parse_http_date(str::from_utf8(first).unwrap()).unwrap();
+        assert!(SystemTime::now().duration_since(date).unwrap() < Duration::from_secs(60));
+        assert_eq!(second.len(), 29);
+    }
+}

@@ -1,0 +1,316 @@
+//! Requests of HTTP/1.1 that need nothing special, and connections that need something special after some of them.
+
+use frpc::Server;
+use frpc_http::Http;
+use support::{SECOND, assert_elapsed, calls::TestService, in_virtual_time, settle};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    time::Instant,
+};
+
+use crate::{
+    h2_caller::{messages, server},
+    http1::{Http1, ask, split},
+};
+
+fn serve(service: &TestService, http: Http) -> Server {
+    server(service, http).without_listener().unwrap()
+}
+
+/// Returns a call of `Say` by Connect, with these further lines in its head.
+fn say(text: &str, lines: &str) -> String {
+    let body = format!("{{\"text\":\"{text}\"}}");
+    let len = body.len();
+    format!(
+        "POST /calls.Test/Say HTTP/1.1\r\nhost: test\r\ncontent-type: application/json\r\ncontent-length: \
+         {len}\r\n{lines}\r\n{body}"
+    )
+}
+
+/// Reads one answer with a length: the lines of its head, and its body.
+async fn answer(caller: &mut Http1) -> (Vec<String>, String) {
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        answer.push(caller.0.read_u8().await.expect("there is an answer"));
+    }
+    let (head, _) = split(&answer);
+    let len = head.iter().find_map(|line| line.strip_prefix("content-length: ")).expect("it has a length");
+    let mut body = vec![0; len.parse().unwrap()];
+    caller.0.read_exact(&mut body).await.unwrap();
+    (head, String::from_utf8(body).unwrap())
+}
+
+/// Returns the bodies of answers that came in a row.
+fn bodies(heard: &[u8]) -> Vec<String> {
+    let heard = String::from_utf8(heard.to_vec()).unwrap();
+    let answers = heard.split("HTTP/1.1 ").skip(1);
+    answers.map(|answer| answer.split_once("\r\n\r\n").unwrap().1.to_owned()).collect()
+}
+
+#[test]
+fn requests_in_a_row_are_answered_in_order_wherever_they_are_cut() {
+    in_virtual_time(async {
+        let server = serve(&TestService::default(), Http::new());
+        let requests = [say("a", ""), say("b", "x-more: 1\r\n"), say("c", "Connection: Close\r\n")].concat();
+        for cut in 0..requests.len() {
+            let mut caller = Http1::connect(&server);
+            caller.say(&requests[..cut]).await;
+            settle().await;
+            caller.say(&requests[cut..]).await;
+            let texts = ["a", "b", "c"].map(|text| format!("{{\"text\":\"{text}\"}}"));
+            assert_eq!(bodies(&caller.hear_all().await), texts, "{cut}");
+        }
+    });
+}
+
+#[test]
+fn one_write_has_the_answers_to_requests_that_came_together() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let server = serve(&service, Http::new());
+        let mut caller = Http1::connect(&server);
+        caller.say([say("a", ""), say("b", ""), say("wait", ""), say("c", "")].concat()).await;
+        settle().await;
+        // The third waits, and the first two do not wait for it.
+        let mut heard = vec![0; 1000];
+        let len = caller.0.read(&mut heard).await.unwrap();
+        assert_eq!(bodies(&heard[..len]), ["{\"text\":\"a\"}", "{\"text\":\"b\"}"]);
+        assert_eq!(service.log.take().len(), 3, "the fourth has not begun");
+        service.gate.open(1);
+        let len = caller.0.read(&mut heard).await.unwrap();
+        assert_eq!(bodies(&heard[..len]), ["{\"text\":\"wait\"}", "{\"text\":\"c\"}"]);
+    });
+}
+
+#[test]
+fn a_connection_goes_on_with_whatever_follows_plain_requests() {
+    in_virtual_time(async {
+        let server = serve(&TestService::default(), Http::new());
+        let plain = [say("a", ""), say("b", "")].concat();
+        let chunked = "POST /calls.Test/Say HTTP/1.1\r\nhost: test\r\ncontent-type: \
+                       application/json\r\ntransfer-encoding: chunked\r\n\r\n5\r\n{\"tex\r\n7\r\nt\":\"c\"}\r\n0\r\n\r\n";
+        let length = 70_000;
+        let long = say(&"x".repeat(length), "");
+        let last = say("d", "connection: close\r\n");
+        let requests = [&plain, chunked, &plain, &long, &last].concat();
+        let heard = bodies(&ask(&server, requests).await);
+        let short = heard.iter().map(|body| &body[..body.len().min(12)]);
+        let expected = ["a", "b", "c", "a", "b", "xxx", "d"].map(|text| format!("{{\"text\":\"{text}\"}}"));
+        assert_eq!(short.collect::<Vec<_>>(), expected.each_ref().map(|text| &text[..12]));
+        assert_eq!(heard[5].len(), length + 11);
+
+        let frames = messages(&["e"]);
+        let framed = format!(
+            "POST /calls.Test/Say HTTP/1.1\r\nhost: test\r\ncontent-type: application/grpc-web\r\ncontent-length: \
+             {}\r\nconnection: close\r\n\r\n",
+            frames.len()
+        );
+        let heard = ask(&server, [plain.as_bytes(), framed.as_bytes(), &frames].concat()).await;
+        assert!(heard.ends_with(b"\x03\n\x01e\x80\0\0\0\x10grpc-status: 0\r\n"), "{}", heard.escape_ascii());
+    });
+}
+
+#[test]
+fn lengths_that_are_told_in_two_ways_reach_no_handler() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let server = serve(&service, Http::new());
+        let hidden = say("hidden", "");
+        for lines in [
+            "transfer-encoding: chunked\r\n",
+            "content-length: 6\r\n",
+            "content-length: 99999999999999999999\r\n",
+            "transfer-encoding : chunked\r\n",
+            "transfer-encoding: xchunked\r\n",
+        ] {
+            let heard = ask(&server, [say("seen", lines), hidden.clone()].concat()).await;
+            assert!(bodies(&heard).len() <= 1, "{lines:?} was answered with {}", heard.escape_ascii());
+            assert!(service.log.take().is_empty(), "{lines:?} reached a handler");
+        }
+    });
+}
+
+#[test]
+fn a_body_that_is_late_or_short_calls_no_handler() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let server = serve(&service, Http::new().body_time_max(3 * SECOND).head_time_max(5 * SECOND));
+        let request = say("hi", "");
+        let (start, mut caller) = (Instant::now(), Http1::connect(&server));
+        caller.say(&request[..request.len() - 1]).await;
+        assert!(answer(&mut caller).await.1.contains("\"code\":\"deadline_exceeded\""));
+        assert_elapsed(start, 3 * SECOND);
+        // The rest comes at last, and is past.
+        caller.say([&request[request.len() - 1..], &say("there", "")].concat()).await;
+        assert_eq!(answer(&mut caller).await.1, "{\"text\":\"there\"}");
+        assert_eq!(service.log.take(), ["say there"]);
+
+        let mut caller = Http1::connect(&server);
+        caller.say(&request[..request.len() - 1]).await;
+        caller.0.shutdown().await.unwrap();
+        assert!(answer(&mut caller).await.1.contains("\"code\":\"canceled\""));
+        assert!(caller.hear_all().await.is_empty());
+
+        // Refused before it is there, and it never comes.
+        let (start, mut caller) = (Instant::now(), Http1::connect(&server));
+        caller.say("POST /calls.Test/None HTTP/1.1\r\ncontent-length: 9\r\n\r\n{").await;
+        assert_eq!(answer(&mut caller).await.0[0], "HTTP/1.1 404 Not Found");
+        assert!(caller.hear_all().await.is_empty());
+        assert_elapsed(start, 5 * SECOND);
+        assert!(service.log.take().is_empty());
+    });
+}
+
+#[test]
+fn a_caller_that_leaves_takes_its_call_along() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let server = serve(&service, Http::new());
+        let mut caller = Http1::connect(&server);
+        caller.say(say("wait", "")).await;
+        settle().await;
+        assert_eq!(service.log.take(), ["say wait"]);
+        drop(caller);
+        settle().await;
+        assert_eq!(service.log.take(), ["dropped say wait"]);
+    });
+}
+
+#[test]
+fn a_connection_without_requests_ends_after_a_while() {
+    in_virtual_time(async {
+        let server = serve(&TestService::default(), Http::new().head_time_max(3 * SECOND));
+        let mut caller = Http1::connect(&server);
+        let mut start = Instant::now();
+        for pause in [0, 2, 2] {
+            tokio::time::sleep(pause * SECOND).await;
+            caller.say(say("a", "")).await;
+            answer(&mut caller).await;
+            start = Instant::now();
+        }
+        assert!(caller.hear_all().await.is_empty());
+        assert_elapsed(start, 3 * SECOND);
+    });
+}
+
+#[test]
+fn a_server_that_shuts_down_ends_connections_with_the_answer_that_is_under_way() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let server = serve(&service, Http::new());
+        let (mut idle, mut busy) = (Http1::connect(&server), Http1::connect(&server));
+        idle.say(say("a", "")).await;
+        answer(&mut idle).await;
+        busy.say(say("wait", "")).await;
+        settle().await;
+        let shutdown = tokio::spawn(async move { server.shutdown(60 * SECOND).await });
+        assert!(idle.hear_all().await.is_empty());
+        service.gate.open(1);
+        let (head, body) = answer(&mut busy).await;
+        assert!(head.contains(&"connection: close".to_owned()), "{head:?}");
+        assert_eq!(body, "{\"text\":\"wait\"}");
+        assert!(busy.hear_all().await.is_empty());
+        shutdown.await.unwrap();
+    });
+}
+
+#[test]
+fn a_peer_that_asks_on_and_reads_nothing_is_read_no_further_and_goes() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let server = serve(&service, Http::new().standstill_max(7 * SECOND));
+        let mut caller = Http1::connect(&server);
+        let requests = say("large 10000", "").repeat(100);
+        let mut sent = 0;
+        loop {
+            tokio::select! {
+                biased;
+                written = caller.0.write(requests.as_bytes()) => match written {
+                    Ok(len) => sent += len,
+                    Err(_) => break,
+                },
+                () = tokio::time::sleep(60 * SECOND) => panic!("it waits for ever"),
+            }
+        }
+        assert!(sent < 1024 * 1024, "{sent} bytes were read");
+        assert_eq!(server.metrics().connections, 0);
+    });
+}
+
+/// Returns the first line of each answer, and the body of each that went well.
+fn summary(heard: &[u8]) -> Vec<(String, String)> {
+    let heard = String::from_utf8_lossy(heard).into_owned();
+    let answers = heard.split("HTTP/1.1 ").skip(1).map(|answer| {
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head is whole");
+        let line = head.lines().next().unwrap_or_default();
+        (line.to_owned(), if line.starts_with("200") { body.to_owned() } else { String::new() })
+    });
+    answers.collect()
+}
+
+/// Says all of this, behind a request or none, and nothing more until the server closes.
+async fn told(server: &Server, first: &str, requests: &[u8]) -> Vec<(String, String)> {
+    let mut caller = Http1::connect(server);
+    caller.say(first).await;
+    if !first.is_empty() {
+        settle().await;
+        let mut answer = vec![0; 4096];
+        let len = caller.0.read(&mut answer).await.unwrap();
+        assert!(answer[..len].starts_with(b"HTTP/1.1 404"), "{}", answer[..len].escape_ascii());
+    }
+    caller.say(requests).await;
+    summary(&caller.hear_all().await)
+}
+
+/// Pieces that change what a request is, or look as if they did.
+const PIECES: [&str; 24] = [
+    "\r\n",
+    "\r",
+    "\n",
+    "\0",
+    " ",
+    "\t",
+    ":",
+    ",",
+    "9",
+    "é",
+    "\r\ncontent-length: 12",
+    "\r\nContent-Length: 5",
+    "\r\ncontent-length : 12",
+    "\r\ntransfer-encoding: chunked",
+    "\r\nconnection: close",
+    "\r\nconnection: keep-alive",
+    "\r\nexpect: 100-continue",
+    "\r\n folded",
+    "\r\n\r\n",
+    "HTTP/1.0",
+    "http://a",
+    "*",
+    "?a=b",
+    "GET / HTTP/1.1\r\n\r\n",
+];
+
+proptest::proptest! {
+    #![proptest_config(proptest::test_runner::Config { cases: 1000, failure_persistence: None, ..Default::default() })]
+
+    /// A connection is hyper's from its first request that is not plain on.
+    #[test]
+    fn hyper_would_have_answered_the_same(
+        changes in proptest::collection::vec((0..PIECES.len(), proptest::prelude::any::<proptest::sample::Index>(), 0..4_usize), 0..3),
+    ) {
+        let mut requests = [say("a", ""), say("b", "x-more: 1\r\n"), say("c", "Connection: Close\r\n")].concat().into_bytes();
+        for (piece, at, removed) in changes {
+            // By its first bytes a connection is one of HTTP.
+            let at = 6 + at.index(requests.len() - 6);
+            let end = (at + removed).min(requests.len());
+            requests.splice(at..end, PIECES[piece].bytes());
+        }
+        in_virtual_time(async {
+            let server = serve(&TestService::default(), Http::new());
+            let ours = told(&server, "", &requests).await;
+            let first = "DELETE /none HTTP/1.1\r\nhost: test\r\n\r\n";
+            let hypers = told(&server, first, &requests).await;
+            assert_eq!(ours, hypers, "{}", requests.escape_ascii());
+        });
+    }
+}
