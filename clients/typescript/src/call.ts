@@ -91,7 +91,18 @@ export async function* callStreaming<M extends DescMethod>(
       head: (headers: Metadata) => tell(options.onHeader, headers),
       end: (trailers: Metadata) => tell(options.onTrailer, trailers),
     };
+    let isAnswered = false;
     for await (const message of readMessages(stream, connection.settings.metadataLenMax, around)) {
+      if (method.methodKind === "client_streaming") {
+        if (isAnswered) {
+          throw new RpcError(Code.Internal, "the peer answered more than once");
+        }
+        isAnswered = true;
+        // Only the end is missing, which follows directly.
+        if (options.timeoutMs === undefined) {
+          limit.bound(answerMs);
+        }
+      }
       yield decodeTheirs<M["output"]>(codec, method.output, message, Code.Internal);
     }
   } finally {

@@ -39,6 +39,8 @@ export interface ChannelOptions {
   streamsMax?: number;
   /** The unary calls that the server may have under way here at once. Default 100. */
   callsMax?: number;
+  /** The bytes of answers to the server that it may leave unread. Default 64 MiB. */
+  unreadLenMax?: number;
   /** Makes WebSockets, where there is no global `WebSocket` or another is wanted. */
   webSocket?: WebSocketConstructor;
   /** Called with each state that the channel enters. */
@@ -102,6 +104,7 @@ export class Channel {
       metadataLenMax: Math.min(options.metadataLenMax ?? 16 * 1024, 0xffff),
       streamsMax: options.streamsMax ?? 100,
       window: options.window ?? 256 * 1024,
+      unreadLenMax: options.unreadLenMax ?? 64 * 1024 * 1024,
       callsMax: options.callsMax ?? 100,
       cancelBurst: 1000,
       timeoutMs: this.#timeoutMs,

@@ -116,7 +116,7 @@ export class PeerCalls {
 
   #answer(id: number, content: Uint8Array): void {
     const max = this.#connection.contentLenMax;
-    this.#connection.sendPacket(id, content.length <= max ? content : encodeFailure(tooLarge(content.length, max)));
+    this.#connection.answerPacket(id, content.length <= max ? content : encodeFailure(tooLarge(content.length, max)));
   }
 
   async #unary(body: Reader, abort: AbortController): Promise<Uint8Array> {

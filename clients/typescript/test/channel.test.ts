@@ -7,16 +7,7 @@ import { Limit } from "../src/limit.js";
 import { encodeHello, encodePart } from "../src/wire/hello.js";
 import { Pending } from "../src/wire/pending.js";
 import { Test, WordsSchema } from "./gen/test_pb.js";
-import { frame, fromHex, hex, PING, PONG, Scripted, type ScriptedSocket, toHex } from "./support.js";
-
-/** The frame of an answer to a unary call. */
-function answer(id: number, text: string): string {
-  return frame(id, 4, `02000000000a${Buffer.from([text.length]).toString("hex")}${hex(text)}`);
-}
-
-function idOf(sent: string): number {
-  return Number.parseInt(sent.slice(4, 8), 16);
-}
+import { answer, frame, fromHex, hex, idOf, PING, PONG, Scripted, type ScriptedSocket, toHex } from "./support.js";
 
 /** Lets everything happen that does not wait for the other side. */
 function settled(): Promise<void> {

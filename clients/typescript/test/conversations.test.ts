@@ -2,14 +2,13 @@ import assert from "node:assert/strict";
 import { mock, test } from "node:test";
 import { type Codec, proto } from "../src/codec.js";
 import { type CallOptions, Code, createClient, type Metadata, RpcError } from "../src/index.js";
-import { concat } from "../src/wire/bytes.js";
 import { Test } from "./gen/test_pb.js";
 import { conversation, fromHex, PING, Scripted, type ScriptedSocket, toHex } from "./support.js";
 
 /** The format of most conversations: for the one message that there is, three bytes in front of those of protocol buffers. */
 const polyglot: Codec = {
   format: 0,
-  encode: (schema, message) => concat([fromHex("080005"), proto.encode(schema, message)], 3 + proto.encode(schema, message).length),
+  encode: (schema, message) => fromHex(`080005${toHex(proto.encode(schema, message))}`),
   decode: (schema, bytes) => proto.decode(schema, bytes.subarray(3)),
 };
 

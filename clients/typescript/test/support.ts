@@ -37,6 +37,7 @@ export function toHex(bytes: Uint8Array): string {
 export class ScriptedSocket implements WebSocketLike {
   binaryType = "blob";
   readonly url = "ws://test/";
+  bufferedAmount = 0;
   protocol = "frpc";
   isClosed = false;
   onopen: WebSocketLike["onopen"] = null;
@@ -156,4 +157,14 @@ export function frame(id: number, operation: number, content: string): string {
 /** Returns text as hexadecimal. */
 export function hex(text: string): string {
   return Buffer.from(text).toString("hex");
+}
+
+/** The frame of an answer to a unary call. */
+export function answer(id: number, text: string): string {
+  return frame(id, 4, `02000000000a${Buffer.from([text.length]).toString("hex")}${hex(text)}`);
+}
+
+/** Returns the id of a frame. */
+export function idOf(sent: string): number {
+  return Number.parseInt(sent.slice(4, 8), 16);
 }

@@ -141,13 +141,3 @@ export function utf8(text: string): Uint8Array {
 export function text(bytes: Uint8Array): string {
   return decoder.decode(bytes);
 }
-
-export function concat(chunks: readonly Uint8Array[], len: number): Uint8Array<ArrayBuffer> {
-  const all = new Uint8Array(len);
-  let at = 0;
-  for (const chunk of chunks) {
-    all.set(chunk, at);
-    at += chunk.length;
-  }
-  return all;
-}

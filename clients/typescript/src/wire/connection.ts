@@ -16,6 +16,7 @@ export interface Settings {
   readonly metadataLenMax: number;
   readonly streamsMax: number;
   readonly window: number;
+  readonly unreadLenMax: number;
   readonly cancelBurst: number;
   readonly callsMax: number;
   /** The time of unary calls that say nothing else. */
@@ -52,6 +53,8 @@ export class Connection {
   readonly #streams = new Map<number, Stream>();
   readonly #pending: Pending;
   #theirStreams = 0;
+  /** The bytes of answers that may not have left yet. */
+  #unread = 0;
   #nextStream: number = OWN_STREAMS.first;
   #peer: Hello | undefined;
   #part: FrpcPart = { metadataLenMax: 0, methods: [] };
@@ -136,6 +139,11 @@ export class Connection {
   /** Sends a packet with the operation EXTENDED. */
   sendPacket(id: number, content: Uint8Array): void {
     this.#send(encodeFrame(id, Operation.Extended, content));
+  }
+
+  /** Answers a packet of the peer. */
+  answerPacket(id: number, content: Uint8Array): void {
+    this.#answer(encodeFrame(id, Operation.Extended, content));
   }
 
   /** Tells the peer that a packet's answer is not wanted, if it hears such things. */
@@ -249,7 +257,7 @@ export class Connection {
     }
     switch (operation) {
       case Operation.Ping:
-        this.#send(encodeFrame(id, Operation.Pong));
+        this.#answer(encodeFrame(id, Operation.Pong));
         break;
       case Operation.Stream:
         this.#handleData(id, content);
@@ -294,7 +302,7 @@ export class Connection {
         return;
       }
       if (this.#theirStreams >= this.settings.streamsMax) {
-        this.#send(encodeFrame(id, Operation.Stream));
+        this.#answer(encodeFrame(id, Operation.Stream));
         return;
       }
       stream = this.#newStream(id);
@@ -323,7 +331,7 @@ export class Connection {
           throw new ProtocolError(`it cancels more than ${this.settings.cancelBurst} calls at once`);
         }
         if (control.operation === Operation.Extended && this.#handler.cancel(id)) {
-          this.#send(encodeFrame(id, Operation.Control, encodeCancelled(control.operation)));
+          this.#answer(encodeFrame(id, Operation.Control, encodeCancelled(control.operation)));
         }
         break;
       case "cancelled":
@@ -334,17 +342,22 @@ export class Connection {
 
   #newStream(id: number): Stream {
     const isTheirs = id > OWN_STREAMS.last;
+    const send = (frame: Uint8Array<ArrayBuffer>) => (isTheirs ? this.#answer(frame) : this.#send(frame));
+    const outbox = this.#outbox;
     const port = {
+      get isBehind(): boolean {
+        return outbox.waiting > BEHIND_LEN;
+      },
       sendData: (content: Uint8Array) => {
         this.#checkLen(content);
-        this.#send(encodeFrame(id, Operation.Stream, content));
+        send(encodeFrame(id, Operation.Stream, content));
       },
       sendCredit: (len: number) => {
         if (this.#shares(Feature.Credit)) {
           this.#send(encodeFrame(id, Operation.Control, encodeCredit(len)));
         }
       },
-      sendClose: () => this.#send(encodeFrame(id, Operation.Stream, NOTHING)),
+      sendClose: () => send(encodeFrame(id, Operation.Stream, NOTHING)),
       ended: () => {
         this.#streams.delete(id);
         this.#theirStreams -= isTheirs ? 1 : 0;
@@ -368,6 +381,16 @@ export class Connection {
     return this.#ownCancels;
   }
 
+  /** Sends what the peer asked for. One that asks on and on and reads nothing is given up. */
+  #answer(frame: Uint8Array<ArrayBuffer>): void {
+    this.#unread = Math.min(this.#unread, this.#outbox.waiting) + frame.length;
+    if (this.#unread > this.settings.unreadLenMax) {
+      this.fail(`it asks and does not read the answers: more than ${this.settings.unreadLenMax} bytes wait for it (unreadLenMax)`);
+      return;
+    }
+    this.#send(frame);
+  }
+
   #send(frame: Uint8Array<ArrayBuffer>): void {
     if (this.#closedBy === undefined) {
       this.#outbox.push(frame);
@@ -377,6 +400,9 @@ export class Connection {
 
 /** A peer may leave by itself when the last answer is there, so LEAVES. */
 const FEATURES = Feature.Credit | Feature.Cancel | Feature.GoAway | Feature.Pieces | Feature.Leaves;
+
+/** With more than this to be sent, streams wait: a peer can give more credit than there is memory. */
+const BEHIND_LEN = 4 * 1024 * 1024;
 
 /** The ids of streams that the connecting side opens; the others are those of the server. */
 const OWN_STREAMS = { first: 1, last: 0x7fff } as const;

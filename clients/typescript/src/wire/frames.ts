@@ -1,4 +1,4 @@
-import { concat, ProtocolError, Reader, Writer } from "./bytes.js";
+import { ProtocolError, Reader, Writer } from "./bytes.js";
 
 /** The operations below those of the application. */
 export const Operation = {
@@ -37,8 +37,8 @@ export function encodeFrame(id: number, operation: number, content: Uint8Array =
 export class FrameDecoder {
   readonly #contentLenMax: number;
   readonly #pieces: Pieces;
-  #chunks: Uint8Array[] = [];
-  #len = 0;
+  /** The beginning of a frame. It grows by doubling, however many chunks it comes in. */
+  #begun: Writer | undefined;
   /** The bytes without which no further frame is whole. */
   #needed = HEADER_LEN;
 
@@ -49,12 +49,14 @@ export class FrameDecoder {
 
   /** Takes the next bytes, and returns the frames that they complete. Contents that came in pieces are one frame. */
   *push(chunk: Uint8Array): Generator<Frame> {
-    this.#chunks.push(chunk);
-    this.#len += chunk.length;
-    if (this.#len < this.#needed) {
-      return;
+    let bytes = chunk;
+    if (this.#begun !== undefined) {
+      this.#begun.raw(chunk);
+      if (this.#begun.length < this.#needed) {
+        return;
+      }
+      bytes = this.#begun.finish();
     }
-    const bytes = this.#chunks.length === 1 ? chunk : concat(this.#chunks, this.#len);
     let at = 0;
     for (;;) {
       const left = bytes.length - at;
@@ -84,15 +86,14 @@ export class FrameDecoder {
         yield whole;
       }
     }
-    this.#chunks = at === bytes.length ? [] : [bytes.subarray(at)];
-    this.#len = bytes.length - at;
+    this.#begun = at === bytes.length ? undefined : new Writer(bytes.length - at).raw(bytes.subarray(at));
   }
 }
 
 /** Puts a content together that comes in pieces (section 10 of the protocol). There is one at a time. */
 class Pieces {
   readonly #contentLenMax: number;
-  #underWay: { id: number; operation: number; total: number; chunks: Uint8Array[]; len: number } | undefined;
+  #underWay: { id: number; operation: number; total: number; content: Writer } | undefined;
 
   constructor(contentLenMax: number) {
     this.#contentLenMax = contentLenMax;
@@ -111,18 +112,17 @@ class Pieces {
       if (total > this.#contentLenMax) {
         throw new ProtocolError(`a content of ${total} bytes is announced, of at most ${this.#contentLenMax} (contentLenMax)`);
       }
-      this.#underWay = { id, operation, total, chunks: [], len: 0 };
+      this.#underWay = { id, operation, total, content: new Writer() };
     }
     const whole = this.#underWay;
-    if (id !== whole.id || bytes.length === 0 || whole.len + bytes.length > whole.total) {
+    if (id !== whole.id || bytes.length === 0 || whole.content.length + bytes.length > whole.total) {
       throw new ProtocolError("a piece does not belong to the content that is under way");
     }
-    whole.chunks.push(bytes);
-    whole.len += bytes.length;
-    if (whole.len < whole.total) {
+    whole.content.raw(bytes);
+    if (whole.content.length < whole.total) {
       return undefined;
     }
     this.#underWay = undefined;
-    return { id, operation: whole.operation, content: concat(whole.chunks, whole.total) };
+    return { id, operation: whole.operation, content: whole.content.finish() };
   }
 }

@@ -2,6 +2,7 @@
 export interface WebSocketLike {
   binaryType: string;
   readonly url: string;
+  readonly bufferedAmount: number;
   readonly protocol: string;
   send(data: Uint8Array<ArrayBuffer>): void;
   close(code?: number, reason?: string): void;
@@ -51,6 +52,11 @@ export class Outbox {
 
   constructor(socket: WebSocketLike) {
     this.#socket = socket;
+  }
+
+  /** The bytes that have not left this side yet. */
+  get waiting(): number {
+    return this.#len + this.#socket.bufferedAmount;
   }
 
   push(frame: Uint8Array<ArrayBuffer>): void {

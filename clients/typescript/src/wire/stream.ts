@@ -4,6 +4,8 @@ import { ProtocolError } from "./bytes.js";
 /** The cost of a frame of data besides its content. */
 const FRAME_COST = 64;
 const CREDIT_MAX = 2 ** 31 - 1;
+/** WebSockets do not tell when they have sent something: they are asked so often. */
+const BEHIND_MS = 10;
 
 /** The connection, as a stream needs it. */
 export interface StreamPort {
@@ -12,6 +14,8 @@ export interface StreamPort {
   sendClose(): void;
   /** The stream is over on this side, whichever side ended it. */
   ended(): void;
+  /** True while more waits to be sent than should, whatever the credit. */
+  readonly isBehind: boolean;
 }
 
 /**
@@ -73,9 +77,12 @@ export class Stream {
 
   /** Sends data once there is credit. Returns false if the stream is closed instead, and throws if it failed. */
   async send(content: Uint8Array): Promise<boolean> {
-    while (this.#isOpen && this.#credit <= 0) {
+    while (this.#isOpen && (this.#credit <= 0 || this.#port.isBehind)) {
       await new Promise<void>((resolve) => {
         this.#writer = resolve;
+        if (this.#credit > 0) {
+          setTimeout(resolve, BEHIND_MS);
+        }
       });
     }
     return this.trySend(content);
@@ -112,7 +119,8 @@ export class Stream {
 
   handleData(content: Uint8Array): void {
     const cost = content.length + FRAME_COST;
-    this.#queue.push(content);
+    // What waits in line must not keep all that came in one message with it.
+    this.#queue.push(2 * content.length < content.buffer.byteLength ? content.slice() : content);
     this.#queued += cost;
     // An id that is used again may bring the peer the credit of the old stream as well, and its last frame may cost more than is left.
     if (this.#queued > 2 * this.#window + this.#contentLenMax + FRAME_COST) {
