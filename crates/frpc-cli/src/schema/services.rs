@@ -75,7 +75,7 @@ impl Schema {
         let all = FileDescriptorSet { file: self.pool.file_descriptor_protos().cloned().collect() };
         let files = descriptors_of(file.package_name(), &all);
         Layouts::read(&files, &options)
-            .map_err(|error| Failure::new(format!("plain fRPC has no such messages: {error}")))
+            .map_err(|error| Failure::new(format!("plain fRPC has no place for this schema: {error}")))
     }
 
     fn missing(&self, wanted: &str, service: Option<&str>) -> Failure {

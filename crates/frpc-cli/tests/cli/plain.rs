@@ -103,6 +103,28 @@ fn a_proto_file_of_another_schema_is_told() {
 }
 
 #[test]
+fn well_known_types_are_ordinary_messages() {
+    let directory = Directory::new("plain-well-known");
+    let timed = "syntax = \"proto3\"; import \"google/protobuf/timestamp.proto\"; message M { google.protobuf.Timestamp at = 1; } \
+                 service S { rpc When(M) returns (M); }";
+    let file = directory.write("timed.proto", timed);
+    let ran =
+        frpc(&["call", &answering("080008000d020c00"), "When", "at=2020-01-01T00:00:00Z", "--proto", &file, "--json"]);
+    assert_eq!(ran.json(), [json!({ "at": "1970-01-01T00:00:01Z" })], "{ran:?}");
+}
+
+#[test]
+fn a_schema_that_plain_frpc_cannot_have_is_told_with_its_file() {
+    let (server, directory) = (plain_server(), Directory::new("plain-groups"));
+    let groups = "syntax = \"proto2\"; message M { optional group G = 1 {} } service S { rpc Say(M) returns (M); }";
+    let file = directory.write("groups.proto", groups);
+    let ran = frpc(&["call", &server.address, "Say", "--proto", &file, "--json"]);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    let message = told(&ran)["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("is a group, which frpc cannot send") && message.contains("--> groups.proto"), "{message}");
+}
+
+#[test]
 fn an_answer_that_is_no_message_is_a_failure_here() {
     let empty = "0800050a000d00040a000a0001050a000205050a00";
     let nested = format!("{}00", empty.repeat(200));

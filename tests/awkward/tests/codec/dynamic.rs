@@ -7,8 +7,12 @@ mod polyglot;
 use std::{fmt::Debug, sync::LazyLock};
 
 use awkward::{
-    codec::hostile::{self, Nest},
-    names::shapes::{self, Choices, Lists, Maps, Optionals, WellKnown},
+    codec::hostile::{self, Nest, Rows},
+    names::{
+        many::{self, ManyFields},
+        old::{self, Old},
+        shapes::{self, Choices, Lists, Maps, Optionals, WellKnown},
+    },
     vectors::{
         self, Choice, Empty, Enums, Leaf, MapKeys, MapValues, Number, Ordering, Outer, Range, Repeated, Scalars, Text,
         Total, Tree, Wrapper,
@@ -155,6 +159,43 @@ fn positions_that_no_value_has_come_back() {
 }
 
 #[test]
+fn proto2_has_its_required_fields_and_defaults() {
+    let set = Old { note: Some(String::new()), count: Some(0), maybe_level: Some(2), ..Old::default() };
+    let inner = Old { maybe_level: Some(1), data: Some(Vec::new()), ..Old::default() };
+    let chosen = Old { choice: Some(old::old::Choice::Old(Box::new(set.clone()))), ..Old::default() };
+    for message in [Old::default(), set, inner, chosen] {
+        check(&message);
+    }
+    // As generated code does with a message in which even those are unset.
+    let empty = DynamicMessage::new(shape::<Old>());
+    assert_eq!(layouts::<Old>().encode(&empty), codec::encode(&Old::default()));
+}
+
+#[test]
+fn messages_of_very_many_fields_are_written_and_read() {
+    check(&ManyFields::default());
+}
+
+#[test]
+fn honest_messages_are_not_refused() {
+    let cells = (0..20_000).map(|x| hostile::Cell { x, y: String::new() }).collect();
+    let row = hostile::rows::Row { cells, blobs: vec![vec![1]; 20_000], flags: vec![true; 20_000] };
+    check(&Rows {
+        rows: vec![row.clone(), row],
+        by_number: (0..20_000).map(|key| (key, Default::default())).collect(),
+        blobs: (0..20_000).map(|key| (key.to_string(), vec![0; 3])).collect(),
+    });
+    let leaf = Leaf { label: "a".to_owned(), weight: 1 };
+    let numbers = (0..100_000).collect::<Vec<_>>();
+    check(&Repeated {
+        r_leaf: vec![leaf; 50_000],
+        r_int32: numbers,
+        r_string: vec!["a".into(); 50_000],
+        ..Default::default()
+    });
+}
+
+#[test]
 fn operations_are_those_of_generated_code() {
     use vectors::{alpha_methods as alpha, beta_methods as beta};
     for method in [alpha::ECHO, alpha::FAIL, alpha::COUNT, alpha::SUM, alpha::CHAT, beta::NOTHING, beta::HANGUP] {
@@ -237,10 +278,14 @@ type Known = (DescriptorPool, Layouts);
 fn known<M: Tested>() -> &'static Known {
     static VECTORS: LazyLock<Known> = LazyLock::new(|| read_set(vectors::FILE_DESCRIPTOR_SET));
     static SHAPES: LazyLock<Known> = LazyLock::new(|| read_set(shapes::FILE_DESCRIPTOR_SET));
+    static OLD: LazyLock<Known> = LazyLock::new(|| read_set(old::FILE_DESCRIPTOR_SET));
+    static MANY: LazyLock<Known> = LazyLock::new(|| read_set(many::FILE_DESCRIPTOR_SET));
     static HOSTILE: LazyLock<Known> = LazyLock::new(|| read_set(hostile::FILE_DESCRIPTOR_SET));
     match <M as json::Message>::NAME {
         name if name.starts_with("vectors.") => &VECTORS,
         name if name.starts_with("names.shapes.") => &SHAPES,
+        name if name.starts_with("names.old.") => &OLD,
+        name if name.starts_with("names.many.") => &MANY,
         _ => &HOSTILE,
     }
 }
