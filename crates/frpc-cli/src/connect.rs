@@ -135,7 +135,13 @@ impl ConnectOptions {
         let failure = Failure::new(&text);
         let has_scheme = address.contains("://") || address.starts_with("unix:") || address.starts_with("mem:");
         match error {
-            ConnectError::Address(_) if !has_scheme => failure.with_try(format!("{SCHEMES}, such as grpc://{address}")),
+            ConnectError::Address(_) if address.parse::<u16>().is_ok() => {
+                failure.with_try(format!(":{address}, for a port of this machine"))
+            }
+            ConnectError::Address(_) if !has_scheme => {
+                let port = if address.contains(':') { "" } else { ":PORT" };
+                failure.with_try(format!("{SCHEMES}, such as grpc://{address}{port}"))
+            }
             ConnectError::Address(_) => failure.with_try(SCHEMES),
             _ if text.contains("certificate") || text.contains("UnknownIssuer") => {
                 failure.with_try("--ca FILE with the authority of the server, or --insecure to look at it all the same")

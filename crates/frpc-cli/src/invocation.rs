@@ -53,6 +53,11 @@ pub(crate) struct CallOptions {
 }
 
 impl CallOptions {
+    /// Returns whether options have messages, besides arguments.
+    pub(crate) fn gives_messages(&self) -> bool {
+        self.data.is_some() || self.file.is_some() || self.binary.is_some()
+    }
+
     /// Returns a channel for calls to a peer of plain fRPC, which has no reflection, no JSON, and no answer to what it does not know.
     fn for_plain_peer(&self, channel: Channel) -> Result<Channel> {
         if self.no_schema || self.as_json {
@@ -103,6 +108,7 @@ pub(crate) struct Invocation {
     pub(crate) response: Codec,
     /// For the details of a status.
     pub(crate) pool: Option<DescriptorPool>,
+    is_json_rpc: bool,
     metadata: Metadata,
     timeout: Option<Duration>,
 }
@@ -114,7 +120,7 @@ impl Invocation {
         address: &str,
         method: &str,
         arguments: &Arguments,
-        notice: impl FnOnce(&str),
+        notice: impl Fn(&str),
     ) -> Result<Self> {
         let format = if options.as_json || options.no_schema { Format::Json } else { Format::Proto };
         let mut channel = options.connect.connect(address, format).await?;
@@ -172,6 +178,7 @@ impl Invocation {
             request: Codec { shape: request, format, layouts: layouts.clone() },
             response: Codec { shape: response, format, layouts },
             pool: schema.map(|schema| schema.pool),
+            is_json_rpc: is_json_rpc(address),
             metadata,
             timeout: options.timeout,
         })
@@ -222,6 +229,8 @@ impl Invocation {
     /// Returns the failure of a call, with what can be said of it.
     pub(crate) fn failure(&self, status: frpc::Status) -> Failure {
         let (code, cause) = (status.code(), status.call_error().cloned());
+        // Over HTTP, JSON-RPC is at a path that is up to the server.
+        let is_elsewhere = self.is_json_rpc && status.message().contains("404");
         let failure = call_failure(status, self.pool.as_ref());
         match (code, cause) {
             (_, Some(CallError::MetadataNotCarried { .. })) => failure.with_try("the same without -H and NAME:VALUE"),
@@ -229,6 +238,9 @@ impl Invocation {
                 "the proto file that the server was built from: plain fRPC numbers methods in their order, and a server says \
                  nothing of a number or a message that it does not know",
             ),
+            (frpc::Code::Unimplemented, _) if is_elsewhere => {
+                failure.with_try("the path of JSON-RPC at the end of the address, such as jsonrpc+http://HOST:PORT/rpc")
+            }
             _ => failure,
         }
     }

@@ -79,7 +79,13 @@ impl CallCommand {
                 eprintln!("{note}: {text}");
             }
         };
-        let invocation = Invocation::prepare(&self.options, address, method, &arguments, notice).await?;
+        let invocation = Invocation::prepare(&self.options, address, method, &arguments, &notice).await?;
+        let has_messages = self.options.gives_messages() || !arguments.is_empty();
+        if invocation.method.kind.has_request_stream() && !has_messages {
+            notice(
+                "the method takes a stream of messages, of which none is given: -d JSON, or -d @- for standard input",
+            );
+        }
         let failed_input = Arc::new(OnceLock::new());
         let body = self.body(&invocation, &arguments, &failed_input)?;
         if self.verbose {

@@ -43,6 +43,8 @@ fn a_field_that_is_not_there_is_told_with_those_that_are() {
 #[test]
 fn an_address_that_is_none_is_told_with_those_that_there_are() {
     assert_says(&frpc(&["call", "localhost", "Say"]), 1, "port missing", "tcp://HOST:PORT");
+    assert_says(&frpc(&["call", "localhost", "Say"]), 1, "port missing", "such as grpc://localhost:PORT");
+    assert_says(&frpc(&["call", "7000", "Say"]), 1, "port missing", ":7000, for a port of this machine");
     assert_says(&frpc(&["call", "gopher://localhost:1", "Say"]), 1, "gopher://", "grpc://");
 }
 
@@ -86,6 +88,29 @@ fn json_that_is_none_is_told_before_and_within_a_stream() {
     let ran = frpc_with_input(&["call", &server.address, "Chat", "-d", "@-"], r#"{"text": "a"} {"text""#);
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.err.contains("standard input: no JSON"), "{}", ran.err);
+}
+
+#[test]
+fn a_stream_without_messages_is_told() {
+    let server = Server::start();
+    let none = "of which none is given: -d JSON";
+    for method in ["Chat", "Gather"] {
+        let ran = frpc(&["call", &server.address, method]);
+        assert!(ran.code == 0 && ran.err.contains(none), "{ran:?}");
+    }
+    for arguments in [&["Chat", "text=a"][..], &["Chat", "-d", "{}"], &["Say"]] {
+        let ran = frpc(&[&["call", &server.address], arguments].concat());
+        assert!(ran.code == 0 && !ran.err.contains(none), "{ran:?}");
+    }
+}
+
+#[test]
+fn the_path_of_json_rpc_is_asked_for() {
+    let server = Server::start();
+    let ran = frpc(&["call", &server.over("jsonrpc+http"), "sum", "1", "2"]);
+    assert_says(&ran, 64 + 12, "404", "jsonrpc+http://HOST:PORT/rpc");
+    let ran = frpc(&["call", &format!("{}/rpc", server.over("jsonrpc+http")), "product"]);
+    assert!(!ran.err.contains("try"), "{ran:?}");
 }
 
 #[test]

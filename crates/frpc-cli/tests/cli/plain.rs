@@ -121,7 +121,10 @@ fn a_schema_that_plain_frpc_cannot_have_is_told_with_its_file() {
     let ran = frpc(&["call", &server.address, "Say", "--proto", &file, "--json"]);
     assert_eq!(ran.code, 1, "{ran:?}");
     let message = told(&ran)["message"].as_str().unwrap().to_owned();
-    assert!(message.contains("is a group, which frpc cannot send") && message.contains("--> groups.proto"), "{message}");
+    assert!(
+        message.contains("is a group, which frpc cannot send") && message.contains("--> groups.proto"),
+        "{message}"
+    );
 }
 
 #[test]
