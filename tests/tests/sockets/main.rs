@@ -18,3 +18,4 @@ mod shutdowns;
 #[cfg(unix)]
 mod starting;
 mod tls;
+mod wires;

@@ -86,7 +86,7 @@ impl Raw {
     }
 
     /// Returns the socket itself and the bytes that had been read from it, if it is plain TCP. Heartbeats are not
-    /// skipped.
+    /// skipped. A [`Protocol`](crate::Protocol) has none to take where an engine on io_uring serves it.
     #[allow(clippy::result_large_err, reason = "the error is the connection, unharmed")]
     pub fn into_tcp(self) -> Result<(TcpStream, Bytes), Self> {
         match self.wire {

@@ -60,7 +60,8 @@ pub trait Protocol: Send + Sync + 'static {
 
     /// Serves a connection that was recognized, from its first byte on. It counts among the connections of the server until
     /// this returns, or until packets end on what it [left to frisbee](Drain::leave_to_frisbee). The future is dropped when the
-    /// server is.
+    /// server is. On an [engine](crate::Engine) with io_uring the socket is on the ring of the thread that calls this, unless it has
+    /// TLS, and works on no other thread.
     fn serve(&self, socket: Raw, drain: Drain) -> impl Future<Output = ()> + Send;
 }
 

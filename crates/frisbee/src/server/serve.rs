@@ -105,6 +105,9 @@ async fn open(
                 return None;
             }
             Some(Ok((Some(protocol), read))) => {
+                if is_plain {
+                    wire = onto_ring(wire)?;
+                }
                 // The format is that of packets, of which this connection has none.
                 let socket = Raw::new(wire, read.freeze(), HeaderFormat::Magic10, local.clone(), peer.clone());
                 let drain = Drain::new(server.draining.clone());
@@ -124,13 +127,7 @@ async fn open(
         }
     }
     if is_plain {
-        wire = match wire.onto_ring() {
-            Ok(wire) => wire,
-            Err(error) => {
-                debug!(%error, "the connection was gone before it was served");
-                return None;
-            }
-        };
+        wire = onto_ring(wire)?;
     }
     let now = Instant::now().into_std();
     let proto = proto::Connection::new(Role::Server, server.config.clone(), now);
@@ -145,6 +142,11 @@ async fn open(
         server.retire(&connection);
     }
     Some(Opened { begun: Box::new(Begun { wire, first }), connection, slot })
+}
+
+/// Moves a socket onto the ring of this thread, if it has one. `None` if that cannot be: then the connection is over.
+fn onto_ring(wire: Wire) -> Option<Wire> {
+    wire.onto_ring().inspect_err(|error| debug!(%error, "the connection was gone before it was served")).ok()
 }
 
 /// Tells whether a connection that no other protocol recognizes is one of frisbee. Beside other protocols the first byte of a packet

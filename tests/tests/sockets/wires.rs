@@ -1,0 +1,113 @@
+//! The wires of others over real sockets, on every engine.
+
+use frpc::{Channel, Code, Engine, Server, Streaming};
+use frpc_http::Http;
+use frpc_jsonrpc::JsonRpc;
+use support::{
+    SECOND,
+    calls::{TestClient, TestServer, TestService, ask},
+    engines, in_real_time,
+    interop::{
+        Service,
+        schema::{
+            Blob, Number, Rich, Series, Summary, Text, interop_client::InteropClient, interop_server::InteropServer,
+        },
+    },
+    sockets::pattern,
+    until,
+};
+
+async fn serve(engine: Engine, service: impl frpc::Service) -> Server {
+    frpc_http::register();
+    frpc_websocket::register();
+    frpc_jsonrpc::register();
+    let json = JsonRpc::new();
+    let server = Server::builder().engine(engine).add_service(service).wire(json.clone());
+    let server = server.wire(Http::new().mount("/rpc", json)).bind("127.0.0.1:0").await.unwrap();
+    assert_eq!(server.engine(), engine);
+    server
+}
+
+/// The schemes of addresses, with the path behind them, and whether requests can be streams.
+const SCHEMES: [(&str, &str, bool); 9] = [
+    ("grpc", "", true),
+    ("grpc-web+http", "", false),
+    ("http", "", false),
+    ("twirp+http", "", false),
+    ("ws", "", true),
+    ("jsonrpc+tcp", "", false),
+    ("jsonrpc+http", "/rpc", false),
+    ("jsonrpc+ws", "/rpc", false),
+    ("tcp", "", true),
+];
+
+async fn connect(server: &Server, scheme: &str, path: &str) -> Channel {
+    let address = server.local_addr().to_string();
+    let (_, address) = address.split_once("://").unwrap_or(("", &address));
+    Channel::connect(format!("{scheme}://{address}{path}")).await.unwrap()
+}
+
+async fn converse(channel: Channel, number: i64, scheme: &str, streams: bool) {
+    let interop = InteropClient::new(channel);
+    for number in number..number + 20 {
+        let rich = Rich { title: format!("number {number}"), i64: number, ..Rich::default() };
+        assert_eq!(interop.echo(rich.clone()).await.unwrap().into_inner(), rich, "{scheme}");
+    }
+    let blob = Blob { data: pattern(200_000).to_vec() };
+    assert!(interop.payload(blob.clone()).await.unwrap().into_inner() == blob, "{scheme}");
+    let status = interop.fail(Text { text: "as asked".into() }).await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::Unknown, "as asked"), "{scheme}");
+    if !scheme.starts_with("twirp") && scheme != "jsonrpc+http" {
+        let series = Series { start: number, count: 500, fail_with: "enough".into() };
+        let mut numbers = interop.numbers(series).await.unwrap().into_inner();
+        for value in (number..).take(500) {
+            assert_eq!(numbers.message().await.unwrap(), Some(Number { value }), "{scheme}");
+        }
+        assert_eq!(numbers.message().await.unwrap_err().message(), "enough", "{scheme}");
+    }
+    if streams {
+        let values = Streaming::from_iter((0..500).map(|value| Number { value }));
+        assert_eq!(interop.total(values).await.unwrap().into_inner(), Summary { sum: 499 * 250, count: 500 });
+    }
+}
+
+#[test]
+fn every_wire_is_served_by_every_engine() {
+    for engine in engines() {
+        in_real_time(async {
+            let server = serve(engine, InteropServer::new(Service)).await;
+            let mut clients = Vec::new();
+            for (scheme, path, streams) in SCHEMES {
+                let channel = connect(&server, scheme, path).await;
+                clients.extend((0..4).map(|number| tokio::spawn(converse(channel.clone(), number, scheme, streams))));
+            }
+            for client in clients {
+                client.await.unwrap();
+            }
+            until(|| server.connections().iter().all(|connection| connection.metrics().streams == 0)).await;
+            assert_eq!(server.shutdown(10 * SECOND).await, 0, "{engine}");
+        });
+    }
+}
+
+#[test]
+fn a_shutdown_lets_calls_of_every_wire_finish_on_every_engine() {
+    for engine in engines() {
+        in_real_time(async {
+            let service = TestService::default();
+            let server = serve(engine, TestServer::new(service.clone())).await;
+            let mut calls = Vec::new();
+            for (scheme, path, _) in SCHEMES {
+                let client = TestClient::new(connect(&server, scheme, path).await);
+                calls.push(tokio::spawn(async move { ask(&client, "wait").await }));
+                service.gate.arrival().await;
+            }
+            let shutdown = tokio::spawn(server.shutdown(15 * SECOND));
+            service.gate.open(SCHEMES.len());
+            for ((scheme, ..), call) in SCHEMES.into_iter().zip(calls) {
+                assert_eq!(call.await.unwrap().unwrap(), "wait", "{scheme}");
+            }
+            assert_eq!(shutdown.await.unwrap(), 0, "{engine}");
+        });
+    }
+}
