@@ -94,7 +94,7 @@ test("a WebSocket that gives a reason has it as a cause, and one of a browser ha
   const inOrder: [location: unknown, event: object, expected: RegExp][] = [
     [undefined, { message: "refused", error: "ECONNREFUSED" }, /refused/],
     [{ origin: "http://elsewhere" }, {}, /allow pages of http:\/\/elsewhere/],
-    [{ origin: "http://test" }, { message: "" }, /the WebSocket failed\)$/],
+    [{ origin: "http://test" }, { message: "" }, /the WebSocket failed without a reason\)$/],
   ];
   const before = Object.getOwnPropertyDescriptor(page, "location");
   for (const [location, event, expected] of inOrder) {

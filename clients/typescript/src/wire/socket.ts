@@ -32,13 +32,13 @@ export function globalWebSocket(): WebSocketConstructor {
 }
 
 /**
- * Says what is known about a WebSocket that failed without a word, as those of browsers do. With a URL it did not open, and the server
- * may not allow the page.
+ * Says what is known about a WebSocket that failed without a word, as those of browsers and Node 24 do. With a URL it did not
+ * open, and the server may not allow the page.
  */
 export function silentFailure(url: string | undefined): string {
   const page = (globalThis as { location?: { origin: string } }).location?.origin;
   if (page === undefined || url === undefined || new URL(url).origin.replace(/^ws/, "http") === page) {
-    return "the WebSocket failed";
+    return "the WebSocket failed without a reason";
   }
   return `the WebSocket failed, for which the browser's console may have a reason; the server has to allow pages of ${page} (Http::cors)`;
 }
