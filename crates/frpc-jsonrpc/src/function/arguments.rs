@@ -5,6 +5,8 @@ use std::fmt::{self, Display};
 use frpc::Status;
 use serde::de::{DeserializeOwned, Deserializer, Expected, Unexpected, Visitor};
 
+use crate::json::{flat_len, plain_len};
+
 /// The arguments of a call of a function with `N` parameters, each as the text of its value.
 #[derive(Debug)]
 pub struct Arguments<'a, const N: usize> {
@@ -225,29 +227,32 @@ impl<'a> Text<'a> {
         let bytes = self.params.as_bytes();
         self.at += 1;
         loop {
-            match bytes.get(self.at) {
-                Some(b'"') => break,
-                Some(b'\\') => self.at += 2,
-                Some(_) => self.at += 1,
+            let rest = bytes.get(self.at..).ok_or(Misfit::Broken)?;
+            let len = plain_len(rest);
+            self.at += len + 1;
+            match rest.get(len) {
+                Some(b'"') => return Ok(()),
+                Some(b'\\') => self.at += 1,
+                Some(_) => {}
                 None => return Err(Misfit::Broken),
             }
         }
-        self.at += 1;
-        Ok(())
     }
 
     fn skip_nested(&mut self) -> Result<(), Misfit<'a>> {
         let bytes = self.params.as_bytes();
         let mut depth = 0_usize;
         loop {
-            match bytes.get(self.at) {
+            let rest = bytes.get(self.at..).ok_or(Misfit::Broken)?;
+            let len = flat_len(rest);
+            self.at += len;
+            match rest.get(len) {
                 Some(b'"') => {
                     self.skip_string()?;
                     continue;
                 }
                 Some(b'[' | b'{') => depth += 1,
-                Some(b']' | b'}') => depth -= 1,
-                Some(_) => {}
+                Some(_) => depth -= 1,
                 None => return Err(Misfit::Broken),
             }
             self.at += 1;
@@ -413,6 +418,7 @@ mod tests {
             any::<bool>().prop_map(Value::from),
             any::<i64>().prop_map(Value::from),
             "[a\\\\\"\\[\\]{},:\u{e4} ]{0,6}".prop_map(Value::from),
+            "[a-z ]{0,70}[\\\\\"\\[\\]{}]{0,2}[a-z\u{e4}]{0,70}".prop_map(Value::from),
         ];
         leaf.prop_recursive(3, 12, 3, |inner| {
             let fields = prop::collection::btree_map("[a\\\\\"}]{0,3}", inner.clone(), 0..3);
@@ -433,7 +439,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_taken_apart_or_refused(text in "[\\[\\]{}\",:a1\\\\ \u{e4}]{0,24}") {
+        fn any_text_is_taken_apart_or_refused(text in "[\\[\\]{}\",:a1\\\\ \u{e4}]{0,24}[a1,]{0,40}[\\[\\]{}\",:a1\\\\]{0,12}") {
             let arguments = Arguments::<2>::read("f", &["a", "1"], Some(&text), [None; 2]);
             let is_params = matches!(serde_json::from_str(&text), Ok(Value::Array(items)) if items.len() <= 2);
             prop_assert!(arguments.is_ok() || !is_params);

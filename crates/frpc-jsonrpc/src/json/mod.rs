@@ -5,5 +5,5 @@ mod text;
 
 pub(crate) use self::{
     scanner::{DEPTH_MAX, Fault, Scanner},
-    text::{put_string, unescape},
+    text::{flat_len, plain_len, put_string, unescape},
 };

@@ -5,24 +5,81 @@ use std::borrow::Cow;
 /// Returns how many bytes stand before the first that cannot stand in a string as it is: a quote, a backslash or a control
 /// character.
 #[inline]
-pub(super) fn plain_len(bytes: &[u8]) -> usize {
+pub(crate) fn plain_len(bytes: &[u8]) -> usize {
+    let marks = |word| below(word, 0x20) | equal(word, b'"') | equal(word, b'\\');
+    len_before(bytes, marks, |byte| (byte < 0x20) | (byte == b'"') | (byte == b'\\'))
+}
+
+/// Returns how many bytes stand before the first quote, bracket or brace.
+#[inline]
+pub(crate) fn flat_len(bytes: &[u8]) -> usize {
+    // A bracket is a brace but for one bit.
+    const BIT: u8 = b'[' ^ b'{';
+    let marks = |word| {
+        let braces = word | (EACH * u64::from(BIT));
+        equal(word, b'"') | equal(braces, b'{') | equal(braces, b'}')
+    };
+    len_before(bytes, marks, |byte| (byte == b'"') | (byte | BIT == b'{') | (byte | BIT == b'}'))
+}
+
+/// Returns how many digits stand in front.
+#[inline]
+pub(super) fn digits_len(bytes: &[u8]) -> usize {
     let (words, rest) = bytes.as_chunks::<8>();
     for (index, word) in words.iter().enumerate() {
-        let word = u64::from_le_bytes(*word);
-        // The lowest mark is right; a borrow may set others above it.
-        let marks = below(word, 0x20) | below(word ^ (EACH * b'"' as u64), 1) | below(word ^ (EACH * b'\\' as u64), 1);
+        // From 0 to 9 if it is a digit, from 10 on if not.
+        let values = u64::from_le_bytes(*word) ^ (EACH * u64::from(b'0'));
+        let marks = (((values & (EACH * 0x7f)) + EACH * (0x80 - 10)) | values) & (EACH * 0x80);
         if marks != 0 {
             return index * 8 + marks.trailing_zeros() as usize / 8;
         }
     }
-    let is_special = |byte: &u8| *byte < 0x20 || matches!(byte, b'"' | b'\\');
-    words.len() * 8 + rest.iter().position(is_special).unwrap_or(rest.len())
+    words.len() * 8 + rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len())
 }
+
+/// Returns how many bytes stand before the first that is special, which `marks` marks in a word of eight.
+#[inline]
+fn len_before(bytes: &[u8], marks: impl Fn(u64) -> u64, is_special: impl Fn(u8) -> bool) -> usize {
+    let mut at = 0;
+    loop {
+        // Most strings end in here, and a loop of one kind is easiest to foresee for the processor.
+        let (words, rest) = bytes[at..].as_chunks::<8>();
+        for (index, word) in words.iter().take(WORDS).enumerate() {
+            // The lowest mark is right; a borrow may set others above it.
+            let marks = marks(u64::from_le_bytes(*word));
+            if marks != 0 {
+                return at + index * 8 + marks.trailing_zeros() as usize / 8;
+            }
+        }
+        if words.len() < WORDS {
+            let first = rest.iter().position(|byte| is_special(*byte));
+            return at + words.len() * 8 + first.unwrap_or(rest.len());
+        }
+        at += WORDS * 8;
+        // Compiled to vectors, as it looks at every byte of a piece and adds up bytes. It says no more than that one is special.
+        let is_plain =
+            |piece: &&[u8; PIECE_LEN]| piece.iter().fold(0, |any, byte| any | u8::from(is_special(*byte))) == 0;
+        let (pieces, _) = bytes[at..].as_chunks::<PIECE_LEN>();
+        at += PIECE_LEN * pieces.iter().take_while(is_plain).count();
+    }
+}
+
+/// The number of words that are looked at before larger pieces are.
+const WORDS: usize = 16;
+
+/// The number of bytes that are looked at together.
+const PIECE_LEN: usize = 32;
 
 /// Marks the highest bit of each byte that is less than `limit`.
 #[inline]
 fn below(word: u64, limit: u64) -> u64 {
     word.wrapping_sub(EACH * limit) & !word & (EACH * 0x80)
+}
+
+/// Marks the highest bit of each byte that is this one.
+#[inline]
+fn equal(word: u64, byte: u8) -> u64 {
+    below(word ^ (EACH * u64::from(byte)), 1)
 }
 
 /// One in each byte.
@@ -62,16 +119,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_byte_that_is_not_plain_is_found_at_every_place() {
-        for len in 0..40 {
-            let plain = "ü!aß".repeat(8).into_bytes();
-            for special in [b'"', b'\\', 0, 0x1f, b'\n'] {
-                let mut bytes = plain.clone();
-                bytes[len] = special;
-                bytes[39] = b'"';
-                assert_eq!(plain_len(&bytes), len);
+    fn the_first_byte_that_is_special_is_found_at_every_place() {
+        for (is_string, specials) in [(true, &b"\"\\\0\x1f\n"[..]), (false, b"\"[]{}")] {
+            let len_of = |bytes: &[u8]| if is_string { plain_len(bytes) } else { flat_len(bytes) };
+            let plain = "\u{fc}!a\u{df}|:, 9z~\u{7f}\u{e4}Z^\u{f4}1".repeat(12).into_bytes();
+            for len in 0..240 {
+                assert_eq!(len_of(&plain[..len]), len);
+                for special in specials {
+                    let mut bytes = plain[..240].to_vec();
+                    bytes[len] = *special;
+                    bytes[239] = b'"';
+                    assert_eq!(len_of(&bytes), len);
+                }
             }
-            assert_eq!(plain_len(&plain[..len]), len);
+        }
+    }
+
+    #[test]
+    fn the_first_byte_that_is_no_digit_is_found_at_every_place() {
+        let digits = b"9876543210123456789012345";
+        for len in 0..digits.len() {
+            assert_eq!(digits_len(&digits[..len]), len);
+            for other in (0..=u8::MAX).filter(|byte| !byte.is_ascii_digit()) {
+                let mut bytes = digits.to_vec();
+                bytes[len] = other;
+                assert_eq!(digits_len(&bytes), len);
+            }
         }
     }
 
