@@ -113,19 +113,21 @@ fn check_names(item: &ItemFn, parameters: &[Parameter]) -> Result<()> {
 
 /// Makes the description, once.
 fn describe(name: &str, docs: &str, parameters: &[Parameter], item: &ItemFn) -> TokenStream {
-    let parameters = parameters.iter().filter_map(Parameter::argument).map(|argument| {
+    let arguments = parameters.iter().filter_map(Parameter::argument).map(|argument| {
         let (name, owned) = (&argument.name, &argument.owned);
         let has_default = argument.default.is_some();
         let schema = schema_of(owned);
         quote!(.with_parameter(::frpc_jsonrpc::generated::parameter::<#owned>(#name, #schema, #has_default)))
     });
+    let takes_context = parameters.iter().any(Parameter::is_context);
+    let context = takes_context.then(|| quote!(.with_context()));
     let result = match returned(&item.sig.output) {
         Some(returned) => schema_of(&returned.value),
         None => schema_of(&syn::parse_quote!(())),
     };
     quote! {
         static DESCRIPTION: ::std::sync::LazyLock<::frpc_jsonrpc::Description> = ::std::sync::LazyLock::new(|| {
-            ::frpc_jsonrpc::Description::new(#name).with_docs(#docs) #(#parameters)* .with_result(#result)
+            ::frpc_jsonrpc::Description::new(#name).with_docs(#docs) #(#arguments)* #context .with_result(#result)
         });
         &DESCRIPTION
     }

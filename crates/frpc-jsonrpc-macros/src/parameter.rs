@@ -87,6 +87,10 @@ impl Parameter {
             _ => None,
         }
     }
+
+    pub(crate) fn is_context(&self) -> bool {
+        matches!(self.source, Source::Context { .. })
+    }
 }
 
 /// The attributes of a parameter that are for us.

@@ -230,10 +230,18 @@ impl Calls {
                     }
                 }
                 let mut inherited = self.site.endpoint.inherited(self.context.head());
-                let called = inherited.run(|| call_function(&**function, *id, *params, &self.context, out));
-                let Some(later) = called else { return Started::Done };
+                let of_call = function.description().takes_context().then(|| self.context.of_call());
+                let context = of_call.as_ref().map_or(&self.context, |(context, _)| context);
+                let called = inherited.run(|| call_function(&**function, *id, *params, context, out));
+                let guard = of_call.map(|(_, guard)| guard);
+                let Some(later) = called else {
+                    if let Some(guard) = guard {
+                        guard.disarm();
+                    }
+                    return Started::Done;
+                };
                 let time = self.time();
-                self.add(Running::of_function(later, inherited, place(id.map(Into::into)), time));
+                self.add(Running::of_function(later, inherited, guard, place(id.map(Into::into)), time));
                 Started::Running
             }
             Target::Service(service) => {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use frpc::{Answer, Body, Inherited, Status, Streaming};
+use frpc::{Answer, Body, CancelGuard, Inherited, Status, Streaming};
 use tokio::time::{Sleep, sleep};
 use tracing::error;
 
@@ -31,6 +31,8 @@ enum Work {
         later: Later,
         /// For the calls that it makes.
         inherited: Inherited,
+        /// Tells the function if it is dropped before its end, or its time is over.
+        guard: Option<CancelGuard>,
         end: Option<(Duration, Pin<Box<Sleep>>)>,
     },
     Service {
@@ -64,9 +66,15 @@ pub(super) enum Outcome {
 }
 
 impl Running {
-    pub(super) fn of_function(later: Later, inherited: Inherited, place: Place, time: Option<Duration>) -> Self {
+    pub(super) fn of_function(
+        later: Later,
+        inherited: Inherited,
+        guard: Option<CancelGuard>,
+        place: Place,
+        time: Option<Duration>,
+    ) -> Self {
         let end = time.map(|time| (time, Box::pin(sleep(time))));
-        Self { work: Work::Function { later, inherited, end }, place: Some(place) }
+        Self { work: Work::Function { later, inherited, guard, end }, place: Some(place) }
     }
 
     pub(super) fn of_service(
@@ -84,7 +92,9 @@ impl Running {
 
     pub(super) fn poll_finished(&mut self, cx: &mut Context<'_>) -> Poll<Finished> {
         let outcome = match &mut self.work {
-            Work::Function { later, inherited, end } => ready!(poll_function(later, inherited, end, cx)),
+            Work::Function { later, inherited, guard, end } => {
+                ready!(poll_function(later, inherited, guard, end, cx))
+            }
             Work::Service { call, notices } => outcome_of(ready!(call.as_mut().poll(cx)), notices.take()),
         };
         let place = self.place.take().expect("a future is not polled behind its end");
@@ -95,10 +105,17 @@ impl Running {
 fn poll_function(
     later: &mut Later,
     inherited: &mut Inherited,
+    guard: &mut Option<CancelGuard>,
     end: &mut Option<(Duration, Pin<Box<Sleep>>)>,
     cx: &mut Context<'_>,
 ) -> Poll<Outcome> {
-    match inherited.run(|| catch_unwind(AssertUnwindSafe(|| later.as_mut().poll(cx)))) {
+    let polled = inherited.run(|| catch_unwind(AssertUnwindSafe(|| later.as_mut().poll(cx))));
+    if !matches!(polled, Ok(Poll::Pending))
+        && let Some(guard) = guard.take()
+    {
+        guard.disarm();
+    }
+    match polled {
         Ok(Poll::Ready(Ok(result))) => Poll::Ready(Outcome::Result(result.into())),
         Ok(Poll::Ready(Err(status))) => Poll::Ready(Outcome::Failed(status)),
         Ok(Poll::Pending) => {

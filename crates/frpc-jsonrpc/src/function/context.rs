@@ -2,7 +2,7 @@
 
 use std::{future::Future, sync::Arc, time::Instant};
 
-use frpc::{Address, Extensions, Head, Metadata};
+use frpc::{Address, CancelGuard, Extensions, Head, Metadata};
 
 /// The circumstances of a call: its caller, its metadata, its deadline, and the states that were given to the functions.
 ///
@@ -33,6 +33,13 @@ impl Context {
         self.head.set_deadline(at);
     }
 
+    /// Returns that of one call, whose caller has given up once the guard is dropped.
+    pub(crate) fn of_call(&self) -> (Self, CancelGuard) {
+        let mut context = self.clone();
+        let guard = context.head.cancel_on_drop();
+        (context, guard)
+    }
+
     /// Returns what goes with the call.
     pub fn head(&self) -> &Head {
         &self.head
@@ -54,7 +61,8 @@ impl Context {
         self.head.deadline()
     }
 
-    /// Waits until the caller has given up, for what a function leaves behind; see [`Head::cancelled`].
+    /// Waits until the caller has given up or its time is over, for what a function leaves behind; see [`Head::cancelled`]. Once the call
+    /// is answered, it waits for ever. Of a caller of JSON-RPC over TCP that has only closed its side nothing is known: it may read on.
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + use<> {
         self.head.cancelled()
     }

@@ -9,6 +9,7 @@ pub struct Description {
     docs: String,
     parameters: Vec<Parameter>,
     result: Value,
+    takes_context: bool,
 }
 
 /// A parameter of a [`Function`](super::Function).
@@ -22,7 +23,8 @@ pub struct Parameter {
 impl Description {
     /// Describes a function of this name, which takes no parameters and returns anything.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), docs: String::new(), parameters: Vec::new(), result: Value::Bool(true) }
+        let (docs, parameters) = (String::new(), Vec::new());
+        Self { name: name.into(), docs, parameters, result: Value::Bool(true), takes_context: false }
     }
 
     /// Says for people what the function does.
@@ -44,6 +46,13 @@ impl Description {
         Self { result, ..self }
     }
 
+    /// Says that the function asks for its [`Context`](super::Context), which then hears of callers that
+    /// [give up](super::Context::cancelled).
+    #[must_use]
+    pub fn with_context(self) -> Self {
+        Self { takes_context: true, ..self }
+    }
+
     /// Returns the name by which the function is called.
     pub fn name(&self) -> &str {
         &self.name
@@ -62,6 +71,10 @@ impl Description {
     /// Returns what the function returns, in JSON Schema.
     pub fn result(&self) -> &Value {
         &self.result
+    }
+
+    pub(crate) fn takes_context(&self) -> bool {
+        self.takes_context
     }
 }
 

@@ -3,8 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod caller;
-mod hostile;
 #[cfg(feature = "http")]
+mod giving_up;
+mod hostile;
 mod http;
 #[cfg(feature = "http")]
 mod inheriting;

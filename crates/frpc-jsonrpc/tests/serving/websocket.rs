@@ -42,7 +42,7 @@ impl Socket {
         Self(WebSocket::new(caller.0, Role::Client))
     }
 
-    async fn say(&mut self, text: &str) {
+    pub(crate) async fn say(&mut self, text: &str) {
         self.0.send(Kind::Text, text.as_bytes()).await.unwrap();
     }
 
