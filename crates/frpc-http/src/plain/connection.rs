@@ -71,6 +71,7 @@ impl Connection<'_> {
         loop {
             if self.input.is_empty() {
                 self.flush().await?;
+                self.free();
                 patience.begin();
                 if !self.receive(patience).await? {
                     return Ok(End::Closed);
@@ -208,8 +209,15 @@ impl Connection<'_> {
         ready!(socket.poll_flush(cx))?;
         self.written = 0;
         self.output.clear();
-        self.output.shrink_to(OUTPUT_LEN_MAX);
         Poll::Ready(Ok(()))
+    }
+
+    /// Frees memory that only a large request or answer took.
+    fn free(&mut self) {
+        if self.input.capacity() > KEPT_LEN {
+            self.input = BytesMut::new();
+        }
+        self.output.shrink_to(KEPT_LEN);
     }
 
     fn into_socket(mut self) -> Standstill<Raw> {
@@ -226,6 +234,9 @@ const OUTPUT_LEN_MAX: usize = 64 * 1024;
 
 /// The longest content that is copied behind the head of its response.
 const COPIED_LEN_MAX: usize = 16 * 1024;
+
+/// The most memory that a connection without requests keeps for input, and for output.
+const KEPT_LEN: usize = 16 * 1024;
 
 /// The least room to read into.
 const READ_LEN: usize = 4 * 1024;
