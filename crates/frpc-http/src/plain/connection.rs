@@ -135,7 +135,7 @@ impl Connection<'_> {
         });
         let response = response.await?;
         is_last |= is_over || patience.is_draining();
-        self.put(response, is_last).await?;
+        is_last = self.put(response, is_last).await?;
         if rest.is_some() {
             // A peer that is still writing does not read what would tell it to stop.
             self.flush().await?;
@@ -150,9 +150,11 @@ impl Connection<'_> {
         Ok(!is_last)
     }
 
-    async fn put(&mut self, response: Response<ResponseBody>, is_last: bool) -> io::Result<()> {
-        let (parts, body) = response.into_parts();
-        let content = body.into_content().ok_or_else(|| io::Error::other("a stream where there is none"))?;
+    /// Writes a response, at once or together with the next. Returns whether it is the last of the connection.
+    async fn put(&mut self, response: Response<ResponseBody>, is_last: bool) -> io::Result<bool> {
+        let (mut parts, body) = response.into_parts();
+        let mut content = body.into_content().ok_or_else(|| io::Error::other("a stream where there is none"))?;
+        let is_last = response::check(&mut parts, &mut content) || is_last;
         let capitals = !self.site.settings.mounts.is_empty();
         response::put_head(&mut self.output, &parts, content.len(), capitals, is_last);
         if content.len() <= COPIED_LEN_MAX {
@@ -161,7 +163,10 @@ impl Connection<'_> {
             self.flush().await?;
             self.socket.write_all(&content).await?;
         }
-        if self.output.len() > OUTPUT_LEN_MAX { self.flush().await } else { Ok(()) }
+        if self.output.len() > OUTPUT_LEN_MAX {
+            self.flush().await?;
+        }
+        Ok(is_last)
     }
 
     /// Waits for more of a request, or the next one. Returns whether there is some.

@@ -5,7 +5,43 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use http::{HeaderName, StatusCode, response::Parts};
+use bytes::Bytes;
+use http::{
+    HeaderName, StatusCode,
+    header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING},
+    response::Parts,
+};
+
+/// Makes a response one that this connection can have, whatever a mount has made of it: its length and its end are ours to tell.
+/// Returns whether it is to be the last.
+pub(super) fn check(response: &mut Parts, content: &mut Bytes) -> bool {
+    let ours = [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING];
+    if response.status == StatusCode::OK && !response.headers.keys().any(|name| ours.contains(name)) {
+        return false;
+    }
+    let mut is_last = response.headers.remove(CONNECTION).is_some_and(|words| {
+        let mut words = words.as_bytes().split(|byte| *byte == b',');
+        words.any(|word| word.trim_ascii().eq_ignore_ascii_case(b"close"))
+    });
+    if response.status.is_informational() {
+        // Nothing would follow it.
+        response.status = StatusCode::INTERNAL_SERVER_ERROR;
+        response.headers.clear();
+        content.clear();
+        is_last = true;
+    }
+    response.headers.remove(CONTENT_LENGTH);
+    response.headers.remove(TRANSFER_ENCODING);
+    if has_no_content(response.status) {
+        content.clear();
+    }
+    is_last
+}
+
+/// Returns whether responses of this status end with their head.
+fn has_no_content(status: StatusCode) -> bool {
+    status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED
+}
 
 /// Writes the head of a response.
 pub(super) fn put_head(out: &mut Vec<u8>, response: &Parts, body_len: usize, capitals: bool, is_last: bool) {
@@ -19,7 +55,9 @@ pub(super) fn put_head(out: &mut Vec<u8>, response: &Parts, body_len: usize, cap
         out.extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
         out.extend_from_slice(b"\r\n");
     }
+    let mut has_date = false;
     for (name, value) in &response.headers {
+        has_date |= *name == DATE;
         put_name(out, name, capitals);
         out.extend_from_slice(b": ");
         out.extend_from_slice(value.as_bytes());
@@ -30,15 +68,16 @@ pub(super) fn put_head(out: &mut Vec<u8>, response: &Parts, body_len: usize, cap
     } else {
         ["content-length: ", "date: ", "connection: close\r\n"]
     };
-    // Without one by definition.
-    if status != StatusCode::NO_CONTENT && status != StatusCode::NOT_MODIFIED {
+    if !has_no_content(status) {
         out.extend_from_slice(length.as_bytes());
         out.extend_from_slice(itoa::Buffer::new().format(body_len).as_bytes());
         out.extend_from_slice(b"\r\n");
     }
-    out.extend_from_slice(date.as_bytes());
-    put_date(out);
-    out.extend_from_slice(b"\r\n");
+    if !has_date {
+        out.extend_from_slice(date.as_bytes());
+        put_date(out);
+        out.extend_from_slice(b"\r\n");
+    }
     if is_last {
         out.extend_from_slice(close.as_bytes());
     }

@@ -1,7 +1,12 @@
 //! Requests of HTTP/1.1 that need nothing special, and connections that need something special after some of them.
 
+use std::future::ready;
+
+use bytes::Bytes;
 use frpc::Server;
-use frpc_http::Http;
+use frpc_http::{Http, Mount, Visit};
+use futures_util::future::{BoxFuture, FutureExt};
+use http::{HeaderValue, Request, Response, StatusCode};
 use support::{SECOND, assert_elapsed, calls::TestService, in_virtual_time, settle};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -234,6 +239,58 @@ fn a_peer_that_asks_on_and_reads_nothing_is_read_no_further_and_goes() {
         }
         assert!(sent < 1024 * 1024, "{sent} bytes were read");
         assert_eq!(server.metrics().connections, 0);
+    });
+}
+
+/// Answers as no mount should.
+struct Odd;
+
+impl Mount for Odd {
+    fn respond<'a>(&'a self, _: Visit, request: Request<Bytes>) -> BoxFuture<'a, Response<Bytes>> {
+        let (status, headers) = match request.uri().query().unwrap_or_default() {
+            "length" => (200, vec![("content-length", "3")]),
+            "chunked" => (200, vec![("transfer-encoding", "chunked")]),
+            "close" => (200, vec![("connection", "close")]),
+            "date" => (200, vec![("date", "Thu, 01 Jan 1970 00:00:00 GMT")]),
+            "nothing" => (204, vec![("content-length", "4")]),
+            "same" => (304, vec![]),
+            "early" => (103, vec![("link", "a")]),
+            _ => (299, vec![("x-a", "1"), ("x-a", "2")]),
+        };
+        let mut response = Response::new(Bytes::from_static(b"four"));
+        *response.status_mut() = StatusCode::from_u16(status).unwrap();
+        for (name, value) in headers {
+            response.headers_mut().append(name, HeaderValue::from_static(value));
+        }
+        ready(response).boxed()
+    }
+}
+
+#[test]
+fn the_length_and_the_end_of_an_answer_are_true_whatever_a_mount_says() {
+    in_virtual_time(async {
+        let server = serve(&TestService::default(), Http::new().mount("/odd", Odd));
+        for (query, lines, body, is_last) in [
+            ("", &["HTTP/1.1 299 ", "X-A: 1", "X-A: 2", "Content-Length: 4"][..], "four", false),
+            ("length", &["HTTP/1.1 200 OK", "Content-Length: 4"], "four", false),
+            ("chunked", &["HTTP/1.1 200 OK", "Content-Length: 4"], "four", false),
+            ("close", &["HTTP/1.1 200 OK", "Content-Length: 4", "Connection: close"], "four", true),
+            ("date", &["HTTP/1.1 200 OK", "Date: Thu, 01 Jan 1970 00:00:00 GMT", "Content-Length: 4"], "four", false),
+            ("nothing", &["HTTP/1.1 204 No Content"], "", false),
+            ("same", &["HTTP/1.1 304 Not Modified"], "", false),
+            ("early", &["HTTP/1.1 500 Internal Server Error", "Content-Length: 0", "Connection: close"], "", true),
+        ] {
+            let odd = format!("GET /odd?{query} HTTP/1.1\r\nhost: a\r\n\r\n");
+            let heard = ask(&server, [odd.as_str(), &say("next", "connection: close\r\n")].concat()).await;
+            let next = heard.windows(8).rposition(|window| window == b"HTTP/1.1").unwrap();
+            assert_eq!(next == 0, is_last, "{query}: {}", heard.escape_ascii());
+            let (mut head, answered) = split(if is_last { &heard } else { &heard[..next] });
+            head.retain(|line| !line.starts_with("Date: ") || line.contains("1970"));
+            assert_eq!(
+                (&head[..], &answered[..]),
+                (&lines.iter().map(|line| line.to_string()).collect::<Vec<_>>()[..], body.as_bytes())
+            );
+        }
     });
 }
 
