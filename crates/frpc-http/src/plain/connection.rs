@@ -162,6 +162,7 @@ impl Connection<'_> {
         } else {
             self.flush().await?;
             self.socket.write_all(&content).await?;
+            self.socket.flush().await?;
         }
         if self.output.len() > OUTPUT_LEN_MAX {
             self.flush().await?;

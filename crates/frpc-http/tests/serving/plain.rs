@@ -9,7 +9,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use http::{HeaderValue, Request, Response, StatusCode};
 use support::{SECOND, assert_elapsed, calls::TestService, in_virtual_time, settle};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncReadExt, AsyncWriteExt, BufStream, duplex},
     time::Instant,
 };
 
@@ -239,6 +239,20 @@ fn a_peer_that_asks_on_and_reads_nothing_is_read_no_further_and_goes() {
         }
         assert!(sent < 1024 * 1024, "{sent} bytes were read");
         assert_eq!(server.metrics().connections, 0);
+    });
+}
+
+#[test]
+fn a_long_answer_leaves_a_stream_that_keeps_bytes_until_it_is_flushed() {
+    in_virtual_time(async {
+        let server = serve(&TestService::default(), Http::new());
+        let (ours, theirs) = duplex(64 * 1024);
+        server.attach(BufStream::with_capacity(1024, 1024 * 1024, theirs));
+        let mut caller = Http1(ours);
+        for len in [100, 100_000, 100] {
+            caller.say(say(&format!("large {len}"), "")).await;
+            assert_eq!(answer(&mut caller).await.1.len(), len + "{\"text\":\"\"}".len());
+        }
     });
 }
 
