@@ -7,12 +7,19 @@ import { Limit } from "../src/limit.js";
 import { encodeHello, encodePart } from "../src/wire/hello.js";
 import { Pending } from "../src/wire/pending.js";
 import { Test, WordsSchema } from "./gen/test_pb.js";
-import { answer, frame, fromHex, hex, idOf, PING, PONG, Scripted, type ScriptedSocket, toHex } from "./support.js";
-
-/** Lets everything happen that does not wait for the other side. */
-function settled(): Promise<void> {
-  return new Promise((resolve) => setImmediate(resolve));
-}
+import {
+  answer,
+  frame,
+  fromHex,
+  hex,
+  idOf,
+  PING,
+  PONG,
+  Scripted,
+  type ScriptedSocket,
+  settled,
+  toHex,
+} from "./support.js";
 
 /** Takes the frame of a unary call, and answers it. */
 async function answerNext(socket: ScriptedSocket, text: string): Promise<void> {

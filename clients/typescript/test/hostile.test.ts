@@ -4,7 +4,18 @@ import { type ChannelOptions, Code, createClient, implement, RpcError } from "..
 import { FrameDecoder } from "../src/wire/frames.js";
 import { Stream } from "../src/wire/stream.js";
 import { Test } from "./gen/test_pb.js";
-import { answer, frame, fromHex, idOf, PING, Scripted, type ScriptedSocket, toHex, vectors } from "./support.js";
+import {
+  answer,
+  frame,
+  fromHex,
+  idOf,
+  PING,
+  Scripted,
+  type ScriptedSocket,
+  settled,
+  toHex,
+  vectors,
+} from "./support.js";
 
 /** Numbers below a bound, the same in each run. */
 function numbers(seed: number): (below: number) => number {
@@ -51,7 +62,7 @@ test("whatever a server sends, every call ends and nothing is thrown", async () 
       }
       // Cut off, now and then, and the rest comes with the next.
       socket.deliver(toHex(next(20) === 0 ? bytes.subarray(0, next(bytes.length)) : bytes));
-      await new Promise((resolve) => setImmediate(resolve));
+      await settled();
     }
     scripted.channel.close();
     for (const result of await ends) {
@@ -115,10 +126,10 @@ for (const [kind, begin] of Object.entries(KINDS)) {
       const call = begin(createClient(Test, scripted.channel), requests);
       const socket = await scripted.connected();
       const id = idOf(await socket.frame());
-      await new Promise((resolve) => setImmediate(resolve));
+      await settled();
       act(socket, id);
       await assert.rejects(call, (error: RpcError) => error instanceof RpcError && error.code === code && !error.notSent);
-      await new Promise((resolve) => setImmediate(resolve));
+      await settled();
       assert.equal(state.isOver, kind.startsWith("a stream of requests") || kind.startsWith("a stream each way"));
       scripted.channel.close();
     });
@@ -150,10 +161,10 @@ test("handlers end when the server is gone in the middle of each kind of stream"
   ["0b", "0c", "0d"].forEach((operation, n) => {
     socket.deliver(frame(0x8000 + n, 2, `1000${operation}0100000000`), frame(0x8000 + n, 2, "11000000030a0161"));
   });
-  await new Promise((resolve) => setImmediate(resolve));
+  await settled();
   assert.deepEqual(ended, []);
   socket.onclose?.({ code: 1006, reason: "" });
-  await new Promise((resolve) => setImmediate(resolve));
+  await settled();
   assert.deepEqual(ended.sort(), ["chat", "count", "gather"]);
   scripted.channel.close();
 });
@@ -249,13 +260,13 @@ test("a server that asks and does not read the answers is given up", async () =>
     // One that reads may ask for as long as it likes.
     for (let n = 0; n < 2000; n++) {
       socket.deliver(ask);
-      await new Promise((resolve) => setImmediate(resolve));
+      await settled();
     }
     assert(!socket.isClosed, ask);
     socket.bufferedAmount = 1_000_000;
     for (let n = 0; n < 2000 && !socket.isClosed; n++) {
       socket.deliver(ask);
-      await new Promise((resolve) => setImmediate(resolve));
+      await settled();
     }
     assert(socket.isClosed, ask);
     scripted.channel.close();
@@ -267,7 +278,7 @@ test("streams wait while more is to be sent than the connection takes, whatever 
   socket.bufferedAmount = 5_000_000;
   const call = client.gather(endless().requests);
   const id = idOf(await socket.frame());
-  await new Promise((resolve) => setImmediate(resolve));
+  await settled();
   assert.equal(socket.rest, "");
   socket.bufferedAmount = 0;
   assert.match(await socket.frame(), /^.{20}11/);

@@ -168,3 +168,8 @@ export function answer(id: number, text: string): string {
 export function idOf(sent: string): number {
   return Number.parseInt(sent.slice(4, 8), 16);
 }
+
+/** Lets everything happen that does not wait for the other side. */
+export function settled(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve));
+}

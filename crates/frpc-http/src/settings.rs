@@ -31,6 +31,12 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// Returns whether names of headers are written as `Content-Length` over HTTP/1.1: where something is mounted. Clients of UCall,
+    /// which reach JSON-RPC there, look for it as it is written in the specification.
+    pub(crate) fn has_capitals(&self) -> bool {
+        !self.mounts.is_empty()
+    }
+
     /// Returns how long the one message of a call that has this time may take to arrive.
     pub(crate) fn body_time(&self, time: Option<Duration>) -> Duration {
         time.map_or(self.body_time_max, |time| time.min(self.body_time_max))

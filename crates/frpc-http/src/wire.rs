@@ -218,8 +218,7 @@ impl Http {
             .timer(TokioTimer::new())
             .header_read_timeout(self.settings.head_time_max)
             .max_header_size(usize::try_from(self.settings.head_len_max).unwrap_or(usize::MAX))
-            // Clients of UCall look for `Content-Length` as it is written in the specification.
-            .title_case_headers(!self.settings.mounts.is_empty())
+            .title_case_headers(self.settings.has_capitals())
             .serve_connection(TokioIo::new(socket), service)
             .with_upgrades();
         let mut connection = pin!(connection);

@@ -119,7 +119,7 @@ export class Stream {
 
   handleData(content: Uint8Array): void {
     const cost = content.length + FRAME_COST;
-    // What waits in line must not keep all that came in one message with it.
+    // A frame that waits in line must not keep all that came in one message with it.
     this.#queue.push(2 * content.length < content.buffer.byteLength ? content.slice() : content);
     this.#queued += cost;
     // An id that is used again may bring the peer the credit of the old stream as well, and its last frame may cost more than is left.

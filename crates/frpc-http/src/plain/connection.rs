@@ -155,7 +155,7 @@ impl Connection<'_> {
         let (mut parts, body) = response.into_parts();
         let mut content = body.into_content().ok_or_else(|| io::Error::other("a stream where there is none"))?;
         let is_last = response::check(&mut parts, &mut content) || is_last;
-        let capitals = !self.site.settings.mounts.is_empty();
+        let capitals = self.site.settings.has_capitals();
         response::put_head(&mut self.output, &parts, content.len(), capitals, is_last);
         if content.len() <= COPIED_LEN_MAX {
             self.output.extend_from_slice(&content);

@@ -246,3 +246,14 @@ impl Framing for Dialect {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::DIALECTS;
+    use crate::serve::may_stream;
+
+    #[test]
+    fn each_dialect_may_have_streams() {
+        assert!(DIALECTS.iter().all(|dialect| may_stream(dialect.content_type.as_bytes())));
+    }
+}

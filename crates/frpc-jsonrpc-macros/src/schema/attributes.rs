@@ -43,8 +43,7 @@ pub(super) struct FieldAttributes {
 
 impl TypeAttributes {
     pub(super) fn read(attributes: &[Attribute]) -> Result<Self> {
-        let mut found = Self::default();
-        each(attributes, |name, meta| {
+        read(attributes, |found: &mut Self, name, meta| {
             match name {
                 "rename" => found.name = Some(text(meta)?.value()),
                 "rename_all" => found.case = Some(Case::read(&text(meta)?)?),
@@ -62,15 +61,13 @@ impl TypeAttributes {
                 _ => return Err(unknown(name, meta)),
             }
             Ok(())
-        })?;
-        Ok(found)
+        })
     }
 }
 
 impl VariantAttributes {
     pub(super) fn read(attributes: &[Attribute]) -> Result<Self> {
-        let mut found = Self::default();
-        each(attributes, |name, meta| {
+        read(attributes, |found: &mut Self, name, meta| {
             match name {
                 "rename" => found.name = Some(text(meta)?.value()),
                 "rename_all" => found.case = Some(Case::read(&text(meta)?)?),
@@ -79,15 +76,13 @@ impl VariantAttributes {
                 _ => return Err(unknown(name, meta)),
             }
             Ok(())
-        })?;
-        Ok(found)
+        })
     }
 }
 
 impl FieldAttributes {
     pub(super) fn read(attributes: &[Attribute]) -> Result<Self> {
-        let mut found = Self::default();
-        each(attributes, |name, meta| {
+        read(attributes, |found: &mut Self, name, meta| {
             match name {
                 "rename" => found.name = Some(text(meta)?.value()),
                 "skip" => found.is_skipped = true,
@@ -104,20 +99,23 @@ impl FieldAttributes {
                 _ => return Err(unknown(name, meta)),
             }
             Ok(())
-        })?;
-        Ok(found)
+        })
     }
 }
 
-/// Hands on each attribute of serde with its name.
-fn each(attributes: &[Attribute], mut take: impl FnMut(&str, &ParseNestedMeta<'_>) -> Result<()>) -> Result<()> {
+/// Sets what each attribute of serde says, by its name.
+fn read<T: Default>(
+    attributes: &[Attribute],
+    set: impl Fn(&mut T, &str, &ParseNestedMeta<'_>) -> Result<()>,
+) -> Result<T> {
+    let mut found = T::default();
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("serde")) {
         attribute.parse_nested_meta(|meta| {
             let name = meta.path.get_ident().map(ToString::to_string).unwrap_or_default();
-            take(&name, &meta)
+            set(&mut found, &name, &meta)
         })?;
     }
-    Ok(())
+    Ok(found)
 }
 
 /// Reads the text of an attribute.
