@@ -18,6 +18,7 @@ use libfuzzer_sys::fuzz_target;
 #[derive(Arbitrary, Debug)]
 struct Input<'a> {
     streams_max: u8,
+    checksums: [bool; 2],
     streams_len_max: [u16; 2],
     stream_queue_len_max: [u16; 2],
     steps: Vec<Step<'a>>,
@@ -83,6 +84,7 @@ fuzz_target!(|input: Input| {
         streams_len_max: input.streams_len_max[at].into(),
         stream_queue_len_max: input.stream_queue_len_max[at].into(),
         control_burst: u32::MAX,
+        checksums: input.checksums[at],
         ping_interval: None,
         silence_max: None,
         ..Config::default()

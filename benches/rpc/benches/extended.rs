@@ -1,6 +1,7 @@
 //! Measures the things that only two Rust peers have, beside the same without them, over loopback TCP.
 //!
 //! - A unary call with four metadata entries and a deadline of its own, beside a plain one.
+//! - A unary call of 32 bytes and of 64 KiB on a connection with checksums, and without.
 //! - The messages of 99 streams of a connection, with a hundredth on it that nobody reads, and without.
 
 use std::{
@@ -16,7 +17,7 @@ use bench_rpc::{
 use criterion::{
     BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group, criterion_main, measurement::WallTime,
 };
-use frpc::{Request, Server, Streaming};
+use frpc::{Channel, Config, Request, Server, Streaming};
 use futures_util::future::join_all;
 use tokio::runtime::Runtime;
 
@@ -26,8 +27,22 @@ fn metadata(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(1)).sampling_mode(SamplingMode::Flat).sample_size(30);
     for (name, request) in [("plain", plain as fn(usize) -> _), ("4 metadata and a deadline", with_metadata)] {
         group.bench_function(BenchmarkId::new(name, MESSAGE_LEN), |bencher| {
-            bencher.iter_custom(|calls| pair.unary(calls, request));
+            bencher.iter_custom(|calls| pair.unary(calls, MESSAGE_LEN, request));
         });
+    }
+    group.finish();
+}
+
+fn checksums(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("checksums, 32 callers");
+    group.throughput(Throughput::Elements(1)).sampling_mode(SamplingMode::Flat).sample_size(30);
+    for (name, checksums) in [("without", false), ("with", true)] {
+        let pair = Pair::start_with(&Config { checksums, ..Config::default() });
+        for len in [MESSAGE_LEN, LARGE_LEN] {
+            group.bench_function(BenchmarkId::new(name, len), |bencher| {
+                bencher.iter_custom(|calls| pair.unary(calls, len, plain));
+            });
+        }
     }
     group.finish();
 }
@@ -57,27 +72,32 @@ struct Pair {
 
 impl Pair {
     fn start() -> Self {
+        Self::start_with(&Config::default())
+    }
+
+    fn start_with(config: &Config) -> Self {
         let (serving, runtime) =
             (Runtime::new().expect("threads can be started"), Runtime::new().expect("threads can be started"));
         let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let server = serving.block_on(Server::builder().add_service(EchoServer::new(Service)).bind(any_port));
-        let server = server.expect("a port is free");
+        let server = Server::builder().config(config.clone()).add_service(EchoServer::new(Service));
+        let server = serving.block_on(server.bind(any_port)).expect("a port is free");
         let addr = server.local_addr().socket_addr().expect("it is bound to TCP");
         serving.spawn(async move {
             let _server = server;
             std::future::pending::<()>().await;
         });
-        let client = runtime.block_on(EchoClient::connect(addr)).expect("the server listens");
+        let channel = runtime.block_on(Channel::builder().config(config.clone()).connect(addr));
+        let client = EchoClient::new(channel.expect("the server listens"));
         Self { _server: serving, runtime, client }
     }
 
-    /// The time for so many calls by callers that each have one under way.
-    fn unary(&self, calls: u64, request: fn(usize) -> Request<Message>) -> Duration {
+    /// The time for so many calls with a message of this length, by callers that each have one under way.
+    fn unary(&self, calls: u64, len: usize, request: fn(usize) -> Request<Message>) -> Duration {
         let callers = (0..CALLERS).map(|caller| {
             let (client, share) = (self.client.clone(), calls / CALLERS + u64::from(caller < calls % CALLERS));
             async move {
                 for _ in 0..share {
-                    client.once(request(MESSAGE_LEN)).await.expect("the server answers");
+                    client.once(request(len)).await.expect("the server answers");
                 }
             }
         });
@@ -124,12 +144,13 @@ async fn repeat(client: &EchoClient, count: u32) -> Streaming<Message> {
 }
 
 const MESSAGE_LEN: usize = 32;
+const LARGE_LEN: usize = 64 * 1024;
 const CALLERS: u64 = 32;
 const STREAMS: u64 = 99;
 
 criterion_group! {
     name = benches;
     config = Criterion::default().warm_up_time(Duration::from_secs(1));
-    targets = metadata, stalled
+    targets = metadata, checksums, stalled
 }
 criterion_main!(benches);

@@ -81,6 +81,8 @@ pub enum ProtocolError {
         /// The configured burst.
         burst: u32,
     },
+    /// The bytes of a frame were changed on their way: by memory, a network card or something between the peers.
+    BadChecksum,
     /// A control frame of the extended protocol cannot be read.
     BadControl {
         /// The kind of the frame, as docs/protocol.md names it.
@@ -109,6 +111,7 @@ impl fmt::Display for ProtocolError {
             Self::CancelFlood { burst } => {
                 write!(f, "more packets withdrawn than the allowance of {burst} (cancel_burst)")
             }
+            Self::BadChecksum => f.write_str("frame does not match its checksum: it was changed between the peers"),
             Self::BadControl { kind, why } => write!(f, "a {kind} frame {why}"),
         }
     }

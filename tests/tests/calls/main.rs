@@ -7,6 +7,7 @@
 mod answers;
 mod bombs;
 mod bytes;
+mod changed_bits;
 mod compression;
 mod endpoints;
 mod extended;

@@ -87,11 +87,12 @@ impl Driver<'_> {
         // In the order in which they came: what waits for a handler is older than what was only decoded.
         core.proto.undo_input(self.backlog.take().into_iter().chain(self.arrived.drain(..)), &mut unread);
         let Some(taker) = core.taker.take() else { return Ok(()) };
-        let format = core.proto.format_or_fallback();
+        let (format, has_checksums) = (core.proto.format_or_fallback(), core.proto.has_checksums());
         drop(core);
         let (local, peer) = self.shared.addresses();
         // A taker that went away has given up the connection.
-        let _ = taker.send(Raw::new(wire, unread.freeze(), format, local.clone(), peer.clone()));
+        let raw = Raw::new(wire, unread.freeze(), format, local.clone(), peer.clone()).with_checksums(has_checksums);
+        let _ = taker.send(raw);
         Ok(())
     }
 }

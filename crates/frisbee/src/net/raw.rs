@@ -24,6 +24,8 @@ pub struct Raw {
     wire: Wire,
     unread: Bytes,
     format: HeaderFormat,
+    /// True if the peer adds checksums to its frames.
+    has_checksums: bool,
     /// True if heartbeats at the front of the input are dropped.
     skipping: bool,
     local: Address,
@@ -35,7 +37,12 @@ pub struct Raw {
 
 impl Raw {
     pub(crate) fn new(wire: Wire, unread: Bytes, format: HeaderFormat, local: Address, peer: Address) -> Self {
-        Self { wire, unread, format, skipping: false, local, peer, identity: None }
+        Self { wire, unread, format, has_checksums: false, skipping: false, local, peer, identity: None }
+    }
+
+    /// Expects checksums behind heartbeats.
+    pub(crate) fn with_checksums(self, has_checksums: bool) -> Self {
+        Self { has_checksums, ..self }
     }
 
     /// Keeps what the peer proved of itself.
@@ -98,7 +105,7 @@ impl Raw {
     /// Reads until it is known where the heartbeats end.
     fn poll_skip(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.skipping {
-            match Heartbeats::measure(self.format, &self.unread) {
+            match Heartbeats::measure(self.format, self.has_checksums, &self.unread) {
                 Heartbeats::Before { len } => {
                     self.unread.advance(len);
                     self.skipping = false;

@@ -28,6 +28,8 @@ pub enum Control {
     Cancel(PacketName),
     /// The packet was withdrawn: its answer will not come.
     Cancelled(PacketName),
+    /// All frames of the sender that follow have checksums.
+    Checksums,
 }
 
 /// The reason for which a side wants no new packets and streams on a connection.
@@ -70,6 +72,7 @@ impl Control {
                 content.put_u8(if let Self::Cancel(_) = self { CANCEL } else { CANCELLED });
                 content.put_u16(packet.operation.number());
             }
+            Self::Checksums => content.put_u8(CHECKSUMS),
         }
         (Header::control(id, content.len().try_into().expect("what this side says of itself is short")), content)
     }
@@ -95,6 +98,7 @@ impl Control {
                 let Some(operation) = Operation::from_wire(number) else { return Ok(None) };
                 of(PacketName { id, operation })
             }
+            CHECKSUMS => Self::Checksums,
             _ => return Ok(None),
         }))
     }
@@ -109,6 +113,7 @@ const CREDIT: u8 = 2;
 const GOAWAY: u8 = 3;
 const CANCEL: u8 = 4;
 const CANCELLED: u8 = 5;
+const CHECKSUMS: u8 = 6;
 
 /// The part of the text of a GOAWAY that is kept.
 const GOAWAY_TEXT_LEN_MAX: usize = 1024;
@@ -131,6 +136,7 @@ mod tests {
         check_round_trip(Control::GoAway(GoAway { code: GoAway::AGE, text: "an hour old".into() }));
         let packet = PacketName { id: 7, operation: Operation::new(20).unwrap() };
         check_round_trip(Control::Cancel(packet));
+        check_round_trip(Control::Checksums);
         check_round_trip(Control::Cancelled(PacketName { operation: Operation::EXTENDED, ..packet }));
     }
 

@@ -6,9 +6,12 @@
 //!     └───header of a reserved op, or of too much  ───▶ Skip    ──all of it──▶ Head
 //! ```
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use super::header::{Header, HeaderFormat, Kind};
+use super::{
+    checksum::{CHECKSUM_LEN, content_checksum, header_checksum},
+    header::{Header, HeaderFormat, Kind},
+};
 use crate::error::{Foreign, ProtocolError};
 
 /// One packet as it stood on the wire.
@@ -33,6 +36,8 @@ pub struct Decoder {
     skip_len_max: u32,
     reach: Reach,
     state: State,
+    /// The length of the checksum after each header, and after each content that is not empty. Zero without checksums.
+    checksum_len: usize,
 }
 
 /// The reserved operations whose contents are kept. Those of others are skipped.
@@ -60,7 +65,7 @@ enum State {
 impl Decoder {
     /// Makes a decoder at the start of a connection. Without a format, the first two bytes decide.
     pub fn new(format: Option<HeaderFormat>, content_len_max: u32) -> Self {
-        Self { format, content_len_max, skip_len_max: 0, reach: Reach::Plain, state: State::First }
+        Self { format, content_len_max, skip_len_max: 0, reach: Reach::Plain, state: State::First, checksum_len: 0 }
     }
 
     /// Has the decoder skip contents above its limit, up to this length, instead of refusing their headers.
@@ -71,6 +76,32 @@ impl Decoder {
     /// Has the decoder keep the contents of these reserved operations.
     pub fn set_reach(&mut self, reach: Reach) {
         self.reach = reach;
+    }
+
+    /// Expects checksums in each frame from now on.
+    pub fn expect_checksums(&mut self) {
+        self.checksum_len = CHECKSUM_LEN;
+    }
+
+    /// Writes a frame as the peer did, with its checksums if it has any.
+    pub(super) fn encode(&self, format: HeaderFormat, header: Header, content: &[u8], out: &mut BytesMut) {
+        self.encode_header(format, header, out);
+        out.extend_from_slice(content);
+        if self.checksum_len > 0 && !content.is_empty() {
+            out.put_u32(content_checksum(format, header, content));
+        }
+    }
+
+    fn encode_header(&self, format: HeaderFormat, header: Header, out: &mut BytesMut) {
+        header.encode(format, out);
+        if self.checksum_len > 0 {
+            out.put_u32(header_checksum(format, header));
+        }
+    }
+
+    /// Returns `true` if frames have checksums.
+    pub fn has_checksums(&self) -> bool {
+        self.checksum_len > 0
     }
 
     /// Returns the header layout, once it is known.
@@ -96,18 +127,23 @@ impl Decoder {
                     let Some(header) = self.decode_header(inbox)? else { return Ok(None) };
                     let kind = self.kind(header);
                     if kind == Kind::Reserved || header.len > self.content_len_max {
-                        self.state = State::Skip { left: header.len as usize };
+                        self.state = State::Skip { left: self.content_and_checksum_len(header) };
                         return Ok(Some(Frame { id: header.id, kind, content: Bytes::new(), skipped: header.len }));
                     }
                     self.state = State::Content(header);
                 }
                 State::Content(header) => {
-                    let len = header.len as usize;
-                    if inbox.len() < len {
+                    let (len, whole) = (header.len as usize, self.content_and_checksum_len(header));
+                    if inbox.len() < whole {
                         return Ok(None);
+                    }
+                    if self.checksum_len > 0 && !self.is_content_intact(header, inbox) {
+                        // The state stays, so that the input can be put back.
+                        return Err(ProtocolError::BadChecksum);
                     }
                     self.state = State::Head;
                     let content = if len == 0 { Bytes::new() } else { inbox.split_to(len).freeze() };
+                    inbox.advance(whole - len);
                     return Ok(Some(Frame { id: header.id, kind: self.kind(header), content, skipped: 0 }));
                 }
                 State::Skip { left } => {
@@ -129,16 +165,25 @@ impl Decoder {
         let (State::Head, Some(format)) = (&self.state, self.format) else { return None };
         let header = Header::decode(format, inbox).ok()??;
         let (kind, len) = (self.kind(header), header.len as usize);
-        let is_whole = inbox.len() - format.header_len() >= len;
+        let head_len = format.header_len() + self.checksum_len;
+        let whole_len = head_len + self.content_and_checksum_len(header);
+        let is_whole = inbox.len() >= whole_len;
         if !matches!(kind, Kind::Application(_) | Kind::Extended) || header.len > self.content_len_max || !is_whole {
             return None;
         }
+        // A frame that was changed on its way stays for `decode`, which refuses it.
+        if self.checksum_len > 0 && !self.is_intact(format, header, inbox) {
+            return None;
+        }
         let content = if len == 0 {
-            inbox.advance(format.header_len());
+            inbox.advance(head_len);
             Bytes::new()
         } else {
-            let mut whole = inbox.split_to(format.header_len() + len).freeze();
-            whole.advance(format.header_len());
+            let mut whole = inbox.split_to(head_len + len).freeze();
+            whole.advance(head_len);
+            if self.checksum_len > 0 {
+                inbox.advance(self.checksum_len);
+            }
             whole
         };
         Some(Frame { id: header.id, kind, content, skipped: 0 })
@@ -147,7 +192,7 @@ impl Decoder {
     /// Returns the length of the content under way, of which `inbox` holds the first part. Zero between frames.
     pub fn content_len(&self) -> usize {
         match self.state {
-            State::Content(header) => header.len as usize,
+            State::Content(header) => self.content_and_checksum_len(header),
             State::First | State::Head | State::Skip { .. } => 0,
         }
     }
@@ -165,14 +210,15 @@ impl Decoder {
     pub fn announced_len(&self, bytes: &[u8]) -> Option<usize> {
         let (State::First | State::Head, Some(format)) = (&self.state, self.format) else { return None };
         let header = Header::decode(format, bytes).ok()??;
-        (header.len <= self.content_len_max).then(|| format.header_len() + header.len as usize)
+        let head_len = format.header_len() + self.checksum_len;
+        (header.len <= self.content_len_max).then(|| head_len + self.content_and_checksum_len(header))
     }
 
     /// Puts back the header of a content under way: what the front of `inbox` looked like before it was read.
     pub fn undo(&mut self, inbox: &mut BytesMut) {
         if let (State::Content(header), Some(format)) = (&self.state, self.format) {
-            let mut front = BytesMut::with_capacity(format.header_len() + inbox.len());
-            header.encode(format, &mut front);
+            let mut front = BytesMut::with_capacity(format.header_len() + self.checksum_len + inbox.len());
+            self.encode_header(format, *header, &mut front);
             front.extend_from_slice(inbox);
             *inbox = front;
             self.state = State::Head;
@@ -187,6 +233,25 @@ impl Decoder {
             }
             keeps => Ok(keeps),
         }
+    }
+
+    #[inline]
+    fn content_and_checksum_len(&self, header: Header) -> usize {
+        if header.len == 0 { 0 } else { header.len as usize + self.checksum_len }
+    }
+
+    /// Returns `true` if both checksums of the frame at the front of `bytes` are right. The frame has to be whole.
+    fn is_intact(&self, format: HeaderFormat, header: Header, bytes: &[u8]) -> bool {
+        let rest = &bytes[format.header_len()..];
+        rest.starts_with(&header_checksum(format, header).to_be_bytes())
+            && self.is_content_intact(header, &rest[self.checksum_len..])
+    }
+
+    /// Returns `true` if the content at the front of `bytes` is empty, or matches the checksum behind it.
+    fn is_content_intact(&self, header: Header, bytes: &[u8]) -> bool {
+        let (content, rest) = bytes.split_at(header.len as usize);
+        let is_right = |format| rest.starts_with(&content_checksum(format, header, content).to_be_bytes());
+        content.is_empty() || self.format.is_some_and(is_right)
     }
 
     /// Returns the meaning of a header as far as the peer is known.
@@ -206,11 +271,18 @@ impl Decoder {
             (None, None) => return Ok(None),
         };
         let Some(header) = Header::decode(format, inbox)? else { return Ok(None) };
+        if self.checksum_len > 0 {
+            // Before its length is believed: a wrong one would have this side wait for bytes that never come.
+            let Some(sum) = inbox[format.header_len()..].first_chunk::<CHECKSUM_LEN>() else { return Ok(None) };
+            if u32::from_be_bytes(*sum) != header_checksum(format, header) {
+                return Err(ProtocolError::BadChecksum);
+            }
+        }
         self.keeps(header.len)?;
         if header.len > 0 && matches!(header.kind(), Kind::Ping | Kind::Pong) {
             return Err(ProtocolError::HeartbeatWithContent { announced: header.len });
         }
-        inbox.advance(format.header_len());
+        inbox.advance(format.header_len() + self.checksum_len);
         Ok(Some(header))
     }
 }

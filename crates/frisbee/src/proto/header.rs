@@ -6,6 +6,7 @@
 
 use bytes::BufMut;
 
+use super::checksum::{CHECKSUM_LEN, header_checksum};
 use crate::{Operation, ProtocolError};
 
 /// The header layout of a connection. The two do not interoperate and are not negotiated.
@@ -164,15 +165,23 @@ pub enum Heartbeats {
 }
 
 impl Heartbeats {
-    /// Measures the heartbeats at the front of `bytes`.
-    pub fn measure(format: HeaderFormat, bytes: &[u8]) -> Self {
+    /// Measures the heartbeats at the front of `bytes`, which have checksums or not.
+    pub fn measure(format: HeaderFormat, has_checksums: bool, bytes: &[u8]) -> Self {
+        let checksum_len = if has_checksums { CHECKSUM_LEN } else { 0 };
         let mut len = 0;
-        loop {
+        'frames: loop {
             let rest = &bytes[len..];
             let mut undecided = rest.is_empty();
             for header in [Header::PING, Header::PONG] {
-                let mut whole = Vec::with_capacity(format.header_len());
+                let mut whole = Vec::with_capacity(format.header_len() + checksum_len);
                 header.encode(format, &mut whole);
+                if has_checksums {
+                    whole.put_u32(header_checksum(format, header));
+                }
+                if rest.starts_with(&whole) {
+                    len += whole.len();
+                    continue 'frames;
+                }
                 undecided |= whole.starts_with(rest);
             }
             // A frame about the connection: anything behind its operation number may follow.
@@ -185,11 +194,10 @@ impl Heartbeats {
             let known = rest.len().min(format.header_len() - size_of::<u32>());
             undecided |= rest.len() < format.header_len() && control.starts_with(&rest[..known]);
             match Header::decode(format, rest) {
-                Ok(Some(header)) if header == Header::PING || header == Header::PONG => len += format.header_len(),
                 Ok(Some(Header { id, operation: CONTROL, len: content_len @ 1.. }))
                     if content_len <= SKIPPED_LEN_MAX && (id == 0 || format == HeaderFormat::Magic10) =>
                 {
-                    let whole = format.header_len() + content_len as usize;
+                    let whole = format.header_len() + content_len as usize + 2 * checksum_len;
                     if rest.len() < whole {
                         return Self::Undecided { len };
                     }
@@ -262,10 +270,10 @@ mod tests {
             let mut bytes = encoded(Header::PING, format);
             bytes.extend(encoded(Header::PONG, format));
             let len = bytes.len();
-            assert_eq!(Heartbeats::measure(format, &bytes), Heartbeats::Undecided { len });
-            assert_eq!(Heartbeats::measure(format, &bytes[..len - 1]), Heartbeats::Undecided { len: len / 2 });
+            assert_eq!(Heartbeats::measure(format, false, &bytes), Heartbeats::Undecided { len });
+            assert_eq!(Heartbeats::measure(format, false, &bytes[..len - 1]), Heartbeats::Undecided { len: len / 2 });
             bytes.push(b'R');
-            assert_eq!(Heartbeats::measure(format, &bytes), Heartbeats::Before { len });
+            assert_eq!(Heartbeats::measure(format, false, &bytes), Heartbeats::Before { len });
         }
     }
 
@@ -277,11 +285,11 @@ mod tests {
             bytes.extend([2, 0, 0, 1, 0]);
             let len = bytes.len();
             for cut in 0..len {
-                assert_eq!(Heartbeats::measure(format, &bytes[..cut]), Heartbeats::Undecided { len: 0 });
+                assert_eq!(Heartbeats::measure(format, false, &bytes[..cut]), Heartbeats::Undecided { len: 0 });
             }
             bytes.push(b'R');
-            assert_eq!(Heartbeats::measure(format, &bytes), Heartbeats::Before { len });
+            assert_eq!(Heartbeats::measure(format, false, &bytes), Heartbeats::Before { len });
         }
-        assert_eq!(Heartbeats::measure(HeaderFormat::Plain8, b"R"), Heartbeats::Before { len: 0 });
+        assert_eq!(Heartbeats::measure(HeaderFormat::Plain8, false, b"R"), Heartbeats::Before { len: 0 });
     }
 }

@@ -70,6 +70,8 @@ impl Features {
     pub const GOAWAY: Self = Self(1 << 2);
     /// A large content can come in pieces, with other frames in between.
     pub const PIECES: Self = Self(1 << 3);
+    /// Frames have checksums. A side has it only if it is configured so.
+    pub const CHECKSUMS: Self = Self(1 << 4);
     /// The side closes the connection by itself, once it was asked to go away and waits for nothing more. A promise of one
     /// side, whatever the other has.
     pub const LEAVES: Self = Self(1 << 8);
@@ -90,8 +92,9 @@ impl Features {
 impl Hello {
     /// Returns what a side with this configuration says, without a part of the application.
     pub fn new(config: &Config) -> Self {
+        let features = if config.checksums { Features::ALL.with(Features::CHECKSUMS) } else { Features::ALL };
         Self {
-            features: Features::ALL,
+            features,
             content_len_max: config.content_len_max,
             streams_max: Some(config.streams_max.try_into().unwrap_or(u32::MAX)),
             window: Some(initial_window(config)),

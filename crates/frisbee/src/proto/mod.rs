@@ -8,6 +8,7 @@
 
 mod budget;
 mod bulk;
+mod checksum;
 mod connection;
 mod control;
 mod counters;

@@ -7,6 +7,7 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use super::{
     bulk::{Bulk, PIECED_LEN_MIN},
+    checksum::{self, Sealing},
     control::Control,
     flight::Flight,
     frames::{self, Frames},
@@ -45,6 +46,7 @@ pub(super) struct Outbox {
     bulk: Option<Box<Bulk>>,
     /// The number of PINGs ever handed out.
     pings: u64,
+    sealing: Sealing,
 }
 
 impl Outbox {
@@ -66,6 +68,7 @@ impl Outbox {
             peer_induced: Share::default(),
             bulk: None,
             pings: 0,
+            sealing: Sealing::Off,
         }
     }
 
@@ -185,7 +188,13 @@ impl Outbox {
 
     /// Drops what is queued.
     pub(super) fn clear(&mut self) {
-        *self = Self { format: self.format, packets: self.packets, pings: self.pings, ..Self::new(None) };
+        *self = Self {
+            format: self.format,
+            packets: self.packets,
+            pings: self.pings,
+            sealing: self.sealing,
+            ..Self::new(None)
+        };
     }
 
     /// Returns the number of bytes queued or handed out that have not been written.
@@ -200,6 +209,13 @@ impl Outbox {
     /// Returns the number of packets ever queued.
     pub(super) fn packets(&self) -> u64 {
         self.packets
+    }
+
+    /// Adds a checksum to each frame from the next batch on, and says so in front of it.
+    pub(super) fn use_checksums(&mut self) {
+        if self.sealing == Sealing::Off {
+            self.sealing = Sealing::Due;
+        }
     }
 
     /// Lets large contents be overtaken, and go in pieces.
@@ -273,10 +289,19 @@ impl Outbox {
     pub(super) fn poll_transmit(&mut self, now: Instant, batch: &mut Transmit) -> bool {
         debug_assert!(!batch.has_remaining(), "the last batch is written before the next is taken");
         let Some(format) = self.format else { return false };
-        if self.ping || self.pongs > 0 || !self.control.is_empty() {
+        let mut unsealed = 0;
+        if self.ping || self.pongs > 0 || !self.control.is_empty() || self.sealing == Sealing::Due {
             let mut heartbeats = mem::take(&mut batch.spare);
             // First, because a PONG tells that no HELLO comes any more.
             heartbeats.extend_from_slice(&mem::take(&mut self.control));
+            if self.sealing == Sealing::Due {
+                self.sealing = Sealing::On;
+                let (header, content) = Control::Checksums.encode();
+                header.encode(format, &mut heartbeats);
+                heartbeats.extend_from_slice(&content);
+                self.len += format.header_len() + content.len();
+                unsealed = heartbeats.len();
+            }
             if mem::take(&mut self.ping) {
                 Header::PING.encode(format, &mut heartbeats);
                 self.len += format.header_len();
@@ -315,6 +340,11 @@ impl Outbox {
             if !bulk.is_empty() {
                 self.poll_bulk(now, format, batch);
             }
+        }
+        if self.sealing == Sealing::On {
+            let added = checksum::seal(format, unsealed, batch);
+            self.len += added;
+            self.heartbeats_len += added;
         }
         batch.has_remaining()
     }

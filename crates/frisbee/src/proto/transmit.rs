@@ -12,7 +12,7 @@ pub(super) const FLAT_LEN_MAX: usize = 64 * 1024;
 /// A batch of whole frames that is being written. [`Buf`] says what is left of it.
 #[derive(Debug, Default)]
 pub struct Transmit {
-    parts: VecDeque<Part>,
+    pub(super) parts: VecDeque<Part>,
     /// The number of bytes of the first part that are written.
     offset: usize,
     pub(super) len: usize,
@@ -97,7 +97,7 @@ impl Buf for Transmit {
 }
 
 impl Part {
-    fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         match self {
             Self::Flat(bytes, _) => bytes,
             Self::Shared(bytes, _) | Self::Content(bytes) => bytes,

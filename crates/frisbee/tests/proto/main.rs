@@ -1,5 +1,6 @@
 //! The protocol core in virtual time: two sides, a wire and a clock that the tests hold in their hands.
 
+mod checksums;
 mod credit;
 mod extended;
 mod frames;

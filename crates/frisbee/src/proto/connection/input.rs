@@ -116,8 +116,8 @@ impl Connection {
         let mut front = BytesMut::new();
         for Packet { id, operation, content } in packets {
             let len = u32::try_from(content.len()).expect("a received content is within its u32 limit");
-            Header { id, operation: operation.number(), len }.encode(format, &mut front);
-            front.extend_from_slice(&content);
+            let header = Header { id, operation: operation.number(), len };
+            self.decoder.encode(format, header, &content.into_bytes(), &mut front);
         }
         if !front.is_empty() {
             front.extend_from_slice(inbox);
@@ -283,6 +283,9 @@ impl Connection {
             if let (Role::Server, Some(own)) = (self.role, self.own_hello.take()) {
                 self.outbox.push_control(&Control::Hello(own));
             }
+            if self.config.checksums && self.uses(Features::CHECKSUMS) {
+                self.outbox.use_checksums();
+            }
             self.retire_recognized();
             return Ok(Some(Event::Recognized));
         }
@@ -342,7 +345,11 @@ impl Connection {
                 self.is_asked_to_leave = true;
                 self.spend(now).map(|()| Some(Event::GoingAway(goaway)))
             }
-            Some(Control::Hello(_) | Control::Credit { .. }) | None => {
+            Some(Control::Checksums) if self.config.checksums => {
+                self.decoder.expect_checksums();
+                Ok(None)
+            }
+            Some(Control::Hello(_) | Control::Credit { .. } | Control::Checksums) | None => {
                 self.counters.dropped += 1;
                 self.spend(now).map(|()| None)
             }

@@ -478,6 +478,11 @@ impl Connection {
         self.format().unwrap_or(HeaderFormat::FALLBACK)
     }
 
+    /// Returns `true` if the frames of the peer end with a checksum.
+    pub fn has_checksums(&self) -> bool {
+        self.decoder.has_checksums()
+    }
+
     /// Returns what is known of the peer.
     pub fn peer(&self) -> &Peer {
         &self.peer
