@@ -8,6 +8,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use support::foreign_python;
 
 /// The example as a process, which ends with this.
 struct Example {
@@ -73,16 +74,10 @@ fn functions_are_called_over_tcp_and_by_post() {
 
 #[test]
 fn python_adds_two_arrays_of_numpy() {
-    match Command::new("python3").args(["-c", "import numpy"]).stderr(Stdio::null()).status() {
-        Ok(status) if status.success() => {}
-        _ => {
-            eprintln!("skipped: there is no python3 with NumPy");
-            return;
-        }
-    }
+    let Some(programs) = foreign_python() else { return };
     let example = Example::start();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/python/add_arrays.py");
-    let output = Command::new("python3").args([script, &example.address]).output().unwrap();
+    let output = Command::new(programs.join("python")).args([script, &example.address]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(text, "[[0.5 1.5 2.5]\n [3.5 4.5 5.5]]\nthe shapes [2, 3] and [1, 3] differ\n");

@@ -13,4 +13,5 @@ for h in 10 8; do
 	[ "$h" = 10 ] || mod=header8.mod
 	go build -buildvcs=false -trimpath -modfile="$mod" -o "bin/header$h/" ./cmd/... 9>&-
 done
+touch bin/.built
 echo "built $(find bin -type f -name '*-*' | wc -l) programs in bin/"

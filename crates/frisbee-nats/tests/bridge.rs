@@ -19,7 +19,7 @@ use tokio::{
 #[test]
 fn a_message_goes_to_every_broker_once_and_round_in_no_circle() {
     in_real_time(async {
-        let Some(program) = NatsProgram::build() else { return };
+        let Some(program) = NatsProgram::find() else { return };
         let server = program.start("one", "").await;
         let names = ["berlin", "oslo", "rome"];
         let mut towns = Vec::new();
@@ -75,7 +75,7 @@ fn a_message_goes_to_every_broker_once_and_round_in_no_circle() {
 #[test]
 fn requests_are_answered_from_the_other_side() {
     in_real_time(async {
-        let Some(program) = NatsProgram::build() else { return };
+        let Some(program) = NatsProgram::find() else { return };
         let server = program.start("one", "").await;
         let (berlin, oslo) = (Town::connect("berlin", &server).await, Town::connect("oslo", &server).await);
         let cluster = Nats::connect(&server.url()).await.unwrap().client();
@@ -99,7 +99,7 @@ fn requests_are_answered_from_the_other_side() {
 #[test]
 fn nothing_acknowledged_is_lost_between_two_brokers_when_one_of_two_servers_dies() {
     in_real_time_within(CLUSTER_MAX, async {
-        let Some(program) = NatsProgram::build() else { return };
+        let Some(program) = NatsProgram::find() else { return };
         let mut servers = program.start_cluster(2).await;
         let direct = connect(&servers).await;
         let options = StreamOptions { replicas: 2, ..StreamOptions::new("ORDERS", [pattern("orders.>")]) };

@@ -17,7 +17,7 @@ use support::{Directory, Identity, NatsProgram, in_real_time, until};
 #[test]
 fn messages_come_in_order_to_whoever_subscribed() {
     in_real_time(async {
-        let Some(program) = NatsProgram::build() else { return };
+        let Some(program) = NatsProgram::find() else { return };
         let server = program.start("one", "").await;
         let (ours, theirs) = (connect(&server.url()).await, connect(&server.url()).await);
         let mut created = theirs.subscribe("orders.*.created").await.unwrap();
@@ -66,7 +66,7 @@ async fn program(address: &str) -> String {
 #[test]
 fn the_address_alone_decides_between_a_cluster_and_a_broker_on_frisbee() {
     in_real_time(async {
-        let Some(nats) = NatsProgram::build() else { return };
+        let Some(nats) = NatsProgram::find() else { return };
         let server = nats.start("one", "").await;
         let broker = frisbee::Server::builder(frisbee_pubsub::Broker::new().router());
         let broker = broker.bind("tcp://127.0.0.1:0").await.unwrap();
@@ -80,7 +80,7 @@ fn the_address_alone_decides_between_a_cluster_and_a_broker_on_frisbee() {
 #[test]
 fn one_member_of_a_group_gets_each_message() {
     in_real_time(async {
-        let Some(program) = NatsProgram::build() else { return };
+        let Some(program) = NatsProgram::find() else { return };
         let server = program.start("one", "").await;
         let client = connect(&server.url()).await;
         let mut members = Vec::new();
@@ -107,7 +107,7 @@ fn one_member_of_a_group_gets_each_message() {
 #[test]
 fn requests_are_answered_or_nobody_is_there_at_once() {
     in_real_time(async {
-        let Some(program) = NatsProgram::build() else { return };
+        let Some(program) = NatsProgram::find() else { return };
         let server = program.start("one", "").await;
         let client = connect(&server.url()).await;
         assert!(matches!(client.request("sums.add", "1 2").await, Err(RequestError::NoResponders)));
@@ -132,7 +132,7 @@ fn requests_are_answered_or_nobody_is_there_at_once() {
 #[test]
 fn a_slow_subscriber_is_told_what_it_misses_and_others_miss_nothing() {
     in_real_time(async {
-        let Some(program) = NatsProgram::build() else { return };
+        let Some(program) = NatsProgram::find() else { return };
         let server = program.start("one", "").await;
         let client = connect(&server.url()).await;
         let mut fast = client.subscribe("news").window(1 << 24).await.unwrap();
@@ -158,7 +158,7 @@ fn a_slow_subscriber_is_told_what_it_misses_and_others_miss_nothing() {
 #[test]
 fn a_message_that_cannot_be_published_is_an_error() {
     in_real_time(async {
-        let Some(program) = NatsProgram::build() else { return };
+        let Some(program) = NatsProgram::find() else { return };
         let server = program.start("one", "max_payload: 1000").await;
         let client = connect(&server.url()).await;
         let large = vec![0; 1001];
@@ -176,7 +176,7 @@ fn a_message_that_cannot_be_published_is_an_error() {
 #[test]
 fn subscriptions_outlive_their_server_and_waiting_messages_as_well() {
     in_real_time(async {
-        let Some(program) = NatsProgram::build() else { return };
+        let Some(program) = NatsProgram::find() else { return };
         let mut server = program.start("one", "").await;
         let options = Options { commands_max: 4, ..Options::default() };
         let client = Nats::connect_with(&[server.url()], options).await.unwrap().client();
@@ -218,7 +218,7 @@ fn subscriptions_outlive_their_server_and_waiting_messages_as_well() {
 #[test]
 fn a_message_that_may_be_lost_with_its_server_is_not_acknowledged() {
     in_real_time(async {
-        let Some(program) = NatsProgram::build() else { return };
+        let Some(program) = NatsProgram::find() else { return };
         let mut server = program.start("one", "").await;
         let client = connect(&server.url()).await;
         // The server does not answer, and then is gone.
@@ -237,7 +237,7 @@ fn a_message_that_may_be_lost_with_its_server_is_not_acknowledged() {
 #[test]
 fn a_server_that_answers_nothing_counts_as_dead() {
     in_real_time(async {
-        let Some(program) = NatsProgram::build() else { return };
+        let Some(program) = NatsProgram::find() else { return };
         let server = program.start("one", "").await;
         let options = Options { ping_interval: Duration::from_millis(50), ..Options::default() };
         let nats = Nats::connect_with(&[server.url()], options).await.unwrap();
@@ -250,7 +250,7 @@ fn a_server_that_answers_nothing_counts_as_dead() {
 #[test]
 fn servers_are_checked_and_check_their_clients() {
     in_real_time(async {
-        let Some(program) = NatsProgram::build() else { return };
+        let Some(program) = NatsProgram::find() else { return };
         let (identity, key) = (Identity::new(), KeyPair::new_user());
         let (certificate, secret) = (identity.pem_file(), identity.key_file());
         let (path, private) = (certificate.path().display(), secret.path().display());
@@ -289,7 +289,7 @@ fn servers_are_checked_and_check_their_clients() {
 #[test]
 fn a_file_with_credentials_lets_its_owner_in() {
     in_real_time(async {
-        let Some(program) = NatsProgram::build() else { return };
+        let Some(program) = NatsProgram::find() else { return };
         let (operator, system, account) = (KeyPair::new_operator(), KeyPair::new_account(), KeyPair::new_account());
         let user = KeyPair::new_user();
         let all =
@@ -343,7 +343,7 @@ fn claim(issuer: &KeyPair, subject: &KeyPair, rights: Value) -> String {
 #[test]
 fn a_subject_that_subscribers_cannot_have_is_told_as_missing() {
     in_real_time(async {
-        let Some(program) = NatsProgram::build() else { return };
+        let Some(program) = NatsProgram::find() else { return };
         let server = program.start("one", "").await;
         let client = connect(&server.url()).await;
         let mut all = client.subscribe("deep.>").await.unwrap();

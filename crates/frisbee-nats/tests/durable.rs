@@ -12,7 +12,7 @@ use tokio::sync::watch;
 #[test]
 fn a_durable_subscription_goes_on_where_it_was_and_starts_where_it_is_told() {
     in_real_time(async {
-        let Some(program) = NatsProgram::build() else { return };
+        let Some(program) = NatsProgram::find() else { return };
         let mut server = program.start("one", "").await;
         let nats = connect(&[&server]).await;
         nats.make_stream(&StreamOptions::new("ORDERS", [pattern("orders.>")])).await.unwrap();
@@ -68,7 +68,7 @@ fn a_durable_subscription_goes_on_where_it_was_and_starts_where_it_is_told() {
 #[test]
 fn a_message_that_is_not_acknowledged_comes_again_also_to_others() {
     in_real_time(async {
-        let Some(program) = NatsProgram::build() else { return };
+        let Some(program) = NatsProgram::find() else { return };
         let server = program.start("one", "").await;
         let nats = connect(&[&server]).await;
         nats.make_stream(&StreamOptions::new("JOBS", [pattern("jobs")])).await.unwrap();
@@ -93,7 +93,7 @@ fn a_message_that_is_not_acknowledged_comes_again_also_to_others() {
 #[test]
 fn a_stream_that_is_not_there_is_an_error_and_so_is_a_client_that_was_closed() {
     in_real_time(async {
-        let Some(program) = NatsProgram::build() else { return };
+        let Some(program) = NatsProgram::find() else { return };
         let server = program.start("one", "").await;
         let nats = connect(&[&server]).await;
         let missing = nats.durable("ORDERS", "billing").subscribe().await.unwrap_err();
@@ -112,7 +112,7 @@ fn a_stream_that_is_not_there_is_an_error_and_so_is_a_client_that_was_closed() {
 #[test]
 fn nothing_that_a_cluster_of_three_acknowledged_is_lost_when_one_dies() {
     in_real_time_within(CLUSTER_MAX, async {
-        let Some(program) = NatsProgram::build() else { return };
+        let Some(program) = NatsProgram::find() else { return };
         let mut servers = program.start_cluster(3).await;
         let nats = connect(&servers.iter().collect::<Vec<_>>()).await;
         let options = StreamOptions { replicas: 3, ..StreamOptions::new("ORDERS", [pattern("orders.>")]) };

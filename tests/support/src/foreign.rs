@@ -2,13 +2,13 @@
 
 use std::{
     env,
-    io::{self, Write as _},
     path::{Path, PathBuf},
     process,
 };
 
-/// Returns where a program of Go is. `None` if it is not installed: the test says so and is skipped, but where `CI` is set it
-/// fails.
+use crate::installed::{is_current, is_installed};
+
+/// Returns where a program of Go is. `None` if it is not installed: the test is skipped, see [`is_installed`].
 pub fn foreign_program(name: &str) -> Option<PathBuf> {
     let installed =
         env::var_os("FOREIGN_BIN").map(|folder| Path::new(&folder).join(name)).filter(|program| program.is_file());
@@ -27,7 +27,8 @@ pub fn foreign_packages() -> Option<PathBuf> {
 /// Returns the folder of our client in TypeScript, compiled with its tests, or `None` as [`foreign_program`] does.
 pub fn typescript_client() -> Option<PathBuf> {
     let folder = PathBuf::from(FOREIGN).join("../../clients/typescript");
-    let is_built = folder.join("build/.built").is_file();
+    let sources = ["src", "test", "package-lock.json"].map(|name| folder.join(name));
+    let is_built = is_current(&folder.join("build/.built"), &sources.each_ref().map(PathBuf::as_path));
     (has_node() && is_there(is_built, "the client in TypeScript")).then_some(folder)
 }
 
@@ -57,14 +58,8 @@ pub fn foreign_python() -> Option<PathBuf> {
     is_there(folder.join(".installed").is_file(), "PyPI's packages").then(|| folder.join("bin"))
 }
 
-fn is_there(is_there: bool, name: &str) -> bool {
-    if !is_there {
-        let why = format!("{name} is not there, which tests/foreign/build.sh installs");
-        assert!(env::var_os("CI").is_none(), "{why}, and CI must not skip its tests");
-        // Not `eprintln!`, which shows only in tests that fail.
-        let _ = writeln!(io::stderr(), "skipped: {why}");
-    }
-    is_there
+fn is_there(found: bool, name: &str) -> bool {
+    is_installed(found, name, "tests/foreign/build.sh")
 }
 
 const FOREIGN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../foreign");

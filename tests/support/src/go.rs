@@ -1,11 +1,9 @@
 //! The peers written in Go, in `tests/go`. What they do is said in the README there.
 
 use std::{
-    env,
-    io::{self, Write as _},
     net::SocketAddr,
-    path::Path,
-    process::{self, Stdio},
+    path::{Path, PathBuf},
+    process::Stdio,
     sync::OnceLock,
 };
 
@@ -15,6 +13,8 @@ use tokio::{
     io::{AsyncBufReadExt, BufReader},
     process::{Child, Command},
 };
+
+use crate::installed::{is_current, is_installed};
 
 /// The peers, built and ready to run.
 #[derive(Clone, Copy, Debug)]
@@ -31,30 +31,27 @@ pub struct GoServer {
 }
 
 impl GoPeers {
-    /// Builds the peers if needed. `None` if Go is not installed: the test says so and is skipped, but where `CI` is set
-    /// it fails.
-    pub fn build() -> Option<Self> {
-        static BUILT: OnceLock<Option<GoPeers>> = OnceLock::new();
-        *BUILT.get_or_init(|| {
-            if let Err(error) = process::Command::new("go").arg("version").output() {
-                assert!(env::var_os("CI").is_none(), "Go is not installed ({error}), and CI must not skip its tests");
-                // Not `eprintln!`, which shows only in tests that fail.
-                let _ = writeln!(io::stderr(), "skipped: Go is not installed ({error})");
-                return None;
-            }
-            let build = process::Command::new(Path::new(GO).join("build.sh")).output().expect("the script can run");
-            assert!(build.status.success(), "the Go peers do not build:\n{}", String::from_utf8_lossy(&build.stderr));
-            Some(Self(()))
-        })
+    /// Returns the peers. `None` if `tests/go/build.sh` has not built them as they are now: the test is skipped, see
+    /// [`is_installed`].
+    pub fn find() -> Option<Self> {
+        static ARE_CURRENT: OnceLock<bool> = OnceLock::new();
+        let sources = ["cmd", "internal", "load", "go.mod", "header8.mod"].map(|name| Path::new(GO).join(name));
+        let are_current = || is_current(&Path::new(GO).join("bin/.built"), &sources.each_ref().map(PathBuf::as_path));
+        is_installed(*ARE_CURRENT.get_or_init(are_current), "the Go peers", "tests/go/build.sh").then_some(Self(()))
     }
 
-    /// One of the programs, to be given arguments. It is killed when its handle is dropped.
-    pub fn command(self, program: &str, header: HeaderFormat) -> Command {
+    /// Returns where one of the programs is.
+    pub fn program(self, name: &str, header: HeaderFormat) -> PathBuf {
         let directory = match header {
             HeaderFormat::Magic10 => "header10",
             HeaderFormat::Plain8 => "header8",
         };
-        let mut command = Command::new(Path::new(GO).join("bin").join(directory).join(program));
+        Path::new(GO).join("bin").join(directory).join(name)
+    }
+
+    /// One of the programs, to be given arguments. It is killed when its handle is dropped.
+    pub fn command(self, program: &str, header: HeaderFormat) -> Command {
+        let mut command = Command::new(self.program(program, header));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
         command
     }

@@ -21,6 +21,8 @@ mod foreign;
 #[cfg(feature = "full")]
 mod go;
 #[cfg(feature = "full")]
+mod installed;
+#[cfg(feature = "full")]
 pub mod interop;
 #[cfg(feature = "full")]
 mod log;
@@ -43,6 +45,7 @@ pub use self::{
     engines::{can_be_had, engines, rings},
     foreign::{foreign_browser, foreign_packages, foreign_program, foreign_python, foreign_runtime, typescript_client},
     go::{GoPeers, GoServer},
+    installed::is_installed,
     log::{ThreadLog, hear_log},
     nats::{NatsProgram, NatsServer},
     time::{in_real_time, in_real_time_within},

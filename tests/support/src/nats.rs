@@ -1,12 +1,10 @@
 //! NATS servers of a test's own, alone or in a cluster.
 
 use std::{
-    env, fs,
-    io::{self, Write as _},
+    fs,
     net::{SocketAddr, TcpListener},
     path::Path,
-    process::{self, Stdio},
-    sync::OnceLock,
+    process::Stdio,
 };
 
 use tokio::{
@@ -15,9 +13,9 @@ use tokio::{
     sync::mpsc,
 };
 
-use crate::directory::Directory;
+use crate::{directory::Directory, installed::is_installed};
 
-/// The program, built and ready to run.
+/// The program, installed and ready to run.
 #[derive(Clone, Copy, Debug)]
 pub struct NatsProgram(());
 
@@ -49,24 +47,10 @@ impl Drop for Running {
 }
 
 impl NatsProgram {
-    /// Builds the server if needed. `None` if Go is not installed, or its modules cannot be fetched: the test says so and is
-    /// skipped, but where `CI` is set it fails.
-    pub fn build() -> Option<Self> {
-        static BUILT: OnceLock<Option<NatsProgram>> = OnceLock::new();
-        *BUILT.get_or_init(|| {
-            let build = process::Command::new(Path::new(NATS).join("build.sh")).output().expect("the script can run");
-            if !build.status.success() {
-                let why = String::from_utf8_lossy(&build.stderr).into_owned();
-                assert!(
-                    env::var_os("CI").is_none(),
-                    "nats-server does not build, and CI must not skip its tests:\n{why}"
-                );
-                // Not `eprintln!`, which shows only in tests that fail.
-                let _ = writeln!(io::stderr(), "skipped: nats-server does not build: {why}");
-                return None;
-            }
-            Some(Self(()))
-        })
+    /// Returns the program. `None` if `tests/nats/build.sh` has not installed it: the test is skipped, see [`is_installed`].
+    pub fn find() -> Option<Self> {
+        let found = Path::new(NATS).join("bin/nats-server").is_file();
+        is_installed(found, "nats-server", "tests/nats/build.sh").then_some(Self(()))
     }
 
     /// Starts a server with JetStream. What else its file of settings says is for the test to say.
@@ -102,7 +86,7 @@ impl NatsProgram {
         fs::write(&file, text).expect("the directory is ours");
         let mut command = Command::new(Path::new(NATS).join("bin/nats-server"));
         command.arg("-c").arg(&file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut process = command.kill_on_drop(true).spawn().expect("the server was built");
+        let mut process = command.kill_on_drop(true).spawn().expect("the server can run");
         let mut lines = BufReader::new(process.stderr.take().expect("its log is piped")).lines();
         let (sender, log) = mpsc::unbounded_channel();
         // It must not stop because nobody reads its log.

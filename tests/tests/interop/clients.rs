@@ -53,7 +53,7 @@ pub(crate) async fn run_clients<F>(
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
-    let Some(go) = GoPeers::build() else { return };
+    let Some(go) = GoPeers::find() else { return };
     let run = |header, tls: bool, dispatch, engine, part| {
         let name = format!("{} {dispatch:?} {engine:?} {part}", name(header, tls));
         let mut command = go.command(program, header);

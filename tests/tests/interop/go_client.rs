@@ -57,7 +57,7 @@ const EIGHT: NonZeroUsize = NonZeroUsize::new(8).expect("eight is not zero");
 
 #[tokio::test]
 async fn a_go_client_with_the_other_header_is_turned_away() {
-    let Some(go) = GoPeers::build() else { return };
+    let Some(go) = GoPeers::find() else { return };
     let (server, mut reasons) = picky_server().await;
     let mut client = go.command("frisbee-client", HeaderFormat::Plain8);
     let _process = client.arg(addr(&server)).spawn().expect("the client was built");

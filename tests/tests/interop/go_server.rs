@@ -21,7 +21,7 @@ use crate::{
 
 #[tokio::test(flavor = "multi_thread")]
 async fn our_client_is_content_with_go_servers() {
-    let Some(peers) = GoPeers::build() else { return };
+    let Some(peers) = GoPeers::find() else { return };
     let checks = checks![
         echo_keeps_id_operation_and_content,
         the_largest_content_passes,

@@ -16,7 +16,7 @@ use support::{
 /// has that many connections closed after each kind of call, against a Go server as well, and shows how many hung.
 #[tokio::test(flavor = "multi_thread")]
 async fn go_clients_that_close_at_once_do_not_hang() {
-    let Some(go) = GoPeers::build() else { return };
+    let Some(go) = GoPeers::find() else { return };
     let closes = env::var("CLOSES").ok();
     for header in [HeaderFormat::Magic10, HeaderFormat::Plain8] {
         if let Some(closes) = &closes {

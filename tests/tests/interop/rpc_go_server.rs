@@ -32,7 +32,7 @@ use crate::{
 
 #[tokio::test(flavor = "multi_thread")]
 async fn our_client_is_content_with_go_services() {
-    let Some(peers) = GoPeers::build() else { return };
+    let Some(peers) = GoPeers::find() else { return };
     let checks = checks![
         every_field_comes_back,
         payloads_of_all_lengths_come_back,
@@ -72,7 +72,7 @@ async fn our_client_is_content_with_go_services() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_go_server_is_sent_one_hello_and_no_other_extended_byte() {
-    let Some(peers) = GoPeers::build() else { return };
+    let Some(peers) = GoPeers::find() else { return };
     let checks = checks![
         every_field_comes_back,
         payloads_of_all_lengths_come_back,

@@ -25,7 +25,7 @@ pub(crate) const HEADERS: [HeaderFormat; 2] = [HeaderFormat::Magic10, HeaderForm
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_has_go_clients_sends_them_no_extended_byte() {
-    let Some(go) = GoPeers::build() else { return };
+    let Some(go) = GoPeers::find() else { return };
     for header in HEADERS {
         let server = serve().await;
         let recorder = Recorder::start(header, addr(&server)).await;
@@ -39,7 +39,7 @@ async fn a_server_that_has_go_clients_sends_them_no_extended_byte() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_shuts_down_below_a_go_client_sends_it_no_extended_byte() {
-    let Some(go) = GoPeers::build() else { return };
+    let Some(go) = GoPeers::find() else { return };
     for header in HEADERS {
         let server = serve().await;
         let recorder = Recorder::start(header, addr(&server)).await;

@@ -2,6 +2,7 @@
 
 mod floors;
 mod imports;
+mod installs;
 
 use std::{fs, path::Path, process::Command};
 

@@ -1,19 +1,19 @@
 //! Servers of plain fRPC in Go, those of `tests/go`.
 
 use std::{
-    env,
-    io::{self, BufRead, BufReader, Write},
+    io::{BufRead, BufReader},
     process::{Child, Command, Stdio},
 };
 
+use frisbee::HeaderFormat;
 use serde_json::{Value, json};
+use support::GoPeers;
 
 use crate::{
     plain::told,
     program::{Directory, Ran, frpc, frpc_with_input},
 };
 
-const GO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/go");
 const PROTO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/go/interop.proto");
 
 /// A server in Go, which ends with this.
@@ -23,22 +23,13 @@ struct GoServer {
 }
 
 impl GoServer {
-    /// Starts one with headers of ten bytes. `None` if Go is not installed: the test says so and is skipped, but where `CI` is set
-    /// it fails.
+    /// Starts one with headers of ten bytes. `None` if the servers are not built, as [`GoPeers::find`] says.
     fn start() -> Option<Self> {
-        Self::with("header10", &[])
+        Self::with(HeaderFormat::Magic10, &[])
     }
 
-    fn with(headers: &str, options: &[&str]) -> Option<Self> {
-        if let Err(error) = Command::new("go").arg("version").output() {
-            assert!(env::var_os("CI").is_none(), "Go is not installed ({error}), and CI must not skip its tests");
-            // Not `eprintln!`, which shows only in tests that fail.
-            let _ = writeln!(io::stderr(), "skipped: Go is not installed ({error})");
-            return None;
-        }
-        let build = Command::new(format!("{GO}/build.sh")).output().unwrap();
-        assert!(build.status.success(), "the servers in Go do not build:\n{}", String::from_utf8_lossy(&build.stderr));
-        let mut server = Command::new(format!("{GO}/bin/{headers}/rpc-server"));
+    fn with(headers: HeaderFormat, options: &[&str]) -> Option<Self> {
+        let mut server = Command::new(GoPeers::find()?.program("rpc-server", headers));
         let mut child =
             server.args(options).arg("127.0.0.1:0").stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
@@ -113,7 +104,7 @@ fn streams_go_to_and_come_from_a_server_in_go() {
 
 #[test]
 fn servers_in_go_with_old_headers_are_called_if_told_so() {
-    let Some(server) = GoServer::with("header8", &[]) else { return };
+    let Some(server) = GoServer::with(HeaderFormat::Plain8, &[]) else { return };
     let ran = server.call(&["Greet", "text=x", "--old-frisbee"]);
     assert_eq!(ran.json(), [json!({ "text": "hello x" })], "{ran:?}");
     let ran = server.call(&["Numbers", "count=2", "--old-frisbee"]);
@@ -127,7 +118,7 @@ fn servers_in_go_with_old_headers_are_called_if_told_so() {
 fn servers_in_go_are_called_over_tls() {
     let directory = Directory::new("plain-tls");
     let ca = directory.path("ca.pem");
-    let Some(server) = GoServer::with("header10", &["-tls-cert", &ca]) else { return };
+    let Some(server) = GoServer::with(HeaderFormat::Magic10, &["-tls-cert", &ca]) else { return };
     let ran = server.call(&["Greet", "text=x", "--ca", &ca]);
     assert_eq!(ran.json(), [json!({ "text": "hello x" })], "{ran:?}");
 }

@@ -1,0 +1,76 @@
+//! Reads the sources for programs that would install, build or download something while tests run.
+
+use crate::{code, offences};
+
+#[test]
+fn tests_install_nothing() {
+    let places = offences(|path| path.ends_with(".rs"), |text| commands(text));
+    assert!(places.is_empty(), "scripts install things, not Rust code:\n{}", places.join("\n"));
+}
+
+#[test]
+fn every_command_would_be_found() {
+    for program in INSTALLERS {
+        let planted = format!("fn planted() {{\n    {NEW}\n        {program},\n    )\n}}");
+        assert_eq!(commands(&planted), [(2, (*program).to_owned())], "{planted}");
+    }
+    let script = format!("#[cfg(test)]\nmod tests {{\n    process::{NEW}Path::new(NATS).join(\"build.sh\"))\n}}");
+    assert_eq!(commands(&script), [(3, ".sh\"".to_owned())]);
+}
+
+#[test]
+fn programs_that_install_nothing_are_not_found() {
+    let allowed = format!("// {NEW}\"go\")\n{NEW}\"node\").arg(\"go\"); {NEW}env!(\"CARGO_BIN_EXE_frpc\"))");
+    assert_eq!(commands(&allowed), []);
+}
+
+/// Returns the commands that install something, with the line on which each begins. Their arguments may stand on several lines.
+fn commands(text: &str) -> Vec<(usize, String)> {
+    // `code` ends where unit tests begin, and these count here.
+    let lines = code(&text.replace("#[cfg(test)]", ""));
+    let mut found = Vec::new();
+    for (index, (number, line)) in lines.iter().enumerate() {
+        for (at, _) in line.match_indices(NEW) {
+            let rest: Vec<_> = lines[index..].iter().take(LINES_MAX).map(|(_, line)| line.as_str()).collect();
+            let argument = argument(&rest.join("\n")[at + NEW.len()..]).to_owned();
+            found.extend(
+                INSTALLERS.iter().find(|program| argument.contains(**program)).map(|it| (*number, (*it).to_owned())),
+            );
+        }
+    }
+    found
+}
+
+/// Returns the text up to the parenthesis that closes the one before it.
+fn argument(text: &str) -> &str {
+    let mut depth = 1;
+    let end = text.find(|letter| {
+        depth += i32::from(letter == '(') - i32::from(letter == ')');
+        depth == 0
+    });
+    &text[..end.unwrap_or(text.len())]
+}
+
+/// The programs, as they stand in a command. Put together here so as not to find itself.
+const INSTALLERS: &[&str] = &[
+    "\"apt\"",
+    "\"apt-get\"",
+    "\"bash\"",
+    "\"cargo\"",
+    "\"curl\"",
+    "\"docker\"",
+    "\"go\"",
+    "\"make\"",
+    "\"npm\"",
+    "\"npx\"",
+    "\"pip\"",
+    "\"pip3\"",
+    "\"rustup\"",
+    "\"sh\"",
+    "\"wget\"",
+    "\"CARGO\"",
+    ".sh\"",
+];
+const NEW: &str = concat!("Command::", "new(");
+/// A command takes no more lines than this up to its program.
+const LINES_MAX: usize = 8;
