@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     fmt,
     hash::{BuildHasherDefault, Hasher},
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 use frpc::{Endpoint, Found, Method, Status, prost_types::FileDescriptorSet};
@@ -23,10 +23,20 @@ pub(crate) struct Methods {
 /// The thing that a name stands for.
 #[derive(Clone)]
 pub(crate) enum Target {
+    /// A function of a server without layers.
     Function(Arc<dyn Function>),
+    Layered(LayeredFunction),
     Service(Arc<ServiceMethod>),
     /// The method that ends a subscription.
     Unsubscribe,
+}
+
+/// A function whose calls go through the layers of the server.
+#[derive(Clone)]
+pub(crate) struct LayeredFunction {
+    pub(crate) function: Arc<dyn Function>,
+    /// The method that layers see: its name is that of the function, and its service is empty.
+    pub(crate) method: &'static Method,
 }
 
 /// A method of a service.
@@ -42,10 +52,10 @@ impl Methods {
     pub(crate) fn new(functions: &Functions, endpoint: &Endpoint, aliases: &[(String, String)]) -> Self {
         let mut by_name = HashMap::<Box<str>, Target, _>::default();
         for function in functions.sorted() {
-            by_name.insert(function.description().name().into(), Target::Function(function.clone()));
+            by_name.insert(function.description().name().into(), Target::of_function(function.clone(), endpoint));
         }
-        let discover = Discover::of(functions);
-        by_name.insert(Discover::NAME.into(), Target::Function(Arc::new(discover)));
+        let discover = Target::of_function(Arc::new(Discover::of(functions)), endpoint);
+        by_name.insert(Discover::NAME.into(), discover);
         // `None` once two services have it.
         let mut short = HashMap::<String, Option<Target>>::new();
         for method in endpoint.methods() {
@@ -81,6 +91,29 @@ impl Methods {
     pub(crate) fn find(&self, name: &str) -> Option<&Target> {
         self.by_name.get(name).or_else(|| name.ends_with(UNSUBSCRIBE).then_some(&Target::Unsubscribe))
     }
+}
+
+impl Target {
+    fn of_function(function: Arc<dyn Function>, endpoint: &Endpoint) -> Self {
+        if !endpoint.has_layers() {
+            return Self::Function(function);
+        }
+        let method = method_of_function(function.description().name());
+        Self::Layered(LayeredFunction { function, method })
+    }
+}
+
+/// Returns the method that stands for functions of this name, which lives as long as the program. There is one for each name, however
+/// many servers are made.
+fn method_of_function(name: &str) -> &'static Method {
+    static KNOWN: Mutex<Vec<&'static Method>> = Mutex::new(Vec::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(method) = known.iter().find(|method| method.name == name) {
+        return method;
+    }
+    let method: &'static Method = Box::leak(Box::new(Method::unary("", name.to_owned().leak(), 0)));
+    known.push(method);
+    method
 }
 
 /// The end of names such as go-ethereum has them.

@@ -165,8 +165,7 @@ impl JsonRpc {
         self.set(|settings| settings.calls_len_max = len_max.max(1))
     }
 
-    /// Sets how long a call may take. Default: functions as long as they like, methods of services as the server's
-    /// [`Times`](frpc::Times) say. Then its caller gets [`DeadlineExceeded`](frpc::Code::DeadlineExceeded), and the call is dropped.
+    /// Sets how long a call may take. Default: as the server's [`Times`](frpc::Times) say. Then its caller gets [`DeadlineExceeded`](frpc::Code::DeadlineExceeded), and the call is dropped.
     #[must_use]
     pub fn call_time_max(self, time_max: impl Into<Option<Duration>>) -> Self {
         self.set(|settings| settings.call_time_max = time_max.into())
@@ -217,7 +216,8 @@ impl JsonRpc {
                 methods
             }
         };
-        Site { settings: self.settings.clone(), methods, endpoint }
+        let time_default = endpoint.time_of(None);
+        Site { settings: self.settings.clone(), methods, endpoint, time_default }
     }
 
     /// Begins without calls. Each of them will have this head.

@@ -193,6 +193,15 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
     }
 
     /// Puts a layer around all services, those that are still to be added as well, behind the layers that are there.
+    ///
+    /// | on the server | goes through the layers |
+    /// |---|---|
+    /// | methods of services, on every wire: frisbee, HTTP, JSON-RPC, WebSocket, in process | yes, streams included |
+    /// | health and reflection of `frpc-services` | yes: they are services |
+    /// | functions of `frpc-jsonrpc`, each of a batch, and `rpc.discover` | yes: as a method with the function's name and no service |
+    /// | calls of methods that the server does not have, requests that cannot be read, the end of a subscription | no: the wire answers |
+    /// | packets and streams of a [`router`](Self::router), such as publish and subscribe | no |
+    /// | mounts and routes of `frpc-http` | no, but the JSON-RPC on a mount does |
     pub fn layer(self, layer: impl Layer) -> Self {
         Self { services: self.services.layer(layer), ..self }
     }

@@ -25,9 +25,12 @@ pub(super) fn end(out: &mut Vec<u8>, id: &str) {
 pub(super) fn put_result(out: &mut Vec<u8>, id: &str, result: &[u8]) {
     out.reserve(result.len() + id.len() + ANSWER_LEN);
     begin_result(out);
-    out.extend_from_slice(result);
+    out.extend_from_slice(if result.is_empty() { NULL } else { result });
     end(out, id);
 }
+
+/// The result of a call that has none: an answer without a result would be no answer.
+pub(super) const NULL: &[u8] = b"null";
 
 /// The length of an answer without its result and id.
 const ANSWER_LEN: usize = 40;

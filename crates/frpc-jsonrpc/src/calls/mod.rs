@@ -12,7 +12,8 @@ use std::{
     time::{Duration, Instant as StdInstant},
 };
 
-use frpc::{Body, Endpoint, Status, codec::Format};
+use frpc::{Answer, Body, CancelGuard, Endpoint, Head, Status, codec::Format};
+use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use slab::Slab;
 use tokio::time::Instant;
@@ -26,9 +27,9 @@ use self::{
 };
 use crate::{
     failure::{INVALID_REQUEST, PARSE_ERROR},
-    function::{Called, Context, Function},
+    function::{Called, Context, Function, handle},
     json::Scanner,
-    methods::{Methods, ServiceMethod, Target},
+    methods::{LayeredFunction, Methods, ServiceMethod, Target},
     outbox::Outbox,
     request::{Item, Message, Request},
     settings::Settings,
@@ -40,6 +41,8 @@ pub(crate) struct Site {
     pub(crate) settings: Arc<Settings>,
     pub(crate) methods: Arc<Methods>,
     pub(crate) endpoint: Endpoint,
+    /// The time that the server gives calls of which neither their callers nor the wire say how long they may take.
+    pub(crate) time_default: Option<Duration>,
 }
 
 /// The calls of one peer.
@@ -223,11 +226,9 @@ impl Calls {
         };
         match target {
             Target::Function(function) => {
-                if let Some(time) = self.site.settings.call_time_max {
-                    let at = Instant::now().checked_add(time).map(Instant::into_std);
-                    if let Some(at) = [at, self.deadline].into_iter().flatten().min() {
-                        self.context.set_deadline(at);
-                    }
+                let time = self.time_of_function();
+                if let Some(at) = time.and_then(|time| Instant::now().checked_add(time)) {
+                    self.context.set_deadline(at.into_std());
                 }
                 let mut inherited = self.site.endpoint.inherited(self.context.head());
                 let of_call = function.description().takes_context().then(|| self.context.of_call());
@@ -240,9 +241,12 @@ impl Calls {
                     }
                     return Started::Done;
                 };
-                let time = self.time();
                 self.add(Running::of_function(later, inherited, guard, place(id.map(Into::into)), time));
                 Started::Running
+            }
+            Target::Layered(function) => {
+                let function = function.clone();
+                self.start_layered(function, request, place, cx, out)
             }
             Target::Service(service) => {
                 let service = service.clone();
@@ -271,6 +275,25 @@ impl Calls {
         let left = self.deadline.map(|at| at.saturating_duration_since(Instant::now().into_std()));
         let times = [left, self.site.settings.call_time_max];
         times.into_iter().flatten().min()
+    }
+
+    /// Returns the time that the call of a function may take, as the server's times let it. Those of services are looked after by the
+    /// endpoint.
+    fn time_of_function(&self) -> Option<Duration> {
+        match self.time() {
+            None => self.site.time_default,
+            time => self.site.endpoint.time_of(time),
+        }
+    }
+
+    /// Returns the head of a call that the endpoint looks after, and what says that its caller has given up.
+    fn head(&self) -> (Head, CancelGuard) {
+        let mut head = self.context.head().clone();
+        if let Some(time) = self.time() {
+            head.set_timeout(time);
+        }
+        let guard = head.cancel_on_drop();
+        (head, guard)
     }
 
     fn fail(out: &mut Vec<u8>, id: Option<&str>, status: &Status) -> Started {
@@ -305,18 +328,50 @@ impl Calls {
             Err(status) => return Self::fail(out, request.id, &status),
         };
         let (endpoint, found) = (self.site.endpoint.clone(), service.found);
-        let mut head = self.context.head().clone();
-        if let Some(time) = self.time() {
-            head.set_timeout(time);
-        }
-        let guard = head.cancel_on_drop();
+        let (head, guard) = self.head();
         let call = Box::pin(async move {
             let answer = endpoint.call(found, Format::Json, head, body).await;
             guard.disarm();
             answer
         });
         let notices = is_stream.then(|| Notices::of(&request.method));
-        let mut running = Running::of_service(call, place(request.id.map(Into::into)), notices);
+        self.run(call, place(request.id.map(Into::into)), notices, cx, out)
+    }
+
+    /// Starts the call of a function behind the layers of the server.
+    fn start_layered(
+        &mut self,
+        LayeredFunction { function, method }: LayeredFunction,
+        request: &Request<'_>,
+        place: impl FnOnce(Option<Box<str>>) -> Place,
+        cx: &mut TaskContext<'_>,
+        out: &mut Vec<u8>,
+    ) -> Started {
+        let body = Body::from(request.params.unwrap_or_default().to_owned());
+        let (endpoint, context) = (self.site.endpoint.clone(), self.context.clone());
+        let (head, guard) = self.head();
+        let call = Box::pin(async move {
+            let handler = move |call| {
+                let (function, context) = (function.clone(), context.clone());
+                async move { handle(&*function, |head| context.with_head(head), call).await }
+            };
+            let answer = endpoint.call_with(method, Format::Json, head, body, handler).await;
+            guard.disarm();
+            answer
+        });
+        self.run(call, place(request.id.map(Into::into)), None, cx, out)
+    }
+
+    /// Polls a call once, and keeps it if it has to wait.
+    fn run(
+        &mut self,
+        call: BoxFuture<'static, Result<Answer, Status>>,
+        place: Place,
+        notices: Option<Notices>,
+        cx: &mut TaskContext<'_>,
+        out: &mut Vec<u8>,
+    ) -> Started {
+        let mut running = Running::of_endpoint(call, place, notices);
         match running.poll_finished(cx) {
             Poll::Ready(Finished { place: Place { id, batch, .. }, outcome }) => {
                 if let Some(id) = &id {
@@ -404,10 +459,14 @@ fn call_function(
 ) -> Option<running::Later> {
     let start = out.len();
     answer::begin_result(out);
+    let begun = out.len();
     let called = catch_unwind(AssertUnwindSafe(|| function.call(params, context, out)));
     let failure = match called {
         Ok(Called::Written) => match id {
             Some(id) => {
+                if out.len() == begun {
+                    out.extend_from_slice(answer::NULL);
+                }
                 answer::end(out, id);
                 return None;
             }

@@ -35,7 +35,7 @@ enum Work {
         guard: Option<CancelGuard>,
         end: Option<(Duration, Pin<Box<Sleep>>)>,
     },
-    Service {
+    Endpoint {
         call: Pin<Box<dyn Future<Output = Result<Answer, Status>> + Send>>,
         /// The method of the notifications, if the answer is a stream.
         notices: Option<Notices>,
@@ -77,12 +77,12 @@ impl Running {
         Self { work: Work::Function { later, inherited, guard, end }, place: Some(place) }
     }
 
-    pub(super) fn of_service(
+    pub(super) fn of_endpoint(
         call: Pin<Box<dyn Future<Output = Result<Answer, Status>> + Send>>,
         place: Place,
         notices: Option<Notices>,
     ) -> Self {
-        Self { work: Work::Service { call, notices }, place: Some(place) }
+        Self { work: Work::Endpoint { call, notices }, place: Some(place) }
     }
 
     /// Returns the bytes of the message that it came with.
@@ -95,7 +95,7 @@ impl Running {
             Work::Function { later, inherited, guard, end } => {
                 ready!(poll_function(later, inherited, guard, end, cx))
             }
-            Work::Service { call, notices } => outcome_of(ready!(call.as_mut().poll(cx)), notices.take()),
+            Work::Endpoint { call, notices } => outcome_of(ready!(call.as_mut().poll(cx)), notices.take()),
         };
         let place = self.place.take().expect("a future is not polled behind its end");
         Poll::Ready(Finished { place, outcome })

@@ -33,6 +33,11 @@ impl Context {
         self.head.set_deadline(at);
     }
 
+    /// Returns that of a call with this head, with the same states.
+    pub(crate) fn with_head(&self, head: Head) -> Self {
+        Self { head, states: self.states.clone() }
+    }
+
     /// Returns that of one call, whose caller has given up once the guard is dropped.
     pub(crate) fn of_call(&self) -> (Self, CancelGuard) {
         let mut context = self.clone();

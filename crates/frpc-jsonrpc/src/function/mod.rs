@@ -12,12 +12,12 @@ use std::{future::Future, pin::Pin};
 
 use frpc::Status;
 
-pub(crate) use self::discover::Discover;
 pub use self::{
     context::Context,
     description::{Description, Parameter},
     set::Functions,
 };
+pub(crate) use self::{discover::Discover, service::handle};
 
 /// For the code that `#[function]` makes.
 pub(crate) mod macros {

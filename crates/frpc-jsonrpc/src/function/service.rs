@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::HashSet, sync::Arc};
 
 use bytes::Bytes;
 use frpc::{
-    Answer, Body, BoxService, Call, MessageType, Method, Status,
+    Answer, Body, BoxService, Call, Head, MessageType, Method, Status,
     codec::{CodecError, Format, json},
     prost::Message,
     prost_types::{
@@ -15,7 +15,7 @@ use frpc::{
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::{Called, Description, Function, Functions};
+use super::{Called, Context, Description, Function, Functions};
 use crate::protos::types::function_methods;
 
 impl Functions {
@@ -62,13 +62,17 @@ impl Functions {
         let set = self.clone();
         BoxService::of_methods(methods, move |index, call| {
             let (function, set) = (functions[index].clone(), set.clone());
-            Box::pin(async move { handle(&*function, &set, call).await })
+            Box::pin(async move { handle(&*function, |head| set.context(head), call).await })
         })
     }
 }
 
-/// Has a function handle a call.
-async fn handle(function: &dyn Function, set: &Functions, call: Call) -> Result<Answer, Status> {
+/// Has a function handle a call, in the context that is made of the call's head.
+pub(crate) async fn handle(
+    function: &dyn Function,
+    context: impl FnOnce(Head) -> Context,
+    call: Call,
+) -> Result<Answer, Status> {
     let format = call.format();
     let (head, body) = call.into_parts();
     let Body::One(content) = body else {
@@ -77,7 +81,7 @@ async fn handle(function: &dyn Function, set: &Functions, call: Call) -> Result<
     let content = content.into_bytes();
     let params = params(format, &content)?;
     let mut out = Vec::new();
-    match function.call(params.as_deref(), &set.context(head), &mut out) {
+    match function.call(params.as_deref(), &context(head), &mut out) {
         Called::Written => {}
         Called::Failed(status) => return Err(status),
         Called::Later(result) => out = result.await?,

@@ -9,6 +9,8 @@ mod hostile;
 mod http;
 #[cfg(feature = "http")]
 mod inheriting;
+#[cfg(feature = "http")]
+mod layers;
 mod limits;
 mod services;
 mod specification;

@@ -52,7 +52,7 @@ impl Socket {
         String::from_utf8(message.data.to_vec()).unwrap()
     }
 
-    async fn hear(&mut self) -> Value {
+    pub(crate) async fn hear(&mut self) -> Value {
         serde_json::from_str(&self.hear_text().await).unwrap()
     }
 

@@ -1,6 +1,12 @@
 //! Services without their types, for transports that find methods by path.
 
-use std::{fmt, future, panic::AssertUnwindSafe, sync::Arc};
+use std::{
+    fmt,
+    future::{self, Future},
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
@@ -9,13 +15,14 @@ use tokio::time::Instant;
 use super::{
     boxed::{BoxFuture, BoxService},
     handle::Service,
-    services::{Services, panicked},
+    layer::Layers,
+    services::{Services, caught, panicked},
     set::ServiceSet,
     table::{Collision, Entry, MethodTable},
 };
 use crate::{
     call::{
-        context::Inherited,
+        context::{Inherited, Scope},
         deadline::{Deadline, Times},
         exchange::{Answer, Body, Call},
         head::Head,
@@ -110,6 +117,44 @@ impl Endpoint {
         Inherited::of(head, || self.0.inherited_names())
     }
 
+    /// Returns whether layers are around the calls of all services: [`Services::layer`].
+    pub fn has_layers(&self) -> bool {
+        !self.0.layers().is_empty()
+    }
+
+    /// Returns the time that a call may take here whose caller gives it this one: what the server's
+    /// [times](crate::ServerBuilder::times) make of it. [`call`](Self::call) and [`call_with`](Self::call_with) apply it themselves.
+    pub fn time_of(&self, timeout: Option<Duration>) -> Option<Duration> {
+        self.0.limits().0.of(timeout)
+    }
+
+    /// Has a handler of the wire's own answer a call, after the layers and within the times of the server, exactly as methods of
+    /// services are called: for wires that serve more than services, such as plain functions. `method` is what layers see.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, so is the handler.
+    pub async fn call_with<F>(
+        &self,
+        method: &'static Method,
+        format: Format,
+        head: Head,
+        body: Body,
+        handler: impl Fn(Call) -> F + Send + Sync,
+    ) -> Result<Answer, Status>
+    where
+        F: Future<Output = Result<Answer, Status>> + Send + 'static,
+    {
+        let handle = |head: Head| async {
+            let scope = Scope::of(&head, self.0.inherited_names());
+            let end = |call| -> BoxFuture<'_, _> { Box::pin(handler(call)) };
+            let call = Call::new(method, format, head, body);
+            let answer = caught(scope, method, self.0.layers().call(call, &end)).await?;
+            Ok(answer_without_panics(answer, method))
+        };
+        self.in_time(head, handle).await
+    }
+
     /// Has a method handle a call. The messages of the answer have the same format. A panic of the handler is a status, and
     /// so is the end of its time: the [deadline](Head::deadline) of the call, as far as the server's
     /// [times](crate::ServerBuilder::times) let it.
@@ -117,16 +162,23 @@ impl Endpoint {
     /// # Cancel safety
     ///
     /// If the future is dropped, so is the handler. What it answered with a stream goes on until that is dropped.
-    pub async fn call(&self, method: Found, format: Format, mut head: Head, body: Body) -> Result<Answer, Status> {
-        let (times, _) = self.0.limits();
-        let Some(limit) = times.of(head.timeout()) else {
-            return self.call_unlimited(method, format, head, body).await;
+    pub async fn call(&self, method: Found, format: Format, head: Head, body: Body) -> Result<Answer, Status> {
+        self.in_time(head, |head| self.call_unlimited(method, format, head, body)).await
+    }
+
+    /// Bounds a call as the times of the server say.
+    async fn in_time<F>(&self, mut head: Head, call: impl FnOnce(Head) -> F) -> Result<Answer, Status>
+    where
+        F: Future<Output = Result<Answer, Status>>,
+    {
+        let Some(limit) = self.time_of(head.timeout()) else {
+            return call(head).await;
         };
         let deadline = Deadline::after(limit);
         if let Some(at) = deadline.at {
             head.set_deadline(at.into_std());
         }
-        let answer = deadline.bound_handler(self.call_unlimited(method, format, head, body)).await?;
+        let answer = deadline.bound_handler(call(head)).await?;
         Ok(answer.map_body(|body| match body {
             Body::Many(contents) => Body::Many(in_time(contents, deadline)),
             body => body,
@@ -171,6 +223,7 @@ trait AnyServices: Send + Sync {
     fn limits(&self) -> (Times, usize);
     /// Returns the names of metadata that calls of handlers inherit.
     fn inherited_names(&self) -> &[String];
+    fn layers(&self) -> &Layers;
     fn shutting_down(&self);
     fn call(&self, entry: Entry, call: Call) -> BoxFuture<'_, Result<Answer, Status>>;
 }
@@ -188,6 +241,10 @@ impl<S: ServiceSet, R: Send + Sync> AnyServices for Services<S, R> {
         Self::inherited_names(self)
     }
 
+    fn layers(&self) -> &Layers {
+        Self::layers(self)
+    }
+
     fn shutting_down(&self) {
         Self::shutting_down(self);
     }
@@ -195,12 +252,16 @@ impl<S: ServiceSet, R: Send + Sync> AnyServices for Services<S, R> {
     fn call(&self, entry: Entry, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
         Box::pin(async move {
             let answer = self.call(entry, call).await?;
-            Ok(answer.map_body(|body| match body {
-                Body::Many(contents) => Body::Many(without_panics(contents, entry.method)),
-                body => body,
-            }))
+            Ok(answer_without_panics(answer, entry.method))
         })
     }
+}
+
+fn answer_without_panics(answer: Answer, method: &'static Method) -> Answer {
+    answer.map_body(|body| match body {
+        Body::Many(contents) => Body::Many(without_panics(contents, method)),
+        body => body,
+    })
 }
 
 fn without_panics(contents: Streaming<Bytes>, method: &'static Method) -> Streaming<Bytes> {

@@ -260,6 +260,10 @@ impl<S: ServiceSet, R> Services<S, R> {
         self.services.shutting_down();
     }
 
+    pub(crate) fn layers(&self) -> &Layers {
+        &self.layers
+    }
+
     pub(crate) fn table(&self) -> &MethodTable {
         &self.table
     }
@@ -291,8 +295,21 @@ impl<S: ServiceSet, R> Services<S, R> {
         } else {
             Either::Right(call_through(layers, services, target, call))
         };
-        InScope::new(scope, Caught { handler, method })
+        caught(scope, method, handler)
     }
+}
+
+/// Puts a handler into the scope of its call, and makes a status of its panic.
+#[inline(always)]
+pub(super) fn caught<F>(
+    scope: Scope,
+    method: &'static Method,
+    handler: F,
+) -> impl Future<Output = Result<Answer, Status>> + use<F>
+where
+    F: Future<Output = Result<Answer, Status>>,
+{
+    InScope::new(scope, Caught { handler, method })
 }
 
 /// Has a method handle a call behind the layers. Boxed, so that only calls with layers hold the memory for it.
