@@ -20,6 +20,7 @@ pub(crate) struct Settings {
     pub(crate) message_time_max: Duration,
     pub(crate) idle_max: Option<Duration>,
     pub(crate) standstill_max: Duration,
+    pub(crate) half_closed_max: Duration,
 }
 
 impl Settings {
@@ -28,6 +29,9 @@ impl Settings {
         Limits { depth_max, batch_len_max, message_len_max }
     }
 }
+
+/// The bytes that a connection is read further while no other call may start, so that its end is noticed.
+pub(crate) const READ_AHEAD_LEN_MAX: usize = 256 << 10;
 
 impl Default for Settings {
     fn default() -> Self {
@@ -45,6 +49,7 @@ impl Default for Settings {
             message_time_max: Duration::from_secs(30),
             idle_max: None,
             standstill_max: Duration::from_secs(60),
+            half_closed_max: Duration::from_secs(30),
         }
     }
 }

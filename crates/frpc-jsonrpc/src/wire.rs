@@ -65,7 +65,7 @@ use crate::{
 /// A peer can make a connection hold one message of [`message_len_max`](Self::message_len_max) that is being received,
 /// [`calls_max`](Self::calls_max) calls with messages of [`calls_len_max`](Self::calls_len_max), a little more than
 /// [`answers_len_max`](Self::answers_len_max) that it does not read, and [`subscriptions_max`](Self::subscriptions_max) streams. What is
-/// above waits: the connection is not read.
+/// above waits: the connection is not read. While calls have no room it is read 256 KiB further, so that its end is noticed.
 #[derive(Clone, Default)]
 pub struct JsonRpc {
     pub(crate) settings: Arc<Settings>,
@@ -184,8 +184,9 @@ impl JsonRpc {
         self.set(|settings| settings.answers_len_max = len_max.max(1))
     }
 
-    /// Sets how long a message may take to arrive, from its first byte on. Default 30 s. Then it is answered with an error, and the
-    /// connection is closed.
+    /// Sets how long a message may take to arrive, from its first byte on, and a connection until its first message is complete, blanks
+    /// in front included. Default 30 s. Then it is answered with an error, and the connection is closed. Over HTTP, that wire has a
+    /// setting of its own; on a WebSocket, whose handshake was a complete message, pings find peers that are gone.
     #[must_use]
     pub fn message_time_max(self, time_max: Duration) -> Self {
         self.set(|settings| settings.message_time_max = time_max)
@@ -203,6 +204,13 @@ impl JsonRpc {
     #[must_use]
     pub fn standstill_max(self, standstill_max: Duration) -> Self {
         self.set(|settings| settings.standstill_max = standstill_max)
+    }
+
+    /// Sets how long calls may run after their peer has closed its side of a TCP connection, as `nc` does at the end of its input.
+    /// Default 30 s. A peer that is gone looks the same: then the connection is closed, and its calls are dropped.
+    #[must_use]
+    pub fn half_closed_max(self, half_closed_max: Duration) -> Self {
+        self.set(|settings| settings.half_closed_max = half_closed_max)
     }
 
     /// Returns what the calls of a server share.

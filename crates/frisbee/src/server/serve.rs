@@ -8,7 +8,7 @@ use std::{
 
 use bytes::BytesMut;
 use futures_util::future::{Either, select};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
 use super::{
@@ -81,7 +81,7 @@ async fn open(
         None => Secured { wire, identity: None, alpn: None },
         Some(secure) => {
             let handshake = timeout(server.config.handshake_max, secure.handshake(wire, &peer));
-            match server.scope.kill.run_until_cancelled(handshake).await {
+            match unless_shut_down(&server, handshake).await {
                 Some(Ok(Ok(secured))) => secured,
                 failed => {
                     server.handshakes_failed.fetch_add(1, Ordering::Relaxed);
@@ -96,7 +96,7 @@ async fn open(
     if !protocols.is_empty() {
         // Boxed, so that only servers with other protocols hold the memory for it.
         let recognizing = Box::pin(protocols.recognize(&mut wire, alpn.as_deref(), server.config.handshake_max));
-        match server.scope.kill.run_until_cancelled(recognizing).await {
+        match unless_shut_down(&server, recognizing).await {
             Some(Ok((None, read))) if may_be_packets(&read) => first = read,
             Some(Ok((None, read))) => {
                 server.handshakes_failed.fetch_add(1, Ordering::Relaxed);
@@ -143,6 +143,25 @@ async fn open(
     }
     Some(Opened { begun: Box::new(Begun { wire, first }), connection, slot })
 }
+
+/// Waits for a peer that has not said which protocol it speaks. `None` if the server is dropped, or shuts down and the peer does not
+/// go on within a short time: nothing is under way on such a connection. One that was accepted last has that time for its first call.
+async fn unless_shut_down<T>(server: &ServerShared, future: impl Future<Output = T>) -> Option<T> {
+    let shut_down = async {
+        server.draining.cancelled().await;
+        sleep(BEGINNING_GRACE).await;
+    };
+    let begun = async {
+        match select(pin!(future), pin!(shut_down)).await {
+            Either::Left((begun, _)) => Some(begun),
+            Either::Right(_) => None,
+        }
+    };
+    server.scope.kill.run_until_cancelled(begun).await.flatten()
+}
+
+/// The time that a shutdown gives connections to say what they are.
+const BEGINNING_GRACE: Duration = Duration::from_secs(1);
 
 /// Moves a socket onto the ring of this thread, if it has one. `None` if that cannot be: then the connection is over.
 fn onto_ring(wire: Wire) -> Option<Wire> {

@@ -25,7 +25,7 @@ use self::input::{Input, Stop};
 use crate::{
     calls::Calls,
     outbox::{Framing, Outbox},
-    settings::Settings,
+    settings::{READ_AHEAD_LEN_MAX, Settings},
 };
 
 /// Serves calls on a byte stream until its peer is done with it or does something that ends it.
@@ -143,6 +143,8 @@ struct Timers {
     /// For the end of the message of this number.
     message: Option<(u64, Pin<Box<Sleep>>)>,
     standstill: Option<Pin<Box<Sleep>>>,
+    /// For the calls of a peer that says nothing more.
+    half_closed: Option<Pin<Box<Sleep>>>,
     idle: Option<Pin<Box<Sleep>>>,
     was_active: bool,
 }
@@ -165,27 +167,26 @@ impl Connection {
                 Poll::Pending => false,
             };
             let is_quiet = is_written && self.calls.is_idle();
-            if is_blocked || was_full {
-                if has_answered || was_full && !self.is_full() {
-                    continue;
-                }
-            } else if self.reading == Reading::Stopped {
+            let is_held = is_blocked || was_full;
+            if is_held && (has_answered || was_full && !self.is_full()) {
+                continue;
+            }
+            if self.reading == Reading::Stopped {
                 if is_quiet {
                     return Poll::Ready(Ok(()));
                 }
-            } else {
+            } else if self.reading < Reading::Ended && self.may_read(is_held) {
                 match self.poll_read(cx, socket) {
                     Poll::Ready(read) => {
                         read?;
                         continue;
                     }
-                    Poll::Pending if self.reading == Reading::Draining && is_quiet && !self.input.is_partial() => {
-                        return Poll::Ready(Ok(()));
-                    }
+                    // The rest of a message that has begun is not waited for.
+                    Poll::Pending if self.reading == Reading::Draining && is_quiet => return Poll::Ready(Ok(())),
                     Poll::Pending => {}
                 }
             }
-            return self.poll_timers(cx, is_written);
+            return self.poll_timers(cx, is_written, is_held);
         }
         cx.waker().wake_by_ref();
         Poll::Pending
@@ -194,6 +195,12 @@ impl Connection {
     /// Returns whether no more answers are made until some that wait were written.
     fn is_full(&self) -> bool {
         self.outbox.len() - self.written >= self.settings.answers_len_max
+    }
+
+    /// Returns whether the socket is read. While calls have no room it is read a little further: a peer that is gone must not keep those
+    /// that run. One that does not read its answers is not read either, and found by the attempt to write.
+    fn may_read(&self, is_held: bool) -> bool {
+        !is_held || !self.is_full() && self.input.buffer.len() < READ_AHEAD_LEN_MAX
     }
 
     /// Starts the calls of the messages that are here. Returns whether there are others, for which there is no room.
@@ -293,13 +300,14 @@ impl Connection {
         let len = ready!(poll_read_buf(Pin::new(socket), cx, buffer))?;
         if len == 0 {
             self.reading.end(Reading::Ended);
+            self.calls.drop_subscriptions();
         }
         self.timers.was_active = true;
         Poll::Ready(Ok(()))
     }
 
     /// Waits for whatever must not take too long.
-    fn poll_timers(&mut self, cx: &mut Context<'_>, is_written: bool) -> Poll<io::Result<()>> {
+    fn poll_timers(&mut self, cx: &mut Context<'_>, is_written: bool, is_held: bool) -> Poll<io::Result<()>> {
         let late = |why: &str| Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why)));
         let Self { timers, settings, .. } = self;
         if is_written {
@@ -311,8 +319,16 @@ impl Connection {
                 return late("the peer does not read");
             }
         }
-        // Whoever does not read its answers is looked after above.
-        let waits_for_rest = self.input.is_partial() && self.needs_room.is_none() && self.reading <= Reading::Draining;
+        if self.reading > Reading::Draining && !self.calls.is_idle() {
+            let limit = settings.half_closed_max;
+            let sleep = timers.half_closed.get_or_insert_with(|| Box::pin(sleep(limit)));
+            if sleep.as_mut().poll(cx).is_ready() {
+                return late("the peer says nothing more, and its calls take too long");
+            }
+        }
+        // Whatever a connection says that is no message, its first one has to come in time. A held one waits for this side.
+        let waits_for_rest =
+            (self.input.is_partial() || self.messages == 0) && !is_held && self.reading <= Reading::Draining;
         if waits_for_rest {
             let limit = settings.message_time_max;
             timers.message.take_if(|(number, _)| *number != self.messages);

@@ -67,7 +67,8 @@ impl Context {
     }
 
     /// Waits until the caller has given up or its time is over, for what a function leaves behind; see [`Head::cancelled`]. Once the call
-    /// is answered, it waits for ever. Of a caller of JSON-RPC over TCP that has only closed its side nothing is known: it may read on.
+    /// is answered, it waits for ever. A caller of JSON-RPC over TCP that has closed its side may still read: it has given up after
+    /// [`half_closed_max`](crate::JsonRpc::half_closed_max).
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + use<> {
         self.head.cancelled()
     }

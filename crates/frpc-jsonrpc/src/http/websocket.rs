@@ -1,6 +1,7 @@
 //! JSON-RPC over WebSocket: each message is a request or a batch, each answer and notification a message.
 
 use std::{
+    collections::VecDeque,
     future::poll_fn,
     pin::pin,
     sync::Arc,
@@ -17,7 +18,7 @@ use crate::{
     calls::Calls,
     outbox::{Framing, Outbox},
     request::read_whole,
-    settings::Settings,
+    settings::{READ_AHEAD_LEN_MAX, Settings},
 };
 
 /// Serves calls until the WebSocket is closed.
@@ -26,7 +27,9 @@ pub(super) async fn serve(socket: WebSocket, calls: Calls, settings: Arc<Setting
         socket,
         outbox: Outbox::new(Framing::Messages),
         calls,
-        waiting: None,
+        waiting: VecDeque::new(),
+        waiting_len: 0,
+        needs_room: None,
         is_draining: false,
         settings,
     };
@@ -46,8 +49,11 @@ struct Connection {
     socket: WebSocket,
     outbox: Outbox,
     calls: Calls,
-    /// A message that was received, until there is room for its calls.
-    waiting: Option<Bytes>,
+    /// Messages that were received, until there is room for their calls.
+    waiting: VecDeque<Bytes>,
+    waiting_len: usize,
+    /// The number of calls of the first of them, once it had no room. It is read again when there is.
+    needs_room: Option<usize>,
     is_draining: bool,
     settings: Arc<Settings>,
 }
@@ -69,10 +75,17 @@ impl Connection {
                 if has_answered || was_full && !self.is_full() {
                     continue;
                 }
-                return Poll::Pending;
+                // While calls have no room, it is read a little further: a peer that is gone must not keep those that run. One that does
+                // not read its answers is not read either, and found by the attempt to write.
+                if self.is_full() || self.waiting_len >= READ_AHEAD_LEN_MAX {
+                    return Poll::Pending;
+                }
             }
             match self.socket.poll_message(cx) {
-                Poll::Ready(Some(Ok(message))) => self.waiting = Some(message.data),
+                Poll::Ready(Some(Ok(message))) => {
+                    self.waiting_len += message.data.len() + MESSAGE_COST;
+                    self.waiting.push_back(message.data);
+                }
                 Poll::Ready(Some(Err(error))) => {
                     debug!(%error, "a WebSocket with JSON-RPC ended");
                     return Poll::Ready(());
@@ -98,19 +111,31 @@ impl Connection {
         self.outbox.take_messages(|message| self.socket.queue(Kind::Text, message));
     }
 
-    /// Starts the calls of the message that waits, if there is one. Returns whether none waits any more.
+    /// Starts the calls of messages that wait. Returns whether none waits any more.
     fn start_waiting(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(bytes) = &self.waiting else { return true };
-        match read_whole(bytes, self.settings.limits()) {
-            Ok(message) if !self.calls.has_room(message.len()) => return false,
-            Ok(message) => self.calls.start(message, bytes.len(), cx, &mut self.outbox),
-            Err(why) => self.calls.refuse(&why, &mut self.outbox),
+        while let Some(bytes) = self.waiting.front() {
+            if self.is_full() || self.needs_room.is_some_and(|needed| !self.calls.has_room(needed)) {
+                return false;
+            }
+            match read_whole(bytes, self.settings.limits()) {
+                Ok(message) if !self.calls.has_room(message.len()) => {
+                    self.needs_room = Some(message.len());
+                    return false;
+                }
+                Ok(message) => self.calls.start(message, bytes.len(), cx, &mut self.outbox),
+                Err(why) => self.calls.refuse(&why, &mut self.outbox),
+            }
+            self.needs_room = None;
+            self.waiting_len -= bytes.len() + MESSAGE_COST;
+            self.waiting.pop_front();
+            self.hand_on();
         }
-        self.waiting = None;
-        self.hand_on();
         true
     }
 }
+
+/// The memory that a message takes besides its bytes.
+const MESSAGE_COST: usize = 64;
 
 /// The rounds of reading and answering after which other connections have their turn.
 const ROUNDS_MAX: usize = 64;

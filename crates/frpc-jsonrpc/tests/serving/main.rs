@@ -11,6 +11,8 @@ mod http;
 mod inheriting;
 #[cfg(feature = "http")]
 mod layers;
+#[cfg(feature = "http")]
+mod leaving;
 mod limits;
 mod services;
 mod specification;

@@ -30,7 +30,7 @@ impl Socket {
         Self::with_buffer(server, 64 * 1024, more).await
     }
 
-    async fn with_buffer(server: &Server, len: usize, more: &str) -> Self {
+    pub(crate) async fn with_buffer(server: &Server, len: usize, more: &str) -> Self {
         let mut caller = Caller::with_buffer(server, len);
         let head = format!(
             "GET /rpc HTTP/1.1\r\nhost: h\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n\

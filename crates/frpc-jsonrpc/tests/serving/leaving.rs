@@ -1,0 +1,131 @@
+//! Peers that say nothing, stop in the middle, or are gone.
+
+use frpc::Server;
+use frpc_http::Http;
+use serde_json::json;
+use support::{Gate, SECOND, calls::TestService, in_virtual_time, settle};
+use tokio::{io::AsyncWriteExt, time::Instant};
+
+use crate::{
+    caller::{Caller, request, serve_with, wire},
+    websocket::Socket,
+};
+
+#[test]
+fn a_connection_has_a_time_for_its_first_message_whatever_blanks_it_sends() {
+    in_virtual_time(async {
+        let server = serve_with(&TestService::default(), wire(&Gate::default()).message_time_max(3 * SECOND));
+        let start = Instant::now();
+        let mut caller = Caller::connect(&server);
+        for blank in [" ", "\n"] {
+            caller.say(blank).await;
+            tokio::time::sleep(SECOND).await;
+        }
+        let heard = caller.hear_all().await;
+        assert!(heard.contains("-32700"), "{heard}");
+        assert!(start.elapsed() < 5 * SECOND, "{:?}", start.elapsed());
+
+        let mut caller = Caller::connect(&server);
+        assert_eq!(caller.ask("sum", json!([1])).await["result"], 1);
+        caller.say("\n").await;
+        tokio::time::sleep(60 * SECOND).await;
+        assert_eq!(caller.ask("sum", json!([2])).await["result"], 2, "later it may be silent for as long as it likes");
+    });
+}
+
+#[test]
+fn calls_of_a_peer_that_closed_its_side_have_a_limit() {
+    in_virtual_time(async {
+        let gate = Gate::default();
+        let wire = wire(&gate).calls_max(2).half_closed_max(5 * SECOND);
+        let server = serve_with(&TestService::default(), wire);
+        // The third has no room, so that the end of the input stands behind what cannot be started.
+        let waits: String = (1..=3).map(|id| request("wait", json!([id]), id)).collect();
+        let mut caller = Caller::connect(&server);
+        caller.say(&waits).await;
+        caller.0.shutdown().await.unwrap();
+        tokio::time::sleep(4 * SECOND).await;
+        assert_eq!(server.metrics().connections, 1);
+        gate.open(3);
+        let heard = caller.hear_all().await;
+        assert_eq!(heard.lines().count(), 3, "{heard}");
+
+        for said in [waits.clone(), request("wait", json!([]), 1)] {
+            let mut caller = Caller::connect(&server);
+            caller.say(&said).await;
+            settle().await;
+            let start = Instant::now();
+            drop(caller);
+            while server.metrics().connections > 0 {
+                tokio::time::sleep(SECOND).await;
+                assert!(start.elapsed() < 10 * SECOND, "calls of a peer that is gone run on");
+            }
+            assert!(start.elapsed() >= 5 * SECOND);
+        }
+    });
+}
+
+#[test]
+fn a_websocket_that_is_gone_drops_its_calls_even_while_others_wait() {
+    in_virtual_time(async {
+        let wire = wire(&Gate::default()).calls_max(1);
+        let server = Server::builder().wire(Http::new().mount("/rpc", wire)).without_listener().unwrap();
+        let mut socket = Socket::connect(&server, "").await;
+        for id in 1..=20 {
+            socket.say(&request("wait", json!([]), id)).await;
+        }
+        settle().await;
+        assert_eq!(server.metrics().connections, 1);
+        drop(socket);
+        settle().await;
+        assert_eq!(server.metrics().connections, 0);
+    });
+}
+
+#[test]
+fn what_is_read_ahead_is_bounded_and_answered_in_order() {
+    in_virtual_time(async {
+        let gate = Gate::default();
+        let wire = wire(&gate).calls_max(1);
+        let server = Server::builder().wire(Http::new().mount("/rpc", wire.clone())).wire(wire);
+        let server = server.without_listener().unwrap();
+        let text = "x".repeat(10_000);
+        let message = |id| request("wait", json!([text]), id);
+        let mut caller = Caller::with_buffer(&server, 1000);
+        let saying = async {
+            for id in 1..=100 {
+                caller.say(message(id)).await;
+            }
+        };
+        let blocked = tokio::time::timeout(SECOND, saying).await;
+        assert!(blocked.is_err(), "no more is read than may be");
+        drop(caller);
+
+        let mut socket = Socket::with_buffer(&server, 1000, "").await;
+        let mut said = 0;
+        while tokio::time::timeout(SECOND, socket.say(&message(said + 1))).await.is_ok() {
+            said += 1;
+            assert!(said < 100, "no more is read than may be");
+        }
+        assert!(said >= 20, "{said}");
+        gate.open(200);
+        for id in 1..=said {
+            assert_eq!(socket.hear().await["id"], id);
+        }
+    });
+}
+
+#[test]
+fn a_shutdown_waits_for_nobody_who_says_nothing_or_stops_in_the_middle() {
+    in_virtual_time(async {
+        for said in ["", " ", "{\"jsonrpc\"", "Content-Len", "Content-Length: 10\r\n\r\n{"] {
+            let server = serve_with(&TestService::default(), wire(&Gate::default()));
+            let mut caller = Caller::connect(&server);
+            caller.say(said).await;
+            settle().await;
+            let start = Instant::now();
+            assert_eq!(server.shutdown(60 * SECOND).await, 0);
+            assert!(start.elapsed() <= 2 * SECOND, "{said}: {:?}", start.elapsed());
+        }
+    });
+}
