@@ -82,7 +82,8 @@ enum CodeEnd {
 
 impl Writer {
     fn line(&mut self, line: &str) {
-        let text = line.trim_start();
+        // As in Markdown, other white space, such as the wide space of Japanese texts, is text.
+        let text = line.trim_start_matches(' ');
         let indent = line.len() - text.len();
         if let Some(code) = &mut self.code {
             let is_end = match code.end {
@@ -123,7 +124,7 @@ impl Writer {
         let is_item = |mark: &str| !is_in_paragraph || mark.len() == 1 || mark[..mark.len() - 1] == *"1";
         match item(text).filter(|(mark, _)| is_item(mark)) {
             Some((mark, rest)) => {
-                let (at, rest_text) = (self.written_indent(), rest.trim_start());
+                let (at, rest_text) = (self.written_indent(), rest.trim_start_matches(' '));
                 let gap = (rest.len() - rest_text.len()).min(4);
                 self.items.push(Item { from: indent + mark.len() + gap, to: at + mark.len() + 1 });
                 self.push(at, &format!("{mark} {}", inline(rest_text)));
@@ -356,6 +357,39 @@ mod tests {
         check(" > quoted\n # head\n ---\n ===", "\\> quoted\n# head\n\\---\n\\===");
         check(" a\u{202e}b\u{7}c\r", "abc");
         check("  \n \n", "");
+    }
+
+    #[test]
+    fn wide_spaces_are_text_and_no_indentation() {
+        check(" \u{3000}段落\n\u{3000}続き", "\u{3000}段落\n\u{3000}続き");
+        check(
+            "\u{3000}\u{3000}\u{3000}段落\n\n\u{a0}\u{a0}\u{a0}\u{a0}text",
+            "\u{3000}\u{3000}\u{3000}段落\n\n\u{a0}\u{a0}\u{a0}\u{a0}text",
+        );
+        check(" ```\n \u{3000}a\n ```", "```text\n\u{3000}a\n```");
+        check("   ```\n \u{3000}a\n   ```", "```text\n\u{3000}a\n```");
+        check("     code\n\n  \u{3000}  text", "```text\ncode\n```\n\n\u{3000} text");
+        check(
+            " -\u{3000}a\n - \u{3000}b\n\n       \u{3000}c",
+            "-\u{3000}a\n- \u{3000}b\n\n  ```text\n  \u{3000}c\n  ```",
+        );
+    }
+
+    #[test]
+    fn no_comment_panics() {
+        let signs = [
+            " ", "  ", "\u{3000}", "\u{a0}", "\u{2003}", "\t", "\n", "\n", "-", "1.", "`", "```", "~~~", ">", "|", "<",
+            "[", "](", "\\", "é", "http://", "a",
+        ];
+        let mut random = 1_u64;
+        for _ in 0..20_000 {
+            let mut comment = String::new();
+            for _ in 0..12 {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                comment += signs[usize::try_from(random >> 33).unwrap() % signs.len()];
+            }
+            block(&comment);
+        }
     }
 
     #[test]
