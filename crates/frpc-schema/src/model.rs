@@ -56,6 +56,8 @@ pub struct Field {
     pub number: i32,
     /// The type, and how often a value may occur.
     pub shape: Shape,
+    /// True if the field is a `required` one of proto2.
+    pub is_required: bool,
     /// True if the field is deprecated.
     pub is_deprecated: bool,
     /// The place of the declaration.

@@ -101,6 +101,7 @@ impl<'a> FileReader<'a> {
                 json_name: field.json_name.clone().unwrap_or_else(|| camel_case(field.name())),
                 number: field.number(),
                 shape,
+                is_required: field.label() == Label::Required,
                 is_deprecated: field.options.as_ref().is_some_and(|options| options.deprecated()),
                 place: self.place(&path),
             });

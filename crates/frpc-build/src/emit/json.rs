@@ -285,9 +285,9 @@ impl MessageJson<'_> {
     fn write(&self, field: &Field) -> TokenStream {
         let (name, value) = (escaped(&field.json_name), tokens(&naming::snake(&field.name)));
         let write = match &field.shape {
-            Shape::Always(Type::Message(_)) => {
-                let writer = self.json.import("Writer");
-                quote! { out.present(#name, &self.#value, #writer::message) }
+            Shape::Always(of) if field.is_required || matches!(of, Type::Message(_)) => {
+                let write = self.writer(of);
+                quote! { out.present(#name, &self.#value, #write) }
             }
             Shape::Always(Type::Enum(of)) => {
                 let of = self.json.path(of);
@@ -352,10 +352,11 @@ impl MessageJson<'_> {
         let of = self.json.import("Field");
         let names = fields.iter().map(|field| {
             let (json, proto) = (&field.json_name, &field.name);
+            let required = field.is_required.then(|| quote! { .required() });
             if is_nullable(&field.shape) {
-                quote! { #of::nullable(#json, #proto) }
+                quote! { #of::nullable(#json, #proto) #required }
             } else {
-                quote! { #of::new(#json, #proto) }
+                quote! { #of::new(#json, #proto) #required }
             }
         });
         if let [field] = fields[..] {

@@ -4,8 +4,14 @@ use std::fmt::Debug;
 
 use awkward::{
     golden::json::json::{self as golden, Color, Leaf, order::Payment},
-    names::shapes::{Choices, Lists, Maps, Optionals, WellKnown, choices::All},
-    schemas::accepted::json_names::JsonNames,
+    names::{
+        old::{Old, old::Inner},
+        shapes::{Choices, Lists, Maps, Optionals, WellKnown, choices::All},
+    },
+    schemas::accepted::{
+        json_names::JsonNames,
+        old_defaults::{Defaults as OptionalDefaults, RequiredDefaults},
+    },
     well_known::google::protobuf as generated,
 };
 use bytes::Bytes;
@@ -74,6 +80,31 @@ fn fields_may_have_the_name_of_the_proto_file() {
     reads(r#" { "order_id" : "7" , "cost" : 2 } "#, &order);
     reads(r#"{"orderId": 7.0, "price": "2e0"}"#, &order);
     reads(r#"{"\u006frderId": 70e-1, "c\u006fst": 2.0}"#, &order);
+}
+
+#[test]
+fn required_fields_are_written_whatever_they_hold() {
+    let zero = RequiredDefaults { yes: false, ..Default::default() };
+    let zero =
+        RequiredDefaults { text: String::new(), data: Vec::new(), third: 0.0, nan: 0.0, number: 0, level: 0, ..zero };
+    check(&zero, r#"{"text":"","data":"","third":0,"nan":0,"number":0,"level":"LOW","yes":false}"#);
+    let old = Old { inner: Inner::default(), ..Default::default() };
+    check(&old, r#"{"name":"","inner":{"flag":false},"level":"LOW"}"#);
+    check(&OptionalDefaults::default(), "{}");
+    check(&OptionalDefaults { text: Some(String::new()), ..Default::default() }, r#"{"text":""}"#);
+}
+
+#[test]
+fn required_fields_have_to_be_there() {
+    refuses::<Old>("{}", "names.old.Old.name: is required, and not there (at byte 2)");
+    refuses::<Old>(r#"{"name":null}"#, "names.old.Old.name: is required, and not there (at byte 8)");
+    refuses::<Old>(r#"{"name":"","inner":{}}"#, "names.old.Old.inner.flag: is required, and not there (at byte 21)");
+    refuses::<Old>(
+        r#"{"level":"NO_SUCH","name":"","inner":{"flag":true}}"#,
+        "names.old.Old.level: is required, and not there (at byte 18)",
+    );
+    let optional = r#"{"name":"a","inner":{"flag":true},"level":"HIGH","note":null}"#;
+    reads(optional, &Old { name: "a".into(), inner: Inner { flag: true }, level: 2, ..Default::default() });
 }
 
 #[test]

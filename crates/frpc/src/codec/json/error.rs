@@ -47,6 +47,8 @@ pub enum ErrorKind {
     },
     /// A field or a key occurs twice.
     Duplicate,
+    /// A `required` field of proto2 is not there.
+    Missing,
     /// Another member of the same oneof is set already.
     OneofTwice,
     /// Messages are nested too deep.
@@ -145,6 +147,7 @@ impl fmt::Display for ErrorKind {
             Self::Invalid { what } => write!(f, "not {what}"),
             Self::OutOfRange { of } => write!(f, "out of the range of {of}"),
             Self::Duplicate => f.write_str("occurs twice"),
+            Self::Missing => f.write_str("is required, and not there"),
             Self::OneofTwice => f.write_str("another member of the same oneof is set already"),
             Self::TooDeep { limit } => write!(f, "messages are nested deeper than {limit}"),
             Self::TooMuchMemory { limit } => write!(f, "would take more than {limit} bytes of memory"),

@@ -11,6 +11,7 @@ pub struct Field {
     json: &'static str,
     proto: &'static str,
     is_nullable: bool,
+    is_required: bool,
     /// True if the name stands in JSON as it is, without escapes.
     is_plain: bool,
 }
@@ -18,12 +19,17 @@ pub struct Field {
 impl Field {
     /// Returns the names of a field: in JSON, and in the proto file.
     pub const fn new(json: &'static str, proto: &'static str) -> Self {
-        Self { json, proto, is_nullable: false, is_plain: is_plain(json.as_bytes()) }
+        Self { json, proto, is_nullable: false, is_required: false, is_plain: is_plain(json.as_bytes()) }
     }
 
     /// Returns the names of a field for which `null` is a value. In others it stands for an absent one.
     pub const fn nullable(json: &'static str, proto: &'static str) -> Self {
-        Self { json, proto, is_nullable: true, is_plain: is_plain(json.as_bytes()) }
+        Self { json, proto, is_nullable: true, is_required: false, is_plain: is_plain(json.as_bytes()) }
+    }
+
+    /// Returns the same field as one of proto2 that is `required`: a message without it is an error.
+    pub const fn required(self) -> Self {
+        Self { is_required: true, ..self }
     }
 }
 
@@ -68,7 +74,8 @@ impl Reader<'_> {
             }
             is_more = self.is_more(b'}')?;
         }
-        Ok(())
+        let missing = (0..).zip(fields).find(|(index, field)| field.is_required && !seen.has(*index));
+        missing.map_or(Ok(()), |(_, field)| Err(self.error(ErrorKind::Missing).in_field(field.json)))
     }
 
     fn field(
@@ -80,11 +87,16 @@ impl Reader<'_> {
     ) -> Result<()> {
         seen.add(index).ok_or_else(|| self.error(ErrorKind::Duplicate))?;
         if !field.is_nullable && self.peek() == Some(b'n') {
+            if field.is_required {
+                return Err(self.error(ErrorKind::Missing));
+            }
             return self.null();
         }
         read(index, self)?;
         // A single field keeps its default.
-        self.take_unknown();
+        if self.take_unknown() && field.is_required {
+            return Err(self.error(ErrorKind::Missing));
+        }
         Ok(())
     }
 }
@@ -120,6 +132,15 @@ impl Seen {
         let is_new = *seen & bit == 0;
         *seen |= bit;
         is_new.then_some(())
+    }
+
+    /// Returns whether a field was there.
+    fn has(&self, index: usize) -> bool {
+        let seen = match index / 128 {
+            0 => self.first,
+            other => self.others[other - 1],
+        };
+        seen & (1 << (index % 128)) != 0
     }
 }
 
