@@ -70,6 +70,66 @@ fn the_latest_of_each_subject_is_kept() {
 }
 
 #[test]
+fn values_that_grow_stay_within_the_room_of_a_queue() {
+    in_virtual_time(async {
+        let party = Party::with(Limits { queue_len_max: 10_000, ..Limits::default() }).await;
+        let (_client, mut subscription) = slow(&party, Policy::KeepLatest).await;
+        publish(&party, 10, 15).await;
+        for len in [10, 5_000] {
+            for subject in ["u", "v", "w", "x", "y", "z"] {
+                party.broker.publish(subject, format!("{subject:->len$}")).await.unwrap();
+            }
+        }
+        let queued = party.broker.metrics().queued_len;
+        assert!(queued <= 10_000, "{queued} bytes wait");
+        let heard = heard(&mut subscription).await.replace('-', "");
+        assert_eq!(heard, numbers(10, 15) + " missing:11 z", "each of the others gave way to the next");
+    });
+}
+
+#[test]
+fn queues_of_subscribers_that_block_share_each_message() {
+    in_virtual_time(async {
+        let party = Party::with(Limits { publish_window: 20_000, ..Limits::default() }).await;
+        let mut slow_ones = Vec::new();
+        for _ in 0..50 {
+            slow_ones.push(slow(&party, Policy::Block).await);
+        }
+        let publisher = party.client().await;
+        let publishing = publishing(publisher, 100);
+        settle().await;
+        let queued = party.broker.metrics().queued_len;
+        assert!((20_000..100_000).contains(&queued), "{queued} bytes wait, which is not 50 times the window");
+        drop(slow_ones);
+        publishing.await.unwrap();
+        settle().await;
+        assert_eq!(party.broker.metrics().queued_len, 0);
+    });
+}
+
+#[test]
+fn publishers_wait_while_all_queues_together_are_full() {
+    in_virtual_time(async {
+        let party = Party::with(Limits { queued_len_max: 200_000, ..Limits::default() }).await;
+        let subscriber = party.client().await;
+        let mut subscription = subscriber.subscribe("a").policy(Policy::Block).window(10_000).await.unwrap();
+        let (publisher, other) = (party.client().await, party.client().await);
+        let publishing = publishing(publisher, 2_000);
+        settle().await;
+        let queued = party.broker.metrics().queued_len;
+        assert!((200_000..300_000).contains(&queued), "{queued} bytes wait, of a window of 1 MiB");
+        other.publish_acknowledged("b", "").await.expect("it has nothing that waits");
+        for number in 0..2_000 {
+            let message = subscription.next().await.unwrap().message().expect("nothing is missing");
+            assert_eq!(String::from_utf8_lossy(&message.payload).parse(), Ok(number));
+        }
+        publishing.await.unwrap();
+        settle().await;
+        assert_eq!(party.broker.metrics().queued_len, 0);
+    });
+}
+
+#[test]
 fn a_subscriber_that_is_to_be_disconnected_learns_why_and_the_rest_goes_on() {
     in_virtual_time(async {
         let party = small().await;

@@ -7,7 +7,7 @@ use std::sync::{
 
 use tokio::sync::Notify;
 
-use crate::broker::answers::Answers;
+use crate::broker::{answers::Answers, gauge::Gauge};
 
 /// The account of one publisher.
 ///
@@ -19,6 +19,7 @@ use crate::broker::answers::Answers;
 #[derive(Debug)]
 pub(super) struct Account {
     window: usize,
+    gauge: Arc<Gauge>,
     /// The cost of what was published and not given back as credit.
     unreturned: AtomicUsize,
     /// The cost of what waits for subscribers that block.
@@ -32,9 +33,10 @@ pub(super) struct Account {
 
 impl Account {
     /// Makes the account of a publisher that is told of its credit by these answers.
-    pub(super) fn new(window: u32, answers: Weak<Answers>) -> Self {
+    pub(super) fn new(window: u32, gauge: Arc<Gauge>, answers: Weak<Answers>) -> Self {
         Self {
             window: window as usize,
+            gauge,
             unreturned: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
             keeps_to_credit: AtomicBool::new(false),
@@ -47,9 +49,11 @@ impl Account {
         self.keeps_to_credit.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether as much waits for subscribers that block as may.
+    /// Returns whether as much waits for subscribers that block as may: as much of this publisher as its window allows, or anything
+    /// of it while all queues together are full. What waits goes at some time, which is looked for then.
     pub(super) fn is_full(&self) -> bool {
-        self.held.load(Ordering::Relaxed) >= self.window
+        let held = self.held.load(Ordering::Relaxed);
+        held >= self.window || (held > 0 && self.gauge.left() == 0)
     }
 
     /// Notes what was published.
@@ -65,7 +69,7 @@ impl Account {
         // `unreturned` is taken once.
         let unreturned = self.unreturned.load(Ordering::Relaxed);
         let free = unreturned.saturating_sub(self.held.load(Ordering::Relaxed));
-        if free * 2 < self.window || free == 0 {
+        if free * 2 < self.window || free == 0 || self.is_full() {
             return;
         }
         let taken =

@@ -21,7 +21,9 @@ pub struct Limits {
     /// Bytes of messages that wait for one subscription, beyond what its window and the outbox of the connection take. Default 1 MiB.
     /// Then its [`Policy`](crate::Policy) says what happens.
     pub queue_len_max: usize,
-    /// Bytes of messages that wait for all subscriptions together. Default 256 MiB. Then the policies act as if each queue were full.
+    /// Bytes of messages that wait for all subscriptions together. Default 256 MiB. Then the policies act as if each queue were full, and
+    /// a publisher with messages that wait for [`Policy::Block`](crate::Policy::Block) waits until they are taken. Subscribers to the
+    /// same pattern share the bytes of a message, and each adds 64.
     pub queued_len_max: usize,
     /// Bytes of one publisher that may wait for subscribers with [`Policy::Block`](crate::Policy::Block). Default 1 MiB, exceeded by
     /// what came in one read. Publishers that keep to credit begin with as much of it; reading from any other pauses.

@@ -14,7 +14,7 @@ use std::{
 pub struct Metrics {
     /// Patterns with subscribers, and members of queue groups.
     pub patterns: usize,
-    /// Bytes of messages that wait for subscribers.
+    /// Bytes of messages that wait for subscribers, as [`Limits::queued_len_max`](crate::Limits::queued_len_max) counts them.
     pub queued_len: usize,
     /// Subjects with a retained value.
     pub retained: usize,

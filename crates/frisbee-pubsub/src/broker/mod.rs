@@ -2,6 +2,7 @@
 
 mod answers;
 mod authorize;
+mod gauge;
 mod hold;
 mod limits;
 mod metrics;
@@ -203,8 +204,9 @@ impl BrokerBuilder {
     /// Makes the broker. Settings under which nothing could work are found when its router is to serve.
     pub fn build(self) -> Broker {
         let Self { base, limits, authorize } = self;
-        let account = Arc::new(Account::new(limits.publish_window, Weak::new()));
+        let window = limits.publish_window;
         let shared = Shared::new(Base::new(base.unwrap_or(BASE)), limits, authorize);
+        let account = Arc::new(Account::new(window, shared.common.gauge.clone(), Weak::new()));
         Broker(Arc::new(Inner { shared, account, publishing: Mutex::default() }))
     }
 }

@@ -39,10 +39,10 @@ pub(super) struct Peer {
 
 impl Peer {
     pub(super) fn new(shared: &Shared, connection: &Connection) -> Self {
-        let Common { base, limits, .. } = &*shared.common;
+        let Common { base, limits, gauge, .. } = &*shared.common;
         let answers = Arc::new(Answers::new(*base, limits.answers_max, Some(connection.clone())));
         Self {
-            account: Arc::new(Account::new(limits.publish_window, Arc::downgrade(&answers))),
+            account: Arc::new(Account::new(limits.publish_window, gauge.clone(), Arc::downgrade(&answers))),
             answers,
             slow: Arc::default(),
             publishing: Mutex::default(),

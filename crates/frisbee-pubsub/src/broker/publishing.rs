@@ -90,7 +90,7 @@ impl Publishing {
             let Outgoing { lane, frames, cost } = &mut outgoing[index];
             let Some(mut buffer) = frames.take() else { continue };
             let frames = buffer.take();
-            let batch = Batch { frames: &frames, cost: std::mem::take(cost), account, holds: OnceCell::new() };
+            let batch = Batch { frames: &frames, cost: std::mem::take(cost), account, shared: OnceCell::new() };
             for subscriber in lane.subscribers.snapshot().iter() {
                 if let Verdict::TooSlow(missing) = subscriber.offer(&batch) {
                     too_slow.push((subscriber.clone(), missing));

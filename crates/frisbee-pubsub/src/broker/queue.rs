@@ -10,7 +10,7 @@ use frisbee::Content;
 
 use crate::{
     Policy,
-    broker::hold::Hold,
+    broker::{gauge::Parcel, hold::Hold},
     wire::{MESSAGE_COST, Published},
 };
 
@@ -30,7 +30,7 @@ pub(super) struct Queue {
 #[derive(Debug)]
 struct Item {
     missing: u64,
-    content: Content,
+    parcel: Arc<Parcel>,
     _hold: Option<Arc<Hold>>,
 }
 
@@ -61,28 +61,53 @@ impl Queue {
         self.len
     }
 
+    /// Returns the number of messages that wait.
+    pub(super) fn count(&self) -> usize {
+        self.items.len()
+    }
+
     /// Returns the number of items that were taken so far, which grows as long as the subscriber takes any.
     pub(super) fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// Adds the content of a MESSAGE, with this much room for it and what is there. A message that blocks its publisher has a
-    /// hold, and is let in whatever room there is.
-    pub(super) fn push(&mut self, policy: Policy, content: &Content, hold: Option<Arc<Hold>>, room: usize) -> Pushed {
+    /// Adds the content of a MESSAGE, with this much room for it and what is there. `parcel` makes what waits of it. A message that
+    /// blocks its publisher has a hold, and is let in whatever room there is.
+    pub(super) fn push(
+        &mut self,
+        policy: Policy,
+        content: &Content,
+        parcel: impl FnOnce() -> Arc<Parcel>,
+        hold: Option<Arc<Hold>>,
+        room: usize,
+    ) -> Pushed {
         let cost = cost(content);
         let mut dropped = 0;
         if policy == Policy::KeepLatest
-            && let Some(place) = self.latest.get(subject(content))
+            && cost <= room
+            && let Some(place) = self.latest.get(subject(content)).copied()
         {
             let index = usize::try_from(place - self.taken).expect("it is one of the items");
-            let item = &mut self.items[index];
-            self.len = self.len - self::cost(&item.content) + cost;
-            item.missing += 1;
-            item.content = copied(content);
-            return Pushed::Dropped(1);
+            let former = self::cost(self.items[index].parcel.content());
+            while self.len - former + cost > room && self.taken < place && self.drop_first() {
+                dropped += 1;
+            }
+            // All that was before it has gone if there is no room now.
+            if self.len - former + cost > room {
+                dropped += u64::from(self.drop_first());
+            } else {
+                let index = usize::try_from(place - self.taken).expect("it is one of the items");
+                let item = &mut self.items[index];
+                self.len = self.len - former + cost;
+                item.missing += 1;
+                item.parcel = parcel();
+                return Pushed::Dropped(dropped + 1);
+            }
         }
         if self.len + cost > room && hold.is_none() {
             match policy {
+                // Nothing is dropped for one that does not fit even so.
+                Policy::DropOldest | Policy::KeepLatest if cost > room => {}
                 Policy::DropOldest | Policy::KeepLatest => {
                     while self.len + cost > room && self.drop_first() {
                         dropped += 1;
@@ -102,7 +127,7 @@ impl Queue {
             self.latest.insert(subject, self.taken + self.items.len() as u64);
         }
         let missing = std::mem::take(&mut self.missing);
-        self.items.push_back(Item { missing, content: copied(content), _hold: hold });
+        self.items.push_back(Item { missing, parcel: parcel(), _hold: hold });
         self.len += cost;
         if dropped == 0 { Pushed::Waits } else { Pushed::Dropped(dropped) }
     }
@@ -113,7 +138,7 @@ impl Queue {
         let told = self
             .items
             .iter()
-            .flat_map(move |item| missing(item.missing).into_iter().chain([Next::Message(&item.content)]));
+            .flat_map(move |item| missing(item.missing).into_iter().chain([Next::Message(item.parcel.content())]));
         told.chain(missing(self.missing))
     }
 
@@ -152,9 +177,13 @@ impl Queue {
 
     fn forget(&mut self, item: &Item) {
         self.taken += 1;
-        self.len -= cost(&item.content);
+        self.len -= cost(item.parcel.content());
         if !self.latest.is_empty() {
-            self.latest.remove(subject(&item.content));
+            self.latest.remove(subject(item.parcel.content()));
+        }
+        if self.items.is_empty() && self.items.capacity() > SPARE_MAX {
+            // A burst that is over leaves no memory behind.
+            (self.items, self.latest) = (VecDeque::new(), HashMap::new());
         }
     }
 }
@@ -169,22 +198,18 @@ fn subject(content: &Content) -> &[u8] {
     published.map_or(&[], |published| published.subject)
 }
 
-/// Small pieces are copied: each would otherwise keep the frames alive that came with it, which nobody counts.
-fn copied(content: &Content) -> Content {
-    let copied =
-        |piece: &Bytes| if piece.len() < COPIED_LEN_MAX { Bytes::copy_from_slice(piece) } else { piece.clone() };
-    match content.pieces() {
-        [piece] => copied(piece).into(),
-        pieces => pieces.iter().map(copied).collect::<Vec<_>>().into(),
-    }
-}
-
-const COPIED_LEN_MAX: usize = 4096;
+/// Items for which an empty queue keeps the memory.
+const SPARE_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::write_publish;
+    use crate::{broker::gauge::Gauge, wire::write_publish};
+
+    fn push(queue: &mut Queue, policy: Policy, content: &Content) -> Pushed {
+        let gauge = Arc::new(Gauge::new(usize::MAX));
+        queue.push(policy, content, || Arc::new(Parcel::new(content, &gauge)), None, ROOM)
+    }
 
     fn message(subject: &str, payload: &str) -> Content {
         let mut content = 1_u32.to_be_bytes().to_vec();
@@ -217,10 +242,8 @@ mod tests {
 
     fn pushed(policy: Policy, messages: &[(&str, &str)]) -> (Queue, Vec<Pushed>) {
         let mut queue = Queue::default();
-        let pushed = messages
-            .iter()
-            .map(|(subject, payload)| queue.push(policy, &message(subject, payload), None, ROOM))
-            .collect();
+        let pushed =
+            messages.iter().map(|(subject, payload)| push(&mut queue, policy, &message(subject, payload))).collect();
         (queue, pushed)
     }
 
@@ -239,8 +262,8 @@ mod tests {
             pushed(Policy::DropNewest, &[("a", "1"), ("a", "2"), ("a", "3"), ("a", "4"), ("a", "5")]);
         assert_eq!(pushed[3..], [Pushed::Dropped(1); 2]);
         queue.pop();
-        queue.push(Policy::DropNewest, &message("a", "6"), None, ROOM);
-        queue.push(Policy::DropNewest, &message("a", "7"), None, ROOM);
+        push(&mut queue, Policy::DropNewest, &message("a", "6"));
+        push(&mut queue, Policy::DropNewest, &message("a", "7"));
         assert_eq!(drained(&mut queue), "2 3 missing 2 6 missing 1");
     }
 
@@ -268,11 +291,41 @@ mod tests {
     }
 
     #[test]
+    fn a_value_that_is_larger_than_the_one_before_takes_no_more_than_the_room() {
+        let with_len = |len: usize| "x".repeat(len);
+        // The room is for 3 messages of 72 bytes.
+        for (large, expected) in [(1 + 72, "missing 1 2 missing 1 X"), (1 + 2 * 72, "missing 3 X")] {
+            let (mut queue, _) = pushed(Policy::KeepLatest, &[("a", "1"), ("b", "2"), ("c", "3")]);
+            let before = queue.taken();
+            push(&mut queue, Policy::KeepLatest, &message("c", &with_len(large)));
+            assert!(queue.len() <= ROOM, "{} bytes wait after {before} were taken", queue.len());
+            assert_eq!(drained(&mut queue).replace(&with_len(large), "X"), expected);
+        }
+        // It is the first itself that has to go for it.
+        let (mut queue, _) = pushed(Policy::KeepLatest, &[("a", "1"), ("b", "2"), ("c", "3")]);
+        push(&mut queue, Policy::KeepLatest, &message("a", &with_len(1 + 2 * 72)));
+        assert!(queue.len() <= ROOM, "{} bytes wait", queue.len());
+        assert_eq!(drained(&mut queue).replace(&with_len(1 + 2 * 72), "X"), "missing 3 X");
+    }
+
+    #[test]
+    fn an_empty_queue_gives_its_memory_back() {
+        let (mut queue, gauge) = (Queue::default(), Arc::new(Gauge::new(usize::MAX)));
+        for number in 0..1000 {
+            let message = message(&number.to_string(), "x");
+            queue.push(Policy::KeepLatest, &message, || Arc::new(Parcel::new(&message, &gauge)), None, usize::MAX);
+        }
+        queue.clear();
+        assert!(queue.items.capacity() <= SPARE_MAX && queue.latest.capacity() <= 2 * SPARE_MAX);
+    }
+
+    #[test]
     fn a_message_that_never_fits_is_missing_and_drops_no_more_than_it_must() {
         for policy in [Policy::DropNewest, Policy::DropOldest, Policy::KeepLatest] {
             let mut queue = Queue::default();
-            assert_eq!(queue.push(policy, &message("a", &"x".repeat(ROOM)), None, ROOM), Pushed::Dropped(1));
-            assert_eq!(drained(&mut queue), "missing 1");
+            assert_eq!(push(&mut queue, policy, &message("a", "1")), Pushed::Waits);
+            assert_eq!(push(&mut queue, policy, &message("a", &"x".repeat(ROOM))), Pushed::Dropped(1));
+            assert_eq!(drained(&mut queue), "1 missing 1");
         }
     }
 

@@ -4,7 +4,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
 };
 
@@ -14,6 +14,7 @@ use crate::{
     Refusal, RefusalCode,
     broker::{
         authorize::{Action, Authorize},
+        gauge::Gauge,
         limits::Limits,
         metrics::{Metrics, Prefixes},
         registry::Registry,
@@ -39,7 +40,8 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(base: Base, limits: Limits, authorize: Option<Box<dyn Authorize>>) -> Arc<Self> {
         Arc::new_cyclic(|itself| {
-            let common = Common { base, limits, queued_len: AtomicUsize::new(0), missing: AtomicU64::new(0) };
+            let gauge = Arc::new(Gauge::new(limits.queued_len_max));
+            let common = Common { base, limits, gauge, missing: AtomicU64::new(0) };
             Self {
                 common: Arc::new(common),
                 authorize,
@@ -105,7 +107,7 @@ impl Shared {
         let retained = self.retained().count();
         Metrics {
             patterns,
-            queued_len: self.common.queued_len.load(Ordering::Relaxed),
+            queued_len: self.common.gauge.len(),
             retained,
             missing: self.common.missing.load(Ordering::Relaxed),
             prefixes: self.prefixes.snapshot(),

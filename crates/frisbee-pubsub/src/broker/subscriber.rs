@@ -6,7 +6,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -18,12 +18,13 @@ use crate::{
     Pattern, Policy,
     broker::{
         answers::Answers,
+        gauge::{Gauge, Parcel},
         hold::{Account, Hold},
         limits::Limits,
         queue::{Next, Pushed, Queue, cost},
         slow::SlowList,
     },
-    wire::{Base, Kind, write_missing},
+    wire::{Base, Kind, MESSAGE_COST, write_missing},
 };
 
 /// State that all subscriptions of a broker have in common.
@@ -32,7 +33,7 @@ pub(super) struct Common {
     pub(super) base: Base,
     pub(super) limits: Limits,
     /// Bytes that wait for all subscriptions together.
-    pub(super) queued_len: AtomicUsize,
+    pub(super) gauge: Arc<Gauge>,
     /// Messages that were dropped.
     pub(super) missing: AtomicU64,
 }
@@ -86,16 +87,15 @@ pub(super) struct Batch<'a> {
     pub(super) frames: &'a Frames,
     pub(super) cost: usize,
     pub(super) account: &'a Arc<Account>,
-    /// One for each frame, made for the first subscriber that blocks.
-    pub(super) holds: OnceCell<Vec<Arc<Hold>>>,
+    /// One for each frame, made for the first subscriber that does not take all of them now.
+    pub(super) shared: OnceCell<Vec<SharedMessage>>,
 }
 
-impl Batch<'_> {
-    fn hold(&self, index: usize) -> Option<Arc<Hold>> {
-        let hold = |packet: Packet| Arc::new(Hold::new(self.account.clone(), cost(&packet.content)));
-        let holds = self.holds.get_or_init(|| self.frames.iter().map(hold).collect());
-        holds.get(index).cloned()
-    }
+/// The parts of a message that all queues in which it waits share.
+#[derive(Debug, Default)]
+pub(super) struct SharedMessage {
+    parcel: OnceCell<Arc<Parcel>>,
+    hold: OnceCell<Arc<Hold>>,
 }
 
 /// The wishes of a subscriber.
@@ -156,9 +156,10 @@ impl Subscriber {
             }
         }
         let (count, was_listed) = (batch.frames.count(), delivery.is_listed);
-        for (index, packet) in batch.frames.iter().enumerate() {
-            let hold = if self.policy == Policy::Block { batch.hold(index) } else { None };
-            if let Verdict::TooSlow(missing) = self.push(&mut delivery, &packet.content, hold) {
+        let shared = batch.shared.get_or_init(|| batch.frames.iter().map(|_| SharedMessage::default()).collect());
+        for (index, (packet, shared)) in batch.frames.iter().zip(shared).enumerate() {
+            let pushed = self.push(&mut delivery, &packet.content, shared, Some(batch.account));
+            if let Verdict::TooSlow(missing) = pushed {
                 return Verdict::TooSlow(missing + (count - index - 1) as u64);
             }
         }
@@ -170,21 +171,12 @@ impl Subscriber {
 
     /// Sends a message if that can be done at once, and returns whether it was.
     pub(super) fn take(&self, content: Content) -> bool {
-        let mut delivery = self.delivery();
-        let len = content.len();
-        let packet = Packet::new(0, self.common.base.operation(Kind::Message), content);
-        let is_taken = delivery.has_credit() && self.is_through(&delivery) && self.connection.try_send(packet).is_ok();
-        if is_taken {
-            delivery.spend(len + crate::wire::MESSAGE_COST);
-        }
-        is_taken
+        self.send_now(&mut self.delivery(), &content)
     }
 
     /// Has a message dealt with by itself: sent, queued or dropped.
     pub(super) fn offer_one(self: &Arc<Self>, content: &Content, account: Option<&Arc<Account>>) -> Verdict {
-        let account = account.filter(|_| self.policy == Policy::Block);
-        let hold = account.map(|account| Arc::new(Hold::new(account.clone(), cost(content))));
-        self.push(&mut self.delivery(), content, hold)
+        self.push(&mut self.delivery(), content, &SharedMessage::default(), account)
     }
 
     /// Adds to what the subscriber takes.
@@ -227,7 +219,7 @@ impl Subscriber {
 
     /// Has a message dealt with that belongs to the beginning of a subscription.
     pub(super) fn begin_with(self: &Arc<Self>, delivery: &mut Delivery, content: &Content) -> Verdict {
-        self.push(delivery, content, None)
+        self.push(delivery, content, &SharedMessage::default(), None)
     }
 
     /// Returns whether nothing waits that goes before a message.
@@ -235,16 +227,26 @@ impl Subscriber {
         delivery.queue.is_empty() && !delivery.has_ended && !self.answers.are_waiting()
     }
 
-    fn push(self: &Arc<Self>, delivery: &mut Delivery, content: &Content, hold: Option<Arc<Hold>>) -> Verdict {
-        if delivery.has_ended {
+    fn push(
+        self: &Arc<Self>,
+        delivery: &mut Delivery,
+        content: &Content,
+        shared: &SharedMessage,
+        account: Option<&Arc<Account>>,
+    ) -> Verdict {
+        if delivery.has_ended || self.send_now(delivery, content) {
             return Verdict::GoesOn;
         }
-        let Limits { queue_len_max, queued_len_max, .. } = self.common.limits;
-        let before = delivery.queue.len();
-        let left = queued_len_max.saturating_sub(self.common.queued_len.load(Ordering::Relaxed));
+        let Common { gauge, limits, .. } = &*self.common;
+        let (before, len) = (delivery.queue.count(), delivery.queue.len());
+        let parcel = || shared.parcel.get_or_init(|| Arc::new(Parcel::new(content, gauge))).clone();
+        let new_hold = |account: &Arc<Account>| Arc::new(Hold::new(account.clone(), cost(content)));
+        let account = account.filter(|_| self.policy == Policy::Block);
+        let hold = account.map(|account| shared.hold.get_or_init(|| new_hold(account)).clone());
         let is_held = hold.is_some();
-        let pushed = delivery.queue.push(self.policy, content, hold, queue_len_max.min(before + left));
-        self.count_queued(before, delivery.queue.len());
+        let room = limits.queue_len_max.min(len + gauge.left());
+        let pushed = delivery.queue.push(self.policy, content, parcel, hold, room);
+        self.count_queued(before, delivery.queue.count());
         match pushed {
             Pushed::Waits => {}
             Pushed::Dropped(count) => self.count_missing(count),
@@ -265,9 +267,22 @@ impl Subscriber {
         Verdict::GoesOn
     }
 
+    /// Sends a message that need not wait. Returns whether it did.
+    fn send_now(&self, delivery: &mut Delivery, content: &Content) -> bool {
+        if !delivery.has_credit() || !self.is_through(delivery) {
+            return false;
+        }
+        let packet = Packet::new(0, self.common.base.operation(Kind::Message), content.clone());
+        let is_sent = self.connection.try_send(packet).is_ok();
+        if is_sent {
+            delivery.spend(cost(content));
+        }
+        is_sent
+    }
+
     /// Sends what waits, as far as the subscriber and the connection take it.
     fn drain(self: &Arc<Self>, delivery: &mut Delivery) {
-        let before = delivery.queue.len();
+        let before = delivery.queue.count();
         loop {
             let packets = self.next_packets(delivery);
             if packets.is_empty() {
@@ -291,7 +306,7 @@ impl Subscriber {
                 }
             }
         }
-        self.count_queued(before, delivery.queue.len());
+        self.count_queued(before, delivery.queue.count());
     }
 
     /// Returns the first packets that wait, as far as there is credit for them.
@@ -334,15 +349,15 @@ impl Subscriber {
     }
 
     fn clear(&self, delivery: &mut Delivery) -> u64 {
-        let before = delivery.queue.len();
+        let before = delivery.queue.count();
         let missing = delivery.queue.clear();
         self.count_queued(before, 0);
         missing
     }
 
+    /// Counts the places in the queue. What waits there counts itself.
     fn count_queued(&self, before: usize, now: usize) {
-        // Wraps around where it gets less, which is what is meant.
-        self.common.queued_len.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+        self.common.gauge.change(before * MESSAGE_COST, now * MESSAGE_COST);
     }
 
     fn count_missing(&self, count: u64) {
