@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use frisbee_pubsub::{Client, PublishError, RefusalCode, RequestError, SubscriptionEnd};
-use support::{SECOND, assert_elapsed, calls::quiet, in_virtual_time, settle};
+use support::{MILLI, SECOND, assert_elapsed, calls::quiet, in_virtual_time, settle};
 use tokio::time::Instant;
 
 use crate::party::{Party, heard, serve};
@@ -65,6 +65,25 @@ fn what_waits_for_a_connection_waits_no_longer_than_it_may() {
         let error = client.publish("a", "1").await.unwrap_err();
         assert!(matches!(error, PublishError::NotConnected), "{error}");
         assert_elapsed(begun, 2 * SECOND);
+    });
+}
+
+#[test]
+fn requests_that_are_given_up_before_answers_were_subscribed_to_cost_later_ones_nothing() {
+    in_virtual_time(async {
+        let Party { server, address, broker } = Party::new().await;
+        let client = crate::party::client_of(&address).await;
+        server.shutdown(Duration::ZERO).await;
+        settle().await;
+        let impatient = client.with_request_limit(MILLI);
+        for _ in 0..300 {
+            let error = impatient.request("q", "?").await.unwrap_err();
+            assert!(matches!(error, RequestError::TimedOut), "{error}");
+        }
+        let _server = serve(&broker, &address).await;
+        let error = client.request("q", "?").await.unwrap_err();
+        assert!(matches!(error, RequestError::NoResponders), "{error}");
+        assert_eq!(broker.metrics().patterns, 1, "all requests share one subscription");
     });
 }
 

@@ -121,17 +121,8 @@ impl FrisbeeBackend {
         answer.await.unwrap_or(Err(PublishError::Lost { may_have_left: true }))
     }
 
-    async fn begin_replies(&self) -> Result<(), SubscribeError> {
-        let replies = &self.session.replies;
-        let subscribe = async || {
-            let (_, answer) = self.session.subscribe(replies.options(), Sink::Replies)?;
-            answer.await.unwrap_or(Err(SubscribeError::Lost))
-        };
-        replies.are_subscribed.get_or_try_init(subscribe).await.copied()
-    }
-
     async fn answer_to(&self, subject: &str, payload: Bytes) -> Result<Message, RequestError> {
-        self.begin_replies().await.map_err(RequestError::Subscribe)?;
+        self.session.replies_ready().await.map_err(RequestError::Subscribe)?;
         let (number, answer) = self.session.replies.begin();
         let _awaited = Awaited { session: &self.session, number };
         let reply = format!("{}{number}", self.session.replies.prefix);

@@ -10,7 +10,7 @@ use std::{
 };
 
 use frisbee::{Connection, Packet, Sent, TrySendError};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 
 use crate::{
     Event, Message, Pattern, Policy, PublishError, Refusal, SubscribeError, SubscribeOptions, SubscriptionEnd,
@@ -112,8 +112,16 @@ pub(super) struct Replies {
     pub(super) prefix: String,
     last: AtomicU64,
     waiting: Mutex<HashMap<u64, oneshot::Sender<Message>>>,
-    /// Set once they are subscribed to.
-    pub(super) are_subscribed: tokio::sync::OnceCell<()>,
+    subscription: watch::Sender<ReplySubscription>,
+}
+
+/// The state of the subscription to answers. All requests share it, and it stays when the request that began it is given up.
+#[derive(Clone, Debug)]
+enum ReplySubscription {
+    /// There is none, or none any more.
+    Missing(Option<SubscribeError>),
+    Asked,
+    Ready,
 }
 
 /// The reason why something cannot be published now.
@@ -222,15 +230,17 @@ impl Session {
         drop(link);
         *self.sinks() = Sinks::default();
         self.replies.lose();
+        let is_lost = matches!(end, SubscriptionEnd::Lost);
+        let error = if is_lost { SubscribeError::Lost } else { SubscribeError::Closed };
         for Entry { sink, made, .. } in entries.into_values() {
             if let Sink::Feed(feed) = sink {
                 feed.end(end.clone());
             }
             if let Some(made) = made {
-                let is_lost = matches!(end, SubscriptionEnd::Lost);
-                let _ = made.send(Err(if is_lost { SubscribeError::Lost } else { SubscribeError::Closed }));
+                let _ = made.send(Err(error.clone()));
             }
         }
+        self.replies.set_subscription(ReplySubscription::Missing(Some(error)));
         for Waiting { connection, sent, told } in acknowledgements.into_values() {
             let _ = told.send(Err(PublishError::Lost { may_have_left: connection.may_have_left(sent) }));
         }
@@ -326,11 +336,11 @@ impl Session {
         self.sinks().by_number.insert(number, sink.clone());
         drop(link);
         match (made, sink) {
-            (Some(made), _) => {
+            (_, Sink::Replies) => self.replies.set_subscription(ReplySubscription::Ready),
+            (Some(made), Sink::Feed(_)) => {
                 let _ = made.send(Ok(()));
             }
             (None, Sink::Feed(feed)) => feed.push_event(Event::Reconnected),
-            (None, Sink::Replies) => {}
         }
     }
 
@@ -343,11 +353,14 @@ impl Session {
         let Some(entry) = link.remove(key) else { return };
         drop(link);
         match (entry.made, entry.sink) {
-            (Some(made), _) => {
+            (_, Sink::Replies) => {
+                let error = SubscribeError::Refused(refusal);
+                self.replies.set_subscription(ReplySubscription::Missing(Some(error)));
+            }
+            (Some(made), Sink::Feed(_)) => {
                 let _ = made.send(Err(SubscribeError::Refused(refusal)));
             }
             (None, Sink::Feed(feed)) => feed.end(SubscriptionEnd::Refused(refusal)),
-            (None, Sink::Replies) => {}
         }
     }
 
@@ -359,8 +372,37 @@ impl Session {
         let removed = key.and_then(|key| link.remove(key));
         drop(link);
         drop(removed);
-        if let Sink::Feed(feed) = sink {
-            feed.end(end);
+        match sink {
+            Sink::Feed(feed) => feed.end(end),
+            // The next request subscribes again.
+            Sink::Replies => self.replies.set_subscription(ReplySubscription::Missing(None)),
+        }
+    }
+
+    /// Waits until answers reach this client. The first request subscribes to them.
+    pub(super) async fn replies_ready(&self) -> Result<(), SubscribeError> {
+        if matches!(*self.replies.subscription.borrow(), ReplySubscription::Ready) {
+            return Ok(());
+        }
+        let mut states = self.replies.subscription.subscribe();
+        let is_first = self.replies.subscription.send_if_modified(|state| {
+            let is_missing = matches!(state, ReplySubscription::Missing(_));
+            if is_missing {
+                *state = ReplySubscription::Asked;
+            }
+            is_missing
+        });
+        if is_first && let Err(error) = self.subscribe(self.replies.options(), Sink::Replies) {
+            self.replies.set_subscription(ReplySubscription::Missing(Some(error)));
+        }
+        loop {
+            match &*states.borrow_and_update() {
+                ReplySubscription::Ready => return Ok(()),
+                ReplySubscription::Missing(error) => return Err(error.clone().unwrap_or(SubscribeError::Lost)),
+                ReplySubscription::Asked => {}
+            }
+            // The sender is as long there as this.
+            let _ = states.changed().await;
         }
     }
 
@@ -510,11 +552,15 @@ impl Replies {
             prefix: format!("_INBOX.{:016x}{:016x}.", random(), random()),
             last: AtomicU64::new(0),
             waiting: Mutex::default(),
-            are_subscribed: tokio::sync::OnceCell::new(),
+            subscription: watch::Sender::new(ReplySubscription::Missing(None)),
         }
     }
 
-    pub(super) fn options(&self) -> SubscribeOptions {
+    fn set_subscription(&self, state: ReplySubscription) {
+        self.subscription.send_replace(state);
+    }
+
+    fn options(&self) -> SubscribeOptions {
         let pattern = Pattern::new(&format!("{}*", self.prefix)).expect("it is made of good tokens");
         SubscribeOptions { policy: Policy::DropNewest, ..SubscribeOptions::new(pattern) }
     }
