@@ -59,12 +59,14 @@ impl<'a> Answer<'a> {
 ///
 /// # Errors
 ///
-/// If the message is no object and no list in JSON, as those of wrappers and of times.
+/// If the message is no object and no list in JSON, as those of wrappers and of times, or no JSON at all: the server could not say whose it
+/// was. An empty message is that of a call without params.
 pub(super) fn request(id: u64, method: &frpc::Method, message: &[u8]) -> Result<Vec<u8>, Status> {
-    if !matches!(message.first(), Some(b'{' | b'[')) {
+    if !matches!(message.first(), None | Some(b'{' | b'[')) {
         let why = format!("{method} takes a message that is no object in JSON: JSON-RPC does not carry it");
         return Err(Status::unimplemented(why));
     }
+    check(message).map_err(|why| Status::invalid_argument(format!("the message for {method} is no JSON: {why}")))?;
     let mut text = Vec::with_capacity(message.len() + REQUEST_LEN);
     text.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"method\":");
     if method.service.is_empty() {
@@ -77,12 +79,28 @@ pub(super) fn request(id: u64, method: &frpc::Method, message: &[u8]) -> Result<
         text.extend_from_slice(method.name.as_bytes());
         text.push(b'"');
     }
-    text.extend_from_slice(b",\"params\":");
-    text.extend_from_slice(message);
+    if !message.is_empty() {
+        text.extend_from_slice(b",\"params\":");
+        text.extend_from_slice(message);
+    }
     text.extend_from_slice(b",\"id\":");
     text.extend_from_slice(id.to_string().as_bytes());
     text.push(b'}');
     Ok(text)
+}
+
+/// Checks that a message is one value.
+fn check(message: &[u8]) -> Result<(), String> {
+    let text = str::from_utf8(message).map_err(|error| error.to_string())?;
+    // The request is one level more.
+    let mut scanner = Scanner::new(text, DEPTH_MAX - 1);
+    if !text.is_empty() {
+        scanner.value().map_err(|fault| fault.to_string())?;
+    }
+    match text[scanner.position()..].trim_ascii() {
+        "" => Ok(()),
+        _ => Err("there is more behind the value".to_owned()),
+    }
 }
 
 /// The length of a request besides its message, mostly.

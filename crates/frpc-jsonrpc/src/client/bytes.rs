@@ -54,6 +54,10 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Conduit for Values<S> {
         self.output.extend_from_slice(b"\n");
     }
 
+    fn queued(&self) -> usize {
+        self.output.len()
+    }
+
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.output.is_empty() {
             let len = ready!(Pin::new(&mut self.socket).poll_write(cx, &self.output))?;

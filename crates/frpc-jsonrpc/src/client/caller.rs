@@ -15,7 +15,7 @@ use tokio::{
     time::{Instant, sleep, timeout, timeout_at},
 };
 
-use super::link::Link;
+use super::link::{CallTime, Link};
 
 /// Makes a connection.
 pub(super) type Dial = Box<dyn Fn() -> BoxFuture<'static, Result<Link, ConnectError>> + Send + Sync>;
@@ -52,36 +52,46 @@ impl LinkCaller {
         }
         let is_stream = call.kind().has_response_stream();
         let whole = call.head().timeout();
-        let limit = whole.unwrap_or_else(|| call.opening_timeout());
-        let start = Instant::now();
+        let time = CallTime::start(whole.unwrap_or_else(|| call.opening_timeout()));
         let Body::One(message) = call.into_parts().1 else {
             return Err(Status::internal("the call does not have the messages of its kind"));
         };
         let message = message.into_bytes();
-        let late = |_| Err(CallError::NotSent { limit }.into());
-        let end = start.checked_add(limit);
-        let link = match end {
-            Some(end) => timeout_at(end, self.link()).await.unwrap_or_else(late)?,
-            None => self.link().await?,
-        };
-        if !is_stream {
-            let result = until(end, limit, link.unary(method, &message)).await?;
-            return Ok(Answer::new(Body::from(result)));
+        let mut repeats = 0;
+        loop {
+            let link = time.bound(self.link()).await;
+            let link = link.unwrap_or_else(|| Err(CallError::NotSent { limit: time.limit }.into()))?;
+            let answered = if is_stream {
+                link.subscribe(method, &message, time).await.map(|messages| {
+                    // The connection stays as long as the stream.
+                    let messages = messages.map(move |message| {
+                        let _ = &link;
+                        message
+                    });
+                    Body::Many(match (whole, time.end) {
+                        (Some(limit), Some(end)) => Streaming::new(until_end(messages.boxed(), end, limit)),
+                        _ => Streaming::new(messages),
+                    })
+                })
+            } else {
+                link.unary(method, &message, time).await.map(Body::from)
+            };
+            match answered {
+                // Nothing of it was sent, so it cannot be executed twice.
+                Err(status) if repeats < REPEATS_MAX && was_not_sent(&status) => repeats += 1,
+                answered => return answered.map(Answer::new),
+            }
         }
-        let messages = until(end, limit, link.subscribe(method, &message)).await?;
-        // The connection stays as long as the stream.
-        let messages = messages.map(move |message| {
-            let _ = &link;
-            message
-        });
-        let end = whole.and_then(|limit| Some((start.checked_add(limit)?, limit)));
-        let messages = match end {
-            Some((end, limit)) => Streaming::new(until_end(messages.boxed(), end, limit)),
-            None => Streaming::new(messages),
-        };
-        Ok(Answer::new(Body::Many(messages)))
     }
 }
+
+/// Returns whether the connection was lost before a call was sent.
+fn was_not_sent(status: &Status) -> bool {
+    matches!(status.call_error(), Some(CallError::ConnectionLost { may_have_executed: false, .. }))
+}
+
+/// The number of connections that a call tries besides the first, if they are lost before it is sent.
+const REPEATS_MAX: usize = 2;
 
 impl Caller for LinkCaller {
     fn format(&self) -> Format {
@@ -93,18 +103,6 @@ impl Caller for LinkCaller {
     }
 }
 
-/// Waits for no longer than the caller does.
-async fn until<T>(
-    end: Option<Instant>,
-    limit: Duration,
-    wait: impl Future<Output = Result<T, Status>>,
-) -> Result<T, Status> {
-    match end {
-        Some(end) => timeout_at(end, wait).await.unwrap_or_else(|_| Err(CallError::TimedOut { limit }.into())),
-        None => wait.await,
-    }
-}
-
 /// Ends a stream with a status when the time is up.
 fn until_end(
     messages: stream::BoxStream<'static, Result<Bytes, Status>>,
@@ -112,7 +110,7 @@ fn until_end(
     limit: Duration,
 ) -> impl stream::Stream<Item = Result<Bytes, Status>> + Send + 'static {
     stream::try_unfold(messages, move |mut messages| async move {
-        let next = until(Some(end), limit, async { messages.next().await.transpose() }).await?;
+        let next = timeout_at(end, messages.next()).await.map_err(|_| CallError::TimedOut { limit })?.transpose()?;
         Ok(next.map(|message| (message, messages)))
     })
 }

@@ -1,20 +1,24 @@
 //! A connection on which calls wait for their answers, and the task that moves its messages.
 
 use std::{
-    collections::HashMap,
-    future::poll_fn,
+    collections::{HashMap, HashSet, VecDeque},
+    future::{Future, poll_fn},
     io, mem,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use bytes::Bytes;
 use frpc::{CallError, CloseReason, Method, Status, Streaming};
 use futures_core::Stream;
 use futures_util::task::AtomicWaker;
-use tokio::sync::{mpsc, oneshot};
-use tracing::debug;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
+    time::{Instant, timeout_at},
+};
+use tracing::{debug, info};
 
 use super::answer::{Answer, members, request};
 use crate::{
@@ -27,11 +31,19 @@ pub(super) trait Conduit: Send + 'static {
     /// Adds a message to those that are written next.
     fn queue(&mut self, message: &[u8]);
 
+    /// Returns the bytes that are not written.
+    fn queued(&self) -> usize;
+
     /// Polls until all is written.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
     /// Polls for a message of the server. `None` at the end.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>>;
+
+    /// Returns why the server refused a message of this side, if it ended the connection for that reason.
+    fn refusal(&self) -> Option<Status> {
+        None
+    }
 }
 
 /// A connection with calls. Dropping it ends the connection.
@@ -41,23 +53,60 @@ struct Shared {
     state: Mutex<State>,
     /// Of the task.
     task: AtomicWaker,
+    /// Bytes that may be added to the messages that the task has not taken.
+    room: Arc<Semaphore>,
+    message_len_max: u32,
 }
 
 #[derive(Default)]
 struct State {
     next_id: u64,
     waiting: HashMap<u64, Waiting>,
+    /// The number of those that were given up.
+    given_up: usize,
     subscriptions: HashMap<String, Subscription>,
-    /// Messages that the task has not taken.
-    outgoing: Vec<Vec<u8>>,
+    outgoing: VecDeque<Outgoing>,
+    /// The time since when calls wait and nothing came.
+    silent_since: Option<Instant>,
+    /// True once a call has timed out on a connection that had been silent for long.
+    is_silent: bool,
     /// Set once the connection is over, to the failure of the calls on it.
     end: Option<Status>,
+}
+
+/// A message that the task has not taken.
+struct Outgoing {
+    /// That of a call.
+    id: Option<u64>,
+    text: Vec<u8>,
+    _room: Option<OwnedSemaphorePermit>,
 }
 
 /// A call that waits for its answer.
 enum Waiting {
     One(oneshot::Sender<Result<Bytes, Status>>),
     Many(oneshot::Sender<Result<Streaming<Bytes>, Status>>),
+    /// Its caller has given up. A stream that it is answered with is ended.
+    GivenUp {
+        is_stream: bool,
+    },
+}
+
+/// The time that a call has, from its beginning on.
+#[derive(Clone, Copy)]
+pub(super) struct CallTime {
+    /// `None` if it is too far away to tell.
+    pub(super) end: Option<Instant>,
+    pub(super) limit: Duration,
+}
+
+/// The reason why a connection cannot go on.
+enum Broken {
+    /// The server breaks the rules: the status of all calls.
+    Server(Status),
+    /// The server refused a message of this side without saying which.
+    Refused(Status),
+    Lost,
 }
 
 struct Subscription {
@@ -85,51 +134,83 @@ enum Of {
 }
 
 impl Link {
-    /// Begins to move messages.
-    pub(super) fn new(conduit: impl Conduit) -> Self {
-        let shared = Arc::new(Shared { state: Mutex::default(), task: AtomicWaker::new() });
+    /// Begins to move messages, of which those of this side have no more than this number of bytes.
+    pub(super) fn new(conduit: impl Conduit, message_len_max: u32) -> Self {
+        let room = Arc::new(Semaphore::new(QUEUE_LEN_MAX as usize));
+        let shared = Arc::new(Shared { state: Mutex::default(), task: AtomicWaker::new(), room, message_len_max });
         tokio::spawn(drive(shared.clone(), conduit));
         Self(shared)
     }
 
-    /// Returns whether no other call can be made.
+    /// Returns whether calls are made on another connection.
     pub(super) fn is_over(&self) -> bool {
-        self.0.state().end.is_some()
+        let state = self.0.state();
+        state.end.is_some() || state.is_silent || state.given_up >= GIVEN_UP_MAX
     }
 
     /// Makes a call that is answered with one message.
-    pub(super) async fn unary(&self, method: &Method, message: &[u8]) -> Result<Bytes, Status> {
-        let (sender, answer) = oneshot::channel();
-        let _entry = self.send(method, message, Waiting::One(sender))?;
-        answer.await.unwrap_or_else(|_| Err(lost(false)))
+    pub(super) async fn unary(&self, method: &Method, message: &[u8], time: CallTime) -> Result<Bytes, Status> {
+        self.call(method, message, time, Waiting::One).await
     }
 
     /// Makes a call that is answered with a stream.
-    pub(super) async fn subscribe(&self, method: &Method, message: &[u8]) -> Result<Streaming<Bytes>, Status> {
-        let (sender, answer) = oneshot::channel();
-        let _entry = self.send(method, message, Waiting::Many(sender))?;
-        answer.await.unwrap_or_else(|_| Err(lost(false)))
+    pub(super) async fn subscribe(
+        &self,
+        method: &Method,
+        message: &[u8],
+        time: CallTime,
+    ) -> Result<Streaming<Bytes>, Status> {
+        self.call(method, message, time, Waiting::Many).await
     }
 
-    fn send(&self, method: &Method, message: &[u8], waiting: Waiting) -> Result<Entry, Status> {
-        let mut state = self.0.state();
-        if state.end.is_some() {
-            return Err(lost(false));
-        }
-        state.next_id += 1;
-        let id = state.next_id;
+    async fn call<T>(
+        &self,
+        method: &Method,
+        message: &[u8],
+        time: CallTime,
+        waiting: impl FnOnce(oneshot::Sender<Result<T, Status>>) -> Waiting,
+    ) -> Result<T, Status> {
+        let shared = &self.0;
+        let id = shared.next_id();
         let text = request(id, method, message)?;
-        state.outgoing.push(text);
-        state.waiting.insert(id, waiting);
-        drop(state);
-        self.0.task.wake();
-        Ok(Entry { shared: self.0.clone(), of: Of::Call(id) })
+        let len = u32::try_from(text.len()).unwrap_or(u32::MAX);
+        if len > shared.message_len_max {
+            let limit = shared.message_len_max;
+            return Err(CallError::MessageTooLarge { len: text.len(), limit }.into());
+        }
+        let acquiring = shared.room.clone().acquire_many_owned(len.min(QUEUE_LEN_MAX));
+        let room = match time.bound(acquiring).await {
+            Some(Ok(room)) => room,
+            Some(Err(_)) => return Err(lost(false)),
+            None => return Err(CallError::NotSent { limit: time.limit }.into()),
+        };
+        let (sender, answer) = oneshot::channel();
+        let entry = shared.send(Outgoing { id: Some(id), text, _room: Some(room) }, id, waiting(sender))?;
+        match time.bound(answer).await {
+            Some(outcome) => outcome.unwrap_or_else(|_| Err(lost(true))),
+            None => Err(entry.late(time.limit)),
+        }
+    }
+}
+
+impl CallTime {
+    /// Starts now.
+    pub(super) fn start(limit: Duration) -> Self {
+        Self { end: Instant::now().checked_add(limit), limit }
+    }
+
+    /// Waits for no longer than the time lasts.
+    pub(super) async fn bound<T>(&self, wait: impl Future<Output = T>) -> Option<T> {
+        match self.end {
+            Some(end) => timeout_at(end, wait).await.ok(),
+            None => Some(wait.await),
+        }
     }
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.0.end(|_| lost(true));
+        self.0.end(|| lost(true));
         self.0.task.wake();
     }
 }
@@ -145,61 +226,117 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends all calls. Nothing happens if they are ended.
-    fn end(&self, why: impl Fn(()) -> Status) {
+    fn next_id(&self) -> u64 {
+        let mut state = self.state();
+        state.next_id += 1;
+        state.next_id
+    }
+
+    fn send(self: &Arc<Self>, message: Outgoing, id: u64, waiting: Waiting) -> Result<Entry, Status> {
+        let mut state = self.state();
+        if state.end.is_some() {
+            return Err(lost(false));
+        }
+        state.outgoing.push_back(message);
+        state.waiting.insert(id, waiting);
+        state.silent_since.get_or_insert_with(Instant::now);
+        drop(state);
+        self.task.wake();
+        Ok(Entry { shared: self.clone(), of: Of::Call(id) })
+    }
+
+    /// Ends all calls. Nothing happens if they are ended. Those that the task has not taken may be made again.
+    fn end(&self, why: impl Fn() -> Status) {
         let mut state = self.state();
         if state.end.is_some() {
             return;
         }
-        state.end = Some(why(()));
+        state.end = Some(why());
+        self.room.close();
+        for message in mem::take(&mut state.outgoing) {
+            if let Some(waiting) = message.id.and_then(|id| state.waiting.remove(&id)) {
+                waiting.fail(lost(false));
+            }
+        }
         for (_, waiting) in state.waiting.drain() {
-            waiting.fail(why(()));
+            waiting.fail(why());
         }
         for (_, subscription) in state.subscriptions.drain() {
-            let _ = subscription.end.set(why(()));
+            let _ = subscription.end.set(why());
+        }
+    }
+
+    /// Ends all calls, one of which the server has refused. If there is only one, it is that one.
+    fn end_refused(&self, status: Status) {
+        let mut state = self.state();
+        let unsent: HashSet<u64> = state.outgoing.iter().filter_map(|message| message.id).collect();
+        let mut sent = state.waiting.keys().filter(|id| !unsent.contains(id)).copied();
+        let refused = match (sent.next(), sent.next()) {
+            (Some(id), None) => state.waiting.remove(&id),
+            _ => None,
+        };
+        drop(state);
+        let why = format!("the server refused a request without saying which: {}", status.message());
+        let reason = CloseReason::Io(Arc::new(io::Error::other(why)));
+        self.end(|| CallError::ConnectionLost { reason: reason.clone(), may_have_executed: true }.into());
+        if let Some(refused) = refused {
+            refused.fail(status);
         }
     }
 
     /// Takes a message of the server. Returns why the connection cannot go on, if it cannot.
-    fn take(self: &Arc<Self>, message: &Bytes) -> Result<(), Status> {
-        let broken = |why: String| Status::internal(format!("the server sent what is not JSON-RPC: {why}"));
-        let text = str::from_utf8(message).map_err(|error| broken(error.to_string()))?;
+    fn take(self: &Arc<Self>, message: &Bytes) -> Result<(), Broken> {
+        {
+            let mut state = self.state();
+            state.silent_since = state.silent_since.map(|_| Instant::now());
+        }
+        let text = str::from_utf8(message).map_err(|error| broken(&error))?;
         let mut scanner = Scanner::new(text, DEPTH_MAX);
         if scanner.peek() != Some(b'[') {
             return self.take_one(message, text);
         }
-        let mut is_more = scanner.enter(b']').map_err(|fault| broken(fault.to_string()))?;
+        let mut is_more = scanner.enter(b']').map_err(|fault| broken(&fault))?;
         while is_more {
-            let value = scanner.value().map_err(|fault| broken(fault.to_string()))?;
+            let value = scanner.value().map_err(|fault| broken(&fault))?;
             self.take_one(message, value)?;
-            is_more = scanner.is_more(b']').map_err(|fault| broken(fault.to_string()))?;
+            is_more = scanner.is_more(b']').map_err(|fault| broken(&fault))?;
         }
         Ok(())
     }
 
-    fn take_one(self: &Arc<Self>, message: &Bytes, text: &str) -> Result<(), Status> {
-        let broken = |fault| Status::internal(format!("the server sent what is not JSON-RPC: {fault}"));
-        let answer = Answer::read(text).map_err(broken)?;
-        let Some(id) = answer.id else {
-            if let Some(params) = answer.params {
-                self.notify(message, params);
+    fn take_one(self: &Arc<Self>, message: &Bytes, text: &str) -> Result<(), Broken> {
+        let answer = Answer::read(text).map_err(|fault| broken(&fault))?;
+        let id = match (answer.id, answer.error) {
+            (Some("null") | None, Some(error)) => return Err(Broken::Refused(read_status(error))),
+            (Some(id), _) => id,
+            (None, None) => {
+                if let Some(params) = answer.params {
+                    self.notify(message, params);
+                }
+                return Ok(());
             }
-            return Ok(());
         };
-        let Ok(id) = id.parse() else {
-            // The server could not read one of the requests, and nobody knows which.
-            return match answer.error {
-                Some(error) => Err(read_status(error)),
-                None => Ok(()),
-            };
-        };
-        let Some(waiting) = self.state().waiting.remove(&id) else { return Ok(()) };
+        // An id of another form is none that this side has given.
+        let Some(waiting) = id.parse().ok().and_then(|id| self.answered(id)) else { return Ok(()) };
         match (waiting, answer.outcome()) {
             (waiting, Err(status)) => waiting.fail(status),
             (Waiting::One(sender), Ok(result)) => drop(sender.send(Ok(message.slice_ref(result.as_bytes())))),
             (Waiting::Many(sender), Ok(result)) => drop(sender.send(Ok(self.subscribed(result)))),
+            (Waiting::GivenUp { is_stream: true }, Ok(result)) => drop(self.subscribed(result)),
+            (Waiting::GivenUp { is_stream: false }, Ok(_)) => {}
         }
         Ok(())
+    }
+
+    /// Takes the call that was answered out of those that wait.
+    fn answered(&self, id: u64) -> Option<Waiting> {
+        let mut state = self.state();
+        let waiting = state.waiting.remove(&id)?;
+        state.given_up -= usize::from(matches!(waiting, Waiting::GivenUp { .. }));
+        if state.waiting.is_empty() {
+            state.silent_since = None;
+        }
+        Some(waiting)
     }
 
     fn subscribed(self: &Arc<Self>, id: &str) -> Streaming<Bytes> {
@@ -228,7 +365,7 @@ impl Shared {
             (Some(result), None) => match subscription.messages.try_send(message.slice_ref(result.as_bytes())) {
                 Ok(()) => return,
                 Err(mpsc::error::TrySendError::Full(_)) => {
-                    state.outgoing.push(unsubscribe(id));
+                    state.outgoing.push_back(unsubscribe(id));
                     Some(Status::resource_exhausted(format!(
                         "{MESSAGES_MAX} messages of the stream wait for their reader"
                     )))
@@ -250,8 +387,9 @@ impl Shared {
 const MESSAGES_MAX: usize = 1024;
 
 /// Returns the notification that ends a subscription.
-fn unsubscribe(id: &str) -> Vec<u8> {
-    format!("{{\"jsonrpc\":\"2.0\",\"method\":\"rpc.unsubscribe\",\"params\":[{id}]}}").into_bytes()
+fn unsubscribe(id: &str) -> Outgoing {
+    let text = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"rpc.unsubscribe\",\"params\":[{id}]}}").into_bytes();
+    Outgoing { id: None, text, _room: None }
 }
 
 impl Waiting {
@@ -259,7 +397,40 @@ impl Waiting {
         match self {
             Self::One(sender) => drop(sender.send(Err(status))),
             Self::Many(sender) => drop(sender.send(Err(status))),
+            Self::GivenUp { .. } => {}
         }
+    }
+}
+
+impl Entry {
+    /// Returns the status of a call that has no time left, and looks whether the server is still there.
+    fn late(self, limit: Duration) -> Status {
+        let Of::Call(id) = &self.of else { return CallError::TimedOut { limit }.into() };
+        let mut state = self.shared.state();
+        if state.outgoing.iter().any(|message| message.id == Some(*id)) {
+            return CallError::NotSent { limit }.into();
+        }
+        if let Some(silence) = state.silent_since.map(|since| since.elapsed()).filter(|silence| *silence >= SILENCE_MAX)
+        {
+            info!(?silence, "a server of JSON-RPC says nothing while calls time out: others go over a new connection");
+            state.is_silent = true;
+        }
+        CallError::TimedOut { limit }.into()
+    }
+}
+
+impl State {
+    /// Gives up a call that has no answer. One that the task has not taken is not sent.
+    fn give_up(&mut self, id: u64) {
+        let Some(waiting) = self.waiting.get_mut(&id) else { return };
+        if let Some(index) = self.outgoing.iter().position(|message| message.id == Some(id)) {
+            self.outgoing.remove(index);
+            self.waiting.remove(&id);
+            return;
+        }
+        let is_stream = matches!(waiting, Waiting::Many(_));
+        *waiting = Waiting::GivenUp { is_stream };
+        self.given_up += 1;
     }
 }
 
@@ -267,10 +438,10 @@ impl Drop for Entry {
     fn drop(&mut self) {
         let mut state = self.shared.state();
         match &self.of {
-            Of::Call(id) => drop(state.waiting.remove(id)),
+            Of::Call(id) => state.give_up(*id),
             Of::Subscription(id) => {
                 if state.subscriptions.remove(id).is_some() {
-                    state.outgoing.push(unsubscribe(id));
+                    state.outgoing.push_back(unsubscribe(id));
                     drop(state);
                     self.shared.task.wake();
                 }
@@ -293,30 +464,42 @@ impl Stream for Subscribed {
 
 /// Moves messages until the connection is over.
 async fn drive(shared: Arc<Shared>, mut conduit: impl Conduit) {
-    let ended: Result<(), Status> = poll_fn(|cx| {
+    let ended: Result<(), Broken> = poll_fn(|cx| {
         shared.task.register(cx.waker());
         for _ in 0..ROUNDS_MAX {
-            {
+            let mut has_room = true;
+            while has_room {
                 let mut state = shared.state();
                 if state.end.is_some() {
                     return Poll::Ready(Ok(()));
                 }
-                state.outgoing.drain(..).for_each(|message| conduit.queue(&message));
-            }
-            if let Poll::Ready(Err(error)) = conduit.poll_write(cx) {
-                debug!(%error, "a connection to a server of JSON-RPC was lost");
-                return Poll::Ready(Err(lost(true)));
+                has_room = false;
+                while conduit.queued() < CONDUIT_LEN_MAX {
+                    let Some(message) = state.outgoing.pop_front() else { break };
+                    conduit.queue(&message.text);
+                    has_room = true;
+                }
+                drop(state);
+                match conduit.poll_write(cx) {
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(error)) => {
+                        debug!(%error, "a connection to a server of JSON-RPC was lost");
+                        // It may have said why before.
+                        return poll_last_words(&shared, &mut conduit, cx);
+                    }
+                    Poll::Pending => break,
+                }
             }
             match ready!(conduit.poll_next(cx)) {
                 Ok(Some(message)) => {
-                    if let Err(status) = shared.take(&message) {
-                        return Poll::Ready(Err(status));
+                    if let Err(broken) = shared.take(&message) {
+                        return Poll::Ready(Err(broken));
                     }
                 }
-                Ok(None) => return Poll::Ready(Err(lost(true))),
+                Ok(None) => return Poll::Ready(Err(conduit.refusal().map_or(Broken::Lost, Broken::Refused))),
                 Err(error) => {
                     debug!(%error, "a connection to a server of JSON-RPC was lost");
-                    return Poll::Ready(Err(lost(true)));
+                    return Poll::Ready(Err(Broken::Lost));
                 }
             }
         }
@@ -324,10 +507,43 @@ async fn drive(shared: Arc<Shared>, mut conduit: impl Conduit) {
         Poll::Pending
     })
     .await;
-    if let Err(status) = ended {
-        shared.end(|()| status.clone());
+    match ended {
+        Ok(()) => {}
+        Err(Broken::Lost) => shared.end(|| lost(true)),
+        Err(Broken::Server(status)) => shared.end(|| status.clone()),
+        Err(Broken::Refused(status)) => shared.end_refused(status),
     }
+}
+
+/// Takes the messages that have arrived on a connection that cannot be written any more.
+fn poll_last_words(shared: &Arc<Shared>, conduit: &mut impl Conduit, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+    while let Poll::Ready(Ok(Some(message))) = conduit.poll_next(cx) {
+        if let Err(broken) = shared.take(&message) {
+            return Poll::Ready(Err(broken));
+        }
+    }
+    Poll::Ready(Err(conduit.refusal().map_or(Broken::Lost, Broken::Refused)))
+}
+
+fn broken(why: &dyn std::fmt::Display) -> Broken {
+    Broken::Server(Status::internal(format!("the server sent what is not JSON-RPC: {why}")))
 }
 
 /// The messages after which other tasks have their turn.
 const ROUNDS_MAX: usize = 64;
+
+/// The bytes of messages that may wait for their connection. A call that has no room waits for it as long as it has time.
+const QUEUE_LEN_MAX: u32 = 1 << 20;
+
+/// The bytes that a connection is given to write at a time.
+const CONDUIT_LEN_MAX: usize = 64 << 10;
+
+/// The time for which a server may say nothing while calls wait. Once one of them has timed out after that, others go over a new
+/// connection.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// The calls that were given up and not answered from which on others go over a new connection.
+const GIVEN_UP_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,11 @@
 //! The ways in which channels connect, by the scheme of the address.
 
-use std::{io, sync::Arc};
+#[cfg(not(feature = "http"))]
+use std::io;
+use std::sync::Arc;
 
 use frpc::{Caller, ConnectError, ConnectSettings, Connected, Transport};
 use futures_util::future::BoxFuture;
-use tokio::net::TcpStream;
 
 #[cfg(feature = "http")]
 use super::post::PostCaller;
@@ -19,7 +20,13 @@ use super::{
 ///
 /// A call sends its message as params by name; a method without a service is called by its name alone, as functions are. A stream that a service answers with is a subscription, over TCP and WebSocket; one whose
 /// reader is 1024 messages behind ends with [`ResourceExhausted`](frpc::Code::ResourceExhausted). Streams of requests are not carried, and
-/// metadata by HTTP only. A connection that was lost is made again for the next call; no call is repeated.
+/// metadata by HTTP only.
+///
+/// A connection that was lost is made again for the next call, and one that has been silent for 10 s while a call timed out is left. A call
+/// is repeated only if nothing of it was sent. Up to 1 MiB of requests wait for a connection that takes none; other calls wait for room as
+/// long as they have time. The keepalive of the channel's [`SocketOptions`](frpc::SocketOptions) holds for TCP and is the pace of the pings
+/// of WebSocket. An error that does not say which request it is about ends the calls on its connection as
+/// [`Unavailable`](frpc::Code::Unavailable), and they may have been executed; with one call under way, it is the error of that call.
 ///
 /// ```no_run
 /// use frpc::Channel;
@@ -97,7 +104,13 @@ fn websocket(url: String, settings: ConnectSettings) -> super::caller::Dial {
         Box::pin(async move {
             let socket = frpc_websocket::Client::new().connect(&url, Some("jsonrpc"), &settings).await?;
             let message_len_max = usize::try_from(settings.message_len_max).unwrap_or(usize::MAX);
-            Ok(Link::new(socket.message_len_max(message_len_max)))
+            let socket = socket.message_len_max(message_len_max);
+            // There is no setting for pings: they keep the pace of TCP.
+            let socket = match settings.sockets.keepalive {
+                Some(period) => socket.keepalive(period, PING_TIMEOUT.min(period)),
+                None => socket,
+            };
+            Ok(Link::new(socket, settings.message_len_max))
         })
     })
 }
@@ -108,14 +121,14 @@ fn tcp(address: String, url: String, settings: ConnectSettings) -> super::caller
         let (address, url, settings) = (address.clone(), url.clone(), settings.clone());
         Box::pin(async move {
             let address = address.trim_end_matches('/');
-            let attempt = || async {
-                let stream = TcpStream::connect(address).await?;
-                stream.set_nodelay(settings.sockets.nodelay)?;
-                io::Result::Ok(stream)
-            };
+            let attempt = || settings.sockets.connect(address);
             let stream = attempts(&url, &settings, attempt).await?;
             let message_len_max = usize::try_from(settings.message_len_max).unwrap_or(usize::MAX);
-            Ok(Link::new(Values::new(stream, message_len_max)))
+            Ok(Link::new(Values::new(stream, message_len_max), settings.message_len_max))
         })
     })
 }
+
+/// The time that a server has to answer a ping.
+#[cfg(feature = "http")]
+const PING_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(20);

@@ -6,6 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use frpc::Status;
 use frpc_websocket::{Kind, WebSocket};
 
 use super::link::Conduit;
@@ -13,6 +14,10 @@ use super::link::Conduit;
 impl Conduit for WebSocket {
     fn queue(&mut self, message: &[u8]) {
         Self::queue(self, Kind::Text, message);
+    }
+
+    fn queued(&self) -> usize {
+        Self::queued(self)
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -23,4 +28,12 @@ impl Conduit for WebSocket {
         let next = ready!(self.poll_message(cx)).transpose().map_err(io::Error::other)?;
         Poll::Ready(Ok(next.map(|message| message.data)))
     }
+
+    fn refusal(&self) -> Option<Status> {
+        let close = self.peer_close().filter(|close| close.code == MESSAGE_TOO_BIG)?;
+        Some(Status::resource_exhausted(format!("the server does not take messages of this length: {}", close.reason)))
+    }
 }
+
+/// The code of RFC 6455 with which a peer closes that does not take a message because of its length.
+const MESSAGE_TOO_BIG: u16 = 1009;

@@ -7,7 +7,6 @@ use bytes::BytesMut;
 use frpc::{Address, ByteStream, ConnectError, ConnectSettings, frisbee::Backoff};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
     time::{sleep, timeout},
 };
 use tracing::info;
@@ -76,14 +75,7 @@ async fn attempt(
 }
 
 async fn tcp(target: &Target, settings: &ConnectSettings) -> io::Result<Box<dyn ByteStream>> {
-    let stream = TcpStream::connect((&*target.host, target.port)).await?;
-    let options = &settings.sockets;
-    stream.set_nodelay(options.nodelay)?;
-    if let Some(period) = options.keepalive {
-        let keepalive = socket2::TcpKeepalive::new().with_time(period).with_interval(period);
-        socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-    }
-    Ok(Box::new(stream))
+    Ok(Box::new(settings.sockets.connect((&*target.host, target.port)).await?))
 }
 
 #[cfg(feature = "tls")]

@@ -9,7 +9,6 @@ use tokio::net::UnixStream;
 use super::{
     mem::{MEM_BUFFER_LEN, mem_listeners},
     resolve::resolve,
-    tcp::set_options,
 };
 use crate::{
     Address,
@@ -31,7 +30,7 @@ pub(crate) async fn connect(
             for addr in addrs {
                 match TcpStream::connect(addr).await {
                     Ok(socket) => {
-                        set_options(&socket, options)?;
+                        options.set(&socket)?;
                         let local = socket.local_addr()?;
                         return Ok((Wire::Tcp(socket), Address::Tcp(local), Address::Tcp(addr)));
                     }

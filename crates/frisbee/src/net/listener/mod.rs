@@ -22,7 +22,7 @@ use self::unix::{SocketFile, UnixName};
 use self::{
     mem::MemListener,
     resolve::resolve,
-    tcp::{TcpSockets, cloned, set_options},
+    tcp::{TcpSockets, cloned},
 };
 use super::{options::SocketOptions, target::Target, wire::Wire};
 use crate::Address;
@@ -143,7 +143,7 @@ impl Listener {
             Self::Tcp(listener, options) => {
                 let (socket, peer) = ready!(listener.poll_accept(cx))?;
                 // A socket that cannot be set up is one whose peer is gone already.
-                let local = set_options(&socket, options).and_then(|()| socket.local_addr());
+                let local = options.set(&socket).and_then(|()| socket.local_addr());
                 let local = local.map_err(|error| io::Error::new(io::ErrorKind::ConnectionAborted, error))?;
                 Ok((Wire::Tcp(socket), Address::Tcp(local), Address::Tcp(peer)))
             }

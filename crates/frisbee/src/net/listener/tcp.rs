@@ -1,9 +1,8 @@
-//! TCP sockets that listen, and the options of all of them.
+//! TCP sockets that listen.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{io, net::SocketAddr};
 
-use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
-use tokio::net::TcpStream;
+use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::net::options::SocketOptions;
 
@@ -72,19 +71,6 @@ fn set_reuse_port(socket: &Socket, reuse_port: bool) -> io::Result<()> {
 fn set_reuse_port(_: &Socket, _: bool) -> io::Result<()> {
     Ok(())
 }
-
-pub(super) fn set_options(socket: &TcpStream, options: &SocketOptions) -> io::Result<()> {
-    socket.set_nodelay(options.nodelay)?;
-    if let Some(time) = options.keepalive {
-        // More than the system can count is as good as the most it can.
-        let time = time.min(KEEPALIVE_MAX);
-        SockRef::from(socket).set_tcp_keepalive(&TcpKeepalive::new().with_time(time).with_interval(time))?;
-    }
-    Ok(())
-}
-
-/// Linux counts no further.
-const KEEPALIVE_MAX: Duration = Duration::from_secs(32_767);
 
 /// Copies a listener that cannot be spread over threads in a better way.
 pub(super) fn cloned<T>(listener: T, count: usize, clone: impl Fn(&T) -> io::Result<T>) -> io::Result<Vec<T>> {

@@ -1,0 +1,171 @@
+use std::time::Duration;
+
+use frpc::{Code, Method};
+use support::{SECOND, in_virtual_time, settle};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, duplex};
+
+use super::{super::bytes::Values, *};
+
+const SAY: Method = Method::unary("a.A", "Say", 0);
+const WATCH: Method = Method::server_streaming("a.A", "Watch", 1);
+
+/// A link, and the side of the server.
+fn link(buffer: usize) -> (Arc<Link>, BufReader<DuplexStream>) {
+    let (ours, theirs) = duplex(buffer);
+    (Arc::new(Link::new(Values::new(ours, 1 << 20), 1 << 20)), BufReader::new(theirs))
+}
+
+fn calling(link: &Arc<Link>, message: &str, time: Duration) -> tokio::task::JoinHandle<Result<Bytes, Status>> {
+    let (link, message) = (link.clone(), message.to_owned());
+    tokio::spawn(async move { link.unary(&SAY, message.as_bytes(), CallTime::start(time)).await })
+}
+
+async fn line(server: &mut BufReader<DuplexStream>) -> String {
+    let mut line = String::new();
+    server.read_line(&mut line).await.unwrap();
+    line
+}
+
+fn may_have_executed(status: &Status) -> Option<bool> {
+    match status.call_error() {
+        Some(CallError::ConnectionLost { may_have_executed, .. }) => Some(*may_have_executed),
+        _ => None,
+    }
+}
+
+#[test]
+fn an_error_without_an_id_is_that_of_the_only_call_and_ends_several_as_unavailable() {
+    let error =
+        br#"{"jsonrpc":"2.0","error":{"code":-32700,"message":"no","data":{"code":"resource_exhausted"}},"id":null}"#;
+    in_virtual_time(async {
+        let (one, mut server) = link(1 << 16);
+        let call = calling(&one, "{}", SECOND);
+        line(&mut server).await;
+        server.write_all(error).await.unwrap();
+        assert_eq!(call.await.unwrap().unwrap_err().code(), Code::ResourceExhausted);
+        assert!(one.is_over());
+
+        let (several, mut server) = link(1 << 16);
+        let calls = [calling(&several, "{}", SECOND), calling(&several, "{}", SECOND)];
+        line(&mut server).await;
+        line(&mut server).await;
+        server.write_all(error).await.unwrap();
+        for call in calls {
+            let status = call.await.unwrap().unwrap_err();
+            assert_eq!((status.code(), may_have_executed(&status)), (Code::Unavailable, Some(true)), "{status}");
+        }
+    });
+}
+
+#[test]
+fn a_foreign_id_is_no_answer_to_anybody() {
+    in_virtual_time(async {
+        let (link, mut server) = link(1 << 16);
+        let call = calling(&link, "{}", SECOND);
+        line(&mut server).await;
+        server.write_all(br#"{"jsonrpc":"2.0","error":{"code":-32700,"message":"no"},"id":"1"}"#).await.unwrap();
+        server.write_all(br#"{"jsonrpc":"2.0","result":"yes","id":1}"#).await.unwrap();
+        assert_eq!(&*call.await.unwrap().unwrap(), b"\"yes\"");
+    });
+}
+
+#[test]
+fn a_message_that_is_no_json_or_too_long_is_not_sent_and_harms_no_other_call() {
+    in_virtual_time(async {
+        let (link, mut server) = link(1 << 16);
+        let other = calling(&link, "{}", SECOND);
+        line(&mut server).await;
+        for message in ["{", "{]", "{} {}", "[1,]", "{\"a\":\"\u{1}\"}", &"[".repeat(200)] {
+            let status = calling(&link, message, SECOND).await.unwrap().unwrap_err();
+            assert_eq!(status.code(), Code::InvalidArgument, "{message}");
+        }
+        let long = format!("{{\"a\":\"{}\"}}", "x".repeat(1 << 20));
+        let status = calling(&link, &long, SECOND).await.unwrap().unwrap_err();
+        assert!(matches!(status.call_error(), Some(CallError::MessageTooLarge { .. })), "{status}");
+        server.write_all(br#"{"jsonrpc":"2.0","result":{},"id":1}"#).await.unwrap();
+        assert_eq!(&*other.await.unwrap().unwrap(), b"{}");
+        let call = calling(&link, "", SECOND);
+        assert!(!line(&mut server).await.contains("params"), "an empty message is a call without params");
+        call.abort();
+    });
+}
+
+#[test]
+fn a_subscription_that_was_given_up_before_its_answer_is_ended() {
+    in_virtual_time(async {
+        let (link, mut server) = link(1 << 16);
+        let error = link.subscribe(&WATCH, b"{}", CallTime::start(SECOND)).await.unwrap_err();
+        assert_eq!(error.code(), Code::DeadlineExceeded);
+        line(&mut server).await;
+        server.write_all(br#"{"jsonrpc":"2.0","result":"7","id":1}"#).await.unwrap();
+        let said = line(&mut server).await;
+        assert!(said.contains("rpc.unsubscribe") && said.contains("\"7\""), "{said}");
+        assert!(link.0.state().waiting.is_empty() && link.0.state().subscriptions.is_empty());
+        assert_eq!(link.0.state().given_up, 0);
+    });
+}
+
+#[test]
+fn requests_to_a_server_that_does_not_read_are_bounded_and_say_that_they_were_not_sent() {
+    in_virtual_time(async {
+        let (link, server) = link(1000);
+        let message = format!("{{\"a\":\"{}\"}}", "x".repeat(10_000));
+        let calls: Vec<_> = (0..300).map(|_| calling(&link, &message, SECOND)).collect();
+        settle().await;
+        let queued: usize = link.0.state().outgoing.iter().map(|message| message.text.len()).sum();
+        assert!(queued > 900_000 && queued <= QUEUE_LEN_MAX as usize, "{queued}");
+        let mut unsent = 0;
+        for call in calls {
+            match call.await.unwrap().unwrap_err().call_error() {
+                Some(CallError::NotSent { .. }) => unsent += 1,
+                Some(CallError::TimedOut { .. }) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(unsent >= 290, "{unsent}");
+        assert!(link.0.state().outgoing.is_empty(), "what was given up is not sent later");
+        drop(server);
+    });
+}
+
+#[test]
+fn a_call_that_was_not_taken_when_the_connection_was_lost_may_be_made_again() {
+    in_virtual_time(async {
+        let (link, server) = link(1000);
+        let message = format!("{{\"a\":\"{}\"}}", "x".repeat(100_000));
+        let calls: Vec<_> = (0..5).map(|_| calling(&link, &message, SECOND)).collect();
+        settle().await;
+        drop(server);
+        let mut executed = Vec::new();
+        for call in calls {
+            executed.push(may_have_executed(&call.await.unwrap().unwrap_err()));
+        }
+        assert_eq!(executed, [Some(true), Some(false), Some(false), Some(false), Some(false)]);
+    });
+}
+
+#[test]
+fn a_silent_server_is_left_once_calls_time_out() {
+    in_virtual_time(async {
+        let (link, mut server) = link(1 << 16);
+        // Nothing was asked, so nothing had to be said.
+        tokio::time::sleep(60 * SECOND).await;
+        for second in 0..20 {
+            assert_eq!(calling(&link, "{}", SECOND).await.unwrap().unwrap_err().code(), Code::DeadlineExceeded);
+            if second < 8 {
+                assert!(!link.is_over(), "{second}");
+            }
+        }
+        assert!(link.is_over());
+        server.write_all(br#"{"jsonrpc":"2.0","result":{},"id":1}"#).await.unwrap();
+    });
+    in_virtual_time(async {
+        let (link, mut server) = link(1 << 16);
+        for _ in 0..20 {
+            assert!(calling(&link, "{}", SECOND).await.unwrap().is_err());
+            server.write_all(br#"{"jsonrpc":"2.0","method":"news","params":{}}"#).await.unwrap();
+            settle().await;
+        }
+        assert!(!link.is_over(), "a server that speaks is there");
+    });
+}
