@@ -1,14 +1,17 @@
 //! Errors as JSON-RPC has them, and the statuses that they stand for.
 //!
 //! ```text
-//!   {"code": -32005, "message": "no such order", "data": {"code": "not_found", "details": [{"type": "shop.Hint", "value": "CgIIPA"}]}}
+//!   {"code": -32005, "message": "no such order", "data": {"code": "not_found", "details": [{"type": "shop.Hint", "value": "CgIIPA"}],
+//!                                                         "metadata": {"retry-after": ["3"], "trace-bin": ["CgIIPA"]}}}
 //! ```
+
+use std::{borrow::Cow, collections::BTreeMap};
 
 use base64::{
     Engine,
     engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig},
 };
-use frpc::{Code, Status, prost_types::Any};
+use frpc::{Code, Metadata, MetadataValue, Status, prost_types::Any};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -23,31 +26,43 @@ const INTERNAL_ERROR: i32 = -32603;
 const SERVER_ERROR: i32 = -32000;
 
 /// Writes the error of something that is no request. The words are those of the specification, and why stands in `data`.
-pub(crate) fn put_protocol_error(out: &mut Vec<u8>, code: i32, why: &str) {
-    let message = if code == PARSE_ERROR { "Parse error" } else { "Invalid Request" };
-    put(out, code, message, Code::InvalidArgument, Some(why), &[]);
+pub(crate) fn put_protocol_error(out: &mut Vec<u8>, number: i32, code: Code, why: &str) {
+    let message = if number == PARSE_ERROR { "Parse error" } else { "Invalid Request" };
+    put(out, number, message, code, Some(why), &[], &Metadata::default());
 }
 
 /// Writes the error of a method that nobody has.
 pub(crate) fn put_not_found(out: &mut Vec<u8>, method: &str) {
     let end = method.char_indices().nth(NAME_LEN_MAX).map_or(method.len(), |(end, _)| end);
     let why = format!("there is no method {:?}", &method[..end]);
-    put(out, METHOD_NOT_FOUND, "Method not found", Code::Unimplemented, Some(&why), &[]);
+    put(out, METHOD_NOT_FOUND, "Method not found", Code::Unimplemented, Some(&why), &[], &Metadata::default());
 }
 
 /// The number of characters of a name that an error shows.
 const NAME_LEN_MAX: usize = 200;
 
-/// Writes the error of a call that failed.
+/// Writes the error of a call that failed. One that failed with the code of success is a mistake of its handler.
 #[cold]
 pub(crate) fn put_status(out: &mut Vec<u8>, status: &Status) {
-    let code = number_of(status.code());
-    let message = if status.message().is_empty() { status.code().description() } else { status.message() };
-    put(out, code, message, status.code(), None, &status.error_details());
+    let code = if status.code() == Code::Ok { Code::Unknown } else { status.code() };
+    // People want words where there are none. The empty ones in `data` say that the words are not those of the handler.
+    let (message, why) = match status.message() {
+        "" => (code.description(), Some("")),
+        message => (message, None),
+    };
+    put(out, number_of(code), message, code, why, &status.error_details(), status.metadata());
 }
 
 #[cold]
-fn put(out: &mut Vec<u8>, number: i32, message: &str, code: Code, why: Option<&str>, details: &[Any]) {
+fn put(
+    out: &mut Vec<u8>,
+    number: i32,
+    message: &str,
+    code: Code,
+    why: Option<&str>,
+    details: &[Any],
+    metadata: &Metadata,
+) {
     out.extend_from_slice(b"{\"code\":");
     out.extend_from_slice(number.to_string().as_bytes());
     out.extend_from_slice(b",\"message\":");
@@ -69,7 +84,34 @@ fn put(out: &mut Vec<u8>, number: i32, message: &str, code: Code, why: Option<&s
     if !details.is_empty() {
         out.push(b']');
     }
+    if !metadata.is_empty() {
+        put_metadata(out, metadata);
+    }
     out.extend_from_slice(b"}}");
+}
+
+/// Writes the values of each name as a list. Those that are bytes are base64, as in the headers of gRPC.
+fn put_metadata(out: &mut Vec<u8>, metadata: &Metadata) {
+    let mut by_name = BTreeMap::<&str, Vec<Cow<'_, str>>>::new();
+    for (name, value) in metadata.iter() {
+        by_name.entry(name).or_default().push(match value {
+            MetadataValue::Ascii(text) => text.into(),
+            MetadataValue::Binary(bytes) => BASE64.encode(bytes).into(),
+        });
+    }
+    out.extend_from_slice(b",\"metadata\":{");
+    for (index, (name, values)) in by_name.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        put_string(out, name);
+        for (index, value) in values.iter().enumerate() {
+            out.extend_from_slice(if index == 0 { b":[" } else { b"," });
+            put_string(out, value);
+        }
+        out.push(b']');
+    }
+    out.push(b'}');
 }
 
 /// Returns the number of the error that a status is: those of the specification where they mean the same, and else one for each
@@ -91,6 +133,7 @@ pub(crate) fn read_status(error: &str) -> Status {
     let data = error.data.and_then(|data| serde_json::from_value::<WireData>(data).ok()).unwrap_or_default();
     let code = data.code.as_deref().and_then(code_of).unwrap_or_else(|| code_of_number(error.code));
     let message = match data.message {
+        Some(why) if why.is_empty() => why,
         Some(why) => format!("{}: {why}", error.message),
         None => error.message,
     };
@@ -98,7 +141,19 @@ pub(crate) fn read_status(error: &str) -> Status {
         let value = BASE64.decode(detail.value.trim_end_matches('=')).ok()?;
         Some(Any { type_url: format!("type.googleapis.com/{}", detail.kind), value })
     });
-    Status::with_error_details(code, message, details)
+    let mut status = Status::with_error_details(code, message, details);
+    for (name, values) in data.metadata {
+        for value in values {
+            // What is no metadata is left out: the call has failed for another reason.
+            let _ = if name.ends_with("-bin") {
+                let bytes = BASE64.decode(value.trim_end_matches('='));
+                bytes.is_ok_and(|bytes| status.metadata_mut().append_bin(&name, bytes).is_ok())
+            } else {
+                status.metadata_mut().append(&name, value).is_ok()
+            };
+        }
+    }
+    status
 }
 
 #[derive(Deserialize)]
@@ -115,6 +170,7 @@ struct WireData {
     code: Option<String>,
     message: Option<String>,
     details: Vec<WireDetail>,
+    metadata: BTreeMap<String, Vec<String>>,
 }
 
 #[derive(Deserialize)]
@@ -188,6 +244,32 @@ mod tests {
             assert_eq!((read.code(), read.message()), (code, status.message()));
             assert_eq!(read.error_details(), std::slice::from_ref(&detail));
         }
+    }
+
+    #[test]
+    fn a_status_keeps_its_metadata_and_that_it_has_no_words_and_is_never_a_success() {
+        let mut status = Status::new(Code::Aborted, "");
+        status.metadata_mut().append("color", "red").unwrap();
+        status.metadata_mut().append("color", "blue, \"light\"").unwrap();
+        status.metadata_mut().append_bin("trace-bin", [0, 255]).unwrap();
+        let written = |status: &Status| {
+            let mut text = Vec::new();
+            put_status(&mut text, status);
+            String::from_utf8(text).unwrap()
+        };
+        let text = written(&status);
+        let read = read_status(&text);
+        assert_eq!((read.code(), read.message()), (Code::Aborted, ""));
+        assert_eq!(read.metadata().get_all("color").collect::<Vec<_>>(), ["red", "blue, \"light\""]);
+        assert_eq!(read.metadata().get_bin("trace-bin"), Some(&[0, 255][..]));
+        assert!(text.contains(Code::Aborted.description()), "{text}");
+
+        let text = written(&Status::new(Code::Ok, "fine"));
+        let read = read_status(&text);
+        assert!(text.starts_with("{\"code\":-32002,"), "{text}");
+        assert_eq!((read.code(), read.message()), (Code::Unknown, "fine"));
+        let odd = r#"{"code":-32005,"message":"m","data":{"metadata":{"a b":["x"],"t-bin":["?"],"ok":["yes"]}}}"#;
+        assert_eq!(read_status(odd).metadata().len(), 1);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use frpc::Code;
+
 use crate::json::{Fault, Scanner, unescape};
 
 /// A message: one request, or several.
@@ -63,26 +65,42 @@ pub(crate) fn read(text: &str, limits: Limits) -> Result<(Message<'_>, usize), (
     message.map(|message| (message, at)).map_err(|fault| (fault, at))
 }
 
+/// The reason why bytes are no message.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NoMessage {
+    pub(crate) why: String,
+    pub(crate) code: Code,
+}
+
+impl<T: Into<String>> From<T> for NoMessage {
+    fn from(why: T) -> Self {
+        Self { why: why.into(), code: Code::InvalidArgument }
+    }
+}
+
 /// Reads the message that these bytes are.
 ///
 /// # Errors
 ///
 /// Says why they are none.
-pub(crate) fn read_whole(bytes: &[u8], limits: Limits) -> Result<Message<'_>, String> {
+pub(crate) fn read_whole(bytes: &[u8], limits: Limits) -> Result<Message<'_>, NoMessage> {
     if bytes.len() > limits.message_len_max {
         return Err(too_long(limits));
     }
     let text = str::from_utf8(bytes).map_err(|error| format!("not UTF-8 at byte {}", error.valid_up_to()))?;
     match read(text, limits) {
-        Ok((_, end)) if !text[end..].trim_ascii().is_empty() => Err(format!("expected nothing more behind byte {end}")),
+        Ok((_, end)) if !text[end..].trim_ascii().is_empty() => {
+            Err(format!("expected nothing more behind byte {end}").into())
+        }
         Ok((message, _)) => Ok(message),
-        Err((fault, position)) => Err(format!("{fault} at byte {position}")),
+        Err((fault, position)) => Err(format!("{fault} at byte {position}").into()),
     }
 }
 
 /// Says that a message is too long.
-pub(crate) fn too_long(limits: Limits) -> String {
-    format!("a message has no more than {} bytes", limits.message_len_max)
+pub(crate) fn too_long(limits: Limits) -> NoMessage {
+    let why = format!("a message has no more than {} bytes", limits.message_len_max);
+    NoMessage { why, code: Code::ResourceExhausted }
 }
 
 fn read_message<'a>(scanner: &mut Scanner<'a>, batch_len_max: usize) -> Result<Message<'a>, Fault> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use frpc::{Call, ConnectError, ConnectSettings, Status};
-use http::{HeaderMap, HeaderValue, Method, Response, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 
 use super::{
     caller::media_type,
@@ -79,6 +79,10 @@ impl Poster {
             let reading = async |exchange: Exchange| {
                 let (parts, mut received) = exchange.response().await?;
                 let content = received.all(len_max).await?;
+                if parts.status == StatusCode::PAYLOAD_TOO_LARGE {
+                    let why = "the server does not take requests of this length (413)";
+                    return Err(Status::resource_exhausted(why));
+                }
                 if !parts.status.is_success() && media_type(&parts.headers) != content_type {
                     return Err(of_http(parts.status));
                 }

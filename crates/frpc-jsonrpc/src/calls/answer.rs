@@ -1,8 +1,8 @@
 //! The texts of answers.
 
-use frpc::Status;
+use frpc::{Code, Status};
 
-use crate::failure::{put_not_found, put_protocol_error, put_status};
+use crate::failure::{INVALID_REQUEST, PARSE_ERROR, put_not_found, put_protocol_error, put_status};
 
 /// Begins the answer of a call that went well. Its result comes next.
 #[inline]
@@ -47,8 +47,16 @@ pub(super) fn put_unknown(out: &mut Vec<u8>, id: &str, method: &str) {
     end(out, id);
 }
 
-pub(super) fn put_invalid(out: &mut Vec<u8>, id: Option<&str>, code: i32, why: &str) {
+/// Writes the answer to something that is no request.
+pub(super) fn put_invalid(out: &mut Vec<u8>, id: Option<&str>, why: &str) {
     begin_error(out);
-    put_protocol_error(out, code, why);
+    put_protocol_error(out, INVALID_REQUEST, Code::InvalidArgument, why);
     end(out, id.unwrap_or("null"));
+}
+
+/// Writes the answer to something that is no message.
+pub(super) fn put_no_message(out: &mut Vec<u8>, code: Code, why: &str) {
+    begin_error(out);
+    put_protocol_error(out, PARSE_ERROR, code, why);
+    end(out, "null");
 }

@@ -20,18 +20,17 @@ use tokio::time::Instant;
 use tracing::error;
 
 use self::{
-    answer::{put_failure, put_invalid, put_result, put_unknown},
+    answer::{put_failure, put_invalid, put_no_message, put_result, put_unknown},
     batch::Batch,
     running::{Finished, Outcome, Place, Running},
     subscriptions::{Notices, Subscriptions},
 };
 use crate::{
-    failure::{INVALID_REQUEST, PARSE_ERROR},
     function::{Called, Context, Function, handle},
     json::Scanner,
     methods::{LayeredFunction, Methods, ServiceMethod, Target},
     outbox::Outbox,
-    request::{Item, Message, Request},
+    request::{Item, Message, NoMessage, Request},
     settings::Settings,
 };
 
@@ -128,8 +127,8 @@ impl Calls {
     }
 
     /// Answers a text that is no message.
-    pub(crate) fn refuse(&mut self, why: &str, outbox: &mut Outbox) {
-        Self::put_alone(outbox, |out| put_invalid(out, None, PARSE_ERROR, why));
+    pub(crate) fn refuse(&mut self, NoMessage { why, code }: &NoMessage, outbox: &mut Outbox) {
+        Self::put_alone(outbox, |out| put_no_message(out, *code, why));
     }
 
     /// Starts the calls of a message of this length.
@@ -144,12 +143,12 @@ impl Calls {
                 }
             }
             Message::One(Item::Invalid { id, why }) => {
-                Self::put_alone(outbox, |out| put_invalid(out, id, INVALID_REQUEST, why));
+                Self::put_alone(outbox, |out| put_invalid(out, id, why));
             }
             Message::One(Item::Answer) => {}
             Message::TooMany => {
                 let why = format!("a batch has no more than {} requests", self.site.settings.batch_len_max);
-                Self::put_alone(outbox, |out| put_invalid(out, None, INVALID_REQUEST, &why));
+                Self::put_alone(outbox, |out| put_invalid(out, None, &why));
             }
             Message::Batch(items) => self.start_batch(items, len, cx, outbox),
         }
@@ -183,7 +182,7 @@ impl Calls {
                     }
                 }
                 Item::Invalid { id, why } => {
-                    put_invalid(&mut outbox.bytes, id, INVALID_REQUEST, why);
+                    put_invalid(&mut outbox.bytes, id, why);
                     Started::Done
                 }
                 Item::Answer => Started::Done,

@@ -142,6 +142,8 @@ pub(super) fn panicked() -> Status {
 
 fn outcome_of(answer: Result<Answer, Status>, notices: Option<Notices>) -> Outcome {
     match (answer.map(Answer::into_body), notices) {
+        // The message without fields, from a service that is written by hand.
+        (Ok(Body::One(result)), None) if result.is_empty() => Outcome::Result(Bytes::from_static(b"{}")),
         (Ok(Body::One(result)), None) => Outcome::Result(result.into_bytes()),
         (Ok(Body::Many(messages)), Some(notices)) => Outcome::Stream((notices, messages)),
         (Ok(_), _) => {

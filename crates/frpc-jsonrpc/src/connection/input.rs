@@ -6,7 +6,7 @@ use crate::{
     ends::Ends,
     json::Fault,
     outbox::Framing,
-    request::{Limits, Message, read, read_whole, too_long},
+    request::{Limits, Message, NoMessage, read, read_whole, too_long},
 };
 
 /// The bytes that a peer sent and nobody has read yet.
@@ -44,7 +44,7 @@ pub(super) enum Stop {
     NotTaken,
     /// The rest is no message.
     Refused {
-        why: String,
+        why: NoMessage,
         /// Nobody knows where the next message begins.
         is_last: bool,
     },
@@ -172,7 +172,7 @@ impl Input {
         self.buffer.advance(position);
         let is_last = self.lines != Lines::Yes;
         self.is_skipping = !is_last;
-        Err(Stop::Refused { why, is_last })
+        Err(Stop::Refused { why: why.into(), is_last })
     }
 
     fn unless_too_long(&self) -> Stop {
@@ -212,11 +212,11 @@ impl Input {
     }
 
     /// Reads headers, and returns the length that they announce.
-    fn read_head(&mut self) -> Result<Option<usize>, String> {
+    fn read_head(&mut self) -> Result<Option<usize>, NoMessage> {
         let blank = self.buffer.iter().position(|byte| !byte.is_ascii_whitespace()).unwrap_or(self.buffer.len());
         self.buffer.advance(blank);
         let Some(end) = self.buffer.windows(2).position(|pair| pair == b"\n\n" || pair == b"\n\r") else {
-            return if self.buffer.len() > HEAD_LEN_MAX { Err("the headers do not end".to_owned()) } else { Ok(None) };
+            return if self.buffer.len() > HEAD_LEN_MAX { Err("the headers do not end".into()) } else { Ok(None) };
         };
         let end_len = if self.buffer[end + 1] == b'\r' { 3 } else { 2 };
         if self.buffer.len() < end + end_len {

@@ -241,7 +241,7 @@ impl Connection {
         }
         if self.reading == Reading::Ended {
             if self.input.is_partial() {
-                self.calls.refuse("the input ends in the middle of a message", &mut self.outbox);
+                self.calls.refuse(&"the input ends in the middle of a message".into(), &mut self.outbox);
             }
             self.stop();
         }
@@ -335,7 +335,8 @@ impl Connection {
             let (_, sleep) = timers.message.get_or_insert_with(|| (self.messages, Box::pin(sleep(limit))));
             if sleep.as_mut().poll(cx).is_ready() {
                 timers.message = None;
-                self.calls.refuse(&format!("the message did not end within {limit:?}"), &mut self.outbox);
+                let why = format!("the message did not end within {limit:?}");
+                self.calls.refuse(&why.into(), &mut self.outbox);
                 self.stop();
                 cx.waker().wake_by_ref();
             }

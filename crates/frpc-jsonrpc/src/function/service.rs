@@ -86,6 +86,9 @@ pub(crate) async fn handle(
         Called::Failed(status) => return Err(status),
         Called::Later(result) => out = result.await?,
     }
+    if out.is_empty() {
+        out.extend_from_slice(b"null");
+    }
     result(format, out).map(|content| Answer::new(Body::from(content)))
 }
 

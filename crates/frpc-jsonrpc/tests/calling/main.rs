@@ -167,3 +167,29 @@ fn an_address_where_nobody_answers_or_that_is_none_is_refused() {
         }
     });
 }
+
+#[test]
+fn a_request_that_is_too_large_is_resource_exhausted_on_every_wire_and_harms_no_later_call() {
+    in_real_time(async {
+        for (wire_max, http_max) in [(1000, 4 << 20), (4 << 20, 1000)] {
+            let wire = JsonRpc::new().message_len_max(wire_max);
+            let server = Server::builder()
+                .add_service(TestServer::new(TestService::default()))
+                .wire(Http::new().message_len_max(http_max).mount("/rpc", wire.clone()))
+                .wire(wire)
+                .bind("127.0.0.1:0")
+                .await
+                .unwrap();
+            let address = server.local_addr().socket_addr().unwrap();
+            for scheme in ["jsonrpc+tcp://ADDRESS", "jsonrpc+ws://ADDRESS/rpc", "jsonrpc+http://ADDRESS/rpc"] {
+                if scheme.contains("tcp") && wire_max > 1000 {
+                    continue;
+                }
+                let client = connect(&scheme.replace("ADDRESS", &address.to_string())).await;
+                let status = ask(&client, &"x".repeat(5000)).await.unwrap_err();
+                assert_eq!(status.code(), Code::ResourceExhausted, "{scheme}, {wire_max}: {status}");
+                assert_eq!(ask(&client, "hi").await.unwrap(), "hi", "{scheme}");
+            }
+        }
+    });
+}
