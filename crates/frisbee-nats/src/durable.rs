@@ -4,6 +4,10 @@ use std::{
     fmt,
     future::poll_fn,
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
@@ -181,7 +185,7 @@ impl DurableBuilder {
     /// The cluster may remember a subscription that nobody has.
     pub async fn subscribe(self) -> Result<Durable, StreamError> {
         let deadline = Instant::now() + self.nats.shared().options.acknowledge_max;
-        let mut durable = Durable { settings: self, messages: None };
+        let mut durable = Durable { settings: self, messages: None, unreadable: Arc::default() };
         while let Err(error) = durable.open().await {
             if error.is_final() || Instant::now() > deadline {
                 return Err(error);
@@ -215,10 +219,12 @@ pub struct Durable {
     settings: DurableBuilder,
     /// `None` until there is a leader to ask.
     messages: Option<pull::Stream>,
+    unreadable: Arc<AtomicU64>,
 }
 
 impl Durable {
-    /// Returns the next message, which comes again if it is not acknowledged in time.
+    /// Returns the next message, which comes again if it is not acknowledged in time. A message whose subject is longer or deeper
+    /// than a [`Subject`](frisbee_pubsub::Subject) may be is [terminated](Delivery::terminate) and [counted](Self::unreadable).
     ///
     /// # Cancel safety
     ///
@@ -240,13 +246,36 @@ impl Durable {
                 continue;
             };
             match poll_fn(|cx| Pin::new(&mut *messages).poll_next(cx)).await {
-                Some(Ok(message)) => return Delivery::new(message, &self.settings.nats),
+                Some(Ok(message)) => match Delivery::new(message, &self.settings.nats) {
+                    Ok(delivery) => return Ok(delivery),
+                    Err(unreadable) => self.set_aside(unreadable).await,
+                },
                 Some(Err(error)) if error.kind() == MessagesErrorKind::ConsumerDeleted => {
                     return Err(StreamError::Deleted);
                 }
                 // Its leader has gone, or the connection. Both come back, perhaps elsewhere.
                 Some(Err(_)) | None => self.messages = None,
             }
+        }
+    }
+
+    /// Returns the number of messages that this subscription has terminated because it could not read them. The stream keeps them.
+    pub fn unreadable(&self) -> u64 {
+        self.unreadable.load(Ordering::Relaxed)
+    }
+
+    /// Returns the counter of [`unreadable`](Self::unreadable), which goes on while the subscription belongs to somebody else.
+    pub(crate) fn count_unreadable(&self) -> Arc<AtomicU64> {
+        self.unreadable.clone()
+    }
+
+    /// Terminates a message that would come again and again, and be read no better.
+    async fn set_aside(&self, Unreadable { reply, why }: Unreadable) {
+        tracing::warn!("the subscription {:?} sets a message aside: {why}", self.settings.name);
+        self.unreadable.fetch_add(1, Ordering::Relaxed);
+        if let Some(reply) = reply {
+            // If this is lost, it comes again and is terminated then.
+            let _ = self.settings.nats.shared().client.publish(reply, TERMINATE.into()).await;
         }
     }
 
@@ -296,18 +325,30 @@ pub struct Delivery {
     headers: Option<HeaderMap>,
 }
 
+/// A message that is none for a subscriber.
+struct Unreadable {
+    /// The way to acknowledge it, if it has one.
+    reply: Option<async_nats::Subject>,
+    why: String,
+}
+
 impl Delivery {
-    fn new(message: async_nats::jetstream::Message, nats: &Nats) -> Result<Self, StreamError> {
-        let info = message.info().map_err(StreamError::failed)?;
-        let (sequence, stored) = (info.stream_sequence, SystemTime::from(info.published));
-        let deliveries = u64::try_from(info.delivered).unwrap_or_default();
+    fn new(message: async_nats::jetstream::Message, nats: &Nats) -> Result<Self, Unreadable> {
+        let info = message.info().map(|info| (info.stream_sequence, SystemTime::from(info.published), info.delivered));
+        let (sequence, stored, deliveries) = match info {
+            Ok(info) => info,
+            Err(error) => return Err(Unreadable { reply: None, why: error.to_string() }),
+        };
         let mut message = message.message;
-        let reply =
-            message.reply.take().ok_or_else(|| StreamError::failed("a message without a way to acknowledge it"))?;
+        let Some(reply) = message.reply.take() else {
+            return Err(Unreadable { reply: None, why: "it has no way to acknowledge it".into() });
+        };
         let (subject, headers) = (message.subject.clone(), message.headers.take());
-        let message = convert(message).ok_or_else(|| {
-            StreamError::failed(format!("the subject {:?} is longer or deeper than subjects may be", subject.as_str()))
-        })?;
+        let Some(message) = convert(message) else {
+            let why = format!("message {sequence}, the subject {subject:?} is longer or deeper than subjects may be");
+            return Err(Unreadable { reply: Some(reply), why });
+        };
+        let deliveries = u64::try_from(deliveries).unwrap_or_default();
         Ok(Self { message, sequence, stored, deliveries, nats: nats.clone(), reply, headers })
     }
 
@@ -323,11 +364,26 @@ impl Delivery {
     ///
     /// A dropped call may have acknowledged it.
     pub async fn acknowledge(self) -> Result<(), StreamError> {
+        self.settle("+ACK").await
+    }
+
+    /// Gives the message up: it comes to none of those who share the subscription any more. The stream keeps it, and the cluster tells
+    /// of it under `$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.<stream>.<subscription>`. Waits as
+    /// [`acknowledge`](Self::acknowledge) does.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call may have terminated it.
+    pub async fn terminate(self) -> Result<(), StreamError> {
+        self.settle(TERMINATE).await
+    }
+
+    async fn settle(self, word: &'static str) -> Result<(), StreamError> {
         let shared = self.nats.shared();
         let deadline = Instant::now() + shared.options.acknowledge_max;
         loop {
             // It is noted once, however often it is said.
-            let request = async_nats::Request::new().payload("+ACK".into()).timeout(Some(shared.options.attempt_max()));
+            let request = async_nats::Request::new().payload(word.into()).timeout(Some(shared.options.attempt_max()));
             let connection = connects(&shared.client);
             let asked =
                 shared.while_connected(connection, shared.client.send_request(self.reply.clone(), request)).await;
@@ -338,6 +394,13 @@ impl Delivery {
                 _ => shared.pause(connection).await,
             }
         }
+    }
+
+    /// Gives the message back as [`refuse`](Self::refuse) does, to come again after this time.
+    pub(crate) async fn refuse_for(self, pause: Duration) -> Result<(), StreamError> {
+        let word = format!("-NAK {{\"delay\": {}}}", pause.as_nanos());
+        let published = self.nats.shared().client.publish(self.reply, word.into()).await;
+        published.map_err(StreamError::failed)
     }
 
     /// Gives the message back, to come again, to whoever shares the subscription.
@@ -363,6 +426,8 @@ impl StreamError {
     }
 }
 
+/// Says that a message is not to come again.
+const TERMINATE: &str = "+TERM";
 /// The time for which a server keeps a question for messages.
 const ASK_MAX: Duration = Duration::from_secs(10);
 /// The time between two signs of life of a server that has no messages. After twice as long it counts as dead.

@@ -32,7 +32,8 @@
 //! - A subscription is known to the server that this client is connected to when it is ready. The others learn of it a moment later.
 //! - A server that dies takes messages with it that nobody acknowledged. Subscriptions go on by themselves, with
 //!   [`Event::Reconnected`](frisbee_pubsub::Event::Reconnected).
-//! - Messages whose subject is longer or deeper than those of `frisbee-pubsub` may be are told as missing.
+//! - Messages whose subject is longer or deeper than those of `frisbee-pubsub` may be are told as missing. A durable subscription
+//!   terminates them ([`Durable::unreadable`]); the stream keeps them.
 //! - A client needs the right to publish and to subscribe to `_INBOX.>`.
 
 mod bridge;

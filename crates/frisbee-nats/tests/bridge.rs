@@ -4,12 +4,16 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    future::poll_fn,
+    pin::Pin,
     sync::Arc,
     time::Duration,
 };
 
+use frisbee::Connection;
 use frisbee_nats::{Bridge, Nats, Options, StreamOptions};
 use frisbee_pubsub::{Broker, Client, Message, Pattern, Policy, Subscription};
+use futures_core::Stream;
 use support::{NatsProgram, NatsServer, in_real_time, in_real_time_within, until};
 use tokio::{
     sync::{Semaphore, watch},
@@ -136,6 +140,43 @@ fn nothing_acknowledged_is_lost_between_two_brokers_when_one_of_two_servers_dies
                 missing.remove(&(order.subject.to_string(), text(&order)));
             }
         }
+    });
+}
+
+#[test]
+fn what_a_broker_does_not_take_is_set_aside_and_only_the_rest_is_acknowledged() {
+    in_real_time(async {
+        let Some(program) = NatsProgram::build() else { return };
+        let server = program.start("one", "").await;
+        let nats = Nats::connect(&server.url()).await.unwrap();
+        nats.make_stream(&StreamOptions::new("JOBS", [pattern("jobs.>")])).await.unwrap();
+        let raw = async_nats::connect(server.url()).await.unwrap();
+        let mut terminated = raw.subscribe("$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.JOBS.berlin").await.unwrap();
+        let authorize = |_: &Connection, _, subject: &str| match subject {
+            "jobs.secret" => Err("not here".to_owned()),
+            _ => Ok(()),
+        };
+        let broker = Broker::builder().authorize(authorize).build();
+        let mut heard = broker.client().await.unwrap().subscribe("jobs.>").await.unwrap();
+        let jobs = nats.durable("JOBS", "berlin").subscribe().await.unwrap();
+        let bridge = nats.bridge(broker.client().await.unwrap(), "berlin").incoming_durable(jobs);
+        let bridge = bridge.start().await.unwrap();
+        let deep = format!("jobs{}", ".a".repeat(20));
+        for number in 0..20 {
+            for subject in ["jobs.open", "jobs.secret", &deep] {
+                raw.publish(subject.to_owned(), number.to_string().into()).await.unwrap();
+            }
+        }
+        raw.flush().await.unwrap();
+        for number in 0..20 {
+            assert_eq!(text(&next(&mut heard).await), number.to_string());
+        }
+        until(|| bridge.metrics().set_aside == 40).await;
+        for _ in 0..40 {
+            assert!(poll_fn(|cx| Pin::new(&mut terminated).poll_next(cx)).await.is_some());
+        }
+        let metrics = bridge.metrics();
+        assert_eq!((metrics.incoming, metrics.refused), (20, 20), "those that cannot be read were not offered");
     });
 }
 

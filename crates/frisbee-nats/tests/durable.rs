@@ -66,6 +66,31 @@ fn a_durable_subscription_goes_on_where_it_was_and_starts_where_it_is_told() {
 }
 
 #[test]
+fn a_message_that_cannot_be_read_is_set_aside_and_the_next_comes() {
+    in_real_time(async {
+        let Some(program) = NatsProgram::build() else { return };
+        let server = program.start("one", "").await;
+        let nats = connect(&[&server]).await;
+        nats.make_stream(&StreamOptions::new("DEEP", [pattern("deep.>")])).await.unwrap();
+        let raw = async_nats::jetstream::new(async_nats::connect(server.url()).await.unwrap());
+        let deep = format!("deep{}", ".a".repeat(20));
+        for subject in ["deep.first", &deep, "deep.last"] {
+            raw.publish(subject.to_owned(), "".into()).await.unwrap().await.unwrap();
+        }
+        let mut durable = nats.durable("DEEP", "reader").subscribe().await.unwrap();
+        for (expected, unreadable) in [("deep.first", 0), ("deep.last", 1)] {
+            let delivery = durable.next().await.unwrap();
+            assert_eq!((&*delivery.message.subject, durable.unreadable()), (expected, unreadable));
+            delivery.acknowledge().await.unwrap();
+        }
+        let consumer = raw.get_consumer_from_stream("reader", "DEEP").await;
+        let mut consumer: async_nats::jetstream::consumer::PullConsumer = consumer.unwrap();
+        let info = consumer.info().await.unwrap();
+        assert_eq!((info.num_ack_pending, info.ack_floor.stream_sequence), (0, 3), "it does not come again");
+    });
+}
+
+#[test]
 fn a_message_that_is_not_acknowledged_comes_again_also_to_others() {
     in_real_time(async {
         let Some(program) = NatsProgram::find() else { return };

@@ -14,13 +14,13 @@ use std::{
 
 use async_nats::HeaderMap;
 use frisbee_pubsub::{
-    Client, Event, Message, Pattern, Policy, Publication, PublishError, SubscribeError, SubscribeOptions, Subscription,
-    SubscriptionEnd,
+    Client, Event, Message, Pattern, Policy, Publication, PublishError, RefusalCode, SubscribeError, SubscribeOptions,
+    Subscription, SubscriptionEnd,
 };
 use tokio::{sync::Semaphore, task::JoinSet};
 
 use self::echoes::Echoes;
-use crate::{Durable, Nats, subscription::lock};
+use crate::{Delivery, Durable, Nats, StreamError, subscription::lock};
 
 /// Hands messages from a broker on frisbee to a cluster, and back. Made by [`Nats::bridge`]; ends when it is dropped.
 ///
@@ -61,8 +61,11 @@ pub struct BridgeMetrics {
     pub returned: u64,
     /// Messages that the bridge was too slow for, or that were lost with a connection to the broker, as far as they were counted.
     pub missing: u64,
-    /// Messages that the other side did not take, such as too large ones.
+    /// Messages that the other side did not take, such as too large ones. One that is tried again counts again.
     pub refused: u64,
+    /// Messages of durable subscriptions that were [terminated](Delivery::terminate), because the broker does not take them or their
+    /// subjects are longer or deeper than its may be. The stream keeps them.
+    pub set_aside: u64,
 }
 
 impl Nats {
@@ -112,7 +115,8 @@ impl BridgeBuilder {
         self.out(pattern.clone()).incoming(pattern)
     }
 
-    /// Hands the messages of a durable subscription to the broker, at least once: each is acknowledged when the broker has it. No
+    /// Hands the messages of a durable subscription to the broker, at least once: each is acknowledged when the broker has it, and
+    /// comes again if the broker could not be asked. One that the broker does not take is [set aside](BridgeMetrics::set_aside). No
     /// other pattern for what comes in may have the same subjects.
     pub fn incoming_durable(mut self, durable: Durable) -> Self {
         self.durable.push(durable);
@@ -143,6 +147,7 @@ impl BridgeBuilder {
             out,
             echoes: Mutex::default(),
             requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
+            unreadable: durable.iter().map(Durable::count_unreadable).collect(),
             counts: Counts::default(),
         });
         for pattern in &shared.out {
@@ -167,10 +172,11 @@ impl BridgeBuilder {
 impl Bridge {
     /// Returns what it handed on so far.
     pub fn metrics(&self) -> BridgeMetrics {
-        let Counts { out, incoming, returned, missing, refused } = &self.shared.counts;
-        let [out, incoming, returned, missing, refused] =
-            [out, incoming, returned, missing, refused].map(|count| count.load(Ordering::Relaxed));
-        BridgeMetrics { out, incoming, returned, missing, refused }
+        let Counts { out, incoming, returned, missing, refused, set_aside } = &self.shared.counts;
+        let [out, incoming, returned, missing, refused, set_aside] =
+            [out, incoming, returned, missing, refused, set_aside].map(|count| count.load(Ordering::Relaxed));
+        let unreadable: u64 = self.shared.unreadable.iter().map(|count| count.load(Ordering::Relaxed)).sum();
+        BridgeMetrics { out, incoming, returned, missing, refused, set_aside: set_aside + unreadable }
     }
 
     /// Waits until one of its ways has ended, because a client was closed or its subscription was ended: the log says why. The
@@ -200,6 +206,8 @@ struct Shared {
     /// Messages from the cluster that will come back from the broker.
     echoes: Mutex<Echoes>,
     requests: Arc<Semaphore>,
+    /// What each durable subscription could not read.
+    unreadable: Vec<Arc<AtomicU64>>,
     counts: Counts,
 }
 
@@ -210,6 +218,7 @@ struct Counts {
     returned: AtomicU64,
     missing: AtomicU64,
     refused: AtomicU64,
+    set_aside: AtomicU64,
 }
 
 impl Shared {
@@ -258,17 +267,43 @@ impl Shared {
                 Ok(delivery) => delivery,
                 Err(error) => break tracing::warn!("the bridge of {:?} hands in no more: {error}", self.name),
             };
-            if self.is_foreign(delivery.headers())
-                && let Err(PublishError::Lost { .. } | PublishError::NotConnected) =
-                    self.send_in(delivery.message.clone()).await
-            {
-                // It comes again when its time is over.
-                continue;
-            }
-            if let Err(error) = delivery.acknowledge().await {
+            let sent =
+                if self.is_foreign(delivery.headers()) { self.send_in(delivery.message.clone()).await } else { Ok(()) };
+            let settled = match sent {
+                Ok(()) => delivery.acknowledge().await,
+                Err(PublishError::Closed) => {
+                    break tracing::warn!(
+                        "the bridge of {:?} hands in no more: the broker's client is closed",
+                        self.name
+                    );
+                }
+                Err(error) => self.keep(delivery, &error).await,
+            };
+            if let Err(error) = settled {
                 tracing::debug!("a message will come again: {error}");
             }
         }
+    }
+
+    /// Keeps a message of a stream that could not be handed on: to come again, or aside if that would help nothing.
+    async fn keep(&self, delivery: Delivery, error: &PublishError) -> Result<(), StreamError> {
+        let is_lasting = match error {
+            // It comes again when its time is over.
+            PublishError::Lost { .. } | PublishError::NotConnected => return Ok(()),
+            PublishError::TooLarge { .. } | PublishError::InvalidSubject(_) => true,
+            PublishError::Refused(refusal) => match refusal.code {
+                RefusalCode::Malformed | RefusalCode::Denied => true,
+                RefusalCode::ShuttingDown => false,
+                _ => delivery.deliveries >= DELIVERIES_MAX,
+            },
+            _ => delivery.deliveries >= DELIVERIES_MAX,
+        };
+        if !is_lasting {
+            return delivery.refuse_for(RETRY_PAUSE).await;
+        }
+        tracing::warn!("the bridge of {:?} sets message {} aside: {error}", self.name, delivery.sequence);
+        add(&self.counts.set_aside, 1);
+        delivery.terminate().await
     }
 
     /// Tells whether a message in the cluster comes from elsewhere.
@@ -352,6 +387,10 @@ fn add(count: &AtomicU64, more: u64) {
 
 /// The header with the name of the broker from which a message comes.
 const ORIGIN: &str = "Frisbee-Broker";
+/// How often a message of a stream is offered to a broker that refuses it for a reason that may pass.
+const DELIVERIES_MAX: u64 = 10;
+/// The time until it is offered again.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// The time that an answer of the cluster may take.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Questions of one side that wait for an answer of the other.
