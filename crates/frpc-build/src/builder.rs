@@ -33,7 +33,8 @@ pub fn compile_protos(proto: impl AsRef<Path>) -> Result<(), Error> {
 /// Returns the options for generating code, all at their defaults.
 pub fn configure() -> Builder {
     let mut config = prost_build::Config::new();
-    config.prost_path("::frpc::prost").prost_types_path("::frpc::prost_types");
+    // The well-known types are ours to add, by their names: prost would take all packages below theirs as well.
+    config.prost_path("::frpc::prost").compile_well_known_types();
     Builder {
         config,
         has_server: true,
@@ -377,7 +378,7 @@ impl Builder {
                     "the code for package '{name}' does not parse ({error}): check the attributes that were added to it"
                 ))
             })?;
-            if !code.is_empty() || !emitter.is_extern(&package.name) {
+            if !code.is_empty() || !emitter.is_extern(package) {
                 self.check_descriptor_set_path(&dir.join(naming::descriptors_file(&package.name)), &package.name)?;
                 files.add(&package.name, &code, descriptors_of(&package.name, &set).encode_to_vec());
             }
@@ -388,11 +389,6 @@ impl Builder {
 
     fn emitter(&mut self) -> Result<Emitter, Error> {
         let mut names = Names::new();
-        if self.has_well_known_types {
-            self.config.compile_well_known_types();
-        } else {
-            names.add_well_known();
-        }
         for (proto_path, rust_path) in &self.externs {
             if syn::parse_str::<syn::Type>(rust_path).is_err() {
                 return Err(Error::other(format_args!(
@@ -400,6 +396,11 @@ impl Builder {
                 )));
             }
             names.add(proto_path, rust_path);
+        }
+        if !self.has_well_known_types {
+            for (proto_path, rust_path) in names.add_well_known() {
+                self.config.extern_path(proto_path, rust_path);
+            }
         }
         Ok(Emitter {
             names,

@@ -68,11 +68,13 @@ impl Names {
         Self { externs: HashMap::new() }
     }
 
-    /// Adds the well-known types, which are those of prost.
-    pub(crate) fn add_well_known(&mut self) {
-        for (name, path) in WELL_KNOWN {
-            self.add(name, path);
-        }
+    /// Adds the well-known types, as far as they do not live elsewhere already. Returns what was added: names with a dot
+    /// in front, and their paths.
+    pub(crate) fn add_well_known(&mut self) -> Vec<(&'static str, &'static str)> {
+        let is_free = |names: &Self, name: &str| names.external(name.trim_start_matches('.')).is_none();
+        let added: Vec<_> = WELL_KNOWN.iter().copied().filter(|(name, _)| is_free(self, name)).collect();
+        added.iter().for_each(|(name, path)| self.add(name, path));
+        added
     }
 
     /// Adds the Rust path of a type or package, whose name starts with a dot.
@@ -151,18 +153,64 @@ const KEYWORDS: &[&str] = &[
 /// The types of prost that frpc encodes, in its `codec/polyglot/well_known.rs`.
 const ENCODED: &[&str] = &["Any", "Duration", "FieldMask", "ListValue", "NullValue", "Struct", "Timestamp", "Value"];
 
+/// Types that are those of prost-types, or have some of Rust in their place. Packages below `google.protobuf` are like all others.
 const WELL_KNOWN: &[(&str, &str)] = &[
-    (".google.protobuf", "::frpc::prost_types"),
+    (".google.protobuf.Any", "::frpc::prost_types::Any"),
+    (".google.protobuf.Api", "::frpc::prost_types::Api"),
     (".google.protobuf.BoolValue", "bool"),
     (".google.protobuf.BytesValue", "::frpc::prost::alloc::vec::Vec<u8>"),
+    (".google.protobuf.DescriptorProto", "::frpc::prost_types::DescriptorProto"),
     (".google.protobuf.DoubleValue", "f64"),
+    (".google.protobuf.Duration", "::frpc::prost_types::Duration"),
+    (".google.protobuf.Edition", "::frpc::prost_types::Edition"),
     (".google.protobuf.Empty", "()"),
+    (".google.protobuf.Enum", "::frpc::prost_types::Enum"),
+    (".google.protobuf.EnumDescriptorProto", "::frpc::prost_types::EnumDescriptorProto"),
+    (".google.protobuf.EnumOptions", "::frpc::prost_types::EnumOptions"),
+    (".google.protobuf.EnumValue", "::frpc::prost_types::EnumValue"),
+    (".google.protobuf.EnumValueDescriptorProto", "::frpc::prost_types::EnumValueDescriptorProto"),
+    (".google.protobuf.EnumValueOptions", "::frpc::prost_types::EnumValueOptions"),
+    (".google.protobuf.ExtensionRangeOptions", "::frpc::prost_types::ExtensionRangeOptions"),
+    (".google.protobuf.FeatureSet", "::frpc::prost_types::FeatureSet"),
+    (".google.protobuf.FeatureSetDefaults", "::frpc::prost_types::FeatureSetDefaults"),
+    (".google.protobuf.Field", "::frpc::prost_types::Field"),
+    (".google.protobuf.FieldDescriptorProto", "::frpc::prost_types::FieldDescriptorProto"),
+    (".google.protobuf.FieldMask", "::frpc::prost_types::FieldMask"),
+    (".google.protobuf.FieldOptions", "::frpc::prost_types::FieldOptions"),
+    (".google.protobuf.FileDescriptorProto", "::frpc::prost_types::FileDescriptorProto"),
+    (".google.protobuf.FileDescriptorSet", "::frpc::prost_types::FileDescriptorSet"),
+    (".google.protobuf.FileOptions", "::frpc::prost_types::FileOptions"),
     (".google.protobuf.FloatValue", "f32"),
+    (".google.protobuf.GeneratedCodeInfo", "::frpc::prost_types::GeneratedCodeInfo"),
     (".google.protobuf.Int32Value", "i32"),
     (".google.protobuf.Int64Value", "i64"),
+    (".google.protobuf.ListValue", "::frpc::prost_types::ListValue"),
+    (".google.protobuf.MessageOptions", "::frpc::prost_types::MessageOptions"),
+    (".google.protobuf.Method", "::frpc::prost_types::Method"),
+    (".google.protobuf.MethodDescriptorProto", "::frpc::prost_types::MethodDescriptorProto"),
+    (".google.protobuf.MethodOptions", "::frpc::prost_types::MethodOptions"),
+    (".google.protobuf.Mixin", "::frpc::prost_types::Mixin"),
+    (".google.protobuf.NullValue", "::frpc::prost_types::NullValue"),
+    (".google.protobuf.OneofDescriptorProto", "::frpc::prost_types::OneofDescriptorProto"),
+    (".google.protobuf.OneofOptions", "::frpc::prost_types::OneofOptions"),
+    (".google.protobuf.Option", "::frpc::prost_types::Option"),
+    (".google.protobuf.ServiceDescriptorProto", "::frpc::prost_types::ServiceDescriptorProto"),
+    (".google.protobuf.ServiceOptions", "::frpc::prost_types::ServiceOptions"),
+    (".google.protobuf.SourceCodeInfo", "::frpc::prost_types::SourceCodeInfo"),
+    (".google.protobuf.SourceContext", "::frpc::prost_types::SourceContext"),
     (".google.protobuf.StringValue", "::frpc::prost::alloc::string::String"),
+    (".google.protobuf.Struct", "::frpc::prost_types::Struct"),
+    (".google.protobuf.SymbolVisibility", "::frpc::prost_types::SymbolVisibility"),
+    (".google.protobuf.Syntax", "::frpc::prost_types::Syntax"),
+    (".google.protobuf.Timestamp", "::frpc::prost_types::Timestamp"),
+    (".google.protobuf.Type", "::frpc::prost_types::Type"),
     (".google.protobuf.UInt32Value", "u32"),
     (".google.protobuf.UInt64Value", "u64"),
+    (".google.protobuf.UninterpretedOption", "::frpc::prost_types::UninterpretedOption"),
+    (".google.protobuf.Value", "::frpc::prost_types::Value"),
+    (".google.protobuf.compiler.CodeGeneratorRequest", "::frpc::prost_types::compiler::CodeGeneratorRequest"),
+    (".google.protobuf.compiler.CodeGeneratorResponse", "::frpc::prost_types::compiler::CodeGeneratorResponse"),
+    (".google.protobuf.compiler.Version", "::frpc::prost_types::compiler::Version"),
 ];
 
 #[cfg(test)]
@@ -240,6 +288,7 @@ mod tests {
             ("google.protobuf.Timestamp", "::frpc::prost_types::Timestamp"),
             ("google.protobuf.FieldDescriptorProto.Type", "::frpc::prost_types::field_descriptor_proto::Type"),
             ("google.protobuf.Empty", "()"),
+            ("google.protobuf.compiler.Version", "::frpc::prost_types::compiler::Version"),
             ("google.protobuf.BytesValue", "::frpc::prost::alloc::vec::Vec<u8>"),
             ("shop.Order", "::shop_protos::Order"),
             ("shop.order.v1.Order.Item", "::shop_protos::order::v1::order::Item"),
@@ -250,7 +299,24 @@ mod tests {
             assert_eq!(names.external(name).as_deref(), Some(path));
             assert_eq!(names.path(name, "elsewhere", 1), path);
         }
-        assert_eq!(names.external("shopping.Order"), None);
+        let own = [
+            "shopping.Order",
+            "google.protobuf.Own",
+            "google.protobuf.compiler.Own",
+            "google.protobuf.compiler2.Version",
+        ];
+        assert!(own.iter().all(|name| names.external(name).is_none()));
+    }
+
+    #[test]
+    fn well_known_types_may_live_elsewhere() {
+        let mut names = Names::new();
+        names.add(".google.protobuf", "::others");
+        assert!(names.add_well_known().is_empty());
+        let mut names = Names::new();
+        names.add(".google.protobuf.Timestamp", "::others::Time");
+        assert_eq!(names.add_well_known().len(), WELL_KNOWN.len() - 1);
+        assert_eq!(names.external("google.protobuf.Timestamp").as_deref(), Some("::others::Time"));
     }
 
     #[test]

@@ -99,6 +99,20 @@ fn extern_packages_are_not_generated() {
 }
 
 #[test]
+fn packages_below_google_protobuf_are_generated_like_all_others() {
+    let dir = dir();
+    for package in ["google.protobuf", "google.protobuf.compiler2", "google.protobuf.compiler"] {
+        let proto = dir.join(format!("{package}.proto"));
+        let body = "import 'google/protobuf/timestamp.proto'; message Own { google.protobuf.Timestamp at = 1; }";
+        fs::write(&proto, format!("syntax = 'proto3'; package {package}; {body}")).unwrap();
+        options(&dir).compile_protos(&[proto], &[&dir]).unwrap();
+        let code = fs::read_to_string(dir.join(format!("{package}.rs"))).unwrap();
+        assert!(code.contains("pub struct Own {") && code.contains("impl Message for Own {"), "{code}");
+        assert!(code.contains("pub at: Option<frpc::prost_types::Timestamp>") && !code.contains("struct Timestamp"));
+    }
+}
+
+#[test]
 fn a_descriptor_set_gives_the_same_code() {
     let dir = dir();
     let path = dir.join("shop.fds");
