@@ -15,6 +15,7 @@ use crate::{
         ENUMS_OF_FILE, ENUMS_OF_MESSAGE, FIELDS_OF_MESSAGE, Locations, MESSAGES_OF_FILE, MESSAGES_OF_MESSAGE,
         METHODS_OF_SERVICE, ONEOFS_OF_MESSAGE, PACKAGE_OF_FILE, SERVICES_OF_FILE, VALUES_OF_ENUM, joined,
     },
+    rules::{self, Rules},
 };
 
 /// Returns all mistakes.
@@ -33,6 +34,7 @@ pub(crate) fn find(set: &FileDescriptorSet) -> Vec<Diagnostic> {
         let names = packages.entry(file.package()).or_default();
         Checker { file, locations: Locations::new(file), types: &types, found: &mut found }.file(names);
     }
+    found.extend(rules::extensions(set));
     found
 }
 
@@ -84,6 +86,8 @@ struct Types<'a>(HashMap<String, Declared<'a>>);
 enum Declared<'a> {
     Message(&'a DescriptorProto),
     Enum(&'a EnumDescriptorProto),
+    /// An enum of proto2.
+    ClosedEnum(&'a EnumDescriptorProto),
 }
 
 impl<'a> Types<'a> {
@@ -91,19 +95,27 @@ impl<'a> Types<'a> {
         let mut types = Self(HashMap::new());
         for file in &set.file {
             let prefix = prefix(file);
-            types.add(&prefix, &file.message_type, &file.enum_type, 0);
+            let of_enum = if matches!(file.syntax(), "" | "proto2") { Declared::ClosedEnum } else { Declared::Enum };
+            types.add(&prefix, &file.message_type, &file.enum_type, of_enum, 0);
         }
         types
     }
 
-    fn add(&mut self, parent: &str, messages: &'a [DescriptorProto], enums: &'a [EnumDescriptorProto], depth: usize) {
+    fn add(
+        &mut self,
+        parent: &str,
+        messages: &'a [DescriptorProto],
+        enums: &'a [EnumDescriptorProto],
+        of_enum: fn(&'a EnumDescriptorProto) -> Declared<'a>,
+        depth: usize,
+    ) {
         for declared in enums {
-            self.0.insert(format!("{parent}.{}", declared.name()), Declared::Enum(declared));
+            self.0.insert(format!("{parent}.{}", declared.name()), of_enum(declared));
         }
         for declared in messages {
             let name = format!("{parent}.{}", declared.name());
             if depth < DEPTH_MAX {
-                self.add(&name, &declared.nested_type, &declared.enum_type, depth + 1);
+                self.add(&name, &declared.nested_type, &declared.enum_type, of_enum, depth + 1);
             }
             self.0.insert(name, Declared::Message(declared));
         }
@@ -181,6 +193,8 @@ impl<'a> Checker<'a, '_> {
             self.found.push(Diagnostic::new(message).at(self.locations.place(path)).help(help));
         }
 
+        let mistakes = Rules::new(self.file, &self.locations).message(declared, path);
+        self.found.extend(mistakes);
         let (mut names, mut numbers) = (HashSet::new(), HashSet::new());
         for (index, field) in (0..).zip(&declared.field) {
             let path = joined(path, &[FIELDS_OF_MESSAGE, index]);
@@ -258,7 +272,12 @@ impl<'a> Checker<'a, '_> {
                     ));
                 }
             }
-            (Type::Message, Some(Declared::Message(_))) | (Type::Enum, Some(Declared::Enum(_))) => {}
+            (Type::Enum, Some(Declared::ClosedEnum(_))) if is_proto3 => {
+                let of = shown(field.type_name());
+                return Err(format!("messages of proto3 cannot hold {of}, which is an enum of proto2"));
+            }
+            (Type::Message, Some(Declared::Message(_)))
+            | (Type::Enum, Some(Declared::Enum(_) | Declared::ClosedEnum(_))) => {}
             (Type::Message | Type::Enum, found) => return Err(not_declared(field.type_name(), found.is_some())),
             _ => {}
         }
@@ -284,7 +303,9 @@ impl<'a> Checker<'a, '_> {
             Type::String => true,
             Type::Bytes => unescaped(default).is_some(),
             Type::Enum => match self.types.0.get(type_name) {
-                Some(Declared::Enum(declared)) => declared.value.iter().any(|value| value.name() == default),
+                Some(Declared::Enum(declared) | Declared::ClosedEnum(declared)) => {
+                    declared.value.iter().any(|value| value.name() == default)
+                }
                 _ => false,
             },
             Type::Message | Type::Group => false,
@@ -307,6 +328,8 @@ impl<'a> Checker<'a, '_> {
             }
             _ => {}
         }
+        let mistakes = Rules::new(self.file, &self.locations).enumeration(declared, path);
+        self.found.extend(mistakes);
         let mut names = HashSet::new();
         for (index, value) in (0..).zip(&declared.value) {
             self.own_name("value of an enum", value.name(), &joined(path, &[VALUES_OF_ENUM, index]), &mut names);
@@ -389,7 +412,7 @@ pub(crate) fn shown(name: &str) -> String {
 /// protoc and protox allow fewer; compilers of generated code are at ease with as many.
 const DEPTH_MAX: usize = 64;
 /// The highest number that the wire of protobuf has room for.
-const NUMBER_MAX: i32 = 536_870_911;
+pub(crate) const NUMBER_MAX: i32 = 536_870_911;
 /// Tools such as rustdoc write files with the names of types and some characters more, and file systems allow 255.
 const NAME_LEN_MAX: usize = 200;
 const SHOWN_LEN_MAX: usize = 200;

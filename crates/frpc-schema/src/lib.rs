@@ -36,6 +36,7 @@ mod operations;
 mod order;
 mod positions;
 mod read;
+mod rules;
 #[cfg(test)]
 mod testing;
 

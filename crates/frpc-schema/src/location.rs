@@ -113,6 +113,20 @@ pub const MESSAGES_OF_MESSAGE: i32 = 3;
 pub const ENUMS_OF_MESSAGE: i32 = 4;
 /// Leads from a message to its oneofs; an index follows.
 pub const ONEOFS_OF_MESSAGE: i32 = 8;
+/// Leads from a file to its extensions; an index follows.
+pub(crate) const EXTENSIONS_OF_FILE: i32 = 7;
+/// Leads from a message to its ranges of extensions; an index follows.
+pub(crate) const EXTENSION_RANGES_OF_MESSAGE: i32 = 5;
+/// Leads from a message to the extensions declared in it; an index follows.
+pub(crate) const EXTENSIONS_OF_MESSAGE: i32 = 6;
+/// Leads from a message to its reserved numbers; an index follows.
+pub(crate) const RESERVED_RANGES_OF_MESSAGE: i32 = 9;
+/// Leads from a message to its reserved names; an index follows.
+pub(crate) const RESERVED_NAMES_OF_MESSAGE: i32 = 10;
+/// Leads from an enum to its reserved numbers; an index follows.
+pub(crate) const RESERVED_RANGES_OF_ENUM: i32 = 4;
+/// Leads from an enum to its reserved names; an index follows.
+pub(crate) const RESERVED_NAMES_OF_ENUM: i32 = 5;
 /// Leads from an enum to its values; an index follows.
 pub const VALUES_OF_ENUM: i32 = 2;
 /// Leads from a service to its methods; an index follows.

@@ -46,7 +46,7 @@ const HOUSES: &[House] = &[
         floors: &[
             &["location"],
             &["descriptors", "diagnostic", "model"],
-            &["check", "fingerprint", "operations", "order", "positions"],
+            &["check", "fingerprint", "operations", "order", "positions", "rules"],
             &["compat", "excerpt", "read"],
             &["testing"],
         ],
