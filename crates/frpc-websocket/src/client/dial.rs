@@ -17,6 +17,17 @@ use crate::{decoder::Role, handshake::accept_key, mask::Masks, socket::WebSocket
 impl Client {
     /// Connects a WebSocket for a sub-protocol, or for none, as a [`Transport`](frpc::Transport) does that speaks it.
     ///
+    /// ```no_run
+    /// use frpc::ConnectSettings;
+    /// use frpc_websocket::{Client, Kind};
+    ///
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut socket = Client::new().connect("ws://localhost:8080/chat", None, &ConnectSettings::default()).await?;
+    /// socket.send(Kind::Text, b"hello").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// If the address is none, nobody answers there, or whoever answers speaks something else.

@@ -8,7 +8,7 @@ use tokio::{
     time,
 };
 
-use super::{Channel, Route, TIMEOUT};
+use super::{Channel, Route};
 #[cfg(feature = "tls")]
 use crate::wire::transport::ConnectTls;
 use crate::{
@@ -64,26 +64,18 @@ pub struct ChannelBuilder<S = (), R = ()> {
 
 impl ChannelBuilder {
     fn new() -> Self {
+        let settings = ConnectSettings::default();
         Self {
-            client: frisbee::Client::new(()).timeout(CONNECT_TIMEOUT).attempts(ATTEMPTS),
+            client: frisbee::Client::new(()).timeout(settings.connect_timeout).attempts(settings.attempts),
             services: Services::new().with_fallback(()),
-            timeout: TIMEOUT,
-            pause: PAUSE,
+            timeout: settings.timeout,
+            pause: settings.pause,
             calls_max: CALLS_MAX,
             when_full: WhenFull::default(),
             lost_metadata: LostMetadata::default(),
             layers: Layers::default(),
             transports: Vec::new(),
-            settings: ConnectSettings {
-                timeout: TIMEOUT,
-                connect_timeout: CONNECT_TIMEOUT,
-                attempts: ATTEMPTS,
-                pause: PAUSE,
-                message_len_max: Config::default().content_len_max,
-                sockets: SocketOptions::default(),
-                #[cfg(feature = "tls")]
-                tls: None,
-            },
+            settings,
         }
     }
 }
@@ -436,9 +428,3 @@ async fn recognize(connection: &ClientConnection) {
 
 /// The time that a peer on a stream of the user's own has to show what it speaks.
 const SILENCE_BELIEVED: Duration = Duration::from_millis(500);
-/// The time for one attempt to connect.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// The number of attempts to connect.
-const ATTEMPTS: usize = 10;
-/// The pause after the first failure.
-const PAUSE: Duration = Duration::from_millis(10);

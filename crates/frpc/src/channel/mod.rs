@@ -34,6 +34,7 @@ use crate::{
             sending::Encoding,
         },
         local::Local,
+        transport::TIMEOUT,
     },
 };
 
@@ -379,6 +380,3 @@ impl fmt::Debug for Channel {
         f.debug_struct("Channel").field("timeout", &self.timeout).finish_non_exhaustive()
     }
 }
-
-/// The time that a call may take unless somebody sets another.
-const TIMEOUT: Duration = Duration::from_secs(30);

@@ -20,6 +20,12 @@ use crate::{
 };
 
 /// A service that calls can be made to. Implemented by generated code.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no service that the compiler knows the methods of",
+    label = "expected the server type of generated code, such as `GreeterServer::new(..)`",
+    note = "the implementation of a service's trait is wrapped first: `add_service(GreeterServer::new(implementation))`",
+    note = "a `BoxService`, such as that of `Functions::service()`, is added with `add_services([service])`"
+)]
 pub trait Service: Send + Sync + 'static {
     /// The full name in the proto file.
     const NAME: &'static str;

@@ -37,7 +37,15 @@ pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> ByteStream for T {}
 
-/// The settings of a [`ChannelBuilder`](crate::ChannelBuilder) that concern transports of every kind.
+/// The settings of a [`ChannelBuilder`](crate::ChannelBuilder) that concern transports of every kind. A channel hands its own to a
+/// transport; the defaults are for use without a channel.
+///
+/// ```
+/// use frpc::ConnectSettings;
+///
+/// let mut settings = ConnectSettings::default();
+/// settings.attempts = 1;
+/// ```
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ConnectSettings {
@@ -56,6 +64,21 @@ pub struct ConnectSettings {
     /// The TLS of the channel, if it has any.
     #[cfg(feature = "tls")]
     pub tls: Option<ConnectTls>,
+}
+
+impl Default for ConnectSettings {
+    fn default() -> Self {
+        Self {
+            timeout: TIMEOUT,
+            connect_timeout: CONNECT_TIMEOUT,
+            attempts: ATTEMPTS,
+            pause: PAUSE,
+            message_len_max: frisbee::Config::default().content_len_max,
+            sockets: frisbee::SocketOptions::default(),
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
 }
 
 /// The TLS of a channel.
@@ -178,6 +201,15 @@ const KNOWN: &[(&[&str], &str, &str)] = &[
     ),
     (&["ws", "wss"], "frpc-websocket", "frpc_websocket::register()"),
 ];
+
+/// The time that a call may take unless somebody sets another.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+/// The time for one attempt to connect.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// The number of attempts to connect.
+const ATTEMPTS: usize = 10;
+/// The pause after the first failure.
+const PAUSE: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {
