@@ -109,16 +109,20 @@ fn plain_clients_are_told_which_services_share_an_operation_and_reach_none_of_th
 }
 
 #[test]
-fn the_log_names_services_that_share_operations_once() {
+fn the_log_names_services_that_share_operations_once_a_plain_peer_calls_one() {
     in_virtual_time(async {
         let log = ThreadLog::hear(Level::WARN);
         let server = serve_both(&TestService::default());
+        let client = connect(&server).await;
+        assert_eq!(all(client.count(words("one, two")).await.unwrap()).await.unwrap(), ["one", "two"]);
+        assert!(log.take().is_empty(), "peers that find methods by their paths have no trouble");
+        let client = connect_plainly(&server).await;
+        for (answer, operation) in each_kind(&client, "hi").await.into_iter().zip(10..) {
+            check_ambiguous(answer, operation);
+        }
         let told = log.take();
         assert_eq!(told.len(), 1, "{told:#?}");
         assert!(told[0].contains("methods of calls.Test and interop.Interop that share operations"), "{told:#?}");
         assert!(told[0].contains("operation=10 operations=4"), "{told:#?}");
-        let client = connect(&server).await;
-        assert_eq!(all(client.count(words("one, two")).await.unwrap()).await.unwrap(), ["one", "two"]);
-        assert!(log.take().is_empty());
     });
 }

@@ -118,9 +118,11 @@ impl MethodTable {
         }
     }
 
-    /// Returns why an operation calls no method, if several share it.
+    /// Returns why an operation calls no method, if several share it. A plain peer has called it then, and the log is told once: who has
+    /// no such peers has nothing to mend.
     pub(crate) fn ambiguity(&self, operation: u16) -> Option<Status> {
         self.find(operation).filter(|entry| entry.is_ambiguous())?;
+        self.tell_of_ambiguities();
         let services = self.0.services(|method| method.operation == operation);
         Some(Status::unimplemented(format!(
             "plain peers cannot call operation {operation}, which is that of methods of {services}: {ADVICE}"
@@ -128,7 +130,7 @@ impl MethodTable {
     }
 
     /// Tells the log, once, of services that plain peers cannot call.
-    pub(crate) fn tell_of_ambiguities(&self) {
+    fn tell_of_ambiguities(&self) {
         let shared: Vec<_> = self.0.by_operation.iter().filter(|entry| entry.is_ambiguous()).collect();
         let Some(first) = shared.first() else { return };
         if self.0.is_told.set(()).is_ok() {

@@ -189,7 +189,6 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
 
     fn check(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
         self.complete()?;
-        self.table().tell_of_ambiguities();
         self.fallback.check()
     }
 
