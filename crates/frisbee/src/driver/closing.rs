@@ -11,7 +11,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{Driver, End};
-use crate::{CloseReason, Raw, net::Wire};
+use crate::{CloseReason, Config, ProtocolError, Raw, net::Wire, proto::Foreign};
 
 impl Driver<'_> {
     /// Bounds what follows a failure of the socket: handlers of what had arrived get their time, and no more than that.
@@ -50,6 +50,10 @@ impl Driver<'_> {
     /// Has everything that was written arrive, and the end of it.
     async fn part(&mut self, reason: &CloseReason) {
         let config = self.connection.config();
+        if let CloseReason::Protocol(ProtocolError::Foreign(foreign)) = reason {
+            // Nothing else was ever written to such a peer that could be cut in two.
+            let _ = timeout(config.write_stall_max, self.wire.write_all(foreign.refusal())).await;
+        }
         // TLS may still hold some of it. A failure says that the peer does not want it.
         let _ = timeout(config.write_stall_max, self.wire.flush()).await;
         if !matches!(reason, CloseReason::Peer | CloseReason::Truncated) {
@@ -95,6 +99,12 @@ impl Driver<'_> {
         let _ = taker.send(raw);
         Ok(())
     }
+}
+
+/// Tells a client which speaks another protocol so, and parts with its socket.
+pub(crate) async fn refuse(mut wire: Wire, foreign: Foreign, config: &Config) {
+    let _ = timeout(config.write_stall_max, wire.write_all(foreign.refusal())).await;
+    let _ = timeout(config.linger_max, linger(&mut wire)).await;
 }
 
 /// Closes the writing half and waits for the peer to do the same. Closing a socket with unread input would reset it,

@@ -29,7 +29,6 @@ use bytes::BytesMut;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tracing::{debug, error};
 
-pub(crate) use self::scope::Scope;
 use self::{
     backlog::Backlog,
     cork::Cork,
@@ -37,6 +36,7 @@ use self::{
     inbox::Inbox,
     standstill::Standstill,
 };
+pub(crate) use self::{closing::refuse, scope::Scope};
 use crate::{CloseReason, Connection, Packet, ProtocolError, Router, net::Wire, proto::Transmit, shared::Shared};
 
 /// The socket of a connection, and what was read from it before.

@@ -6,7 +6,7 @@ use crate::error::Foreign;
 impl Foreign {
     /// Recognizes a protocol by the first bytes that came, which no known frisbee peer begins with. Where a magic number
     /// should be, two bytes are enough to guess.
-    pub(super) fn recognize(format: Option<HeaderFormat>, first: &[u8]) -> Option<Self> {
+    pub(crate) fn recognize(format: Option<HeaderFormat>, first: &[u8]) -> Option<Self> {
         match first {
             // A handshake record with a ClientHello, and a record with an alert of two bytes.
             [0x16, 3, 0..=4, _, _, 1, ..] => Some(Self::TlsClient),
@@ -16,6 +16,18 @@ impl Foreign {
             _ if REQUESTS.iter().any(|begin| first.starts_with(begin)) => Some(Self::Http1Client),
             [a, b, ..] if format == Some(HeaderFormat::Magic10) => Self::guess([*a, *b]),
             _ => None,
+        }
+    }
+
+    /// Returns what a client that speaks this is told, in words that it understands, so that it does not try again.
+    pub(crate) fn refusal(self) -> &'static [u8] {
+        match self {
+            // Clients of HTTP/2 know an answer of HTTP/1.1 when they see one.
+            Self::Http1Client | Self::Http2Client => {
+                b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 59\r\n\
+                  connection: close\r\n\r\nthis port does not speak HTTP: the server has no wire of it\n"
+            }
+            Self::TlsClient | Self::TlsServer | Self::Http1Server | Self::Http2Server => b"",
         }
     }
 
@@ -33,6 +45,7 @@ impl Foreign {
     }
 }
 
+/// The first bytes of requests.
 const REQUESTS: [&[u8]; 9] = [b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC"];
 
 #[cfg(test)]
@@ -59,6 +72,13 @@ mod tests {
         }
         assert_eq!(recognize(&[0, 0x0f]), None);
         assert_eq!(recognize(&[0, 1]), None);
+    }
+
+    #[test]
+    fn a_refusal_is_a_whole_response() {
+        let text = str::from_utf8(Foreign::Http2Client.refusal()).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("content-length: {}", body.len())), "{}", body.len());
     }
 
     #[test]

@@ -19,9 +19,9 @@ use super::{
 };
 use crate::{
     Address, Connection, Router,
-    driver::{Begun, drive},
+    driver::{Begun, drive, refuse},
     net::{Raw, Secure, Secured, Wire},
-    proto::{self, HeaderFormat, Role},
+    proto::{self, Foreign, HeaderFormat, Role},
     shared::Shared,
 };
 
@@ -102,6 +102,10 @@ async fn open(
                 server.handshakes_failed.fetch_add(1, Ordering::Relaxed);
                 let seen = read[..read.len().min(SEEN_LEN)].escape_ascii();
                 debug!(%peer, %seen, "closed a connection that speaks none of the protocols served here");
+                if let Some(foreign) = Foreign::recognize(None, &read) {
+                    let refusing = Box::pin(refuse(wire, foreign, &server.config));
+                    server.scope.kill.run_until_cancelled(refusing).await;
+                }
                 return None;
             }
             Some(Ok((Some(protocol), read))) => {

@@ -64,6 +64,8 @@ pub(super) struct Traffic {
     /// Told of the first bytes from the server, and of the end of the connection.
     changed: Notify,
     end: OnceLock<String>,
+    /// What the server speaks, if its first bytes are none of HTTP/2.
+    foreign: OnceLock<&'static str>,
 }
 
 impl Connection {
@@ -215,6 +217,12 @@ impl Traffic {
             }
         };
         let _ = timeout(SILENCE_BELIEVED, heard).await;
+        if let Some(foreign) = self.foreign.get() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("the server {foreign}, and no HTTP/2 here"),
+            ));
+        }
         match self.end.get() {
             None => Ok(()),
             Some(end) => {
@@ -242,12 +250,24 @@ impl Counted {
     }
 }
 
+/// Returns what a server speaks whose first bytes are no frame of HTTP/2.
+fn foreign(first: &[u8]) -> Option<&'static str> {
+    match first {
+        [b'H', b'T', b'T', b'P', ..] => Some("speaks HTTP/1.1"),
+        [0x15, 3, ..] => Some("expects TLS"),
+        _ => None,
+    }
+}
+
 impl AsyncRead for Counted {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let polled = Pin::new(&mut self.io).poll_read(cx, buf);
         let read = buf.filled().len() - before;
         if read > 0 && self.traffic.read.fetch_add(read as u64, Ordering::Relaxed) == 0 {
+            if let Some(foreign) = foreign(&buf.filled()[before..]) {
+                let _ = self.traffic.foreign.set(foreign);
+            }
             self.traffic.changed.notify_one();
         }
         polled

@@ -34,7 +34,16 @@ impl<S> Values<S> {
             let blank = self.input.iter().position(|byte| !byte.is_ascii_whitespace()).unwrap_or(self.input.len());
             self.input.advance(blank);
             if !matches!(self.input.first(), None | Some(b'{' | b'[')) {
-                return invalid("the server sent what is not JSON-RPC".to_owned());
+                let seen = self.input[..self.input.len().min(SEEN_LEN)].escape_ascii();
+                let spoken = match &*self.input {
+                    input if input.starts_with(b"HTTP/1") => {
+                        "HTTP: JSON-RPC over HTTP has addresses such as jsonrpc+http://HOST/PATH"
+                    }
+                    [0, 0, ..] => "HTTP/2, gRPC or frisbee",
+                    [0x15, 3, ..] => "TLS",
+                    _ => "no JSON-RPC",
+                };
+                return invalid(format!("the server speaks {spoken} (it sent \"{seen}\")"));
             }
         }
         if self.ends.is_found(&self.input) {
@@ -81,6 +90,9 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Conduit for Values<S> {
         }
     }
 }
+
+/// The most of the first bytes of a stranger that an error shows.
+const SEEN_LEN: usize = 16;
 
 /// The room for what is read at once.
 const READ_LEN: usize = 8 << 10;

@@ -106,6 +106,8 @@ enum Broken {
     Server(Status),
     /// The server refused a message of this side without saying which.
     Refused(Status),
+    /// The connection failed, or brought what is no message.
+    Io(io::Error),
     Lost,
 }
 
@@ -497,10 +499,7 @@ async fn drive(shared: Arc<Shared>, mut conduit: impl Conduit) {
                     }
                 }
                 Ok(None) => return Poll::Ready(Err(conduit.refusal().map_or(Broken::Lost, Broken::Refused))),
-                Err(error) => {
-                    debug!(%error, "a connection to a server of JSON-RPC was lost");
-                    return Poll::Ready(Err(Broken::Lost));
-                }
+                Err(error) => return Poll::Ready(Err(Broken::Io(error))),
             }
         }
         cx.waker().wake_by_ref();
@@ -512,6 +511,11 @@ async fn drive(shared: Arc<Shared>, mut conduit: impl Conduit) {
         Err(Broken::Lost) => shared.end(|| lost(true)),
         Err(Broken::Server(status)) => shared.end(|| status.clone()),
         Err(Broken::Refused(status)) => shared.end_refused(status),
+        Err(Broken::Io(error)) => {
+            debug!(%error, "a connection to a server of JSON-RPC was lost");
+            let reason = CloseReason::Io(Arc::new(error));
+            shared.end(|| CallError::ConnectionLost { reason: reason.clone(), may_have_executed: true }.into());
+        }
     }
 }
 

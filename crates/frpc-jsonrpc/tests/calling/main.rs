@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod hostile;
+mod mismatch;
 
 use frpc::{CallError, Channel, ChannelBuilder, Code, Request, Server};
 use frpc_http::Http;

@@ -1,0 +1,84 @@
+//! Channels to servers that speak something else.
+
+use std::time::{Duration, Instant};
+
+use frpc::{Channel, Server};
+use frpc_jsonrpc::JsonRpc;
+use support::{
+    calls::{TestClient, TestServer, TestService, ask},
+    in_real_time,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+
+/// Serves connections that begin with these bytes if that is not nothing, and answer the first bytes with those.
+async fn raw(first: &'static [u8], answer: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let _ = socket.write_all(first).await;
+                let mut said = [0; 1024];
+                if socket.read(&mut said).await.is_ok_and(|len| len > 0) {
+                    let _ = socket.write_all(answer).await;
+                }
+            });
+        }
+    });
+    address.to_string()
+}
+
+/// Connects by this scheme and makes a call if that goes well. Returns the text of the failure and the time it took.
+async fn failure(scheme: &str, address: &str) -> (String, Duration) {
+    let start = Instant::now();
+    let builder = match scheme.split_once("://").unwrap().0 {
+        "grpc" | "http" => Channel::builder().transport(frpc_http::Client::new()),
+        "ws" => Channel::builder().transport(frpc_websocket::Client::new()),
+        _ => crate::channel(),
+    };
+    // Slow attempts: whoever makes a second one is noticed.
+    let builder = builder.pause(Duration::from_secs(5));
+    let failure = match builder.connect(&*scheme.replace("ADDRESS", address)).await {
+        Err(error) => error.to_string(),
+        Ok(channel) => ask(&TestClient::new(channel), "hi").await.unwrap_err().to_string(),
+    };
+    (failure, start.elapsed())
+}
+
+#[test]
+fn a_channel_to_a_server_that_speaks_something_else_fails_at_its_first_attempt_and_says_why() {
+    in_real_time(async {
+        let service = || TestServer::new(TestService::default());
+        let plain = Server::builder().add_service(service()).bind("127.0.0.1:0").await.unwrap();
+        let wired = Server::builder().add_service(service()).wire(JsonRpc::new()).bind("127.0.0.1:0").await.unwrap();
+        let [plain, wired] = [&plain, &wired].map(|server| server.local_addr().socket_addr().unwrap().to_string());
+        let http2 = raw(b"\0\0\0\x04\0\0\0\0\0", b"").await;
+        let http1 = raw(b"", b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").await;
+        let mut cases = Vec::new();
+        for address in [&plain, &wired] {
+            cases.extend([
+                ("grpc://ADDRESS", address, "the server speaks HTTP/1.1, and no HTTP/2 here"),
+                ("ws://ADDRESS", address, "this port does not speak HTTP"),
+                ("jsonrpc+ws://ADDRESS/rpc", address, "this port does not speak HTTP"),
+                ("jsonrpc+http://ADDRESS/rpc", address, "400 Bad Request"),
+            ]);
+        }
+        cases.extend([
+            ("tcp://ADDRESS", &http1, "this looks like an HTTP/1 server"),
+            ("tcp://ADDRESS", &http2, "this looks like an HTTP/2 server"),
+            ("grpc://ADDRESS", &http1, "the server speaks HTTP/1.1, and no HTTP/2 here"),
+            ("ws://ADDRESS", &http2, "the server does not speak HTTP"),
+            ("jsonrpc+tcp://ADDRESS", &http1, "the server speaks HTTP: JSON-RPC over HTTP has addresses"),
+            ("jsonrpc+tcp://ADDRESS", &http2, "the server speaks HTTP/2, gRPC or frisbee"),
+        ]);
+        let checks = cases.into_iter().map(async |(scheme, address, expected)| {
+            let (failure, time) = failure(scheme, address).await;
+            assert!(failure.contains(expected), "{scheme}: {failure}");
+            assert!(time < Duration::from_secs(4), "{scheme}: {failure} after {time:?}");
+        });
+        futures_util::future::join_all(checks).await;
+    });
+}
