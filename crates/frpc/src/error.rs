@@ -6,7 +6,7 @@ use frisbee::{CloseReason, GoAway, InvalidSetting, Refusal};
 
 use crate::{
     call::{
-        deadline::{Bounded, Deadline},
+        deadline::{Bounded, Deadline, is_out_of_time},
         status::{Code, Status},
     },
     codec::{CodecError, Failure},
@@ -108,6 +108,9 @@ pub(crate) const NOT_EXECUTED: &str = "was not executed";
 /// The beginning of the text of [`CallError::AnswerTooLarge`].
 const ANSWER_TOO_LARGE: &str = "the client accepts at most";
 
+/// The beginning of the text of a status that a handler passes on, where the text alone would be that of its own server.
+const PASSED_ON: &str = "a call that the handler made failed: ";
+
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -165,6 +168,20 @@ impl Status {
         let text = self.message();
         let may_be = text.ends_with(NOT_EXECUTED) || text.starts_with(ANSWER_TOO_LARGE);
         may_be.then(|| with_cause(&self)).flatten().unwrap_or(self)
+    }
+
+    /// Returns the status of a handler as its caller gets it. One that the handler passes on from a call of its own could be taken
+    /// for this side's refusal of the handler's call, by its text: then the text says where it comes from.
+    pub(crate) fn of_handler(self) -> Self {
+        let text = self.message();
+        let may_be = text.ends_with(NOT_EXECUTED) || text.starts_with(ANSWER_TOO_LARGE) || is_out_of_time(&self);
+        if may_be { self.not_ours() } else { self }
+    }
+
+    #[cold]
+    fn not_ours(self) -> Self {
+        let is_ours = is_out_of_time(&self) || with_cause(&self).is_some();
+        if is_ours { self.map_message(|text| format!("{PASSED_ON}{text}")) } else { self }
     }
 
     /// Returns what went wrong on the way, if the status was made on this side because the call did not come through.

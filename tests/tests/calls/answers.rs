@@ -18,6 +18,7 @@ over_every_transport! {
     every_kind_of_call_is_answered
     a_status_arrives_with_its_code_and_its_exact_text
     a_status_with_the_text_of_an_end_marker_is_no_end
+    a_handler_that_passes_a_refusal_on_is_not_taken_for_a_server_that_refuses
     messages_before_a_status_arrive
     a_panic_is_answered_and_everything_else_lives
     calls_to_unknown_services_are_answered
@@ -60,6 +61,36 @@ fn a_status_arrives_with_its_code_and_its_exact_text(transport: Transport) {
                 }
             }
         }
+        served.assert_unharmed().await;
+    });
+}
+
+fn a_handler_that_passes_a_refusal_on_is_not_taken_for_a_server_that_refuses(transport: Transport) {
+    const TEXTS: [&str; 6] = [
+        "14 the peer is shutting down: the call was not executed",
+        "8 the peer is busy (its limits on handlers and waiting requests are reached): the call was not executed",
+        "8 the peer takes at most 7 calls at once (calls_max): the call was not executed",
+        "11 the server accepts at most 5 bytes (content_len_max), the request has 6: the call was not executed",
+        "11 the client accepts at most 5 bytes (content_len_max), the answer has 6",
+        "4 the call took longer than the 1s that its caller had left",
+    ];
+    in_virtual_time(async {
+        let (service, served, client) = transport.serve_and_connect().await;
+        for text in TEXTS {
+            let (code, message) = text.split_once(' ').unwrap();
+            let results = each_kind(&client, &format!("fail {text}")).await;
+            // Of a stream whose text has a comma, the first message is the beginning of the text.
+            let whole = results.into_iter().enumerate().filter(|(kind, _)| *kind != 1 || !text.contains(','));
+            let first = joined(client.count(words(format!("first fail {text}"))).await).await;
+            for (kind, result) in whole.chain([(1, first)]) {
+                let status = result.unwrap_err();
+                assert_eq!(status.code() as u8, code.parse::<u8>().unwrap());
+                assert!(status.message().ends_with(message), "{kind}: {status}");
+                assert!(status.call_error().is_none(), "{kind}: {status:?}");
+            }
+        }
+        let begun = service.log.take().into_iter().filter(|line| !line.starts_with("dropped")).count();
+        assert_eq!(begun, 5 * TEXTS.len(), "each call was made once");
         served.assert_unharmed().await;
     });
 }

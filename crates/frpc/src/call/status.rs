@@ -182,6 +182,12 @@ impl Status {
         self
     }
 
+    /// Returns the same status with another message.
+    pub(crate) fn map_message(mut self, change: impl FnOnce(&str) -> String) -> Self {
+        self.0.message = change(&self.0.message);
+        self
+    }
+
     pub(crate) fn closes_connection(&self) -> bool {
         self.0.closes
     }

@@ -267,7 +267,8 @@ fn answer_without_panics(answer: Answer, method: &'static Method) -> Answer {
 fn without_panics(contents: Streaming<Bytes>, method: &'static Method) -> Streaming<Bytes> {
     let trailers = contents.trailers_slot();
     let contents = AssertUnwindSafe(contents).catch_unwind();
-    let contents = contents.map(|content| content.unwrap_or_else(|_| Err(panicked(method))));
+    let contents =
+        contents.map(|content| content.unwrap_or_else(|_| Err(panicked(method))).map_err(Status::of_handler));
     Streaming::new(contents).with_trailers_slot(trailers)
 }
 

@@ -327,7 +327,7 @@ fn call_through<'a, S: ServiceSet>(
 }
 
 pin_project! {
-    /// A handler whose panic is a status.
+    /// A handler whose panic is a status, and none of whose statuses looks like a refusal of this side.
     struct Caught<F> {
         #[pin]
         handler: F,
@@ -343,6 +343,7 @@ impl<F: Future<Output = Result<Answer, Status>>> Future for Caught<F> {
         let this = self.project();
         // The state that a panic leaves behind is dropped, and nothing sees it half changed.
         match catch_unwind(AssertUnwindSafe(|| this.handler.poll(cx))) {
+            Ok(Poll::Ready(Err(status))) => Poll::Ready(Err(status.of_handler())),
             Ok(polled) => polled,
             Err(_) => Poll::Ready(Err(panicked(this.method))),
         }

@@ -182,7 +182,12 @@ async fn send_answer(
             Body::One(content) => Streaming::from_iter([content.into_bytes()]).with_trailers(trailers),
             Body::Many(contents) => contents,
         };
-        stream_framing::send_all(framing, &mut contents, sender).await?;
+        let sent = stream_framing::send_all(framing, &mut contents, sender).await;
+        sent.map_err(|halted| match halted {
+            // Only the contents are the handler's: the answer as such was looked at before.
+            Halted::Failed(status) => Halted::Failed(status.of_handler()),
+            halted => halted,
+        })?;
         if framing == Framing::Plain
             && let Some(trailers) = contents.trailers_slot().as_ref().and_then(|slot| slot.get())
             && !trailers.is_empty()
