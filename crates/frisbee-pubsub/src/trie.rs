@@ -1,17 +1,54 @@
 //! Patterns and what stands under each of them, found by subject. The cost of a look does not grow with patterns that have
-//! nothing to do with the subject.
+//! nothing to do with the subject, and grows with the shapes of patterns rather than with their number.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map::Entry};
 
 use crate::Pattern;
 
 /// Values under patterns. A pattern that has no more values takes no memory.
 ///
 /// A node stands for the tokens on the way to it. It has at most as many levels as a pattern has tokens, and a look visits at
-/// most two nodes for each it comes from: the one of the token, and that of `*`.
+/// most two nodes for each it comes from: the one of the token, and that of `*`. All nodes that it visits on one level are of patterns
+/// with different shapes, so it visits no more than there are shapes, on each level.
 #[derive(Debug)]
 pub(crate) struct Trie<T> {
     root: Node<T>,
+    shapes: Shapes,
+}
+
+/// Counts patterns by their shapes: the places at which they have a `*`. One that has none counts nowhere.
+#[derive(Debug, Default)]
+pub(crate) struct Shapes(HashMap<u16, usize>);
+
+impl Shapes {
+    /// Returns whether there are at most this number of shapes if this pattern is added.
+    pub(crate) fn has_room(&self, pattern: &Pattern, shapes_max: usize) -> bool {
+        let shape = shape(pattern);
+        shape == 0 || self.0.len() < shapes_max || self.0.contains_key(&shape)
+    }
+
+    pub(crate) fn add(&mut self, pattern: &Pattern) {
+        match shape(pattern) {
+            0 => {}
+            shape => *self.0.entry(shape).or_default() += 1,
+        }
+    }
+
+    /// Takes off this number of patterns.
+    pub(crate) fn remove(&mut self, pattern: &Pattern, count: usize) {
+        if let Entry::Occupied(mut there) = self.0.entry(shape(pattern)) {
+            *there.get_mut() -= count;
+            if *there.get() == 0 {
+                there.remove();
+            }
+        }
+    }
+}
+
+/// Returns the places of `*` in a pattern as bits.
+fn shape(pattern: &Pattern) -> u16 {
+    let bit = |(place, token): (usize, &str)| u16::from(token == "*") << place;
+    pattern.tokens().enumerate().map(bit).fold(0, |shape, bit| shape | bit)
 }
 
 #[derive(Debug)]
@@ -25,8 +62,14 @@ struct Node<T> {
 }
 
 impl<T> Trie<T> {
+    /// Returns the shapes of the patterns.
+    pub(crate) fn shapes(&self) -> &Shapes {
+        &self.shapes
+    }
+
     /// Adds a value under a pattern, behind those that are there.
     pub(crate) fn insert(&mut self, pattern: &Pattern, value: T) {
+        self.shapes.add(pattern);
         let mut node = &mut self.root;
         for token in pattern.tokens() {
             node = match token {
@@ -45,7 +88,9 @@ impl<T> Trie<T> {
     /// Removes the values under a pattern for which `is_it` holds. Returns how many there were.
     pub(crate) fn remove(&mut self, pattern: &Pattern, mut is_it: impl FnMut(&T) -> bool) -> usize {
         let tokens: Vec<_> = pattern.tokens().collect();
-        self.root.remove(&tokens, &mut is_it)
+        let removed = self.root.remove(&tokens, &mut is_it);
+        self.shapes.remove(pattern, removed);
+        removed
     }
 
     /// Returns the first value under exactly this pattern for which `is_it` holds.
@@ -61,29 +106,27 @@ impl<T> Trie<T> {
         node.here.iter().find(|value| is_it(value))
     }
 
-    /// Hands over the values under all patterns that stand for a subject.
-    pub(crate) fn matching<'a>(&'a self, subject: &str, found: &mut impl FnMut(&'a T)) {
-        self.root.matching(Some(subject), found);
+    /// Hands over the values under all patterns that stand for a subject. Returns the number of nodes that it visited.
+    pub(crate) fn matching<'a>(&'a self, subject: &str, found: &mut impl FnMut(&'a T)) -> usize {
+        self.root.matching(Some(subject), found)
     }
 }
 
 impl<T> Node<T> {
-    fn matching<'a>(&'a self, left: Option<&str>, found: &mut impl FnMut(&'a T)) {
+    fn matching<'a>(&'a self, left: Option<&str>, found: &mut impl FnMut(&'a T)) -> usize {
         let Some(left) = left else {
             self.here.iter().for_each(found);
-            return;
+            return 1;
         };
         self.rest.iter().for_each(&mut *found);
         let (token, left) = match left.split_once('.') {
             Some((token, left)) => (token, Some(left)),
             None => (left, None),
         };
-        if let Some(node) = self.tokens.get(token) {
-            node.matching(left, found);
-        }
-        if let Some(node) = &self.star {
-            node.matching(left, found);
-        }
+        let [token, star] = [self.tokens.get(token), self.star.as_deref()];
+        let token = token.map_or(0, |node| node.matching(left, found));
+        let star = star.map_or(0, |node| node.matching(left, found));
+        1 + token + star
     }
 
     fn remove(&mut self, tokens: &[&str], is_it: &mut impl FnMut(&T) -> bool) -> usize {
@@ -119,7 +162,7 @@ impl<T> Node<T> {
 
 impl<T> Default for Trie<T> {
     fn default() -> Self {
-        Self { root: Node::default() }
+        Self { root: Node::default(), shapes: Shapes::default() }
     }
 }
 
@@ -197,8 +240,25 @@ mod tests {
             for (pattern, number) in naive {
                 trie.remove(&pattern, |value| *value == number);
             }
-            prop_assert!(trie.root.is_empty(), "nothing is left of what was removed");
+            prop_assert!(trie.root.is_empty() && trie.shapes.0.is_empty(), "nothing is left of what was removed");
         }
+    }
+
+    #[test]
+    fn a_look_among_hostile_patterns_visits_no_more_nodes_than_there_are_shapes_on_each_level() {
+        let (mut trie, mut count) = (Trie::default(), 0);
+        for number in 0..1 << 15 {
+            let tokens: Vec<_> = (0..15).map(|place| if number >> place & 1 == 1 { "*" } else { "a" }).collect();
+            let pattern = Pattern::new(&(tokens.join(".") + ".z")).expect("it is good");
+            if trie.shapes().has_room(&pattern, 100) {
+                trie.insert(&pattern, number);
+                count += 1;
+            }
+        }
+        assert_eq!(count, 101, "one of them has no star");
+        let subject = format!("a{}", ".a".repeat(15));
+        let visited = trie.matching(&subject, &mut |_| panic!("nothing stands for it"));
+        assert!((100..16 * 101).contains(&visited), "{visited} nodes");
     }
 
     #[test]

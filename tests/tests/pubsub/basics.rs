@@ -10,7 +10,8 @@ use std::{
 
 use frisbee::Connection;
 use frisbee_pubsub::{
-    Action, Broker, Limits, Publication, PublishError, RefusalCode, RequestError, SubscribeError, SubscriptionEnd,
+    Action, Broker, Client, Limits, Publication, PublishError, RefusalCode, RequestError, SubscribeError, Subscription,
+    SubscriptionEnd,
 };
 use support::{SECOND, assert_elapsed, in_virtual_time, settle};
 use tokio::time::Instant;
@@ -118,6 +119,48 @@ fn a_member_that_cannot_take_a_message_is_passed_over() {
         }
         assert_eq!(heard(&mut idle).await, "1 2 3 4 5 6");
         assert_eq!(heard(&mut busy).await, "0");
+    });
+}
+
+/// A group of two of which each has room for one message, and then has five more wait. Returns it with what each has.
+async fn full_group(party: &Party) -> [(Client, Subscription); 2] {
+    let mut members = Vec::new();
+    for _ in 0..2 {
+        let client = party.client().await;
+        let subscription = client.subscribe("jobs").group("workers").window(1).await.unwrap();
+        members.push((client, subscription));
+    }
+    for number in 0..12 {
+        party.broker.publish("jobs", number.to_string()).await.unwrap();
+    }
+    members.try_into().unwrap()
+}
+
+#[test]
+fn what_waits_for_a_member_that_goes_is_handed_to_another() {
+    in_virtual_time(async {
+        let party = Party::new().await;
+        let [first, (client, mut second)] = full_group(&party).await;
+        assert!(party.broker.metrics().queued_len > 0);
+        drop(first);
+        assert_eq!(heard(&mut second).await, "1 3 5 7 9 11 2 4 6 8 10", "all but the one that was sent");
+        drop((client, second));
+        settle().await;
+        let [(_client, first), (_other, mut second)] = full_group(&party).await;
+        drop(first);
+        assert_eq!(heard(&mut second).await, "1 3 5 7 9 11 2 4 6 8 10", "its connection is still there");
+        assert_eq!((party.broker.metrics().missing, party.broker.metrics().queued_len), (0, 0));
+    });
+}
+
+#[test]
+fn what_waits_for_the_last_member_that_goes_is_missing() {
+    in_virtual_time(async {
+        let party = Party::new().await;
+        drop(full_group(&party).await);
+        settle().await;
+        let metrics = party.broker.metrics();
+        assert_eq!((metrics.missing, metrics.queued_len, metrics.patterns), (10, 0, 0));
     });
 }
 
@@ -266,6 +309,26 @@ fn a_connection_has_no_more_subscriptions_than_it_may() {
         settle().await;
         let _fourth = other.subscribe("d").await.unwrap();
         assert_eq!(party.broker.metrics().patterns, 3);
+    });
+}
+
+#[test]
+fn patterns_have_no_more_shapes_than_they_may() {
+    in_virtual_time(async {
+        let party = Party::with(Limits { shapes_max: 2, all_shapes_max: 3, ..Limits::default() }).await;
+        let (one, other) = (party.client().await, party.client().await);
+        let first = one.subscribe("*.a").await.unwrap();
+        let _second = one.subscribe("a.*").await.unwrap();
+        let _same = (one.subscribe("*.b.c").await.unwrap(), one.subscribe("a.b.>").await.unwrap());
+        let error = one.subscribe("*.*").await.unwrap_err();
+        assert!(error.to_string().contains("(shapes_max)"), "{error}");
+        let _third = other.subscribe("*.*").await.unwrap();
+        let error = other.subscribe("a.b.*").await.unwrap_err();
+        assert!(error.to_string().contains("(all_shapes_max)"), "{error}");
+        let _fourth = other.subscribe("*.a").await.unwrap();
+        drop((first, _same));
+        settle().await;
+        let _fifth = one.subscribe("*.*.>").await.unwrap();
     });
 }
 

@@ -94,6 +94,10 @@ impl Hold {
         account.held.fetch_add(cost, Ordering::Relaxed);
         Self { account, cost }
     }
+
+    pub(super) fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
 }
 
 impl Drop for Hold {

@@ -18,6 +18,10 @@ pub struct Limits {
     pub subscriptions_max: usize,
     /// Patterns, and members of queue groups, over all connections. Default 1,000,000. Connections that share a pattern count once.
     pub patterns_max: usize,
+    /// Shapes of the patterns of one connection: sets of places at which a pattern has a `*`. Default 32.
+    pub shapes_max: usize,
+    /// Shapes of all patterns. Default 512. To find the subscribers of a subject takes at most 17 steps for each shape that there is.
+    pub all_shapes_max: usize,
     /// Bytes of messages that wait for one subscription, beyond what its window and the outbox of the connection take. Default 1 MiB.
     /// Then its [`Policy`](crate::Policy) says what happens.
     pub queue_len_max: usize,
@@ -47,6 +51,8 @@ impl Default for Limits {
         Self {
             subscriptions_max: 1024,
             patterns_max: 1_000_000,
+            shapes_max: 32,
+            all_shapes_max: 512,
             queue_len_max: 1024 * 1024,
             queued_len_max: 256 * 1024 * 1024,
             publish_window: 1024 * 1024,

@@ -3,6 +3,7 @@
 mod answers;
 mod authorize;
 mod gauge;
+mod groups;
 mod hold;
 mod limits;
 mod metrics;

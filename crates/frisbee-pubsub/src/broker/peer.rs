@@ -102,6 +102,12 @@ impl Peer {
         if registry.patterns() >= shared.common.limits.patterns_max {
             return refused("there are as many patterns as may be (patterns_max)");
         }
+        if !subscriptions.shapes.has_room(&pattern, shared.common.limits.shapes_max) {
+            return refused("the patterns of the connection have a * in as many places as they may (shapes_max)");
+        }
+        if !registry.shapes().has_room(&pattern, shared.common.limits.all_shapes_max) {
+            return refused("all patterns have a * in as many places as they may (all_shapes_max)");
+        }
         if group.is_empty() && subscriptions.has(&pattern, slot) {
             let text = "the connection has a subscription with the same pattern and slot";
             return Err(Refusal::new(RefusalCode::Malformed, text));
@@ -148,8 +154,8 @@ impl Peer {
         let Some(subscriber) = self.subscriptions.get(number) else {
             return Err(Refusal::new(RefusalCode::Malformed, "there is no subscription with this number"));
         };
-        if let Some(missing) = subscriber.end() {
-            shared.end(&subscriber, EndReason::Unsubscribed, missing);
+        if subscriber.end() {
+            shared.end(&subscriber, EndReason::Unsubscribed, 0);
         }
         Ok(())
     }
@@ -160,7 +166,7 @@ impl Peer {
         for subscriber in subscriptions.by_number.values() {
             subscriber.end();
         }
-        shared.remove(subscriptions.by_number.into_values());
+        shared.forget(subscriptions.by_number.into_values().collect());
         drop(self.slow.take());
         self.answers.end();
     }

@@ -14,6 +14,7 @@ use crate::{
     Refusal, RefusalCode, Subject,
     broker::{
         authorize::Action,
+        groups::deliver_to_one,
         hold::Account,
         metrics::{Counters, Tally},
         registry::{Group, Lane, Target},
@@ -244,28 +245,6 @@ impl Publishing {
         self.outgoing.clear();
         self.by_lane.clear();
     }
-}
-
-/// Gives a message to the first member that takes it at once. Where none does, it waits for the one whose turn it is. Returns whether
-/// there is any.
-fn deliver_to_one(
-    group: &Group,
-    account: &Arc<Account>,
-    message: impl Fn(u32) -> Content,
-    too_slow: &mut Vec<(Arc<Subscriber>, u64)>,
-) -> bool {
-    let mut first = None;
-    for member in group.in_turn() {
-        if member.take(message(member.number)) {
-            return true;
-        }
-        first.get_or_insert(member);
-    }
-    let Some(member) = first else { return false };
-    if let Verdict::TooSlow(missing) = member.offer_one(&message(member.number), Some(account)) {
-        too_slow.push((member, missing));
-    }
-    true
 }
 
 fn check(subject: &[u8]) -> Result<&str, Refusal> {

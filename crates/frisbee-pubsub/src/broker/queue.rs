@@ -31,7 +31,7 @@ pub(super) struct Queue {
 struct Item {
     missing: u64,
     parcel: Arc<Parcel>,
-    _hold: Option<Arc<Hold>>,
+    hold: Option<Arc<Hold>>,
 }
 
 /// The fate of a message for which there is no room at once.
@@ -127,7 +127,7 @@ impl Queue {
             self.latest.insert(subject, self.taken + self.items.len() as u64);
         }
         let missing = std::mem::take(&mut self.missing);
-        self.items.push_back(Item { missing, parcel: parcel(), _hold: hold });
+        self.items.push_back(Item { missing, parcel: parcel(), hold });
         self.len += cost;
         if dropped == 0 { Pushed::Waits } else { Pushed::Dropped(dropped) }
     }
@@ -167,6 +167,17 @@ impl Queue {
             None => self.missing += item.missing + 1,
         }
         true
+    }
+
+    /// Takes out all messages that wait, each with its hold. Those that were missing already stay to be told.
+    pub(super) fn take_all(&mut self) -> Vec<(Arc<Parcel>, Option<Arc<Hold>>)> {
+        let mut all = Vec::with_capacity(self.items.len());
+        while let Some(item) = self.items.pop_front() {
+            self.forget(&item);
+            self.missing += item.missing;
+            all.push((item.parcel, item.hold));
+        }
+        all
     }
 
     /// Lets go of everything. Returns how many messages are missing by that, and were not told before.

@@ -1,14 +1,18 @@
 //! The patterns that are subscribed to, and the subscribers of each.
 
 use std::{
-    collections::HashSet,
+    collections::{HashSet, VecDeque},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
-use crate::{Pattern, broker::subscriber::Subscriber, trie::Trie};
+use crate::{
+    Pattern,
+    broker::subscriber::{ReadyMembers, Subscriber},
+    trie::{Shapes, Trie},
+};
 
 /// All patterns. What changes the set of lanes and groups makes routes out of date that were found before.
 #[derive(Debug, Default)]
@@ -37,8 +41,10 @@ pub(super) struct Lane {
 #[derive(Debug)]
 pub(super) struct Group {
     name: Box<str>,
-    pub(super) members: Subscribers,
+    members: Subscribers,
     turn: AtomicUsize,
+    /// Members that take a message now, as far as they know, in the order of their turns. Each is here once.
+    ready: Mutex<VecDeque<Arc<Subscriber>>>,
 }
 
 /// Subscribers that get messages alike. Those who send to them have a list that does not change meanwhile.
@@ -52,6 +58,11 @@ impl Registry {
     /// Returns the number of lanes and of members of groups.
     pub(super) fn patterns(&self) -> usize {
         self.numbers.len()
+    }
+
+    /// Returns the shapes of all patterns.
+    pub(super) fn shapes(&self) -> &Shapes {
+        self.trie.shapes()
     }
 
     /// Adds the subscriber that `make` makes with a number. Returns it, and whether routes are out of date.
@@ -74,7 +85,7 @@ impl Registry {
             }
             (Some(Target::Group(group)), _) => {
                 let subscriber = make(self.take_number());
-                group.members.add(subscriber.clone());
+                group.add(&subscriber);
                 (subscriber, false)
             }
             (None, "") => {
@@ -87,9 +98,14 @@ impl Registry {
             }
             (None, name) => {
                 let subscriber = make(self.take_number());
-                let group = Group { name: name.into(), members: Subscribers::default(), turn: AtomicUsize::new(0) };
-                group.members.add(subscriber.clone());
-                self.trie.insert(pattern, Target::Group(Arc::new(group)));
+                let group = Arc::new(Group {
+                    name: name.into(),
+                    members: Subscribers::default(),
+                    turn: AtomicUsize::new(0),
+                    ready: Mutex::default(),
+                });
+                group.add(&subscriber);
+                self.trie.insert(pattern, Target::Group(group));
                 (subscriber, true)
             }
         }
@@ -108,11 +124,21 @@ impl Registry {
             }
             Target::Group(group) if *group.name == *subscriber.group => {
                 numbers.remove(&subscriber.number);
+                group.ready().retain(|ready| !Arc::ptr_eq(ready, subscriber));
                 group.members.remove(subscriber)
             }
             _ => false,
         });
         removed > 0
+    }
+
+    /// Returns the group that a subscriber is, or was, a member of, as long as it has others.
+    pub(super) fn group_of(&self, subscriber: &Subscriber) -> Option<Arc<Group>> {
+        let is_it = |target: &Target| matches!(target, Target::Group(group) if *group.name == *subscriber.group);
+        match self.trie.find(&subscriber.pattern, is_it) {
+            Some(Target::Group(group)) => Some(group.clone()),
+            _ => None,
+        }
     }
 
     /// Hands over all lanes and groups that messages under a subject go to.
@@ -131,11 +157,46 @@ impl Registry {
 }
 
 impl Group {
-    /// Returns the members, beginning with the one whose turn it is.
-    pub(super) fn in_turn(&self) -> impl Iterator<Item = Arc<Subscriber>> + use<> {
+    fn add(self: &Arc<Self>, member: &Arc<Subscriber>) {
+        let members: Weak<dyn ReadyMembers> = Arc::downgrade(self) as _;
+        member.join(members);
+        self.members.add(member.clone());
+        self.add_ready(member.clone());
+    }
+
+    /// Returns the member whose turn it is of all, ready or not, if there is any.
+    pub(super) fn in_turn(&self) -> Option<Arc<Subscriber>> {
         let members = self.members.snapshot();
-        let first = self.turn.fetch_add(1, Ordering::Relaxed);
-        (0..members.len()).map(move |step| members[first.wrapping_add(step) % members.len()].clone())
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        members.get(turn % members.len().max(1)).cloned()
+    }
+
+    /// Returns the member whose turn it is of those that are ready, and puts it behind the others.
+    pub(super) fn ready_in_turn(&self) -> Option<Arc<Subscriber>> {
+        let mut ready = self.ready();
+        let member = ready.pop_front()?;
+        ready.push_back(member.clone());
+        Some(member)
+    }
+
+    /// Removes a member that takes none now. It comes back by itself.
+    pub(super) fn remove_ready(&self, member: &Arc<Subscriber>) {
+        let mut ready = self.ready();
+        // It had its turn, so it is among the last.
+        if let Some(index) = ready.iter().rposition(|ready| Arc::ptr_eq(ready, member)) {
+            ready.remove(index);
+        }
+    }
+
+    fn ready(&self) -> MutexGuard<'_, VecDeque<Arc<Subscriber>>> {
+        // Nothing that runs under the lock leaves it half changed.
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ReadyMembers for Group {
+    fn add_ready(&self, member: Arc<Subscriber>) {
+        self.ready().push_back(member);
     }
 }
 

@@ -15,11 +15,13 @@ use crate::{
     broker::{
         authorize::{Action, Authorize},
         gauge::Gauge,
+        groups::deliver_to_one,
+        hold::Account,
         limits::Limits,
         metrics::{Metrics, Prefixes},
         registry::Registry,
         retained::Retained,
-        subscriber::{Common, EndStalled, Subscriber},
+        subscriber::{Common, EndStalled, Remains, Subscriber},
     },
     wire::{Base, EndReason, Ended, Kind},
 };
@@ -34,6 +36,8 @@ pub(super) struct Shared {
     pub(super) generation: AtomicU64,
     retained: Mutex<Retained>,
     pub(super) prefixes: Prefixes,
+    /// Of messages whose publisher is not held up by them any more.
+    orphans: Arc<Account>,
     itself: Weak<Self>,
 }
 
@@ -41,6 +45,7 @@ impl Shared {
     pub(super) fn new(base: Base, limits: Limits, authorize: Option<Box<dyn Authorize>>) -> Arc<Self> {
         Arc::new_cyclic(|itself| {
             let gauge = Arc::new(Gauge::new(limits.queued_len_max));
+            let orphans = Arc::new(Account::new(u32::MAX, gauge.clone(), Weak::new()));
             let common = Common { base, limits, gauge, missing: AtomicU64::new(0) };
             Self {
                 common: Arc::new(common),
@@ -49,32 +54,71 @@ impl Shared {
                 generation: AtomicU64::new(0),
                 retained: Mutex::default(),
                 prefixes: Prefixes::default(),
+                orphans,
                 itself: itself.clone(),
             }
         })
     }
 
-    /// Removes a subscription of which nothing more is sent, and tells the client.
+    /// Removes a subscription of which nothing more is sent, and tells the client. `missing` messages are, beyond those that wait.
     pub(super) fn end(&self, subscriber: &Arc<Subscriber>, reason: EndReason, missing: u64) {
-        self.remove([subscriber.clone()]);
-        subscriber.forget_number();
-        let text = match reason {
-            EndReason::TooSlow => "messages were not taken fast enough",
-            _ => "",
-        };
-        let ended = Ended { number: subscriber.number, reason, missing, text };
-        subscriber.answers.say(Kind::Ended, 0, ended.write());
+        let mut ended = vec![(subscriber.clone(), reason, missing)];
+        // What one member of a group leaves may end the next.
+        while let Some((subscriber, reason, missing)) = ended.pop() {
+            self.remove(std::slice::from_ref(&subscriber));
+            subscriber.forget_number();
+            let mut too_slow = Vec::new();
+            let missing = missing + self.hand_over(&subscriber, &mut too_slow);
+            let text = match reason {
+                EndReason::TooSlow => "messages were not taken fast enough",
+                _ => "",
+            };
+            let content = Ended { number: subscriber.number, reason, missing, text }.write();
+            subscriber.answers.say(Kind::Ended, 0, content);
+            ended.extend(too_slow.into_iter().map(|(next, missing)| (next, EndReason::TooSlow, missing)));
+        }
     }
 
-    pub(super) fn remove(&self, subscribers: impl IntoIterator<Item = Arc<Subscriber>>) {
+    /// Removes the subscriptions of a connection that has ended.
+    pub(super) fn forget(&self, subscribers: Vec<Arc<Subscriber>>) {
+        subscribers.chunks(AT_ONCE_MAX).for_each(|subscribers| self.remove(subscribers));
+        let mut too_slow = Vec::new();
+        for subscriber in &subscribers {
+            self.hand_over(subscriber, &mut too_slow);
+        }
+        for (subscriber, missing) in too_slow {
+            self.end(&subscriber, EndReason::TooSlow, missing);
+        }
+    }
+
+    fn remove(&self, subscribers: &[Arc<Subscriber>]) {
         let mut registry = self.registry_mut();
         let mut is_out_of_date = false;
         for subscriber in subscribers {
-            is_out_of_date |= registry.remove(&subscriber);
+            is_out_of_date |= registry.remove(subscriber);
         }
         if is_out_of_date {
             self.generation.fetch_add(1, Ordering::Release);
         }
+    }
+
+    /// Hands what waits for a subscription that has ended to the other members of its group. Returns how many messages are missing.
+    fn hand_over(&self, subscriber: &Arc<Subscriber>, too_slow: &mut Vec<(Arc<Subscriber>, u64)>) -> u64 {
+        let Remains { mut missing, waiting } = subscriber.take_remains();
+        if waiting.is_empty() {
+            return missing;
+        }
+        let group = self.registry().group_of(subscriber);
+        for (parcel, hold) in waiting {
+            let account = hold.as_ref().map_or(&self.orphans, |hold| hold.account());
+            let renumbered = |number: u32| [&number.to_be_bytes()[..], &parcel.content()[4..]].concat().into();
+            let is_taken = group.as_ref().is_some_and(|group| deliver_to_one(group, account, renumbered, too_slow));
+            if !is_taken {
+                missing += 1;
+                self.common.missing.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        missing
     }
 
     /// Finds the first setting under which nothing could work.
@@ -133,6 +177,9 @@ impl EndStalled for Shared {
         self.end(subscriber, EndReason::TooSlow, missing);
     }
 }
+
+/// Subscriptions that are removed with one lock.
+const AT_ONCE_MAX: usize = 32;
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

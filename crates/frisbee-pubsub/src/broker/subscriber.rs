@@ -5,7 +5,7 @@ use std::{
     collections::{HashMap, HashSet},
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -24,6 +24,7 @@ use crate::{
         queue::{Next, Pushed, Queue, cost},
         slow::SlowList,
     },
+    trie::Shapes,
     wire::{Base, Kind, MESSAGE_COST, write_missing},
 };
 
@@ -51,6 +52,8 @@ pub(super) struct Subscriber {
     slow: Arc<SlowList<Self>>,
     /// Where it is found by its number.
     siblings: Weak<Subscriptions>,
+    /// The group that it is a member of.
+    group_members: OnceLock<Weak<dyn ReadyMembers>>,
     common: Arc<Common>,
     /// Ends the subscription when it has stalled for too long.
     stalled: Weak<dyn EndStalled>,
@@ -72,14 +75,43 @@ pub(super) struct Delivery {
     is_listed: bool,
     /// Set while a task looks whether it takes anything.
     is_watched: bool,
+    /// Set while it is among the members of its group that take a message now.
+    is_ready: bool,
 }
 
 /// The step that has to follow on an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     GoesOn,
-    /// It has ended, and this many messages are missing that it was not told of.
+    /// It has ended, and this many messages are missing that did not come into its queue.
     TooSlow(u64),
+    /// It had ended before, and has not got the message.
+    HasEnded,
+}
+
+/// The members of a group that take a message now.
+pub(super) trait ReadyMembers: Send + Sync {
+    /// Adds a member that takes messages again.
+    fn add_ready(&self, member: Arc<Subscriber>);
+}
+
+/// The fate of a message that a member of a group is to take now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    Yes,
+    /// It takes none for now.
+    NotNow,
+    /// It takes others, such as smaller ones.
+    NotThis,
+}
+
+/// The rest of a subscription that has ended.
+#[derive(Debug, Default)]
+pub(super) struct Remains {
+    /// Messages that it has not got and was not told of.
+    pub(super) missing: u64,
+    /// Messages for other members of its group.
+    pub(super) waiting: Vec<(Arc<Parcel>, Option<Arc<Hold>>)>,
 }
 
 /// Messages of one publisher for all subscribers to a pattern.
@@ -121,8 +153,14 @@ impl Subscriber {
     pub(super) fn new(number: u32, wishes: Wishes, place: Place<'_>) -> Self {
         let Wishes { pattern, group, slot, policy, window } = wishes;
         let credit = (window > 0).then(|| i64::from(window.min(CREDIT_MAX)));
-        let delivery =
-            Delivery { credit, queue: Queue::default(), has_ended: false, is_listed: false, is_watched: false };
+        let delivery = Delivery {
+            credit,
+            queue: Queue::default(),
+            has_ended: false,
+            is_listed: false,
+            is_watched: false,
+            is_ready: true,
+        };
         Self {
             number,
             pattern,
@@ -133,6 +171,7 @@ impl Subscriber {
             answers: place.answers.clone(),
             slow: place.slow.clone(),
             siblings: Arc::downgrade(place.subscriptions),
+            group_members: OnceLock::new(),
             common: place.common.clone(),
             stalled: place.stalled,
             delivery: Mutex::new(delivery),
@@ -169,14 +208,39 @@ impl Subscriber {
         Verdict::GoesOn
     }
 
-    /// Sends a message if that can be done at once, and returns whether it was.
-    pub(super) fn take(&self, content: Content) -> bool {
-        self.send_now(&mut self.delivery(), &content)
+    /// Makes it a member of a group, which it is ready to take messages of.
+    pub(super) fn join(&self, members: Weak<dyn ReadyMembers>) {
+        // It joins once, when it is made.
+        let _ = self.group_members.set(members);
     }
 
-    /// Has a message dealt with by itself: sent, queued or dropped.
-    pub(super) fn offer_one(self: &Arc<Self>, content: &Content, account: Option<&Arc<Account>>) -> Verdict {
-        self.push(&mut self.delivery(), content, &SharedMessage::default(), account)
+    /// Sends a message of the group if that can be done now.
+    pub(super) fn take(self: &Arc<Self>, content: &Content) -> Taken {
+        let mut delivery = self.delivery();
+        while !delivery.has_ended && delivery.has_credit() && delivery.queue.is_empty() {
+            if !self.answers.are_waiting() {
+                let packet = Packet::new(0, self.common.base.operation(Kind::Message), content.clone());
+                match self.connection.try_send(packet) {
+                    Ok(_) => {
+                        delivery.spend(cost(content));
+                        return Taken::Yes;
+                    }
+                    Err(TrySendError::Full(_)) => {}
+                    Err(TrySendError::Failed(SendError::Closed)) => break,
+                    Err(TrySendError::Failed(_)) => return Taken::NotThis,
+                }
+            }
+            if !self.list(&mut delivery) {
+                break;
+            }
+        }
+        delivery.is_ready = false;
+        Taken::NotNow
+    }
+
+    /// Has a message of the group dealt with by itself: sent, queued or dropped.
+    pub(super) fn offer_one(self: &Arc<Self>, content: &Content, account: &Arc<Account>) -> Verdict {
+        self.push(&mut self.delivery(), content, &SharedMessage::default(), Some(account))
     }
 
     /// Adds to what the subscriber takes.
@@ -195,13 +259,19 @@ impl Subscriber {
         self.drain(&mut delivery);
     }
 
-    /// Ends the subscription. Returns how many messages it has not got and was not told of, unless it has ended before.
-    pub(super) fn end(&self) -> Option<u64> {
+    /// Ends the subscription. Returns whether it had not ended before.
+    pub(super) fn end(&self) -> bool {
+        !std::mem::replace(&mut self.delivery().has_ended, true)
+    }
+
+    /// Takes out all that waits for a subscription that has ended.
+    pub(super) fn take_remains(&self) -> Remains {
         let mut delivery = self.delivery();
-        if std::mem::replace(&mut delivery.has_ended, true) {
-            return None;
-        }
-        Some(self.clear(&mut delivery))
+        let before = delivery.queue.count();
+        let waiting = if self.group.is_empty() { Vec::new() } else { delivery.queue.take_all() };
+        let missing = delivery.queue.clear();
+        self.count_queued(before, 0);
+        Remains { missing, waiting }
     }
 
     /// Lets nobody find it by its number any more.
@@ -234,7 +304,10 @@ impl Subscriber {
         shared: &SharedMessage,
         account: Option<&Arc<Account>>,
     ) -> Verdict {
-        if delivery.has_ended || self.send_now(delivery, content) {
+        if delivery.has_ended {
+            return Verdict::HasEnded;
+        }
+        if self.send_now(delivery, content) {
             return Verdict::GoesOn;
         }
         let Common { gauge, limits, .. } = &*self.common;
@@ -253,7 +326,7 @@ impl Subscriber {
             Pushed::TooSlow => {
                 delivery.has_ended = true;
                 self.count_missing(1);
-                return Verdict::TooSlow(1 + self.clear(delivery));
+                return Verdict::TooSlow(1);
             }
         }
         // Not for each message of one that waits for room.
@@ -282,6 +355,9 @@ impl Subscriber {
 
     /// Sends what waits, as far as the subscriber and the connection take it.
     fn drain(self: &Arc<Self>, delivery: &mut Delivery) {
+        if delivery.has_ended {
+            return;
+        }
         let before = delivery.queue.count();
         loop {
             let packets = self.next_packets(delivery);
@@ -296,9 +372,8 @@ impl Subscriber {
                     }
                 }
                 Ok(sent) => packets[..sent].iter().for_each(|packet| self.note_sent(delivery, packet)),
-                Err(SendError::Closed) => {
-                    delivery.queue.clear();
-                }
+                // What waits is let go, or handed to others, with all subscriptions of the connection.
+                Err(SendError::Closed) => break,
                 // It is larger than the subscriber takes.
                 Err(_) => {
                     delivery.queue.drop_first();
@@ -307,6 +382,21 @@ impl Subscriber {
             }
         }
         self.count_queued(before, delivery.queue.count());
+        self.note_ready(delivery);
+    }
+
+    /// Puts a member of a group back among those that take messages, if it does.
+    fn note_ready(self: &Arc<Self>, delivery: &mut Delivery) {
+        if delivery.is_ready || !delivery.has_credit() || !delivery.queue.is_empty() {
+            return;
+        }
+        let Some(members) = self.group_members.get().and_then(Weak::upgrade) else { return };
+        if self.answers.are_waiting() && (!self.list(delivery) || self.answers.are_waiting()) {
+            // It is told when they have gone.
+            return;
+        }
+        delivery.is_ready = true;
+        members.add_ready(self.clone());
     }
 
     /// Returns the first packets that wait, as far as there is credit for them.
@@ -348,13 +438,6 @@ impl Subscriber {
         true
     }
 
-    fn clear(&self, delivery: &mut Delivery) -> u64 {
-        let before = delivery.queue.count();
-        let missing = delivery.queue.clear();
-        self.count_queued(before, 0);
-        missing
-    }
-
     /// Counts the places in the queue. What waits there counts itself.
     fn count_queued(&self, before: usize, now: usize) {
         self.common.gauge.change(before * MESSAGE_COST, now * MESSAGE_COST);
@@ -388,7 +471,7 @@ impl Subscriber {
             return Some(Verdict::GoesOn);
         }
         delivery.has_ended = true;
-        Some(Verdict::TooSlow(self.clear(&mut delivery)))
+        Some(Verdict::TooSlow(0))
     }
 }
 
@@ -402,6 +485,7 @@ pub(super) struct Numbered {
     pub(super) by_number: HashMap<u32, Arc<Subscriber>>,
     /// The pattern and slot of each that is not in a group.
     taken: HashSet<(Pattern, u8)>,
+    pub(super) shapes: Shapes,
 }
 
 impl Numbered {
@@ -411,6 +495,7 @@ impl Numbered {
     }
 
     pub(super) fn add(&mut self, subscriber: Arc<Subscriber>) {
+        self.shapes.add(&subscriber.pattern);
         if subscriber.group.is_empty() {
             self.taken.insert((subscriber.pattern.clone(), subscriber.slot));
         }
@@ -422,6 +507,7 @@ impl Numbered {
         if subscriber.group.is_empty() {
             self.taken.remove(&(subscriber.pattern.clone(), subscriber.slot));
         }
+        self.shapes.remove(&subscriber.pattern, 1);
         Some(subscriber)
     }
 }
