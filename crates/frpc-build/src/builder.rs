@@ -169,7 +169,8 @@ impl Builder {
     /// | field with another number | fine | broken |
     /// | fields moved together into a oneof, or out of it | fine | broken |
     /// | `int32` made `sint32`: polyglot writes both alike | fine | broken |
-    /// | `int32` made `int64`: protobuf writes both alike | broken | fine |
+    /// | `string` made `bytes`: protobuf writes both alike | broken | fine |
+    /// | `int32` made `int64`: binaries built before refuse the wider one | broken | broken |
     /// | field with any other type | broken | broken |
     /// | value added behind all others of its enum | fine | fine |
     /// | value inserted, moved or removed | broken | fine |

@@ -5,8 +5,7 @@
 //!
 //! - A field is known by its number. One that only one side knows fits: the other skips it, or leaves it unset. Names of
 //!   fields and messages do not matter.
-//! - Types fit if their encodings do: `int32`, `int64`, `uint32`, `uint64`, `bool` and enums among each other (a number that
-//!   is too large for its reader loses its high bits), `sint32` and `sint64`, `fixed32` and `sfixed32`, `fixed64` and
+//! - Types fit if their encodings do: `int32`, `int64`, `uint32`, `uint64`, `bool` and enums among each other, `sint32` and `sint64`, `fixed32` and `sfixed32`, `fixed64` and
 //!   `sfixed64`, `string` and `bytes`. Bytes that are no UTF-8 do not decode as a `string`: that call fails by itself, which
 //!   no declaration can tell in advance. All other types fit only themselves.
 //! - Messages fit if their fields do. A map is a list of messages with the fields `key` (1) and `value` (2).
@@ -15,6 +14,12 @@
 //!   last one. A single field that moves into a new oneof fits, and so do members that leave theirs.
 //! - `optional` and `required` do not matter: a reader takes what is not there for unset.
 //! - Groups do not fit, because frpc cannot send them.
+//!
+//! Some of what fits loses values without an error: [`narrowing`] finds the first field that does.
+//!
+//! - A number that its reader's type does not hold: `int64` read as `int32` (2^40 becomes 0), `uint32` as `int32`, or back,
+//!   anything but `bool` as `bool`. Enums have the numbers of `int32`.
+//! - A list of messages that is read as a map: one entry is left for each key.
 //!
 //! Descriptors of a peer may say anything. Comparing them takes time and memory in proportion to their size and to
 //! [`FIELDS_MAX`], and ends whatever they say.
@@ -106,6 +111,15 @@ pub enum Reason {
         /// True if this side is the writer.
         is_here: bool,
     },
+    /// A field fits, but its reader loses some of the values that it can have. Only [`narrowing`] finds these.
+    Narrows {
+        /// The field, as this side declares it.
+        field: Member,
+        /// Its type on this side, as a proto file would have it.
+        here: String,
+        /// Its type on the other side.
+        there: String,
+    },
     /// One side does not declare the message.
     Undeclared {
         /// The full name of the message.
@@ -150,6 +164,16 @@ pub struct Member {
 /// }
 /// ```
 pub fn misfit(here: Declared<'_>, there: Declared<'_>, peer: Peer, part: Part) -> Option<Misfit> {
+    find(here, there, peer, part, false)
+}
+
+/// Returns the first field whose values do not all arrive, in the direction in which this part of a call travels: one that does
+/// not [fit](misfit), or one that fits and [narrows](Reason::Narrows).
+pub fn narrowing(here: Declared<'_>, there: Declared<'_>, peer: Peer, part: Part) -> Option<Misfit> {
+    find(here, there, peer, part, true)
+}
+
+fn find(here: Declared<'_>, there: Declared<'_>, peer: Peer, part: Part, keeps_values: bool) -> Option<Misfit> {
     let undeclared = |side: Declared<'_>, is_here| Misfit {
         path: shown(side.name),
         reason: Reason::Undeclared { message: shown(side.name), is_here },
@@ -159,7 +183,7 @@ pub fn misfit(here: Declared<'_>, there: Declared<'_>, peer: Peer, part: Part) -
     let Some(other) = there.declarations.find(there.name) else { return Some(undeclared(there, false)) };
     let is_writer = matches!((peer, part), (Peer::Server, Part::Request) | (Peer::Caller, Part::Response));
     let mut comparison =
-        Comparison { here: here.declarations, there: there.declarations, is_writer, pairs: Vec::new() };
+        Comparison { here: here.declarations, there: there.declarations, is_writer, keeps_values, pairs: Vec::new() };
     comparison.pairs.push(Pair { here: own, there: other, name: here.name, within: None });
     let (at, field, reason) = comparison.run()?;
     Some(Misfit { path: comparison.path(at, field), reason, peer })
@@ -168,6 +192,11 @@ pub fn misfit(here: Declared<'_>, there: Declared<'_>, peer: Peer, part: Part) -
 /// Returns whether protobuf's own encoding of these types fits, as the documentation of this module has it.
 pub fn is_same_encoding(one: Type, other: Type) -> bool {
     Kind::of(one).is_some_and(|kind| Kind::of(other) == Some(kind))
+}
+
+/// Returns whether protobuf's own encoding of these types fits, and each holds all values of the other.
+pub fn has_same_values(one: Type, other: Type) -> bool {
+    is_same_encoding(one, other) && range(one) == range(other)
 }
 
 impl<'a> Declarations<'a> {
@@ -235,6 +264,8 @@ struct Comparison<'a> {
     there: &'a Declarations<'a>,
     /// True if this side writes what the other reads.
     is_writer: bool,
+    /// True if fields that narrow count.
+    keeps_values: bool,
     /// Messages that stand for each other, in the order in which they were met.
     pairs: Vec<Pair<'a>>,
 }
@@ -272,13 +303,13 @@ impl<'a> Comparison<'a> {
                             self.pairs.push(Pair { here, there, name: field.type_name(), within });
                         }
                     }
-                    Fit::Not => {
+                    unfit @ (Fit::Narrows | Fit::Not) => {
                         let (here, there) = (self.here.type_of(field), self.there.type_of(other));
-                        return Some((
-                            next,
-                            Some(field.name()),
-                            Reason::Types { field: member(name, field), here, there },
-                        ));
+                        let (at, of) = (Some(field.name()), member(name, field));
+                        return Some(match unfit {
+                            Fit::Narrows => (next, at, Reason::Narrows { field: of, here, there }),
+                            _ => (next, at, Reason::Types { field: of, here, there }),
+                        });
                     }
                 }
             }
@@ -300,9 +331,18 @@ impl<'a> Comparison<'a> {
         match (kind(own), kind(other)) {
             (Some(Kind::Message), Some(Kind::Message)) => {
                 let (own, other) = (self.here.find(own.type_name()), self.there.find(other.type_name()));
-                own.zip(other).map_or(Fit::Not, |(own, other)| Fit::If(own, other))
+                let Some((own, other)) = own.zip(other) else { return Fit::Not };
+                let entries = [self.here.message(own), self.there.message(other)].map(is_entry);
+                let [is_written_map, is_read_map] = if self.is_writer { entries } else { [entries[1], entries[0]] };
+                if self.keeps_values && is_read_map && !is_written_map && is_repeated(written) {
+                    return Fit::Narrows;
+                }
+                Fit::If(own, other)
             }
-            (Some(own), Some(other)) if own == other => Fit::Whole,
+            (Some(kind), Some(other)) if kind == other => {
+                let holds_all = scalar(written).zip(scalar(read)).is_some_and(|(written, read)| holds(read, written));
+                if self.keeps_values && !holds_all { Fit::Narrows } else { Fit::Whole }
+            }
             _ => Fit::Not,
         }
     }
@@ -351,6 +391,8 @@ enum Fit {
     Whole,
     /// They fit if these messages do.
     If(usize, usize),
+    /// They fit, and the reader does not hold all values of the writer.
+    Narrows,
     Not,
 }
 
@@ -385,6 +427,26 @@ impl Kind {
             Type::Group => return None,
         })
     }
+}
+
+/// Returns whether a type has all values of another one with the same encoding.
+fn holds(reader: Type, writer: Type) -> bool {
+    match (range(reader), range(writer)) {
+        (Some(reader), Some(writer)) => reader.0 <= writer.0 && writer.1 <= reader.1,
+        _ => true,
+    }
+}
+
+/// Returns the least and the greatest number of a type, if it is one of integers.
+fn range(of: Type) -> Option<(i128, i128)> {
+    Some(match of {
+        Type::Bool => (0, 1),
+        Type::Int32 | Type::Sint32 | Type::Sfixed32 | Type::Enum => (i32::MIN.into(), i32::MAX.into()),
+        Type::Int64 | Type::Sint64 | Type::Sfixed64 => (i64::MIN.into(), i64::MAX.into()),
+        Type::Uint32 | Type::Fixed32 => (0, u32::MAX.into()),
+        Type::Uint64 | Type::Fixed64 => (0, u64::MAX.into()),
+        Type::Float | Type::Double | Type::String | Type::Bytes | Type::Message | Type::Group => return None,
+    })
 }
 
 /// Returns the type of a field, which the descriptors of a peer may lack.
@@ -431,6 +493,10 @@ impl fmt::Display for Misfit {
         match &self.reason {
             Reason::Types { field, here, there: type_there } => {
                 write!(f, "field {field} of {} is {here} here and {type_there} {there}", field.message)
+            }
+            Reason::Narrows { field, here, there: type_there } => {
+                let of = &field.message;
+                write!(f, "field {field} of {of} is {here} here and {type_there} {there}, and values would get lost")
             }
             Reason::Together { first, second, is_here } => {
                 let (one, other) = if *is_here { ("here", there) } else { (there, "here") };
@@ -558,6 +624,59 @@ mod tests {
         assert_eq!((found.path.as_str(), fits(other, map)), ("M.a.value", false));
         let text = misfits("message M { bool a = 1; }", other).to_string();
         assert_eq!(text, "field `a` (1) of t.M is bool here and map<string, t.N> on the server");
+    }
+
+    #[test]
+    fn a_reader_that_does_not_hold_all_values_narrows() {
+        // Those that each type holds among its own encoding, itself left out.
+        let table = [
+            ("int32", &["bool", "E"][..]),
+            ("int64", &["bool", "E", "int32", "uint32"]),
+            ("uint32", &["bool"]),
+            ("uint64", &["bool", "uint32"]),
+            ("bool", &[]),
+            ("E", &["bool", "int32"]),
+            ("sint32", &[]),
+            ("sint64", &["sint32"]),
+            ("fixed32", &[]),
+            ("sfixed32", &[]),
+            ("fixed64", &[]),
+            ("sfixed64", &[]),
+            ("string", &["bytes"]),
+            ("bytes", &["string"]),
+            ("float", &[]),
+        ];
+        for (reader, held) in table {
+            for (writer, _) in table {
+                for (label, end) in [("", ""), ("repeated ", ""), ("map<int32, ", ">")] {
+                    let [written, read] = [writer, reader]
+                        .map(|of| format!("message M {{ {label}{of}{end} a = 1; }} enum E {{ A = 0; }}"));
+                    let narrows = narrows(&written, &read);
+                    let is_held = reader == writer || held.contains(&writer);
+                    assert_eq!(narrows.is_none(), is_held, "{writer} read as {reader}");
+                    if fits(&written, &read) {
+                        assert!(narrows.is_none_or(|found| matches!(found.reason, Reason::Narrows { .. })));
+                    }
+                }
+            }
+        }
+        let text = narrows("message M { int64 a = 1; }", "message M { int32 a = 1; }").unwrap().to_string();
+        assert_eq!(text, "field `a` (1) of t.M is int64 here and int32 on the server, and values would get lost");
+        let found = narrows("message M { map<int64, M> a = 1; }", "message M { map<int32, M> a = 1; }").unwrap();
+        assert_eq!(found.path, "M.a.key");
+    }
+
+    #[test]
+    fn a_list_that_is_read_as_a_map_narrows() {
+        let map = "message M { map<string, M> a = 1; }";
+        let list = "message M { repeated Entry a = 1; } message Entry { string key = 1; M value = 2; }";
+        let one = "message M { Entry a = 1; } message Entry { string key = 1; M value = 2; }";
+        let text = narrows(list, map).unwrap().to_string();
+        assert_eq!(
+            text,
+            "field `a` (1) of t.M is repeated t.Entry here and map<string, t.M> on the server, and values would get lost"
+        );
+        assert_eq!([narrows(map, list), narrows(one, map), narrows(map, map)], [None, None, None]);
     }
 
     #[test]
@@ -776,6 +895,17 @@ mod tests {
     /// Returns the misfit of a request that this side writes.
     fn misfits(here: &str, there: &str) -> Misfit {
         ask(here, there, Peer::Server, Part::Request).expect("the messages do not fit")
+    }
+
+    /// Returns how a request that this side writes narrows; a response narrows the other way.
+    fn narrows(here: &str, there: &str) -> Option<Misfit> {
+        let [here, there] = [here, there].map(compiled);
+        let [here, there] = [&here, &there].map(Declarations::of);
+        let [here, there] = [&here, &there].map(|declarations| Declared { declarations, name: "t.M" });
+        let found = narrowing(here, there, Peer::Server, Part::Request);
+        let back = narrowing(there, here, Peer::Server, Part::Response);
+        assert_eq!(found.is_some(), back.is_some());
+        found
     }
 
     fn ask(here: &str, there: &str, peer: Peer, part: Part) -> Option<Misfit> {

@@ -171,6 +171,12 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
         Self { services: self.services.inflated_len_max(inflated_len_max), ..self }
     }
 
+    /// Sets whether requests are accepted that lose values here because of another version of the proto file:
+    /// [`Services::accept_narrowing`]. Default: no.
+    pub fn accept_narrowing(self, accept: bool) -> Self {
+        Self { services: self.services.accept_narrowing(accept), ..self }
+    }
+
     /// Adds a service.
     pub fn add_service<T: Service>(self, service: T) -> ServerBuilder<(S, T), R> {
         let Self { services, transport, wires, drain_max } = self;

@@ -190,14 +190,93 @@ fn fields_in_another_order_or_with_other_names_arrive_where_they_belong() {
     });
 }
 
+/// Makes a channel between two versions of `Widened`, whose sides accept the loss of values or do not.
+macro_rules! widened {
+    ($version:ident, server: $server_accepts:expr, channel: $channel_accepts:expr) => {{
+        let server = Server::builder().config(quiet()).accept_narrowing($server_accepts);
+        let server = server.add_service($version::widened_server::WidenedServer::new(Echo)).without_listener().unwrap();
+        let (ours, theirs) = duplex(64 * 1024);
+        server.attach(theirs);
+        let channel = quiet_channel().accept_narrowing($channel_accepts).attach(ours).await.unwrap();
+        settle().await;
+        (channel, server)
+    }};
+}
+
 #[test]
-fn a_wider_number_arrives_as_far_as_it_fits() {
+fn a_wider_number_arrives_as_far_as_it_fits_where_its_reader_accepts_that() {
     in_virtual_time(async {
-        let ((to_old, _one), (to_new, _other)) = (to_old().await, to_new().await);
+        let log = ThreadLog::hear(Level::WARN);
+        let (to_new, _one) = widened!(new, server: false, channel: true);
+        let (to_old, _other) = widened!(old, server: true, channel: false);
         let item = old::WidenedItem { number: -7 };
         comes_back!(old to to_new, widened_client::WidenedClient: item => item);
         let item = |number| new::WidenedItem { number };
         comes_back!(new to to_old, widened_client::WidenedClient: item(-7) => item(-7), item((1 << 32) + 5) => item(5));
+        let told = log.take();
+        assert_eq!(told.len(), 2 * KINDS.len(), "each method is told of once for each connection: {told:#?}");
+        assert!(told.iter().all(|line| line.starts_with("WARN calls may lose values: the re")), "{told:#?}");
+    });
+}
+
+#[test]
+fn a_wider_number_is_refused_unless_its_reader_accepts_it() {
+    in_virtual_time(async {
+        let log = ThreadLog::hear(Level::WARN);
+        let (number, here_old) =
+            (7, "is int32 here and int64 on the server, and values would get lost, unless this side sets");
+        let here_new = "is int64 here and int32 on the server, and values would get lost, unless the server sets";
+        for (is_old, server_accepts, channel_accepts) in
+            [(true, false, false), (true, true, false), (false, false, false), (false, false, true)]
+        {
+            let (which, expected) = if is_old { ("response", here_old) } else { ("request", here_new) };
+            let answers = if is_old {
+                let (channel, _server) = widened!(new, server: server_accepts, channel: channel_accepts);
+                let client = old::widened_client::WidenedClient::new(channel);
+                each_kind!(client, old::WidenedItem { number }).map(|answer| answer.map(drop))
+            } else {
+                let (channel, _server) = widened!(old, server: server_accepts, channel: channel_accepts);
+                let client = new::widened_client::WidenedClient::new(channel);
+                each_kind!(client, new::WidenedItem { number: number.into() }).map(|answer| answer.map(drop))
+            };
+            for (answer, method) in answers.into_iter().zip(KINDS) {
+                let status = answer.unwrap_err();
+                assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+                let message = status.message();
+                assert!(message.contains(&format!("the {which} of schemas.Widened/{method} ")), "{message}");
+                assert!(
+                    message.contains("WidenedItem.number: field `number` (1)") && message.contains(expected),
+                    "{message}"
+                );
+            }
+        }
+        let told = log.take();
+        assert_eq!(told.len(), 4 * KINDS.len(), "{told:#?}");
+        assert!(told.iter().all(|line| line.starts_with("WARN every call will fail: the re")), "{told:#?}");
+    });
+}
+
+#[test]
+fn a_server_that_calls_its_client_reads_answers_and_the_client_requests() {
+    in_virtual_time(async {
+        for accepts in [false, true] {
+            let server = Server::builder().config(quiet()).without_listener().unwrap();
+            let (ours, theirs) = duplex(64 * 1024);
+            server.attach(theirs);
+            let channel = quiet_channel().accept_narrowing(accepts);
+            let channel =
+                channel.add_service(old::widened_server::WidenedServer::new(Echo)).attach(ours).await.unwrap();
+            let back = Channel::over(&only_connection(&server).await).unwrap();
+            for answer in
+                each_kind!(new::widened_client::WidenedClient::new(back), new::WidenedItem { number: 1 << 40 })
+            {
+                assert_eq!(
+                    answer.map_err(|status| status.code()),
+                    if accepts { Ok(new::WidenedItem { number: 0 }) } else { Err(Code::FailedPrecondition) }
+                );
+            }
+            drop(channel);
+        }
     });
 }
 

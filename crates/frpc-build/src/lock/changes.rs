@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use frpc_schema::{Diagnostic, Schema, Type, compat::is_same_encoding, location::Place};
+use frpc_schema::{Diagnostic, Schema, Type, compat::has_same_values, location::Place};
 use prost_types::field_descriptor_proto::Type as Scalar;
 
 use super::layout::{Field, Label, Layout, Of, Value};
@@ -291,14 +291,14 @@ fn is_same_plain(old: &Field, new: &Field) -> bool {
     of && is_same_shape(&old.label, &new.label, |old, new| Type::of_scalar(old) == Type::of_scalar(new))
 }
 
-/// Returns whether protobuf reads what the one field wrote as the other, whichever is older.
+/// Returns whether protobuf reads all that the one field wrote as the other, whichever is older.
 fn is_same_in_protobuf(old: &Field, new: &Field) -> bool {
     let declared = |of: &Of| match of {
         Of::Scalar(of) => *of,
         Of::Enum(_) => Scalar::Enum,
         Of::Message(_) => Scalar::Message,
     };
-    is_same_encoding(declared(&old.of), declared(&new.of)) && is_same_shape(&old.label, &new.label, is_same_encoding)
+    has_same_values(declared(&old.of), declared(&new.of)) && is_same_shape(&old.label, &new.label, has_same_values)
 }
 
 /// Returns whether both are single, lists, or maps with the same keys. Protobuf could read a map as a list of messages with a

@@ -191,7 +191,9 @@ fn fields_that_swap_their_names_are_not_only_renamed() {
 fn a_type_breaks_those_who_encode_it_otherwise() {
     let table = [
         // before, now, plain peers, older binaries
-        ("int32", "int64", true, false),
+        ("int32", "int64", true, true),
+        ("uint32", "int32", true, true),
+        ("fixed64", "sfixed64", true, true),
         ("int32", "sint32", false, true),
         ("uint32", "fixed32", false, true),
         ("string", "bytes", true, false),
@@ -201,7 +203,8 @@ fn a_type_breaks_those_who_encode_it_otherwise() {
         ("Color", "Tint", false, false),
         ("string", "optional string", false, false),
         ("string", "Order", true, true),
-        ("map<string, int32>", "map<string, int64>", true, false),
+        ("map<string, int32>", "map<string, int64>", true, true),
+        ("map<string, string>", "map<string, bytes>", true, false),
         ("map<string, int32>", "map<string, sint32>", false, true),
         ("map<string, int32>", "map<bytes_, int32>", true, true),
         ("map<uint32, int32>", "map<fixed32, int32>", false, true),

@@ -141,6 +141,13 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         self.map(|services| services.inflated_len_max(inflated_len_max))
     }
 
+    /// Sets whether responses are accepted that lose values here because of another version of the proto file, and requests of
+    /// the server to what is offered to it: [`Services::accept_narrowing`]. Default: no. About requests to the server, the server
+    /// decides.
+    pub fn accept_narrowing(self, accept: bool) -> Self {
+        self.map(|services| services.accept_narrowing(accept))
+    }
+
     /// Puts a layer around the calls of the channel, behind those that are there; see [`Channel::layer`].
     pub fn layer(self, layer: impl Layer) -> Self {
         Self { layers: self.layers.with(layer), ..self }

@@ -65,6 +65,7 @@ pub struct Services<S = (), R = Unimplemented> {
     /// The names of metadata that calls of handlers inherit.
     inherited: Vec<String>,
     pub(crate) compressing: Compressing,
+    pub(crate) accepts_narrowing: bool,
     pub(crate) times: Times,
     pub(crate) calls_max: Option<u32>,
     /// True as long as neither of these two says anything, which is all that most calls look at.
@@ -87,6 +88,7 @@ impl Services {
             metadata_len_max: METADATA_LEN_MAX,
             inherited: Vec::new(),
             compressing: Compressing::default(),
+            accepts_narrowing: false,
             times: Times::default(),
             calls_max: None,
             is_unlimited: true,
@@ -186,6 +188,18 @@ impl<S: ServiceSet, R> Services<S, R> {
         self
     }
 
+    /// Sets whether messages are accepted that lose values here because the peer has another version of the proto file: numbers
+    /// that the type here does not hold (`int64` there and `int32` here: 2^40 becomes 0), and lists of entries that are maps here.
+    /// Default: no, and calls of such methods fail with
+    /// [`FailedPrecondition`](crate::Code::FailedPrecondition) before anything of them is sent. The side that reads a message
+    /// decides: a server about requests, a caller about responses. The caller's log names the method and the field, whether calls
+    /// fail or lose values, when a client is made or with the first call.
+    ///
+    /// Only callers over frisbee in Rust compare proto files. Callers that speak anything else are served as ever.
+    pub fn accept_narrowing(self, accept: bool) -> Self {
+        Self { accepts_narrowing: accept, ..self }
+    }
+
     pub(crate) fn metadata_max(&self) -> usize {
         self.metadata_len_max
     }
@@ -198,6 +212,7 @@ impl<S: ServiceSet, R> Services<S, R> {
             metadata_len_max,
             inherited,
             compressing,
+            accepts_narrowing,
             times,
             calls_max,
             is_unlimited,
@@ -213,6 +228,7 @@ impl<S: ServiceSet, R> Services<S, R> {
             metadata_len_max,
             inherited,
             compressing,
+            accepts_narrowing,
             times,
             calls_max,
             is_unlimited,
@@ -228,6 +244,7 @@ impl<S: ServiceSet, R> Services<S, R> {
             metadata_len_max,
             inherited,
             compressing,
+            accepts_narrowing,
             times,
             calls_max,
             is_unlimited,
@@ -240,6 +257,7 @@ impl<S: ServiceSet, R> Services<S, R> {
             metadata_len_max,
             inherited,
             compressing,
+            accepts_narrowing,
             times,
             calls_max,
             is_unlimited,

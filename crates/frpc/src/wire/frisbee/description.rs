@@ -8,7 +8,7 @@ use std::ptr;
 
 use bytes::{Buf, BufMut, Bytes};
 use frpc_schema::{
-    compat::{Declarations, Declared, Part, Peer, misfit},
+    compat::{Declarations, Declared, Misfit, Part, Peer, misfit, narrowing},
     excerpt,
     prost_types::FileDescriptorSet,
 };
@@ -23,10 +23,20 @@ pub(crate) struct Description {
     request: String,
     response: String,
     declared: FileDescriptorSet,
+    /// True if requests may lose values at the peer.
+    accepts_narrowing: bool,
+}
+
+/// A difference between the messages of two peers that somebody has to be told of.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Difference {
+    pub(crate) text: String,
+    /// True if calls are made all the same.
+    pub(crate) is_accepted: bool,
 }
 
 /// Returns what this side tells of the messages of a method. `None` if it knows nothing of them, or if it would be too much.
-pub(crate) fn describe(method: &Method) -> Option<Bytes> {
+pub(crate) fn describe(method: &Method, accepts_narrowing: bool) -> Option<Bytes> {
     let MethodTypes { request, response } = method.types?;
     let own = FileDescriptorSet::decode(request.descriptors).ok()?;
     let declared = if ptr::eq(request.descriptors, response.descriptors) {
@@ -42,6 +52,10 @@ pub(crate) fn describe(method: &Method) -> Option<Bytes> {
         put_head(&mut out, tag, value.len());
         out.put_slice(value);
     }
+    if accepts_narrowing {
+        put_head(&mut out, ACCEPTS_NARROWING, 1);
+        out.put_u8(1);
+    }
     (out.len() <= DESCRIPTION_LEN_MAX).then(|| out.into())
 }
 
@@ -53,40 +67,52 @@ impl Description {
             return None;
         }
         let (mut request, mut response, mut declared) = (None, None, None);
+        let mut accepts_narrowing = false;
         while input.has_remaining() {
             let (tag, value) = take_field(&mut input)?;
             match tag {
                 REQUEST => request = Some(String::from_utf8_lossy(&value).into_owned()),
                 RESPONSE => response = Some(String::from_utf8_lossy(&value).into_owned()),
+                ACCEPTS_NARROWING => accepts_narrowing = value[..] == [1],
                 DESCRIPTORS => declared = Some(FileDescriptorSet::decode(value).ok()?),
                 _ => {}
             }
         }
-        Some(Self { request: request?, response: response?, declared: declared? })
+        Some(Self { request: request?, response: response?, declared: declared?, accepts_narrowing })
     }
 
-    /// Returns why the messages of a method of a server, which this describes, do not fit those of this side, if they do not.
-    pub(crate) fn misfit(&self, method: &Method) -> Option<String> {
+    /// Returns why the messages of a method of a server, which this describes, do not fit those of this side, or lose values, if
+    /// they do. What is refused comes first.
+    pub(crate) fn difference(&self, method: &Method, accepts_narrowing: bool) -> Option<Difference> {
         let MethodTypes { request, response } = method.types?;
         let theirs = Declarations::of(&self.declared);
         let messages = [
-            ("request", Part::Request, request, &self.request),
-            ("response", Part::Response, response, &self.response),
+            ("request", Part::Request, request, &self.request, self.accepts_narrowing, "the server"),
+            ("response", Part::Response, response, &self.response, accepts_narrowing, "this side"),
         ];
-        messages.into_iter().find_map(|(which, part, own, name)| {
+        let differences = messages.into_iter().filter_map(|(which, part, own, name, is_accepted, reader)| {
             let set = FileDescriptorSet::decode(own.descriptors).ok()?;
             let ours = Declarations::of(&set);
             let here = Declared { declarations: &ours, name: own.name };
             let there = Declared { declarations: &theirs, name };
-            let misfit = misfit(here, there, Peer::Server, part)?;
-            Some(format!("the {which} of {method} does not fit that of the server, at {}: {misfit}", misfit.path))
-        })
+            let describe = |found: Misfit| {
+                format!("the {which} of {method} does not fit that of the server, at {}: {found}", found.path)
+            };
+            if let Some(misfit) = misfit(here, there, Peer::Server, part) {
+                return Some(Difference { text: describe(misfit), is_accepted: false });
+            }
+            let text = describe(narrowing(here, there, Peer::Server, part)?);
+            let advice = format!(", unless {reader} sets `accept_narrowing(true)`");
+            Some(Difference { text: if is_accepted { text } else { text + &advice }, is_accepted })
+        });
+        differences.min_by_key(|difference| difference.is_accepted)
     }
 }
 
 const REQUEST: u8 = 1;
 const RESPONSE: u8 = 2;
 const DESCRIPTORS: u8 = 3;
+const ACCEPTS_NARROWING: u8 = 4;
 
 /// The bytes of a description. Methods that need more are not described, and longer descriptions not read.
 pub(crate) const DESCRIPTION_LEN_MAX: usize = 64 * 1024;
@@ -124,21 +150,22 @@ mod tests {
     #[test]
     fn a_description_comes_back_and_fits_itself() {
         let method = method(descriptors(3));
-        let description = Description::decode(describe(&method).unwrap()).unwrap();
+        let description = Description::decode(describe(&method, false).unwrap()).unwrap();
         assert_eq!((&*description.request, &*description.response), ("t.M", "t.M"));
         assert_eq!(description.declared.file[0].message_type[0].field.len(), 3);
-        assert_eq!(description.misfit(&method), None);
+        assert_eq!(description.difference(&method, false), None);
     }
 
     #[test]
     fn a_description_at_the_limit_is_made_and_read_and_a_longer_one_is_neither() {
         // 26 bytes for a field, 27 with a number above 15 and 28 with one above 127: so they grow by 28 or 29.
-        let longest = (2000..3000).rev().find(|&fields| describe(&method(descriptors(fields))).is_some()).unwrap();
-        let len = describe(&method(descriptors(longest))).unwrap().len();
+        let longest =
+            (2000..3000).rev().find(|&fields| describe(&method(descriptors(fields)), false).is_some()).unwrap();
+        let len = describe(&method(descriptors(longest)), false).unwrap().len();
         assert!((DESCRIPTION_LEN_MAX - 40..=DESCRIPTION_LEN_MAX).contains(&len), "{len}");
-        assert!(describe(&method(descriptors(longest + 1))).is_none());
+        assert!(describe(&method(descriptors(longest + 1)), false).is_none());
         let padded = |len: usize| {
-            let mut out = describe(&method(descriptors(1))).unwrap().to_vec();
+            let mut out = describe(&method(descriptors(1)), false).unwrap().to_vec();
             let padding = len - out.len() - 5;
             put_head(&mut out, 99, padding);
             out.resize(len, 0);
@@ -150,16 +177,16 @@ mod tests {
 
     #[test]
     fn a_method_without_usable_descriptors_is_not_described_and_nothing_is_compared_with_it() {
-        assert!(describe(&Method::unary("t.T", "Do", 10)).is_none());
-        assert!(describe(&method(b"no descriptors")).is_none());
-        let description = Description::decode(describe(&method(descriptors(1))).unwrap()).unwrap();
-        assert_eq!(description.misfit(&method(b"no descriptors")), None);
-        assert_eq!(description.misfit(&Method::unary("t.T", "Do", 10)), None);
+        assert!(describe(&Method::unary("t.T", "Do", 10), false).is_none());
+        assert!(describe(&method(b"no descriptors"), false).is_none());
+        let description = Description::decode(describe(&method(descriptors(1)), false).unwrap()).unwrap();
+        assert_eq!(description.difference(&method(b"no descriptors"), false), None);
+        assert_eq!(description.difference(&Method::unary("t.T", "Do", 10), false), None);
     }
 
     #[test]
     fn bytes_that_are_no_description_are_none() {
-        let whole = describe(&method(descriptors(1))).unwrap();
+        let whole = describe(&method(descriptors(1)), false).unwrap();
         for len in 0..whole.len() {
             assert!(Description::decode(whole.slice(..len)).is_none(), "{len}");
         }

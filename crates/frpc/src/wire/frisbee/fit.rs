@@ -9,9 +9,10 @@ use tracing::{debug, warn};
 
 use super::{
     client::ClientConnection,
-    description::Description,
+    description::{Description, Difference},
     envelope,
     reconnect::{Reconnecting, answer_of},
+    session::Session,
 };
 use crate::{
     call::{
@@ -55,11 +56,16 @@ impl ClientConnection {
             debug!(%method, "the server has other messages and does not describe them: they are taken to fit");
             return Ok(Ok(()));
         };
-        Ok(match description.misfit(method) {
+        let accepts_narrowing = Session::of(&self.connection).is_some_and(|session| session.accepts_narrowing);
+        Ok(match description.difference(method, accepts_narrowing) {
             None => Ok(()),
-            Some(misfit) => {
-                warn!(peer = %self.connection.peer_addr(), "every call will fail: {misfit}");
-                Err(Status::new(Code::FailedPrecondition, misfit))
+            Some(Difference { text, is_accepted: true }) => {
+                warn!(peer = %self.connection.peer_addr(), "calls may lose values: {text}");
+                Ok(())
+            }
+            Some(Difference { text, is_accepted: false }) => {
+                warn!(peer = %self.connection.peer_addr(), "every call will fail: {text}");
+                Err(Status::new(Code::FailedPrecondition, text))
             }
         })
     }

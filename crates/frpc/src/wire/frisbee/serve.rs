@@ -65,7 +65,19 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         let (serves, metadata_max, compressing) = (self.table().clone(), self.metadata_max(), self.compressing.clone());
         let inflated = Inflated::new(&compressing, connection.config().content_len_max);
         let (remote, announced, served) = (OnceLock::new(), OnceLock::new(), AtomicU32::new(0));
-        let session = Session { serves, calls, metadata_max, compressing, inflated, number, remote, announced, served };
+        let accepts_narrowing = self.accepts_narrowing;
+        let session = Session {
+            serves,
+            calls,
+            metadata_max,
+            compressing,
+            accepts_narrowing,
+            inflated,
+            number,
+            remote,
+            announced,
+            served,
+        };
         // Of services behind services, the outer ones answer for the connection.
         let _ = connection.set_state(session);
         self.fallback.opened(connection);

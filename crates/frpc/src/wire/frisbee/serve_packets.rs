@@ -216,7 +216,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
     /// Returns the answer that says what the messages of a method are. No layer sees the question, which is no call.
     fn description(&self, operation: u16) -> Result<Answer, Status> {
         let Some(Entry { method, .. }) = self.table().find(operation) else { return Err(no_method(operation)) };
-        match self.table().description(operation, || description::describe(method)) {
+        match self.table().description(operation, || description::describe(method, self.accepts_narrowing)) {
             Some(description) => Ok(Answer::new(Body::One(description.into()))),
             None => {
                 Err(Status::unimplemented(format!("the messages of {method} are not known, or too many to describe")))
