@@ -9,10 +9,11 @@ use frpc_schema::{Diagnostic, Options, Package, Schema, descriptors_of};
 use prost_build::Module;
 use prost_types::{EnumDescriptorProto, EnumValueDescriptorProto, FileDescriptorProto, FileDescriptorSet};
 use protox::prost::Message as _;
+use syn::parse::Parser as _;
 
 use crate::{
     conflicts,
-    emit::{self, Emitter, Topic},
+    emit::{self, Emitter, ServiceAttribute, ServiceItem, Topic},
     error::Error,
     files::{self, Files},
     lock::{Checked, Lock},
@@ -43,6 +44,7 @@ pub fn configure() -> Builder {
         has_well_known_types: false,
         externs: Vec::new(),
         uncommented: Vec::new(),
+        attributes: Vec::new(),
         bytes: Vec::new(),
         btree_maps: Vec::new(),
         schema: Options::default(),
@@ -67,6 +69,7 @@ pub struct Builder {
     has_well_known_types: bool,
     externs: Vec<(String, String)>,
     uncommented: Vec<String>,
+    attributes: Vec<ServiceAttribute>,
     /// prost keeps only the paths it was told of last.
     bytes: Vec<String>,
     btree_maps: Vec<String>,
@@ -264,6 +267,36 @@ impl Builder {
         self
     }
 
+    /// Puts an attribute on the clients of these services: `.client_attribute("shop.Orders", "#[derive(Hash)]")`.
+    pub fn client_attribute(self, path: impl Into<String>, attribute: impl Into<String>) -> Self {
+        self.service_attribute(ServiceItem::Client, path.into(), attribute.into())
+    }
+
+    /// Puts an attribute on the modules of the clients of these services: `.client_mod_attribute(".", "#[cfg(feature = \"client\")]")`.
+    pub fn client_mod_attribute(self, path: impl Into<String>, attribute: impl Into<String>) -> Self {
+        self.service_attribute(ServiceItem::ClientModule, path.into(), attribute.into())
+    }
+
+    /// Puts an attribute on the servers of these services, such as `OrdersServer`.
+    pub fn server_attribute(self, path: impl Into<String>, attribute: impl Into<String>) -> Self {
+        self.service_attribute(ServiceItem::Server, path.into(), attribute.into())
+    }
+
+    /// Puts an attribute on the modules of the servers of these services, which the traits are in as well.
+    pub fn server_mod_attribute(self, path: impl Into<String>, attribute: impl Into<String>) -> Self {
+        self.service_attribute(ServiceItem::ServerModule, path.into(), attribute.into())
+    }
+
+    /// Puts an attribute on the traits of these services.
+    pub fn trait_attribute(self, path: impl Into<String>, attribute: impl Into<String>) -> Self {
+        self.service_attribute(ServiceItem::Trait, path.into(), attribute.into())
+    }
+
+    fn service_attribute(mut self, on: ServiceItem, path: String, attribute: String) -> Self {
+        self.attributes.push(ServiceAttribute { on, path, attribute });
+        self
+    }
+
     /// Leaves out the comments of these messages, fields, services and methods.
     pub fn disable_comments(mut self, path: impl Into<String>) -> Self {
         let path = path.into();
@@ -409,8 +442,19 @@ impl Builder {
             has_client: self.has_client,
             has_json: self.has_json,
             topics: self.topics.clone(),
+            attributes: self.service_attributes()?,
             uncommented: self.uncommented.clone(),
         })
+    }
+
+    /// Returns the attributes for items of services, which have to be attributes.
+    fn service_attributes(&self) -> Result<Vec<ServiceAttribute>, Error> {
+        for ServiceAttribute { path, attribute, .. } in &self.attributes {
+            if syn::Attribute::parse_outer.parse_str(attribute).is_err() {
+                return Err(Error::other(format_args!("'{attribute}' for '{path}' is no attribute of Rust")));
+            }
+        }
+        Ok(self.attributes.clone())
     }
 
     /// Checks that no package has the file in which the others are included.

@@ -5,7 +5,7 @@ use proc_macro2::TokenStream;
 use quote::quote;
 
 use super::{
-    emitter::Emitter,
+    emitter::{Emitter, ServiceItem},
     methods,
     rust::{doc, tokens},
     scope::{Imports, Scope},
@@ -26,9 +26,11 @@ pub(super) fn module(service: &Service, package: &str, emitter: &Emitter) -> Opt
     let module = tokens(&naming::snake(&format!("{}_client", service.name)));
     let about = doc(&format!("Calls `{}`.", service.full_name));
     let (allow, imports) = (methods::allow(service), imports.statements());
+    let attributes = emitter.attributes(ServiceItem::ClientModule, service);
     Some(quote! {
         #about
         #allow
+        #attributes
         pub mod #module {
             #imports
 
@@ -63,9 +65,11 @@ impl Client<'_> {
                 (declared, quote! { channel.declare(Self::METHODS); })
             })
             .unzip();
+        let attributes = self.emitter.attributes(ServiceItem::Client, service);
         quote! {
             #docs
             #deprecated
+            #attributes
             #[derive(Clone, Debug)]
             pub struct #name {
                 channel: #channel,

@@ -4,7 +4,7 @@ use frpc_schema::{Comment, Method, Package, Service};
 use proc_macro2::TokenStream;
 use quote::quote;
 
-use super::scope::Imports;
+use super::{rust::tokens, scope::Imports};
 use crate::{comments, naming::Names};
 
 /// A message that is published, and the pattern of the subjects that it is published under.
@@ -12,6 +12,25 @@ use crate::{comments, naming::Names};
 pub(crate) struct Topic {
     pub(crate) message: String,
     pub(crate) pattern: String,
+}
+
+/// An attribute that users put on an item of a service.
+#[derive(Clone, Debug)]
+pub(crate) struct ServiceAttribute {
+    pub(crate) on: ServiceItem,
+    /// The services that have it, as prost matches them.
+    pub(crate) path: String,
+    pub(crate) attribute: String,
+}
+
+/// The items of a service that can have attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ServiceItem {
+    Client,
+    ClientModule,
+    Server,
+    ServerModule,
+    Trait,
 }
 
 /// The settings that emitted code depends on.
@@ -22,6 +41,7 @@ pub(crate) struct Emitter {
     pub(crate) has_client: bool,
     pub(crate) has_json: bool,
     pub(crate) topics: Vec<Topic>,
+    pub(crate) attributes: Vec<ServiceAttribute>,
     /// Proto paths without comments, as prost matches them.
     pub(crate) uncommented: Vec<String>,
 }
@@ -50,6 +70,13 @@ impl Emitter {
         }
         let lines = docs.iter().map(|line| if line.is_empty() { String::new() } else { format!(" {line}") });
         Some(quote! { #(#[doc = #lines])* })
+    }
+
+    /// Returns the attributes that users put on an item of a service.
+    pub(super) fn attributes(&self, on: ServiceItem, service: &Service) -> TokenStream {
+        let full_name = format!(".{}", service.full_name);
+        let own = self.attributes.iter().filter(|own| own.on == on && is_match(&own.path, &full_name));
+        own.map(|own| tokens(&own.attribute)).collect()
     }
 
     /// Returns the comment of a method as rustdoc.

@@ -17,7 +17,7 @@ use syn::File;
 
 use self::scope::Scope;
 pub(crate) use self::{
-    emitter::{Emitter, Topic},
+    emitter::{Emitter, ServiceAttribute, ServiceItem, Topic},
     topics::check as check_topics,
 };
 use crate::naming;

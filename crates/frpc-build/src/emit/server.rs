@@ -5,7 +5,7 @@ use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 
 use super::{
-    emitter::Emitter,
+    emitter::{Emitter, ServiceItem},
     methods,
     rust::{doc, tokens},
     scope::{Imports, Scope},
@@ -27,9 +27,11 @@ pub(super) fn module(service: &Service, package: &str, emitter: &Emitter) -> Opt
     let module = tokens(&naming::snake(&format!("{}_server", service.name)));
     let about = doc(&format!("Serves `{}`.", service.full_name));
     let (allow, imports) = (methods::allow(service), imports.statements());
+    let attributes = emitter.attributes(ServiceItem::ServerModule, service);
     Some(quote! {
         #about
         #allow
+        #attributes
         pub mod #module {
             #imports
 
@@ -57,9 +59,11 @@ impl Server<'_> {
         let deprecated = methods::deprecated(service.is_deprecated);
         let [send, sync] = ["Send", "Sync"].map(|name| self.prelude("::core::marker", name));
         let methods = service.methods.iter().map(|method| self.method(method));
+        let attributes = self.emitter.attributes(ServiceItem::Trait, service);
         quote! {
             #docs
             #deprecated
+            #attributes
             pub trait #trait_name: #send + #sync + 'static {
                 #(#methods)*
             }
@@ -121,8 +125,10 @@ impl Server<'_> {
         let result = self.prelude("::core::result", "Result");
         let [generated_service, methods_of, call, answer] =
             ["Service", "Method", "Call", "Answer"].map(|name| self.imports.name("frpc", "generated", name));
+        let attributes = self.emitter.attributes(ServiceItem::Server, self.service);
         quote! {
             #about
+            #attributes
             #[derive(Debug)]
             pub struct #type_name<T> {
                 inner: #arc<T>,

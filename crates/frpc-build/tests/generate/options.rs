@@ -59,6 +59,33 @@ fn messages_get_constants_of_their_topics() {
 }
 
 #[test]
+fn items_of_services_have_the_attributes_that_were_put_on_them() {
+    let code = generate(|options| {
+        let options = options.client_attribute(".", "#[must_use]").server_attribute("Shop", "#[doc(alias = \"x\")]");
+        let options = options.client_mod_attribute("shop.Shop", "#[cfg(feature = \"client\")] #[allow(unused)]");
+        options
+            .server_mod_attribute(".shop", "#[cfg(feature = \"server\")]")
+            .trait_attribute(".shop.Shop", "#[diagnostic::on_unimplemented(note = \"x\")]")
+    });
+    for item in [
+        "#[must_use]\n    #[derive(Clone, Debug)]\n    pub struct ShopClient {",
+        "#[doc(alias = \"x\")]\n    #[derive(Debug)]\n    pub struct ShopServer<T> {",
+        "#[cfg(feature = \"client\")]\n#[allow(unused)]\npub mod shop_client {",
+        "#[cfg(feature = \"server\")]\npub mod shop_server {",
+        "#[diagnostic::on_unimplemented(note = \"x\")]\n    pub trait Shop:",
+    ] {
+        assert_eq!(code.matches(item).count(), 1, "{item}\n{code}");
+    }
+    let others = generate(|options| {
+        options.trait_attribute(".shop.Order", "#[must_use]").client_attribute("shop.Others", "#[must_use]")
+    });
+    assert!(!others.contains("must_use"), "{others}");
+    let dir = dir();
+    let broken = options(&dir).server_attribute(".", "must_use").compile_protos(&[dir.join("shop.proto")], &[&dir]);
+    assert_eq!(broken.unwrap_err().to_string(), "'must_use' for '.' is no attribute of Rust");
+}
+
+#[test]
 fn comments_can_be_left_out() {
     let comments = ["About the shop.", "About buying.", "About orders."];
     let has = |code: &str| comments.map(|comment| code.contains(comment));
