@@ -1,10 +1,10 @@
 //! The messages of [`Tensor`](crate::Tensor) and [`Image`](crate::Image), generated, for services of proto files.
 #![allow(missing_docs, reason = "not everything in the proto file has a comment")]
 
-frpc::include_proto!("frpc.functions.v1");
+include!("../generated/frpc.functions.v1.rs");
 
 /// The types of functions that are served as methods.
 #[allow(dead_code, unreachable_pub, reason = "the types alone are used")]
 pub(crate) mod types {
-    frpc::include_proto!("frpc.functions.types");
+    include!("../generated/frpc.functions.types.rs");
 }

@@ -89,9 +89,9 @@ fn is_proto(path: &str) -> bool {
     path.starts_with("crates/frisbee/src/proto/") && path.ends_with(".rs")
 }
 
-/// Golden files repeat the comments of proto files.
+/// Generated files repeat the comments of proto files.
 fn is_written_here(path: &str) -> bool {
-    path.ends_with(".rs") && !path.contains("/golden/")
+    path.ends_with(".rs") && !path.contains("/golden/") && !path.contains("/generated/")
 }
 
 fn is_library(path: &str) -> bool {

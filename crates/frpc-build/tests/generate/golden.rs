@@ -30,14 +30,46 @@ fn messages_with_json_name_each_field_and_what_it_is() {
     check("json", &["json.proto"], frpc_build::configure().json(true));
 }
 
+/// The crates of the workspace come with generated code, so that those who use them need no compiler of proto files.
+#[test]
+fn crates_contain_the_code_that_is_generated_today() {
+    let services = [
+        "grpc/health/v1/health.proto",
+        "grpc/reflection/v1/reflection.proto",
+        "grpc/reflection/v1alpha/reflection.proto",
+    ];
+    // Far above the operations of services of one's own, which count from 10, so that plain peers can call both.
+    let builder = frpc_build::configure()
+        .json(true)
+        .first_operation(services[0], 65_000)
+        .first_operation(services[1], 65_010)
+        .first_operation(services[2], 65_020)
+        .bytes(".grpc.reflection");
+    check_crate("frpc-services", &services, builder);
+    let builder = frpc_build::configure().json(true).build_server(false).bytes(".frpc.functions.v1");
+    check_crate("frpc-jsonrpc", &["frpc/functions/types.proto", "frpc/functions/v1/values.proto"], builder);
+    check_crate("frpc-cli", &["echo.proto"], frpc_build::configure().json(true));
+}
+
+/// Checks the folder `generated` of a crate against the proto files in its folder `proto`.
+fn check_crate(name: &str, protos: &[&str], builder: Builder) {
+    let krate = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
+    check_dirs(&krate.join("proto"), &krate.join("generated"), protos, builder);
+}
+
 /// Generates a directory's code beside it, and fails if that changes anything.
 fn check(name: &str, protos: &[&str], builder: Builder) {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
-    let fresh = new_dir();
-    let protos: Vec<_> = protos.iter().map(|proto| golden.join(proto)).collect();
-    builder.out_dir(&fresh).compile_protos(&protos, &[&golden]).unwrap();
+    check_dirs(&golden, &golden, protos, builder);
+}
 
-    let (expected, found) = (generated(&golden), generated(&fresh));
+/// Generates the code of proto files, brings a directory up to date, and fails if that changes anything.
+fn check_dirs(includes: &Path, golden: &Path, protos: &[&str], builder: Builder) {
+    let fresh = new_dir();
+    let protos: Vec<_> = protos.iter().map(|proto| includes.join(proto)).collect();
+    builder.out_dir(&fresh).compile_protos(&protos, &[includes]).unwrap();
+
+    let (expected, found) = (generated(golden), generated(&fresh));
     for path in expected.keys().filter(|path| !found.contains_key(*path)) {
         fs::remove_file(golden.join(path)).unwrap();
     }

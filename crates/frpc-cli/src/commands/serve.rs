@@ -22,7 +22,7 @@ use crate::{
 /// Generated from `proto/echo.proto`.
 #[allow(missing_docs, unreachable_pub, reason = "it is generated for any use")]
 mod echo {
-    frpc::include_proto!("frpc.echo.v1");
+    include!("../../generated/frpc.echo.v1.rs");
 }
 
 /// Serves an echo on every wire, to try clients out with, until Ctrl-C.
