@@ -58,6 +58,8 @@ pub struct Field {
     pub shape: Shape,
     /// True if the field is a `required` one of proto2.
     pub is_required: bool,
+    /// True if protobuf's own encoding has its values in a fixed length: `fixed32`, `sfixed64`, `float`, `double` and so on.
+    pub is_fixed: bool,
     /// True if the field is deprecated.
     pub is_deprecated: bool,
     /// The place of the declaration.

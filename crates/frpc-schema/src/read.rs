@@ -102,6 +102,7 @@ impl<'a> FileReader<'a> {
                 number: field.number(),
                 shape,
                 is_required: field.label() == Label::Required,
+                is_fixed: is_fixed(field.r#type()),
                 is_deprecated: field.options.as_ref().is_some_and(|options| options.deprecated()),
                 place: self.place(&path),
             });
@@ -262,6 +263,11 @@ fn camel_case(name: &str) -> String {
 
 fn index(number: i32) -> usize {
     usize::try_from(number).expect("the indices of a checked descriptor are no less than zero")
+}
+
+fn is_fixed(of: FieldType) -> bool {
+    use FieldType::{Double, Fixed32, Fixed64, Float, Sfixed32, Sfixed64};
+    matches!(of, Fixed32 | Fixed64 | Sfixed32 | Sfixed64 | Float | Double)
 }
 
 #[cfg(test)]

@@ -177,6 +177,12 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
         Self { services: self.services.accept_narrowing(accept), ..self }
     }
 
+    /// Sets how many bytes a request may take in memory when it is read: [`Services::message_memory_max`]. Default 128 MiB, or more
+    /// where messages may be longer than 4 MiB.
+    pub fn message_memory_max(self, message_memory_max: usize) -> Self {
+        Self { services: self.services.message_memory_max(message_memory_max), ..self }
+    }
+
     /// Adds a service.
     pub fn add_service<T: Service>(self, service: T) -> ServerBuilder<(S, T), R> {
         let Self { services, transport, wires, drain_max } = self;

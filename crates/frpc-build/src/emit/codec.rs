@@ -8,6 +8,7 @@ use quote::quote;
 
 use super::{
     Emitter,
+    layout::{self, Words},
     rust::{number, tokens},
     scope::{Imports, Scope},
 };
@@ -136,6 +137,14 @@ impl MessageCodec<'_> {
             ["Message", "Formats", "Sink", "Writer", "Reader", "Result"].map(|name| self.codec.import(name));
         let option = tokens(&self.codec.scope.short("::core::option::Option"));
         let with_json = self.codec.has_json.then(|| quote! { .with_json() });
+        let layout = layout::layout_of(
+            self.message,
+            &Words {
+                import: &|name| self.codec.import(name),
+                kind: &|of| self.codec.kind(of),
+                message: &|of| self.codec.path(of),
+            },
+        );
         let (out, writes) = self.writes();
         let (input, reads) = self.reads();
         // Inlined into each other, large messages make code that takes minutes to compile, and recursive ones eat the
@@ -150,7 +159,7 @@ impl MessageCodec<'_> {
             #allow_deprecated
             impl #message for #path {
                 const NAME: &'static str = #name;
-                const FORMATS: #option<&'static #formats<Self>> = Some(&#formats::prost() #with_json);
+                const FORMATS: #option<&'static #formats<Self>> = Some(&#formats::prost().with_layout(#layout) #with_json);
 
                 #inline
                 fn encode_fields<S: #sink>(&self, #out: &mut #writer<S>) {

@@ -4,6 +4,7 @@ mod client;
 mod codec;
 mod emitter;
 mod json;
+mod layout;
 mod methods;
 mod rust;
 mod scope;

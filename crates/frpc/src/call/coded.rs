@@ -15,7 +15,7 @@ use super::{
     status::Status,
     streaming::Streaming,
 };
-use crate::codec::{CodecError, Format, Message};
+use crate::codec::{CodecError, Format, MemoryBudget, Message};
 
 /// Reads messages in a format.
 pub(crate) struct Decoded<F> {
@@ -24,6 +24,7 @@ pub(crate) struct Decoded<F> {
     packed: Packed,
     method: &'static Method,
     format: Format,
+    memory: MemoryBudget,
     /// The status of a message that cannot be read.
     failed: F,
 }
@@ -39,12 +40,18 @@ pub(crate) struct WithoutPanics<S>(Option<S>);
 
 impl Streaming<Bytes> {
     /// Reads each message. `failed` says what one that cannot be read becomes.
-    pub(crate) fn decoded<M, F>(self, method: &'static Method, format: Format, failed: F) -> Streaming<M>
+    pub(crate) fn decoded<M, F>(
+        self,
+        method: &'static Method,
+        format: Format,
+        memory: MemoryBudget,
+        failed: F,
+    ) -> Streaming<M>
     where
         M: Message,
         F: Fn(&Method, CodecError) -> Status + Send + 'static,
     {
-        self.changed(|contents| Decoded { contents, packed: Packed::default(), method, format, failed })
+        self.changed(|contents| Decoded { contents, packed: Packed::default(), method, format, memory, failed })
     }
 }
 
@@ -65,7 +72,7 @@ impl<M: Message, F: Fn(&Method, CodecError) -> Status + Send> Source<M> for Deco
         loop {
             match self.packed.next_part() {
                 Some(Ok((bytes, part))) => {
-                    let message = self.format.decode_part(bytes, part);
+                    let message = self.format.decode_part(bytes, part, self.memory);
                     return Poll::Ready(Some(message.map_err(|error| (self.failed)(self.method, error))));
                 }
                 Some(Err(status)) => {
@@ -78,7 +85,7 @@ impl<M: Message, F: Fn(&Method, CodecError) -> Status + Send> Source<M> for Deco
             match ready!(self.contents.poll_several(cx)?) {
                 Some(Received::Several(packed)) => self.packed = packed,
                 Some(Received::One(content)) => {
-                    let message = self.format.decode(&content);
+                    let message = self.format.decode_within(&content, self.memory);
                     return Poll::Ready(Some(message.map_err(|error| (self.failed)(self.method, error))));
                 }
                 None => return Poll::Ready(None),

@@ -14,7 +14,7 @@ use super::{
     status::Status,
     streaming::Streaming,
 };
-use crate::codec::{CodecError, Format, Message, Pieces};
+use crate::codec::{CodecError, Format, MemoryBudget, Message, Pieces};
 
 /// A call on its way to a service: what transports, [layers](crate::Layer) and services hand on.
 #[derive(Debug)]
@@ -22,6 +22,7 @@ pub struct Call {
     method: &'static Method,
     kind: MethodKind,
     format: Format,
+    memory: MemoryBudget,
     body: Body,
     head: Head,
     time: Option<Box<CallTime>>,
@@ -48,7 +49,7 @@ impl Call {
     /// Makes a call that arrived.
     #[inline]
     pub fn new(method: &'static Method, format: Format, head: Head, body: Body) -> Self {
-        Self { method, kind: method.kind, format, body, head, time: None }
+        Self { method, kind: method.kind, format, memory: MemoryBudget::default(), body, head, time: None }
     }
 
     /// Returns the method that is called.
@@ -70,6 +71,16 @@ impl Call {
     #[inline]
     pub fn format(&self) -> Format {
         self.format
+    }
+
+    /// Returns how much memory each message of the caller may take when it is read.
+    pub fn memory_budget(&self) -> MemoryBudget {
+        self.memory
+    }
+
+    #[inline]
+    pub(crate) fn with_memory_budget(self, memory: MemoryBudget) -> Self {
+        Self { memory, ..self }
     }
 
     /// Returns what goes with the messages.
@@ -118,7 +129,7 @@ impl Call {
     pub(crate) fn into_request<M: Message>(self) -> Result<Request<M>, Status> {
         match self.body {
             Body::One(content) => {
-                let message = decode_request(self.method, self.format, &content.into_bytes())?;
+                let message = decode_request(self.method, self.format, &content.into_bytes(), self.memory)?;
                 Ok(Request::from_parts(self.head, message))
             }
             Body::Many(_) => Err(Status::unimplemented("the method takes one message, not a stream")),
@@ -127,11 +138,11 @@ impl Call {
 
     /// Returns the request of a method that takes a stream.
     pub(crate) fn into_stream_request<M: Message>(self) -> Result<Request<Streaming<M>>, Status> {
-        let (method, format) = (self.method, self.format);
+        let (method, format, memory) = (self.method, self.format, self.memory);
         match self.body {
             Body::One(_) => Err(Status::unimplemented("the method takes a stream, not one message")),
             Body::Many(contents) => {
-                let messages = contents.decoded(method, format, request_misfit);
+                let messages = contents.decoded(method, format, memory, request_misfit);
                 Ok(Request::from_parts(self.head, messages))
             }
         }
@@ -258,10 +269,11 @@ impl Answer {
         self,
         method: &'static Method,
         format: Format,
+        memory: MemoryBudget,
     ) -> Result<Response<M>, Status> {
         match self.body {
             Body::One(content) => {
-                let message = decode_response(method, format, &content.into_bytes())?;
+                let message = decode_response(method, format, &content.into_bytes(), memory)?;
                 Ok(Response::from_parts(self.extras, message))
             }
             Body::Many(_) => Err(Status::internal("the handler answered with a stream")),
@@ -273,11 +285,12 @@ impl Answer {
         self,
         method: &'static Method,
         format: Format,
+        memory: MemoryBudget,
     ) -> Result<Response<Streaming<M>>, Status> {
         match self.body {
             Body::One(_) => Err(Status::internal("the handler answered with one message")),
             Body::Many(contents) => {
-                let messages = contents.decoded(method, format, response_misfit);
+                let messages = contents.decoded(method, format, memory, response_misfit);
                 Ok(Response::from_parts(self.extras, messages))
             }
         }
@@ -286,20 +299,31 @@ impl Answer {
 
 /// Reads the message of a caller.
 #[inline]
-fn decode_request<M: Message>(method: &Method, format: Format, content: &Bytes) -> Result<M, Status> {
-    format.decode(content).map_err(|error| request_misfit(method, error))
+fn decode_request<M: Message>(
+    method: &Method,
+    format: Format,
+    content: &Bytes,
+    memory: MemoryBudget,
+) -> Result<M, Status> {
+    format.decode_within(content, memory).map_err(|error| request_misfit(method, error))
 }
 
 /// Reads the message of a service, or the status in its place.
 #[inline]
-pub(crate) fn decode_response<M: Message>(method: &Method, format: Format, content: &Bytes) -> Result<M, Status> {
-    format.decode(content).map_err(|error| response_misfit(method, error))
+pub(crate) fn decode_response<M: Message>(
+    method: &Method,
+    format: Format,
+    content: &Bytes,
+    memory: MemoryBudget,
+) -> Result<M, Status> {
+    format.decode_within(content, memory).map_err(|error| response_misfit(method, error))
 }
 
 /// Returns the status of a request that cannot be read: the fault is the caller's. The error is its source, by which a wire can
 /// tell it from one of the handler.
 fn request_misfit(method: &Method, error: CodecError) -> Status {
     let status = match &error {
+        error if error.is_too_much_memory() => too_much_memory(method, "request", "server", error),
         CodecError::Unsupported { .. } => Status::unimplemented(error.to_string()),
         CodecError::Proto(error) => Status::invalid_argument(misfit(method, "request", error)),
         CodecError::Json(error) => Status::invalid_argument(misfit(method, "request", error)),
@@ -311,6 +335,9 @@ fn request_misfit(method: &Method, error: CodecError) -> Status {
 /// Returns the status of a response that cannot be read, or stands for one.
 fn response_misfit(method: &Method, error: CodecError) -> Status {
     match error {
+        error if error.is_too_much_memory() => {
+            too_much_memory(method, "response", "channel", &error).with_source(Arc::new(error) as Arc<_>)
+        }
         CodecError::Proto(cause) => {
             let message = misfit(method, "response", &cause);
             Status::internal(message).with_source(Arc::new(CodecError::Proto(cause)) as Arc<_>)
@@ -321,6 +348,11 @@ fn response_misfit(method: &Method, error: CodecError) -> Status {
         }
         error => error.into(),
     }
+}
+
+fn too_much_memory(method: &Method, which: &str, side: &str, error: &CodecError) -> Status {
+    let advice = format!("`message_memory_max` of the {side} sets the limit");
+    Status::resource_exhausted(format!("the {which} of {method} is too large: {error} ({advice})"))
 }
 
 /// Says which message does not fit. Protocol buffers and JSON are what two sides speak whose proto files differ, so the user has

@@ -12,7 +12,7 @@ use super::{Channel, Route};
 #[cfg(feature = "tls")]
 use crate::wire::transport::ConnectTls;
 use crate::{
-    codec::Compression,
+    codec::{Compression, MemoryBudget},
     error::ConnectError,
     service::{
         boxed::BoxService,
@@ -56,6 +56,7 @@ pub struct ChannelBuilder<S = (), R = ()> {
     calls_max: usize,
     when_full: WhenFull,
     lost_metadata: LostMetadata,
+    memory: MemoryBudget,
     layers: Layers,
     transports: Vec<Arc<dyn Transport>>,
     /// The settings that are also those of transports besides frisbee.
@@ -73,6 +74,7 @@ impl ChannelBuilder {
             calls_max: CALLS_MAX,
             when_full: WhenFull::default(),
             lost_metadata: LostMetadata::default(),
+            memory: MemoryBudget::default(),
             layers: Layers::default(),
             transports: Vec::new(),
             settings,
@@ -146,6 +148,13 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     /// decides.
     pub fn accept_narrowing(self, accept: bool) -> Self {
         self.map(|services| services.accept_narrowing(accept))
+    }
+
+    /// Sets how many bytes a response, or a request that the server makes, may take in memory when it is read:
+    /// [`Channel::with_message_memory_max`]. Default 128 MiB, or more where messages may be longer than 4 MiB.
+    pub fn message_memory_max(mut self, message_memory_max: usize) -> Self {
+        self.memory = MemoryBudget::new(message_memory_max);
+        self.map(|services| services.message_memory_max(message_memory_max))
     }
 
     /// Puts a layer around the calls of the channel, behind those that are there; see [`Channel::layer`].
@@ -288,7 +297,12 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
                 return Err(ConnectError::Address(io::Error::new(io::ErrorKind::Unsupported, why)));
             }
             Connected::Calls(caller) => {
-                return Ok(Channel { route: Route::Other(caller), layers: self.layers, timeout: self.timeout });
+                return Ok(Channel {
+                    route: Route::Other(caller),
+                    layers: self.layers,
+                    timeout: self.timeout,
+                    memory: self.memory,
+                });
             }
         };
         let (pause, way) = (self.pause, self.way());
@@ -340,7 +354,12 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
 
     /// Returns what the channel keeps of the settings.
     fn way(&self) -> Way {
-        Way { timeout: self.timeout, lost_metadata: self.lost_metadata, layers: self.layers.clone() }
+        Way {
+            timeout: self.timeout,
+            lost_metadata: self.lost_metadata,
+            memory: self.memory,
+            layers: self.layers.clone(),
+        }
     }
 
     /// Has frisbee speak TLS, if that is configured.
@@ -372,6 +391,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
             calls_max,
             when_full,
             lost_metadata,
+            memory,
             layers,
             transports,
             settings,
@@ -384,6 +404,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
             calls_max,
             when_full,
             lost_metadata,
+            memory,
             layers,
             transports,
             settings,
@@ -405,13 +426,14 @@ impl<S, R> fmt::Debug for ChannelBuilder<S, R> {
 struct Way {
     timeout: Duration,
     lost_metadata: LostMetadata,
+    memory: MemoryBudget,
     layers: Layers,
 }
 
 impl Way {
     fn channel(self, first: ClientConnection, redial: Option<Redial>) -> Channel {
         let connection = Reconnecting::new(first, redial, self.lost_metadata, Some(self.timeout));
-        Channel::on(connection, self.layers).with_timeout(self.timeout)
+        Channel { timeout: self.timeout, memory: self.memory, ..Channel::on(connection, self.layers) }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
         status::Status,
         streaming::Streaming,
     },
-    codec::{Format, Message, encode_pieces},
+    codec::{Format, MemoryBudget, Message, encode_pieces},
     service::{
         boxed::BoxFuture,
         endpoint::IntoEndpoint,
@@ -88,6 +88,7 @@ pub struct Channel {
     route: Route,
     layers: Layers,
     timeout: Duration,
+    memory: MemoryBudget,
 }
 
 /// The transport of a channel. The first is the one whose calls must not cost an allocation.
@@ -123,16 +124,27 @@ impl Channel {
 
     /// Makes a channel over a transport of another kind.
     pub fn over_caller(caller: impl Caller) -> Self {
-        Self { route: Route::Other(Arc::new(caller)), layers: Layers::default(), timeout: TIMEOUT }
+        Self::by(Route::Other(Arc::new(caller)), Layers::default())
     }
 
     fn on(connection: Arc<Reconnecting>, layers: Layers) -> Self {
-        Self { route: Route::Frisbee(connection), layers, timeout: TIMEOUT }
+        Self::by(Route::Frisbee(connection), layers)
+    }
+
+    fn by(route: Route, layers: Layers) -> Self {
+        Self { route, layers, timeout: TIMEOUT, memory: MemoryBudget::default() }
     }
 
     /// Returns the same channel with another timeout for calls that set none of their own.
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
+    }
+
+    /// Returns the same channel with another limit on the memory that a response takes when it is read. Default [`MemoryBudget`]: 128
+    /// MiB, or more where messages may be longer than 4 MiB. Beyond, a call ends with
+    /// [`ResourceExhausted`](crate::Code::ResourceExhausted), although it was executed.
+    pub fn with_message_memory_max(self, message_memory_max: usize) -> Self {
+        Self { memory: MemoryBudget::new(message_memory_max), ..self }
     }
 
     /// Returns the same channel with a layer around its calls, behind those that are there. Clones of the channel stay
@@ -208,10 +220,14 @@ impl Channel {
                 };
                 match reply? {
                     Some(Reply::Plain(content)) => {
-                        return decode_response(method, Format::Polyglot, &content).map(Response::new);
+                        return decode_response(method, Format::Polyglot, &content, self.memory).map(Response::new);
                     }
                     Some(reply) => {
-                        return answer_of(reply, &connection.current())?.into_response(method, Format::Polyglot);
+                        return answer_of(reply, &connection.current())?.into_response(
+                            method,
+                            Format::Polyglot,
+                            self.memory,
+                        );
                     }
                     None => {}
                 }
@@ -219,7 +235,7 @@ impl Channel {
                 let encode = || encode_pieces(request.get_ref());
                 let CallTime { opening, .. } = CallTime::since(start, request.timeout(), self.timeout);
                 if let Some(answer) = connection.unary_at_once(method, request.head(), encode, opening).await {
-                    return answer?.into_response(method, Format::Polyglot);
+                    return answer?.into_response(method, Format::Polyglot, self.memory);
                 }
             }
         }
@@ -259,7 +275,7 @@ impl Channel {
     ) -> Result<Response<P>, Status> {
         let format = self.format(method, MethodKind::Unary, request.head(), start).await?;
         let call = Call::of_request(method, format, request)?.with_kind(MethodKind::Unary);
-        self.call_since(call, start).await?.into_response(method, format)
+        self.call_since(call, start).await?.into_response(method, format, self.memory)
     }
 
     /// Makes a server-streaming call. Returns once the request is sent: a status of the handler comes with the first
@@ -279,7 +295,7 @@ impl Channel {
         let kind = MethodKind::ServerStreaming;
         let format = self.format(method, kind, request.head(), start).await?;
         let call = Call::of_request(method, format, request)?;
-        self.call_since(call.with_kind(kind), start).await?.into_stream_response(method, format)
+        self.call_since(call.with_kind(kind), start).await?.into_stream_response(method, format, self.memory)
     }
 
     /// Makes a client-streaming call.
@@ -298,7 +314,7 @@ impl Channel {
         let kind = MethodKind::ClientStreaming;
         let format = self.format(method, kind, requests.head(), start).await?;
         let call = Call::of_stream(method, format, requests);
-        self.call_since(call.with_kind(kind), start).await?.into_response(method, format)
+        self.call_since(call.with_kind(kind), start).await?.into_response(method, format, self.memory)
     }
 
     /// Makes a bidirectional call. Returns at once: a status of the handler comes with the first message.
@@ -318,7 +334,7 @@ impl Channel {
         let kind = MethodKind::Bidirectional;
         let format = self.format(method, kind, requests.head(), start).await?;
         let call = Call::of_stream(method, format, requests);
-        self.call_since(call.with_kind(kind), start).await?.into_stream_response(method, format)
+        self.call_since(call.with_kind(kind), start).await?.into_stream_response(method, format, self.memory)
     }
 
     /// Makes a call of any kind that began at `start`, through the layers.

@@ -5,8 +5,10 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::{
+    field_layouts::memory_exceeded,
     format::Format,
     formats::{CodecError, Functions},
+    layout::MemoryBudget,
     polyglot::{self, Content, Message, Pieces},
 };
 
@@ -41,18 +43,33 @@ impl Format {
     /// If the type has no such format, or the bytes are no such message.
     #[inline]
     pub fn decode<M: Message>(self, content: &Bytes) -> Result<M, CodecError> {
+        self.decode_within(content, MemoryBudget::default())
+    }
+
+    /// Reads a message as [`decode`](Self::decode) does, which may take this much memory.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`decode`](Self::decode), and [one](CodecError::is_too_much_memory) for a message that would take more.
+    #[inline]
+    pub fn decode_within<M: Message>(self, content: &Bytes, budget: MemoryBudget) -> Result<M, CodecError> {
         match self {
-            Self::Polyglot => message_of(polyglot::decode(content)?),
-            other => other.decode_by_table(content),
+            Self::Polyglot => message_of(polyglot::decode_part(content, content, budget)?),
+            other => other.decode_by_table(content, budget),
         }
     }
 
     /// Reads a message that is a part of some bytes.
     #[inline]
-    pub(crate) fn decode_part<M: Message>(self, bytes: &Bytes, part: Range<usize>) -> Result<M, CodecError> {
+    pub(crate) fn decode_part<M: Message>(
+        self,
+        bytes: &Bytes,
+        part: Range<usize>,
+        budget: MemoryBudget,
+    ) -> Result<M, CodecError> {
         match self {
-            Self::Polyglot => message_of(polyglot::decode_part(bytes, &bytes[part])?),
-            other => other.decode_by_table(&bytes.slice(part)),
+            Self::Polyglot => message_of(polyglot::decode_part(bytes, &bytes[part], budget)?),
+            other => other.decode_by_table(&bytes.slice(part), budget),
         }
     }
 
@@ -86,8 +103,14 @@ impl Format {
 
     #[cold]
     #[inline(never)]
-    fn decode_by_table<M: Message>(self, content: &Bytes) -> Result<M, CodecError> {
-        (self.functions::<M>()?.decode)(content)
+    fn decode_by_table<M: Message>(self, content: &Bytes, budget: MemoryBudget) -> Result<M, CodecError> {
+        let functions = self.functions::<M>()?;
+        if self == Self::Proto
+            && let Some(limit) = memory_exceeded::<M>(content, budget)
+        {
+            return Err(CodecError::TooMuchMemory { message: M::NAME, limit });
+        }
+        (functions.decode)(content, budget)
     }
 
     fn functions<M: Message>(self) -> Result<&'static Functions<M>, CodecError> {

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use super::{
     format::Format,
     json,
-    polyglot::{DecodeError, Failure},
+    layout::{Layout, MemoryBudget},
+    polyglot::{DecodeError, DecodeErrorKind, Failure},
 };
 
 /// The formats of a message besides polyglot: a table of functions, so that no bound depends on the features of a build.
@@ -34,19 +35,28 @@ use super::{
 pub struct Formats<M: 'static> {
     pub(super) proto: Option<Functions<M>>,
     pub(super) json: Option<Functions<M>>,
+    /// What protocol buffers of the message take in memory.
+    pub(super) layout: Option<fn() -> &'static Layout>,
 }
 
 #[derive(Debug)]
 pub(super) struct Functions<M> {
     pub(super) encode: fn(&M) -> Result<Bytes, CodecError>,
-    pub(super) decode: fn(&Bytes) -> Result<M, CodecError>,
+    pub(super) decode: fn(&Bytes, MemoryBudget) -> Result<M, CodecError>,
 }
 
 impl<M: prost::Message + Default + 'static> Formats<M> {
     /// Returns the table of a message that prost writes and reads as protocol buffers.
     pub const fn prost() -> Self {
         let proto = Functions { encode: encode_prost::<M>, decode: decode_prost::<M> };
-        Self { proto: Some(proto), json: None }
+        Self { proto: Some(proto), json: None, layout: None }
+    }
+
+    /// Adds what protocol buffers of the message take in memory. Without it, 16 bytes are counted for each byte of input, which
+    /// long lists of empty messages exceed by far: [`MemoryBudget`] holds for types with layouts.
+    #[must_use]
+    pub const fn with_layout(self, layout: fn() -> &'static Layout) -> Self {
+        Self { proto: self.proto, json: self.json, layout: Some(layout) }
     }
 }
 
@@ -55,7 +65,7 @@ impl<M: json::Message> Formats<M> {
     #[must_use]
     pub const fn with_json(self) -> Self {
         let json = Functions { encode: encode_json::<M>, decode: decode_json::<M> };
-        Self { proto: self.proto, json: Some(json) }
+        Self { proto: self.proto, json: Some(json), layout: self.layout }
     }
 }
 
@@ -63,7 +73,8 @@ fn encode_prost<M: prost::Message>(message: &M) -> Result<Bytes, CodecError> {
     Ok(message.encode_to_vec().into())
 }
 
-fn decode_prost<M: prost::Message + Default>(content: &Bytes) -> Result<M, CodecError> {
+// The layout was checked before.
+fn decode_prost<M: prost::Message + Default>(content: &Bytes, _: MemoryBudget) -> Result<M, CodecError> {
     // A `Bytes` is read as slices of itself, so `bytes` fields are not copied.
     M::decode(content.clone()).map_err(CodecError::Proto)
 }
@@ -72,8 +83,8 @@ fn encode_json<M: json::Message>(message: &M) -> Result<Bytes, CodecError> {
     json::to_vec(message).map(Bytes::from).map_err(CodecError::Json)
 }
 
-fn decode_json<M: json::Message>(content: &Bytes) -> Result<M, CodecError> {
-    json::from_slice(content).map_err(CodecError::Json)
+fn decode_json<M: json::Message>(content: &Bytes, budget: MemoryBudget) -> Result<M, CodecError> {
+    json::from_slice_within(content, budget).map_err(CodecError::Json)
 }
 
 /// An error of writing or reading a message.
@@ -88,6 +99,13 @@ pub enum CodecError {
     Proto(prost::DecodeError),
     /// The bytes are no message in JSON, or the message has a value for which JSON has no form.
     Json(json::Error),
+    /// A message in protocol buffers would take more memory than it [may](MemoryBudget).
+    TooMuchMemory {
+        /// The name of the message in the proto file.
+        message: &'static str,
+        /// The number of bytes that it may take.
+        limit: usize,
+    },
     /// The type of the message has no such format on this side.
     Unsupported {
         /// The name of the message in the proto file.
@@ -95,6 +113,20 @@ pub enum CodecError {
         /// The format that was asked for.
         format: Format,
     },
+}
+
+impl CodecError {
+    /// Returns whether the bytes may well be a message, which would take more memory than it may.
+    pub fn is_too_much_memory(&self) -> bool {
+        match self {
+            Self::TooMuchMemory { .. } => true,
+            Self::Polyglot(error) => {
+                matches!(error.kind(), DecodeErrorKind::TooMuchMemory { .. } | DecodeErrorKind::OverBudget { .. })
+            }
+            Self::Json(error) => matches!(error.kind(), json::ErrorKind::TooMuchMemory { .. }),
+            Self::Proto(_) | Self::Failure(_) | Self::Unsupported { .. } => false,
+        }
+    }
 }
 
 impl From<DecodeError> for CodecError {
@@ -110,6 +142,9 @@ impl fmt::Display for CodecError {
             Self::Failure(failure) => f.write_str(&failure.text),
             Self::Proto(error) => error.fmt(f),
             Self::Json(error) => error.fmt(f),
+            Self::TooMuchMemory { message, limit } => {
+                write!(f, "{message}: would take more than {limit} bytes of memory")
+            }
             Self::Unsupported { message, format } => {
                 let advice = match format {
                     Format::Proto => "have frpc-build generate it, or set its `Message::FORMATS`",
@@ -128,7 +163,7 @@ impl Error for CodecError {
             Self::Polyglot(error) => Some(error),
             Self::Proto(error) => Some(error),
             Self::Json(error) => Some(error),
-            Self::Failure(_) | Self::Unsupported { .. } => None,
+            Self::Failure(_) | Self::TooMuchMemory { .. } | Self::Unsupported { .. } => None,
         }
     }
 }

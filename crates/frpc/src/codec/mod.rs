@@ -4,14 +4,17 @@
 
 mod compression;
 mod convert;
+mod field_layouts;
 mod format;
 mod formats;
 pub mod json;
+mod layout;
 mod polyglot;
 
 pub use self::compression::Compression;
 pub use self::format::Format;
 pub use self::formats::{CodecError, Formats};
+pub use self::layout::{FieldLayout, Layout, MemoryBudget};
 pub use self::polyglot::{
     At, Blob, Choice, Content, Counter, DecodeError, DecodeErrorKind, Entries, Enumeration, Failure, Kind, Message,
     Pieces, Positions, Presence, Reader, Result, Sink, Small, Storage, Writable, Writer, decode, decode_with, encode,

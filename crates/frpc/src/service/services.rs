@@ -27,7 +27,7 @@ use crate::{
         method::Method,
         status::Status,
     },
-    codec::Compression,
+    codec::{Compression, MemoryBudget},
 };
 
 /// Services, and a router for whatever is no call to one of them. A router itself, so it serves any frisbee connection.
@@ -66,6 +66,7 @@ pub struct Services<S = (), R = Unimplemented> {
     inherited: Vec<String>,
     pub(crate) compressing: Compressing,
     pub(crate) accepts_narrowing: bool,
+    memory: MemoryBudget,
     pub(crate) times: Times,
     pub(crate) calls_max: Option<u32>,
     /// True as long as neither of these two says anything, which is all that most calls look at.
@@ -89,6 +90,7 @@ impl Services {
             inherited: Vec::new(),
             compressing: Compressing::default(),
             accepts_narrowing: false,
+            memory: MemoryBudget::default(),
             times: Times::default(),
             calls_max: None,
             is_unlimited: true,
@@ -200,6 +202,18 @@ impl<S: ServiceSet, R> Services<S, R> {
         Self { accepts_narrowing: accept, ..self }
     }
 
+    /// Sets how many bytes a message of a caller may take in memory when it is read, whatever its format. Default
+    /// [`MemoryBudget`]: 128 MiB, or more where messages may be longer than 4 MiB. Beyond, a call is answered with
+    /// [`ResourceExhausted`](crate::Code::ResourceExhausted) and its message is not read. Polyglot and JSON have limits of their
+    /// own besides, for each byte of input.
+    pub fn message_memory_max(self, message_memory_max: usize) -> Self {
+        Self { memory: MemoryBudget::new(message_memory_max), ..self }
+    }
+
+    pub(crate) fn memory_budget(&self) -> MemoryBudget {
+        self.memory
+    }
+
     pub(crate) fn metadata_max(&self) -> usize {
         self.metadata_len_max
     }
@@ -213,6 +227,7 @@ impl<S: ServiceSet, R> Services<S, R> {
             inherited,
             compressing,
             accepts_narrowing,
+            memory,
             times,
             calls_max,
             is_unlimited,
@@ -229,6 +244,7 @@ impl<S: ServiceSet, R> Services<S, R> {
             inherited,
             compressing,
             accepts_narrowing,
+            memory,
             times,
             calls_max,
             is_unlimited,
@@ -245,6 +261,7 @@ impl<S: ServiceSet, R> Services<S, R> {
             inherited,
             compressing,
             accepts_narrowing,
+            memory,
             times,
             calls_max,
             is_unlimited,
@@ -258,6 +275,7 @@ impl<S: ServiceSet, R> Services<S, R> {
             inherited,
             compressing,
             accepts_narrowing,
+            memory,
             times,
             calls_max,
             is_unlimited,
@@ -308,6 +326,7 @@ impl<S: ServiceSet, R> Services<S, R> {
     ) -> impl Future<Output = Result<Answer, Status>> + Send {
         let Entry { method, target, .. } = entry;
         let Self { services, layers, .. } = self;
+        let call = call.with_memory_budget(self.memory);
         let handler = if layers.is_empty() {
             Either::Left(services.call(target, call))
         } else {

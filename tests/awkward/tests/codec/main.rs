@@ -12,6 +12,7 @@ mod memory;
 mod polyglot;
 mod properties;
 mod proto_json;
+mod proto_memory;
 mod slices;
 mod stack;
 mod vectors;

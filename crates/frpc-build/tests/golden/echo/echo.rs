@@ -356,11 +356,13 @@ pub mod parrot_client {
 
 /// The encoding of the messages.
 const _: () = {
-    use frpc::codec::{At as _, Formats, Message, Reader, Result, Sink, Writer};
+    use frpc::codec::{At as _, Formats, Layout, Message, Reader, Result, Sink, Writer};
 
     impl Message for Words {
         const NAME: &'static str = "Words";
-        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+        const FORMATS: Option<&'static Formats<Self>> = Some(
+            &Formats::prost().with_layout(Layout::flat),
+        );
 
         #[inline]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {

@@ -121,7 +121,8 @@ impl Color {
 /// The encoding of the messages.
 const _: () = {
     use frpc::codec::{
-        At as _, Enumeration, Formats, Kind, Message, Reader, Result, Sink, Writer,
+        At as _, Enumeration, FieldLayout, Formats, Kind, Layout, Message, Reader,
+        Result, Sink, Writer,
     };
 
     impl Enumeration for Color {
@@ -139,7 +140,9 @@ const _: () = {
 
     impl Message for Nothing {
         const NAME: &'static str = "Nothing";
-        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+        const FORMATS: Option<&'static Formats<Self>> = Some(
+            &Formats::prost().with_layout(Layout::flat),
+        );
 
         #[inline]
         fn encode_fields<S: Sink>(&self, _: &mut Writer<S>) {}
@@ -152,7 +155,21 @@ const _: () = {
 
     impl Message for Ordering {
         const NAME: &'static str = "Ordering";
-        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+        const FORMATS: Option<&'static Formats<Self>> = Some(
+            &Formats::prost()
+                .with_layout(|| {
+                    static LAYOUT: Layout = Layout::new(
+                        &[
+                            FieldLayout::map(2, Kind::String, Kind::I32),
+                            FieldLayout::list(3, Kind::I32),
+                            FieldLayout::message_map::<Leaf>(4, Kind::I32),
+                            FieldLayout::message_list::<Leaf>(9),
+                            FieldLayout::message::<Leaf>(12),
+                        ],
+                    );
+                    &LAYOUT
+                }),
+        );
 
         #[inline(never)]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
@@ -210,7 +227,15 @@ const _: () = {
 
     impl Message for Leaf {
         const NAME: &'static str = "Leaf";
-        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+        const FORMATS: Option<&'static Formats<Self>> = Some(
+            &Formats::prost()
+                .with_layout(|| {
+                    static LAYOUT: Layout = Layout::new(
+                        &[FieldLayout::message::<Leaf>(2)],
+                    );
+                    &LAYOUT
+                }),
+        );
 
         #[inline(never)]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
@@ -229,7 +254,19 @@ const _: () = {
     #[allow(deprecated)]
     impl Message for Choice {
         const NAME: &'static str = "Choice";
-        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+        const FORMATS: Option<&'static Formats<Self>> = Some(
+            &Formats::prost()
+                .with_layout(|| {
+                    static LAYOUT: Layout = Layout::new(
+                        &[
+                            FieldLayout::message::<Leaf>(2),
+                            FieldLayout::list(6, Kind::Bytes),
+                            FieldLayout::message_list::<choice::Inner>(7),
+                        ],
+                    );
+                    &LAYOUT
+                }),
+        );
 
         #[inline(never)]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
@@ -285,7 +322,15 @@ const _: () = {
 
     impl Message for choice::Inner {
         const NAME: &'static str = "Choice.Inner";
-        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+        const FORMATS: Option<&'static Formats<Self>> = Some(
+            &Formats::prost()
+                .with_layout(|| {
+                    static LAYOUT: Layout = Layout::new(
+                        &[FieldLayout::map(1, Kind::String, Kind::U32)],
+                    );
+                    &LAYOUT
+                }),
+        );
 
         #[inline]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {

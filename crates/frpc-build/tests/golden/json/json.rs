@@ -111,8 +111,8 @@ impl Color {
 /// The encoding of the messages.
 const _: () = {
     use frpc::codec::{
-        At as _, Choice, Enumeration, Formats, Kind, Message, Reader, Result, Sink,
-        Writer,
+        At as _, Choice, Enumeration, FieldLayout, Formats, Kind, Layout, Message,
+        Reader, Result, Sink, Writer,
     };
 
     impl Enumeration for Color {
@@ -131,7 +131,7 @@ const _: () = {
     impl Message for Nothing {
         const NAME: &'static str = "Nothing";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_json(),
+            &Formats::prost().with_layout(Layout::flat).with_json(),
         );
 
         #[inline]
@@ -146,7 +146,14 @@ const _: () = {
     impl Message for Leaf {
         const NAME: &'static str = "Leaf";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_json(),
+            &Formats::prost()
+                .with_layout(|| {
+                    static LAYOUT: Layout = Layout::new(
+                        &[FieldLayout::message::<Leaf>(2)],
+                    );
+                    &LAYOUT
+                })
+                .with_json(),
         );
 
         #[inline(never)]
@@ -167,7 +174,24 @@ const _: () = {
     impl Message for Order {
         const NAME: &'static str = "Order";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_json(),
+            &Formats::prost()
+                .with_layout(|| {
+                    static LAYOUT: Layout = Layout::new(
+                        &[
+                            FieldLayout::list(6, Kind::U32),
+                            FieldLayout::list(7, Kind::String),
+                            FieldLayout::message_map::<Leaf>(8, Kind::String),
+                            FieldLayout::map(9, Kind::I32, Kind::U32),
+                            FieldLayout::message::<frpc::prost_types::Timestamp>(10),
+                            FieldLayout::message::<String>(11),
+                            FieldLayout::message::<frpc::prost_types::Value>(12),
+                            FieldLayout::message_list::<frpc::prost_types::Any>(14),
+                            FieldLayout::message::<Leaf>(16),
+                        ],
+                    );
+                    &LAYOUT
+                })
+                .with_json(),
         );
 
         #[inline(never)]

@@ -16,11 +16,13 @@ pub struct Units {
 
 /// The encoding of the messages.
 const _: () = {
-    use frpc::codec::{At as _, Formats, Message, Reader, Result, Sink, Writer};
+    use frpc::codec::{At as _, Formats, Layout, Message, Reader, Result, Sink, Writer};
 
     impl Message for Units {
         const NAME: &'static str = "Units";
-        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+        const FORMATS: Option<&'static Formats<Self>> = Some(
+            &Formats::prost().with_layout(Layout::flat),
+        );
 
         #[inline]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {

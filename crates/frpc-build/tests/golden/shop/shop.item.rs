@@ -50,7 +50,7 @@ pub mod item {
 /// The encoding of the messages.
 const _: () = {
     use frpc::codec::{
-        At as _, Enumeration, Formats, Message, Reader, Result, Sink, Writer,
+        At as _, Enumeration, Formats, Layout, Message, Reader, Result, Sink, Writer,
     };
 
     impl Enumeration for item::Size {
@@ -59,7 +59,9 @@ const _: () = {
 
     impl Message for Item {
         const NAME: &'static str = "Item";
-        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+        const FORMATS: Option<&'static Formats<Self>> = Some(
+            &Formats::prost().with_layout(Layout::flat),
+        );
 
         #[inline]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {

@@ -189,11 +189,27 @@ pub mod orders_client {
 
 /// The encoding of the messages.
 const _: () = {
-    use frpc::codec::{At as _, Formats, Kind, Message, Reader, Result, Sink, Writer};
+    use frpc::codec::{
+        At as _, FieldLayout, Formats, Kind, Layout, Message, Reader, Result, Sink,
+        Writer,
+    };
 
     impl Message for Order {
         const NAME: &'static str = "Order";
-        const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost());
+        const FORMATS: Option<&'static Formats<Self>> = Some(
+            &Formats::prost()
+                .with_layout(|| {
+                    static LAYOUT: Layout = Layout::new(
+                        &[
+                            FieldLayout::message_list::<super::super::item::Item>(2),
+                            FieldLayout::message::<frpc::prost_types::Timestamp>(4),
+                            FieldLayout::message::<String>(5),
+                            FieldLayout::message::<super::super::super::Units>(6),
+                        ],
+                    );
+                    &LAYOUT
+                }),
+        );
 
         #[inline]
         fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {

@@ -11,6 +11,7 @@ use super::{
     well_known::WELL_KNOWN,
     writer::{WriteAny, Writer},
 };
+use crate::codec::layout::MemoryBudget;
 
 /// Writes a message as text.
 ///
@@ -40,8 +41,12 @@ pub fn to_vec<M: Message>(message: &M) -> Result<Vec<u8>> {
 ///
 /// If the text is no such message, or takes too much to read: see the constants of [`Reader`].
 pub fn from_str<M: Message>(text: &str) -> Result<M> {
+    from_str_within(text, MemoryBudget::default())
+}
+
+fn from_str_within<M: Message>(text: &str, budget: MemoryBudget) -> Result<M> {
     let mut message = M::default();
-    let mut input = Reader::new(text, M::TYPES);
+    let mut input = Reader::new(text, M::TYPES, budget);
     input.outermost(M::STACK_LEN);
     let read = message.decode_json(&mut input).map_err(|error| error.in_field(M::NAME));
     read.and_then(|()| input.finish())?;
@@ -54,7 +59,12 @@ pub fn from_str<M: Message>(text: &str) -> Result<M> {
 ///
 /// Those of [`from_str`], and if the bytes are not UTF-8.
 pub fn from_slice<M: Message>(bytes: &[u8]) -> Result<M> {
-    from_str(utf8(bytes)?)
+    from_slice_within(bytes, MemoryBudget::default())
+}
+
+/// Reads a message as [`from_slice`] does, which may take this much memory.
+pub(in crate::codec) fn from_slice_within<M: Message>(bytes: &[u8], budget: MemoryBudget) -> Result<M> {
+    from_str_within(utf8(bytes)?, budget)
 }
 
 fn utf8(bytes: &[u8]) -> Result<&str> {
@@ -82,32 +92,6 @@ pub fn register(types: &'static Types) {
 const LONG: usize = 64;
 
 static REGISTERED: RwLock<Vec<&'static Types>> = RwLock::new(Vec::new());
-
-impl Type {
-    /// Returns what an `Any` has to know of a message.
-    pub const fn of<M: Message + prost::Message>() -> Self {
-        Self {
-            name: M::NAME,
-            is_object: M::IS_OBJECT,
-            is_empty: size_of::<M>() == 0,
-            encode: encode::<M>,
-            decode: decode::<M>,
-        }
-    }
-}
-
-fn encode<M: Message + prost::Message>(bytes: &[u8], out: &mut Writer) -> Result<()> {
-    let message = M::decode(bytes).map_err(ErrorKind::InvalidAny)?;
-    out.message(&message);
-    Ok(())
-}
-
-fn decode<M: Message + prost::Message>(input: &mut Reader<'_>) -> Result<Vec<u8>> {
-    let mut message = M::default();
-    input.message(&mut message)?;
-    input.charge(message.encoded_len())?;
-    Ok(message.encode_to_vec())
-}
 
 impl Types {
     /// Returns the type that a URL ends with.

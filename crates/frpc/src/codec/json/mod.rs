@@ -41,6 +41,7 @@
 //! The messages that an `Any` can hold are found among [`Types`]; [`register`] adds others.
 
 mod any;
+mod any_types;
 mod base64;
 mod error;
 mod fields;
@@ -54,6 +55,7 @@ mod types;
 mod well_known;
 mod writer;
 
+pub(super) use self::any::from_slice_within;
 pub use self::{
     any::{from_slice, from_str, register, to_string, to_vec},
     error::{Error, ErrorKind, Result},

@@ -5,7 +5,10 @@ use super::{
     error::{Error, ErrorKind, Result},
     numbers, text, time,
 };
-use crate::codec::polyglot::{ALLOCATION_LEN, stack_address};
+use crate::codec::{
+    layout::MemoryBudget,
+    polyglot::{ALLOCATION_LEN, stack_address},
+};
 
 /// The kind of value that comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +35,7 @@ pub struct Reader<'a> {
     stack_end: usize,
     /// The number of bytes that may still be allocated.
     memory_left: usize,
+    memory_max: usize,
     /// The next object is the content of an `Any`, so it has `@type`.
     is_any: bool,
     /// The value that was read last was a name that its enum does not have.
@@ -61,13 +65,15 @@ impl<'a> Reader<'a> {
     /// [`MEMORY_LEN_MIN`](Self::MEMORY_LEN_MIN). Fields are left out of JSON, so a short text can be a large message.
     pub const MEMORY_FACTOR: usize = 64;
 
-    pub(super) fn new(text: &'a str, types: &'static dyn ReadAny) -> Self {
+    pub(super) fn new(text: &'a str, types: &'static dyn ReadAny, budget: MemoryBudget) -> Self {
+        let memory_max = budget.within(Self::memory_max(text), text.len());
         Self {
             text,
             at: 0,
             depth: 1,
             stack_end: stack_address().saturating_sub(Self::STACK_LEN_MAX),
-            memory_left: Self::memory_max(text),
+            memory_left: memory_max,
+            memory_max,
             is_any: false,
             is_unknown: false,
             types,
@@ -346,7 +352,7 @@ impl<'a> Reader<'a> {
                 self.memory_left = left;
                 Ok(())
             }
-            None => Err(self.error(ErrorKind::TooMuchMemory { limit: Self::memory_max(self.text) })),
+            None => Err(self.error(ErrorKind::TooMuchMemory { limit: self.memory_max })),
         }
     }
 

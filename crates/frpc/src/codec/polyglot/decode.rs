@@ -11,6 +11,7 @@ use super::{
     storage::Storage,
     trailer,
 };
+use crate::codec::layout::MemoryBudget;
 
 /// The content of a packet, read.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,13 +26,13 @@ pub enum Content<M> {
 /// fields are slices of `content`.
 #[inline]
 pub fn decode<M: Message>(content: &Bytes) -> Result<Content<M>> {
-    decode_part(content, content)
+    decode_part(content, content, MemoryBudget::default())
 }
 
 /// Reads a message as [`decode`] does, which is a part of `content`.
 #[inline]
-pub(crate) fn decode_part<M: Message>(content: &Bytes, part: &[u8]) -> Result<Content<M>> {
-    decode_part_with(content, part, M::NAME, M::default, M::decode_fields)
+pub(crate) fn decode_part<M: Message>(content: &Bytes, part: &[u8], budget: MemoryBudget) -> Result<Content<M>> {
+    decode_part_with(content, part, budget, M::NAME, M::default, M::decode_fields)
 }
 
 /// Reads a message, or the error in its place, as [`decode`] does, by functions in place of a type: for programs that learn of
@@ -52,18 +53,19 @@ pub fn decode_with<M>(
     make: impl Fn() -> M,
     read_fields: impl Fn(&mut M, &mut Reader<'_>) -> Result<()>,
 ) -> Result<Content<M>> {
-    decode_part_with(content, content, name, make, read_fields)
+    decode_part_with(content, content, MemoryBudget::default(), name, make, read_fields)
 }
 
 #[inline(always)] // Moving a small message from frame to frame takes longer than reading it.
 fn decode_part_with<M>(
     content: &Bytes,
     part: &[u8],
+    budget: MemoryBudget,
     name: &str,
     make: impl Fn() -> M,
     read_fields: impl Fn(&mut M, &mut Reader<'_>) -> Result<()>,
 ) -> Result<Content<M>> {
-    let mut input = Reader::of_part(content, part);
+    let mut input = Reader::of_part(content, part, budget);
     let first = input.root_with(name, &make, &read_fields)?;
     if input.is_empty() {
         return Ok(first);
@@ -72,7 +74,7 @@ fn decode_part_with<M>(
         None => Ok(first),
         Some(kept) => {
             drop(first);
-            decode_with_trailer(content, part, kept, name, make, read_fields)
+            decode_with_trailer(content, part, budget, kept, name, make, read_fields)
         }
     }
 }
@@ -83,12 +85,13 @@ fn decode_part_with<M>(
 fn decode_with_trailer<M>(
     content: &Bytes,
     part: &[u8],
+    budget: MemoryBudget,
     kept: Slots,
     name: &str,
     make: impl Fn() -> M,
     read_fields: impl Fn(&mut M, &mut Reader<'_>) -> Result<()>,
 ) -> Result<Content<M>> {
-    Reader::with_trailer(content, part, kept).root_with(name, make, read_fields)
+    Reader::with_trailer(content, part, budget, kept).root_with(name, make, read_fields)
 }
 
 /// Returns whether the content of a packet is the error alternative.

@@ -63,6 +63,11 @@ pub enum DecodeErrorKind {
         /// The number of bytes that it may take: 1 MiB, and 16 times the input on top.
         limit: usize,
     },
+    /// The message would take more memory than the [budget](crate::codec::MemoryBudget) of this side allows.
+    OverBudget {
+        /// The number of bytes that it may take.
+        limit: usize,
+    },
     /// Messages are nested too deep.
     TooDeep {
         /// The depth that they may have: [`Reader::DEPTH_MAX`](super::Reader::DEPTH_MAX), or less if the stack ends
@@ -130,6 +135,7 @@ impl fmt::Display for DecodeErrorKind {
                 f,
                 "would take more than {limit} bytes of memory, which is 1 MiB and 16 times the encoded length"
             ),
+            Self::OverBudget { limit } => write!(f, "would take more than {limit} bytes of memory"),
             Self::TooDeep { limit } => write!(f, "messages are nested deeper than {limit}"),
         }
     }

@@ -12,6 +12,7 @@
 //!   Elements of lists and maps, texts, bytes that are copied and boxed messages are charged before they are allocated.
 //!   Beyond that, decoding ends with [`DecodeErrorKind::TooMuchMemory`] and the path of the field. Ordinary messages are
 //!   far from the limit. Long lists of absent messages are not: each is one byte of input and a whole struct in memory.
+//!   A [`MemoryBudget`](super::MemoryBudget) that is lower ends decoding with [`DecodeErrorKind::OverBudget`].
 //! - **Depth**: [`Reader::DEPTH_MAX`] (100) messages in each other, or as many as fit into [`Reader::STACK_LEN_MAX`]
 //!   (512 KiB) of stack; beyond that, decoding ends with [`DecodeErrorKind::TooDeep`]. What was decoded can be encoded,
 //!   cloned, compared and dropped on a thread with 2 MiB of stack.
@@ -57,4 +58,7 @@ pub(crate) use self::{
     decode::{decode_error, decode_part},
     encode::{encode_small, encode_small_to, short_error},
 };
-pub(super) use self::{reader::stack_address, storage::ALLOCATION_LEN};
+pub(super) use self::{
+    reader::stack_address,
+    storage::{ALLOCATION_LEN, hash_table_len, tree_len},
+};

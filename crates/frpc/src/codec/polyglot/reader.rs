@@ -10,6 +10,7 @@ use super::{
     slots::{Holds, Slots},
     storage::{ALLOCATION_LEN, Blob, Entries},
 };
+use crate::codec::layout::MemoryBudget;
 
 /// Reads values in the polyglot encoding. Trusts nothing: what is claimed is checked against what is there.
 ///
@@ -26,6 +27,7 @@ pub struct Reader<'a> {
     stack_end: usize,
     /// The number of bytes that may still be allocated.
     memory_left: usize,
+    budget: MemoryBudget,
     slots: Slots,
 }
 
@@ -47,26 +49,27 @@ impl<'a> Reader<'a> {
     /// Returns a reader at the start of a packet's content.
     #[inline]
     pub fn new(content: &'a Bytes) -> Self {
-        Self::of_part(content, content)
+        Self::of_part(content, content, MemoryBudget::default())
     }
 
     /// Returns a reader at the start of a part of a content.
     #[inline]
-    pub(super) fn of_part(content: &'a Bytes, part: &'a [u8]) -> Self {
+    pub(super) fn of_part(content: &'a Bytes, part: &'a [u8], budget: MemoryBudget) -> Self {
         Self {
             content,
             len: part.len(),
             rest: part,
             depth: 0,
             stack_end: stack_address().saturating_sub(Self::STACK_LEN_MAX),
-            memory_left: memory_max(part.len()),
+            memory_left: budget.within(memory_max(part.len()), part.len()),
+            budget,
             slots: Slots::default(),
         }
     }
 
     #[inline]
-    pub(super) fn with_trailer(content: &'a Bytes, part: &'a [u8], slots: Slots) -> Self {
-        let mut input = Self::of_part(content, part);
+    pub(super) fn with_trailer(content: &'a Bytes, part: &'a [u8], budget: MemoryBudget, slots: Slots) -> Self {
+        let mut input = Self::of_part(content, part, budget);
         input.memory_left = input.memory_left.saturating_sub(slots.len_in_memory());
         Self { slots, ..input }
     }
@@ -280,7 +283,16 @@ impl<'a> Reader<'a> {
                 self.memory_left = left;
                 Ok(())
             }
-            None => Err(DecodeErrorKind::TooMuchMemory { limit: memory_max(self.len) }.into()),
+            None => Err(self.too_much_memory().into()),
+        }
+    }
+
+    #[cold]
+    fn too_much_memory(&self) -> DecodeErrorKind {
+        let format_max = memory_max(self.len);
+        match self.budget.within(format_max, self.len) {
+            limit if limit < format_max => DecodeErrorKind::OverBudget { limit },
+            limit => DecodeErrorKind::TooMuchMemory { limit },
         }
     }
 

@@ -64,13 +64,8 @@ pub trait Entries<K, V> {
 }
 
 impl<K: Eq + Hash, V: Default, S: BuildHasher> Entries<K, V> for HashMap<K, V, S> {
-    // Buckets are a power of two, of which an eighth is free. Each has a byte beside it.
     fn allocated_len(count: usize) -> usize {
-        if count == 0 {
-            return 0;
-        }
-        let buckets = count.saturating_mul(8).div_ceil(7).checked_next_power_of_two().unwrap_or(usize::MAX);
-        buckets.max(BUCKETS_MIN).saturating_mul(size_of::<(K, V)>() + 1).saturating_add(HASH_TABLE_LEN)
+        hash_table_len(count, size_of::<(K, V)>())
     }
 
     fn reserve(&mut self, count: usize) {
@@ -93,15 +88,8 @@ impl<K: Eq + Hash, V: Default, S: BuildHasher> Entries<K, V> for HashMap<K, V, S
 }
 
 impl<K: Ord, V: Default> Entries<K, V> for BTreeMap<K, V> {
-    // A node has room for 11 entries. All but the root have at least five, and those above the leaves six nodes below.
     fn allocated_len(count: usize) -> usize {
-        if count == 0 {
-            return 0;
-        }
-        let leaves = ((count + 1) / 6).max(1);
-        let nodes_above = if leaves > 1 { 1 + leaves / 5 } else { 0 };
-        let leaf_len = 11 * (size_of::<K>() + size_of::<V>()) + TREE_NODE_LEN;
-        leaves.saturating_mul(leaf_len).saturating_add(nodes_above.saturating_mul(leaf_len + TREE_EDGES_LEN))
+        tree_len(count, size_of::<K>() + size_of::<V>())
     }
 
     fn reserve(&mut self, _: usize) {}
@@ -119,6 +107,28 @@ impl<K: Ord, V: Default> Entries<K, V> for BTreeMap<K, V> {
     fn add(&mut self, key: K, value: V) -> bool {
         self.insert(key, value).is_none()
     }
+}
+
+/// Returns how many bytes a hash table with this many entries takes.
+pub(in crate::codec) fn hash_table_len(count: usize, entry_len: usize) -> usize {
+    if count == 0 {
+        return 0;
+    }
+    // Buckets are a power of two, of which an eighth is free. Each has a byte beside it.
+    let buckets = count.saturating_mul(8).div_ceil(7).checked_next_power_of_two().unwrap_or(usize::MAX);
+    buckets.max(BUCKETS_MIN).saturating_mul(entry_len + 1).saturating_add(HASH_TABLE_LEN)
+}
+
+/// Returns how many bytes a tree with this many entries takes at most.
+pub(in crate::codec) fn tree_len(count: usize, entry_len: usize) -> usize {
+    if count == 0 {
+        return 0;
+    }
+    // A node has room for 11 entries. All but the root have at least five, and those above the leaves six nodes below.
+    let leaves = ((count + 1) / 6).max(1);
+    let nodes_above = if leaves > 1 { 1 + leaves / 5 } else { 0 };
+    let leaf_len = 11 * entry_len + TREE_NODE_LEN;
+    leaves.saturating_mul(leaf_len).saturating_add(nodes_above.saturating_mul(leaf_len + TREE_EDGES_LEN))
 }
 
 /// The bytes that an allocator adds to an allocation.

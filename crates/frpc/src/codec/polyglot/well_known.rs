@@ -4,14 +4,17 @@ use bytes::Bytes;
 use prost_types::{Any, Duration, FieldMask, ListValue, NullValue, Struct, Timestamp, Value, value};
 
 use super::{At, Choice, DecodeError, Enumeration, Kind, Message, Reader, Sink, Writer};
-use crate::codec::formats::Formats;
+use crate::codec::{
+    formats::Formats,
+    layout::{FieldLayout, Layout},
+};
 
 macro_rules! wrapper {
     ($($type:ty, $name:literal: |$out:ident, $value:ident| $write:expr, $read:ident;)*) => {$(
         #[doc = concat!("`google.protobuf.", $name, "`")]
         impl Message for $type {
             const NAME: &'static str = $name;
-            const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_json());
+            const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_layout(Layout::flat).with_json());
 
             fn encode_fields<S: Sink>(&self, $out: &mut Writer<S>) {
                 let $value = self;
@@ -41,7 +44,7 @@ wrapper! {
 /// `google.protobuf.Empty`
 impl Message for () {
     const NAME: &'static str = "Empty";
-    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_json());
+    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_layout(Layout::flat).with_json());
 
     fn encode_fields<S: Sink>(&self, _: &mut Writer<S>) {}
 
@@ -54,7 +57,7 @@ macro_rules! seconds_and_nanos {
     ($($type:ident)*) => {$(
         impl Message for $type {
             const NAME: &'static str = stringify!($type);
-            const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_json());
+            const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_layout(Layout::flat).with_json());
 
             fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
                 out.i64(self.seconds);
@@ -73,7 +76,7 @@ seconds_and_nanos!(Timestamp Duration);
 
 impl Message for Any {
     const NAME: &'static str = "Any";
-    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_json());
+    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_layout(Layout::flat).with_json());
 
     fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
         out.string(&self.type_url);
@@ -88,7 +91,14 @@ impl Message for Any {
 
 impl Message for FieldMask {
     const NAME: &'static str = "FieldMask";
-    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_json());
+    const FORMATS: Option<&'static Formats<Self>> = Some(
+        &Formats::prost()
+            .with_layout(|| {
+                static LAYOUT: Layout = Layout::new(&[FieldLayout::list(1, Kind::String)]);
+                &LAYOUT
+            })
+            .with_json(),
+    );
 
     fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
         out.list(Kind::String, &self.paths, |out, item| out.string(item));
@@ -101,7 +111,14 @@ impl Message for FieldMask {
 
 impl Message for Struct {
     const NAME: &'static str = "Struct";
-    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_json());
+    const FORMATS: Option<&'static Formats<Self>> = Some(
+        &Formats::prost()
+            .with_layout(|| {
+                static LAYOUT: Layout = Layout::new(&[FieldLayout::message_map::<Value>(1, Kind::String)]);
+                &LAYOUT
+            })
+            .with_json(),
+    );
 
     fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
         let kinds = (Kind::String, Kind::Any);
@@ -116,7 +133,14 @@ impl Message for Struct {
 
 impl Message for ListValue {
     const NAME: &'static str = "ListValue";
-    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_json());
+    const FORMATS: Option<&'static Formats<Self>> = Some(
+        &Formats::prost()
+            .with_layout(|| {
+                static LAYOUT: Layout = Layout::new(&[FieldLayout::message_list::<Value>(1)]);
+                &LAYOUT
+            })
+            .with_json(),
+    );
 
     fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
         out.list(Kind::Any, &self.values, |out, item| out.message(item));
@@ -133,7 +157,15 @@ impl Enumeration for NullValue {
 
 impl Message for Value {
     const NAME: &'static str = "Value";
-    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_json());
+    const FORMATS: Option<&'static Formats<Self>> = Some(
+        &Formats::prost()
+            .with_layout(|| {
+                static LAYOUT: Layout =
+                    Layout::new(&[FieldLayout::message::<Struct>(5), FieldLayout::message::<ListValue>(6)]);
+                &LAYOUT
+            })
+            .with_json(),
+    );
 
     fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
         use value::Kind::{BoolValue, ListValue, NullValue, NumberValue, StringValue, StructValue};

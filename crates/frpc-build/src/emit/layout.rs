@@ -1,0 +1,68 @@
+//! What messages take in memory: the fields that need more than their encoded length.
+
+use frpc_schema::{Field, Message, Shape, Type};
+use proc_macro2::TokenStream;
+use quote::quote;
+
+use super::rust::number;
+
+/// What is written for the names in layouts.
+pub(super) struct Words<'a> {
+    /// An item of `frpc::codec`.
+    pub(super) import: &'a dyn Fn(&'static str) -> TokenStream,
+    /// The variant of `Kind` of a type.
+    pub(super) kind: &'a dyn Fn(&Type) -> TokenStream,
+    /// A message, by its full name.
+    pub(super) message: &'a dyn Fn(&str) -> TokenStream,
+}
+
+/// Returns a function that returns the layout of a message.
+pub(super) fn layout_of(message: &Message, words: &Words<'_>) -> TokenStream {
+    let layout = (words.import)("Layout");
+    let mut fields: Vec<&Field> = message.fields.iter().collect();
+    fields.sort_by_key(|field| field.number);
+    let fields: Vec<TokenStream> = fields.into_iter().filter_map(|field| layout_of_field(field, words)).collect();
+    if fields.is_empty() {
+        return quote! { #layout::flat };
+    }
+    quote! {
+        || {
+            static LAYOUT: #layout = #layout::new(&[#(#fields),*]);
+            &LAYOUT
+        }
+    }
+}
+
+/// Returns the layout of a field. `None` if it takes no more than its encoded length.
+fn layout_of_field(field: &Field, words: &Words<'_>) -> Option<TokenStream> {
+    let (number, kind) = (number(field.number.into()), words.kind);
+    let made = match &field.shape {
+        Shape::Always(Type::Message(of)) | Shape::Optional(Type::Message(of)) | Shape::Member(_, Type::Message(of)) => {
+            let of = (words.message)(of);
+            quote! { message::<#of>(#number) }
+        }
+        Shape::Always(_) | Shape::Optional(_) | Shape::Member(..) => return None,
+        Shape::List(Type::Message(of)) => {
+            let of = (words.message)(of);
+            quote! { message_list::<#of>(#number) }
+        }
+        Shape::List(of) => {
+            let of = kind(of);
+            if field.is_fixed {
+                quote! { fixed_list(#number, #of) }
+            } else {
+                quote! { list(#number, #of) }
+            }
+        }
+        Shape::Map(key, Type::Message(of)) => {
+            let (key, of) = (kind(key), (words.message)(of));
+            quote! { message_map::<#of>(#number, #key) }
+        }
+        Shape::Map(key, value) => {
+            let (key, value) = (kind(key), kind(value));
+            quote! { map(#number, #key, #value) }
+        }
+    };
+    let field_layout = (words.import)("FieldLayout");
+    Some(quote! { #field_layout::#made })
+}

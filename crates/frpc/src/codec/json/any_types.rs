@@ -1,0 +1,39 @@
+//! The messages that an `Any` can hold, by their types.
+
+use super::{
+    error::{ErrorKind, Result},
+    message::Message,
+    reader::Reader,
+    types::Type,
+    writer::Writer,
+};
+use crate::codec::{self, field_layouts::memory_exceeded, layout::MemoryBudget};
+
+impl Type {
+    /// Returns what an `Any` has to know of a message.
+    pub const fn of<M: Message + codec::Message + prost::Message>() -> Self {
+        Self {
+            name: <M as Message>::NAME,
+            is_object: M::IS_OBJECT,
+            is_empty: size_of::<M>() == 0,
+            encode: encode::<M>,
+            decode: decode::<M>,
+        }
+    }
+}
+
+fn encode<M: Message + codec::Message + prost::Message>(bytes: &[u8], out: &mut Writer) -> Result<()> {
+    if let Some(limit) = memory_exceeded::<M>(bytes, MemoryBudget::default()) {
+        return Err(ErrorKind::TooMuchMemory { limit }.into());
+    }
+    let message = M::decode(bytes).map_err(ErrorKind::InvalidAny)?;
+    out.message(&message);
+    Ok(())
+}
+
+fn decode<M: Message + prost::Message>(input: &mut Reader<'_>) -> Result<Vec<u8>> {
+    let mut message = M::default();
+    input.message(&mut message)?;
+    input.charge(message.encoded_len())?;
+    Ok(message.encode_to_vec())
+}
