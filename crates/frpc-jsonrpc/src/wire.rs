@@ -230,7 +230,8 @@ impl JsonRpc {
 
     /// Begins without calls. Each of them will have this head.
     pub(crate) fn calls(&self, endpoint: Endpoint, head: Head, can_subscribe: bool) -> Calls {
-        Calls::new(self.site(endpoint), self.functions.context(head), can_subscribe)
+        let context = self.functions.context(head).with_memory_budget(endpoint.memory_budget());
+        Calls::new(self.site(endpoint), context, can_subscribe)
     }
 }
 

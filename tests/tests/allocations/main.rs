@@ -1,6 +1,9 @@
-//! Counts what a plain unary call allocates on each side, over TCP, the strings of its messages included.
+//! Counts what calls allocate: a plain unary call on each side, over TCP, the strings of its messages included; messages that are
+//! made to take as much memory as they can, on every wire.
 #![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod memory;
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -114,21 +117,29 @@ fn current_thread() -> Runtime {
 
 thread_local! {
     static COUNT: Cell<usize> = const { Cell::new(0) };
+    /// The bytes that this thread holds, and the most that it held.
+    static LIVE: Cell<isize> = const { Cell::new(0) };
+    static PEAK: Cell<isize> = const { Cell::new(0) };
 }
 
-/// Counts the allocations of each thread. Growing counts as one more.
+/// Counts the allocations of each thread, and what it holds. Growing counts as one more, with the old and the new memory there together.
 struct Counting;
 
 // SAFETY: all memory comes from `System` and goes back there with the layout it came with; counting allocates nothing,
-// because the cell is a constant without a destructor.
+// because the cells are constants without destructors.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
+        let live = LIVE.get() + layout.size().cast_signed();
+        LIVE.set(live);
+        PEAK.set(PEAK.get().max(live));
         // SAFETY: the caller's promises are those that `System` asks for.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // Memory may come from another thread, so the count may pass below zero.
+        LIVE.set(LIVE.get() - layout.size().cast_signed());
         // SAFETY: `ptr` came from `System` with this layout.
         unsafe { System.dealloc(ptr, layout) }
     }

@@ -26,7 +26,7 @@ use self::{
     subscriptions::{Notices, Subscriptions},
 };
 use crate::{
-    function::{Called, Context, Function, handle},
+    function::{Called, Context, Function, handle, memory},
     json::Scanner,
     methods::{LayeredFunction, Methods, ServiceMethod, Target},
     outbox::Outbox,
@@ -459,7 +459,10 @@ fn call_function(
     let start = out.len();
     answer::begin_result(out);
     let begun = out.len();
-    let called = catch_unwind(AssertUnwindSafe(|| function.call(params, context, out)));
+    let called = match memory::check(params, context) {
+        Ok(()) => catch_unwind(AssertUnwindSafe(|| function.call(params, context, out))),
+        Err(status) => Ok(Called::Failed(status)),
+    };
     let failure = match called {
         Ok(Called::Written) => match id {
             Some(id) => {

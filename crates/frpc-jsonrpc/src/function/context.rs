@@ -2,7 +2,7 @@
 
 use std::{future::Future, sync::Arc, time::Instant};
 
-use frpc::{Address, CancelGuard, Extensions, Head, Metadata};
+use frpc::{Address, CancelGuard, Extensions, Head, Metadata, codec::MemoryBudget};
 
 /// The circumstances of a call: its caller, its metadata, its deadline, and the states that were given to the functions.
 ///
@@ -21,11 +21,21 @@ use frpc::{Address, CancelGuard, Extensions, Head, Metadata};
 pub struct Context {
     head: Head,
     states: Arc<Extensions>,
+    memory: MemoryBudget,
 }
 
 impl Context {
     pub(crate) fn new(head: Head, states: Arc<Extensions>) -> Self {
-        Self { head, states }
+        Self { head, states, memory: MemoryBudget::default() }
+    }
+
+    /// Sets how much memory the arguments may take.
+    pub(crate) fn with_memory_budget(self, memory: MemoryBudget) -> Self {
+        Self { memory, ..self }
+    }
+
+    pub(crate) fn memory_budget(&self) -> MemoryBudget {
+        self.memory
     }
 
     /// Sets when the call ends, for the next one.
@@ -35,7 +45,7 @@ impl Context {
 
     /// Returns that of a call with this head, with the same states.
     pub(crate) fn with_head(&self, head: Head) -> Self {
-        Self { head, states: self.states.clone() }
+        Self { head, states: self.states.clone(), memory: self.memory }
     }
 
     /// Returns that of one call, whose caller has given up once the guard is dropped.

@@ -4,6 +4,7 @@ mod arguments;
 mod context;
 mod description;
 mod discover;
+pub(crate) mod memory;
 mod outcome;
 mod service;
 mod set;

@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::HashSet, sync::Arc};
 use bytes::Bytes;
 use frpc::{
     Answer, Body, BoxService, Call, Head, MessageType, Method, Status,
-    codec::{CodecError, Format, json},
+    codec::{CodecError, Format, MemoryBudget, json},
     prost::Message,
     prost_types::{
         self, FileDescriptorProto, FileDescriptorSet, ListValue, MethodDescriptorProto, ServiceDescriptorProto,
@@ -15,7 +15,7 @@ use frpc::{
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::{Called, Context, Description, Function, Functions};
+use super::{Called, Context, Description, Function, Functions, memory};
 use crate::protos::types::function_methods;
 
 impl Functions {
@@ -74,14 +74,17 @@ pub(crate) async fn handle(
     call: Call,
 ) -> Result<Answer, Status> {
     let format = call.format();
+    let memory = call.memory_budget();
     let (head, body) = call.into_parts();
     let Body::One(content) = body else {
         return Err(Status::unimplemented("the method takes one message, not a stream"));
     };
     let content = content.into_bytes();
-    let params = params(format, &content)?;
+    let params = params(format, &content, memory)?;
     let mut out = Vec::new();
-    match function.call(params.as_deref(), &context(head), &mut out) {
+    let context = context(head).with_memory_budget(memory);
+    memory::check(params.as_deref(), &context)?;
+    match function.call(params.as_deref(), &context, &mut out) {
         Called::Written => {}
         Called::Failed(status) => return Err(status),
         Called::Later(result) => out = result.await?,
@@ -93,7 +96,7 @@ pub(crate) async fn handle(
 }
 
 /// Returns the arguments in JSON.
-fn params(format: Format, content: &Bytes) -> Result<Option<Cow<'_, str>>, Status> {
+fn params(format: Format, content: &Bytes, memory: MemoryBudget) -> Result<Option<Cow<'_, str>>, Status> {
     if content.is_empty() {
         return Ok(None);
     }
@@ -104,7 +107,12 @@ fn params(format: Format, content: &Bytes) -> Result<Option<Cow<'_, str>>, Statu
         serde_json::from_str::<IgnoredAny>(text).map_err(|error| invalid(&error))?;
         return Ok(Some(text.into()));
     }
-    let value: prost_types::Value = format.decode(content).map_err(|error| invalid(&error))?;
+    let value: prost_types::Value = format.decode_within(content, memory).map_err(|error| match error {
+        error if error.is_too_much_memory() => Status::resource_exhausted(format!(
+            "the arguments are too large: {error} (`message_memory_max` of the server sets the limit)"
+        )),
+        error => invalid(&error),
+    })?;
     let text = json::to_string(&value).map_err(|error| invalid(&error))?;
     Ok(Some(text.into()))
 }

@@ -30,7 +30,7 @@ use crate::{
         status::Status,
         streaming::Streaming,
     },
-    codec::Format,
+    codec::{Format, MemoryBudget},
 };
 
 /// Services without their types: what a transport serves. Cheap to clone.
@@ -108,6 +108,11 @@ impl Endpoint {
     /// Returns the size of the metadata that a call may bring: [`Services::metadata_len_max`].
     pub fn metadata_len_max(&self) -> usize {
         self.0.limits().1
+    }
+
+    /// Returns how many bytes a message of a caller may take in memory when it is read: [`Services::message_memory_max`].
+    pub fn memory_budget(&self) -> MemoryBudget {
+        self.0.memory_budget()
     }
 
     /// Returns what calls inherit that are made for one with this head: for wires that answer some calls by themselves. Those of
@@ -221,6 +226,7 @@ trait AnyServices: Send + Sync {
     fn table(&self) -> &MethodTable;
     /// Returns the times that calls may take, and the size of the metadata that one may bring.
     fn limits(&self) -> (Times, usize);
+    fn memory_budget(&self) -> MemoryBudget;
     /// Returns the names of metadata that calls of handlers inherit.
     fn inherited_names(&self) -> &[String];
     fn layers(&self) -> &Layers;
@@ -235,6 +241,10 @@ impl<S: ServiceSet, R: Send + Sync> AnyServices for Services<S, R> {
 
     fn limits(&self) -> (Times, usize) {
         (self.times, self.metadata_max())
+    }
+
+    fn memory_budget(&self) -> MemoryBudget {
+        Self::memory_budget(self)
     }
 
     fn inherited_names(&self) -> &[String] {

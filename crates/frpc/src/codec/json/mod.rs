@@ -51,6 +51,7 @@ mod numbers;
 mod reader;
 mod text;
 mod time;
+mod tree;
 mod types;
 mod well_known;
 mod writer;
@@ -62,6 +63,7 @@ pub use self::{
     fields::Field,
     message::{Enumeration, Key, Message},
     reader::{Next, Reader},
+    tree::tree_memory_len,
     types::{Type, Types},
     writer::Writer,
 };

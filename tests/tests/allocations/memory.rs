@@ -1,0 +1,297 @@
+//! Messages that take a few bytes on the wire and as much memory as they can: refused on every wire before the memory is taken.
+
+use std::{
+    io::Write,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use flate2::{Compression, write::GzEncoder};
+use frpc::{
+    Body, BoxService, Call, Channel, Code, Head, Method, Request, Response, Server, ServerBuilder, Status,
+    codec::{self, DecodeError, FieldLayout, Format, Formats, Kind, Layout, Reader, Sink, Writer},
+    generated::{Answer, Service},
+    prost,
+};
+use frpc_http::Http;
+use frpc_jsonrpc::{JsonRpc, function};
+use serde_json::Value;
+use support::in_virtual_time;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, duplex},
+    sync::Notify,
+};
+
+use crate::{LIVE, PEAK};
+
+/// Some 400 bytes in memory and two on the wire.
+#[derive(Clone, PartialEq, prost::Message)]
+#[prost(prost_path = "::frpc::prost")]
+struct Wide {
+    #[prost(message, repeated, tag = "1")]
+    many: Vec<Wide>,
+    #[prost(string, tag = "2")]
+    a: String,
+    #[prost(string, tag = "3")]
+    b: String,
+    #[prost(string, tag = "4")]
+    c: String,
+    #[prost(string, tag = "5")]
+    d: String,
+    #[prost(string, tag = "6")]
+    e: String,
+    #[prost(string, tag = "7")]
+    f: String,
+    #[prost(string, tag = "8")]
+    g: String,
+    #[prost(string, tag = "9")]
+    h: String,
+    #[prost(string, tag = "10")]
+    i: String,
+    #[prost(string, tag = "11")]
+    j: String,
+    #[prost(string, tag = "12")]
+    k: String,
+    #[prost(string, tag = "13")]
+    l: String,
+    #[prost(string, tag = "14")]
+    m: String,
+    #[prost(string, tag = "15")]
+    n: String,
+    #[prost(string, tag = "16")]
+    o: String,
+}
+
+impl codec::Message for Wide {
+    const NAME: &'static str = "Wide";
+    const FORMATS: Option<&'static Formats<Self>> = Some(&Formats::prost().with_layout(|| {
+        static LAYOUT: Layout = Layout::new(&[FieldLayout::message_list::<Wide>(1)]);
+        &LAYOUT
+    }));
+
+    fn encode_fields<S: Sink>(&self, out: &mut Writer<S>) {
+        out.string(&self.a);
+        out.list(Kind::Any, &self.many, |out, item| out.message(item));
+    }
+
+    fn decode_fields(&mut self, input: &mut Reader<'_>) -> Result<(), DecodeError> {
+        input.string(&mut self.a)?;
+        input.list(Kind::Any, &mut self.many, Reader::message_or_default)
+    }
+}
+
+/// Says how many messages there are.
+#[derive(Clone, Default)]
+struct Counter {
+    was_called: Arc<AtomicBool>,
+    /// Handlers of requests with a text wait for it.
+    gate: Arc<Notify>,
+}
+
+static COUNT: Method = Method::unary("tests.Counter", "Count", 10);
+
+impl Service for Counter {
+    const NAME: &'static str = "tests.Counter";
+    const METHODS: &'static [Method] = &[COUNT];
+
+    async fn call(&self, _: usize, call: Call) -> Result<Answer, Status> {
+        let handler = async |request: Request<Wide>| {
+            self.was_called.store(true, Ordering::Relaxed);
+            if !request.get_ref().a.is_empty() {
+                self.gate.notified().await;
+            }
+            Ok::<_, Status>(Response::new(request.into_inner().many.len() as u64))
+        };
+        call.unary(|request| handler(request)).await
+    }
+}
+
+#[function]
+fn size(value: Value) -> usize {
+    value.as_array().map_or(0, Vec::len)
+}
+
+fn builder() -> (ServerBuilder<((), Counter)>, Counter) {
+    let counter = Counter::default();
+    (
+        Server::builder().wire(Http::new().mount("/rpc", JsonRpc::new().function(size))).add_service(counter.clone()),
+        counter,
+    )
+}
+
+/// As many empty messages as fit into 4 MiB.
+fn bomb() -> Vec<u8> {
+    [0x0a, 0].repeat(2 << 20)
+}
+
+fn gzip(content: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(content).and_then(|()| encoder.finish()).unwrap()
+}
+
+fn framed(flags: u8, content: &[u8]) -> Vec<u8> {
+    [&[flags][..], &u32::try_from(content.len()).unwrap().to_be_bytes(), content].concat()
+}
+
+fn post(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: a\r\n{headers}connection: close\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    [head.as_bytes(), body].concat()
+}
+
+/// Sends bytes on a connection of its own, and returns the answer.
+async fn ask(server: &Server, request: &[u8]) -> String {
+    let (ours, theirs) = duplex(64 << 10);
+    server.attach(theirs);
+    let (mut answers, mut requests) = tokio::io::split(ours);
+    let mut answer = Vec::new();
+    // A server that refuses early may not read all of it.
+    let (_, read) = tokio::join!(requests.write_all(request), answers.read_to_end(&mut answer));
+    read.unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// Runs this, and returns the most bytes that it held beyond those that were held before.
+async fn peak_of<T>(work: impl Future<Output = T>) -> (T, usize) {
+    let before = LIVE.get();
+    PEAK.set(before);
+    let done = work.await;
+    (done, (PEAK.get() - before).cast_unsigned())
+}
+
+/// The body in parts that double, what was inflated, and the rest of a connection.
+const RECEIVED_MAX: usize = 24 << 20;
+
+#[test]
+fn bombs_in_protocol_buffers_are_refused_on_every_wire_of_http() {
+    in_virtual_time(async {
+        let (builder, counter) = builder();
+        let server = builder.without_listener().unwrap();
+        let (raw, zipped) = (bomb(), gzip(&bomb()));
+        assert!(zipped.len() < 5_000);
+        let connect = "content-type: application/proto\r\n";
+        let web = "content-type: application/grpc-web+proto\r\n";
+        let path = "/tests.Counter/Count";
+        let requests = [
+            ("Connect", post(path, connect, &raw), "resource_exhausted"),
+            (
+                "Connect, gzip",
+                post(path, &format!("{connect}content-encoding: gzip\r\n"), &zipped),
+                "resource_exhausted",
+            ),
+            ("gRPC-Web", post(path, web, &framed(0, &raw)), "grpc-status: 8"),
+            (
+                "gRPC-Web, gzip",
+                post(path, &format!("{web}grpc-encoding: gzip\r\n"), &framed(1, &zipped)),
+                "grpc-status: 8",
+            ),
+            (
+                "Twirp, gzip",
+                post(
+                    "/twirp/tests.Counter/Count",
+                    "content-type: application/protobuf\r\ncontent-encoding: gzip\r\n",
+                    &zipped,
+                ),
+                "resource_exhausted",
+            ),
+        ];
+        for (wire, request, expected) in requests {
+            let (answer, peak) = peak_of(ask(&server, &request)).await;
+            assert!(answer.contains(expected) && answer.contains("message_memory_max"), "{wire}: {answer}");
+            assert!(peak < RECEIVED_MAX, "{wire}: {peak} bytes");
+            assert!(!counter.was_called.load(Ordering::Relaxed), "{wire}");
+        }
+        // As long, and honest.
+        let honest = prost::Message::encode_to_vec(&Wide { b: "b".repeat(4_000_000), ..Wide::default() });
+        let answer = ask(&server, &post(path, connect, &honest)).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    });
+}
+
+/// A server's budget holds for protocol buffers and polyglot over frisbee, and a channel's for what servers answer.
+#[test]
+fn bombs_are_refused_over_frisbee_and_in_answers() {
+    in_virtual_time(async {
+        let (builder, counter) = builder();
+        let server = builder.message_memory_max(1 << 20).without_listener().unwrap();
+        let (ours, theirs) = duplex(64 << 10);
+        server.attach(theirs);
+        let channel = Channel::builder().attach(ours).await.unwrap();
+        assert_eq!(channel.call_format().await.unwrap(), Format::Proto);
+        let many = Wide { many: vec![Wide::default(); 4_000], ..Wide::default() };
+        for format in [Format::Proto, Format::Polyglot] {
+            let content = format.encode(&many).unwrap().into_bytes();
+            let call = Call::new(&COUNT, format, Head::default(), Body::from(content));
+            let status = match format {
+                Format::Proto => channel.call(call).await.map(drop).unwrap_err(),
+                _ => channel.unary::<_, u64>(&COUNT, many.clone()).await.map(drop).unwrap_err(),
+            };
+            assert_eq!(status.code(), Code::ResourceExhausted, "{format}: {status}");
+            assert!(status.message().contains("`message_memory_max` of the server"), "{status}");
+        }
+        assert!(!counter.was_called.load(Ordering::Relaxed));
+
+        for format in [Format::Proto, Format::Polyglot] {
+            let content: Bytes = match format {
+                Format::Proto => bomb().into(),
+                _ => codec::encode(&Wide { many: vec![Wide::default(); 300_000], ..Wide::default() }),
+            };
+            let answers = BoxService::of_methods(&[COUNT], move |_, _| {
+                let content = content.clone();
+                Box::pin(async move { Ok(Answer::new(Body::from(content))) })
+            });
+            let builder = Server::builder().add_services([answers]).wire(Http::new());
+            let server = builder.without_listener().unwrap();
+            let (ours, theirs) = duplex(64 << 10);
+            server.attach(theirs);
+            let channel = Channel::builder().message_memory_max(1 << 20).attach(ours).await.unwrap();
+            let read = channel.unary::<_, Wide>(&COUNT, Wide::default());
+            let (status, peak) = peak_of(read).await;
+            if format == Format::Polyglot {
+                let status = status.map(drop).unwrap_err();
+                assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+                assert!(status.message().contains("`message_memory_max` of the channel"), "{status}");
+                assert!(peak < RECEIVED_MAX, "{peak} bytes");
+            }
+        }
+    });
+}
+
+#[test]
+fn trees_of_values_are_refused_by_functions() {
+    in_virtual_time(async {
+        let (builder, _) = builder();
+        let server = builder.wire(JsonRpc::new().function(size)).without_listener().unwrap();
+        for item in ["{\"\":0},", "[[[]]],", "[0],", "[[[[[[[[]]]]]]]],"] {
+            let items = item.repeat((4 << 20) / item.len() - 50);
+            let request = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"size\",\"params\":[[{items}0]],\"id\":1}}");
+            assert!(request.len() < 4 << 20);
+            let headers = "content-type: application/json\r\ncontent-encoding: gzip\r\n";
+            let (answer, peak) = peak_of(ask(&server, &post("/rpc", headers, &gzip(request.as_bytes())))).await;
+            assert!(answer.contains("-32008") && answer.contains("message_memory_max"), "{item}: {answer}");
+            assert!(peak < RECEIVED_MAX, "{item}: {peak} bytes by POST");
+            let (ours, theirs) = duplex(64 << 10);
+            server.attach(theirs);
+            let (mut answers, mut requests) = tokio::io::split(ours);
+            let talk = async {
+                let mut answer = vec![0; 64];
+                let (_, read) = tokio::join!(requests.write_all(request.as_bytes()), answers.read_exact(&mut answer));
+                read.unwrap();
+                String::from_utf8(answer).unwrap()
+            };
+            let (answer, peak) = peak_of(talk).await;
+            assert!(answer.contains("-32008"), "{item}: {answer}");
+            assert!(peak < RECEIVED_MAX, "{item}: {peak} bytes over TCP");
+        }
+        // As long, and honest.
+        let numbers = "0.123456,".repeat(400_000);
+        let request = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"size\",\"params\":[[{numbers}0]],\"id\":1}}");
+        let answer = ask(&server, &post("/rpc", "content-type: application/json\r\n", request.as_bytes())).await;
+        assert!(answer.contains("400001"), "{answer}");
+    });
+}
