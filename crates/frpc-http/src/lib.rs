@@ -3,6 +3,7 @@
 //! [`Http`] is the wire of a server. [`register`] gives generated clients the addresses of these protocols; [`Client`] has the settings.
 #![forbid(unsafe_code)]
 
+mod activity;
 mod client;
 mod codes;
 mod cors;
@@ -10,6 +11,7 @@ mod cors;
 #[doc(hidden)]
 pub mod fuzzing;
 mod headers;
+mod http2;
 mod message;
 mod mount;
 mod plain;

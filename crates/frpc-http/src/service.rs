@@ -57,7 +57,8 @@ impl Http {
     /// If the same service is there twice.
     pub fn into_service(self, services: impl IntoEndpoint) -> Result<HttpService, Collision> {
         let endpoint = Endpoint::new(services)?;
-        Ok(HttpService { site: Arc::new(Site { endpoint, settings: self.settings, peer: None, drain: None }) })
+        let site = Site { endpoint, settings: self.settings, peer: None, drain: None, answer_head_len_max: None };
+        Ok(HttpService { site: Arc::new(site) })
     }
 }
 

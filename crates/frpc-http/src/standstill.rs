@@ -1,8 +1,9 @@
-//! Connections whose peers do not read.
+//! Connections whose peers do not read from their sockets.
 
 use std::{
     io::{self, IoSlice},
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -12,17 +13,25 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
+use crate::activity::Activity;
+
 /// A connection that fails when nothing could be written for too long.
 pub(crate) struct Standstill<T> {
     io: T,
     limit: Duration,
+    activity: Arc<Activity>,
     /// From the moment on at which a write had to wait.
     late: Option<Pin<Box<Sleep>>>,
 }
 
 impl<T> Standstill<T> {
     pub(crate) fn new(io: T, limit: Duration) -> Self {
-        Self { io, limit, late: None }
+        Self { io, limit, activity: Arc::default(), late: None }
+    }
+
+    /// Returns the requests on this connection.
+    pub(crate) fn activity(&self) -> &Arc<Activity> {
+        &self.activity
     }
 
     pub(crate) fn into_inner(self) -> T {
@@ -35,9 +44,12 @@ impl<T> Standstill<T> {
 
     fn unless_late<R>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<R>>) -> Poll<io::Result<R>> {
         if written.is_ready() {
-            self.late = None;
+            if self.late.take().is_some() {
+                self.activity.set_writing(false);
+            }
             return written;
         }
+        self.activity.set_writing(true);
         let late = self.late.get_or_insert_with(|| Box::pin(sleep(self.limit)));
         late.as_mut().poll(cx).map(|()| Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read")))
     }

@@ -9,14 +9,16 @@ use hyper::{
     server::conn::{http1, http2},
     service::service_fn,
 };
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tracing::debug;
 
 use crate::{
+    activity::drive,
     cors::Cors,
+    http2::{Answers, Pieces, read_preface},
     mount::Mount,
     plain,
-    serve::{self, Remainder, Site, Unended, Unread, Upgrading},
+    serve::{self, Remainder, Site, Unended, Unread, UntilOver, Upgrading},
     settings::Settings,
     standstill::Standstill,
 };
@@ -109,13 +111,15 @@ impl Http {
     }
 
     /// Sets how long the head of a request of HTTP/1.1 may take to arrive, and so how long a connection may wait for its next
-    /// request. Default 30 s. Then the connection is closed.
+    /// request. On HTTP/2 this is the time for the first request. Default 30 s. Then the connection is closed.
     pub fn head_time_max(mut self, time_max: Duration) -> Self {
         self.settings.head_time_max = time_max;
         self
     }
 
-    /// Sets the size of the head of a request, as HTTP/2 counts header lists. Default 16 KiB. A larger one is answered with 431.
+    /// Sets the size of the head of a request, as HTTP/2 counts header lists. Default 16 KiB. A larger one is answered with 431, and for
+    /// gRPC with [`ResourceExhausted`](frpc::Code::ResourceExhausted). HTTP/2 announces eight times as much to callers, so that a head
+    /// that is too large fails alone; one of more than 32 times as much ends its connection.
     /// The metadata of a call is bounded by [`metadata_len_max`](frpc::ServerBuilder::metadata_len_max) besides.
     pub fn head_len_max(mut self, len_max: u32) -> Self {
         self.settings.head_len_max = len_max;
@@ -191,7 +195,8 @@ impl Http {
     }
 
     /// Sets how long a peer may take none of the bytes that are there for it. Default 60 s. Then the connection is closed, and its
-    /// handlers are dropped.
+    /// handlers are dropped. On HTTP/2 it is also the time in which a peer has to take 32 KiB of an answer, or the rest of it, by its
+    /// windows. Then the stream is reset, and its handler is dropped, whatever else the peer does.
     pub fn standstill_max(mut self, standstill_max: Duration) -> Self {
         self.settings.standstill_max = standstill_max;
         self
@@ -199,19 +204,20 @@ impl Http {
 
     async fn serve_http1(&self, site: Arc<Site>, socket: Standstill<Raw>, drain: Drain) {
         let Some(socket) = plain::serve(&site, socket, &drain).await else { return };
-        let (unread, upgrading) = (Unread::default(), Upgrading::default());
-        let upgraded = upgrading.clone();
+        let (unread, upgrading, activity) = (Unread::default(), Upgrading::default(), socket.activity().clone());
+        let (upgraded, counting) = (upgrading.clone(), activity.clone());
         let service = service_fn(move |mut request: Request<Incoming>| {
             let (site, unread, upgrading) = (site.clone(), unread.clone(), upgrading.clone());
+            let underway = counting.begin();
             async move {
                 if let Some(response) = upgrading.answer(&site, &mut request) {
-                    return Ok(response);
+                    return Ok(response.map(|body| UntilOver::new(body, underway)));
                 }
                 let (parts, body) = request.into_parts();
                 let body = Remainder::of(body, unread.clone());
                 let mut response = serve::respond(&site, parts, body).await;
                 unread.mark(&mut response);
-                Ok::<_, std::convert::Infallible>(response)
+                Ok::<_, std::convert::Infallible>(response.map(|body| UntilOver::new(body, underway)))
             }
         });
         let connection = http1::Builder::new()
@@ -221,50 +227,54 @@ impl Http {
             .title_case_headers(self.settings.has_capitals())
             .serve_connection(TokioIo::new(socket), service)
             .with_upgrades();
-        let mut connection = pin!(connection);
-        let ended = tokio::select! {
-            biased;
-            ended = &mut connection => ended,
-            () = drain.requested() => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
-            }
-        };
-        if let Err(error) = ended {
-            debug!(%error, "a connection of HTTP/1.1 ended");
+        let connection = pin!(connection);
+        let ended =
+            drive(connection, |ending| ending.graceful_shutdown(), &activity, self.settings.head_time_max, &drain);
+        match ended.await {
+            Some(Ok(())) => {}
+            Some(Err(error)) => debug!(%error, "a connection of HTTP/1.1 ended"),
+            None => return debug!("a connection of HTTP/1.1 ended without a request"),
         }
         if let Some(upgrade) = upgraded.take() {
             upgrade.serve(drain).await;
         }
     }
 
-    async fn serve_http2(&self, site: Arc<Site>, socket: Standstill<Raw>, drain: Drain) {
+    async fn serve_http2(&self, mut site: Site, mut socket: Standstill<Raw>, drain: Drain) {
+        let Settings { head_len_max, head_time_max, streams_max, resets_max, standstill_max, .. } = self.settings;
+        let Some(preface) = read_preface(&mut socket, head_time_max, &drain).await else {
+            return debug!("a connection of HTTP/2 ended without a preface");
+        };
+        site.answer_head_len_max = preface.head_len_max;
+        let (site, activity) = (Arc::new(site), socket.activity().clone());
+        let answers = Answers::new(activity.clone(), standstill_max);
+        let beginning = answers.clone();
         let service = service_fn(move |request: Request<Incoming>| {
-            let site = site.clone();
+            let (site, progress) = (site.clone(), beginning.begin());
             let (parts, body) = request.into_parts();
-            async move { Ok::<_, std::convert::Infallible>(serve::respond(&site, parts, Unended::of(body)).await) }
+            async move {
+                let response = match serve::refuse_head(&site, &parts) {
+                    Some(refusal) => refusal,
+                    None => serve::respond(&site, parts, Unended::of(body)).await,
+                };
+                Ok::<_, std::convert::Infallible>(response.map(|body| Pieces::new(body, progress)))
+            }
         });
-        let Settings { head_len_max, streams_max, resets_max, keepalive_interval, keepalive_timeout, .. } =
-            self.settings;
-        let connection = http2::Builder::new(TokioExecutor::new())
+        let connection = http2::Builder::new(answers)
             .timer(TokioTimer::new())
             .max_concurrent_streams(streams_max)
             .max_pending_accept_reset_streams(resets_max)
-            .max_header_list_size(head_len_max)
-            .keep_alive_interval(keepalive_interval)
-            .keep_alive_timeout(keepalive_timeout)
+            // hyper ends connections on which larger heads come. Those that are a little too large are refused by themselves.
+            .max_header_list_size(head_len_max.saturating_mul(HEAD_LEN_FACTOR))
+            .keep_alive_interval(self.settings.keepalive_interval)
+            .keep_alive_timeout(self.settings.keepalive_timeout)
             .serve_connection(TokioIo::new(socket), service);
-        let mut connection = pin!(connection);
-        let ended = tokio::select! {
-            biased;
-            ended = &mut connection => ended,
-            () = drain.requested() => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
-            }
-        };
-        if let Err(error) = ended {
-            debug!(%error, "a connection of HTTP/2 ended");
+        let connection = pin!(connection);
+        let ended = drive(connection, |ending| ending.graceful_shutdown(), &activity, head_time_max, &drain);
+        match ended.await {
+            Some(Ok(())) => {}
+            Some(Err(error)) => debug!(%error, "a connection of HTTP/2 ended"),
+            None => debug!("a connection of HTTP/2 ended without a request"),
         }
     }
 }
@@ -284,12 +294,13 @@ impl Wire for Http {
 
     async fn serve(&self, socket: Raw, endpoint: Endpoint, drain: Drain) {
         let peer = Some(Peer::of(&socket));
-        let site = Arc::new(Site { endpoint, settings: self.settings.clone(), peer, drain: Some(drain.clone()) });
+        let drained = Some(drain.clone());
+        let site = Site { endpoint, settings: self.settings.clone(), peer, drain: drained, answer_head_len_max: None };
         let seen = recognize(socket.unread());
         let socket = Standstill::new(socket, self.settings.standstill_max);
         match seen {
             Seen::Http2 => self.serve_http2(site, socket, drain).await,
-            _ => self.serve_http1(site, socket, drain).await,
+            _ => self.serve_http1(Arc::new(site), socket, drain).await,
         }
     }
 }
@@ -320,6 +331,10 @@ fn recognize(first: &[u8]) -> Seen {
         Seen::Undecided
     }
 }
+
+/// A head that is so many times as large as it may be is refused by itself. Beyond that, up to four times as much, HTTP/2 answers with 431
+/// before the head is looked at.
+const HEAD_LEN_FACTOR: u32 = 8;
 
 /// The longest registered method has 16 bytes.
 const METHOD_LEN_MAX: usize = 32;

@@ -12,6 +12,14 @@ use frpc::{
     prost_types::{DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet},
 };
 
+/// Returns the beginning of a name that a caller asked for: a status repeats no more of what may be megabytes.
+pub(crate) fn short(name: &str) -> &str {
+    name.char_indices().nth(NAME_LEN_SHOWN).map_or(name, |(end, _)| &name[..end])
+}
+
+/// The most characters of an unknown name that a status repeats.
+const NAME_LEN_SHOWN: usize = 200;
+
 /// Services, and the files that declare them with everything that they import.
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {

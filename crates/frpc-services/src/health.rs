@@ -7,9 +7,12 @@ use futures_util::stream;
 use tokio::sync::watch;
 
 pub use crate::protos::grpc::health::v1::health_check_response::ServingStatus;
-use crate::protos::grpc::health::v1::{
-    HealthCheckRequest, HealthCheckResponse, HealthListRequest, HealthListResponse,
-    health_server::{self, HealthServer},
+use crate::{
+    catalog::short,
+    protos::grpc::health::v1::{
+        HealthCheckRequest, HealthCheckResponse, HealthListRequest, HealthListResponse,
+        health_server::{self, HealthServer},
+    },
 };
 
 /// The service `grpc.health.v1.Health`, which tells whether a server and each of its services take calls. Clones share what they
@@ -111,7 +114,7 @@ impl health_server::Health for Statuses {
         let service = request.into_inner().service;
         match self.0.borrow().services.get(&service) {
             Some(&status) => Ok(response(status).into()),
-            None => Err(Status::not_found(format!("there is no service '{service}' here"))),
+            None => Err(Status::not_found(format!("there is no service '{}' here", short(&service)))),
         }
     }
 

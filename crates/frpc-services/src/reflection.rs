@@ -10,7 +10,7 @@ use frpc::{Answer, Call, Code, Method, Request, Response, Service, Status, Strea
 use futures_util::stream;
 
 use crate::{
-    catalog::{Catalog, Sent},
+    catalog::{Catalog, Sent, short},
     protos::grpc::reflection::{
         v1::{
             ErrorResponse, ExtensionNumberResponse, ExtensionRequest, FileDescriptorResponse, ListServiceResponse,
@@ -143,17 +143,17 @@ impl Answers {
 /// Answers a question, or says what there is not.
 fn answer(catalog: &Catalog, asked: &MessageRequest, sent: &mut Sent) -> Result<MessageResponse, String> {
     match asked {
-        MessageRequest::FileByFilename(name) => files(catalog, Some(name), sent, || format!("file '{name}'")),
+        MessageRequest::FileByFilename(name) => files(catalog, Some(name), sent, || format!("file '{}'", short(name))),
         MessageRequest::FileContainingSymbol(symbol) => {
-            files(catalog, catalog.file_of_symbol(symbol), sent, || format!("symbol '{symbol}'"))
+            files(catalog, catalog.file_of_symbol(symbol), sent, || format!("symbol '{}'", short(symbol)))
         }
         MessageRequest::FileContainingExtension(ExtensionRequest { containing_type, extension_number }) => {
             let file = catalog.file_of_extension(containing_type, *extension_number);
-            files(catalog, file, sent, || format!("extension {extension_number} of '{containing_type}'"))
+            files(catalog, file, sent, || format!("extension {extension_number} of '{}'", short(containing_type)))
         }
         MessageRequest::AllExtensionNumbersOfType(name) => {
             let numbers =
-                catalog.extension_numbers(name).ok_or_else(|| format!("there is no message '{name}' here"))?;
+                catalog.extension_numbers(name).ok_or_else(|| format!("there is no message '{}' here", short(name)))?;
             let base_type_name = name.clone();
             let response = ExtensionNumberResponse { base_type_name, extension_number: numbers };
             Ok(MessageResponse::AllExtensionNumbersResponse(response))

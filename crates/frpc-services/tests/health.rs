@@ -168,3 +168,16 @@ fn a_server_that_shuts_down_says_so_to_those_who_watch_it() {
         assert_eq!(shutdown.await.unwrap(), 0, "no connection is cut");
     });
 }
+
+#[test]
+fn a_status_repeats_no_more_of_a_name_than_its_beginning() {
+    either_way(|| {
+        let health = Health::new();
+        (services(&health), async move |channel| {
+            let client = HealthClient::new(channel);
+            let status = check(&client, &"x".repeat(4_000_000)).await.unwrap_err();
+            assert_eq!(status.code(), Code::NotFound);
+            assert!(status.message().len() < 300, "{}", status.message().len());
+        })
+    });
+}

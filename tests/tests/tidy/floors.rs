@@ -77,10 +77,10 @@ const HOUSES: &[House] = &[
     House {
         krate: "frpc-http",
         floors: &[
-            &["codes", "cors", "headers", "message", "mount", "standstill"],
-            &["settings", "status"],
+            &["activity", "codes", "cors", "headers", "message", "mount"],
+            &["settings", "standstill", "status"],
             &["client", "serve"],
-            &["plain"],
+            &["http2", "plain"],
             &["wire"],
             &["fuzzing", "service"],
         ],

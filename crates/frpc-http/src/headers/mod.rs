@@ -1,5 +1,21 @@
 //! The contents of headers and trailers.
 
+use http::HeaderMap;
+
 pub(crate) mod metadata;
 pub(crate) mod percent;
 pub(crate) mod timeout;
+
+/// Returns the size of headers, as HTTP/2 counts header lists.
+pub(crate) fn list_len(headers: &HeaderMap) -> usize {
+    headers.iter().map(|(name, value)| field_len(name.as_str(), value.len())).sum()
+}
+
+/// Returns the size of one header, as HTTP/2 counts header lists.
+pub(crate) fn field_len(name: &str, value_len: usize) -> usize {
+    name.len() + value_len + 32
+}
+
+/// The most that HTTP adds to the headers of a response: its status, date and length.
+pub(crate) const ADDED_LEN: usize =
+    ":status".len() + "200".len() + "date".len() + 29 + "content-length".len() + 20 + 3 * 32 + 1;

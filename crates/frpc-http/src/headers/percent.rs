@@ -7,7 +7,6 @@ use http::HeaderValue;
 
 /// Writes text for a header.
 pub(crate) fn encode(text: &str) -> HeaderValue {
-    let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && byte != b'%';
     let encoded: Bytes = if text.bytes().all(is_plain) {
         Bytes::copy_from_slice(text.as_bytes())
     } else {
@@ -22,6 +21,35 @@ pub(crate) fn encode(text: &str) -> HeaderValue {
         encoded.into()
     };
     HeaderValue::from_maybe_shared(encoded).expect("printable ASCII is left")
+}
+
+/// Returns the length of text in a header.
+pub(crate) fn encoded_len(text: &str) -> usize {
+    text.bytes().map(|byte| if is_plain(byte) { 1 } else { 3 }).sum()
+}
+
+/// Writes text for a header of at most this length. Of a longer one, that is its beginning, and dots if there is room for them.
+pub(crate) fn encode_within(text: &str, len_max: usize) -> HeaderValue {
+    if encoded_len(text) <= len_max {
+        return encode(text);
+    }
+    let dots = if len_max > CUT.len() { CUT } else { "" };
+    let mut left = len_max - dots.len();
+    let cut = text.char_indices().find(|(at, char)| {
+        let len = encoded_len(&text[*at..at + char.len_utf8()]);
+        let fits = len <= left;
+        left = left.saturating_sub(len);
+        !fits
+    });
+    let end = cut.map_or(text.len(), |(at, _)| at);
+    encode(&[&text[..end], dots].concat())
+}
+
+/// What stands at the end of text that was cut.
+const CUT: &str = "...";
+
+fn is_plain(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~') && byte != b'%'
 }
 
 /// Reads text from a header. What is not encoded well stays as it is: the message of an error is better read badly than lost.
@@ -69,6 +97,16 @@ mod tests {
     fn printable_text_stays_as_it_is() {
         assert_eq!(encode("no such order: #7 ~"), "no such order: #7 ~");
         assert_eq!(encode("100 %\n\u{e9}"), "100 %25%0A%C3%A9");
+    }
+
+    #[test]
+    fn long_text_is_cut_between_characters() {
+        let cut = |text, len_max| encode_within(text, len_max).to_str().unwrap().to_owned();
+        assert_eq!(cut("short", 5), "short");
+        assert_eq!(cut("longer", 5), "lo...");
+        assert_eq!(cut("\u{e9}\u{e9}\u{e9}", 17), "%C3%A9%C3%A9...");
+        assert_eq!(cut("\u{e9}", 5), "...");
+        assert_eq!((cut("abcd", 3), cut("abcd", 0)), ("abc".to_owned(), String::new()));
     }
 
     #[test]

@@ -67,28 +67,35 @@ enum End {
 impl Connection<'_> {
     async fn serve(&mut self, patience: &mut Patience<'_>) -> io::Result<End> {
         let head_len_max = usize::try_from(self.site.settings.head_len_max).unwrap_or(usize::MAX);
-        let mut was_partial = false;
+        let mut is_waiting = false;
         loop {
             if self.input.is_empty() {
                 self.flush().await?;
                 self.free();
                 patience.begin();
+                is_waiting = true;
                 if !self.receive(patience).await? {
                     return Ok(End::Closed);
                 }
-                was_partial = false;
             }
             match head::take(&mut self.input, head_len_max) {
                 Ok(request) => {
-                    was_partial = false;
+                    is_waiting = false;
                     if !self.answer(request, patience).await? {
                         self.flush().await?;
                         return Ok(End::Closed);
                     }
                 }
-                // The rest of a head that one read has cut off is here.
-                Err(NotPlain::Partial) if !was_partial && self.receive_more().await? => was_partial = true,
-                Err(_) => {
+                Err(NotPlain::Partial) => {
+                    self.flush().await?;
+                    if !std::mem::replace(&mut is_waiting, true) {
+                        patience.begin();
+                    }
+                    if !self.receive_line(head_len_max, patience).await? {
+                        return Ok(End::Closed);
+                    }
+                }
+                Err(NotPlain::Other) => {
                     self.flush().await?;
                     return Ok(End::Left);
                 }
@@ -179,13 +186,19 @@ impl Connection<'_> {
         .await
     }
 
-    /// Reads what is here already. Returns whether there was some.
-    async fn receive_more(&mut self) -> io::Result<bool> {
-        poll_fn(|cx| match self.poll_receive(cx) {
-            Poll::Ready(received) => Poll::Ready(received.map(|len| len > 0)),
-            Poll::Pending => Poll::Ready(Ok(false)),
-        })
-        .await
+    /// Waits for the end of a line of a head, so that one that comes in small pieces is not looked at with each. Returns whether it is
+    /// here, or more than a head may have.
+    async fn receive_line(&mut self, head_len_max: usize, patience: &mut Patience<'_>) -> io::Result<bool> {
+        let mut seen = self.input.len();
+        loop {
+            if !self.receive(patience).await? {
+                return Ok(false);
+            }
+            if self.input.len() > head_len_max || self.input[seen..].contains(&b'\n') {
+                return Ok(true);
+            }
+            seen = self.input.len();
+        }
     }
 
     /// Reads, unless enough has been read for now.

@@ -17,7 +17,7 @@ use http::{
 };
 use tokio::time::timeout;
 
-use super::{body::ResponseBody, coding::Coding, requests::RequestBody};
+use super::{body::ResponseBody, coding::Coding, requests::RequestBody, site::Site};
 use crate::{
     headers::metadata,
     message::compression::{self, GZIP},
@@ -98,6 +98,7 @@ pub(super) fn inflate(message: Bytes, coding: Coding, settings: &Settings) -> Re
 
 /// Makes the response to a call that did not fail. Its trailers are headers with a prefix.
 pub(super) fn respond(
+    site: &Site,
     answer: Answer,
     coding: Coding,
     content_type: &'static str,
@@ -107,6 +108,7 @@ pub(super) fn respond(
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     metadata::extend(&mut headers, answer.metadata(), "");
     metadata::extend(&mut headers, answer.trailers(), trailer_prefix);
+    site.check_answer_head(&headers)?;
     let Body::One(message) = answer.into_body() else {
         return Err(Status::internal("the handler of a unary call answered with a stream"));
     };

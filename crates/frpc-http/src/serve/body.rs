@@ -51,6 +51,35 @@ impl ResponseBody {
     }
 }
 
+/// A body that holds something until it is over or dropped.
+pub(crate) struct UntilOver<T> {
+    body: ResponseBody,
+    _held: T,
+}
+
+impl<T> UntilOver<T> {
+    pub(crate) fn new(body: ResponseBody, held: T) -> Self {
+        Self { body, _held: held }
+    }
+}
+
+impl<T: Unpin> Body for UntilOver<T> {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
 impl<T: Into<Bytes>> From<T> for ResponseBody {
     fn from(content: T) -> Self {
         Self::whole(content.into(), Bytes::new(), None)

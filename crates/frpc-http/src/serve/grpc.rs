@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use base64::Engine;
 use bytes::{Bytes, BytesMut};
 use frpc::{
-    Answer, Body, CancelGuard, Code, Metadata, Status,
+    Answer, Body, CancelGuard, Metadata, Status,
     codec::{Format, Pieces},
 };
 use http::{
@@ -21,12 +20,16 @@ use super::{
     framed, grpc_web,
     requests::{RequestBody, Requests},
     responses::{Framing, Responses, put_message},
-    site::{Site, refuse},
+    site::{Site, check_len, refuse},
 };
 use crate::{
-    headers::{metadata, percent, timeout},
+    headers::{ADDED_LEN, metadata, timeout},
     message::compression::GZIP,
     settings::Settings,
+    status::{
+        self,
+        grpc::{GRPC_STATUS, HEAD_LEN_MAX},
+    },
 };
 
 /// gRPC or gRPC-Web, with the format of the messages.
@@ -62,9 +65,6 @@ const DIALECTS: [Dialect; 9] = {
     ]
 };
 
-const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
-const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
-const GRPC_STATUS_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 
@@ -102,10 +102,10 @@ pub(super) async fn serve<B: RequestBody>(
     match Coding::agree(encoding, parts.headers.get(GRPC_ACCEPT_ENCODING), &site.settings) {
         Ok(coding) => {
             let answer = answer(site, dialect, coding, parts, body).await;
-            answer.unwrap_or_else(|status| failed(dialect, &status))
+            answer.unwrap_or_else(|status| failed(site, dialect, &status))
         }
         Err(status) => {
-            let mut response = failed(dialect, &status);
+            let mut response = failed(site, dialect, &status);
             response.headers_mut().insert(GRPC_ACCEPT_ENCODING, HeaderValue::from_static(GZIP));
             response
         }
@@ -128,7 +128,7 @@ async fn answer<B: RequestBody>(
         requests = requests.in_text();
     }
     let (answer, guard) = framed::call(site, found, dialect.format, head, time, requests).await?;
-    respond(dialect, coding, answer, guard)
+    respond(site, dialect, coding, answer, guard)
 }
 
 /// Returns the time that the caller gives the call.
@@ -140,6 +140,7 @@ fn call_time(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
 
 /// Makes the response of a call that did not fail.
 fn respond(
+    site: &Site,
     dialect: &'static Dialect,
     coding: Coding,
     answer: Answer,
@@ -150,10 +151,12 @@ fn respond(
         headers.insert(GRPC_ENCODING, HeaderValue::from_static(GZIP));
     }
     metadata::extend(&mut headers, answer.metadata(), "");
+    site.check_answer_head(&headers)?;
     let trailers = answer.trailers().clone();
+    let ends = Ends { kind: dialect.kind, said_len_max: site.answer_head_len_max };
     let body = match answer.into_body() {
-        Body::One(content) => whole(dialect, coding, content, ok_trailers(&trailers))?,
-        Body::Many(messages) => ResponseBody::stream(Responses::new(messages, trailers, coding, *dialect, guard)),
+        Body::One(content) => whole(dialect, coding, content, ends.trailers(Ok(&trailers)))?,
+        Body::Many(messages) => ResponseBody::stream(Responses::new(messages, trailers, coding, ends, guard)),
         body => return Err(Status::internal(format!("gRPC has no form for {body:?}"))),
     };
     let mut response = Response::new(body);
@@ -187,9 +190,10 @@ fn whole(
 }
 
 /// Makes the response of a call that failed before there was an answer.
-fn failed(dialect: &'static Dialect, status: &Status) -> Response<ResponseBody> {
+pub(super) fn failed(site: &Site, dialect: &'static Dialect, status: &Status) -> Response<ResponseBody> {
     let mut headers = head_of(dialect);
-    put_status(&mut headers, status);
+    let len_max = site.answer_head_len_max.unwrap_or(HEAD_LEN_MAX);
+    status::grpc::put(&mut headers, status, len_max.saturating_sub(ADDED_LEN));
     let mut response = Response::new(ResponseBody::empty());
     *response.headers_mut() = headers;
     response
@@ -208,36 +212,42 @@ fn ok_trailers(trailers: &Metadata) -> HeaderMap {
     headers
 }
 
-/// Writes a status into headers or trailers.
-fn put_status(headers: &mut HeaderMap, status: &Status) {
-    // A failed call is never Ok, which would be a mistake of the handler.
-    let code = if status.code() == Code::Ok { Code::Unknown } else { status.code() };
-    headers.insert(GRPC_STATUS, HeaderValue::from(u16::from(u8::from(code))));
-    if !status.message().is_empty() {
-        headers.insert(GRPC_MESSAGE, percent::encode(status.message()));
-    }
-    if !status.details().is_empty()
-        && let Ok(details) = HeaderValue::try_from(metadata::BASE64.encode(status.details()))
-    {
-        headers.insert(GRPC_STATUS_DETAILS, details);
-    }
-    metadata::extend(headers, status.metadata(), "");
+/// The ends of answers.
+struct Ends {
+    kind: Kind,
+    /// The size of headers that the caller takes, if it says so.
+    said_len_max: Option<usize>,
 }
 
-impl Framing for Dialect {
+impl Ends {
+    /// Makes trailers that the caller takes.
+    fn trailers(&self, outcome: Result<&Metadata, &Status>) -> HeaderMap {
+        // Those of gRPC-Web are no headers.
+        let said_len_max = self.said_len_max.filter(|_| self.kind == Kind::Grpc).map(|max| max.saturating_sub(1));
+        let too_large = match outcome {
+            Ok(trailers) => {
+                let headers = ok_trailers(trailers);
+                match check_len(&headers, said_len_max.unwrap_or(usize::MAX)) {
+                    Ok(()) => return headers,
+                    Err(status) => status,
+                }
+            }
+            Err(status) => status.clone(),
+        };
+        let mut trailers = HeaderMap::new();
+        let default = if self.kind == Kind::Grpc { HEAD_LEN_MAX } else { usize::MAX };
+        status::grpc::put(&mut trailers, &too_large, said_len_max.unwrap_or(default));
+        trailers
+    }
+}
+
+impl Framing for Ends {
     fn data(&self, frames: Bytes) -> Bytes {
         if self.kind == Kind::WebText { grpc_web::encode(&frames) } else { frames }
     }
 
     fn end(&self, outcome: Result<&Metadata, &Status>) -> Option<Frame<Bytes>> {
-        let trailers = match outcome {
-            Ok(trailers) => ok_trailers(trailers),
-            Err(status) => {
-                let mut trailers = HeaderMap::new();
-                put_status(&mut trailers, status);
-                trailers
-            }
-        };
+        let trailers = self.trailers(outcome);
         match self.kind {
             Kind::Grpc => Some(Frame::trailers(trailers)),
             Kind::Web | Kind::WebText => {

@@ -17,6 +17,7 @@ mod twirp;
 mod unended;
 mod upgrade;
 
+use frpc::Status;
 use http::{Method, Response, StatusCode, header::ORIGIN, request::Parts};
 
 #[cfg_attr(
@@ -26,17 +27,20 @@ use http::{Method, Response, StatusCode, header::ORIGIN, request::Parts};
 pub use self::body::ResponseBody;
 #[cfg(fuzzing)]
 pub(crate) use self::grpc_web::TextDecoder;
-use self::{
-    grpc::Dialect,
-    site::{media_type, refuse},
-};
 pub(crate) use self::{
+    body::UntilOver,
     remainder::{Remainder, Unread},
     requests::RequestBody,
     site::Site,
     unended::Unended,
     upgrade::Upgrading,
 };
+use self::{
+    grpc::Dialect,
+    site::{media_type, refuse},
+};
+
+use crate::headers::list_len;
 
 /// Answers a request, and tells browsers which scripts may read the answer.
 pub(crate) async fn respond<B: RequestBody>(site: &Site, parts: Parts, body: B) -> Response<ResponseBody> {
@@ -57,6 +61,28 @@ pub(crate) async fn respond<B: RequestBody>(site: &Site, parts: Parts, body: B) 
     }
     response
 }
+
+/// Refuses a request of HTTP/2 whose head is too large, with the status that its protocol has for that.
+pub(crate) fn refuse_head(site: &Site, parts: &Parts) -> Option<Response<ResponseBody>> {
+    let uri = &parts.uri;
+    let target_len =
+        uri.path().len() + uri.query().map_or(0, str::len) + uri.authority().map_or(0, |name| name.as_str().len());
+    let (len, max) = (list_len(&parts.headers) + target_len + PSEUDO_LEN, site.settings.head_len_max);
+    if len <= usize::try_from(max).unwrap_or(usize::MAX) {
+        return None;
+    }
+    let dialect = Dialect::of(media_type(&parts.headers)).filter(|dialect| dialect.is_on(&site.settings));
+    Some(match dialect {
+        Some(dialect) => {
+            let text = format!("the head of the request has {len} bytes, more than the {max} that are accepted");
+            grpc::failed(site, dialect, &Status::resource_exhausted(text))
+        }
+        None => refuse(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "the head of the request is too large\n"),
+    })
+}
+
+/// The size of the names of method, scheme, authority and path, and of the values of the first two, as HTTP/2 counts header lists.
+const PSEUDO_LEN: usize = ":method:scheme:authority:path".len() + "POST".len() + "http".len() + 4 * 32;
 
 /// Returns whether requests of this content type, or their answers, may be streams.
 pub(crate) fn may_stream(content_type: &[u8]) -> bool {

@@ -8,7 +8,10 @@ use http::{Extensions, HeaderMap, HeaderValue, Response, StatusCode, header::CON
 use tokio::time::Instant;
 
 use super::body::ResponseBody;
-use crate::{headers::metadata, settings::Settings};
+use crate::{
+    headers::{ADDED_LEN, list_len, metadata},
+    settings::Settings,
+};
 
 /// The services that requests are for, and how they are served.
 #[derive(Debug)]
@@ -19,6 +22,8 @@ pub(crate) struct Site {
     pub(crate) peer: Option<Peer>,
     /// Absent if the server is not ours.
     pub(crate) drain: Option<Drain>,
+    /// The size of headers that callers take, as HTTP/2 counts them, if they say so.
+    pub(crate) answer_head_len_max: Option<usize>,
 }
 
 impl Site {
@@ -26,13 +31,16 @@ impl Site {
     ///
     /// # Errors
     ///
-    /// If the metadata among the headers is too large, or binary and not base64.
+    /// If the metadata among the headers is too large, or binary and not base64, or if there is no time.
     pub(super) fn call_head(&self, request: &Parts, time: Option<Duration>) -> Result<Head, Status> {
         let mut head = Head::default();
         let metadata = self.metadata(&request.headers)?;
         // Writing takes memory, even of nothing.
         if !metadata.is_empty() {
             *head.metadata_mut() = metadata;
+        }
+        if time.is_some_and(|time| time.is_zero()) {
+            return Err(Status::deadline_exceeded("the caller gives the call no time"));
         }
         if let Some(at) = time.and_then(|time| Instant::now().checked_add(time)) {
             head.set_deadline(at.into_std());
@@ -62,6 +70,33 @@ impl Site {
     pub(super) fn peer<'a>(&'a self, extensions: &'a Extensions) -> Option<&'a Peer> {
         self.peer.as_ref().or_else(|| extensions.get())
     }
+}
+
+impl Site {
+    /// Checks that the headers of an answer are not more than its caller takes.
+    ///
+    /// # Errors
+    ///
+    /// If they are, which would end the call, or the connection, with an error that names no reason.
+    pub(super) fn check_answer_head(&self, headers: &HeaderMap) -> Result<(), Status> {
+        self.answer_head_len_max.map_or(Ok(()), |max| check_len(headers, max.saturating_sub(ADDED_LEN)))
+    }
+}
+
+/// Checks the size of headers or trailers of an answer.
+///
+/// # Errors
+///
+/// If they are larger than this.
+pub(super) fn check_len(headers: &HeaderMap, max: usize) -> Result<(), Status> {
+    let len = list_len(headers);
+    if len > max {
+        let text = format!(
+            "the answer has {len} bytes of metadata and other headers, more than the {max} that its caller takes"
+        );
+        return Err(Status::resource_exhausted(text));
+    }
+    Ok(())
 }
 
 /// Returns the media type of a body. Its parameters, such as a character set, say nothing here.

@@ -65,7 +65,7 @@ pub(super) async fn serve<B: RequestBody>(site: &Site, path: &str, parts: &Parts
         let message = bare::read(body, coding, None, &site.settings).await?;
         let answer = site.endpoint.call(method, format, head, Body::from(message)).await?;
         // Twirp has no trailers.
-        bare::respond(answer, coding, answer_type, "")
+        bare::respond(site, answer, coding, answer_type, "")
     };
     answered.await.unwrap_or_else(|status| failed(&status))
 }

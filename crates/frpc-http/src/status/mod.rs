@@ -1,6 +1,7 @@
-//! Statuses as the JSON objects that Connect and Twirp send in their place.
+//! Statuses as the headers of gRPC, and the JSON objects that Connect and Twirp send in their place.
 
 pub(crate) mod connect;
+pub(crate) mod grpc;
 pub(crate) mod twirp;
 
 /// Writes text as a JSON string.

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use frpc::Server;
 use frpc_http::Http;
-use http::StatusCode;
+use h2::client;
+use http::{Request, StatusCode};
 use support::{SECOND, calls::TestService, in_virtual_time, settle};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
@@ -148,9 +149,72 @@ fn heads_that_are_too_large_are_refused() {
         let mut caller = H2Caller::connect(&server).await;
         let large = "x".repeat(8000);
         let reply = caller.call("Say", &[("x", &large)], &["hi"]).await;
+        assert_eq!(reply.end("grpc-status"), Some("8"));
+        let request = Request::post("http://test/calls.Test/Say").header("content-type", "application/json");
+        let reply = caller.ask(request.header("x", &large).body(()).unwrap(), "{}").await;
         assert_eq!(reply.status, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
         assert!(service.log.take().is_empty());
         assert_eq!(caller.call("Say", &[], &["hi"]).await.texts(), ["hi"], "the connection lives");
+    });
+}
+
+#[test]
+fn a_call_with_far_too_much_metadata_fails_alone() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let server = serve(&service, Http::new());
+        let mut caller = H2Caller::connect(&server).await;
+        let mut other = caller.open(grpc_request("Say", &[])).await;
+        other.send("wait");
+        other.finish();
+        settle().await;
+        let (one, part) = ("x".repeat(70_000), "x".repeat(3500));
+        let names: Vec<_> = (0..20).map(|index| format!("x-{index}")).collect();
+        let many: Vec<_> = names.iter().map(|name| (name.as_str(), part.as_str())).collect();
+        for headers in [&[("x", one.as_str())][..], &many] {
+            let reply = caller.call("Say", headers, &["hi"]).await;
+            assert_eq!(reply.end("grpc-status"), Some("8"), "{:?}", reply.headers);
+            assert!(reply.end("grpc-message").unwrap().contains("more than the 16384 that are accepted"));
+        }
+        service.gate.open(1);
+        assert_eq!(other.reply().await.texts(), ["wait"], "other calls go on");
+        assert_eq!(service.log.take(), ["say wait"]);
+    });
+}
+
+/// Connects as a peer that takes heads of this size.
+async fn that_takes(server: &Server, head_len_max: u32) -> H2Caller {
+    let (ours, theirs) = duplex(64 * 1024);
+    server.attach(theirs);
+    let (sender, connection) = client::Builder::new().max_header_list_size(head_len_max).handshake(ours).await.unwrap();
+    tokio::spawn(connection);
+    H2Caller(sender)
+}
+
+#[test]
+fn a_failure_keeps_its_code_however_little_its_caller_takes() {
+    in_virtual_time(async {
+        let server = serve(&TestService::default(), Http::new());
+        for (head_len_max, len_max) in [(8192, 8192), (1000, 1000), (16_384, 16_384), (1_000_000, 64_000)] {
+            let mut caller = that_takes(&server, head_len_max).await;
+            let mut other = caller.open(grpc_request("Chat", &[])).await;
+            for method in ["Say", "Count"] {
+                for len in [100, 7000, 20_000, 60_000] {
+                    let text = match method {
+                        "Say" => format!("complain {len}"),
+                        _ => format!("a, complain {len}"),
+                    };
+                    let reply = caller.call(method, &[], &[&text]).await;
+                    assert_eq!(reply.end("grpc-status"), Some("5"));
+                    let message = reply.end("grpc-message").unwrap();
+                    let is_whole = message.len() == len;
+                    assert!(is_whole || message.len() > len_max / 2 && message.ends_with("x..."), "{}", message.len());
+                    assert!(is_whole == (len + 300 < len_max), "{len} of {len_max}");
+                }
+            }
+            other.finish();
+            other.reply().await;
+        }
     });
 }
 

@@ -17,6 +17,7 @@ mod plain;
 mod port;
 mod probe;
 mod remainder;
+mod silence;
 mod twirp;
 mod websocket;
 mod websocket_clients;

@@ -39,7 +39,7 @@ pub(super) async fn serve<B: RequestBody>(
         let head = site.call_head(parts, time)?;
         let requests = Requests::new(body, coding.of_requests, settings.message_len_max);
         let (answer, guard) = framed::call(site, method, format, head, time, requests).await?;
-        respond(answer, coding, guard)
+        respond(site, answer, coding, guard)
     };
     let (mut headers, body) = answered.await.unwrap_or_else(|status: Status| {
         (HeaderMap::new(), end(Err(&status)).map_or_else(|_| ResponseBody::empty(), ResponseBody::from))
@@ -51,12 +51,18 @@ pub(super) async fn serve<B: RequestBody>(
 }
 
 /// Makes the head and the body of the response to a call that has not failed yet.
-fn respond(answer: Answer, coding: Coding, guard: Option<CancelGuard>) -> Result<(HeaderMap, ResponseBody), Status> {
+fn respond(
+    site: &Site,
+    answer: Answer,
+    coding: Coding,
+    guard: Option<CancelGuard>,
+) -> Result<(HeaderMap, ResponseBody), Status> {
     let mut headers = HeaderMap::with_capacity(4 + answer.metadata().len());
     if coding.of_answers.is_some() {
         headers.insert(CONNECT_CONTENT_ENCODING, HeaderValue::from_static(GZIP));
     }
     metadata::extend(&mut headers, answer.metadata(), "");
+    site.check_answer_head(&headers)?;
     let trailers = answer.trailers().clone();
     let messages = match answer.into_body() {
         Body::One(content) => Streaming::from_iter([content.into_bytes()]),

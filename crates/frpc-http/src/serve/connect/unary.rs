@@ -35,9 +35,9 @@ pub(super) async fn post<B: RequestBody>(
         let head = site.call_head(parts, time)?;
         let message = bare::read(body, coding, time, &site.settings).await?;
         let answer = site.endpoint.call(method, format, head, Body::from(message)).await?;
-        bare::respond(answer, coding, Content::Message(format).media_type(), "trailer-")
+        bare::respond(site, answer, coding, Content::Message(format).media_type(), "trailer-")
     };
-    answered.await.unwrap_or_else(|status| failed(&status))
+    answered.await.unwrap_or_else(|status| failed(site, &status))
 }
 
 /// Answers a call that came as a GET.
@@ -55,15 +55,20 @@ pub(super) async fn get(site: &Site, method: Found, parts: &Parts) -> Response<R
         let head = site.call_head(parts, call_time(&parts.headers)?)?;
         let message = bare::inflate(query.message()?, coding, &site.settings)?;
         let answer = site.endpoint.call(method, format, head, Body::from(message)).await?;
-        bare::respond(answer, coding, Content::Message(format).media_type(), "trailer-")
+        bare::respond(site, answer, coding, Content::Message(format).media_type(), "trailer-")
     };
-    answered.await.unwrap_or_else(|status| failed(&status))
+    answered.await.unwrap_or_else(|status| failed(site, &status))
 }
 
-fn failed(status: &Status) -> Response<ResponseBody> {
+fn failed(site: &Site, status: &Status) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::from(status::connect::error(status)));
     *response.status_mut() = codes::connect_http_status(status.code());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    metadata::extend(response.headers_mut(), status.metadata(), "");
+    let mut headers = response.headers().clone();
+    metadata::extend(&mut headers, status.metadata(), "");
+    // The error itself is more important.
+    if site.check_answer_head(&headers).is_ok() {
+        *response.headers_mut() = headers;
+    }
     response
 }

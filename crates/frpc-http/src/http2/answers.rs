@@ -1,0 +1,176 @@
+//! Answers on HTTP/2, each in a task of its own, and the end of those that their peers do not take.
+//!
+//! A peer decides by its windows how much of an answer may be sent. One that opens none, and answers to keepalive, would have its
+//! answers wait here for ever.
+
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::rt::Executor;
+use pin_project_lite::pin_project;
+use tokio::time::{Instant, Sleep, sleep};
+use tracing::debug;
+
+use crate::{
+    activity::{Activity, Underway},
+    serve::ResponseBody,
+};
+
+/// Runs the answers of a connection, and drops one of which the peer takes nothing for too long, which resets its stream.
+#[derive(Clone)]
+pub(crate) struct Answers(Arc<Shared>);
+
+struct Shared {
+    activity: Arc<Activity>,
+    standstill_max: Duration,
+    /// The progress of the answer that is about to be run: hyper hands over each right after it was begun.
+    next: Mutex<Option<Arc<Progress>>>,
+}
+
+/// The progress of one answer, which only its task changes.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// The number of pieces that were given to HTTP/2.
+    given: AtomicUsize,
+    /// True from a piece on until the next is asked for, which it is as soon as the peer has let the one through.
+    waits: AtomicBool,
+}
+
+impl Progress {
+    fn give(&self) {
+        self.given.fetch_add(1, Ordering::Relaxed);
+        self.waits.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the number of the piece that waits for the peer.
+    fn waiting(&self) -> Option<usize> {
+        self.waits.load(Ordering::Relaxed).then(|| self.given.load(Ordering::Relaxed))
+    }
+}
+
+impl Answers {
+    pub(crate) fn new(activity: Arc<Activity>, standstill_max: Duration) -> Self {
+        Self(Arc::new(Shared { activity, standstill_max, next: Mutex::default() }))
+    }
+
+    /// Begins an answer, which is run next.
+    pub(crate) fn begin(&self) -> Arc<Progress> {
+        let progress = Arc::new(Progress::default());
+        *self.0.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress.clone());
+        progress
+    }
+}
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Answers {
+    fn execute(&self, answering: F) {
+        let progress = self.0.next.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(progress) = progress else {
+            tokio::spawn(answering);
+            return;
+        };
+        let underway = self.0.activity.begin();
+        let limit = self.0.standstill_max;
+        tokio::spawn(Answering { answering, progress, limit, piece: 0, late: None, _underway: underway });
+    }
+}
+
+pin_project! {
+    /// The task of an answer.
+    struct Answering<F> {
+        #[pin]
+        answering: F,
+        progress: Arc<Progress>,
+        limit: Duration,
+        // The piece that `late` is about.
+        piece: usize,
+        // There from the first piece on that the peer did not let through at once.
+        late: Option<Pin<Box<Sleep>>>,
+        _underway: Underway,
+    }
+}
+
+impl<F: Future<Output = ()>> Future for Answering<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let me = self.project();
+        if me.answering.poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        let Some(piece) = me.progress.waiting() else { return Poll::Pending };
+        if piece != *me.piece {
+            *me.piece = piece;
+            match me.late {
+                None => *me.late = Some(Box::pin(sleep(*me.limit))),
+                Some(late) => late.as_mut().reset(after(*me.limit)),
+            }
+        }
+        let Some(late) = me.late else { return Poll::Pending };
+        ready!(late.as_mut().poll(cx));
+        debug!(limit = ?me.limit, "reset a call whose answer its peer does not take (standstill_max)");
+        Poll::Ready(())
+    }
+}
+
+fn after(limit: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(limit).unwrap_or(now + FAR)
+}
+
+/// The body of an answer in pieces of at most [`PIECE_LEN`]: HTTP/2 holds no more of it than a piece that is not through.
+pub(crate) struct Pieces {
+    body: ResponseBody,
+    /// What is left of the data that came last.
+    rest: Bytes,
+    progress: Arc<Progress>,
+}
+
+impl Pieces {
+    pub(crate) fn new(body: ResponseBody, progress: Arc<Progress>) -> Self {
+        Self { body, rest: Bytes::new(), progress }
+    }
+}
+
+impl Body for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let me = &mut *self;
+        me.progress.waits.store(false, Ordering::Relaxed);
+        if me.rest.is_empty() {
+            let Some(Ok(frame)) = ready!(Pin::new(&mut me.body).poll_frame(cx)) else { return Poll::Ready(None) };
+            match frame.into_data() {
+                Ok(data) => me.rest = data,
+                Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+            }
+        }
+        let piece = me.rest.split_to(me.rest.len().min(PIECE_LEN));
+        me.progress.give();
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        if self.rest.is_empty() { self.body.size_hint() } else { SizeHint::default() }
+    }
+}
+
+/// The most of an answer that waits in HTTP/2 for its peer.
+const PIECE_LEN: usize = 32 * 1024;
+
+/// Later than anybody waits.
+const FAR: Duration = Duration::from_secs(60 * 60 * 24 * 365);

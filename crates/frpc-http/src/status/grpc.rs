@@ -1,0 +1,115 @@
+//! Statuses as the headers or trailers of gRPC.
+
+use base64::Engine;
+use frpc::{Code, Status};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use tracing::debug;
+
+use crate::headers::{field_len, list_len, metadata, percent};
+
+pub(crate) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const GRPC_STATUS_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
+
+/// Adds a status to headers or trailers, all of which may be as large as `len_max`, as HTTP/2 counts them. A peer that takes no more
+/// would fail the call with a code of its own, or close the connection. So the code always stands there, and the rest as far as there
+/// is room, in this order: the beginning of the message, the details, the metadata, the end of the message.
+pub(crate) fn put(headers: &mut HeaderMap, status: &Status, len_max: usize) {
+    // A failed call is never Ok, which would be a mistake of the handler.
+    let code = if status.code() == Code::Ok { Code::Unknown } else { status.code() };
+    headers.insert(GRPC_STATUS, HeaderValue::from(u16::from(u8::from(code))));
+    let mut left = len_max.saturating_sub(list_len(headers));
+    let message = status.message();
+    let message_len = percent::encoded_len(message);
+    let mut message_max = 0;
+    if message_len > 0 {
+        left = left.saturating_sub(field_len(GRPC_MESSAGE.as_str(), 0));
+        message_max = message_len.min(MESSAGE_LEN_KEPT).min(left);
+        left -= message_max;
+    }
+    let mut is_cut = false;
+    if !status.details().is_empty()
+        && let Ok(details) = HeaderValue::try_from(metadata::BASE64.encode(status.details()))
+    {
+        let len = field_len(GRPC_STATUS_DETAILS.as_str(), details.len());
+        if len <= left {
+            left -= len;
+            headers.insert(GRPC_STATUS_DETAILS, details);
+        } else {
+            is_cut = true;
+        }
+    }
+    if !status.metadata().is_empty() {
+        let mut with_metadata = headers.clone();
+        metadata::extend(&mut with_metadata, status.metadata(), "");
+        let len = list_len(&with_metadata) - list_len(headers);
+        if len <= left {
+            left -= len;
+            *headers = with_metadata;
+        } else {
+            is_cut = true;
+        }
+    }
+    if message_max > 0 {
+        message_max += left.min(message_len - message_max);
+        headers.insert(GRPC_MESSAGE, percent::encode_within(message, message_max));
+        is_cut |= message_max < message_len;
+    }
+    if is_cut {
+        debug!(%code, len_max, "cut a status to the size of the headers that the peer takes");
+    }
+}
+
+/// The size of the headers that a peer takes which does not say it: the default of several libraries of gRPC.
+pub(crate) const HEAD_LEN_MAX: usize = 16 * 1024;
+
+/// So much of a message goes before details.
+const MESSAGE_LEN_KEPT: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use frpc::Metadata;
+
+    use super::*;
+
+    fn written(status: &Status, len_max: usize) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert("content-type", HeaderValue::from_static("application/grpc"));
+        put(&mut headers, status, len_max);
+        headers
+    }
+
+    #[test]
+    fn a_status_that_fits_is_whole() {
+        let mut status = Status::with_details(Code::NotFound, "no \u{e9}", vec![1, 2, 3]);
+        status.metadata_mut().insert("why", "so").unwrap();
+        let headers = written(&status, HEAD_LEN_MAX);
+        assert_eq!(headers["grpc-status"], "5");
+        assert_eq!(headers["grpc-message"], "no %C3%A9");
+        assert_eq!(
+            (&headers["grpc-status-details-bin"], &headers["why"]),
+            (&"AQID".parse().unwrap(), &"so".parse().unwrap())
+        );
+    }
+
+    #[test]
+    fn the_code_comes_through_however_little_room_there_is() {
+        let message = "caf\u{e9} ".repeat(4000);
+        let mut status = Status::with_details(Code::NotFound, message, vec![7; 3000]);
+        let mut metadata = Metadata::new();
+        metadata.insert("why", "y".repeat(2000)).unwrap();
+        *status.metadata_mut() = metadata;
+        for len_max in [0, 100, 200, 1000, 2000, 4000, 5000, 6000, 7000, 8192, 16 * 1024, 100_000] {
+            let headers = written(&status, len_max);
+            assert_eq!(headers["grpc-status"], "5");
+            let least = list_len(&written(&Status::not_found(""), 0));
+            assert!(list_len(&headers) <= len_max.max(least), "{len_max}: {}", list_len(&headers));
+            assert_eq!(headers.contains_key("grpc-status-details-bin"), len_max >= 6000, "{len_max}");
+            assert_eq!(headers.contains_key("why"), len_max >= 8192 || matches!(len_max, 4000 | 5000), "{len_max}");
+            if let Some(message) = headers.get("grpc-message") {
+                let message = percent::decode(message.as_bytes());
+                assert!(status.message().starts_with(message.strip_suffix("...").unwrap_or(&message)), "{message}");
+            }
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Peers that say too little: connections without a whole first request, answers that nobody takes, and shutdowns meanwhile.
+
+use frpc::Server;
+use frpc_http::Http;
+use h2::{Reason, client};
+use http::Request;
+use support::{
+    SECOND, assert_elapsed,
+    calls::{TestService, peer_of},
+    in_virtual_time, settle,
+    sockets::IDENTITY,
+};
+use tokio::{io::duplex, time::Instant};
+
+use crate::{
+    h2_caller::{H2Caller, grpc_request, messages, server},
+    http1::Http1,
+};
+
+fn serve(service: &TestService, http: Http) -> Server {
+    server(service, http).without_listener().unwrap()
+}
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+/// The head of a request that goes on.
+const HALF_HEAD: &[u8] = b"\0\0\x03\x01\0\0\0\0\x01\x83\x86\x84";
+
+/// The beginnings of connections that have no whole request.
+fn beginnings() -> Vec<Vec<u8>> {
+    let one_short = &PREFACE[..23];
+    let magic = &PREFACE[..24];
+    let half_settings = &PREFACE[..PREFACE.len() - 1];
+    let half_head = [PREFACE, HALF_HEAD].concat();
+    let http2 = [&b"PRI"[..], one_short, magic, half_settings, PREFACE, &half_head];
+    let http1 = [&b"GET"[..], b"GET / HTTP/1.1\r\nhost: a", b"PUT / HTTP/1.1\r\nhost: a\r\n"];
+    http2.into_iter().chain(http1).map(<[u8]>::to_vec).collect()
+}
+
+#[test]
+fn a_connection_without_a_whole_request_is_closed_in_time() {
+    in_virtual_time(async {
+        for said in [vec![vec![]], beginnings()].concat() {
+            let server = serve(&TestService::default(), Http::new().head_time_max(20 * SECOND));
+            let mut caller = Http1::connect(&server);
+            caller.say(&said).await;
+            tokio::time::sleep(9 * SECOND).await;
+            assert_eq!(server.metrics().connections, 1, "{}", said.escape_ascii());
+            tokio::time::sleep(13 * SECOND).await;
+            assert_eq!(server.metrics().connections, 0, "{}", said.escape_ascii());
+        }
+    });
+}
+
+#[test]
+fn a_peer_that_answers_to_everything_and_asks_for_nothing_is_closed_in_time() {
+    in_virtual_time(async {
+        let http = Http::new().head_time_max(10 * SECOND).keepalive_interval(SECOND);
+        let server = serve(&TestService::default(), http);
+        let idle = H2Caller::connect(&server).await;
+        let mut used = H2Caller::connect(&server).await;
+        assert_eq!(used.call("Say", &[], &["hi"]).await.texts(), ["hi"]);
+        tokio::time::sleep(12 * SECOND).await;
+        assert_eq!(server.metrics().connections, 1);
+        assert_eq!(used.call("Say", &[], &["hi"]).await.texts(), ["hi"]);
+        drop(idle);
+    });
+}
+
+#[test]
+fn a_shutdown_does_not_wait_for_connections_without_a_request() {
+    in_virtual_time(async {
+        let answered = b"GET /calls.Test/None HTTP/1.1\r\nhost: a\r\n\r\n";
+        // An expectation takes the connection to the other implementation of HTTP/1.1.
+        let expecting = b"GET /calls.Test/None HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\n\r\n";
+        let more = [&answered[..], expecting].map(|first| [first, b"GET / HT"].concat());
+        for said in [vec![vec![]], beginnings(), more.to_vec()].concat() {
+            let server = serve(&TestService::default(), Http::new());
+            let mut caller = Http1::connect(&server);
+            caller.say(&said).await;
+            settle().await;
+            let start = Instant::now();
+            assert_eq!(server.shutdown(9 * SECOND).await, 0, "{}", said.escape_ascii());
+            let took = start.elapsed();
+            let is_greeted = said.starts_with(PREFACE) || said.starts_with(expecting);
+            assert!(took <= if is_greeted { SECOND * 3 / 2 } else { SECOND / 10 }, "{took:?}: {}", said.escape_ascii());
+        }
+    });
+}
+
+#[test]
+fn a_shutdown_does_not_wait_for_handshakes() {
+    in_virtual_time(async {
+        let server = server(&TestService::default(), Http::new()).tls(IDENTITY.server()).without_listener().unwrap();
+        let mut silent = Http1::connect(&server);
+        silent.say(b"\x16\x03\x01\0\x05").await;
+        settle().await;
+        let start = Instant::now();
+        assert_eq!(server.shutdown(9 * SECOND).await, 0);
+        assert_elapsed(start, SECOND * 0);
+    });
+}
+
+#[test]
+fn a_shutdown_does_not_wait_for_peers_of_frisbee_that_said_nothing() {
+    in_virtual_time(async {
+        // With other protocols, and with none.
+        let services = || frpc::Server::builder().config(support::calls::quiet());
+        for server in [serve(&TestService::default(), Http::new()), services().without_listener().unwrap()] {
+            let _silent = peer_of(&server);
+            settle().await;
+            let start = Instant::now();
+            assert_eq!(server.shutdown(9 * SECOND).await, 0);
+            // One of frisbee alone is told first, and may close by itself.
+            assert!(start.elapsed() <= SECOND + support::MILLI, "{:?}", start.elapsed());
+        }
+    });
+}
+
+#[test]
+fn calls_under_way_are_waited_for_at_a_shutdown() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let server = serve(&service, Http::new());
+        let mut caller = H2Caller::connect(&server).await;
+        let mut open = caller.open(grpc_request("Say", &[])).await;
+        open.send("wait");
+        open.finish();
+        settle().await;
+        let shutdown = tokio::spawn(server.shutdown(9 * SECOND));
+        tokio::time::sleep(5 * SECOND).await;
+        service.gate.open(1);
+        assert_eq!(open.reply().await.texts(), ["wait"]);
+        assert_eq!(shutdown.await.unwrap(), 0);
+    });
+}
+
+/// Connects with a window of this size for each answer.
+async fn with_window(server: &Server, window: u32) -> H2Caller {
+    let (ours, theirs) = duplex(64 * 1024);
+    server.attach(theirs);
+    let (sender, connection) = client::Builder::new().initial_window_size(window).handshake(ours).await.unwrap();
+    tokio::spawn(connection);
+    H2Caller(sender)
+}
+
+#[test]
+fn answers_that_are_not_taken_are_reset_however_alive_their_peer_is() {
+    in_virtual_time(async {
+        for window in [0, 1, 100] {
+            let service = TestService::default();
+            let http = Http::new().standstill_max(7 * SECOND).keepalive_interval(SECOND);
+            let server = serve(&service, http);
+            let mut caller = with_window(&server, window).await;
+            let large = "x".repeat(1_000_000);
+            let mut calls = Vec::new();
+            for _ in 0..3 {
+                let mut open = caller.open(grpc_request("Say", &[])).await;
+                open.send(&large);
+                open.finish();
+                calls.push(open);
+                let mut open = caller.open(grpc_request("Count", &[])).await;
+                open.send("endless some text that is repeated");
+                open.finish();
+                calls.push(open);
+                let request = Request::post("http://test/calls.Test/Say").header("content-type", "application/json");
+                let mut open = caller.open(request.body(()).unwrap()).await;
+                open.sending.send_data(format!("{{\"text\":\"{large}\"}}").into(), true).unwrap();
+                calls.push(open);
+            }
+            settle().await;
+            let start = Instant::now();
+            for open in calls {
+                let mut body = open.response.await.unwrap().into_body();
+                let reset = loop {
+                    match body.data().await.unwrap() {
+                        Ok(_) => {}
+                        Err(reset) => break reset,
+                    }
+                };
+                assert_eq!(reset.reason(), Some(Reason::CANCEL), "with a window of {window}");
+            }
+            assert_elapsed(start, 7 * SECOND - support::MILLI);
+            settle().await;
+            let dropped = service.log.take().iter().filter(|line| line.starts_with("dropped count")).count();
+            assert_eq!(dropped, 3, "the handlers are gone");
+            assert_eq!(server.metrics().connections, 1);
+        }
+    });
+}
+
+#[test]
+fn answers_that_are_taken_slowly_go_on() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let server = serve(&service, Http::new().standstill_max(7 * SECOND).keepalive_interval(None));
+        let mut caller = with_window(&server, 40_000).await;
+        let large = "x".repeat(1_000_000);
+        let mut open = caller.open(grpc_request("Say", &[])).await;
+        open.sending.send_data(messages(&[&large]), true).unwrap();
+        let mut body = open.response.await.unwrap().into_body();
+        let mut len = 0;
+        while let Some(data) = body.data().await {
+            let data = data.unwrap();
+            len += data.len();
+            body.flow_control().release_capacity(data.len()).unwrap();
+            tokio::time::sleep(SECOND / 4).await;
+        }
+        assert!(len > 1_000_000);
+        assert_eq!(body.trailers().await.unwrap().unwrap()["grpc-status"], "0");
+        // A handler that takes its time is no standstill.
+        let mut open = caller.open(grpc_request("Count", &[])).await;
+        open.send("a, wait, b");
+        open.finish();
+        let response = open.response.await.unwrap();
+        tokio::time::sleep(60 * SECOND).await;
+        service.gate.open(1);
+        assert_eq!(crate::h2_caller::Reply::read(response).await.texts(), ["a", "wait", "b"]);
+    });
+}
