@@ -242,10 +242,10 @@ impl Http {
 
     async fn serve_http2(&self, mut site: Site, mut socket: Standstill<Raw>, drain: Drain) {
         let Settings { head_len_max, head_time_max, streams_max, resets_max, standstill_max, .. } = self.settings;
-        let Some(preface) = read_preface(&mut socket, head_time_max, &drain).await else {
+        let Some(greeting) = read_preface(&mut socket, head_time_max, &drain).await else {
             return debug!("a connection of HTTP/2 ended without a preface");
         };
-        site.answer_head_len_max = preface.head_len_max;
+        site.answer_head_len_max = greeting.head_len_max;
         let (site, activity) = (Arc::new(site), socket.activity().clone());
         let answers = Answers::new(activity.clone(), standstill_max);
         let beginning = answers.clone();

@@ -7,12 +7,13 @@ use std::{
     pin::{Pin, pin},
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     task::{Context, Poll},
     time::Duration,
 };
 
+use bytes::BytesMut;
 use http::{Request, Response};
 use hyper::{
     body::Incoming,
@@ -30,6 +31,7 @@ use super::{
     outgoing::Outgoing,
     settings::{BoxIo, HttpSettings},
 };
+use crate::message::greeting;
 
 /// A response, or why there is none. The request comes back if it was certainly not sent.
 pub(super) type Responding =
@@ -45,6 +47,8 @@ pub(super) struct Connection {
     used: Mutex<Instant>,
     /// The number of bytes that had come when it was made.
     read_at_start: u64,
+    /// True once a call was given up, and nothing had come since it was sent.
+    is_silent: AtomicBool,
 }
 
 enum Sender {
@@ -61,6 +65,8 @@ enum Sender {
 pub(super) struct Traffic {
     written: AtomicU64,
     read: AtomicU64,
+    /// The size of the headers that the server takes, if it says so.
+    head_len_max: OnceLock<usize>,
     /// Told of the first bytes from the server, and of the end of the connection.
     changed: Notify,
     end: OnceLock<String>,
@@ -79,11 +85,11 @@ impl Connection {
             .initial_connection_window_size(settings.connection_window)
             .max_header_list_size(settings.headers_len_max)
             .keep_alive_interval(settings.keepalive.map(|(interval, _)| interval))
-            .keep_alive_while_idle(true);
+            .keep_alive_while_idle(settings.keepalive_while_idle);
         if let Some((_, timeout)) = settings.keepalive {
             builder.keep_alive_timeout(timeout);
         }
-        let io = TokioIo::new(Counted { io, traffic: traffic.clone() });
+        let io = TokioIo::new(Counted { io, traffic: traffic.clone(), greeting: Some(BytesMut::new()) });
         let (sender, connection) = builder.handshake(io).await.map_err(io::Error::other)?;
         let streams_max = Arc::new(AtomicUsize::new(connection.current_max_send_streams()));
         let (told, ended) = (streams_max.clone(), traffic.clone());
@@ -104,7 +110,7 @@ impl Connection {
     /// Begins to speak HTTP/1.1, in which the server says nothing before it is asked.
     pub(super) async fn http1(io: BoxIo, settings: &HttpSettings) -> io::Result<Self> {
         let traffic = Arc::new(Traffic::default());
-        let io = TokioIo::new(Counted { io, traffic: traffic.clone() });
+        let io = TokioIo::new(Counted { io, traffic: traffic.clone(), greeting: None });
         let mut builder = http1::Builder::new();
         builder.max_header_size(usize::try_from(settings.headers_len_max).unwrap_or(usize::MAX));
         let (mut sender, connection) = builder.handshake(io).await.map_err(io::Error::other)?;
@@ -116,11 +122,15 @@ impl Connection {
 
     fn new(sender: Sender, traffic: Arc<Traffic>) -> Self {
         let read_at_start = traffic.read.load(Ordering::Relaxed);
-        Self { sender, traffic, calls: AtomicUsize::new(0), used: Mutex::new(Instant::now()), read_at_start }
+        let (calls, used) = (AtomicUsize::new(0), Mutex::new(Instant::now()));
+        Self { sender, traffic, calls, used, read_at_start, is_silent: AtomicBool::new(false) }
     }
 
-    /// Returns whether no call can be made on it any more.
+    /// Returns whether no further call is to be made on it: it is closed, or its server has fallen silent.
     pub(super) fn is_closed(&self) -> bool {
+        if self.is_silent.load(Ordering::Relaxed) {
+            return true;
+        }
         match &self.sender {
             Sender::Http1(sender) => match &*sender.lock().unwrap_or_else(PoisonError::into_inner) {
                 Some(sender) => sender.is_closed(),
@@ -165,6 +175,24 @@ impl Connection {
     /// Returns the number of bytes that were written.
     pub(super) fn written(&self) -> u64 {
         self.traffic.written.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of bytes that were read.
+    pub(super) fn read(&self) -> u64 {
+        self.traffic.read.load(Ordering::Relaxed)
+    }
+
+    /// Returns the size of the headers that the server takes, if it says so.
+    pub(super) fn head_len_max(&self) -> Option<usize> {
+        self.traffic.head_len_max.get().copied()
+    }
+
+    /// Notes that a call was given up that was sent when so many bytes had been read. The server may be gone without a word if nothing came
+    /// in all that time: calls that are under way go on, and others are made on another connection.
+    pub(super) fn given_up(&self, read: u64, since: Instant) {
+        if self.read() == read && since.elapsed() >= SILENCE_MIN {
+            self.is_silent.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Sends a request. `None` if the connection is in use, which it is not for one that holds its place.
@@ -235,13 +263,30 @@ impl Traffic {
 
 const SILENCE_BELIEVED: Duration = Duration::from_millis(500);
 
+/// The shortest time without a byte after which a call that is given up says something about the connection.
+const SILENCE_MIN: Duration = Duration::from_secs(1);
+
 /// Counts what goes over a stream of bytes.
 struct Counted {
     io: BoxIo,
     traffic: Arc<Traffic>,
+    /// The first bytes of a server of HTTP/2, up to the end of its settings.
+    greeting: Option<BytesMut>,
 }
 
 impl Counted {
+    /// Reads the settings of the server.
+    fn greet(&mut self, read: &[u8]) {
+        let Some(seen) = &mut self.greeting else { return };
+        seen.extend_from_slice(read);
+        if let Some(greeting) = greeting::parse(seen) {
+            if let Some(head_len_max) = greeting.head_len_max {
+                let _ = self.traffic.head_len_max.set(head_len_max);
+            }
+            self.greeting = None;
+        }
+    }
+
     fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(written)) = written {
             self.traffic.written.fetch_add(written as u64, Ordering::Relaxed);
@@ -264,6 +309,7 @@ impl AsyncRead for Counted {
         let before = buf.filled().len();
         let polled = Pin::new(&mut self.io).poll_read(cx, buf);
         let read = buf.filled().len() - before;
+        self.greet(&buf.filled()[before..]);
         if read > 0 && self.traffic.read.fetch_add(read as u64, Ordering::Relaxed) == 0 {
             if let Some(foreign) = foreign(&buf.filled()[before..]) {
                 let _ = self.traffic.foreign.set(foreign);

@@ -21,6 +21,7 @@ use super::{
     pool::{Place, Pool},
     time::{Deadline, Times, bounded},
 };
+use crate::headers::request_len;
 
 /// The part of a request in front of its body.
 pub(super) struct Head {
@@ -87,8 +88,22 @@ impl Exchange {
         };
         let written = place.connection().written();
         let request = self.request(place.connection().is_http2(), left)?;
+        self.check_head(&request, place.connection().head_len_max())?;
         let responding = place.send(request);
         self.sent = Some(Sent { responding, place, written });
+        Ok(())
+    }
+
+    /// Fails if the server does not take as much metadata. It might close the connection, and fail all other calls on it.
+    fn check_head(&self, request: &Request<Outgoing>, max: Option<usize>) -> Result<(), Status> {
+        let Some(max) = max.filter(|_| !self.head.metadata.is_empty()) else { return Ok(()) };
+        let len = request_len(request.method(), request.uri(), request.headers());
+        if len > max {
+            let text = format!(
+                "the call has {len} bytes of metadata and other headers, more than the {max} that the server takes"
+            );
+            return Err(Status::resource_exhausted(text));
+        }
         Ok(())
     }
 

@@ -81,6 +81,7 @@ pub(super) struct HttpSettings {
     pub(super) headers_len_max: u32,
     /// The interval, and the time for an answer.
     pub(super) keepalive: Option<(Duration, Duration)>,
+    pub(super) keepalive_while_idle: bool,
     pub(super) stream_window: u32,
     pub(super) connection_window: u32,
 }
@@ -101,7 +102,9 @@ impl Client {
         let user_agent = HeaderValue::from_static(concat!("frpc-http/", env!("CARGO_PKG_VERSION")));
         let http = HttpSettings {
             headers_len_max: 16 * 1024,
-            keepalive: None,
+            // A little more than the 5 minutes that servers of gRPC allow by default for clients whose streams are quiet.
+            keepalive: Some((Duration::from_secs(310), Duration::from_secs(20))),
+            keepalive_while_idle: false,
             stream_window: 1024 * 1024,
             connection_window: 4 * 1024 * 1024,
         };
@@ -182,9 +185,16 @@ impl Client {
     }
 
     /// Has the server asked for a sign of life on HTTP/2 with this interval, calls or not, and the connection given up if none
-    /// comes within `timeout`. Default: it is not asked, since many servers close the connection of a client that asks often.
+    /// comes within `timeout`. Default: 310 s and 20 s, and only while there are calls. Many servers of gRPC close the connection of a
+    /// client that asks more often than every 5 minutes.
+    ///
+    /// However that is set, a connection on which nothing came from the time that a call was sent until it was given up, a second later
+    /// or more, gets no further calls: they are made on another one.
     pub fn keepalive(self, interval: Duration, timeout: Duration) -> Self {
-        self.with(|settings| settings.http.keepalive = Some((interval, timeout)))
+        self.with(|settings| {
+            settings.http.keepalive = Some((interval, timeout));
+            settings.http.keepalive_while_idle = true;
+        })
     }
 
     /// Sets how much of one response, and of all responses on a connection, the server may send ahead of what is read, with HTTP/2.

@@ -1,6 +1,6 @@
 //! The contents of headers and trailers.
 
-use http::HeaderMap;
+use http::{HeaderMap, Method, Uri};
 
 pub(crate) mod metadata;
 pub(crate) mod percent;
@@ -14,6 +14,16 @@ pub(crate) fn list_len(headers: &HeaderMap) -> usize {
 /// Returns the size of one header, as HTTP/2 counts header lists.
 pub(crate) fn field_len(name: &str, value_len: usize) -> usize {
     name.len() + value_len + 32
+}
+
+/// Returns the size of the head of a request, as HTTP/2 counts header lists.
+pub(crate) fn request_len(method: &Method, uri: &Uri, headers: &HeaderMap) -> usize {
+    let path_len = uri.path_and_query().map_or(0, |path| path.as_str().len());
+    field_len(":method", method.as_str().len())
+        + field_len(":scheme", uri.scheme_str().map_or(0, str::len))
+        + field_len(":authority", uri.authority().map_or(0, |authority| authority.as_str().len()))
+        + field_len(":path", path_len)
+        + list_len(headers)
 }
 
 /// The most that HTTP adds to the headers of a response: its status, date and length.

@@ -2,3 +2,4 @@
 
 pub(crate) mod compression;
 pub(crate) mod envelope;
+pub(crate) mod greeting;

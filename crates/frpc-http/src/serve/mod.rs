@@ -40,7 +40,7 @@ use self::{
     site::{media_type, refuse},
 };
 
-use crate::headers::list_len;
+use crate::headers::request_len;
 
 /// Answers a request, and tells browsers which scripts may read the answer.
 pub(crate) async fn respond<B: RequestBody>(site: &Site, parts: Parts, body: B) -> Response<ResponseBody> {
@@ -64,10 +64,7 @@ pub(crate) async fn respond<B: RequestBody>(site: &Site, parts: Parts, body: B) 
 
 /// Refuses a request of HTTP/2 whose head is too large, with the status that its protocol has for that.
 pub(crate) fn refuse_head(site: &Site, parts: &Parts) -> Option<Response<ResponseBody>> {
-    let uri = &parts.uri;
-    let target_len =
-        uri.path().len() + uri.query().map_or(0, str::len) + uri.authority().map_or(0, |name| name.as_str().len());
-    let (len, max) = (list_len(&parts.headers) + target_len + PSEUDO_LEN, site.settings.head_len_max);
+    let (len, max) = (request_len(&parts.method, &parts.uri, &parts.headers), site.settings.head_len_max);
     if len <= usize::try_from(max).unwrap_or(usize::MAX) {
         return None;
     }
@@ -80,9 +77,6 @@ pub(crate) fn refuse_head(site: &Site, parts: &Parts) -> Option<Response<Respons
         None => refuse(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "the head of the request is too large\n"),
     })
 }
-
-/// The size of the names of method, scheme, authority and path, and of the values of the first two, as HTTP/2 counts header lists.
-const PSEUDO_LEN: usize = ":method:scheme:authority:path".len() + "POST".len() + "http".len() + 4 * 32;
 
 /// Returns whether requests of this content type, or their answers, may be streams.
 pub(crate) fn may_stream(content_type: &[u8]) -> bool {

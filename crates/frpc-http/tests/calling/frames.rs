@@ -10,6 +10,7 @@ const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
+const CONTINUATION: u8 = 9;
 
 const ACK: u8 = 1;
 const END_STREAM: u8 = 1;
@@ -102,6 +103,21 @@ impl RawServer {
         self.write(GOAWAY, 0, 0, &[last.to_be_bytes(), [0; 4]].concat()).await;
     }
 
+    /// Fails a call of gRPC with this message, in as many frames as it takes.
+    pub(crate) async fn fail(&mut self, stream: u32, message: &str) {
+        let mut headers =
+            [&[0x88][..], &header("content-type", "application/grpc"), &header("grpc-status", "5")].concat();
+        headers.extend([&[0][..], &text("grpc-message"), &text(message)].concat());
+        let mut parts = headers.chunks(16_384).peekable();
+        let mut kind = HEADERS;
+        while let Some(part) = parts.next() {
+            let last = if parts.peek().is_none() { END_HEADERS } else { 0 };
+            let end = if kind == HEADERS { END_STREAM } else { 0 };
+            self.write(kind, last | end, stream, part).await;
+            kind = CONTINUATION;
+        }
+    }
+
     /// Answers a call of gRPC.
     pub(crate) async fn answer(&mut self, stream: u32, text: &str) {
         let headers = [&[0x88][..], &header("content-type", "application/grpc")].concat();
@@ -115,6 +131,24 @@ impl RawServer {
 
 /// Writes a header without any compression.
 fn header(name: &str, value: &str) -> Vec<u8> {
-    let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
     [vec![0], text(name), text(value)].concat()
+}
+
+/// Writes text with its length in front.
+fn text(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    match u8::try_from(text.len()) {
+        Ok(len) if len < 127 => bytes.push(len),
+        _ => {
+            bytes.push(127);
+            let mut rest = text.len() - 127;
+            while rest >= 128 {
+                bytes.push(u8::try_from(rest % 128).unwrap() | 128);
+                rest /= 128;
+            }
+            bytes.push(u8::try_from(rest).unwrap());
+        }
+    }
+    bytes.extend_from_slice(text.as_bytes());
+    bytes
 }

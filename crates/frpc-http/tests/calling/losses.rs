@@ -1,13 +1,13 @@
 use std::{sync::Arc, time::Duration};
 
-use frpc::{CallError, CloseReason, Code, Request, Server, Streaming};
+use frpc::{CallError, CloseReason, Code, Request, Server, Status, Streaming};
 use frpc_http::{Client, Http};
 use support::{
     SECOND,
     calls::{TestClient, TestServer, TestService, ask, asking, may_have_executed, words},
     in_virtual_time, settle,
 };
-use tokio::{io::DuplexStream, sync::mpsc::UnboundedReceiver};
+use tokio::{io::DuplexStream, sync::mpsc::UnboundedReceiver, time::Instant};
 
 use crate::{
     frames::{CANCEL, Heard, REFUSED_STREAM, RawServer},
@@ -193,6 +193,137 @@ fn a_server_without_a_sign_of_life_is_given_up() {
         );
         assert!(lost, "{status:?}");
         deaf.abort();
+    });
+}
+
+#[test]
+fn a_quiet_stream_is_asked_about_no_more_often_than_servers_allow() {
+    in_virtual_time(async {
+        let (client, peer, _connections, _) = with_raw(Client::new()).await;
+        let (mut peer, start) = (peer.without_pongs(), Instant::now());
+        let mut answers = client.count(words("hi")).await.unwrap().into_inner();
+        tokio::spawn(async move { while peer.heard().await != Heard::Closed {} });
+        let status = answers.message().await.unwrap_err();
+        let lost = matches!(
+            status.call_error(),
+            Some(CallError::ConnectionLost { reason: CloseReason::Silent { .. }, may_have_executed: true })
+        );
+        assert!(lost, "{status:?}");
+        assert!(start.elapsed() > 300 * SECOND && start.elapsed() < 360 * SECOND, "{:?}", start.elapsed());
+
+        // Without a call nobody is asked.
+        let (client, peer, _connections, network) = with_raw(Client::new()).await;
+        let mut peer = peer.without_pongs();
+        tokio::time::sleep(3600 * SECOND).await;
+        let call = asking(&client, "hi");
+        assert_eq!(peer.heard().await, Heard::Request { stream: 1 });
+        peer.answer(1, "hello").await;
+        assert_eq!((call.await.unwrap().unwrap(), network.attempts()), ("hello".to_owned(), 1));
+    });
+}
+
+/// Makes a call with this timeout.
+fn asking_within(client: &TestClient, time: Duration) -> tokio::task::JoinHandle<Result<String, Status>> {
+    let (client, mut request) = (client.clone(), Request::new(words("hi")));
+    request.set_timeout(time);
+    tokio::spawn(async move { client.say(request).await.map(|answer| answer.into_inner().text) })
+}
+
+#[test]
+fn a_connection_that_falls_silent_gets_no_further_calls() {
+    in_virtual_time(async {
+        let (client, mut peer, mut connections, network) = with_raw(Client::new()).await;
+        let mut chat = client.count(words("long")).await.unwrap().into_inner();
+        assert_eq!(peer.heard().await, Heard::Request { stream: 1 });
+        let calls = [asking_within(&client, 2 * SECOND), asking_within(&client, 2 * SECOND)];
+        for call in calls {
+            let status = call.await.unwrap().unwrap_err();
+            assert!(matches!(status.call_error(), Some(CallError::TimedOut { .. })), "{status:?}");
+        }
+        let next = asking(&client, "hi");
+        let mut other = RawServer::begin(connections.recv().await.unwrap()).await;
+        assert_eq!(other.heard().await, Heard::Request { stream: 1 });
+        other.answer(1, "other").await;
+        assert_eq!((next.await.unwrap().unwrap(), network.attempts()), ("other".to_owned(), 2));
+        // It was only slow: what it has taken goes on.
+        peer.answer(1, "at last").await;
+        assert_eq!(chat.message().await.unwrap().unwrap().text, "at last");
+    });
+}
+
+#[test]
+fn a_call_that_is_given_up_says_little_of_a_connection_that_is_alive() {
+    in_virtual_time(async {
+        let (client, mut peer, _connections, network) = with_raw(Client::new()).await;
+        // Given up soon.
+        let status = asking_within(&client, SECOND / 2).await.unwrap().unwrap_err();
+        assert!(matches!(status.call_error(), Some(CallError::TimedOut { .. })), "{status:?}");
+        // Another call was answered meanwhile.
+        let slow = asking_within(&client, 2 * SECOND);
+        let quick = asking(&client, "hi");
+        while peer.heard().await != (Heard::Request { stream: 5 }) {}
+        peer.answer(5, "quick").await;
+        assert_eq!(quick.await.unwrap().unwrap(), "quick");
+        assert_eq!(slow.await.unwrap().unwrap_err().code(), Code::DeadlineExceeded);
+        let next = asking(&client, "hi");
+        while peer.heard().await != (Heard::Request { stream: 7 }) {}
+        peer.answer(7, "next").await;
+        assert_eq!((next.await.unwrap().unwrap(), network.attempts()), ("next".to_owned(), 1));
+    });
+}
+
+#[test]
+fn metadata_that_the_server_does_not_take_fails_its_call_alone() {
+    const MAX_HEADER_LIST_SIZE: (u16, u32) = (6, 16_384);
+    in_virtual_time(async {
+        let network = Network::default();
+        let mut connections = network.listen();
+        let connecting = network.channel(Client::new()).connect("grpc://test");
+        let greeting =
+            async { RawServer::begin_with(connections.recv().await.unwrap(), &[MAX_HEADER_LIST_SIZE]).await };
+        let (channel, mut peer) = tokio::join!(connecting, greeting);
+        let client = TestClient::new(channel.unwrap());
+        let other = asking(&client, "hi");
+        assert_eq!(peer.heard().await, Heard::Request { stream: 1 });
+        for (len, is_taken) in [(15_000, true), (16_384, false), (70_000, false)] {
+            let mut request = Request::new(words("hi"));
+            request.metadata_mut().insert("x", "y".repeat(len)).unwrap();
+            let call = tokio::spawn({
+                let client = client.clone();
+                async move { client.say(request).await }
+            });
+            if is_taken {
+                assert_eq!(peer.heard().await, Heard::Request { stream: 3 });
+                peer.answer(3, "hello").await;
+                call.await.unwrap().unwrap();
+            } else {
+                let status = call.await.unwrap().unwrap_err();
+                assert_eq!(status.code(), Code::ResourceExhausted);
+                assert!(status.message().contains("more than the 16384 that the server takes"), "{status:?}");
+            }
+        }
+        peer.answer(1, "hello").await;
+        assert_eq!((other.await.unwrap().unwrap(), network.attempts()), ("hello".to_owned(), 1));
+    });
+}
+
+#[test]
+fn headers_that_are_too_large_fail_their_call_alone() {
+    in_virtual_time(async {
+        let (client, mut peer, _connections, network) = with_raw(Client::new()).await;
+        let other = asking(&client, "hi");
+        assert_eq!(peer.heard().await, Heard::Request { stream: 1 });
+        for (index, len) in [20_000, 60_000].into_iter().enumerate() {
+            let call = asking(&client, "hi");
+            let stream = 3 + 2 * u32::try_from(index).unwrap();
+            while peer.heard().await != (Heard::Request { stream }) {}
+            peer.fail(stream, &"x".repeat(len)).await;
+            let status = call.await.unwrap().unwrap_err();
+            assert_eq!(status.code(), Code::Internal);
+            assert!(status.message().contains("headers_len_max"), "{len}: {status:?}");
+        }
+        peer.answer(1, "hello").await;
+        assert_eq!((other.await.unwrap().unwrap(), network.attempts()), ("hello".to_owned(), 1));
     });
 }
 

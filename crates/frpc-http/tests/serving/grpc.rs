@@ -395,3 +395,21 @@ fn tasks_of_a_handler_learn_that_its_call_was_given_up_and_nothing_of_one_that_e
         }
     });
 }
+
+#[test]
+fn a_call_that_is_given_no_time_runs_no_handler() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let (_server, mut caller) = serve(&service).await;
+        for method in ["Say", "Count", "Gather", "Chat"] {
+            for time in ["0S", "0n"] {
+                let reply = caller.call(method, &[("grpc-timeout", time)], &["hi"]).await;
+                assert_eq!(reply.texts(), ["4 the caller gives the call no time"], "{method}");
+            }
+        }
+        let request = || http::Request::post("http://test/calls.Test/Say").header("content-type", "application/json");
+        let reply = caller.ask(request().header("connect-timeout-ms", "0").body(()).unwrap(), "{}").await;
+        assert_eq!((reply.status.as_u16(), reply.body.starts_with(b"{\"code\":\"deadline_exceeded\"")), (504, true));
+        assert!(service.log.take().is_empty());
+    });
+}

@@ -1,0 +1,58 @@
+//! The first frame of either side of HTTP/2: its settings.
+
+use bytes::Buf;
+
+/// What a side says of itself in its first frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Greeting {
+    /// The size of the headers that it takes (`SETTINGS_MAX_HEADER_LIST_SIZE`), if it says so.
+    pub(crate) head_len_max: Option<usize>,
+}
+
+/// Reads the frame that these bytes begin with. `None` if more of them are needed. One that is not of settings says nothing: it is an error,
+/// which the implementation of HTTP/2 finds as well.
+pub(crate) fn parse(seen: &[u8]) -> Option<Greeting> {
+    let ([a, b, c, kind, flags, stream @ ..], settings) = seen.split_first_chunk::<9>()?;
+    let len = usize::from(*a) << 16 | usize::from(*b) << 8 | usize::from(*c);
+    if (*kind, *flags, stream) != (SETTINGS, 0, &[0; 4]) || len > LEN_MAX || !len.is_multiple_of(SETTING_LEN) {
+        return Some(Greeting::default());
+    }
+    let mut settings = settings.get(..len)?;
+    let mut greeting = Greeting::default();
+    while settings.has_remaining() {
+        let (id, value) = (settings.get_u16(), settings.get_u32());
+        if id == MAX_HEADER_LIST_SIZE {
+            greeting.head_len_max = Some(usize::try_from(value).unwrap_or(usize::MAX));
+        }
+    }
+    Some(greeting)
+}
+
+const SETTINGS: u8 = 4;
+const SETTING_LEN: usize = 6;
+const MAX_HEADER_LIST_SIZE: u16 = 6;
+
+/// The longest frame that a side may send before it knows the settings of the other.
+const LEN_MAX: usize = 16 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_of_headers_is_read_wherever_the_settings_are_cut() {
+        let settings = b"\0\0\x0c\x04\0\0\0\0\0\0\x03\0\0\0\x64\0\x06\0\0\x20\0";
+        for len in 0..settings.len() {
+            assert_eq!(parse(&settings[..len]), None, "{len}");
+        }
+        assert_eq!(parse(settings), Some(Greeting { head_len_max: Some(8192) }));
+        assert_eq!(parse(b"\0\0\0\x04\0\0\0\0\0"), Some(Greeting::default()));
+    }
+
+    #[test]
+    fn what_is_no_frame_of_settings_is_not_waited_for() {
+        for frame in [b"\0\0\x08\x06\0\0\0\0\0", b"\xff\xff\xff\x04\0\0\0\0\0", b"\0\0\x05\x04\0\0\0\0\0"] {
+            assert_eq!(parse(frame), Some(Greeting::default()));
+        }
+    }
+}
