@@ -41,8 +41,11 @@ pub struct Config {
     /// [`set_outbox`]: https://docs.rs/frisbee/latest/frisbee/struct.Connection.html#method.set_outbox
     pub outbox_len_max: usize,
     /// Packets received while no handler may start, at which reading pauses. Default 1024. Their contents are bounded
-    /// by [`Config::backlog_len_max`]. Reading does not pause while this side waits for answers of the peer, which come
+    /// by [`Config::backlog_len_max`]. Where the router knows [how long peers wait], and packets wait for more than half of that,
+    /// the oldest is refused instead. Reading does not pause while this side waits for answers of the peer, which come
     /// behind those packets; then [`Config::handlers_len_max`] bounds them.
+    ///
+    /// [how long peers wait]: https://docs.rs/frisbee/latest/frisbee/trait.Router.html#method.packet_timeout
     pub backlog_max: usize,
     /// Bytes received while no handler may start, 64 counted on top of each packet, at which reading pauses as with
     /// [`Config::backlog_max`]. Default 1 MiB, exceeded by at most one packet.
@@ -93,7 +96,8 @@ pub struct Config {
     /// content.
     pub control_burst: u32,
     /// Packets that a peer may withdraw at once, for handlers that are dropped have cost something as well. Default 1000. The
-    /// allowance refills at a tenth of this per second. An extended peer is told, and keeps to half of it.
+    /// allowance refills at a tenth of this per second, and by one with each packet with content that this side sends, such as an
+    /// answer. An extended peer is told, and keeps to half of it.
     pub cancel_burst: u32,
     /// True if this side says that it speaks the extended protocol (docs/protocol.md of the repository), and answers a peer
     /// that does. Default true: a connecting side begins with one packet that plain peers drop, and a PING. With false, every

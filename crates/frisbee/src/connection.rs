@@ -13,6 +13,7 @@ use tokio::{runtime::Handle, sync::oneshot, time::Instant};
 use crate::{
     Address, CloseReason, Config, Frames, OutboxLimit, Packet, PacketName, PeerCredentials, Raw, SendError,
     TrySendError,
+    arrival::arrived,
     proto::{self, GoAway, Peer},
     shared::{Core, Sent, Shared},
 };
@@ -198,9 +199,10 @@ impl Connection {
     }
 
     /// Returns when the connection was served last: the time of the turn in which its packets arrived, for a handler that runs
-    /// in place. Costs less than a look at the clock.
+    /// in place. Within [`Router::route`](crate::Router::route), before it returns its future, it is the time at which the packet
+    /// arrived, however long that waited. Costs less than a look at the clock.
     pub fn turn(&self) -> std::time::Instant {
-        self.shared.turn()
+        arrived().unwrap_or_else(|| self.shared.turn())
     }
 
     /// Returns the limits and timers of the connection.

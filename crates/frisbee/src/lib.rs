@@ -62,6 +62,8 @@ pub mod proto;
 #[cfg(feature = "tokio")]
 mod address;
 #[cfg(feature = "tokio")]
+mod arrival;
+#[cfg(feature = "tokio")]
 mod backoff;
 #[cfg(feature = "tokio")]
 mod client;

@@ -7,6 +7,7 @@ use std::{
     future::{self, Future},
     num::NonZeroUsize,
     sync::Arc,
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -121,7 +122,7 @@ pub trait Router: Send + Sync + 'static {
     /// [`intercept`](Self::intercept) took, nor while the connection closes. It must not block.
     ///
     /// [`Outcome::Nothing`], which is what it returns unless implemented, lets a packet go that comes during a shutdown.
-    /// One that is refused as [`Refusal::Busy`] then waits for its handler after all, and reading with it: a packet that
+    /// One that is refused as [`Refusal::Busy`] or [`Refusal::Expired`] then waits for its handler after all, and reading with it: a packet that
     /// nobody can be told of is not lost.
     fn refuse(&self, refused: Refused, connection: &Connection) -> Outcome {
         let _ = (refused, connection);
@@ -137,6 +138,20 @@ pub trait Router: Send + Sync + 'static {
     fn awaited(&self, connection: &Connection) -> usize {
         let _ = connection;
         0
+    }
+
+    /// Returns how long the peer waits for the answer to a packet, if it said so. Asked where a packet has to wait for its
+    /// handler. It must not block.
+    ///
+    /// When that time is over, the packet is [refused](Self::refuse) as [`Refusal::Expired`] and its handler never starts. When
+    /// the packet that came first has waited for half of its time, those that came last go first, and when there is no room
+    /// for more, the oldest is refused as [`Refusal::Busy`] and reading does not pause: a side that has more to do than it can
+    /// then does what is still wanted. With [`Dispatch::Ordered`], the order stays.
+    ///
+    /// Unless implemented, packets wait for as long as it takes, in order.
+    fn packet_timeout(&self, packet: &Packet, connection: &Connection) -> Option<Duration> {
+        let _ = (packet, connection);
+        None
     }
 
     /// Serves a stream that the peer opened, as a task of its own that outlives the connection if it wants to. The
@@ -267,6 +282,8 @@ pub struct Refused {
 pub enum Refusal {
     /// As much waits for handlers as may.
     Busy,
+    /// The peer does not wait for the answer any more ([`Router::packet_timeout`]).
+    Expired,
     /// The server shuts down.
     Draining,
     /// The content of the packet is larger than this side accepts, and is discarded.
@@ -282,6 +299,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Busy => f.write_str("the peer is busy (its limits on handlers and waiting requests are reached)"),
+            Self::Expired => f.write_str("the time of the call was over before the peer could begin"),
             Self::Draining => f.write_str("the peer is shutting down"),
             Self::TooLarge { announced, limit } => {
                 write!(f, "the server accepts at most {limit} bytes (content_len_max), the request has {announced}")
@@ -349,6 +367,10 @@ impl<R: Router> Router for Arc<R> {
 
     fn awaited(&self, connection: &Connection) -> usize {
         (**self).awaited(connection)
+    }
+
+    fn packet_timeout(&self, packet: &Packet, connection: &Connection) -> Option<Duration> {
+        (**self).packet_timeout(packet, connection)
     }
 
     fn stream(&self, stream: Stream, connection: &Connection) -> impl Future<Output = ()> + Send {

@@ -1,6 +1,6 @@
 //! A router of handlers, one for each operation.
 
-use std::{collections::VecDeque, error::Error, fmt, future::Future};
+use std::{collections::VecDeque, error::Error, fmt, future::Future, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::Either;
@@ -110,6 +110,10 @@ impl<H: Handler, R: Router> Router for Table<H, R> {
 
     fn awaited(&self, connection: &Connection) -> usize {
         self.fallback.awaited(connection)
+    }
+
+    fn packet_timeout(&self, packet: &Packet, connection: &Connection) -> Option<Duration> {
+        if self.operation == Some(packet.operation) { None } else { self.fallback.packet_timeout(packet, connection) }
     }
 
     fn stream(&self, stream: Stream, connection: &Connection) -> impl Future<Output = ()> + Send {

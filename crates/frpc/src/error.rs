@@ -207,7 +207,7 @@ fn with_cause(status: &Status) -> Option<Status> {
     let too_many = first.map(|limit| CallError::TooManyForPeer { limit });
     let sizes = first.zip(numbers.next());
     let too_large = sizes.map(|(limit, announced)| Refusal::TooLarge { announced, limit });
-    let refusals = [Refusal::Busy, Refusal::Draining].into_iter().chain(too_large);
+    let refusals = [Refusal::Busy, Refusal::Expired, Refusal::Draining].into_iter().chain(too_large);
     let unsent = sizes.map(|(limit, len)| CallError::AnswerTooLarge { len, limit });
     let causes = refusals.map(|why| CallError::Refused { why }).chain(unsent).chain(too_many);
     let is_same = |cause: &Status| (cause.code(), cause.message()) == (status.code(), status.message());
@@ -223,7 +223,9 @@ impl From<CallError> for Status {
             }
             CallError::Refused { why: Refusal::Draining } => Code::Unavailable,
             CallError::Refused { why: Refusal::TooLarge { .. } } | CallError::AnswerTooLarge { .. } => Code::OutOfRange,
-            CallError::NotSent { .. } | CallError::TimedOut { .. } => Code::DeadlineExceeded,
+            CallError::NotSent { .. } | CallError::TimedOut { .. } | CallError::Refused { why: Refusal::Expired } => {
+                Code::DeadlineExceeded
+            }
             CallError::MetadataNotCarried { .. } => Code::FailedPrecondition,
             CallError::Refused { .. }
             | CallError::TooManyCalls { .. }

@@ -18,6 +18,7 @@ mod limits;
 mod lockups;
 mod losses;
 mod matching;
+mod overload;
 mod pieces;
 mod request_streams;
 mod schemas;

@@ -16,7 +16,7 @@ const HOUSES: &[House] = &[
     House {
         krate: "frisbee",
         floors: &[
-            &["address", "backoff", "config", "content", "error", "packet", "proto", "seldom"],
+            &["address", "arrival", "backoff", "config", "content", "error", "packet", "proto", "seldom"],
             &["engine", "net", "pem"],
             &["connection", "shared", "states", "stream"],
             &["router", "table"],

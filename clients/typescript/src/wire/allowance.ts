@@ -20,6 +20,11 @@ export class Allowance {
     this.#left -= 1;
     return true;
   }
+
+  /** Puts one back. */
+  earn(): void {
+    this.#left = Math.min(this.#most, this.#left + 1);
+  }
 }
 
 const REFILL_MS = 10_000;

@@ -143,6 +143,7 @@ export class Connection {
 
   /** Answers a packet of the peer. */
   answerPacket(id: number, content: Uint8Array): void {
+    this.#cancelsAllowed.earn();
     this.#answer(encodeFrame(id, Operation.Extended, content));
   }
 

@@ -7,6 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -215,6 +216,10 @@ impl<F: Router> Router for BrokerRouter<F> {
 
     fn awaited(&self, connection: &Connection) -> usize {
         self.fallback.awaited(connection)
+    }
+
+    fn packet_timeout(&self, packet: &Packet, connection: &Connection) -> Option<Duration> {
+        self.fallback.packet_timeout(packet, connection)
     }
 
     async fn stream(&self, stream: Stream, connection: &Connection) {

@@ -1,6 +1,10 @@
 //! Packets that wait for a handler.
 
-use std::{collections::VecDeque, mem};
+use std::{
+    collections::VecDeque,
+    mem,
+    time::{Duration, Instant},
+};
 
 use crate::{
     Config, Packet, PacketName,
@@ -10,11 +14,35 @@ use crate::{
 /// Packets in the order in which they arrived, and what they cost.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
-    packets: VecDeque<Packet>,
+    packets: VecDeque<Waiting>,
     /// The cost of all of them.
     len: usize,
     /// The number of packets at the front that have memory of their own.
     detached: usize,
+}
+
+/// A packet that waits.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) packet: Packet,
+    /// The time at which it was read.
+    pub(super) arrived: Instant,
+    /// The time that the peer waits for the answer, if that is known.
+    pub(super) timeout: Option<Duration>,
+}
+
+impl Waiting {
+    /// Returns whether the peer has stopped waiting for the answer.
+    pub(super) fn is_expired(&self, now: Instant) -> bool {
+        self.timeout.is_some_and(|timeout| now.saturating_duration_since(self.arrived) >= timeout)
+    }
+}
+
+/// The end of the backlog at which the next packet is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Oldest,
+    Newest,
 }
 
 impl Backlog {
@@ -32,40 +60,63 @@ impl Backlog {
         self.packets.len() + more < config.backlog_max && self.len + more_len < config.backlog_len_max
     }
 
-    pub(super) fn push(&mut self, packet: Packet) {
-        self.len += cost(&packet);
-        self.packets.push_back(packet);
+    pub(super) fn push(&mut self, waiting: Waiting) {
+        self.len += cost(&waiting.packet);
+        self.packets.push_back(waiting);
     }
 
-    /// Returns what the first packet costs.
-    pub(super) fn first_cost(&self) -> Option<usize> {
-        self.packets.front().map(cost)
+    /// Returns what the next packet costs.
+    pub(super) fn next_cost(&self, next: Next) -> Option<usize> {
+        let next = match next {
+            Next::Oldest => self.packets.front(),
+            Next::Newest => self.packets.back(),
+        };
+        next.map(|waiting| cost(&waiting.packet))
     }
 
-    pub(super) fn pop(&mut self) -> Option<Packet> {
-        let packet = self.packets.pop_front()?;
-        self.len -= cost(&packet);
-        self.detached = self.detached.saturating_sub(1);
+    pub(super) fn pop(&mut self, next: Next) -> Option<Waiting> {
+        let waiting = match next {
+            Next::Oldest => {
+                self.detached = self.detached.saturating_sub(1);
+                self.packets.pop_front()?
+            }
+            Next::Newest => self.packets.pop_back()?,
+        };
+        self.detached = self.detached.min(self.packets.len());
+        self.len -= cost(&waiting.packet);
         debug_assert!(self.len > 0 || self.packets.is_empty(), "every packet costs something");
-        Some(packet)
+        Some(waiting)
+    }
+
+    /// Takes the oldest packet if nobody waits for its answer any more.
+    pub(super) fn pop_expired(&mut self, now: Instant) -> Option<Waiting> {
+        self.packets.front().is_some_and(|oldest| oldest.is_expired(now)).then(|| self.pop(Next::Oldest)).flatten()
+    }
+
+    /// Returns whether the oldest packet has waited for half of the time that it has: here, or unread since `behind_since`.
+    /// Those that come now would then wait for as long, and the ones behind them for too long.
+    pub(super) fn is_late(&self, now: Instant, behind_since: Option<Instant>) -> bool {
+        let Some(Waiting { arrived, timeout: Some(timeout), .. }) = self.packets.front() else { return false };
+        let since = behind_since.map_or(*arrived, |since| since.min(*arrived));
+        now.saturating_duration_since(since) >= *timeout / 2
     }
 
     /// Takes out a packet that was withdrawn. Returns whether it was there.
     pub(super) fn remove(&mut self, name: PacketName) -> bool {
-        let Some(place) = self.packets.iter().position(|packet| packet.name() == name) else { return false };
+        let Some(place) = self.packets.iter().position(|waiting| waiting.packet.name() == name) else { return false };
         self.detached -= usize::from(place < self.detached);
-        self.len -= self.packets.remove(place).as_ref().map_or(0, cost);
+        self.len -= self.packets.remove(place).as_ref().map_or(0, |waiting| cost(&waiting.packet));
         true
     }
 
     /// Takes all packets.
-    pub(super) fn take(&mut self) -> VecDeque<Packet> {
+    pub(super) fn take(&mut self) -> VecDeque<Waiting> {
         mem::take(self).packets
     }
 
     /// Copies small packets out of the read buffers that they pin, each once.
     pub(super) fn detach(&mut self) {
-        for packet in self.packets.iter_mut().skip(self.detached) {
+        for Waiting { packet, .. } in self.packets.iter_mut().skip(self.detached) {
             if packet.content.len() < COPY_LEN_MAX {
                 *packet = packet.clone().detached();
             }

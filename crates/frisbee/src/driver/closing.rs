@@ -89,7 +89,10 @@ impl Driver<'_> {
         }
         let mut core = self.shared.core();
         // In the order in which they came: what waits for a handler is older than what was only decoded.
-        core.proto.undo_input(self.backlog.take().into_iter().chain(self.arrived.drain(..)), &mut unread);
+        core.proto.undo_input(
+            self.backlog.take().into_iter().map(|waiting| waiting.packet).chain(self.arrived.drain(..)),
+            &mut unread,
+        );
         let Some(taker) = core.taker.take() else { return Ok(()) };
         let (format, has_checksums) = (core.proto.format_or_fallback(), core.proto.has_checksums());
         drop(core);

@@ -7,11 +7,12 @@ use tracing::warn;
 
 use super::{
     Driver, End,
-    backlog::cost,
+    backlog::{Next, Waiting, cost},
     handlers::{Finished, Handling},
 };
 use crate::{
     CloseReason, Outcome, Packet,
+    arrival::arrived_at,
     router::{Refusal, Refused},
     shared::Shared,
 };
@@ -88,12 +89,34 @@ impl Driver<'_> {
         let may_start = self.backlog.is_empty() && !owes_replies;
         if may_start && handlers.poll_free(cx, cost(&packet)).is_ready() {
             handlers.start(cx, packet)
-        } else if self.may_wait(handlers) {
-            self.backlog.push(packet);
-            None
         } else {
-            self.refuse(packet, handlers)
+            let timeout = handlers.timeout_of(&packet);
+            self.wait(Waiting { packet, arrived: self.turn, timeout }, handlers)
         }
+    }
+
+    /// Has a packet wait, or refuses it or another.
+    fn wait(&mut self, waiting: Waiting, handlers: &impl Handling) -> Option<Finished> {
+        if !self.backlog.has_room_behind(0, 0, self.connection.config())
+            && self.is_overloaded(handlers)
+            && let Some(oldest) = self.backlog.pop(Next::Oldest)
+        {
+            // The one that can hope for least makes room.
+            self.backlog.push(waiting);
+            return self.refuse(oldest, Refusal::Busy, handlers);
+        }
+        if self.may_wait(handlers) {
+            self.backlog.push(waiting);
+            return None;
+        }
+        self.refuse(waiting, Refusal::Busy, handlers)
+    }
+
+    /// Tells whether packets wait for so long that those which come now would be too late in their turn. Then the newest goes
+    /// first, whose sender waits for longest yet, and the oldest is refused where there is no room. Otherwise every handler
+    /// would start on a packet whose time is almost over, and all would be too late.
+    pub(super) fn is_overloaded(&self, handlers: &impl Handling) -> bool {
+        !handlers.is_ordered() && self.backlog.is_late(self.turn, self.behind_since)
     }
 
     /// Lets the router take what arrived together with a packet that it took.
@@ -109,15 +132,33 @@ impl Driver<'_> {
 
     /// Starts handlers on packets that waited, as far as they may.
     pub(super) fn start_backlog(&mut self, cx: &mut Context<'_>, handlers: &mut impl Handling) {
-        while let Some(next) = self.backlog.first_cost()
-            && self.takes_packets()
-            && handlers.poll_free(cx, next).is_ready()
-            && let Some(packet) = self.backlog.pop()
-        {
-            if let Some(finished) = handlers.start(cx, packet) {
+        self.refuse_expired(handlers);
+        loop {
+            let next = if self.is_overloaded(handlers) { Next::Newest } else { Next::Oldest };
+            let Some(cost) = self.backlog.next_cost(next) else { return };
+            if !self.takes_packets() || handlers.poll_free(cx, cost).is_pending() {
+                return;
+            }
+            let Some(waiting) = self.backlog.pop(next) else { return };
+            let finished = match waiting.is_expired(self.turn) {
+                true => self.refuse(waiting, Refusal::Expired, handlers),
+                false => arrived_at(waiting.arrived, || handlers.start(cx, waiting.packet)),
+            };
+            if let Some(finished) = finished {
                 self.shared.apply(finished);
             }
             self.standstill.note_progress();
+            self.is_busy = true;
+        }
+    }
+
+    /// Refuses packets that waited for longer than their senders do.
+    fn refuse_expired(&mut self, handlers: &impl Handling) {
+        while self.takes_packets()
+            && let Some(expired) = self.backlog.pop_expired(self.turn)
+        {
+            let Some(finished) = self.refuse(expired, Refusal::Expired, handlers) else { continue };
+            self.shared.apply(finished);
             self.is_busy = true;
         }
     }
@@ -150,8 +191,8 @@ impl Driver<'_> {
         let stuck = self.backlog.take();
         let mut refused = stuck.len();
         warn!(packets = refused, "both sides wait for each other's handlers, the packets that wait are refused");
-        for packet in stuck {
-            match self.refuse(packet, handlers) {
+        for waiting in stuck {
+            match self.refuse(waiting, Refusal::Busy, handlers) {
                 Some(finished) => {
                     self.shared.apply(finished);
                 }
@@ -162,13 +203,13 @@ impl Driver<'_> {
         refused > 0
     }
 
-    /// Refuses a packet that would wait for too long. `None` if the router has no answer for the peer: then it waits
-    /// all the same.
-    fn refuse(&mut self, packet: Packet, handlers: &impl Handling) -> Option<Finished> {
-        let Packet { id, operation, .. } = packet;
-        match handlers.refuse(Refused { id, operation, why: Refusal::Busy }) {
+    /// Refuses a packet that waited or would wait for too long. `None` if the router has no answer for the peer: then it waits
+    /// all the same, without a time.
+    fn refuse(&mut self, waiting: Waiting, why: Refusal, handlers: &impl Handling) -> Option<Finished> {
+        let Packet { id, operation, .. } = waiting.packet;
+        match handlers.refuse(Refused { id, operation, why }) {
             Finished::Refused(Outcome::Nothing) => {
-                self.backlog.push(packet);
+                self.backlog.push(Waiting { timeout: None, ..waiting });
                 self.is_clogged = true;
                 None
             }

@@ -8,6 +8,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, Waker, ready},
+    time::Duration,
 };
 
 use futures_util::stream::{FuturesUnordered, Stream as _};
@@ -52,6 +53,12 @@ pub(super) trait Handling {
 
     /// Returns the number of packets of the peer that the router waits for.
     fn awaited(&self) -> Result<usize, Finished>;
+
+    /// Returns how long the peer waits for the answer to a packet, as far as the router knows.
+    fn timeout_of(&self, packet: &Packet) -> Option<Duration>;
+
+    /// Returns whether one handler runs after the other, in the order of arrival.
+    fn is_ordered(&self) -> bool;
 
     /// Offers a packet to the router, which gives it back if it needs a handler.
     fn offer(&self, packet: Packet) -> Result<Option<Packet>, Finished>;
@@ -98,7 +105,7 @@ pub(super) enum News {
 }
 
 /// The ways into a router: at once, a future for this task, one for a task of its own, and one for a stream.
-pub(super) struct Entrances<Q, T, M, E, X, N, A, P, D, S> {
+pub(super) struct Entrances<Q, T, M, E, X, N, A, L, P, D, S> {
     pub(super) is_request: Q,
     pub(super) intercept: T,
     pub(super) intercept_more: M,
@@ -106,13 +113,14 @@ pub(super) struct Entrances<Q, T, M, E, X, N, A, P, D, S> {
     pub(super) refuse: X,
     pub(super) news: N,
     pub(super) awaited: A,
+    pub(super) timeout: L,
     pub(super) in_place: P,
     pub(super) detached: D,
     pub(super) stream: S,
 }
 
-pub(super) struct Handlers<F, Q, T, M, E, X, N, A, P, D, S> {
-    entrances: Entrances<Q, T, M, E, X, N, A, P, D, S>,
+pub(super) struct Handlers<F, Q, T, M, E, X, N, A, L, P, D, S> {
+    entrances: Entrances<Q, T, M, E, X, N, A, L, P, D, S>,
     dispatch: Dispatch,
     /// The number of handlers that may be under way.
     limit: usize,
@@ -141,12 +149,12 @@ enum Task {
     Stream,
 }
 
-impl<F, Q, T, M, E, X, N, A, P, D, S> Handlers<F, Q, T, M, E, X, N, A, P, D, S>
+impl<F, Q, T, M, E, X, N, A, L, P, D, S> Handlers<F, Q, T, M, E, X, N, A, L, P, D, S>
 where
     F: Future<Output = Outcome>,
     P: Fn(Packet) -> F,
 {
-    pub(super) fn new(scope: &Scope, config: &Config, entrances: Entrances<Q, T, M, E, X, N, A, P, D, S>) -> Self {
+    pub(super) fn new(scope: &Scope, config: &Config, entrances: Entrances<Q, T, M, E, X, N, A, L, P, D, S>) -> Self {
         Self {
             entrances,
             dispatch: scope.dispatch,
@@ -225,7 +233,7 @@ where
     }
 }
 
-impl<F, Q, T, M, E, X, N, A, P, D, S> Handlers<F, Q, T, M, E, X, N, A, P, D, S> {
+impl<F, Q, T, M, E, X, N, A, L, P, D, S> Handlers<F, Q, T, M, E, X, N, A, L, P, D, S> {
     fn end_task(&mut self, cost: usize) {
         debug_assert!(self.handler_tasks > 0 && self.held_len >= cost, "a handler ends once");
         self.handler_tasks -= 1;
@@ -233,7 +241,7 @@ impl<F, Q, T, M, E, X, N, A, P, D, S> Handlers<F, Q, T, M, E, X, N, A, P, D, S> 
     }
 }
 
-impl<F, Q, T, M, E, X, N, A, P, D, S, DF, SF> Handling for Handlers<F, Q, T, M, E, X, N, A, P, D, S>
+impl<F, Q, T, M, E, X, N, A, L, P, D, S, DF, SF> Handling for Handlers<F, Q, T, M, E, X, N, A, L, P, D, S>
 where
     Q: Fn(&Packet) -> bool,
     T: Fn(Packet) -> Option<Packet>,
@@ -242,6 +250,7 @@ where
     X: Fn(Refused) -> Outcome,
     N: Fn(News),
     A: Fn() -> usize,
+    L: Fn(&Packet) -> Option<Duration>,
     F: Future<Output = Outcome>,
     P: Fn(Packet) -> F,
     D: Fn(Packet) -> DF,
@@ -264,6 +273,15 @@ where
     fn awaited(&self) -> Result<usize, Finished> {
         catch_unwind(AssertUnwindSafe(|| (self.entrances.awaited)()))
             .map_err(|panic| Finished::Panicked(message(&*panic)))
+    }
+
+    fn timeout_of(&self, packet: &Packet) -> Option<Duration> {
+        // A panic has told of itself. The packet waits as one without a time.
+        catch_unwind(AssertUnwindSafe(|| (self.entrances.timeout)(packet))).unwrap_or(None)
+    }
+
+    fn is_ordered(&self) -> bool {
+        self.dispatch == Dispatch::Ordered
     }
 
     fn poll_free(&mut self, cx: &mut Context<'_>, cost: usize) -> Poll<()> {

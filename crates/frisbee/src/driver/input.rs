@@ -44,7 +44,10 @@ impl<'a> Driver<'a> {
                 self.is_busy = true;
                 self.read_failure = Some(error);
             }
-            Poll::Pending if self.read_failure.is_none() => self.finish_shutdown(handlers),
+            Poll::Pending if self.read_failure.is_none() => {
+                self.behind_since = None;
+                self.finish_shutdown(handlers);
+            }
             Poll::Ready(_) | Poll::Pending => self.end_input(now),
         }
     }
@@ -89,6 +92,9 @@ impl<'a> Driver<'a> {
         if !may_read {
             drop(core);
             may_read = self.reads_on(handlers);
+            if !may_read {
+                self.behind_since.get_or_insert(self.turn);
+            }
             core = shared.core();
         }
         may_read &= core.proto.is_open();
@@ -113,6 +119,10 @@ impl<'a> Driver<'a> {
         let core = self.shared.core();
         if self.is_clogged || core.proto.is_flooded() || core.proto.is_stalled() {
             return false;
+        }
+        // What has not been read waits as well, and nobody could say for how long. Not if it is the peer that does not read.
+        if !core.proto.owes_replies() && self.is_overloaded(handlers) {
+            return true;
         }
         let awaits_stream = core.awaits_peer();
         drop(core);

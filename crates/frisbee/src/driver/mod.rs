@@ -37,7 +37,14 @@ use self::{
     standstill::Standstill,
 };
 pub(crate) use self::{closing::refuse, scope::Scope};
-use crate::{CloseReason, Connection, Packet, ProtocolError, Router, net::Wire, proto::Transmit, shared::Shared};
+use crate::{
+    CloseReason, Connection, Packet, ProtocolError, Router,
+    arrival::arrived_at,
+    net::Wire,
+    proto::Transmit,
+    router::{Refusal, Refused},
+    shared::Shared,
+};
 
 /// The socket of a connection, and what was read from it before.
 pub(crate) struct Begun {
@@ -77,10 +84,19 @@ pub(crate) async fn drive<R: Router>(begun: Box<Begun>, connection: Connection, 
             News::Withdrawn(packet) => router.withdrawn(packet, &connection),
         },
         awaited: || router.awaited(&connection),
+        timeout: |packet: &Packet| router.packet_timeout(packet, &connection),
         in_place: |packet| router.route(packet, &connection),
         detached: |packet| {
-            let own = own();
-            async move { own.0.route(packet, &own.1).await }
+            let (own, arrived) = (own(), connection.turn());
+            let due = router.packet_timeout(&packet, &connection).and_then(|timeout| arrived.checked_add(timeout));
+            async move {
+                // The task may have waited for its thread.
+                if due.is_some_and(|due| due <= Instant::now().into_std()) {
+                    let Packet { id, operation, .. } = packet;
+                    return own.0.refuse(Refused { id, operation, why: Refusal::Expired }, &own.1);
+                }
+                arrived_at(arrived, || own.0.route(packet, &own.1)).await
+            }
         },
         stream: |stream, entry| {
             let own = own();
@@ -166,6 +182,8 @@ struct Driver<'a> {
     /// True if a packet was queued beyond all limits because the router had no answer for its refusal.
     is_clogged: bool,
     is_reading: bool,
+    /// The time since which reading has paused now and then for want of room, and never come to the end of what had arrived.
+    behind_since: Option<std::time::Instant>,
     /// The end of the peer's input, due when the backlog is through.
     end: Option<End>,
     /// Set when reading failed. What a stream like TLS had decrypted by then is read first.
@@ -183,6 +201,8 @@ struct Driver<'a> {
     holds_replies: bool,
 
     // The turn.
+    /// The time at which it began.
+    turn: std::time::Instant,
     /// True if anything happened in this round, so that another one may find more. A handler that was done at the end of a turn
     /// counts in the next.
     is_busy: bool,
@@ -221,6 +241,7 @@ impl<'a> Driver<'a> {
             standstill: Standstill::default(),
             is_clogged: false,
             is_reading: true,
+            behind_since: None,
             end: None,
             read_failure: None,
             woken: Vec::new(),
@@ -229,6 +250,7 @@ impl<'a> Driver<'a> {
             needs_flush: false,
             write_failure: None,
             holds_replies: false,
+            turn: std::time::Instant::now(),
             is_busy: false,
             closes_when_idle: false,
             give_up: None,

@@ -22,7 +22,8 @@ impl Driver<'_> {
 
     fn take_turn(&mut self, cx: &mut Context<'_>, handlers: &mut impl Handling) -> Poll<CloseReason> {
         let now = Instant::now();
-        self.shared.begin_turn(now.into_std());
+        self.turn = now.into_std();
+        self.shared.begin_turn(self.turn);
         self.reap_finished(cx, handlers);
         if self.wake_up() == Write::Later {
             // Behind the tasks that are ready now, which get to add to the batch.

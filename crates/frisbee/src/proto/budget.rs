@@ -25,7 +25,12 @@ impl Budget {
 
     /// Puts one back, for a packet with content.
     pub(super) fn earn(&mut self) {
-        self.left = self.burst.min(self.left.saturating_add(1));
+        self.earn_several(1);
+    }
+
+    /// Puts one back for each of several packets.
+    pub(super) fn earn_several(&mut self, count: usize) {
+        self.left = self.burst.min(self.left.saturating_add(count.try_into().unwrap_or(u32::MAX)));
     }
 
     fn refill(&mut self, now: Instant) {

@@ -20,7 +20,7 @@ pub struct Counters {
     pub batches_out: u64,
     /// Packets dropped because their operation is reserved.
     pub dropped: u64,
-    /// Packets that no handler got because a limit was reached or the connection was draining.
+    /// Packets that no handler got because a limit was reached, their time was over or the connection was draining.
     pub refused: u64,
     /// Packets and data of streams discarded because they were larger than
     /// [`Config::content_len_max`](crate::Config::content_len_max).

@@ -1,20 +1,23 @@
 //! Packets that no handler may start on, while this side waits for its peer and while it does not.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use bytes::Bytes;
-use frisbee::{Config, Connection, Dispatch, Operation, Outcome, Packet, Refused, Router};
+use frisbee::{Config, Connection, Dispatch, Operation, Outcome, Packet, Refused, Router, Server};
 use support::{
-    MILLI, SECOND, assert_elapsed,
+    MILLI, Peer, SECOND, assert_elapsed,
     frames::{frame, stream_frame},
     in_virtual_time, settle,
 };
 use tokio::{
     sync::{Semaphore, mpsc},
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use crate::scripts::{
@@ -342,5 +345,167 @@ fn a_peer_does_not_fill_the_memory_through_many_streams() {
         assert_eq!(log.iter().filter(|line| line.ends_with("Overflow")).count(), 191);
         let echoed = peer.heard().await.iter().filter(|frame| frame.ends_with(": 100000 bytes")).count();
         assert_eq!(echoed, 9);
+    });
+}
+
+// Packets whose senders wait for a limited time
+
+/// Works on each packet for some time, for peers that wait for another.
+#[derive(Clone)]
+struct Timed {
+    work: Duration,
+    timeout: Duration,
+    /// The packets whose handlers began, and when each arrived.
+    begun: Arc<Mutex<Vec<(u16, std::time::Instant)>>>,
+}
+
+impl Timed {
+    fn new(work: Duration, timeout: Duration) -> Self {
+        Self { work, timeout, begun: Arc::default() }
+    }
+
+    fn begun(&self) -> Vec<u16> {
+        self.begun.lock().unwrap().iter().map(|(id, _)| *id).collect()
+    }
+}
+
+impl Router for Timed {
+    fn route(&self, packet: Packet, connection: &Connection) -> impl Future<Output = Outcome> + Send {
+        self.begun.lock().unwrap().push((packet.id, connection.turn()));
+        let work = self.work;
+        async move {
+            sleep(work).await;
+            Outcome::Reply(packet)
+        }
+    }
+
+    fn refuse(&self, refused: Refused, _: &Connection) -> Outcome {
+        Outcome::Reply(Packet::new(refused.id, refused.operation, format!("{:?}", refused.why)))
+    }
+
+    fn packet_timeout(&self, _: &Packet, _: &Connection) -> Option<Duration> {
+        Some(self.timeout)
+    }
+}
+
+/// Serves one handler at a time.
+fn serve_one(router: &Timed, dispatch: Dispatch, backlog_max: usize) -> (Server, Peer) {
+    let config = Config { handlers_max: 1, backlog_max, ..quiet() };
+    let server = server(router.clone()).config(config).dispatch(dispatch).without_listener();
+    let peer = peer_of(&server);
+    (server, peer)
+}
+
+/// Every dispatch with which the order is open.
+fn unordered() -> impl Iterator<Item = Dispatch> {
+    dispatches().into_iter().filter(|dispatch| *dispatch != Dispatch::Ordered)
+}
+
+#[test]
+fn a_packet_whose_time_is_over_is_refused_and_never_starts() {
+    for dispatch in dispatches() {
+        in_virtual_time(async {
+            let router = Timed::new(6 * SECOND, 5 * SECOND);
+            let (server, mut peer) = serve_one(&router, dispatch, 100);
+            peer.say_all(requests(3)).await;
+            let heard = peer.hear_times(3).await;
+            assert_eq!(heard, ["packet 1: hi", "packet 2: Expired", "packet 3: Expired"], "{dispatch:?}");
+            assert_eq!(router.begun(), [1], "{dispatch:?}");
+            assert_eq!(server.metrics().counters.refused, 2);
+            peer.say(packet_frame(4, "hi")).await;
+            assert_eq!(peer.hear().await, "packet 4: hi");
+        });
+    }
+}
+
+#[test]
+fn the_arrival_of_a_packet_that_waited_is_known_where_its_handler_starts() {
+    for dispatch in dispatches() {
+        in_virtual_time(async {
+            let router = Timed::new(SECOND, 60 * SECOND);
+            let (_server, mut peer) = serve_one(&router, dispatch, 100);
+            let since = Instant::now();
+            peer.say_all(requests(3)).await;
+            peer.hear_times(3).await;
+            assert_elapsed(since, 3 * SECOND);
+            for (id, arrived) in &*router.begun.lock().unwrap() {
+                let after = arrived.saturating_duration_since(since.into_std());
+                assert!(after < 100 * MILLI, "{dispatch:?}: packet {id} arrived after {after:?}");
+            }
+        });
+    }
+}
+
+#[test]
+fn the_newest_goes_first_once_the_oldest_has_waited_for_half_of_its_time() {
+    for dispatch in dispatches() {
+        in_virtual_time(async {
+            let router = Timed::new(6 * SECOND, 10 * SECOND);
+            let (_server, mut peer) = serve_one(&router, dispatch, 100);
+            peer.say_all(requests(3)).await;
+            sleep(5 * SECOND).await;
+            peer.say(packet_frame(4, "hi")).await;
+            let heard = peer.hear_times(4).await;
+            if dispatch == Dispatch::Ordered {
+                assert_eq!(router.begun(), [1, 2, 4], "the order stays");
+                assert_eq!(heard, ["packet 1: hi", "packet 2: hi", "packet 3: Expired", "packet 4: hi"]);
+            } else {
+                assert_eq!(router.begun(), [1, 4], "{dispatch:?}");
+                assert_eq!(heard[0], "packet 1: hi");
+                assert!(heard.contains(&"packet 4: hi".to_owned()), "{heard:?}");
+            }
+        });
+    }
+}
+
+#[test]
+fn in_time_the_oldest_goes_first() {
+    for dispatch in dispatches() {
+        in_virtual_time(async {
+            let router = Timed::new(SECOND, 60 * SECOND);
+            let (_server, mut peer) = serve_one(&router, dispatch, 100);
+            peer.say_all(requests(20)).await;
+            peer.hear_times(20).await;
+            assert_eq!(router.begun(), (1..=20).collect::<Vec<_>>(), "{dispatch:?}");
+        });
+    }
+}
+
+#[test]
+fn an_overloaded_side_reads_on_and_the_oldest_makes_room() {
+    for dispatch in unordered() {
+        in_virtual_time(async {
+            let router = Timed::new(6 * SECOND, 10 * SECOND);
+            let (server, mut peer) = serve_one(&router, dispatch, 3);
+            peer.say_all(requests(50)).await;
+            settle().await;
+            assert_eq!(server.metrics().counters.packets_in, 4, "as long as it may keep up, it does not read on");
+            sleep(7 * SECOND).await;
+            assert_eq!(server.metrics().counters.packets_in, 50, "{dispatch:?}");
+            let heard = peer.heard().await;
+            let busy = heard.iter().filter(|frame| frame.ends_with(": Busy")).count();
+            // One is done, one under way, and three wait.
+            assert_eq!((busy, heard.len()), (45, 46), "{dispatch:?}: {heard:?}");
+            sleep(60 * SECOND).await;
+            let begun = router.begun();
+            assert!(begun.len() >= 3 && begun[2..] == [50], "{dispatch:?}: {begun:?}");
+        });
+    }
+}
+
+#[test]
+fn an_overloaded_side_does_not_read_on_for_a_peer_that_does_not_read() {
+    in_virtual_time(async {
+        let router = Timed::new(SECOND, 4 * SECOND);
+        let config =
+            Config { handlers_max: 1, backlog_max: 3, outbox_len_max: 10, write_stall_max: 3600 * SECOND, ..quiet() };
+        let server = server(router.clone()).config(config).without_listener();
+        let mut peer = peer_with_buffer(&server, 30);
+        let saying = tokio::spawn(async move {
+            peer.say(packet_frame(1, "hi").repeat(1000)).await;
+        });
+        sleep(100 * SECOND).await;
+        assert!(!saying.is_finished(), "what it is not told is not read either");
+        assert!(server.metrics().counters.packets_in < 100, "{:?}", server.metrics().counters);
     });
 }

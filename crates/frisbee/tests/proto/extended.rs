@@ -201,6 +201,27 @@ fn a_sender_keeps_to_half_of_what_the_other_side_lets_it_withdraw() {
 }
 
 #[test]
+fn every_answer_makes_room_for_one_packet_more_to_be_withdrawn() {
+    let mut pair = known(extended(), Config { cancel_burst: 10, ..extended() });
+    let now = pair.client.now;
+    assert_eq!((0..100).filter(|&id| pair.client.cancel(now, name(id))).count(), 5);
+    pair.exchange();
+    for answers in 1..=8 {
+        for id in 0..answers {
+            pair.server.send(packet(id, "answer")).unwrap();
+        }
+        pair.exchange();
+        let withdrawn = (0..100).filter(|&id| pair.client.cancel(now, name(id))).count();
+        assert_eq!(withdrawn, usize::from(answers).min(5), "no more at once than before");
+        pair.exchange();
+        assert_eq!(pair.server.state(), "open");
+    }
+    pair.server.send(packet(1, "")).unwrap();
+    pair.exchange();
+    assert!(!pair.client.cancel(now, name(1)), "a packet without content is worth nothing");
+}
+
+#[test]
 fn a_peer_that_withdraws_more_than_it_may_loses_its_connection() {
     let mut server = Side::server(Config { cancel_burst: 10, ..extended() });
     server.hear(&hello());

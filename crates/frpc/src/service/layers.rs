@@ -14,7 +14,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::{sync::Semaphore, time::timeout};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout},
+};
 use tracing::{Instrument, debug, info_span};
 
 #[cfg(feature = "tower")]
@@ -49,8 +52,9 @@ impl Layer for Timeout {
     }
 }
 
-/// Lets a number of calls go on at once. One more waits for another to end, or fails with [`Code::ResourceExhausted`]. A
-/// call whose answer is a stream ends with the stream.
+/// Lets a number of calls go on at once. One more waits for another to end, or fails with [`Code::ResourceExhausted`]. So does
+/// one that has waited for half of the time that its caller gives it: what is left would probably not be enough, and those that
+/// wait longer would only be late as well. A call whose answer is a stream ends with the stream.
 #[derive(Clone, Debug)]
 pub struct ConcurrencyLimit {
     permits: Arc<Semaphore>,
@@ -73,11 +77,21 @@ impl ConcurrencyLimit {
 
 impl Layer for ConcurrencyLimit {
     async fn call(&self, call: Call, next: Next<'_>) -> Result<Answer, Status> {
-        let permits = self.permits.clone();
+        let (permits, begun) = (self.permits.clone(), Instant::now().into_std());
         let permit = if self.fails { permits.try_acquire_owned().ok() } else { permits.acquire_owned().await.ok() };
         let Some(permit) = permit else {
             return Err(Status::resource_exhausted(format!("{} calls are under way already", self.limit)));
         };
+        if let Some(deadline) = call.head().deadline() {
+            let now = Instant::now().into_std();
+            let (waited, left) = (now.saturating_duration_since(begun), deadline.saturating_duration_since(now));
+            if !waited.is_zero() && waited >= left {
+                return Err(Status::resource_exhausted(format!(
+                    "the call waited for half of its time behind {} others",
+                    self.limit
+                )));
+            }
+        }
         let answer = next.run(call).await?;
         Ok(answer.map_body(|body| match body {
             Body::Many(contents) => Body::Many(contents.map_messages(move |content| {

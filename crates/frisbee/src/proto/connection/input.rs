@@ -76,6 +76,7 @@ impl Connection {
         self.discarding = None;
         if !frame.content.is_empty() {
             self.budget.earn();
+            self.cancels_out.earn();
         }
         Some(Packet { id: frame.id, operation, content: frame.content.into() })
     }
@@ -259,6 +260,7 @@ impl Connection {
     fn handle_application(&mut self, operation: Operation, frame: Frame) -> Event {
         if !frame.content.is_empty() {
             self.budget.earn();
+            self.cancels_out.earn();
         }
         Event::Packet(Packet { id: frame.id, operation, content: frame.content.into() })
     }

@@ -20,6 +20,7 @@ impl Connection {
     /// Queues a packet as [`send`](Self::send) does, of a content that is copied.
     pub fn send_copied(&mut self, packet: PacketName, content: &[u8]) -> Result<(), SendError> {
         let header = self.header(packet, content.len())?;
+        self.cancels_in.earn();
         self.outbox.push_copied(header, content, Cause::Local);
         Ok(())
     }
@@ -33,6 +34,7 @@ impl Connection {
             return Err(SendError::PlainPeer);
         }
         self.carried_len(frames.content_len_max())?;
+        self.cancels_in.earn_several(frames.count());
         self.outbox.push_frames(frames);
         Ok(())
     }
@@ -50,6 +52,7 @@ impl Connection {
     /// Queues the reply of a handler as [`reply`](Self::reply) does, of a content that is copied.
     pub fn reply_copied(&mut self, packet: PacketName, content: &[u8]) -> Result<(), SendError> {
         let header = self.header(packet, content.len())?;
+        self.cancels_in.earn();
         self.outbox.push_copied(header, content, Cause::Reply);
         Ok(())
     }
@@ -62,7 +65,7 @@ impl Connection {
 
     /// Tells the peer that this side does not want the answer to a packet. Returns whether it will hear of it: then either
     /// the answer or [`Event::Cancelled`](super::Event::Cancelled) comes. It will not if it does not know CANCEL, or got
-    /// half as many of them lately as it allows.
+    /// half as many of them lately as it allows. Every packet with content that came from it makes room for one more.
     pub fn cancel(&mut self, now: Instant, packet: PacketName) -> bool {
         let will = self.is_open() && self.uses(Features::CANCEL) && self.cancels_out.spend(now);
         if will {
@@ -202,6 +205,7 @@ impl Connection {
 
     fn push(&mut self, packet: Packet, cause: Cause) -> Result<(), SendError> {
         let header = self.header(packet.name(), packet.content.len())?;
+        self.cancels_in.earn();
         self.outbox.push(header, packet.content, cause);
         Ok(())
     }

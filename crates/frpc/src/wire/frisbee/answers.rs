@@ -1,6 +1,6 @@
 //! The router of a connection that calls are made on.
 
-use std::{collections::VecDeque, error::Error, future::Future, sync::Arc};
+use std::{collections::VecDeque, error::Error, future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use frisbee::{CloseReason, Connection, GoAway, Operation, Outcome, Packet, PacketName, Peer, Refused, Router, Stream};
@@ -50,6 +50,10 @@ impl<S: ServiceSet, R: Router> Router for AnswerRouter<S, R> {
 
     fn awaited(&self, connection: &Connection) -> usize {
         self.services.awaited(connection)
+    }
+
+    fn packet_timeout(&self, packet: &Packet, connection: &Connection) -> Option<Duration> {
+        self.services.packet_timeout(packet, connection)
     }
 
     async fn stream(&self, stream: Stream, connection: &Connection) {

@@ -348,6 +348,28 @@ pub(crate) fn is_answer(content: &[u8]) -> bool {
     matches!(content.first(), Some(&(ANSWER | FAILURE)))
 }
 
+/// Returns the time that a request brings with it, without a look at anything else of it.
+pub(crate) fn timeout_of(content: &[u8]) -> Option<Duration> {
+    let mut input = content;
+    if input.try_get_u8().ok()? != REQUEST {
+        return None;
+    }
+    // The operation and the format.
+    input.get(size_of::<u16>() + size_of::<u8>()..)?;
+    input.advance(size_of::<u16>() + size_of::<u8>());
+    let len = input.try_get_u32().ok()? as usize;
+    let mut head = input.get(..len)?;
+    while head.has_remaining() {
+        let (tag, len) = (head.get_u8(), head.try_get_u32().ok()? as usize);
+        let (mut value, rest) = head.split_at_checked(len)?;
+        if tag == TIMEOUT {
+            return value.try_get_u64().ok().map(Duration::from_micros);
+        }
+        head = rest;
+    }
+    None
+}
+
 impl Envelope {
     /// Reads a content whose metadata may have a size of `metadata_max`. An error is the status that its sender gets.
     pub(crate) fn decode(mut input: Bytes, metadata_max: usize) -> Result<Self, Status> {

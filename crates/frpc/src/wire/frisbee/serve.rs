@@ -13,6 +13,7 @@ use frisbee::{
     CloseReason, Connection, GoAway, Operation, Outcome, Packet, PacketName, Peer, Refusal, Refused, Router, Stream,
 };
 use futures_util::future::Either;
+use tokio::time::Instant;
 
 use super::{
     call_table::Unanswered,
@@ -131,16 +132,20 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
             Some(entry) if self.is_unlimited && entry.method.kind == MethodKind::Unary => {
                 Either::Left(self.serve_plain(entry, packet.name(), packet.content, connection))
             }
-            entry => Either::Right(async move {
-                // Boxed, so that calls without a limit do not hold the memory for them.
-                match entry {
-                    Some(entry) => Box::pin(self.serve_limited(entry, packet, connection)).await,
-                    None if packet.operation == Operation::EXTENDED => {
-                        Box::pin(self.serve_extended(packet, connection)).await
+            entry => {
+                // The time of a packet that had to wait counts from its arrival.
+                let arrived = Instant::from_std(connection.turn());
+                Either::Right(async move {
+                    // Boxed, so that calls without a limit do not hold the memory for them.
+                    match entry {
+                        Some(entry) => Box::pin(self.serve_limited(entry, packet, arrived, connection)).await,
+                        None if packet.operation == Operation::EXTENDED => {
+                            Box::pin(self.serve_extended(packet, arrived, connection)).await
+                        }
+                        None => self.fallback.route(packet, connection).await,
                     }
-                    None => self.fallback.route(packet, connection).await,
-                }
-            }),
+                })
+            }
         }
     }
 
@@ -172,6 +177,15 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
         let session = Session::of(connection);
         let calls = session.and_then(|session| session.calls.get()).map_or(0, |calls| calls.len());
         self.fallback.awaited(connection).saturating_add(calls)
+    }
+
+    fn packet_timeout(&self, packet: &Packet, connection: &Connection) -> Option<Duration> {
+        let said = match packet.operation {
+            Operation::EXTENDED => envelope::timeout_of(&packet.content),
+            operation if self.serves(operation.number()) => None,
+            _ => return self.fallback.packet_timeout(packet, connection),
+        };
+        self.times.of(said.or_else(|| Session::announced(connection)))
     }
 
     async fn refuse_stream(&self, mut stream: Stream, connection: &Connection) {

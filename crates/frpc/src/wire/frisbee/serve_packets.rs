@@ -56,9 +56,15 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
     }
 
     /// Serves a plain packet within the limits of the server.
-    pub(super) async fn serve_limited(&self, entry: Entry, packet: Packet, connection: &Connection) -> Outcome {
+    pub(super) async fn serve_limited(
+        &self,
+        entry: Entry,
+        packet: Packet,
+        arrived: Instant,
+        connection: &Connection,
+    ) -> Outcome {
         let name = packet.name();
-        let answer = self.call_limited(entry, packet, connection).await;
+        let answer = self.call_limited(entry, packet, arrived, connection).await;
         match self.reply_plain(name, answer, connection) {
             Ok(outcome) => outcome,
             Err(answer) => self.reply(name, entry, answer, connection).await,
@@ -66,11 +72,17 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
     }
 
     /// Has a method handle a call within the limits of the server.
-    async fn call_limited(&self, entry: Entry, packet: Packet, connection: &Connection) -> Result<Answer, Status> {
+    async fn call_limited(
+        &self,
+        entry: Entry,
+        packet: Packet,
+        arrived: Instant,
+        connection: &Connection,
+    ) -> Result<Answer, Status> {
         if entry.method.kind != MethodKind::Unary {
             return Err(self.not_unary(packet.operation.number()));
         }
-        let deadline = self.times.of(Session::announced(connection)).map(Deadline::after);
+        let deadline = self.times.of(Session::announced(connection)).map(|limit| Deadline::since(arrived, limit));
         let at = deadline.and_then(|deadline| deadline.at).map(Instant::into_std);
         let _place = Place::take(connection, self.calls_max)?;
         within(deadline, self.call(entry, incoming_call(entry, packet.content, at, connection))).await
@@ -167,7 +179,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
     }
 
     /// Serves a packet that only extended peers send.
-    pub(super) async fn serve_extended(&self, packet: Packet, connection: &Connection) -> Outcome {
+    pub(super) async fn serve_extended(&self, packet: Packet, arrived: Instant, connection: &Connection) -> Outcome {
         let (id, content) = (packet.id, packet.content.into_bytes());
         let (operation, format, head, mut message) = match Envelope::decode(content, self.metadata_max()) {
             Ok(Envelope::Request { operation, format, head, message }) => (operation, format, head, message),
@@ -190,7 +202,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             Some(entry) if entry.method.kind != MethodKind::Unary => Err(self.not_unary(operation)),
             Some(entry) => {
                 let timeout = head.timeout.or_else(|| Session::announced(connection));
-                let deadline = self.times.of(timeout).map(Deadline::after);
+                let deadline = self.times.of(timeout).map(|limit| Deadline::since(arrived, limit));
                 let at = deadline.and_then(|deadline| deadline.at).map(Instant::into_std);
                 let mut received = Head::received(Some(origin(connection)), at);
                 if !head.metadata.is_empty() {

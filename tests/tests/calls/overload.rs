@@ -1,0 +1,198 @@
+//! More calls than a server can handle: those that it does handle are answered in time.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use frpc::{
+    CallError, Code, Config, Dispatch, Refusal, Request, Response, Server, ServerBuilder, Status, Streaming, Times,
+    interceptor, layers::ConcurrencyLimit,
+};
+use support::{
+    MILLI, SECOND,
+    calls::{
+        TestClient, TestServer, Words, asking, connect, quiet, quiet_channel, schema::test_server::Test,
+        serve_and_connect, words,
+    },
+    in_virtual_time, settle,
+};
+use tokio::{
+    io::duplex,
+    time::{Instant, sleep},
+};
+
+/// Answers each call after this time.
+#[derive(Clone)]
+struct Slow {
+    work: Duration,
+    /// Calls that began.
+    begun: Arc<AtomicUsize>,
+}
+
+impl Slow {
+    fn new(work: Duration) -> Self {
+        Self { work, begun: Arc::default() }
+    }
+}
+
+impl Test for Slow {
+    async fn say(&self, request: Request<Words>) -> Result<Response<Words>, Status> {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        sleep(self.work).await;
+        Ok(request.into_inner().into())
+    }
+
+    async fn count(&self, _: Request<Words>) -> Result<Response<Streaming<Words>>, Status> {
+        Err(Status::unimplemented("not asked for"))
+    }
+
+    async fn gather(&self, _: Request<Streaming<Words>>) -> Result<Response<Words>, Status> {
+        Err(Status::unimplemented("not asked for"))
+    }
+
+    async fn chat(&self, _: Request<Streaming<Words>>) -> Result<Response<Streaming<Words>>, Status> {
+        Err(Status::unimplemented("not asked for"))
+    }
+}
+
+/// Four handlers that take 10 ms each.
+const CAPACITY: usize = 400;
+const DEADLINE: Duration = Duration::from_millis(500);
+
+/// Asks a server for `per_milli` calls each millisecond for three seconds, whatever comes of them. Returns how many were answered
+/// in time of those that were made in the last two.
+async fn goodput(server: ServerBuilder, per_milli: usize) -> usize {
+    let slow = Slow::new(10 * MILLI);
+    let server = server.add_service(TestServer::new(slow.clone())).without_listener().unwrap();
+    let (ours, theirs) = duplex(64 * 1024);
+    server.attach(theirs);
+    let channel = quiet_channel().calls_max(1 << 15).timeout(DEADLINE).attach(ours).await.unwrap();
+    let client = TestClient::new(channel);
+    let mut calls = Vec::new();
+    for milli in 0..3000 {
+        for _ in 0..per_milli {
+            let call = asking(&client, "hi");
+            if milli >= 1000 {
+                calls.push(call);
+            }
+        }
+        sleep(MILLI).await;
+    }
+    let mut answered = 0;
+    for call in calls {
+        answered += usize::from(call.await.unwrap().is_ok());
+    }
+    answered
+}
+
+#[test]
+fn at_ten_times_what_a_server_can_do_it_does_nearly_as_much_as_it_can() {
+    let limited = || Server::builder().config(quiet());
+    for name in ["in place", "as tasks", "in a layer"] {
+        in_virtual_time(async {
+            let server = match name {
+                "in place" => limited().config(Config { handlers_max: 4, ..quiet() }),
+                "as tasks" => limited().dispatch(Dispatch::Limited(4.try_into().unwrap())),
+                _ => limited().layer(ConcurrencyLimit::new(4)).config(Config { handlers_max: 100_000, ..quiet() }),
+            };
+            let answered = goodput(server, 10 * CAPACITY / 1000).await;
+            let possible = 2 * CAPACITY;
+            assert!(answered * 10 >= possible * 9, "{name}: {answered} of {possible} answered in time");
+        });
+    }
+}
+
+#[test]
+fn a_server_that_can_do_all_that_it_is_asked_for_refuses_nothing() {
+    in_virtual_time(async {
+        let server = Server::builder().config(Config { handlers_max: 12, ..quiet() });
+        assert_eq!(goodput(server, 1).await, 2000);
+    });
+}
+
+#[test]
+fn a_call_that_waited_for_too_long_is_told_so_and_may_be_made_again() {
+    in_virtual_time(async {
+        let slow = Slow::new(10 * SECOND);
+        let server = Server::builder().config(Config { handlers_max: 1, ..quiet() });
+        // The server gives up first.
+        let server = server.times(Times { max: Some(5 * SECOND), ..Times::default() });
+        let server = server.add_service(TestServer::new(slow.clone())).without_listener().unwrap();
+        let client = connect(&server).await;
+        let calls = [asking(&client, "a"), asking(&client, "b")];
+        sleep(6 * SECOND).await;
+        let [first, second] = calls.map(|call| async { call.await.unwrap().unwrap_err() });
+        assert_eq!(first.await.code(), Code::DeadlineExceeded);
+        let second = second.await;
+        assert_eq!(second.code(), Code::DeadlineExceeded);
+        let error = second.call_error().unwrap();
+        assert!(matches!(error, CallError::Refused { why: Refusal::Expired }) && error.is_safe_to_repeat(), "{second}");
+        assert_eq!(slow.begun.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn the_time_of_a_handler_counts_from_the_arrival_of_its_call() {
+    let in_place = || Server::builder().config(Config { handlers_max: 1, ..quiet() });
+    let times = Times { max: Some(60 * SECOND), ..Times::default() };
+    let servers: [fn(_, _) -> ServerBuilder; 3] = [
+        |server: ServerBuilder, _| server,
+        |server, times| server.times(times),
+        |server, _| server.dispatch(Dispatch::Limited(1.try_into().unwrap())),
+    ];
+    for make in servers {
+        for own in [None, Some(10 * SECOND)] {
+            in_virtual_time(async {
+                let left = Arc::new(Mutex::new(Vec::new()));
+                let seen = left.clone();
+                let server = make(in_place(), times).layer(interceptor(move |call: &mut frpc::Call| {
+                    let deadline = call.head().deadline().map(Instant::from_std);
+                    seen.lock().unwrap().push(deadline.map(|deadline| deadline - Instant::now()));
+                    Ok(())
+                }));
+                let server = server.add_service(TestServer::new(Slow::new(2 * SECOND))).without_listener().unwrap();
+                let (ours, theirs) = duplex(64 * 1024);
+                server.attach(theirs);
+                let client = TestClient::new(quiet_channel().timeout(10 * SECOND).attach(ours).await.unwrap());
+                // So that the peers know each other.
+                asking(&client, "hi").await.unwrap().unwrap();
+                left.lock().unwrap().clear();
+                let calls = [0, 1].map(|_| {
+                    let (client, mut request) = (client.clone(), Request::new(words("hi")));
+                    own.inspect(|own| request.set_timeout(*own - MILLI));
+                    tokio::spawn(async move { client.say(request).await })
+                });
+                for call in calls {
+                    call.await.unwrap().unwrap();
+                }
+                let left = left.lock().unwrap();
+                for (left, expected) in left.iter().zip([10 * SECOND, 8 * SECOND]) {
+                    let left = left.expect("the caller said");
+                    assert!(left <= expected && left + 10 * MILLI >= expected, "{left:?} left of {expected:?}");
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn calls_that_are_given_up_leave_the_queue_as_fast_as_others_are_answered() {
+    in_virtual_time(async {
+        let (service, server, client) = serve_and_connect().await;
+        asking(&client, "hi").await.unwrap().unwrap();
+        for _ in 0..3000 {
+            let given_up = asking(&client, "wait");
+            settle().await;
+            given_up.abort();
+            asking(&client, "hi").await.unwrap().unwrap();
+        }
+        settle().await;
+        let log = service.log.take();
+        assert_eq!(log.iter().filter(|line| *line == "dropped say wait").count(), 3000);
+        assert_eq!(server.metrics().connections, 1);
+    });
+}
