@@ -29,6 +29,8 @@
 //! - Nothing is retained: publishing with `retain` is an error.
 //! - An acknowledgement does not say how many subscriptions there are, and means that the server that this client is connected to
 //!   has the message; of subjects that a stream keeps ([`Options::streams`]), that the stream has stored it.
+//! - [`Client::flush`](frisbee_pubsub::Client::flush) waits until messages have left this process. What a server refuses of them is in the
+//!   log.
 //! - A subscription is known to the server that this client is connected to when it is ready. The others learn of it a moment later.
 //! - A server that dies takes messages with it that nobody acknowledged. Subscriptions go on by themselves, with
 //!   [`Event::Reconnected`](frisbee_pubsub::Event::Reconnected).

@@ -1,13 +1,16 @@
 //! A client of a broker in the same process.
 
-use frisbee::Server;
+use std::sync::{Mutex, PoisonError};
+
+use frisbee::{Connection, Outcome, Packet, Router, Server};
 use tokio::io::duplex;
 
 use crate::{Broker, Client, ConnectError};
 
 impl Broker {
     /// Returns a client of the broker in the same process, which subscribes as any other does. What it publishes may have to wait for
-    /// credit, as that of others. The broker's decisions on what is allowed are made for its connection too.
+    /// credit, as that of others. The broker's decisions on what is allowed are made for its connection too, which says nothing of who it
+    /// is; [`client_as`](Self::client_as) does.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -27,11 +30,60 @@ impl Broker {
     ///
     /// Nothing is left of a dropped call.
     pub async fn client(&self) -> Result<Client, ConnectError> {
+        self.client_over(()).await
+    }
+
+    /// Returns a client of the broker in the same process, as [`client`](Self::client) does, that says who it is: `identity` is on its
+    /// connection for [`Authorize`](crate::Authorize) to find.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use frisbee::Connection;
+    /// use frisbee_pubsub::Broker;
+    ///
+    /// struct Service(&'static str);
+    ///
+    /// let broker = Broker::builder().authorize(|connection: &Connection, _, _: &str| match connection.state() {
+    ///     Some(Service("billing")) => Ok(()),
+    ///     _ => Err("only billing does that".into()),
+    /// });
+    /// let broker = broker.build();
+    /// let billing = broker.client_as(Service("billing")).await?;
+    /// billing.publish_acknowledged("invoices.paid", "4711").await?;
+    /// assert!(broker.client().await?.publish_acknowledged("invoices.paid", "4711").await.is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is left of a dropped call.
+    pub async fn client_as<T: Send + Sync + 'static>(&self, identity: T) -> Result<Client, ConnectError> {
+        self.client_over(Identity(Mutex::new(Some(identity)))).await
+    }
+
+    async fn client_over(&self, fallback: impl Router) -> Result<Client, ConnectError> {
         self.check().map_err(|error| ConnectError::Setting(error.into()))?;
         let (ours, theirs) = duplex(BUFFER_LEN);
-        let server = Server::builder(self.router()).without_listener();
+        let server = Server::builder(self.over(fallback)).without_listener();
         server.attach(theirs);
         Client::builder().base(self.base()).attach_and_keep(ours, server).await
+    }
+}
+
+/// Attaches a value to the one connection that it is the router of.
+struct Identity<T>(Mutex<Option<T>>);
+
+impl<T: Send + Sync + 'static> Router for Identity<T> {
+    fn opened(&self, connection: &Connection) {
+        let identity = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // It is the first of this type on a new connection.
+        let _ = identity.map(|identity| connection.set_state(identity).is_ok());
+    }
+
+    async fn route(&self, _: Packet, _: &Connection) -> Outcome {
+        Outcome::Nothing
     }
 }
 

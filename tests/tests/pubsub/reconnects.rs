@@ -54,6 +54,23 @@ fn a_broker_that_restarts_gets_what_waited_for_it() {
 }
 
 #[test]
+fn a_flush_tells_of_messages_that_were_on_their_way_when_the_connection_was_lost() {
+    in_virtual_time(async {
+        let party = Party::new().await;
+        let client = party.client().await;
+        client.publish("a", "1").await.unwrap();
+        client.flush().await.unwrap();
+        client.publish("a", "2").await.unwrap();
+        party.server.connections().iter().for_each(frisbee::Connection::close);
+        tokio::time::sleep(SECOND).await;
+        let error = client.flush().await.unwrap_err();
+        assert!(matches!(error, PublishError::Lost { may_have_left: true }), "{error}");
+        client.publish("a", "3").await.unwrap();
+        client.flush().await.unwrap();
+    });
+}
+
+#[test]
 fn what_waits_for_a_connection_waits_no_longer_than_it_may() {
     in_virtual_time(async {
         let Party { server, address, .. } = Party::new().await;

@@ -18,8 +18,10 @@ pub struct Metrics {
     pub queued_len: usize,
     /// Subjects with a retained value.
     pub retained: usize,
-    /// Messages that were dropped because subscribers were too slow.
+    /// Messages that were dropped because subscribers were too slow, or that waited for a queue group when its last member went.
     pub missing: u64,
+    /// Packets of clients that were refused: what they are not allowed to do, what there is no room for, and what cannot be read.
+    pub refused: u64,
     /// Numbers by the first token of the subject, sorted by that. Tokens beyond [`Limits::prefixes_max`](crate::Limits::prefixes_max)
     /// share the empty one.
     pub prefixes: Vec<PrefixMetrics>,

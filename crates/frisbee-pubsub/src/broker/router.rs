@@ -90,7 +90,12 @@ impl<F: Router> BrokerRouter<F> {
             connection.close();
             return;
         }
-        peer.answers.say(Kind::Refused, id, write_refused(kind, &refusal));
+        self.refuse_packet(peer, kind, id, &refusal);
+    }
+
+    fn refuse_packet(&self, peer: &Peer, kind: Kind, id: u16, refusal: &Refusal) {
+        self.shared.common.refused.fetch_add(1, Ordering::Relaxed);
+        peer.answers.say(Kind::Refused, id, write_refused(kind, refusal));
     }
 
     #[inline]
@@ -100,7 +105,7 @@ impl<F: Router> BrokerRouter<F> {
                 peer.answers.say(Kind::Published, id, deliveries.to_be_bytes().to_vec());
             }
             Ok(_) => {}
-            Err(refusal) => peer.answers.say(Kind::Refused, id, write_refused(Kind::Publish, &refusal)),
+            Err(refusal) => self.refuse_packet(peer, Kind::Publish, id, &refusal),
         }
     }
 

@@ -46,7 +46,7 @@ impl Shared {
         Arc::new_cyclic(|itself| {
             let gauge = Arc::new(Gauge::new(limits.queued_len_max));
             let orphans = Arc::new(Account::new(u32::MAX, gauge.clone(), Weak::new()));
-            let common = Common { base, limits, gauge, missing: AtomicU64::new(0) };
+            let common = Common { base, limits, gauge, missing: AtomicU64::new(0), refused: AtomicU64::new(0) };
             Self {
                 common: Arc::new(common),
                 authorize,
@@ -154,6 +154,7 @@ impl Shared {
             queued_len: self.common.gauge.len(),
             retained,
             missing: self.common.missing.load(Ordering::Relaxed),
+            refused: self.common.refused.load(Ordering::Relaxed),
             prefixes: self.prefixes.snapshot(),
         }
     }

@@ -37,6 +37,8 @@ pub(super) struct Common {
     pub(super) gauge: Arc<Gauge>,
     /// Messages that were dropped.
     pub(super) missing: AtomicU64,
+    /// Packets that were refused.
+    pub(super) refused: AtomicU64,
 }
 
 /// A subscription of one connection.

@@ -37,7 +37,8 @@ pub trait Backend: Send + Sync + 'static {
     /// Subscribes. The subscription is there when the future is ready.
     fn subscribe(&self, options: SubscribeOptions) -> BackendFuture<'_, Result<Subscription, SubscribeError>>;
 
-    /// Waits until everything that was published before has left this process, or returns why it has not.
+    /// Waits until the other side has everything that was published before, or at least until it has left this process. Returns the
+    /// first error of those messages that is known and was not told before.
     fn flush(&self) -> BackendFuture<'_, Result<(), PublishError>>;
 
     /// Ends all subscriptions and the connection. What was published before is written.

@@ -36,8 +36,9 @@ impl Client {
         Self { backend: self.backend.clone(), request_limit: limit }
     }
 
-    /// Publishes a message, waiting as long as the broker gives no credit or the connection takes nothing. It is on its way then;
-    /// see [`publish_acknowledged`](Self::publish_acknowledged) for more.
+    /// Publishes a message, waiting as long as the broker gives no credit or the connection takes nothing. It is on its way then, and the
+    /// answer is not waited for: a refusal of the broker shows at the next [`flush`](Self::flush), and in the log. See
+    /// [`publish_acknowledged`](Self::publish_acknowledged) for the fate of each message.
     ///
     /// # Cancel safety
     ///
@@ -135,7 +136,9 @@ impl Client {
         Subscribe { client: self, options: Pattern::new(pattern).map(SubscribeOptions::new) }
     }
 
-    /// Waits until everything that was published before has left this process, or returns why it has not.
+    /// Waits until the broker has dealt with everything that was published before. Returns the first error that [`publish`](Self::publish)
+    /// did not wait for since the last call: the broker refused a message, or a connection was lost with messages that may have been on
+    /// their way. Other backends may wait for less; see there.
     ///
     /// # Cancel safety
     ///

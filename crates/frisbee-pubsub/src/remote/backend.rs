@@ -22,7 +22,7 @@ use crate::{
         feed::{Feed, cost},
         session::{Hindrance, Session, Sink},
     },
-    wire::{ACKNOWLEDGE, Kind, MESSAGE_COST, RETAIN, write_publish},
+    wire::{ACKNOWLEDGE, Kind, MESSAGE_COST, RETAIN, VERSION, write_publish},
 };
 
 /// A broker on frisbee.
@@ -74,6 +74,9 @@ impl FrisbeeBackend {
             Ok(sent) => {
                 let cost = i64::try_from(len + MESSAGE_COST).unwrap_or(i64::MAX);
                 session.credit.fetch_sub(cost, Ordering::Relaxed);
+                if id == 0 {
+                    session.note_published();
+                }
                 Ok(sent)
             }
             // A connection that has ended is followed by another, or by the end of the session.
@@ -119,6 +122,19 @@ impl FrisbeeBackend {
             })
             .await?;
         answer.await.unwrap_or(Err(PublishError::Lost { may_have_left: true }))
+    }
+
+    /// Waits until the broker has dealt with all that was sent before: it answers in order, also to a greeting.
+    async fn round_trip(&self) -> Result<(), PublishError> {
+        let hello = |connection: &Connection, id| {
+            let packet = Packet::new(id, self.session.base.operation(Kind::Hello), vec![VERSION]);
+            connection.try_send(packet).map_err(|error| match error {
+                TrySendError::Full(_) | TrySendError::Failed(SendError::Closed) => Hindrance::Wait,
+                TrySendError::Failed(error) => Hindrance::Failed(PublishError::Backend(Arc::new(error))),
+            })
+        };
+        let answer = self.when_possible(|| self.session.await_acknowledgement(hello)).await?;
+        answer.await.unwrap_or(Err(PublishError::Lost { may_have_left: true })).map(drop)
     }
 
     async fn answer_to(&self, subject: &str, payload: Bytes) -> Result<Message, RequestError> {
@@ -210,11 +226,14 @@ impl Backend for FrisbeeBackend {
 
     fn flush(&self) -> BackendFuture<'_, Result<(), PublishError>> {
         Box::pin(async move {
-            match self.session.connection() {
-                Ok(connection) => connection.flush().await.map_err(|_| PublishError::Lost { may_have_left: true }),
-                Err(Hindrance::Failed(error)) => Err(error),
-                Err(Hindrance::Wait) => Err(PublishError::NotConnected),
-            }
+            let session = &self.session;
+            let settled = match (session.connection(), session.unsettled()) {
+                (Err(Hindrance::Failed(error)), _) => Err(error),
+                (Err(Hindrance::Wait), _) => Err(PublishError::NotConnected),
+                (Ok(_), None) => Ok(()),
+                (Ok(_), Some(published)) => self.round_trip().await.map(|()| session.settle(published)),
+            };
+            session.take_failure().map_or(settled, Err)
         })
     }
 

@@ -70,7 +70,10 @@ impl Inbox {
             }
             Kind::Welcome => {
                 let (_, window) = read_welcome(&content)?;
-                session.welcome(connection, window);
+                match id {
+                    0 => session.welcome(connection, window),
+                    id => drop(session.acknowledge(id, Ok(0))),
+                }
             }
             Kind::Subscribed => session.subscribed(connection, id, read_number(&content)?),
             Kind::Ended => {
@@ -98,6 +101,7 @@ impl Inbox {
                     Some(Kind::Publish) if id != 0 => {
                         session.acknowledge(id, Err(PublishError::Refused(refusal)));
                     }
+                    Some(Kind::Publish) => session.note_refused(refusal),
                     refused => debug!(?refused, %refusal, "the broker refuses what nobody waits for"),
                 }
             }

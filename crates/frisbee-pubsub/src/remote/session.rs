@@ -11,6 +11,7 @@ use std::{
 
 use frisbee::{Connection, Packet, Sent, TrySendError};
 use tokio::sync::{Notify, oneshot, watch};
+use tracing::warn;
 
 use crate::{
     Event, Message, Pattern, Policy, PublishError, Refusal, SubscribeError, SubscribeOptions, SubscriptionEnd,
@@ -27,9 +28,20 @@ pub(super) struct Session {
     sinks: Mutex<Sinks>,
     /// Bytes that may be published before the broker gives more.
     pub(super) credit: AtomicI64,
+    unacknowledged: Unacknowledged,
     /// Notified when something may be published that could not be.
     pub(super) changed: Notify,
     pub(super) replies: Replies,
+}
+
+/// Messages that were published without an acknowledgement.
+#[derive(Debug, Default)]
+struct Unacknowledged {
+    published: AtomicU64,
+    /// Those of them of which the broker says nothing more.
+    settled: AtomicU64,
+    /// The first failure that was not told yet.
+    failure: Mutex<Option<PublishError>>,
 }
 
 /// The connections of a session, as far as it has a say in them.
@@ -148,6 +160,7 @@ impl Session {
             link: Mutex::new(link),
             sinks: Mutex::default(),
             credit: AtomicI64::new(0),
+            unacknowledged: Unacknowledged::default(),
             changed: Notify::new(),
             replies: Replies::new(),
         })
@@ -196,6 +209,7 @@ impl Session {
         if is_current {
             link.begin(LinkState::Down);
             *self.sinks() = Sinks::default();
+            self.unacknowledged.lose();
         }
         let on_it = |_: &u16, waiting: &mut Waiting| waiting.connection == *connection;
         let acknowledgements: Vec<_> = link.acknowledgements.extract_if(on_it).collect();
@@ -458,6 +472,32 @@ impl Session {
         true
     }
 
+    /// Notes that a message was sent without an acknowledgement.
+    pub(super) fn note_published(&self) {
+        self.unacknowledged.published.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that the broker refuses such a message, which the next flush tells.
+    pub(super) fn note_refused(&self, refusal: Refusal) {
+        self.unacknowledged.fail(PublishError::Refused(refusal));
+    }
+
+    /// Returns how many messages were published without an acknowledgement, if the broker may still refuse one of them.
+    pub(super) fn unsettled(&self) -> Option<u64> {
+        let published = self.unacknowledged.published.load(Ordering::Relaxed);
+        (published > self.unacknowledged.settled.load(Ordering::Relaxed)).then_some(published)
+    }
+
+    /// Notes that the broker says nothing more of the first messages that were published without an acknowledgement.
+    pub(super) fn settle(&self, published: u64) {
+        self.unacknowledged.settled.fetch_max(published, Ordering::Relaxed);
+    }
+
+    /// Returns the first failure of such a message since the last call.
+    pub(super) fn take_failure(&self) -> Option<PublishError> {
+        self.unacknowledged.failure().take()
+    }
+
     /// Goes on when the connection takes packets again.
     pub(super) fn go_on(&self) {
         self.link().send_unsent();
@@ -485,6 +525,28 @@ impl Session {
 
     fn sinks(&self) -> MutexGuard<'_, Sinks> {
         self.sinks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Unacknowledged {
+    fn fail(&self, error: PublishError) {
+        let mut failure = self.failure();
+        if failure.is_none() {
+            warn!("a message that was published without an acknowledgement failed: {error}");
+        }
+        failure.get_or_insert(error);
+    }
+
+    /// Notes that the connection was lost.
+    fn lose(&self) {
+        let published = self.published.load(Ordering::Relaxed);
+        if self.settled.fetch_max(published, Ordering::Relaxed) < published {
+            self.failure().get_or_insert(PublishError::Lost { may_have_left: true });
+        }
+    }
+
+    fn failure(&self) -> MutexGuard<'_, Option<PublishError>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
