@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -250,6 +250,76 @@ fn what_is_not_allowed_is_refused_with_the_reason() {
         client.publish_acknowledged("a.b", "2").await.unwrap();
         party.broker.publish("system.halt", "3").await.unwrap();
         assert_eq!(heard(&mut subscription).await, "2 3", "the process itself may do everything");
+    });
+}
+
+#[test]
+fn a_refusal_of_what_nobody_waits_for_shows_at_the_next_flush_and_in_the_metrics() {
+    in_virtual_time(async {
+        let authorize = |_: &Connection, _, subject: &str| match subject {
+            "secret" => Err("not for you".to_owned()),
+            _ => Ok(()),
+        };
+        let party = Party::of(Broker::builder().authorize(authorize).build()).await;
+        let client = party.client().await;
+        for subject in ["open", "secret", "open", "secret", "open"] {
+            client.publish(subject, "").await.unwrap();
+        }
+        let error = client.flush().await.unwrap_err();
+        assert_eq!(error.to_string(), "the broker does not allow it: not for you");
+        client.flush().await.expect("it was told once");
+        client.publish("open", "").await.unwrap();
+        client.flush().await.expect("nothing of it was refused");
+        let error = client.publish_acknowledged("secret", "").await.unwrap_err();
+        assert!(matches!(error, PublishError::Refused(_)), "{error}");
+        client.flush().await.expect("that was told already");
+        assert_eq!(party.broker.metrics().refused, 3);
+    });
+}
+
+#[test]
+fn a_client_in_the_process_says_who_it_is() {
+    struct Name(&'static str);
+    in_virtual_time(async {
+        let authorize = |connection: &Connection, _, subject: &str| match connection.state() {
+            Some(Name(name)) if subject.starts_with(name) => Ok(()),
+            _ => Err("it is somebody else's".to_owned()),
+        };
+        let broker = Broker::builder().authorize(authorize).build();
+        let (ada, bob) = (broker.client_as(Name("ada")).await.unwrap(), broker.client_as(Name("bob")).await.unwrap());
+        let anybody = broker.client().await.unwrap();
+        let mut messages = bob.subscribe("bob.>").await.unwrap();
+        bob.publish_acknowledged("bob.home", "1").await.unwrap();
+        for client in [ada.clone(), anybody] {
+            assert!(client.publish_acknowledged("bob.home", "2").await.is_err());
+            assert!(client.subscribe("bob.>").await.is_err());
+        }
+        ada.publish_acknowledged("ada.home", "3").await.unwrap();
+        assert_eq!(heard(&mut messages).await, "1");
+    });
+}
+
+#[test]
+fn a_decision_may_be_published_by_the_broker_itself() {
+    in_virtual_time(async {
+        let ours = Arc::new(OnceLock::<Broker>::new());
+        let authorize = {
+            let ours = ours.clone();
+            move |_: &Connection, action, subject: &str| {
+                let broker = ours.get().expect("it is made");
+                broker.try_publish("audit", format!("{action:?}:{subject}:{}", broker.metrics().patterns)).unwrap();
+                broker.try_send(Publication::new("last", subject.to_owned()).retain()).unwrap();
+                Ok(())
+            }
+        };
+        let party = Party::of(Broker::builder().authorize(authorize).build()).await;
+        ours.set(party.broker.clone()).unwrap();
+        let client = party.client().await;
+        let mut audit = client.subscribe("audit").await.unwrap();
+        client.publish("a", "").await.unwrap();
+        client.send_acknowledged(Publication::new("b", "1").retain()).await.unwrap();
+        client.subscribe(">").await.unwrap();
+        assert_eq!(heard(&mut audit).await, "Publish:a:1 Publish:b:1 Retain:b:1 Subscribe:>:1");
     });
 }
 

@@ -8,7 +8,8 @@ use std::{
     },
 };
 
-use frisbee::Connection;
+use bytes::Bytes;
+use frisbee::{Connection, Content};
 
 use crate::{
     Pattern, Refusal, RefusalCode,
@@ -22,7 +23,7 @@ use crate::{
         subscriber::{Common, Place, Subscriber, Subscriptions, Verdict, Wishes},
     },
     client::check_group,
-    wire::{EndReason, Kind, Subscribe},
+    wire::{EndReason, Kind, Published, Subscribe},
 };
 
 /// The part of a broker that belongs to one connection.
@@ -129,20 +130,20 @@ impl Peer {
         if is_new {
             shared.generation.fetch_add(1, Ordering::Release);
         }
-        drop(registry);
+        drop((locked, registry));
+        let values: Vec<Bytes> =
+            if group.is_empty() { retained.matching(&pattern).cloned().collect() } else { Vec::new() };
+        // What becomes a value from now on comes behind these, as any message to this subscription does.
+        drop(retained);
         self.answers.say(Kind::Subscribed, id, subscriber.number.to_be_bytes().to_vec());
         let mut verdict = Verdict::GoesOn;
-        if group.is_empty() {
-            for value in retained.matching(&pattern) {
-                let content = [&subscriber.number.to_be_bytes()[..], value].concat();
-                verdict = subscriber.begin_with(&mut delivery, &content.into());
-                if verdict != Verdict::GoesOn {
-                    break;
-                }
+        for value in values {
+            verdict = subscriber.begin_with(&mut delivery, &retained_message(subscriber.number, &value));
+            if verdict != Verdict::GoesOn {
+                break;
             }
         }
         drop(delivery);
-        drop((locked, retained));
         if let Verdict::TooSlow(missing) = verdict {
             shared.end(&subscriber, EndReason::TooSlow, missing);
         }
@@ -170,4 +171,11 @@ impl Peer {
         drop(self.slow.take());
         self.answers.end();
     }
+}
+
+/// Returns the content of a MESSAGE with a retained value. A payload that may well be dropped is not copied.
+fn retained_message(number: u32, value: &Bytes) -> Content {
+    let payload = Published::read(value).map_or(&[][..], |published| published.payload);
+    let head = [&number.to_be_bytes()[..], &value[..value.len() - payload.len()]].concat();
+    Content::from(vec![head.into(), value.slice_ref(payload)])
 }

@@ -120,12 +120,16 @@ impl Publishing {
         content: &Bytes,
     ) -> Result<u32, Refusal> {
         let subject = check(published.subject)?;
-        // Both before anything changes: a value that may not be published may not stay either.
-        shared.authorize(connection, Action::Publish, subject)?;
+        // Both before anything changes, for a value that may not be published may not stay either, and before a lock that others need.
+        let index = self.route(shared, account, connection, published.subject)?;
+        if let Some(refusal) = &self.routes[index].refusal {
+            return Err(refusal.clone());
+        }
         shared.authorize(connection, Action::Retain, subject)?;
         let mut retained = shared.retained();
         retained.set(&shared.common.limits, subject, published, content)?;
-        let deliveries = self.append(shared, account, connection, published, content);
+        // Nobody is asked again, even if the route has to be found once more.
+        let deliveries = self.append(shared, account, None, published, content);
         self.flush(shared, account);
         drop(retained);
         deliveries
@@ -139,15 +143,7 @@ impl Publishing {
         published: &Published<'_>,
         content: &Bytes,
     ) -> Result<u32, Refusal> {
-        let generation = shared.generation.load(Ordering::Acquire);
-        if self.generation != generation {
-            self.forget_routes(shared, account);
-            self.generation = generation;
-        }
-        let index = match &self.last {
-            Some((subject, index)) if subject == published.subject => *index,
-            _ => self.find(shared, account, connection, published.subject)?,
-        };
+        let index = self.route(shared, account, connection, published.subject)?;
         let Self { routes, outgoing, dirty, spare, too_slow, tally, .. } = self;
         let route = &routes[index];
         if let Some(refusal) = &route.refusal {
@@ -196,6 +192,26 @@ impl Publishing {
             && self.tally.published > 0
         {
             self.routes[*index].counters.add(&mut self.tally);
+        }
+    }
+
+    /// Returns the route of a subject, which is mostly that of the message before.
+    #[inline]
+    fn route(
+        &mut self,
+        shared: &Shared,
+        account: &Arc<Account>,
+        connection: Option<&Connection>,
+        subject: &[u8],
+    ) -> Result<usize, Refusal> {
+        let generation = shared.generation.load(Ordering::Acquire);
+        if self.generation != generation {
+            self.forget_routes(shared, account);
+            self.generation = generation;
+        }
+        match &self.last {
+            Some((last, index)) if last == subject => Ok(*index),
+            _ => self.find(shared, account, connection, subject),
         }
     }
 
