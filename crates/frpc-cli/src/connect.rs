@@ -3,20 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use frpc::{
-    Address, Channel, ClientTls, Config, ConnectError, Pem,
+    Address, Channel, Config, ConnectError,
     codec::Format,
-    frisbee::{
-        HeaderFormat,
-        rustls::{
-            self, ClientConfig, DigitallySignedStruct, SignatureScheme,
-            client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-            pki_types::{CertificateDer, ServerName, UnixTime},
-        },
-    },
+    frisbee::{HeaderFormat, rustls::ClientConfig},
 };
 use frpc_http::{Client, HttpVersion};
 
-use crate::failure::{Failure, Result};
+use crate::{
+    failure::{Failure, Result},
+    tls::TlsOptions,
+};
 
 /// The options of connecting.
 #[derive(clap::Args, Clone, Debug)]
@@ -33,30 +29,14 @@ pub(crate) struct ConnectOptions {
     /// The headers of frisbee-go before v0.11, for servers of frpc-go that were built with one: eight bytes in place of ten.
     #[arg(long, help_heading = "Connection")]
     old_frisbee: bool,
-    /// TLS for addresses that do not say so themselves, such as tcp://.
-    #[arg(long, help_heading = "TLS")]
-    tls: bool,
-    /// Trusts servers with certificates of these authorities, in PEM. Default: those of the system.
-    #[arg(long, visible_alias = "cacert", value_name = "FILE", help_heading = "TLS")]
-    ca: Option<String>,
-    /// Shows the server this certificate, in PEM.
-    #[arg(long, value_name = "FILE", requires = "key", help_heading = "TLS")]
-    cert: Option<String>,
-    /// The key of the certificate.
-    #[arg(long, value_name = "FILE", requires = "cert", help_heading = "TLS")]
-    key: Option<String>,
-    /// Expects a certificate for this name.
-    #[arg(long, visible_alias = "servername", value_name = "NAME", help_heading = "TLS")]
-    server_name: Option<String>,
-    /// Accepts any certificate: whoever answers may be somebody else.
-    #[arg(long, short = 'k', help_heading = "TLS")]
-    insecure: bool,
+    #[command(flatten)]
+    tls: TlsOptions,
 }
 
 impl ConnectOptions {
     /// Connects to an address, with messages in this format if the protocol leaves a choice.
     pub(crate) async fn connect(&self, address: &str, format: Format) -> Result<Channel> {
-        let address = self.normal(address);
+        let address = normal(address);
         let version = if self.http2 { HttpVersion::Http2 } else { HttpVersion::Auto };
         let client = Client::new().format(format).http_version(version);
         let header = self.old_frisbee.then_some(HeaderFormat::Plain8);
@@ -69,25 +49,17 @@ impl ConnectOptions {
             // A deadline is what somebody asks for.
             .timeout(Duration::from_secs(60 * 60));
         if let Some(tls) = self.tls_of(&address)? {
-            builder = match &self.server_name {
-                Some(name) => builder.tls_with_name(tls, name.as_str()),
+            builder = match self.tls.server_name() {
+                Some(name) => builder.tls_with_name(tls, name),
                 None => builder.tls(tls),
             };
         }
         builder.connect(&*address).await.map_err(|error| self.refused(&address, &error))
     }
 
-    /// Returns the address with what is usually left out.
-    pub(crate) fn normal(&self, address: &str) -> String {
-        match address.strip_prefix(':') {
-            Some(port) => format!("tcp://localhost:{port}"),
-            None => address.to_owned(),
-        }
-    }
-
     fn tls_of(&self, address: &str) -> Result<Option<Arc<ClientConfig>>> {
         let scheme = address.split_once("://").map_or("", |(scheme, _)| scheme);
-        let is_own = self.has_tls_options();
+        let is_own = self.tls.is_given();
         let is_plain = scheme.ends_with("http") || matches!(scheme, "grpc" | "ws" | "jsonrpc+tcp" | "jsonrpc+ws");
         if is_plain && is_own {
             return Err(Failure::new(format!("{scheme}:// goes without TLS"))
@@ -96,29 +68,13 @@ impl ConnectOptions {
         if !self.is_secret(address) {
             return Ok(None);
         }
-        let failed = |error: frpc::TlsError| Failure::new(error);
-        if self.insecure {
-            return Ok(Some(Arc::new(anything_goes()?)));
-        }
-        let mut tls = match &self.ca {
-            Some(path) => ClientTls::with_roots(Pem::file(path)).map_err(failed)?,
-            None => ClientTls::with_system_roots()
-                .map_err(|error| failed(error).with_try("--ca FILE with the authority of the server"))?,
-        };
-        if let (Some(certificates), Some(key)) = (&self.cert, &self.key) {
-            tls = tls.identity(Pem::file(certificates), Pem::file(key)).map_err(failed)?;
-        }
-        Ok(Some(tls.into()))
-    }
-
-    fn has_tls_options(&self) -> bool {
-        self.tls || self.ca.is_some() || self.cert.is_some() || self.insecure
+        self.tls.config().map(Some)
     }
 
     /// Returns whether a connection to an address has TLS.
     fn is_secret(&self, address: &str) -> bool {
         let scheme = address.split_once("://").map_or("", |(scheme, _)| scheme);
-        self.has_tls_options() || scheme.ends_with("https") || matches!(scheme, "grpcs" | "wss" | "jsonrpc+wss")
+        self.tls.is_given() || scheme.ends_with("https") || matches!(scheme, "grpcs" | "wss" | "jsonrpc+wss")
     }
 
     /// Returns the format of calls. A peer that never says what it speaks is not waited for.
@@ -155,6 +111,14 @@ impl ConnectOptions {
             }
             _ => failure.with_try("`frpc serve --echo ADDRESS`, for a server to try things out with"),
         }
+    }
+}
+
+/// Returns the address with what is usually left out: a port alone is one of this machine.
+pub(crate) fn normal(address: &str) -> String {
+    match address.strip_prefix(':') {
+        Some(port) => format!("tcp://localhost:{port}"),
+        None => address.to_owned(),
     }
 }
 
@@ -198,64 +162,6 @@ pub(crate) fn parse_time(text: &str) -> std::result::Result<Duration, String> {
         _ => return Err(format!("{unit:?} is no unit of time: us, ms, s, m or h")),
     };
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
-}
-
-/// Returns a configuration that believes everybody.
-fn anything_goes() -> Result<ClientConfig> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier = Arc::new(Believer(provider.clone()));
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.map_err(Failure::new)?.dangerous().with_custom_certificate_verifier(verifier);
-    Ok(config.with_no_client_auth())
-}
-
-/// Accepts every certificate. Signatures are checked, so the server does have the key.
-#[derive(Debug)]
-struct Believer(Arc<rustls::crypto::CryptoProvider>);
-
-impl ServerCertVerifier for Believer {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> std::result::Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(
-            message,
-            certificate,
-            signature,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(
-            message,
-            certificate,
-            signature,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! Failures of commands, as people and programs read them, and the exit codes.
 
-use std::fmt;
+use std::{fmt, io};
 
 use frpc::{Code, Status};
 use serde_json::{Value, json};
 
-use crate::terminal::{Style, printable};
+use crate::terminal::{OutputError, Style, print_error, printable, printable_json};
 
 /// The reason why a command did not do what it was asked for.
 #[derive(Debug)]
@@ -16,6 +16,17 @@ pub(crate) enum Failure {
     Call { status: Status, details: Vec<Value>, tries: Vec<String> },
     /// Calls of a load that failed: the code of most of them. Everything was said.
     Load(Code),
+    /// The reader of standard output is gone, as that of `frpc … | head` is. There is nothing left to do, and nothing to say.
+    OutputClosed,
+}
+
+impl From<OutputError> for Failure {
+    fn from(OutputError(error): OutputError) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::OutputClosed,
+            _ => Self::new(format!("standard output: {error}")),
+        }
+    }
 }
 
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
@@ -29,7 +40,7 @@ impl Failure {
     pub(crate) fn with_try(mut self, advice: impl Into<String>) -> Self {
         match &mut self {
             Self::Own { tries, .. } | Self::Call { tries, .. } => tries.push(advice.into()),
-            Self::Load(_) => {}
+            Self::Load(_) | Self::OutputClosed => {}
         }
         self
     }
@@ -40,24 +51,33 @@ impl Failure {
             Self::Own { .. } => 1,
             Self::Call { status, .. } => exit_code_of(status.code()),
             Self::Load(code) => exit_code_of(*code),
+            Self::OutputClosed => 0,
         }
+    }
+
+    /// Makes a failure of something that this build leaves out.
+    #[allow(dead_code, reason = "a build with all features leaves nothing out")]
+    pub(crate) fn left_out(feature: &str, what: &str) -> Self {
+        Self::new(format!("this build has no {what}"))
+            .with_try(format!("`cargo install --path crates/frpc-cli --features {feature}`"))
     }
 
     /// Writes the failure to standard error.
     pub(crate) fn report(&self, as_json: bool) {
         let style = Style::of_stderr();
         match self {
-            Self::Load(_) => {}
-            _ if as_json => eprintln!("{}", self.to_json()),
+            Self::Load(_) | Self::OutputClosed => {}
+            _ if as_json => print_error(printable_json(&self.to_json().to_string())),
             Self::Own { what, tries } => {
-                eprintln!("{}: {}", style.red("error"), printable(what));
+                print_error(format_args!("{}: {}", style.red("error"), printable(what)));
                 report_tries(tries, &style);
             }
             Self::Call { status, details, tries } => {
                 let code = status.code();
                 let name = format!("{} ({})", code_name(code), i32::from(code));
-                eprintln!("{}: {}", style.red(&name), printable(status.message()));
-                details.iter().for_each(|detail| eprintln!("{}: {detail}", style.dim("detail")));
+                print_error(format_args!("{}: {}", style.red(&name), printable(status.message())));
+                let details = details.iter().map(|detail| printable_json(&detail.to_string()));
+                details.for_each(|detail| print_error(format_args!("{}: {detail}", style.dim("detail"))));
                 report_tries(tries, &style);
             }
         }
@@ -73,12 +93,13 @@ impl Failure {
                 } })
             }
             Self::Load(code) => json!({ "error": { "code": code_name(*code), "number": i32::from(*code) } }),
+            Self::OutputClosed => Value::Null,
         }
     }
 }
 
 fn report_tries(tries: &[String], style: &Style) {
-    tries.iter().for_each(|advice| eprintln!("{}: {}", style.dim("try"), printable(advice)));
+    tries.iter().for_each(|advice| print_error(format_args!("{}: {}", style.dim("try"), printable(advice))));
 }
 
 /// Returns the exit code of a call with this status.

@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+#[cfg(feature = "pubsub")]
+mod broker;
 mod commands;
 mod connect;
 mod declarations;
@@ -18,6 +20,7 @@ mod polyglot;
 mod schema;
 mod suggest;
 mod terminal;
+mod tls;
 
 use std::process::ExitCode;
 
@@ -26,13 +29,16 @@ use commands::{
     bench::BenchCommand, call::CallCommand, describe::DescribeCommand, list::ListCommand, lock::LockCommand,
     serve::ServeCommand,
 };
+#[cfg(feature = "pubsub")]
+use commands::{publish::PublishCommand, subscribe::SubscribeCommand};
 
 use crate::{
     connect::addresses,
     failure::{Failure, Result},
+    terminal::print_bytes,
 };
 
-/// Calls, lists, describes and loads services of fRPC, gRPC, gRPC-Web, Connect, Twirp and JSON-RPC.
+/// Calls, lists, describes and loads services of fRPC, gRPC, gRPC-Web, Connect, Twirp and JSON-RPC, and publishes and subscribes.
 #[derive(Parser, Debug)]
 #[command(name = "frpc", version, max_term_width = 120, after_help = EXAMPLES)]
 struct Frpc {
@@ -50,6 +56,8 @@ const EXAMPLES: &str = addresses!(
   frpc describe :7000 Say                   what a method takes and answers
   frpc call :7000 Say text=hello number=7   a call
   frpc bench :7000 Say text=hello           many of them
+  frpc sub :7000 'orders.>'                 messages under these subjects
+  frpc pub :7000 orders.eu 'one for Ada'    publishes one
 
 `frpc call --help` has the ways to write messages."
 );
@@ -60,6 +68,10 @@ enum Command {
     List(Box<ListCommand>),
     Describe(Box<DescribeCommand>),
     Bench(Box<BenchCommand>),
+    #[cfg(feature = "pubsub")]
+    Pub(Box<PublishCommand>),
+    #[cfg(feature = "pubsub")]
+    Sub(Box<SubscribeCommand>),
     Serve(ServeCommand),
     Lock(LockCommand),
     /// Prints completions for a shell.
@@ -74,6 +86,7 @@ fn main() -> ExitCode {
     let Frpc { json, command } = Frpc::parse();
     frpc_http::register();
     frpc_websocket::register();
+    #[cfg(feature = "jsonrpc")]
     frpc_jsonrpc::register();
     match run(command, json) {
         Ok(()) => ExitCode::SUCCESS,
@@ -91,11 +104,16 @@ fn run(command: Command, json: bool) -> Result<()> {
         Command::List(list) => runtime.block_on(list.run(json)),
         Command::Describe(describe) => runtime.block_on(describe.run(json)),
         Command::Bench(bench) => runtime.block_on(bench.run(json)),
+        #[cfg(feature = "pubsub")]
+        Command::Pub(publish) => runtime.block_on(publish.run(json)),
+        #[cfg(feature = "pubsub")]
+        Command::Sub(subscribe) => runtime.block_on(subscribe.run(json)),
         Command::Serve(serve) => runtime.block_on(serve.run(json)),
         Command::Lock(lock) => lock.run(json),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Frpc::command(), "frpc", &mut std::io::stdout());
-            Ok(())
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Frpc::command(), "frpc", &mut script);
+            print_bytes(&script).map_err(Failure::from)
         }
     };
     // Connections and the reader of standard input have nothing left to say.

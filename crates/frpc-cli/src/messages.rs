@@ -9,7 +9,7 @@ use frpc::{
     prost::Message as _,
 };
 use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage, Kind, MessageDescriptor, SerializeOptions};
-use serde::Serialize;
+use serde::{Serialize, de::IgnoredAny};
 use serde_json::{Map, Value, json};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
@@ -145,11 +145,13 @@ fn whole_numbers(value: Value) -> Value {
 /// Writes JSON that is there already.
 fn rewrite(content: &Bytes, writing: Writing) -> Result<String> {
     let text = std::str::from_utf8(content).map_err(|_| Failure::new("the answer is no JSON: it is no UTF-8"))?;
+    let no_json = |error| Failure::new(format!("the answer is no JSON: {error}"));
     if writing.is_compact {
-        return Ok(text.trim().to_owned());
+        // Numbers keep all of their digits this way. In JSON, white space within a text is escaped.
+        serde_json::from_str::<IgnoredAny>(text).map_err(no_json)?;
+        return Ok(text.trim().replace(['\n', '\r', '\t'], " "));
     }
-    let value: Value =
-        serde_json::from_str(text).map_err(|error| Failure::new(format!("the answer is no JSON: {error}")))?;
+    let value: Value = serde_json::from_str(text).map_err(no_json)?;
     serde_json::to_string_pretty(&value).map_err(Failure::new)
 }
 
@@ -236,5 +238,21 @@ fn value_of(kind: &Kind, within: &mut Vec<String>) -> Value {
         Kind::String | Kind::Bytes => "".into(),
         Kind::Int64 | Kind::Uint64 | Kind::Sint64 | Kind::Fixed64 | Kind::Sfixed64 => "0".into(),
         _ => 0.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_that_arrives_is_one_line_for_programs_and_keeps_its_digits() {
+        let compact = Writing { is_compact: true, ..Writing::default() };
+        let text = "{\n\t\"a\": 123456789012345678901234567890,\r\n\"b\": \"c\\nd\"}\n";
+        let line = rewrite(&Bytes::from(text), compact).unwrap();
+        assert!(!line.contains(['\n', '\r', '\t']), "{line:?}");
+        assert!(line.contains("123456789012345678901234567890") && line.contains(r#""c\nd""#), "{line}");
+        assert!(rewrite(&Bytes::from("{\"a\"\x1b[2J: 1}"), compact).is_err());
+        assert!(rewrite(&Bytes::from("{} {}"), compact).is_err());
     }
 }

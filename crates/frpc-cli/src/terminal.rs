@@ -1,14 +1,87 @@
-//! Colours, for terminals only.
+//! What is written to standard output and standard error: lines, colours, and texts of peers without orders to the terminal.
 
 use std::{
-    env,
-    io::{IsTerminal, stderr, stdout},
+    env, fmt,
+    io::{self, IsTerminal, Write, stderr, stdout},
 };
 
-/// Returns a text of a peer without the signs that terminals obey.
+/// A failure to write to standard output. Its reader may be gone, as that of `frpc … | head` is.
+#[derive(Debug)]
+pub(crate) struct OutputError(pub(crate) io::Error);
+
+/// Writes a line to standard output.
+pub(crate) fn print_line(line: impl fmt::Display) -> Result<(), OutputError> {
+    writeln!(stdout(), "{line}").map_err(OutputError)
+}
+
+/// Writes a line of JSON, or of several lines that are well-formed together, to standard output.
+pub(crate) fn print_json(json: impl fmt::Display) -> Result<(), OutputError> {
+    print_line(printable_json(&json.to_string()))
+}
+
+/// Writes bytes as they are to standard output.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), OutputError> {
+    let mut out = stdout();
+    out.write_all(bytes).and_then(|()| out.flush()).map_err(OutputError)
+}
+
+/// Writes a line to standard error, if that can be written to.
+pub(crate) fn print_error(line: impl fmt::Display) {
+    // There is no other place to say that it failed.
+    let _ = writeln!(stderr(), "{line}");
+}
+
+/// Writes a note, which may have texts of peers in it, to standard error.
+pub(crate) fn print_note(text: &str) {
+    print_error(format_args!("{}: {}", Style::of_stderr().dim("note"), printable(text)));
+}
+
+/// Returns a text of a peer without the characters that terminals obey: each is escaped. Lines stay lines.
 pub(crate) fn printable(text: &str) -> String {
-    let is_harmless = |char: char| !char.is_control() || matches!(char, '\n' | '\t');
-    text.chars().map(|char| if is_harmless(char) { char } else { char::REPLACEMENT_CHARACTER }).collect()
+    escaped(text, |char| is_control(char) && !matches!(char, '\n' | '\t'))
+}
+
+/// Returns a name that a peer chose without the characters that terminals obey, on one line.
+pub(crate) fn printable_name(text: &str) -> String {
+    escaped(text, is_control)
+}
+
+fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> String {
+    let mut out = String::with_capacity(text.len());
+    for char in text.chars() {
+        match is_escaped(char) {
+            true => out.extend(char.escape_unicode()),
+            false => out.push(char),
+        }
+    }
+    out
+}
+
+/// Returns the same JSON without the characters that terminals obey. Only texts can have them, where each has an escape.
+pub(crate) fn printable_json(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for char in json.chars() {
+        if is_control(char) && !matches!(char, '\n' | '\r' | '\t') {
+            let mut units = [0; 2];
+            for unit in char.encode_utf16(&mut units) {
+                out.push_str(&format!("\\u{unit:04x}"));
+            }
+        } else {
+            out.push(char);
+        }
+    }
+    out
+}
+
+/// Returns whether a terminal obeys a character, or shows other characters in another order or not at all because of it:
+/// control characters, and those of the category `Cf` that are invisible. The joiners of scripts and emoji are not among them.
+fn is_control(char: char) -> bool {
+    char.is_control()
+        || matches!(
+            char,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
+        )
 }
 
 /// The colours of one output, which has none unless it is a terminal.
@@ -61,8 +134,32 @@ impl Style {
 mod tests {
     use super::*;
 
+    /// ESC, the one-byte form of CSI, DEL, a change of direction, an isolate, an invisible space, a tag.
+    const HOSTILE: &str = "a\x1b[2J\u{9b}31m\u{7f}b\u{202e}c\u{2066}d\u{200b}\u{e0041}";
+
     #[test]
     fn a_text_of_a_peer_gives_no_orders_to_a_terminal() {
-        assert_eq!(printable("a\x1b[2J\u{9b}31mb\tc\nd\r"), "a\u{fffd}[2J\u{fffd}31mb\tc\nd\u{fffd}");
+        let harmless = r"a\u{1b}[2J\u{9b}31m\u{7f}b\u{202e}c\u{2066}d\u{200b}\u{e0041}";
+        assert_eq!(printable(HOSTILE), harmless);
+        assert_eq!(printable_name(HOSTILE), harmless);
+        assert_eq!(printable("a\tb\nc\rd"), "a\tb\nc\\u{d}d");
+        assert_eq!(printable_name("a\tb\nc"), r"a\u{9}b\u{a}c");
+    }
+
+    #[test]
+    fn json_of_a_peer_gives_no_orders_and_means_the_same() {
+        let json = serde_json::json!({ "text": HOSTILE, HOSTILE: 1 });
+        for text in [json.to_string(), format!("{json:#}")] {
+            let printed = printable_json(&text);
+            assert!(!printed.chars().any(|char| is_control(char) && char != '\n'), "{printed:?}");
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&printed).unwrap(), json);
+        }
+    }
+
+    #[test]
+    fn letters_of_any_script_stay() {
+        let text = "añ字🙂 \u{645}\u{6cc}\u{200c}\u{62e} 👩\u{200d}🚀";
+        assert_eq!(printable_name(text), text);
+        assert_eq!(printable_json(text), text);
     }
 }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::call::target;
 use crate::{
     arguments::Arguments,
-    connect::{addresses, parse_time},
+    connect::{addresses, normal, parse_time},
     failure::{Failure, Result},
     invocation::{CallOptions, Invocation},
     load::{
@@ -16,7 +16,7 @@ use crate::{
         display::{self, Live},
         record::{Record, per_second},
     },
-    terminal::Style,
+    terminal::{Style, print_json, print_line, print_note, printable_name},
 };
 
 /// Puts a method under load, and shows calls a second and latencies.
@@ -102,8 +102,8 @@ impl BenchCommand {
         }
         live.clear();
         match is_json {
-            true => println!("{}", self.report(&sides)),
-            false => self.print(&sides),
+            true => print_json(self.report(&sides))?,
+            false => self.print(&sides)?,
         }
         let mut all = Record::default();
         sides.iter().for_each(|side| all.merge(&side.record));
@@ -125,7 +125,7 @@ impl BenchCommand {
     async fn side(&self, address: &str, method: &str, arguments: &Arguments, is_json: bool) -> Result<Side> {
         let notice = |text: &str| {
             if !is_json {
-                eprintln!("{}: {text}", Style::of_stderr().dim("note"));
+                print_note(text);
             }
         };
         let first = Invocation::prepare(&self.options, address, method, arguments, notice).await?;
@@ -137,36 +137,37 @@ impl BenchCommand {
         }
         let load = Load { invocations, messages };
         load.try_once().await?;
-        let address = self.options.connect.normal(address);
+        let address = normal(address);
         Ok(Side { address, load, record: Record::default(), elapsed: Duration::ZERO, rates: Vec::new() })
     }
 
-    fn print(&self, sides: &[Side]) {
+    fn print(&self, sides: &[Side]) -> Result<()> {
         let style = Style::of_stdout();
         for side in sides {
             let Some(invocation) = side.load.invocations.first() else { continue };
-            println!(
+            print_line(format_args!(
                 "{} {} · {} · {} connections × {} calls",
                 style.bold(&side.address),
-                invocation.method,
+                printable_name(&invocation.method.to_string()),
                 invocation.request.format,
                 self.connections,
                 self.calls
-            );
-            println!("{}", display::summary(&side.record, side.elapsed, style));
+            ))?;
+            print_line(display::summary(&side.record, side.elapsed, style))?;
         }
         if let [one, other] = sides {
             let (median, least, most) = ratio(one, other);
-            println!(
+            print_line(format_args!(
                 "{} {} of {} in calls/s · {least:.2} to {most:.2} in {} rounds",
                 style.bold(&format!("{median:.2}×")),
                 one.address,
                 other.address,
                 self.rounds
-            );
+            ))?;
             let latency = |part| factor(one.record.quantile(part), other.record.quantile(part));
-            println!("  latency p50 {:.2}× · p99 {:.2}×", latency(0.5), latency(0.99));
+            print_line(format_args!("  latency p50 {:.2}× · p99 {:.2}×", latency(0.5), latency(0.99)))?;
         }
+        Ok(())
     }
 
     fn report(&self, sides: &[Side]) -> serde_json::Value {

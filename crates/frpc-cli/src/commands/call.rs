@@ -1,7 +1,7 @@
 //! `frpc call`: makes one call.
 
 use std::{
-    io::{self, IsTerminal, Write},
+    io::{self, IsTerminal},
     sync::{Arc, OnceLock},
     time::Instant,
 };
@@ -17,7 +17,7 @@ use crate::{
     invocation::{CallOptions, Invocation},
     messages::{Codec, Writing},
     paint,
-    terminal::{Style, printable},
+    terminal::{Style, print_bytes, print_error, print_line, print_note, printable_json, printable_name},
 };
 
 /// Calls a method, and prints the answer as JSON.
@@ -73,10 +73,13 @@ impl CallCommand {
     pub(crate) async fn run(&self, is_json: bool) -> Result<()> {
         let (address, method, arguments) = target(&self.address, self.method.as_deref(), &self.arguments)?;
         let arguments = Arguments::parse(&arguments)?;
-        let note = Style::of_stderr().dim("note");
+        if self.raw && io::stdout().is_terminal() {
+            return Err(Failure::new("raw messages could give orders to the terminal")
+                .with_try("`… --raw > FILE`, or a program that reads them"));
+        }
         let notice = |text: &str| {
             if !is_json {
-                eprintln!("{note}: {text}");
+                print_note(text);
             }
         };
         let invocation = Invocation::prepare(&self.options, address, method, &arguments, &notice).await?;
@@ -91,7 +94,8 @@ impl CallCommand {
         if self.verbose {
             let Invocation { method, request, .. } = &invocation;
             let kind = format!("{:?}", method.kind);
-            eprintln!("{} {method} · {} · {}", Style::of_stderr().dim(">"), kind.to_lowercase(), request.format);
+            let (side, method) = (Style::of_stderr().dim(">"), printable_name(&method.to_string()));
+            print_error(format_args!("{side} {method} · {} · {}", kind.to_lowercase(), request.format));
             self.tell('>', "", invocation.metadata());
         }
         let start = Instant::now();
@@ -100,10 +104,10 @@ impl CallCommand {
             Err(status) => Err(Ended::Status(status)),
         };
         if self.verbose {
-            eprintln!("{} {:?}", Style::of_stderr().dim("<"), start.elapsed());
+            print_error(format_args!("{} {:?}", Style::of_stderr().dim("<"), start.elapsed()));
         }
         match outcome {
-            Ok(()) | Err(Ended::NobodyReads) => Ok(()),
+            Ok(()) => Ok(()),
             Err(Ended::Failed(failure)) => Err(failure),
             Err(Ended::Status(status)) => {
                 // The call failed because of what was to be sent.
@@ -166,16 +170,16 @@ impl CallCommand {
     }
 
     fn print_message(&self, message: &Bytes, codec: &Codec, is_json: bool) -> std::result::Result<(), Ended> {
-        let mut out = io::stdout().lock();
         let written = if self.raw {
-            out.write_all(&codec.decode_binary(message).map_err(Ended::Failed)?)
+            print_bytes(&codec.decode_binary(message).map_err(Ended::Failed)?)
         } else {
             let writing = Writing { is_compact: is_json, with_defaults: self.defaults, proto_names: self.proto_names };
             let text = codec.decode(message, writing).map_err(Ended::Failed)?;
+            let text = printable_json(&text);
             let text = if io::stdout().is_terminal() { paint::json(&text, Style::of_stdout()) } else { text };
-            writeln!(out, "{text}")
+            print_line(text)
         };
-        written.and_then(|()| out.flush()).map_err(|_| Ended::NobodyReads)
+        written.map_err(|error| Ended::Failed(error.into()))
     }
 
     fn tell(&self, side: char, what: &str, metadata: &Metadata) {
@@ -183,7 +187,7 @@ impl CallCommand {
         let side = style.dim(&side.to_string());
         for (name, value) in metadata.iter() {
             let value = metadata_text(value);
-            eprintln!("{side} {what}{}: {}", style.cyan(name), printable(&value));
+            print_error(format_args!("{side} {what}{}: {}", style.cyan(&printable_name(name)), printable_name(&value)));
         }
     }
 }
@@ -213,8 +217,6 @@ pub(super) fn target<'a>(
 enum Ended {
     Status(Status),
     Failed(Failure),
-    /// As behind `| head`.
-    NobodyReads,
 }
 
 /// Returns the messages on standard input, each as soon as it is whole.

@@ -13,7 +13,7 @@ use crate::{
     messages, open_rpc,
     schema::{self, Schema, Sources},
     suggest,
-    terminal::printable,
+    terminal::{print_json, print_line, printable, printable_name},
 };
 
 /// Shows the declaration of a service, method, message or enum.
@@ -72,14 +72,14 @@ impl DescribeCommand {
                 };
                 let template = messages::template(&shape);
                 let text = if is_json { template.to_string() } else { format!("{template:#}") };
-                println!("{text}");
+                print_json(text)?;
             } else if is_json {
-                println!("{}", summary(declared));
+                print_json(summary(declared))?;
             } else {
                 if index > 0 {
-                    println!();
+                    print_line("")?;
                 }
-                print!("{}", printable(&declared.text()));
+                print_line(printable(declared.text().trim_end()))?;
             }
         }
         Ok(())
@@ -104,12 +104,15 @@ impl DescribeCommand {
         }
         for function in found {
             if is_json {
-                println!("{}", function.0);
+                print_json(&function.0)?;
                 continue;
             }
-            function.description().lines().for_each(|line| println!("// {}", printable(line)));
-            println!("{}{}", printable(function.name()), printable(&function.signature()));
-            println!("{:#}", function.0);
+            for line in function.description().lines() {
+                print_line(format_args!("// {}", printable(line)))?;
+            }
+            let (name, signature) = (printable_name(function.name()), printable_name(&function.signature()));
+            print_line(format_args!("{name}{signature}"))?;
+            print_json(format_args!("{:#}", function.0))?;
         }
         Ok(())
     }

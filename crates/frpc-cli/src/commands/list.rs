@@ -10,7 +10,7 @@ use crate::{
     open_rpc,
     schema::{self, Schema, Sources, Unreflected},
     suggest,
-    terminal::{Style, printable},
+    terminal::{Style, print_json, print_line, printable_name},
 };
 
 /// Lists the services of a server or of proto files, with their methods.
@@ -60,22 +60,23 @@ impl ListCommand {
                         })
                     })
                     .collect();
-                println!("{}", json!({ "service": service.full_name(), "methods": methods }));
+                print_json(json!({ "service": service.full_name(), "methods": methods }))?;
                 continue;
             }
-            println!("{}", style.bold(&printable(service.full_name())));
+            print_line(style.bold(&printable_name(service.full_name())))?;
             for method in methods {
                 let stream = |streams: bool| if streams { "stream " } else { "" };
                 let (input, output) = (method.input(), method.output());
                 let (asks, answers) = (stream(method.is_client_streaming()), stream(method.is_server_streaming()));
                 let types = format!("({asks}{}) → {answers}{}", input.full_name(), output.full_name());
-                println!("  {} {}", style.cyan(&printable(method.name())), style.dim(&printable(&types)));
+                let (name, types) = (printable_name(method.name()), printable_name(&types));
+                print_line(format_args!("  {} {}", style.cyan(&name), style.dim(&types)))?;
             }
         }
         for name in schema.unknown_services().iter().filter(|_| service.is_none()) {
             match is_json {
-                true => println!("{}", json!({ "service": name })),
-                false => println!("{}", style.bold(&printable(name))),
+                true => print_json(json!({ "service": name }))?,
+                false => print_line(style.bold(&printable_name(name)))?,
             }
         }
         Ok(())
@@ -88,12 +89,11 @@ impl ListCommand {
         let style = Style::of_stdout();
         for function in open_rpc::functions(&channel).await? {
             match is_json {
-                true => println!("{}", function.0),
-                false => println!(
-                    "{} {}",
-                    style.cyan(&printable(function.name())),
-                    style.dim(&printable(&function.signature()))
-                ),
+                true => print_json(&function.0)?,
+                false => {
+                    let (name, signature) = (printable_name(function.name()), printable_name(&function.signature()));
+                    print_line(format_args!("{} {}", style.cyan(&name), style.dim(&signature)))?;
+                }
             }
         }
         Ok(())

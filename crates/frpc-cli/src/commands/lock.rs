@@ -2,9 +2,7 @@
 
 use std::path::PathBuf;
 
-use serde_json::json;
-
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 
 /// Checks that proto files break no peers, and keeps their layout in a lock file.
 ///
@@ -33,7 +31,21 @@ const EXAMPLES: &str = "Examples:
   frpc lock proto/frpc.lock proto/echo.proto --check";
 
 impl LockCommand {
+    #[cfg(not(feature = "proto"))]
+    pub(crate) fn run(&self, _: bool) -> Result<()> {
+        let Self { lock: _, protos: _, imports: _, check: _, no_plain_peers: _ } = self;
+        Err(crate::failure::Failure::left_out("proto", "compiler of proto files"))
+    }
+
+    #[cfg(feature = "proto")]
     pub(crate) fn run(&self, is_json: bool) -> Result<()> {
+        use serde_json::json;
+
+        use crate::{
+            failure::Failure,
+            terminal::{print_json, print_line},
+        };
+
         let own = self.protos.iter().filter_map(|path| path.parent());
         let own = own.map(|dir| if dir.as_os_str().is_empty() { ".".into() } else { dir.to_owned() });
         let imports: Vec<PathBuf> = if self.imports.is_empty() { own.collect() } else { self.imports.clone() };
@@ -54,9 +66,9 @@ impl LockCommand {
             .with_try("the same without --check, and commit the file"));
         }
         match (is_json, is_changed) {
-            (true, _) => println!("{}", json!({ "lock": self.lock, "changed": is_changed })),
-            (false, true) => println!("{shown}: written"),
-            (false, false) => println!("{shown}: as it was"),
+            (true, _) => print_json(json!({ "lock": self.lock, "changed": is_changed }))?,
+            (false, true) => print_line(format_args!("{shown}: written"))?,
+            (false, false) => print_line(format_args!("{shown}: as it was"))?,
         }
         Ok(())
     }

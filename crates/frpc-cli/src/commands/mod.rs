@@ -5,4 +5,8 @@ pub(crate) mod call;
 pub(crate) mod describe;
 pub(crate) mod list;
 pub(crate) mod lock;
+#[cfg(feature = "pubsub")]
+pub(crate) mod publish;
 pub(crate) mod serve;
+#[cfg(feature = "pubsub")]
+pub(crate) mod subscribe;

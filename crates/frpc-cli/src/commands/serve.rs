@@ -2,9 +2,8 @@
 
 use std::{future, time::Duration};
 
-use frpc::{Config, Pem, Request, Response, Server, ServerTls, Status, Streaming};
+use frpc::{Config, Pem, Request, Response, ServeError, Server, ServerTls, Status, Streaming};
 use frpc_http::Http;
-use frpc_jsonrpc::{Functions, JsonRpc, function};
 use frpc_services::{Health, Reflection};
 use futures_util::{StreamExt, stream};
 use serde_json::json;
@@ -16,7 +15,7 @@ use self::echo::{
 use crate::{
     arguments::metadata_text,
     failure::{Failure, Result},
-    terminal::Style,
+    terminal::{Style, print_json, print_line},
 };
 
 /// Generated from `proto/echo.proto`.
@@ -27,14 +26,15 @@ mod echo {
 
 /// Serves an echo on every wire, to try clients out with, until Ctrl-C.
 ///
-/// There are the service frpc.echo.v1.Echo and the functions sum and greet, with reflection and health, all at one port.
+/// There are the service frpc.echo.v1.Echo, the functions sum and greet, and a broker for pub and sub, with reflection and health, all at
+/// one port.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ServeCommand {
     /// Serves the echo service, which is all there is.
     #[arg(long, required = true)]
     echo: bool,
-    /// Where to listen.
+    /// Where to listen: tcp://HOST:PORT, :PORT of this machine, unix:PATH.
     #[arg(default_value = "tcp://127.0.0.1:7000")]
     address: String,
     /// The certificate for TLS, in PEM.
@@ -53,56 +53,81 @@ pub(crate) struct ServeCommand {
 
 const EXAMPLES: &str = "Examples:
   frpc serve --echo
+  frpc serve --echo :7300
   frpc serve --echo tcp://0.0.0.0:7000 --cert cert.pem --key key.pem
   frpc serve --echo unix:/tmp/echo.sock";
 
 impl ServeCommand {
     pub(crate) async fn run(&self, is_json: bool) -> Result<()> {
         let reflection = || !self.no_reflection;
-        let functions = Functions::new().function(sum).function(greet);
-        let json_rpc = JsonRpc::new().functions(functions.clone());
-        let mut server = Server::builder()
+        let server = Server::builder()
             .config(Config { extended: !self.plain, ..Config::default() })
             .add_service(EchoServer::new(Echoing))
             .add_service(Health::new())
             .add_optional_service(reflection().then(Reflection::v1))
-            .add_optional_service(reflection().then(Reflection::v1alpha))
-            .add_services([functions.service()])
-            .wire(Http::new().mount("/rpc", json_rpc.clone()))
-            .wire(json_rpc);
-        if let (Some(certificate), Some(key)) = (&self.cert, &self.key) {
-            server = server.tls(ServerTls::new(Pem::file(certificate), Pem::file(key)).map_err(Failure::new)?);
-        }
-        let server = server
-            .bind(&*self.address)
-            .await
-            .map_err(|error| Failure::new(error).with_try("another port: tcp://127.0.0.1:0 takes one that is free"))?;
+            .add_optional_service(reflection().then(Reflection::v1alpha));
+        #[cfg(feature = "pubsub")]
+        let server = server.router(frisbee_pubsub::Broker::new().router());
+        #[cfg(not(feature = "jsonrpc"))]
+        let server = server.wire(Http::new());
+        #[cfg(feature = "jsonrpc")]
+        let server = {
+            let json_rpc = frpc_jsonrpc::JsonRpc::new().functions(functions::all());
+            let services = server.add_services([functions::all().service()]);
+            services.wire(Http::new().mount("/rpc", json_rpc.clone())).wire(json_rpc)
+        };
+        let server = match (&self.cert, &self.key) {
+            (Some(certificate), Some(key)) if cfg!(feature = "tls") => {
+                server.tls(ServerTls::new(Pem::file(certificate), Pem::file(key)).map_err(Failure::new)?)
+            }
+            (Some(_), _) => return Err(Failure::left_out("tls", "TLS")),
+            _ => server,
+        };
+        // A port alone is one of this machine, as for all other commands.
+        let address = match self.address.strip_prefix(':') {
+            Some(port) => format!("tcp://127.0.0.1:{port}"),
+            None => self.address.clone(),
+        };
+        let server = server.bind(&*address).await.map_err(|error| self.refused(error))?;
         let at = server.local_addr().to_string();
-        if is_json {
-            println!("{}", json!({ "listening": at }));
-        } else {
-            self.greet(&at);
-        }
+        // The server goes on if the reader of its output is gone.
+        let _ = if is_json { print_json(json!({ "listening": at })) } else { print_line(self.greeting(&at)) };
         ended().await;
         server.shutdown(Duration::from_secs(5)).await;
         Ok(())
     }
 
-    fn greet(&self, at: &str) {
-        let style = Style::of_stdout();
-        println!("listening on {}", style.bold(at));
-        let Some(place) = at.strip_prefix("tcp://") else { return };
-        let s = if self.cert.is_some() { "s" } else { "" };
-        println!("\n{}", style.dim("try"));
-        let (tls, any) = if s.is_empty() { ("", "") } else { (" --tls -k", " -k") };
-        let proto = if self.plain { " --proto echo.proto" } else { "" };
-        println!("  frpc call {at} Say text=hello number=7{tls}{proto}");
-        println!("  frpc call grpc{s}://{place} Repeat message.text=hi times=3{any}");
-        let request = r#"{"jsonrpc": "2.0", "method": "sum", "params": [1, 2], "id": 1}"#;
-        println!("  curl{any} http{s}://{place}/rpc --json '{request}'");
-        if s.is_empty() {
-            println!("  echo '{request}' | nc -N {}", place.replace(':', " "));
+    fn refused(&self, error: ServeError) -> Failure {
+        let failure = Failure::new(error);
+        match self.address.parse::<u16>() {
+            Ok(port) => failure.with_try(format!(":{port}, for a port of this machine")),
+            Err(_) => failure.with_try("another port: tcp://127.0.0.1:0 takes one that is free"),
         }
+    }
+
+    /// Returns the lines that say where the server is, and what to try.
+    fn greeting(&self, at: &str) -> String {
+        let style = Style::of_stdout();
+        let mut lines = vec![format!("listening on {}", style.bold(at))];
+        if let Some(place) = at.strip_prefix("tcp://") {
+            let s = if self.cert.is_some() { "s" } else { "" };
+            let (tls, any) = if s.is_empty() { ("", "") } else { (" --tls -k", " -k") };
+            let proto = if self.plain { " --proto echo.proto" } else { "" };
+            lines.push(format!("\n{}", style.dim("try")));
+            lines.push(format!("  frpc call {at} Say text=hello number=7{tls}{proto}"));
+            lines.push(format!("  frpc call grpc{s}://{place} Repeat message.text=hi times=3{any}"));
+            if cfg!(feature = "pubsub") {
+                lines.push(format!("  frpc sub {at} 'orders.>'{tls}"));
+            }
+            if cfg!(feature = "jsonrpc") {
+                let request = r#"{"jsonrpc": "2.0", "method": "sum", "params": [1, 2], "id": 1}"#;
+                lines.push(format!("  curl{any} http{s}://{place}/rpc --json '{request}'"));
+                if s.is_empty() {
+                    lines.push(format!("  echo '{request}' | nc -N {}", place.replace(':', " ")));
+                }
+            }
+        }
+        lines.join("\n")
     }
 }
 
@@ -134,16 +159,27 @@ async fn terminated() {
     future::pending().await
 }
 
-/// Adds two numbers.
-#[function]
-fn sum(a: i64, b: i64) -> i64 {
-    a.wrapping_add(b)
-}
+/// The functions of JSON-RPC.
+#[cfg(feature = "jsonrpc")]
+mod functions {
+    use frpc_jsonrpc::{Functions, function};
 
-/// Greets somebody.
-#[function]
-fn greet(#[default("world".to_owned())] name: String) -> String {
-    format!("Hello, {name}!")
+    /// Returns all of them.
+    pub(super) fn all() -> Functions {
+        Functions::new().function(sum).function(greet)
+    }
+
+    /// Adds two numbers.
+    #[function]
+    fn sum(a: i64, b: i64) -> i64 {
+        a.wrapping_add(b)
+    }
+
+    /// Greets somebody.
+    #[function]
+    fn greet(#[default("world".to_owned())] name: String) -> String {
+        format!("Hello, {name}!")
+    }
 }
 
 struct Echoing;

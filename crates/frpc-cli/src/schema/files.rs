@@ -10,6 +10,18 @@ use prost_reflect::DescriptorPool;
 use crate::failure::{Failure, Result};
 
 /// Compiles proto files, and adds what they declare.
+#[cfg(not(feature = "proto"))]
+pub(super) fn add_protos(_: &mut DescriptorPool, protos: &[PathBuf], _: &[PathBuf]) -> Result<()> {
+    match protos {
+        [] => Ok(()),
+        _ => Err(Failure::left_out("proto", "compiler of proto files").with_try(
+            "--descriptor-set FILE, with the output of `protoc --include_imports -o FILE` or `buf build -o FILE`",
+        )),
+    }
+}
+
+/// Compiles proto files, and adds what they declare.
+#[cfg(feature = "proto")]
 pub(super) fn add_protos(pool: &mut DescriptorPool, protos: &[PathBuf], imports: &[PathBuf]) -> Result<()> {
     if protos.is_empty() {
         return Ok(());

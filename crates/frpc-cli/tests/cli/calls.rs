@@ -7,7 +7,9 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::program::{Directory, PROTO, Server, command, frpc, frpc_with_input};
+#[cfg(feature = "proto")]
+use crate::program::PROTO;
+use crate::program::{Directory, Server, command, frpc, frpc_with_input};
 
 /// The wires that carry every kind of call, by the schemes of their addresses.
 const WIRES: [&str; 5] = ["tcp", "ws", "grpc", "http", "grpc-web+http"];
@@ -183,6 +185,7 @@ fn without_reflection_json_is_sent_as_it_is_given() {
     assert_eq!(ran.json(), vec![json!({ "text": "x" }); 2]);
 }
 
+#[cfg(feature = "proto")]
 #[test]
 fn proto_files_stand_in_for_reflection() {
     let (server, directory) = (Server::start_with("tcp://127.0.0.1:0", &["--no-reflection"]), Directory::new("protos"));

@@ -2,7 +2,9 @@
 
 use serde_json::json;
 
-use crate::program::{PROTO, Server, frpc};
+#[cfg(feature = "proto")]
+use crate::program::PROTO;
+use crate::program::{Server, frpc};
 
 #[test]
 fn services_and_methods_are_listed_over_every_wire() {
@@ -26,6 +28,7 @@ fn services_and_methods_are_listed_over_every_wire() {
     assert!(ran.err.contains("frpc.echo.v1.Echo"), "{}", ran.err);
 }
 
+#[cfg(feature = "proto")]
 #[test]
 fn files_are_listed_and_described_without_a_server() {
     let ran = frpc(&["list", "--proto", PROTO]);

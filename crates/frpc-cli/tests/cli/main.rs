@@ -5,9 +5,15 @@
 mod bench;
 mod calls;
 mod declarations;
+#[cfg(feature = "proto")]
 mod lock;
 mod mistakes;
+mod output;
+#[cfg(feature = "proto")]
 mod plain;
+#[cfg(feature = "proto")]
 mod plain_go;
 mod program;
+#[cfg(feature = "pubsub")]
+mod pubsub;
 mod tls;

@@ -4,7 +4,9 @@ use std::net::TcpListener;
 
 use serde_json::Value;
 
-use crate::program::{Directory, Ran, Server, command, frpc, frpc_with_input};
+#[cfg(feature = "proto")]
+use crate::program::Directory;
+use crate::program::{Ran, Server, command, frpc, frpc_with_input};
 
 fn assert_says(ran: &Ran, code: i32, what: &str, advice: &str) {
     assert_eq!(ran.code, code, "{ran:?}");
@@ -113,6 +115,7 @@ fn the_path_of_json_rpc_is_asked_for() {
     assert!(!ran.err.contains("try"), "{ran:?}");
 }
 
+#[cfg(feature = "proto")]
 #[test]
 fn files_that_are_not_there_or_make_no_sense_are_named() {
     let directory = Directory::new("mistakes");
@@ -126,6 +129,14 @@ fn files_that_are_not_there_or_make_no_sense_are_named() {
     assert_says(&frpc(&["list", "--proto", &directory.write("import.proto", import)]), 1, "elsewhere.proto", "-I DIR");
     let set = directory.write("set.binpb", "this is none");
     assert_says(&frpc(&["list", "--descriptor-set", &set]), 1, "is no descriptor set", "protoc --include_imports");
+}
+
+#[cfg(not(feature = "proto"))]
+#[test]
+fn a_build_without_the_compiler_says_how_to_get_it() {
+    for arguments in [&["list", "--proto", "a.proto"][..], &["lock", "frpc.lock", "a.proto"]] {
+        assert_says(&frpc(arguments), 1, "this build has no compiler of proto files", "--features proto");
+    }
 }
 
 #[test]

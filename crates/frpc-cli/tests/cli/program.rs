@@ -115,4 +115,5 @@ impl Drop for Directory {
 }
 
 /// The proto file of the echo service.
+#[cfg(feature = "proto")]
 pub(crate) const PROTO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/proto/echo.proto");
