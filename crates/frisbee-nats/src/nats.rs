@@ -420,7 +420,7 @@ impl Shared {
 }
 
 /// Connects to a broker: by `nats://` and `tls://` to a NATS cluster ([`Nats::connect`]), by the addresses of frisbee, such as
-/// `tcp://host:7000` or `unix:/run/broker.sock`, to a broker within a server of frisbee
+/// `tcp://host:7300` or `unix:/run/broker.sock`, to a broker within a server of frisbee
 /// ([`Client::connect`](frisbee_pubsub::Client::connect)). The configuration of a program decides.
 ///
 /// # Cancel safety

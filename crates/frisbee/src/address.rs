@@ -6,8 +6,8 @@ use std::{fmt, io, net::SocketAddr, path::PathBuf, str::FromStr};
 ///
 /// | text | means |
 /// |---|---|
-/// | `tcp://127.0.0.1:7000`, `127.0.0.1:7000` | TCP |
-/// | `tcp://example.org:7000`, `example.org:7000` | TCP, the name is looked up |
+/// | `tcp://127.0.0.1:7300`, `127.0.0.1:7300` | TCP |
+/// | `tcp://example.org:7300`, `example.org:7300` | TCP, the name is looked up |
 /// | `unix:/run/app.sock` | a Unix socket at that path |
 /// | `unix:@app` | a Unix socket in Linux's abstract namespace |
 /// | `mem:app` | in this process, without a socket |

@@ -29,7 +29,7 @@ use crate::{
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// const NEWS: Operation = Operation::new(26).unwrap();
 /// let router = Table::new().on(NEWS, async |packet: Packet| println!("{:?}", packet.content));
-/// let connection = Client::new(router).timeout(Duration::from_secs(2)).connect("tcp://localhost:7000").await?;
+/// let connection = Client::new(router).timeout(Duration::from_secs(2)).connect("tcp://localhost:7300").await?;
 /// connection.closed().await;
 /// # Ok(())
 /// # }
@@ -148,7 +148,7 @@ impl<R: Router> Client<R> {
         self
     }
 
-    /// Connects to an address, such as `"tcp://localhost:7000"` or `"unix:/run/app.sock"`. The connection is served by
+    /// Connects to an address, such as `"tcp://localhost:7300"` or `"unix:/run/app.sock"`. The connection is served by
     /// the threads of the [engine](Self::engine), and closes when the handle and its clones are dropped.
     ///
     /// Each attempt that fails is logged at INFO, with the error and the pause that follows. There is no other attempt

@@ -119,7 +119,7 @@ impl fmt::Debug for Pem {
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let tls = ServerTls::new(Pem::file("server.pem"), Pem::file("server.key"))?;
-/// let server = Server::builder(()).tls(tls).bind("tcp://0.0.0.0:7000").await?;
+/// let server = Server::builder(()).tls(tls).bind("tcp://0.0.0.0:7300").await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -217,7 +217,7 @@ impl fmt::Debug for ServerTls {
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let client = Client::new(()).tls(ClientTls::with_roots(Pem::file("ca.pem"))?);
-/// let connection = client.connect("tcp://example.org:7000").await?;
+/// let connection = client.connect("tcp://example.org:7300").await?;
 /// # Ok(())
 /// # }
 /// ```

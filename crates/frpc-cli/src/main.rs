@@ -51,13 +51,13 @@ struct Frpc {
 
 const EXAMPLES: &str = addresses!(
     "Examples:
-  frpc serve --echo                         a server to try things out with, on :7000
-  frpc list :7000                           its services and methods
-  frpc describe :7000 Say                   what a method takes and answers
-  frpc call :7000 Say text=hello number=7   a call
-  frpc bench :7000 Say text=hello           many of them
-  frpc sub :7000 'orders.>'                 messages under these subjects
-  frpc pub :7000 orders.eu 'one for Ada'    publishes one
+  frpc serve --echo                         a server to try things out with, on :7300
+  frpc list :7300                           its services and methods
+  frpc describe :7300 Say                   what a method takes and answers
+  frpc call :7300 Say text=hello number=7   a call
+  frpc bench :7300 Say text=hello           many of them
+  frpc sub :7300 'orders.>'                 messages under these subjects
+  frpc pub :7300 orders.eu 'one for Ada'    publishes one
 
 `frpc call --help` has the ways to write messages."
 );

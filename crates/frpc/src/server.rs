@@ -293,7 +293,7 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
         Self { drain_max, ..self }
     }
 
-    /// Listens at an address, such as `"tcp://127.0.0.1:7000"` or `"unix:/run/app.sock"`, at several, or with listeners
+    /// Listens at an address, such as `"tcp://127.0.0.1:7300"` or `"unix:/run/app.sock"`, at several, or with listeners
     /// that exist: everything that is [`ListenOn`]. Serves from now on; see [`frisbee::ServerBuilder::bind`].
     ///
     /// # Errors

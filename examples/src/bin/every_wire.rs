@@ -58,7 +58,7 @@ async fn call(address: &str, name: &str) -> Result<(), Box<dyn Error>> {
 async fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = env::args().skip(1).collect();
     match &args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] | ["serve"] => serve("tcp://127.0.0.1:7000").await,
+        [] | ["serve"] => serve("tcp://127.0.0.1:7300").await,
         ["serve", address] => serve(address).await,
         ["call", address, name] => call(address, name).await,
         _ => Err("every_wire serve [ADDRESS], or every_wire call ADDRESS NAME".into()),

@@ -40,7 +40,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let address = server.local_addr();
     println!("server: listening on {address} with TLS");
 
-    // The address is no name, so the client says which one it expects. With `tcp://localhost:7000`, `tls` would do.
+    // The address is no name, so the client says which one it expects. With `tcp://localhost:7300`, `tls` would do.
     let roots = ClientTls::with_roots(Pem::bytes(authority.pem()))?;
     let channel = Channel::builder().tls_with_name(roots, "localhost").connect(address).await?;
     let reply = GreeterClient::new(channel).say_hello(HelloRequest { name: "world".into() }).await?;

@@ -37,8 +37,8 @@ try {
   const protos = join(client, "../../examples/proto");
   run("buf", "generate", "--template", found(/npx buf generate --template '(.*)' proto/), protos, "--path", join(protos, "helloworld.proto"));
   const program = found(/```ts\n([^]*?)```/);
-  assert(program.includes('"ws://localhost:7000/"'));
-  writeFileSync(join(project, "main.ts"), program.replace("ws://localhost:7000/", url));
+  assert(program.includes('"ws://localhost:7300/"'));
+  writeFileSync(join(project, "main.ts"), program.replace("ws://localhost:7300/", url));
   run("tsc", ...found(/npx tsc (.*)\n/).split(" "));
   assert.equal(run("node", "--experimental-websocket", "build/main.js"), "Hello Ann!\n");
   console.log("all went well");

@@ -28,7 +28,7 @@ use crate::{
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let settings = frisbee::Client::new(()).timeout(Duration::from_secs(3));
-/// let client = Client::builder().frisbee(settings).connect("tcp://localhost:7000").await?;
+/// let client = Client::builder().frisbee(settings).connect("tcp://localhost:7300").await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -41,7 +41,7 @@ pub struct ClientBuilder {
 }
 
 impl Client {
-    /// Connects to a broker at an address such as `"tcp://localhost:7000"`. When the connection is lost, the client connects again, and its
+    /// Connects to a broker at an address such as `"tcp://localhost:7300"`. When the connection is lost, the client connects again, and its
     /// subscriptions go on ([`Event::Reconnected`](crate::Event::Reconnected)).
     ///
     /// # Cancel safety

@@ -22,7 +22,7 @@ use crate::{
 ///
 /// let inbox = Client::builder().inbox();
 /// let client = inbox.client();
-/// let connection = frisbee::Client::new(inbox).connect("tcp://localhost:7000").await?;
+/// let connection = frisbee::Client::new(inbox).connect("tcp://localhost:7300").await?;
 /// client.publish("greetings", "hello").await?;
 /// # Ok(())
 /// # }

@@ -9,7 +9,7 @@ use crate::{Address, ToAddress};
 ///
 /// | one | several, on which one server listens |
 /// |---|---|
-/// | `"tcp://127.0.0.1:7000"`, any [`ToAddress`] | an array, a slice or a `Vec` of addresses |
+/// | `"tcp://127.0.0.1:7300"`, any [`ToAddress`] | an array, a slice or a `Vec` of addresses |
 /// | a `TcpListener` or `UnixListener`, of std or tokio | an array or a `Vec` of them |
 /// | a [`ListenTarget`] | an array or a `Vec` of them, for mixed kinds |
 ///

@@ -149,7 +149,7 @@ impl<R: Router> ServerBuilder<R> {
         self.config.check()
     }
 
-    /// Listens at an address, such as `"tcp://127.0.0.1:7000"` or `"unix:/run/app.sock"`, at several, or with listeners
+    /// Listens at an address, such as `"tcp://127.0.0.1:7300"` or `"unix:/run/app.sock"`, at several, or with listeners
     /// that exist: everything that is [`ListenOn`]. Serves from now on.
     ///
     /// A port or path on which somebody else listens is an error of kind [`AddrInUse`](io::ErrorKind::AddrInUse), with

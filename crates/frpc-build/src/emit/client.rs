@@ -84,7 +84,7 @@ impl Client<'_> {
                     Self { channel }
                 }
 
-                /// Connects to an address, such as `"tcp://localhost:7000"`, with the default settings of
+                /// Connects to an address, such as `"tcp://localhost:7300"`, with the default settings of
                 /// [`Channel::builder`].
                 pub async fn connect(address: impl #to_address) -> Result<Self, #connect_error> {
                     #channel::connect(address).await.map(Self::new)

@@ -62,9 +62,9 @@ pub(crate) struct BenchCommand {
 
 const EXAMPLES: &str = addresses!(
     "Examples:
-  frpc bench tcp://localhost:7000 Say text=hello -c 32 -z 10s
-  frpc bench tcp://localhost:7000 Say text=hello --against grpc://localhost:7000
-  frpc bench http://localhost:7000 Say text=hello -r 5000 --json
+  frpc bench tcp://localhost:7300 Say text=hello -c 32 -z 10s
+  frpc bench tcp://localhost:7300 Say text=hello --against grpc://localhost:7300
+  frpc bench http://localhost:7300 Say text=hello -r 5000 --json
 
 Exit codes: as for `frpc call`; if calls failed, by the code that most of them failed with."
 );

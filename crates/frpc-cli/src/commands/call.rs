@@ -58,11 +58,11 @@ const EXAMPLES: &str = addresses!(
   name:value         metadata, as with -H
 
 Examples:
-  frpc call :7000 Say text=hello number=7
-  frpc call :7000 shop.Orders/Create customer=7 'items[0].sku=A1' 'items[0].count=2'
-  frpc call grpc://localhost:7000 Create -f order.json -H 'authorization: Bearer …' -t 2s
-  frpc call http://localhost:7000 Chat -d @- < messages.json
-  frpc call :7000 Greet text=hello --proto greeter.proto   (without reflection, as Go has it)
+  frpc call :7300 Say text=hello number=7
+  frpc call :7300 shop.Orders/Create customer=7 'items[0].sku=A1' 'items[0].count=2'
+  frpc call grpc://localhost:7300 Create -f order.json -H 'authorization: Bearer …' -t 2s
+  frpc call http://localhost:7300 Chat -d @- < messages.json
+  frpc call :7300 Greet text=hello --proto greeter.proto   (without reflection, as Go has it)
 
 Exit codes:
   0 for an answer, 1 for mistakes on this side, 2 for the command line; otherwise 64

@@ -40,9 +40,9 @@ pub(crate) struct DescribeCommand {
 
 const EXAMPLES: &str = addresses!(
     "Examples:
-  frpc describe :7000 Say
-  frpc describe :7000 Say --template
-  frpc describe grpc://localhost:7000 --save services.binpb"
+  frpc describe :7300 Say
+  frpc describe :7300 Say --template
+  frpc describe grpc://localhost:7300 --save services.binpb"
 );
 
 impl DescribeCommand {

@@ -31,8 +31,8 @@ pub(crate) struct ListCommand {
 
 const EXAMPLES: &str = addresses!(
     "Examples:
-  frpc list :7000
-  frpc list grpc://localhost:7000 Echo
+  frpc list :7300
+  frpc list grpc://localhost:7300 Echo
   frpc list --proto echo.proto"
 );
 
@@ -124,7 +124,7 @@ pub(super) async fn schema_of(
         None if !sources.is_empty() => return sources.read(),
         None => {
             return Err(Failure::new("neither a server nor files to look at")
-                .with_try("an address such as tcp://localhost:7000, or --proto FILE"));
+                .with_try("an address such as tcp://localhost:7300, or --proto FILE"));
         }
     };
     if !sources.is_empty() {

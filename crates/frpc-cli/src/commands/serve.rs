@@ -35,7 +35,7 @@ pub(crate) struct ServeCommand {
     #[arg(long, required = true)]
     echo: bool,
     /// Where to listen: tcp://HOST:PORT, :PORT of this machine, unix:PATH.
-    #[arg(default_value = "tcp://127.0.0.1:7000")]
+    #[arg(default_value = "tcp://127.0.0.1:7300")]
     address: String,
     /// The certificate for TLS, in PEM.
     #[arg(long, value_name = "FILE", requires = "key")]
@@ -54,7 +54,7 @@ pub(crate) struct ServeCommand {
 const EXAMPLES: &str = "Examples:
   frpc serve --echo
   frpc serve --echo :7300
-  frpc serve --echo tcp://0.0.0.0:7000 --cert cert.pem --key key.pem
+  frpc serve --echo tcp://0.0.0.0:7300 --cert cert.pem --key key.pem
   frpc serve --echo unix:/tmp/echo.sock";
 
 impl ServeCommand {

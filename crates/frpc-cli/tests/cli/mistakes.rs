@@ -46,7 +46,7 @@ fn a_field_that_is_not_there_is_told_with_those_that_are() {
 fn an_address_that_is_none_is_told_with_those_that_there_are() {
     assert_says(&frpc(&["call", "localhost", "Say"]), 1, "port missing", "tcp://HOST:PORT");
     assert_says(&frpc(&["call", "localhost", "Say"]), 1, "port missing", "such as grpc://localhost:PORT");
-    assert_says(&frpc(&["call", "7000", "Say"]), 1, "port missing", ":7000, for a port of this machine");
+    assert_says(&frpc(&["call", "7300", "Say"]), 1, "port missing", ":7300, for a port of this machine");
     assert_says(&frpc(&["call", "gopher://localhost:1", "Say"]), 1, "gopher://", "grpc://");
 }
 

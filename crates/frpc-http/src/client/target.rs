@@ -90,7 +90,7 @@ mod tests {
             ("grpc://localhost:50051", Protocol::Grpc, false, "localhost", 50051, ""),
             ("GRPCS://example.org", Protocol::Grpc, true, "example.org", 443, ""),
             ("http://127.0.0.1", Protocol::Connect, false, "127.0.0.1", 80, ""),
-            ("https://[::1]:7000/api/", Protocol::Connect, true, "::1", 7000, "/api"),
+            ("https://[::1]:7300/api/", Protocol::Connect, true, "::1", 7300, "/api"),
             ("grpc-web+http://a/b/c", Protocol::GrpcWeb, false, "a", 80, "/b/c"),
             ("twirp+https://a:1", Protocol::Twirp, true, "a", 1, ""),
         ] {
@@ -98,7 +98,7 @@ mod tests {
             assert_eq!((target.protocol, target.is_secure), (protocol, is_secure), "{url}");
             assert_eq!((&*target.host, target.port, &*target.path), (host, port, path), "{url}");
         }
-        assert_eq!(Target::parse("http://[::1]:7000").unwrap().authority, "[::1]:7000");
+        assert_eq!(Target::parse("http://[::1]:7300").unwrap().authority, "[::1]:7300");
     }
 
     #[test]

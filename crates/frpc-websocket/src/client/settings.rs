@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 /// use frpc_websocket::Client;
 ///
 /// let client = Client::new().header("authorization", "Bearer 12345")?;
-/// let channel = Channel::builder().transport(client).connect("ws://localhost:7000").await?;
+/// let channel = Channel::builder().transport(client).connect("ws://localhost:7300").await?;
 /// # let _ = channel;
 /// # Ok(())
 /// # }

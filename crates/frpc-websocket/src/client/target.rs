@@ -18,7 +18,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Reads an address, such as `ws://localhost:7000` or `wss://example.org/chat?room=7`.
+    /// Reads an address, such as `ws://localhost:7300` or `wss://example.org/chat?room=7`.
     pub(super) fn parse(url: &str) -> io::Result<Self> {
         let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("address {url:?}: {why}"));
         let (scheme, rest) = url.split_once("://").ok_or_else(|| invalid("expected ws://HOST or wss://HOST"))?;
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn an_address_says_host_port_and_path() {
         for (url, is_secure, host, port, path) in [
-            ("ws://localhost:7000", false, "localhost", 7000, "/"),
+            ("ws://localhost:7300", false, "localhost", 7300, "/"),
             ("WSS://example.org", true, "example.org", 443, "/"),
             ("ws://[::1]/chat?room=7", false, "::1", 80, "/chat?room=7"),
             ("ws://a:1?q", false, "a", 1, "/?q"),
@@ -64,7 +64,7 @@ mod tests {
             assert_eq!((target.is_secure, &*target.host, target.port), (is_secure, host, port), "{url}");
             assert_eq!(target.path, path, "{url}");
         }
-        assert_eq!(Target::parse("ws://[::1]:7000/a").unwrap().authority, "[::1]:7000");
+        assert_eq!(Target::parse("ws://[::1]:7300/a").unwrap().authority, "[::1]:7300");
     }
 
     #[test]

@@ -24,7 +24,7 @@ impl Transport for Client {
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// frpc_websocket::register();
-/// let channel = frpc::Channel::connect("ws://localhost:7000").await?;
+/// let channel = frpc::Channel::connect("ws://localhost:7300").await?;
 /// // let greeter = GreeterClient::new(channel);
 /// # let _ = channel;
 /// # Ok(())

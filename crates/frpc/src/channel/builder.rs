@@ -32,7 +32,7 @@ use crate::{
 };
 
 impl Channel {
-    /// Connects to an address, such as `"tcp://localhost:7000"` or `"unix:/run/app.sock"`, with default settings.
+    /// Connects to an address, such as `"tcp://localhost:7300"` or `"unix:/run/app.sock"`, with default settings.
     ///
     /// # Cancel safety
     ///
@@ -122,7 +122,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
     /// use frpc::{Channel, codec::Compression};
     ///
-    /// let channel = Channel::builder().send_compressed(Compression::Zstd).connect("tcp://localhost:7000").await?;
+    /// let channel = Channel::builder().send_compressed(Compression::Zstd).connect("tcp://localhost:7300").await?;
     /// # let _ = channel;
     /// # Ok(())
     /// # }
@@ -258,8 +258,8 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         self
     }
 
-    /// Connects to an address, such as `"tcp://localhost:7000"` or `"unix:/run/app.sock"`. The connection is served by
-    /// the current tokio runtime. A URL of another scheme, such as `"grpc://localhost:7000"`, needs a
+    /// Connects to an address, such as `"tcp://localhost:7300"` or `"unix:/run/app.sock"`. The connection is served by
+    /// the current tokio runtime. A URL of another scheme, such as `"grpc://localhost:7300"`, needs a
     /// [transport](Self::transport) that has it.
     ///
     /// # Cancel safety

@@ -76,7 +76,7 @@ use crate::{
 ///
 /// use frpc::Channel;
 ///
-/// let channel = Channel::builder().timeout(Duration::from_secs(2)).connect("tcp://localhost:7000").await?;
+/// let channel = Channel::builder().timeout(Duration::from_secs(2)).connect("tcp://localhost:7300").await?;
 /// // let greeter = GreeterClient::new(channel.clone());
 /// // let orders = OrdersClient::new(channel);
 /// # let _ = channel;
