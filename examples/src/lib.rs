@@ -3,6 +3,12 @@
 pub mod browser;
 pub mod certificates;
 pub mod postgres;
+#[cfg(test)]
+mod tests;
+
+// Tests name what users name.
+#[cfg(test)]
+extern crate self as examples;
 
 /// Made of `proto/benchmark.proto`.
 pub mod benchmark {

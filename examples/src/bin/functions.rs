@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use frpc::{Server, Status};
+use frpc::{ServeError, Server, Status};
 use frpc_http::Http;
 use frpc_jsonrpc::{Context, Functions, Image, JsonRpc, Tensor, function};
 use frpc_services::Reflection;
@@ -60,9 +60,8 @@ fn inspect(image: Image) -> String {
     format!("{}, {} bytes", image.media_type(), image.data().len())
 }
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let address = env::args().nth(1).unwrap_or_else(|| "tcp://127.0.0.1:8545".to_owned());
+/// Serves them all at an address.
+pub(crate) async fn serve(address: &str) -> Result<Server, ServeError> {
     let functions = Functions::new()
         .about("Functions of the example", env!("CARGO_PKG_VERSION"))
         .state(Visits::default())
@@ -72,12 +71,18 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .function(add_arrays)
         .function(inspect);
     let rpc = JsonRpc::new().functions(functions.clone());
-    let server = Server::builder()
+    Server::builder()
         .add_services([functions.service(), Reflection::v1().into()])
         .wire(Http::new().mount("/rpc", rpc.clone()))
         .wire(rpc)
-        .bind(address.as_str())
-        .await?;
+        .bind(address)
+        .await
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let address = env::args().nth(1).unwrap_or_else(|| "tcp://127.0.0.1:8545".to_owned());
+    let server = serve(&address).await?;
     println!("listening on {}", server.local_addr());
     tokio::signal::ctrl_c().await?;
     server.shutdown(Duration::from_secs(5)).await;

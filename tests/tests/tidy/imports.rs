@@ -70,7 +70,7 @@ impl Modules {
             let handed_on = |leaf: &Use| is_facade && leaf.is_public && !module.words.contains(&leaf.name);
             let uses = module.uses.iter().filter(|leaf| !handed_on(leaf)).map(|leaf| (leaf.line, &leaf.path));
             for (line, written) in uses.chain(module.paths.iter().map(|(line, written)| (*line, written))) {
-                let Some(target) = self.resolve(path, written, 0) else { continue };
+                let Some(target) = self.resolve(path, written, 0, &mut Lookups::new()) else { continue };
                 let (from, to) = (module.within.clone(), self.modules[&target].within.clone());
                 if from == to {
                     continue;
@@ -88,7 +88,7 @@ impl Modules {
 
     /// Follows a path that is written in a module to the module that defines what it names. `None` if that is in another
     /// crate.
-    fn resolve(&self, module: &str, path: &[String], depth: usize) -> Option<String> {
+    fn resolve(&self, module: &str, path: &[String], depth: usize, lookups: &mut Lookups) -> Option<String> {
         // A name that is imported under its own name would go on for ever.
         if depth > 20 {
             return None;
@@ -104,11 +104,11 @@ impl Modules {
                 }
             }
             first => {
-                self.step(&at, first?, depth)?;
+                self.step(&at, first?, depth, lookups)?;
             }
         }
         while let Some((segment, more)) = rest.split_first() {
-            match self.step(&at, segment, depth) {
+            match self.step(&at, segment, depth, lookups) {
                 Some(Step::Module(next)) => (at, rest) = (next, more),
                 Some(Step::Defined(by)) => return Some(by),
                 Some(Step::Elsewhere) => return None,
@@ -120,7 +120,7 @@ impl Modules {
     }
 
     /// Looks a name up in a module.
-    fn step(&self, at: &str, name: &str, depth: usize) -> Option<Step> {
+    fn step(&self, at: &str, name: &str, depth: usize, lookups: &mut Lookups) -> Option<Step> {
         let child = if at.is_empty() { name.to_owned() } else { format!("{at}::{name}") };
         if self.modules.contains_key(&child) {
             return Some(Step::Module(child));
@@ -129,8 +129,22 @@ impl Modules {
         if module.defines.contains(name) {
             return Some(Step::Defined(at.to_owned()));
         }
+        // Modules import of each other, so without this each would be searched on every way to it.
+        let lookup = (at.to_owned(), name.to_owned());
+        if let Some(known) = lookups.get(&lookup) {
+            return known.clone();
+        }
+        lookups.insert(lookup.clone(), None);
+        let found = self.imported(at, name, depth, lookups);
+        lookups.insert(lookup, found.clone());
+        found
+    }
+
+    /// Looks a name up in what a module imports.
+    fn imported(&self, at: &str, name: &str, depth: usize, lookups: &mut Lookups) -> Option<Step> {
+        let module = self.modules.get(at)?;
         if let Some(leaf) = module.uses.iter().find(|leaf| leaf.name == name && leaf.path != [name]) {
-            return Some(match self.resolve(at, &leaf.path, depth + 1) {
+            return Some(match self.resolve(at, &leaf.path, depth + 1, lookups) {
                 Some(target) if target.rsplit("::").next() == leaf.path.last().map(String::as_str) => {
                     Step::Module(target)
                 }
@@ -140,9 +154,9 @@ impl Modules {
         }
         let globs = module.uses.iter().filter(|leaf| leaf.name == "*" && depth < 20);
         for glob in globs {
-            if let Some(target) = self.resolve(at, &glob.path, depth + 1)
+            if let Some(target) = self.resolve(at, &glob.path, depth + 1, lookups)
                 && target != at
-                && let Some(step) = self.step(&target, name, depth + 1)
+                && let Some(step) = self.step(&target, name, depth + 1, lookups)
             {
                 return Some(step);
             }
@@ -151,7 +165,12 @@ impl Modules {
     }
 }
 
+/// Imported names that were looked up while one path is followed: the module, the name, and where it leads. Those that are still
+/// looked up lead nowhere.
+type Lookups = BTreeMap<(String, String), Option<Step>>;
+
 /// The place to which one segment of a path leads.
+#[derive(Clone)]
 enum Step {
     Module(String),
     /// To something that this module defines.

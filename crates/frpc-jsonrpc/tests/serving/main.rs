@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod caller;
+mod functions;
 #[cfg(feature = "http")]
 mod giving_up;
 mod hostile;
@@ -14,6 +15,8 @@ mod layers;
 #[cfg(feature = "http")]
 mod leaving;
 mod limits;
+mod schemas;
+mod service;
 mod services;
 mod specification;
 mod subscriptions;

@@ -13,6 +13,7 @@ mod polyglot;
 mod properties;
 mod proto_json;
 mod proto_memory;
+mod services;
 mod slices;
 mod stack;
 mod vectors;

@@ -1,5 +1,4 @@
 //! Functions as a service, on the wires of a server.
-#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use frpc::{
     Body, BoxService, Channel, Code, Endpoint, Head, Method, Server, Status,

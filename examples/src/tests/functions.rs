@@ -1,29 +1,34 @@
 //! The functions of the example, called over TCP, by POST and from Python.
-#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
-    process::{Child, Command, Stdio},
+    process::Command,
 };
 
+use frpc::{Address, Server};
 use serde_json::{Value, json};
 use support::foreign_python;
+use tokio::runtime::Runtime;
 
-/// The example as a process, which ends with this.
+#[allow(dead_code, reason = "`main` of the example")]
+#[path = "../bin/functions.rs"]
+mod program;
+
+/// The server of the example, which ends with this.
 struct Example {
-    process: Child,
+    runtime: Option<Runtime>,
+    _server: Server,
     address: String,
 }
 
 impl Example {
     fn start() -> Self {
-        let program = env!("CARGO_BIN_EXE_functions");
-        let mut process = Command::new(program).arg("tcp://127.0.0.1:0").stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address = line.trim().strip_prefix("listening on tcp://").expect("it says where").to_owned();
-        Self { process, address }
+        let runtime = Runtime::new().unwrap();
+        let server = runtime.block_on(program::serve("tcp://127.0.0.1:0")).unwrap();
+        let Address::Tcp(address) = server.local_addr() else { panic!("it has no port") };
+        let address = address.to_string();
+        Self { runtime: Some(runtime), _server: server, address }
     }
 
     fn socket(&self) -> TcpStream {
@@ -46,8 +51,9 @@ impl Example {
 
 impl Drop for Example {
     fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 

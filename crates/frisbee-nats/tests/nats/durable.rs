@@ -1,7 +1,5 @@
 //! Messages that streams keep, over real nats-servers that die.
 
-#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
-
 use std::{collections::BTreeMap, time::Duration};
 
 use frisbee_nats::{Durable, Nats, Options, Start, StreamError, StreamOptions};
@@ -111,7 +109,13 @@ fn a_message_that_is_not_acknowledged_comes_again_also_to_others() {
         assert!(job.deliveries > 3);
         job.acknowledge().await.unwrap();
         nats.client().publish_acknowledged("jobs", "second").await.unwrap();
-        assert_eq!(other.next().await.unwrap().message.payload, "second");
+        let mut next = other.next().await.unwrap();
+        // Its time may be over before the acknowledgement arrives.
+        while next.message.payload == "first" {
+            next.acknowledge().await.unwrap();
+            next = other.next().await.unwrap();
+        }
+        assert_eq!(next.message.payload, "second");
     });
 }
 
@@ -198,4 +202,4 @@ fn pattern(text: &str) -> Pattern {
 /// Long enough for a message that is on its way.
 const REDELIVERY: Duration = Duration::from_secs(1);
 /// An election of NATS takes up to 9 s, and more where the machine is busy.
-const CLUSTER_MAX: Duration = Duration::from_secs(60);
+const CLUSTER_MAX: Duration = Duration::from_secs(240);

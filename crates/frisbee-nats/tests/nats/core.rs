@@ -1,7 +1,5 @@
 //! Publishing, subscribing and asking over a real nats-server.
 
-#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
-
 use std::time::Duration;
 
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
@@ -241,7 +239,8 @@ fn a_server_that_answers_nothing_counts_as_dead() {
         let server = program.start("one", "").await;
         let options = Options { ping_interval: Duration::from_millis(50), ..Options::default() };
         let nats = Nats::connect_with(&[server.url()], options).await.unwrap();
-        assert!(nats.is_connected());
+        // On a busy machine an answer may come too late as well, and then it connects again.
+        until(|| nats.is_connected()).await;
         server.stop();
         until(|| !nats.is_connected()).await;
     });

@@ -1,12 +1,11 @@
 //! The same test over frisbee and in process.
-#![allow(unreachable_pub, dead_code, reason = "two test programs share it")]
 
 use frpc::{BoxService, Channel, Code, Server, Services, Status};
 use support::in_virtual_time;
 use tokio::io::duplex;
 
 /// Makes services and a test for either way, and runs the test with a channel to the services.
-pub fn either_way<T, F>(make: impl Fn() -> (Vec<BoxService>, T))
+pub(crate) fn either_way<T, F>(make: impl Fn() -> (Vec<BoxService>, T))
 where
     T: FnOnce(Channel) -> F,
     F: Future<Output = ()>,
@@ -23,7 +22,7 @@ where
 }
 
 /// Connects to a server in memory.
-pub async fn connect(server: &Server) -> Channel {
+pub(crate) async fn connect(server: &Server) -> Channel {
     let (theirs, ours) = duplex(64 * 1024);
     server.attach(theirs);
     Channel::builder().attach(ours).await.unwrap()
@@ -31,7 +30,7 @@ pub async fn connect(server: &Server) -> Channel {
 
 /// Asserts that a call failed like this.
 #[track_caller]
-pub fn assert_status<T: std::fmt::Debug>(result: Result<T, Status>, code: Code, message: &str) {
+pub(crate) fn assert_status<T: std::fmt::Debug>(result: Result<T, Status>, code: Code, message: &str) {
     let status = result.unwrap_err();
     assert_eq!((status.code(), status.message()), (code, message));
 }

@@ -1,7 +1,5 @@
 //! The page of `browser/`, used by two people in Chromium.
 
-#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
-
 use std::time::Duration;
 
 use frpc::Address;

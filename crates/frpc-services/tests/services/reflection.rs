@@ -1,9 +1,6 @@
 //! Server reflection, over frisbee and in process.
-#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-mod either;
-
-use either::{assert_status, either_way};
+use crate::either::{assert_status, either_way};
 use frpc::{
     Answer, BoxService, Call, Channel, Code, MessageType, Method, Service, Status, StreamSender, Streaming,
     prost::Message,
@@ -266,8 +263,8 @@ fn the_descriptors_of_the_shelf_are_these() {
     };
     let set = FileDescriptorSet { file: vec![root, base, shelf] }.encode_to_vec();
     if BOOK.descriptors != set {
-        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/shelf.binpb"), set).unwrap();
-        panic!("tests/shelf.binpb was another, and is written now");
+        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/services/shelf.binpb"), set).unwrap();
+        panic!("tests/services/shelf.binpb was another, and is written now");
     }
 }
 

@@ -1,9 +1,6 @@
 //! Health checks, over frisbee and in process.
-#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
-mod either;
-
-use either::{assert_status, connect, either_way};
+use crate::either::{assert_status, connect, either_way};
 use frpc::{BoxService, Code, Server, Status, Streaming};
 use frpc_services::{
     Health,

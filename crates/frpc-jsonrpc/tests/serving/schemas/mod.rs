@@ -1,5 +1,4 @@
 //! Derived schemas, and what serde makes of the same types.
-#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod validator;
 

@@ -1,7 +1,5 @@
 //! The generated service and client of `echo.proto`, in one process: every kind of call, through the encoding.
 
-#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
-
 use awkward::golden::echo::echo::{
     Words,
     echo_client::EchoClient,

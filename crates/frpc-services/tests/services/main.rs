@@ -1,0 +1,6 @@
+//! The services over frisbee and in process.
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod either;
+mod health;
+mod reflection;
