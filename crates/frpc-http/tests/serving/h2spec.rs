@@ -1,39 +1,42 @@
 //! h2spec, which judges servers of HTTP/2.
 
-use std::{collections::BTreeSet, path::Path, process::Stdio};
+use std::process::Stdio;
 
-use frpc_http::Http;
+use bytes::Bytes;
+use frpc_http::{Http, Mount, Visit};
+use futures_util::future::{BoxFuture, FutureExt, ready};
+use http::{Request, Response};
 use support::{SECOND, calls::TestService, foreign_program, in_real_time_within};
 use tokio::process::Command;
 
 use crate::h2_caller::server;
 
+/// Answers requests whose body has been read to its end.
+struct Patient;
+
+impl Mount for Patient {
+    fn respond<'a>(&'a self, _: Visit, _: Request<Bytes>) -> BoxFuture<'a, Response<Bytes>> {
+        ready(Response::new(Bytes::from_static(b"judge me"))).boxed()
+    }
+}
+
 #[test]
 fn h2spec_finds_fault_with_nothing_but_a_preface_that_is_none() {
     let Some(h2spec) = foreign_program("h2spec") else { return };
     in_real_time_within(300 * SECOND, async {
-        let server = server(&TestService::default(), Http::new()).bind("127.0.0.1:0").await.unwrap();
+        let http = Http::new().mount("/patient", Patient);
+        let server = server(&TestService::default(), http).bind("127.0.0.1:0").await.unwrap();
         let port = server.local_addr().socket_addr().unwrap().port().to_string();
+        // Where a request is answered before its end, as the page is, the answer and the RST_STREAM with NO_ERROR that RFC 9113 has
+        // behind it may cross what h2spec sends next. Case 6.9.1/3 takes that RST_STREAM for the answer to its WINDOW_UPDATEs.
+        let args = ["-h", "127.0.0.1", "-p", &port, "-P", "/patient", "-o", "60"];
+        let run = Command::new(h2spec).args(args).stderr(Stdio::null()).output();
+        let told = String::from_utf8(run.await.unwrap().stdout).unwrap();
+        println!("{told}");
+        assert!(told.contains("\n145 tests, "), "all of it has run: {told}");
+        let (_, failures) = told.split_once("Failures:").expect("there is one at least");
+        let failed: Vec<_> = failures.lines().filter(|line| line.contains('\u{d7}')).map(str::trim).collect();
         // It begins like a request of HTTP/1.1, and is answered as one.
-        let expected = BTreeSet::from(["\u{d7} 2: Sends invalid connection preface".to_owned()]);
-        let mut failed = run(&h2spec, &port).await;
-        // It waits by the clock, so on a busy machine other cases fail now and then: those count that always do.
-        for _ in 0..2 {
-            if failed != expected {
-                let again = run(&h2spec, &port).await;
-                failed.retain(|case| again.contains(case));
-            }
-        }
-        assert_eq!(failed, expected);
+        assert_eq!(failed, ["\u{d7} 2: Sends invalid connection preface"]);
     });
-}
-
-/// Returns the cases that fail.
-async fn run(h2spec: &Path, port: &str) -> BTreeSet<String> {
-    let run = Command::new(h2spec).args(["-h", "127.0.0.1", "-p", port, "-o", "5"]).stderr(Stdio::null()).output();
-    let told = String::from_utf8(run.await.unwrap().stdout).unwrap();
-    println!("{told}");
-    assert!(told.contains("\n145 tests, "), "all of it has run: {told}");
-    let (_, failures) = told.split_once("Failures:").expect("there is one at least");
-    failures.lines().filter(|line| line.contains('\u{d7}')).map(|line| line.trim().to_owned()).collect()
 }
