@@ -347,7 +347,7 @@ fn a_connection_taken_off_its_ring_has_every_byte_and_works_on_another_runtime()
                 }
                 tokio::task::spawn_blocking(|| client.join().unwrap()).await.unwrap();
             }
-            assert_eq!(server.shutdown(SECOND).await, 0);
+            assert_eq!(server.shutdown(60 * SECOND).await, 0);
             tokio::task::spawn_blocking(|| elsewhere.join().unwrap()).await.unwrap();
         });
     }
@@ -362,7 +362,7 @@ fn a_connection_that_was_taken_over_outlives_its_server() {
             connection.send(packet(1, ECHO, "")).await.unwrap();
             until(|| server.metrics().counters.packets_out > 0).await;
             let mut raw = server.connections()[0].takeover().await.unwrap();
-            assert_eq!(server.shutdown(SECOND).await, 0);
+            assert_eq!(server.shutdown(60 * SECOND).await, 0);
             let mut peer = connection.takeover().await.unwrap();
             peer.write_all(b"still there?").await.unwrap();
             peer.shutdown().await.unwrap();

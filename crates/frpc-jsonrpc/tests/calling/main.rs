@@ -128,6 +128,8 @@ fn a_connection_that_was_lost_is_made_again() {
         let waiting: Vec<_> = clients.iter().map(|client| asking(client, "wait")).collect();
         for client in &clients {
             assert_eq!(ask(client, "hi").await.unwrap(), "hi");
+            // A task makes the other call, which is not sent before it runs.
+            service.gate.arrival().await;
         }
         let address = server.local_addr().clone();
         drop(server);
