@@ -37,6 +37,8 @@ over_every_transport! {
     a_stream_counts_until_it_ends
     a_stream_counts_on_a_channel_until_it_ends
     a_trace_is_a_span_with_the_method_and_an_event_with_the_code
+    a_trace_says_whose_fault_a_failure_is
+    a_layer_sees_the_end_of_streams
 }
 
 mod own {
@@ -546,14 +548,86 @@ fn a_trace_is_a_span_with_the_method_and_an_event_with_the_code(transport: Trans
             for (kind, method) in ["Say", "Count", "Gather", "Chat"].into_iter().enumerate() {
                 of_kind(&client, kind, "hi").await.unwrap();
                 let span = format!("call{{service=\"calls.Test\" method=\"{method}\"}}");
-                assert_eq!(traced(&log), [format!("DEBUG {span}: call answered code=Ok")]);
+                assert_one_begins(&traced(&log), &format!("DEBUG {span}: call answered code=Ok elapsed="));
             }
-            for (kind, method) in [(0, "Say"), (2, "Gather")] {
+            for (kind, method) in ["Say", "Count", "Gather", "Chat"].into_iter().enumerate() {
                 of_kind(&client, kind, "fail 5 no such order").await.unwrap_err();
                 let span = format!("call{{service=\"calls.Test\" method=\"{method}\"}}");
-                let event = format!("DEBUG {span}: call failed code=NotFound message=\"no such order\"");
-                assert_eq!(traced(&log), [event]);
+                let event = format!("DEBUG {span}: call failed code=NotFound message=\"no such order\" elapsed=");
+                assert_one_begins(&traced(&log), &event);
             }
+        }
+    });
+}
+
+#[track_caller]
+fn assert_one_begins(lines: &[String], begin: &str) {
+    assert!(lines.len() == 1 && lines[0].starts_with(begin), "{lines:?} instead of one that begins with {begin:?}");
+}
+
+fn a_trace_says_whose_fault_a_failure_is(transport: Transport) {
+    in_virtual_time(async {
+        let (_service, _served, client) = layered(transport, Trace::new()).await;
+        let log = ThreadLog::hear(Level::DEBUG);
+        for (code, level) in [
+            (2, "WARN"),
+            (13, "WARN"),
+            (15, "WARN"),
+            (4, "INFO"),
+            (8, "INFO"),
+            (14, "INFO"),
+            (3, "DEBUG"),
+            (16, "DEBUG"),
+        ] {
+            for kind in 0..4 {
+                of_kind(&client, kind, &format!("fail {code} text")).await.unwrap_err();
+                let lines = traced(&log);
+                assert_one_begins(&lines, &format!("{level} call{{"));
+                let has_peer = lines[0].contains(" peer=");
+                assert_eq!(has_peer, transport != Transport::InProcess, "{lines:?}");
+            }
+        }
+    });
+}
+
+/// Writes down how calls end, and after how long.
+struct Ends(EventLog);
+
+impl Layer for Ends {
+    async fn call(&self, call: Call, next: Next<'_>) -> Result<Answer, Status> {
+        let (log, begun) = (self.0.clone(), Instant::now());
+        let end = move |end: Result<(), &Status>| {
+            log.add(format!(
+                "{:?} after {} s",
+                end.map_or_else(Status::code, |()| Code::Ok),
+                begun.elapsed().as_secs()
+            ));
+        };
+        Ok(next.run(call).await?.on_end(end))
+    }
+}
+
+fn a_layer_sees_the_end_of_streams(transport: Transport) {
+    in_virtual_time(async {
+        let (on_server, on_channel) = (EventLog::default(), EventLog::default());
+        let around_server = layered(transport, Ends(on_server.clone())).await;
+        let around_client = layered_client(transport, Ends(on_channel.clone())).await;
+        for ((service, _served, client), log) in [(around_server, on_server), (around_client, on_channel)] {
+            ask(&client, "sleep 1").await.unwrap();
+            assert_eq!(log.take(), ["Ok after 1 s"]);
+            let mut answers = client.count(words("one, sleep 2, three")).await.unwrap().into_inner();
+            assert_eq!(next(&mut answers).await, "one");
+            assert!(log.take().is_empty(), "it goes on");
+            while answers.message().await.unwrap().is_some() {}
+            assert_eq!(log.take(), ["Ok after 2 s"]);
+            of_kind(&client, 1, "one, sleep 3, fail 5 no more").await.unwrap_err();
+            assert_eq!(log.take(), ["NotFound after 3 s"]);
+            let mut given_up = client.count(words("one, wait")).await.unwrap().into_inner();
+            assert_eq!(next(&mut given_up).await, "one");
+            drop(given_up);
+            settle().await;
+            assert_eq!(log.take(), ["Cancelled after 0 s"]);
+            service.gate.open(1);
         }
     });
 }

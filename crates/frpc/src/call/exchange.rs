@@ -200,8 +200,43 @@ impl Answer {
     }
 
     /// Returns the same answer with other messages.
-    pub(crate) fn map_body(self, change: impl FnOnce(Body) -> Body) -> Self {
+    pub fn map_body(self, change: impl FnOnce(Body) -> Body) -> Self {
         Self { body: change(self.body), extras: self.extras }
+    }
+
+    /// Calls `end` once all messages have been taken from the answer, or when a stream of them fails or is dropped before its end,
+    /// as happens when the caller gives up ([`Streaming::on_end`]). At once for an answer of one message. For layers that time calls
+    /// or count them.
+    ///
+    /// ```
+    /// use frpc::{Answer, Call, Code, Layer, Next, Status};
+    ///
+    /// struct Stopwatch;
+    ///
+    /// impl Layer for Stopwatch {
+    ///     async fn call(&self, call: Call, next: Next<'_>) -> Result<Answer, Status> {
+    ///         let (method, start) = (call.method(), std::time::Instant::now());
+    ///         let told = move |end: Result<(), &Status>| {
+    ///             println!("{method} took {:?}: {:?}", start.elapsed(), end.map_or_else(Status::code, |()| Code::Ok));
+    ///         };
+    ///         match next.run(call).await {
+    ///             Ok(answer) => Ok(answer.on_end(told)),
+    ///             Err(status) => {
+    ///                 told(Err(&status));
+    ///                 Err(status)
+    ///             }
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    pub fn on_end(self, end: impl FnOnce(Result<(), &Status>) + Send + 'static) -> Self {
+        self.map_body(|body| match body {
+            Body::One(content) => {
+                end(Ok(()));
+                Body::One(content)
+            }
+            Body::Many(contents) => Body::Many(contents.on_end(end)),
+        })
     }
 
     /// Returns the names and values in front of the messages.

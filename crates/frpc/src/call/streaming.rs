@@ -173,6 +173,15 @@ impl<T> Streaming<T> {
         Streaming::from_source(change(self)).with_metadata_slot(metadata).with_trailers_slot(trailers)
     }
 
+    /// Calls `end` once the stream is over: it has ended, well or with a status, or it is dropped before, which is a
+    /// [`Cancelled`](crate::Code::Cancelled) status. Metadata and trailers stay.
+    pub fn on_end(self, end: impl FnOnce(Result<(), &Status>) + Send + 'static) -> Self
+    where
+        T: Send + 'static,
+    {
+        self.changed(|messages| Watched { messages, end: Some(end) })
+    }
+
     /// Changes each message. A message that cannot be changed becomes an error. The trailers stay.
     pub(crate) fn map_messages<U, F>(self, change: F) -> Streaming<U>
     where
@@ -300,6 +309,51 @@ impl<A: Send, B, F: Fn(A) -> Result<B, Status> + Send> Source<B> for MapMessages
     fn poll_next(&mut self, cx: &mut Context<'_>) -> PollNext<B> {
         let next = self.messages.poll(cx);
         next.map(|message| message.map(|message| message.and_then(&self.change)))
+    }
+}
+
+/// A stream whose end is told of.
+struct Watched<T, F: FnOnce(Result<(), &Status>)> {
+    messages: Streaming<T>,
+    end: Option<F>,
+}
+
+impl<T, F: FnOnce(Result<(), &Status>)> Watched<T, F> {
+    fn look<N>(&mut self, next: PollNext<N>) -> PollNext<N> {
+        let ended = match &next {
+            Poll::Ready(None) => Ok(()),
+            Poll::Ready(Some(Err(status))) => Err(status),
+            _ => return next,
+        };
+        if let Some(end) = self.end.take() {
+            end(ended);
+        }
+        next
+    }
+}
+
+impl<T: Send, F: FnOnce(Result<(), &Status>) + Send> Source<T> for Watched<T, F> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> PollNext<T> {
+        let next = self.messages.poll(cx);
+        self.look(next)
+    }
+
+    fn poll_into(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>, full: usize) -> PollNext<Option<T>> {
+        let next = self.messages.poll_into(cx, out, full);
+        self.look(next)
+    }
+
+    fn poll_several(&mut self, cx: &mut Context<'_>) -> PollNext<Received<T>> {
+        let next = self.messages.poll_several(cx);
+        self.look(next)
+    }
+}
+
+impl<T, F: FnOnce(Result<(), &Status>)> Drop for Watched<T, F> {
+    fn drop(&mut self) {
+        if let Some(end) = self.end.take() {
+            end(Err(&Status::cancelled("nobody read the stream to its end")));
+        }
     }
 }
 

@@ -14,11 +14,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use frisbee::Address;
 use tokio::{
     sync::Semaphore,
     time::{Instant, timeout},
 };
-use tracing::{Instrument, debug, info_span};
+use tracing::{Instrument, Span, debug, field::display, info, info_span, warn};
 
 #[cfg(feature = "tower")]
 pub use super::tower::{Tower, TowerCall, TowerNext, tower};
@@ -104,7 +105,12 @@ impl Layer for ConcurrencyLimit {
 }
 
 /// Puts a `tracing` span around each call, named `call`, with the service and the method, and an event at its end with the
-/// code.
+/// code, the time that it took (`elapsed`), and the address of the caller (`peer`) on a server. A call that a stream answers ends
+/// with the stream.
+///
+/// The level of the event says whose fault it is: WARN for a bug or lost data ([`Code::Unknown`], [`Code::Internal`],
+/// [`Code::DataLoss`]), INFO where there was no time or too much to do ([`Code::DeadlineExceeded`], [`Code::Unavailable`],
+/// [`Code::ResourceExhausted`]), and DEBUG for everything else, of which most is the caller's.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Trace {}
 
@@ -119,15 +125,39 @@ impl Layer for Trace {
     async fn call(&self, call: Call, next: Next<'_>) -> Result<Answer, Status> {
         let method = call.method();
         let span = info_span!("call", service = method.service, method = method.name);
-        async {
-            let answer = next.run(call).await;
-            match &answer {
-                Ok(_) => debug!(code = ?Code::Ok, "call answered"),
-                Err(status) => debug!(code = ?status.code(), message = status.message(), "call failed"),
+        let end = CallEnd { span: span.clone(), peer: call.head().peer_addr(), begun: Instant::now() };
+        match next.run(call).instrument(span).await {
+            Ok(answer) => Ok(answer.on_end(move |ended| end.log(ended))),
+            Err(status) => {
+                end.log(Err(&status));
+                Err(status)
             }
-            answer
         }
-        .instrument(span)
-        .await
+    }
+}
+
+/// A traced call that is under way.
+struct CallEnd {
+    span: Span,
+    peer: Option<Address>,
+    begun: Instant,
+}
+
+impl CallEnd {
+    fn log(self, ended: Result<(), &Status>) {
+        let Self { span, peer, begun } = self;
+        let (peer, elapsed) = (peer.as_ref().map(display), begun.elapsed());
+        let _inside = span.enter();
+        let Err(status) = ended else { return debug!(code = ?Code::Ok, ?elapsed, peer, "call answered") };
+        let (code, message) = (status.code(), status.message());
+        match code {
+            Code::Unknown | Code::Internal | Code::DataLoss => {
+                warn!(?code, message, ?elapsed, peer, "call failed");
+            }
+            Code::DeadlineExceeded | Code::Unavailable | Code::ResourceExhausted => {
+                info!(?code, message, ?elapsed, peer, "call failed");
+            }
+            _ => debug!(?code, message, ?elapsed, peer, "call failed"),
+        }
     }
 }
