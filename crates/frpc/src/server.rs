@@ -1,14 +1,17 @@
 //! Serving services at an address.
 
-use std::{convert::Infallible, fmt, future, sync::Arc, time::Duration};
+use std::{convert::Infallible, fmt, future, pin::pin, sync::Arc, time::Duration};
 
 use frisbee::{
     Address, Config, Connection, Dispatch, Engine, InvalidSetting, ListenOn, Router, ServerMetrics, SocketOptions,
 };
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::sleep,
+};
 
 use crate::{
-    call::deadline::Times,
+    call::{deadline::Times, method::Method},
     codec::Compression,
     error::ServeError,
     service::{
@@ -100,6 +103,9 @@ impl Server {
     /// Stops accepting, lets the calls under way finish and their answers arrive, then closes. What is left after
     /// `limit` is cut; [`Duration::MAX`] waits as long as it takes. Returns how many connections that were.
     ///
+    /// Calls with streams that are still under way shortly before `limit`, by a tenth of it and half a second at most, end with
+    /// [`Unavailable`](crate::Code::Unavailable) and the reason, so that their callers hear of it in time.
+    ///
     /// The addresses are free at once, for the next server. A [`Channel`](crate::Channel) is asked to make new calls elsewhere: it
     /// connects again, to the next server, and no call fails, as long as there is one in time. Calls that had been sent by then
     /// are served, for the [lame-duck time](ServerBuilder::lame_duck) at most. Calls that come later, and those of plain peers such
@@ -112,8 +118,14 @@ impl Server {
     pub async fn shutdown(self, limit: Duration) -> usize {
         let Self { inner, endpoint } = self;
         endpoint.shutting_down();
+        let mut shutdown = pin!(inner.shutdown(limit));
+        tokio::select! {
+            biased;
+            left = &mut shutdown => return left,
+            () = sleep(limit - FAREWELL_MAX.min(limit / 10)) => endpoint.end_streams(),
+        }
         drop(endpoint);
-        inner.shutdown(limit).await
+        shutdown.await
     }
 }
 
@@ -148,6 +160,12 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
     /// Sets the times that calls may take here, whatever their callers say. Default: as their callers say.
     pub fn times(self, times: Times) -> Self {
         Self { services: self.services.times(times), ..self }
+    }
+
+    /// Sets the times that calls of one method may take here, in place of those for all: [`Services::method_times`]. The constant of
+    /// the method is in the generated module of its service.
+    pub fn method_times(self, method: &'static Method, times: Times) -> Self {
+        Self { services: self.services.method_times(method, times), ..self }
     }
 
     /// Sets the number of unary calls of one connection that may be under way at once: [`Services::calls_max`]. Default `None`.
@@ -371,4 +389,6 @@ impl<S, R> fmt::Debug for ServerBuilder<S, R> {
     }
 }
 
+/// The longest time before the end of a shutdown at which calls with streams end.
+const FAREWELL_MAX: Duration = Duration::from_millis(500);
 const DRAIN_MAX: Duration = Duration::from_secs(30);

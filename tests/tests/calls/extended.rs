@@ -436,7 +436,12 @@ fn the_handler_of_a_plain_call_reads_the_time_of_the_channel_and_its_calls_inher
 #[test]
 fn a_server_has_the_last_word_on_the_time_of_calls() {
     in_virtual_time(async {
-        let times = Times { min: Some(SECOND), max: Some(60 * SECOND), default: Some(10 * SECOND) };
+        let times = Times {
+            min: Some(SECOND),
+            max: Some(60 * SECOND),
+            default: Some(10 * SECOND),
+            stream_default: Some(10 * SECOND),
+        };
         let server = |service| Server::builder().config(quiet()).times(times).add_service(service);
         let tell = server(TestServer::new(Tell)).without_listener().unwrap();
         let client = TestClient::new(attached(&tell).await);

@@ -3,8 +3,10 @@
 //! This is about frisbee: calls in process have no connection.
 
 use std::{
+    future::ready,
+    io,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -16,6 +18,7 @@ use frpc::{
     Address, CallError, Channel, Code, Config, Connection, GoAway, Packet, Refusal, Request, Response, Server, Status,
     Streaming, codec,
 };
+use frpc_http::{Client, Http, HttpVersion};
 use support::{
     MILLI, SECOND, assert_elapsed,
     calls::{
@@ -131,6 +134,45 @@ fn streams_under_way_go_on_and_the_connection_closes_behind_the_last() {
         assert_eq!(shutdown.await.unwrap(), 0);
         assert_elapsed(since, Duration::ZERO);
     });
+}
+
+#[test]
+fn streams_that_are_under_way_at_the_end_of_a_shutdown_end_in_time_with_the_reason() {
+    for wire in ["frisbee", "plain", "grpc"] {
+        for kind in 1..4 {
+            in_virtual_time(async {
+                let service = TestService::default();
+                let server = Server::builder().config(quiet()).wire(Http::new());
+                let server = server.add_service(TestServer::new(service.clone())).without_listener().unwrap();
+                let (ours, theirs) = duplex(64 * 1024);
+                server.attach(theirs);
+                let channel = match wire {
+                    "frisbee" => quiet_channel().attach(ours).await.unwrap(),
+                    "plain" => quiet_channel().config(plain()).attach(ours).await.unwrap(),
+                    _ => {
+                        let once = Mutex::new(Some(ours));
+                        let once = move || ready(once.lock().unwrap().take().ok_or(io::ErrorKind::NotFound.into()));
+                        let client = Client::new().http_version(HttpVersion::Http2).connector(once);
+                        Channel::builder().transport(client).attempts(1).connect("grpc://test").await.unwrap()
+                    }
+                };
+                let client = TestClient::new(channel.with_timeout(3600 * SECOND));
+                let call = tokio::spawn(async move { of_kind(&client, kind, "wait").await });
+                settle().await;
+                let since = Instant::now();
+                let shutdown = tokio::spawn(server.shutdown(10 * SECOND));
+                let status = call.await.unwrap().unwrap_err();
+                assert_elapsed(since, 9500 * MILLI);
+                assert_eq!(status.code(), Code::Unavailable, "{wire} {kind}: {status}");
+                assert!(status.message().starts_with("the server shut down before"), "{wire} {kind}: {status}");
+                assert!(status.call_error().is_none(), "it may have been executed: {status:?}");
+                assert_eq!(shutdown.await.unwrap(), 0, "{wire} {kind}: nothing was cut");
+                assert!(since.elapsed() <= 10 * SECOND, "{wire} {kind}: {:?}", since.elapsed());
+                settle().await;
+                assert!(service.log.take().iter().any(|line| line.starts_with("dropped")), "{wire} {kind}");
+            });
+        }
+    }
 }
 
 #[test]

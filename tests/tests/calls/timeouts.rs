@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use frpc::{CallError, Channel, Code, Config, Engine, Request, Server, Services, Status, Streaming};
+use frpc::{CallError, Channel, Code, Config, Engine, Request, Server, Services, Status, Streaming, Times};
 use support::{
     MILLI, SECOND, assert_elapsed,
     calls::{
-        TestClient, TestServer, TestService, Words, all, ask, asking, next, only_connection, own_packet,
-        peer_of_channel, quiet_channel, serve, serve_and_connect, unused_address, words,
+        TestClient, TestServer, TestService, Words, all, ask, asking, next, of_kind, only_connection, own_packet,
+        peer_of_channel, quiet_channel, schema::test_methods, serve, serve_and_connect, unused_address, words,
     },
     in_virtual_time, settle,
 };
@@ -18,7 +18,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use crate::transport::{Transport, over_every_transport};
+use crate::transport::{Served, Transport, over_every_transport};
 
 over_every_transport! {
     a_call_takes_no_longer_than_its_timeout
@@ -29,6 +29,8 @@ over_every_transport! {
     a_timeout_of_the_request_counts_for_the_whole_stream
     a_stream_that_always_has_more_ends_as_well
     a_timeout_that_was_kept_disturbs_nothing_later
+    streams_have_a_time_of_their_own_on_a_server
+    a_method_has_times_of_its_own
 }
 
 /// Asserts that a call ended because its time was up, which was this long.
@@ -44,6 +46,67 @@ fn within<T>(limit: Duration, message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(limit);
     request
+}
+
+/// Serves a test service with times to a channel without any.
+async fn serve_with(transport: Transport, change: impl FnOnce(Services) -> Services) -> (Served, TestClient) {
+    // In process there is no server with times.
+    assert!(transport != Transport::InProcess);
+    let service = TestServer::new(TestService::default());
+    let served = transport.serve(change(Services::new()).add_service(service)).await;
+    let client = TestClient::new(served.channel.clone().with_timeout(3600 * SECOND));
+    (served, client)
+}
+
+/// Asserts that it was the server that gave a call no more time, and that it says so.
+#[track_caller]
+fn assert_ended_by_the_server(result: Result<String, Status>, limit: &str) {
+    let status = result.unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    assert_eq!(status.message(), format!("the server lets the call take {limit}"));
+    assert!(status.call_error().is_none(), "the time of the caller is not over: {status:?}");
+}
+
+fn streams_have_a_time_of_their_own_on_a_server(transport: Transport) {
+    if transport == Transport::InProcess {
+        return;
+    }
+    in_virtual_time(async {
+        let times = Times { default: Some(5 * SECOND), max: Some(60 * SECOND), ..Times::default() };
+        let (_served, client) = serve_with(transport, |services| services.times(times)).await;
+        for kind in 1..4 {
+            let answer = of_kind(&client, kind, "sleep 300").await;
+            assert!(answer.unwrap().ends_with("sleep 300"), "nobody said how long it may take");
+        }
+        let times = Times { stream_default: Some(7 * SECOND), ..times };
+        let (_served, client) = serve_with(transport, |services| services.times(times)).await;
+        for kind in 1..4 {
+            let since = Instant::now();
+            assert_ended_by_the_server(of_kind(&client, kind, "sleep 300").await, "7s");
+            assert_elapsed(since, 7 * SECOND);
+        }
+        let mut begun = client.count(words("one, sleep 300")).await.unwrap().into_inner();
+        assert_eq!(next(&mut begun).await, "one");
+        assert_ended_by_the_server(begun.message().await.map(|_| String::new()), "7s");
+    });
+}
+
+fn a_method_has_times_of_its_own(transport: Transport) {
+    if transport == Transport::InProcess {
+        return;
+    }
+    in_virtual_time(async {
+        let all = Times { stream_default: Some(60 * SECOND), ..Times::default() };
+        let count = Times { stream_default: Some(2 * SECOND), ..Times::default() };
+        let say = Times { max: Some(3 * SECOND), ..Times::default() };
+        let (_served, client) = serve_with(transport, |services| {
+            services.method_times(&test_methods::SAY, say).times(all).method_times(&test_methods::COUNT, count)
+        })
+        .await;
+        for (kind, limit) in ["3s", "2s", "60s", "60s"].into_iter().enumerate() {
+            assert_ended_by_the_server(of_kind(&client, kind, "sleep 300").await, limit);
+        }
+    });
 }
 
 fn a_call_takes_no_longer_than_its_timeout(transport: Transport) {

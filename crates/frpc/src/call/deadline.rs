@@ -9,7 +9,10 @@ use std::{
 use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::status::{Code, Status};
+use super::{
+    method::{Method, MethodKind},
+    status::{Code, Status},
+};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
@@ -28,11 +31,6 @@ impl Deadline {
 
     pub(crate) fn since(start: Instant, limit: Duration) -> Self {
         Self { limit, at: start.checked_add(limit) }
-    }
-
-    /// Drops a handler, with the status that its caller gets, when the time is up.
-    pub(crate) fn bound_handler<F>(self, handling: F) -> Bounded<F> {
-        self.bound_with(handling, |Self { limit, .. }| out_of_time(limit))
     }
 
     /// Ends a wait with a status when the time is up.
@@ -68,7 +66,41 @@ impl<T, F: Future<Output = Result<T, Status>>> Future for Bounded<F> {
     }
 }
 
-/// The times that a server lets calls take. What a caller says is moved between the shortest and the longest.
+/// The time that a handler may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HandlerTime {
+    deadline: Deadline,
+    passed: fn(Deadline) -> Status,
+}
+
+impl HandlerTime {
+    /// Returns when the time is up. `None` if that is too far away to tell.
+    pub(crate) fn at(self) -> Option<std::time::Instant> {
+        self.deadline.at.map(Instant::into_std)
+    }
+
+    /// Returns how long the call may take in all.
+    pub(crate) fn limit(self) -> Duration {
+        self.deadline.limit
+    }
+
+    pub(crate) fn is_over(self) -> bool {
+        self.deadline.at.is_some_and(|at| at <= Instant::now())
+    }
+
+    /// Returns the status that the caller gets when the time is up.
+    pub(crate) fn status(self) -> Status {
+        (self.passed)(self.deadline)
+    }
+
+    /// Drops a handler, with the status that its caller gets, when the time is up.
+    pub(crate) fn bound<F>(self, handling: F) -> Bounded<F> {
+        self.deadline.bound_with(handling, self.passed)
+    }
+}
+
+/// The times that a server lets calls take, for all methods ([`ServerBuilder::times`](crate::ServerBuilder::times)) or for one
+/// ([`method_times`](crate::ServerBuilder::method_times)). What a caller says is moved between the shortest and the longest.
 ///
 /// ```
 /// use std::time::Duration;
@@ -85,18 +117,55 @@ pub struct Times {
     pub min: Option<Duration>,
     /// The longest.
     pub max: Option<Duration>,
-    /// The one of calls whose callers say nothing, as all plain callers do; a channel of an extended one says how long its unary
-    /// calls take. The handler is dropped, and the call answered with
-    /// [`DeadlineExceeded`](crate::Code::DeadlineExceeded), when it is over.
+    /// The one of unary calls whose callers say nothing, as all plain callers do; a channel of an extended one says how long its
+    /// unary calls take. The handler is dropped, and the call answered with
+    /// [`DeadlineExceeded`](crate::Code::DeadlineExceeded), when it is over. With `None`, it is the longest.
     pub default: Option<Duration>,
+    /// The one of calls with streams whose callers say nothing. With `None`, they take as long as they like, whatever the longest
+    /// is.
+    pub stream_default: Option<Duration>,
+}
+
+/// The times of a server, with those of single methods.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ServerTimes {
+    pub(crate) all: Times,
+    pub(crate) methods: Vec<(&'static Method, Times)>,
+}
+
+impl ServerTimes {
+    /// Returns whether calls take as long as their callers say.
+    pub(crate) fn are_open(&self) -> bool {
+        self.all == Times::default() && self.methods.is_empty()
+    }
+
+    /// Returns the time of a call to a method whose caller gives it this one, from `start` on.
+    pub(crate) fn of(&self, method: &Method, timeout: Option<Duration>, start: Instant) -> Option<HandlerTime> {
+        let own = self.methods.iter().rfind(|(own, _)| *own == method);
+        own.map_or(self.all, |(_, times)| *times).of(method.kind, timeout, start)
+    }
 }
 
 impl Times {
-    /// Returns the time of a call whose caller gives it this one.
-    pub(crate) fn of(self, timeout: Option<Duration>) -> Option<Duration> {
-        let timeout = timeout.or(self.default).or(self.max)?;
-        let at_least = self.min.map_or(timeout, |min| timeout.max(min));
-        Some(self.max.map_or(at_least, |max| at_least.min(max)))
+    pub(crate) fn of(self, kind: MethodKind, timeout: Option<Duration>, start: Instant) -> Option<HandlerTime> {
+        let unsaid = match kind {
+            MethodKind::Unary => self.default.or(self.max),
+            MethodKind::ServerStreaming | MethodKind::ClientStreaming | MethodKind::Bidirectional => {
+                self.stream_default
+            }
+        };
+        let wanted = timeout.or(unsaid)?;
+        let at_least = self.min.map_or(wanted, |min| wanted.max(min));
+        let limit = self.max.map_or(at_least, |max| at_least.min(max));
+        // Who set it is who can change it.
+        let passed = if timeout == Some(limit) {
+            |Deadline { limit, .. }: Deadline| out_of_time(limit)
+        } else {
+            |Deadline { limit, .. }: Deadline| {
+                Status::deadline_exceeded(format!("the server lets the call take {limit:?}"))
+            }
+        };
+        Some(HandlerTime { deadline: Deadline::since(start, limit), passed })
     }
 }
 

@@ -2,18 +2,22 @@
 
 use std::{
     fmt,
-    future::{self, Future},
+    future::Future,
     panic::AssertUnwindSafe,
+    pin::Pin,
     sync::Arc,
+    task::{Context, Poll},
     time::Duration,
 };
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use tokio::time::Instant;
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::{
     boxed::{BoxFuture, BoxService},
+    ending::{Ended, Ending},
     handle::Service,
     layer::Layers,
     services::{Services, caught, panicked},
@@ -23,10 +27,11 @@ use super::{
 use crate::{
     call::{
         context::{Inherited, Scope},
-        deadline::{Deadline, Times},
+        deadline::{HandlerTime, ServerTimes},
         exchange::{Answer, Body, Call},
         head::Head,
-        method::Method,
+        method::{Method, MethodKind},
+        packed::{PollNext, Source},
         status::Status,
         streaming::Streaming,
     },
@@ -107,7 +112,7 @@ impl Endpoint {
 
     /// Returns the size of the metadata that a call may bring: [`Services::metadata_len_max`].
     pub fn metadata_len_max(&self) -> usize {
-        self.0.limits().1
+        self.0.metadata_max()
     }
 
     /// Returns how many bytes a message of a caller may take in memory when it is read: [`Services::message_memory_max`].
@@ -127,10 +132,11 @@ impl Endpoint {
         !self.0.layers().is_empty()
     }
 
-    /// Returns the time that a call may take here whose caller gives it this one: what the server's
+    /// Returns the time that a unary call may take here whose caller gives it this one: what the server's
     /// [times](crate::ServerBuilder::times) make of it. [`call`](Self::call) and [`call_with`](Self::call_with) apply it themselves.
     pub fn time_of(&self, timeout: Option<Duration>) -> Option<Duration> {
-        self.0.limits().0.of(timeout)
+        let time = self.0.times().all.of(MethodKind::Unary, timeout, Instant::now());
+        time.map(HandlerTime::limit)
     }
 
     /// Has a handler of the wire's own answer a call, after the layers and within the times of the server, exactly as methods of
@@ -157,7 +163,7 @@ impl Endpoint {
             let answer = caught(scope, method, self.0.layers().call(call, &end)).await?;
             Ok(answer_without_panics(answer, method))
         };
-        self.in_time(head, handle).await
+        self.in_time(method, head, handle).await
     }
 
     /// Has a method handle a call. The messages of the answer have the same format. A panic of the handler is a status, and
@@ -168,24 +174,39 @@ impl Endpoint {
     ///
     /// If the future is dropped, so is the handler. What it answered with a stream goes on until that is dropped.
     pub async fn call(&self, method: Found, format: Format, head: Head, body: Body) -> Result<Answer, Status> {
-        self.in_time(head, |head| self.call_unlimited(method, format, head, body)).await
+        let handle = |head| self.call_unlimited(method, format, head, body);
+        let answering = self.in_time(method.method(), head, handle);
+        if method.method().kind == MethodKind::Unary {
+            return answering.await;
+        }
+        let ending = self.0.ending();
+        let answer = tokio::select! {
+            biased;
+            answer = answering => answer?,
+            () = ending.ended() => return Err(Ending::status()),
+        };
+        Ok(answer.map_body(|body| match body {
+            Body::Many(contents) => {
+                Body::Many(contents.changed(|contents| UntilEnd { contents, ended: Box::pin(ending.ended_owned()) }))
+            }
+            body => body,
+        }))
     }
 
     /// Bounds a call as the times of the server say.
-    async fn in_time<F>(&self, mut head: Head, call: impl FnOnce(Head) -> F) -> Result<Answer, Status>
+    async fn in_time<F>(&self, method: &Method, mut head: Head, call: impl FnOnce(Head) -> F) -> Result<Answer, Status>
     where
         F: Future<Output = Result<Answer, Status>>,
     {
-        let Some(limit) = self.time_of(head.timeout()) else {
+        let Some(time) = self.0.times().of(method, head.timeout(), Instant::now()) else {
             return call(head).await;
         };
-        let deadline = Deadline::after(limit);
-        if let Some(at) = deadline.at {
-            head.set_deadline(at.into_std());
+        if let Some(at) = time.at() {
+            head.set_deadline(at);
         }
-        let answer = deadline.bound_handler(call(head)).await?;
+        let answer = time.bound(call(head)).await?;
         Ok(answer.map_body(|body| match body {
-            Body::Many(contents) => Body::Many(in_time(contents, deadline)),
+            Body::Many(contents) => Body::Many(in_time(contents, time)),
             body => body,
         }))
     }
@@ -193,6 +214,11 @@ impl Endpoint {
     /// Tells all services that the server begins to shut down.
     pub(crate) fn shutting_down(&self) {
         self.0.shutting_down();
+    }
+
+    /// Ends all calls with streams that are under way.
+    pub(crate) fn end_streams(&self) {
+        self.0.ending().end();
     }
 
     /// Has a method handle a call whose time others look after.
@@ -224,13 +250,17 @@ impl fmt::Debug for Endpoint {
 /// [`Services`] as far as they need no types.
 trait AnyServices: Send + Sync {
     fn table(&self) -> &MethodTable;
-    /// Returns the times that calls may take, and the size of the metadata that one may bring.
-    fn limits(&self) -> (Times, usize);
+    /// Returns the times that calls may take.
+    fn times(&self) -> &ServerTimes;
+    /// Returns the size of the metadata that a call may bring.
+    fn metadata_max(&self) -> usize;
     fn memory_budget(&self) -> MemoryBudget;
     /// Returns the names of metadata that calls of handlers inherit.
     fn inherited_names(&self) -> &[String];
     fn layers(&self) -> &Layers;
     fn shutting_down(&self);
+    /// Returns what tells calls with streams that they have to end.
+    fn ending(&self) -> &Ending;
     fn call(&self, entry: Entry, call: Call) -> BoxFuture<'_, Result<Answer, Status>>;
 }
 
@@ -239,8 +269,12 @@ impl<S: ServiceSet, R: Send + Sync> AnyServices for Services<S, R> {
         Self::table(self)
     }
 
-    fn limits(&self) -> (Times, usize) {
-        (self.times, self.metadata_max())
+    fn times(&self) -> &ServerTimes {
+        &self.times
+    }
+
+    fn metadata_max(&self) -> usize {
+        Self::metadata_max(self)
     }
 
     fn memory_budget(&self) -> MemoryBudget {
@@ -257,6 +291,10 @@ impl<S: ServiceSet, R: Send + Sync> AnyServices for Services<S, R> {
 
     fn shutting_down(&self) {
         Self::shutting_down(self);
+    }
+
+    fn ending(&self) -> &Ending {
+        Self::ending(self)
     }
 
     fn call(&self, entry: Entry, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
@@ -282,14 +320,31 @@ fn without_panics(contents: Streaming<Bytes>, method: &'static Method) -> Stream
     Streaming::new(contents).with_trailers_slot(trailers)
 }
 
+/// A stream that ends with a status when the server does.
+struct UntilEnd {
+    contents: Streaming<Bytes>,
+    ended: Pin<Box<Ended<WaitForCancellationFutureOwned>>>,
+}
+
+impl Source<Bytes> for UntilEnd {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> PollNext<Bytes> {
+        // Even with more to read: one that always has more would never end.
+        if self.ended.as_mut().poll(cx).is_ready() {
+            self.contents = Streaming::over();
+            return Poll::Ready(Some(Err(Ending::status())));
+        }
+        self.contents.poll(cx)
+    }
+}
+
 /// Ends a stream with a status when the time is up, even one that always has more.
-fn in_time(contents: Streaming<Bytes>, deadline: Deadline) -> Streaming<Bytes> {
+fn in_time(contents: Streaming<Bytes>, time: HandlerTime) -> Streaming<Bytes> {
     let trailers = contents.trailers_slot();
     let bounded = stream::try_unfold(contents, move |mut contents| async move {
-        if deadline.at.is_some_and(|at| at <= Instant::now()) {
-            return deadline.bound_handler(future::pending()).await;
+        if time.is_over() {
+            return Err(time.status());
         }
-        let next = deadline.bound_handler(contents.message()).await?;
+        let next = time.bound(contents.message()).await?;
         Ok(next.map(|content| (content, contents)))
     });
     Streaming::new(bounded).with_trailers_slot(trailers)

@@ -14,6 +14,7 @@ use tracing::error;
 use super::{
     boxed::{BoxFuture, BoxService},
     compressing::Compressing,
+    ending::Ending,
     handle::Service,
     layer::{Layer, Layers},
     set::ServiceSet,
@@ -22,7 +23,7 @@ use super::{
 use crate::{
     call::{
         context::{InScope, Scope},
-        deadline::Times,
+        deadline::{ServerTimes, Times},
         exchange::{Answer, Call},
         method::Method,
         status::Status,
@@ -67,7 +68,9 @@ pub struct Services<S = (), R = Unimplemented> {
     pub(crate) compressing: Compressing,
     pub(crate) accepts_narrowing: bool,
     memory: MemoryBudget,
-    pub(crate) times: Times,
+    pub(crate) times: ServerTimes,
+    /// Tells calls with streams that they have to end, because the server does.
+    ending: Ending,
     pub(crate) calls_max: Option<u32>,
     /// True as long as neither of these two says anything, which is all that most calls look at.
     pub(crate) is_unlimited: bool,
@@ -91,7 +94,8 @@ impl Services {
             compressing: Compressing::default(),
             accepts_narrowing: false,
             memory: MemoryBudget::default(),
-            times: Times::default(),
+            times: ServerTimes::default(),
+            ending: Ending::default(),
             calls_max: None,
             is_unlimited: true,
             fallback: Unimplemented,
@@ -145,7 +149,18 @@ impl<S: ServiceSet, R> Services<S, R> {
 
     /// Sets the times that calls may take here, whatever their callers say.
     pub fn times(self, times: Times) -> Self {
-        Self { times, is_unlimited: self.is_unlimited && times == Times::default(), ..self }
+        self.with_times(|own| own.all = times)
+    }
+
+    /// Sets the times that calls of one method may take here, in place of those for [all](Self::times).
+    pub fn method_times(self, method: &'static Method, times: Times) -> Self {
+        self.with_times(|own| own.methods.push((method, times)))
+    }
+
+    fn with_times(mut self, change: impl FnOnce(&mut ServerTimes)) -> Self {
+        change(&mut self.times);
+        self.is_unlimited = self.times.are_open() && self.calls_max.is_none();
+        self
     }
 
     /// Sets the number of unary calls of one connection that may be under way at once. Default `None`: as many as the settings of
@@ -157,7 +172,7 @@ impl<S: ServiceSet, R> Services<S, R> {
     /// until its time is up.
     pub fn calls_max(self, calls_max: impl Into<Option<u32>>) -> Self {
         let calls_max = calls_max.into();
-        Self { calls_max, is_unlimited: self.is_unlimited && calls_max.is_none(), ..self }
+        Self { calls_max, is_unlimited: self.times.are_open() && calls_max.is_none(), ..self }
     }
 
     /// Has answers compressed for callers that inflate this: messages of [`compression_len_min`](Self::compression_len_min)
@@ -229,6 +244,7 @@ impl<S: ServiceSet, R> Services<S, R> {
             accepts_narrowing,
             memory,
             times,
+            ending,
             calls_max,
             is_unlimited,
             fallback,
@@ -246,6 +262,7 @@ impl<S: ServiceSet, R> Services<S, R> {
             accepts_narrowing,
             memory,
             times,
+            ending,
             calls_max,
             is_unlimited,
             fallback,
@@ -263,6 +280,7 @@ impl<S: ServiceSet, R> Services<S, R> {
             accepts_narrowing,
             memory,
             times,
+            ending,
             calls_max,
             is_unlimited,
             ..
@@ -277,6 +295,7 @@ impl<S: ServiceSet, R> Services<S, R> {
             accepts_narrowing,
             memory,
             times,
+            ending,
             calls_max,
             is_unlimited,
             fallback,
@@ -298,6 +317,11 @@ impl<S: ServiceSet, R> Services<S, R> {
 
     pub(crate) fn layers(&self) -> &Layers {
         &self.layers
+    }
+
+    /// Returns what tells calls with streams that they have to end.
+    pub(crate) fn ending(&self) -> &Ending {
+        &self.ending
     }
 
     pub(crate) fn table(&self) -> &MethodTable {

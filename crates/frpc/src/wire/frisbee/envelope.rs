@@ -348,26 +348,25 @@ pub(crate) fn is_answer(content: &[u8]) -> bool {
     matches!(content.first(), Some(&(ANSWER | FAILURE)))
 }
 
-/// Returns the time that a request brings with it, without a look at anything else of it.
-pub(crate) fn timeout_of(content: &[u8]) -> Option<Duration> {
+/// Returns the operation of a request and the time that it brings with it, without a look at anything else of it.
+pub(crate) fn timeout_of(content: &[u8]) -> Option<(u16, Option<Duration>)> {
     let mut input = content;
     if input.try_get_u8().ok()? != REQUEST {
         return None;
     }
-    // The operation and the format.
-    input.get(size_of::<u16>() + size_of::<u8>()..)?;
-    input.advance(size_of::<u16>() + size_of::<u8>());
+    let operation = input.try_get_u16().ok()?;
+    let _format = input.try_get_u8().ok()?;
     let len = input.try_get_u32().ok()? as usize;
     let mut head = input.get(..len)?;
     while head.has_remaining() {
         let (tag, len) = (head.get_u8(), head.try_get_u32().ok()? as usize);
         let (mut value, rest) = head.split_at_checked(len)?;
         if tag == TIMEOUT {
-            return value.try_get_u64().ok().map(Duration::from_micros);
+            return Some((operation, value.try_get_u64().ok().map(Duration::from_micros)));
         }
         head = rest;
     }
-    None
+    Some((operation, None))
 }
 
 impl Envelope {

@@ -8,7 +8,7 @@ use tracing::{debug, warn};
 use super::stream_framing;
 use crate::{
     call::{
-        deadline::{Bounded, Deadline},
+        deadline::{Bounded, Deadline, HandlerTime},
         exchange::Answer,
         method::Method,
         status::Status,
@@ -17,8 +17,11 @@ use crate::{
 };
 
 /// Drops a handler when its caller's time is up.
-pub(super) fn within<F>(deadline: Option<Deadline>, handling: F) -> Bounded<F> {
-    deadline.unwrap_or(Deadline::NEVER).bound_handler(handling)
+pub(super) fn within<F>(time: Option<HandlerTime>, handling: F) -> Bounded<F> {
+    match time {
+        Some(time) => time.bound(handling),
+        None => Deadline::NEVER.bound(handling),
+    }
 }
 
 /// Encodes a status as the content of a packet, with its text if `limit` bytes have room for it.

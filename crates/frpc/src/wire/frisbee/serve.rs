@@ -33,6 +33,7 @@ use crate::{
     service::{
         services::{Services, Unimplemented},
         set::ServiceSet,
+        table::Entry,
     },
 };
 
@@ -180,12 +181,16 @@ impl<S: ServiceSet, R: Router> Router for Services<S, R> {
     }
 
     fn packet_timeout(&self, packet: &Packet, connection: &Connection) -> Option<Duration> {
-        let said = match packet.operation {
-            Operation::EXTENDED => envelope::timeout_of(&packet.content),
-            operation if self.serves(operation.number()) => None,
-            _ => return self.fallback.packet_timeout(packet, connection),
+        let (operation, said) = match packet.operation {
+            Operation::EXTENDED => envelope::timeout_of(&packet.content)?,
+            operation => (operation.number(), None),
         };
-        self.times.of(said.or_else(|| Session::announced(connection)))
+        let Some(Entry { method, .. }) = self.table().find(operation) else {
+            return self.fallback.packet_timeout(packet, connection);
+        };
+        let arrived = Instant::from_std(connection.turn());
+        let time = self.times.of(method, said.or_else(|| Session::announced(connection)), arrived)?;
+        Some(time.at()?.saturating_duration_since(arrived.into_std()))
     }
 
     async fn refuse_stream(&self, mut stream: Stream, connection: &Connection) {

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     call::{
         context::Scope,
-        deadline::Deadline,
+        deadline::HandlerTime,
         exchange::{Answer, Body, Call},
         head::Head,
         metadata::Metadata,
@@ -82,10 +82,10 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         if entry.method.kind != MethodKind::Unary {
             return Err(self.not_unary(packet.operation.number()));
         }
-        let deadline = self.times.of(Session::announced(connection)).map(|limit| Deadline::since(arrived, limit));
-        let at = deadline.and_then(|deadline| deadline.at).map(Instant::into_std);
+        let time = self.times.of(entry.method, Session::announced(connection), arrived);
+        let at = time.and_then(HandlerTime::at);
         let _place = Place::take(connection, self.calls_max)?;
-        within(deadline, self.call(entry, incoming_call(entry, packet.content, at, connection))).await
+        within(time, self.call(entry, incoming_call(entry, packet.content, at, connection))).await
     }
 
     /// Answers a plain packet with a message that is sent as it is. Gives any other answer back.
@@ -202,15 +202,15 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             Some(entry) if entry.method.kind != MethodKind::Unary => Err(self.not_unary(operation)),
             Some(entry) => {
                 let timeout = head.timeout.or_else(|| Session::announced(connection));
-                let deadline = self.times.of(timeout).map(|limit| Deadline::since(arrived, limit));
-                let at = deadline.and_then(|deadline| deadline.at).map(Instant::into_std);
+                let time = self.times.of(entry.method, timeout, arrived);
+                let at = time.and_then(HandlerTime::at);
                 let mut received = Head::received(Some(origin(connection)), at);
                 if !head.metadata.is_empty() {
                     *received.metadata_mut() = head.metadata;
                 }
                 let call = Call::new(entry.method, format, received, Body::One(message.into()));
                 match Place::take(connection, self.calls_max) {
-                    Ok(_place) => within(deadline, self.call(entry, call)).await,
+                    Ok(_place) => within(time, self.call(entry, call)).await,
                     Err(status) => Err(status),
                 }
             }

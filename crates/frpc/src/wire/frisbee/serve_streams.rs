@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     call::{
-        deadline::Deadline,
+        deadline::HandlerTime,
         exchange::{Answer, Body, Call},
         head::Head,
         method::{Method, MethodKind},
@@ -29,6 +29,7 @@ use crate::{
     codec::Format,
     error::CallError,
     service::{
+        ending::Ending,
         services::{Services, panicked},
         set::ServiceSet,
         table::Entry,
@@ -42,8 +43,8 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         let (sender, mut reader) = stream.split();
         // The first data, which was peeked at: it is there.
         let _ = reader.read().await;
-        let deadline = self.times.of(head.timeout).map(Deadline::after);
-        let at = deadline.and_then(|deadline| deadline.at).map(Instant::into_std);
+        let time = self.times.of(method, head.timeout, Instant::now());
+        let at = time.and_then(HandlerTime::at);
         let mut received = Head::received(Some(origin(connection)), at);
         if !head.metadata.is_empty() {
             *received.metadata_mut() = head.metadata;
@@ -70,7 +71,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
         };
         let answering = async {
             let answer = match input {
-                Ok(body) => within(deadline, self.call(entry, Call::new(method, format, received, body))).await,
+                Ok(body) => within(time, self.call(entry, Call::new(method, format, received, body))).await,
                 Err(status) => Err(status),
             };
             // The time of the caller bounds the messages as well.
@@ -78,7 +79,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
                 send_answer(method, framing, answer, &sender, connection).await;
                 Ok(())
             };
-            if let Err(status) = within(deadline, sending).await {
+            if let Err(status) = within(time, sending).await {
                 stream_framing::send_failure(framing, &status, &sender).await;
             }
         };
@@ -86,6 +87,7 @@ impl<S: ServiceSet, R: Router> Services<S, R> {
             biased;
             () = answering => {}
             end = sender.closed() => debug!(%end, method = method.name, "a call was cut off"),
+            () = self.ending().ended() => stream_framing::send_failure(framing, &Ending::status(), &sender).await,
         }
     }
 
