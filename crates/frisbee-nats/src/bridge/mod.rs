@@ -206,7 +206,7 @@ struct Shared {
     /// Messages from the cluster that will come back from the broker.
     echoes: Mutex<Echoes>,
     requests: Arc<Semaphore>,
-    /// What each durable subscription could not read.
+    /// Counters of the messages that each durable subscription could not read.
     unreadable: Vec<Arc<AtomicU64>>,
     counts: Counts,
 }
@@ -387,7 +387,7 @@ fn add(count: &AtomicU64, more: u64) {
 
 /// The header with the name of the broker from which a message comes.
 const ORIGIN: &str = "Frisbee-Broker";
-/// How often a message of a stream is offered to a broker that refuses it for a reason that may pass.
+/// The number of times a message of a stream is offered to a broker that refuses it for a reason that may pass.
 const DELIVERIES_MAX: u64 = 10;
 /// The time until it is offered again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);

@@ -20,8 +20,8 @@ pub enum Action {
 /// patterns of the broker change, so it should not depend on anything else. It must not block, for its connection waits. It may use the
 /// broker: no lock is held but that of what the connection publishes.
 ///
-/// Who a client is stands on its connection, such as a value that an earlier call has left there ([`Connection::set_state`]). A client in the
-/// same process has one by [`Broker::client_as`](crate::Broker::client_as).
+/// The identity of a client stands on its connection, such as a value that an earlier call has left there ([`Connection::set_state`]). A
+/// client in the same process has one by [`Broker::client_as`](crate::Broker::client_as).
 pub trait Authorize: Send + Sync + 'static {
     /// Returns whether a client may do this, or the reason why it may not, which it is told.
     fn authorize(&self, connection: &Connection, action: Action, subject: &str) -> Result<(), String>;

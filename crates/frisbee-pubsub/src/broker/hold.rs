@@ -50,7 +50,7 @@ impl Account {
     }
 
     /// Returns whether as much waits for subscribers that block as may: as much of this publisher as its window allows, or anything
-    /// of it while all queues together are full. What waits goes at some time, which is looked for then.
+    /// of it while all queues together are full. Either ends when its messages are taken, of which `freed` tells.
     pub(super) fn is_full(&self) -> bool {
         let held = self.held.load(Ordering::Relaxed);
         held >= self.window || (held > 0 && self.gauge.left() == 0)

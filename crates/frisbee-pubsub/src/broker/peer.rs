@@ -133,7 +133,7 @@ impl Peer {
         drop((locked, registry));
         let values: Vec<Bytes> =
             if group.is_empty() { retained.matching(&pattern).cloned().collect() } else { Vec::new() };
-        // What becomes a value from now on comes behind these, as any message to this subscription does.
+        // A value that is published from now on comes behind these, as any message to this subscription does.
         drop(retained);
         self.answers.say(Kind::Subscribed, id, subscriber.number.to_be_bytes().to_vec());
         let mut verdict = Verdict::GoesOn;

@@ -36,7 +36,7 @@ pub(super) struct Shared {
     pub(super) generation: AtomicU64,
     retained: Mutex<Retained>,
     pub(super) prefixes: Prefixes,
-    /// Of messages whose publisher is not held up by them any more.
+    /// Holds messages of a group whose publisher is not held up by them.
     orphans: Arc<Account>,
     itself: Weak<Self>,
 }
@@ -63,7 +63,7 @@ impl Shared {
     /// Removes a subscription of which nothing more is sent, and tells the client. `missing` messages are, beyond those that wait.
     pub(super) fn end(&self, subscriber: &Arc<Subscriber>, reason: EndReason, missing: u64) {
         let mut ended = vec![(subscriber.clone(), reason, missing)];
-        // What one member of a group leaves may end the next.
+        // The messages that one member of a group leaves may end the next.
         while let Some((subscriber, reason, missing)) = ended.pop() {
             self.remove(std::slice::from_ref(&subscriber));
             subscriber.forget_number();

@@ -374,7 +374,7 @@ impl Subscriber {
                     }
                 }
                 Ok(sent) => packets[..sent].iter().for_each(|packet| self.note_sent(delivery, packet)),
-                // What waits is let go, or handed to others, with all subscriptions of the connection.
+                // Messages that wait are let go, or handed to others, with all subscriptions of the connection.
                 Err(SendError::Closed) => break,
                 // It is larger than the subscriber takes.
                 Err(_) => {
