@@ -1,4 +1,4 @@
-//! What is written to standard output and standard error: lines, colours, and texts of peers without orders to the terminal.
+//! Output: lines, colours, and texts of peers without orders to the terminal.
 
 use std::{
     env, fmt,

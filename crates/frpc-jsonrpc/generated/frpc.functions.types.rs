@@ -48,7 +48,7 @@ pub mod function_client {
             Self { channel }
         }
 
-        /// Connects to an address, such as `"tcp://localhost:7000"`, with the default settings of
+        /// Connects to an address, such as `"tcp://localhost:7300"`, with the default settings of
         /// [`Channel::builder`].
         pub async fn connect(address: impl ToAddress) -> Result<Self, ConnectError> {
             Channel::connect(address).await.map(Self::new)

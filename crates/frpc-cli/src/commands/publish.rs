@@ -45,10 +45,10 @@ pub(crate) struct PublishCommand {
 }
 
 const EXAMPLES: &str = "Examples:
-  frpc pub :7000 orders.eu.created 'one for Ada'
-  frpc pub :7000 orders.eu.created @order.json --count 3
-  frpc pub :7000 log.web --lines < access.log
-  frpc pub :7000 vat.rate books --request";
+  frpc pub :7300 orders.eu.created 'one for Ada'
+  frpc pub :7300 orders.eu.created @order.json --count 3
+  frpc pub :7300 log.web --lines < access.log
+  frpc pub :7300 vat.rate books --request";
 
 impl PublishCommand {
     pub(crate) async fn run(&self, is_json: bool) -> Result<()> {

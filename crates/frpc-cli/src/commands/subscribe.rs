@@ -45,9 +45,9 @@ pub(crate) struct SubscribeCommand {
 }
 
 const EXAMPLES: &str = "Examples:
-  frpc sub :7000 'orders.*.created'
-  frpc sub :7000 'orders.>' --count 1 --timeout 5s
-  frpc sub :7000 jobs.resize --group workers --json
+  frpc sub :7300 'orders.*.created'
+  frpc sub :7300 'orders.>' --count 1 --timeout 5s
+  frpc sub :7300 jobs.resize --group workers --json
   frpc sub nats://localhost:4222 'orders.>'";
 
 /// The fate of messages that are not taken fast enough.

@@ -1,4 +1,4 @@
-//! What reaches standard output and the terminal, and what becomes of it when nobody reads.
+//! Output of commands: without a reader, and with texts of hostile servers in it.
 
 use std::{
     io::{BufRead, BufReader, pipe},

@@ -122,8 +122,8 @@ fn mistakes_are_told_with_what_to_try() {
         assert_eq!(ran.code, 1, "{ran:?}");
         assert!(ran.err.contains(arguments[2]), "{ran:?}");
     }
-    let ran = frpc(&["pub", "7000", "a"]);
-    assert!(ran.code == 1 && ran.err.contains("try: :7000, for a port of this machine"), "{ran:?}");
+    let ran = frpc(&["pub", "7300", "a"]);
+    assert!(ran.code == 1 && ran.err.contains("try: :7300, for a port of this machine"), "{ran:?}");
     let ran = frpc(&["sub", "grpc://localhost:1", "a"]);
     assert!(ran.code == 1 && ran.err.contains("nats://HOST:PORT for NATS"), "{ran:?}");
 }
