@@ -63,6 +63,7 @@
 //! | `tower` | no | middleware of tower as [layers] around calls |
 //! | `lz4` | no | messages compressed with LZ4: [`ServerBuilder::send_compressed`], [`ChannelBuilder::send_compressed`] |
 //! | `zstd` | no | messages compressed with Zstandard; needs a C compiler to build |
+//! | `gzip` | no | messages compressed with gzip |
 //! | `uring` | no | the [`Engine`] that serves connections on io_uring, where Linux allows it |
 #![forbid(unsafe_code)]
 

@@ -11,7 +11,7 @@ use support::{
 };
 use tokio::{io::duplex, time::Instant};
 
-const ALGORITHMS: [Compression; 2] = [Compression::Lz4, Compression::Zstd];
+const ALGORITHMS: [Compression; 3] = [Compression::Lz4, Compression::Zstd, Compression::Gzip];
 
 /// A server of the test service and a client of that, which offers the same service.
 struct Pair {

@@ -8,9 +8,8 @@ use support::{
 
 #[test]
 fn large_messages_of_every_kind_of_call_arrive_compressed() {
-    for (engine, algorithm) in
-        engines().flat_map(|engine| [Compression::Lz4, Compression::Zstd].map(|algorithm| (engine, algorithm)))
-    {
+    let algorithms = [Compression::Lz4, Compression::Zstd, Compression::Gzip];
+    for (engine, algorithm) in engines().flat_map(|engine| algorithms.map(|algorithm| (engine, algorithm))) {
         in_real_time(async {
             let server = Server::builder().engine(engine).send_compressed(algorithm);
             let server = server.add_service(TestServer::new(TestService::default())).bind("127.0.0.1:0").await.unwrap();

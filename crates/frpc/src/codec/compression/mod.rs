@@ -4,9 +4,11 @@
 //!   compressed = part…     part = length u32 | bytes that inflate to 256 KiB, or to all that is left
 //! ```
 //!
-//! Each part is compressed on its own: an LZ4 block, or a frame of Zstandard.
+//! Each part is compressed on its own: an LZ4 block, a frame of Zstandard, or a file of gzip.
 
 mod algorithm;
+#[cfg(feature = "gzip")]
+mod gzip;
 #[cfg(feature = "lz4")]
 mod lz4;
 #[cfg(feature = "zstd")]
@@ -14,7 +16,7 @@ mod zstd;
 
 use self::algorithm::Algorithm;
 
-/// An algorithm to compress messages with. Each needs a feature of this crate: `lz4`, `zstd`.
+/// An algorithm to compress messages with. Each needs a feature of this crate: `lz4`, `zstd`, `gzip`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Compression {
@@ -24,6 +26,9 @@ pub enum Compression {
     /// Zstandard: costs more, and makes text about a third as long. Needs a C compiler to build.
     #[cfg(feature = "zstd")]
     Zstd,
+    /// gzip: costs more than Zstandard, and makes text about a third as long. It is written in Rust, and needs no C compiler.
+    #[cfg(feature = "gzip")]
+    Gzip,
 }
 
 /// The bytes do not inflate to as many as they should.
@@ -37,6 +42,8 @@ impl Compression {
         Self::Lz4,
         #[cfg(feature = "zstd")]
         Self::Zstd,
+        #[cfg(feature = "gzip")]
+        Self::Gzip,
     ];
 
     fn algorithm(self) -> &'static Algorithm {
@@ -45,6 +52,8 @@ impl Compression {
             Self::Lz4 => &lz4::ALGORITHM,
             #[cfg(feature = "zstd")]
             Self::Zstd => &zstd::ALGORITHM,
+            #[cfg(feature = "gzip")]
+            Self::Gzip => &gzip::ALGORITHM,
         }
     }
 
@@ -171,6 +180,6 @@ mod tests {
             assert_eq!(Compression::of_number(algorithm.number()), Some(algorithm));
         }
         assert_eq!(Compression::of_number(0), None);
-        assert_eq!(Compression::of_number(3), None);
+        assert_eq!(Compression::of_number(4), None);
     }
 }
