@@ -1,4 +1,4 @@
-//! Errors with details that programs can act on: a retry after the time that the server asks for.
+//! Errors with details that programs can act on: fields that are not valid, and a retry after the time that the server asks for.
 
 use std::{
     error::Error,
@@ -6,10 +6,8 @@ use std::{
     time::Duration,
 };
 
-use frpc::{
-    Channel, Code, Request, Response, Server, Status,
-    prost_types::{self, Any},
-};
+use frpc::{Channel, Code, Request, Response, Server, Status};
+use frpc_types::{ErrorDetails, RetryInfo, StatusExt};
 use hello_world::{
     HelloReply, HelloRequest,
     greeter_client::GreeterClient,
@@ -30,12 +28,22 @@ struct Host {
 
 impl Greeter for Host {
     async fn say_hello(&self, request: Request<HelloRequest>) -> Result<Response<HelloReply>, Status> {
-        if !self.was_asked.swap(true, Ordering::Relaxed) {
-            let wait = prost_types::Duration { seconds: 0, nanos: 50_000_000 };
-            let details = Any::from_msg(&wait).map_err(|error| Status::internal(error.to_string()))?;
-            return Err(Status::with_error_details(Code::Unavailable, "busy just now", [details]));
+        let name = request.into_inner().name;
+        let mut details = ErrorDetails::new();
+        if name.is_empty() {
+            details.add_bad_request_violation("name", "must not be empty");
         }
-        Ok(HelloReply { message: format!("Hello {}!", request.into_inner().name) }.into())
+        if name.len() > 20 {
+            details.add_bad_request_violation("name", "must not be longer than 20 bytes");
+        }
+        if details.has_bad_request_violations() {
+            return Err(Status::with_error_details(Code::InvalidArgument, "the request is not valid", details));
+        }
+        if !self.was_asked.swap(true, Ordering::Relaxed) {
+            details.set_retry_info(Duration::from_millis(50));
+            return Err(Status::with_error_details(Code::Unavailable, "busy just now", details));
+        }
+        Ok(HelloReply { message: format!("Hello {name}!") }.into())
     }
 }
 
@@ -43,6 +51,12 @@ impl Greeter for Host {
 async fn main() -> Result<(), Box<dyn Error>> {
     let server = Server::builder().add_service(GreeterServer::new(Host::default())).bind("tcp://127.0.0.1:0").await?;
     let client = GreeterClient::new(Channel::connect(server.local_addr()).await?);
+    if let Err(status) = client.say_hello(HelloRequest { name: String::new() }).await {
+        let details = status.get_error_details();
+        for violation in details.bad_request().iter().flat_map(|request| &request.field_violations) {
+            println!("{status}: {} {}", violation.field, violation.description);
+        }
+    }
     loop {
         let status = match client.say_hello(HelloRequest { name: "world".into() }).await {
             Ok(reply) => {
@@ -51,8 +65,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
             }
             Err(status) => status,
         };
-        let Some(wait) = status.error_detail::<prost_types::Duration>() else { return Err(status.into()) };
-        let wait = Duration::try_from(wait)?;
+        // One of the details alone.
+        let retry: Option<RetryInfo> = status.error_detail();
+        let Some(wait) = retry.and_then(|retry| retry.delay()) else { return Err(status.into()) };
         println!("{status}, again in {wait:?}");
         sleep(wait).await;
     }

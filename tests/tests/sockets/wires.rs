@@ -1,8 +1,9 @@
 //! The wires of others over real sockets, on every engine.
 
-use frpc::{Channel, Code, Engine, Server, Streaming};
+use frpc::{Call, Channel, Code, Engine, Layered, Server, Status, Streaming, interceptor};
 use frpc_http::Http;
 use frpc_jsonrpc::JsonRpc;
+use frpc_types::{ErrorDetails, RetryInfo, StatusExt};
 use support::{
     SECOND,
     calls::{TestClient, TestServer, TestService, ask},
@@ -110,4 +111,32 @@ fn a_shutdown_lets_calls_of_every_wire_finish_on_every_engine() {
             assert_eq!(shutdown.await.unwrap(), 0, "{engine}");
         });
     }
+}
+
+#[test]
+fn details_of_errors_arrive_over_every_wire_that_carries_them() {
+    in_real_time(async {
+        let mut details = ErrorDetails::new();
+        details.add_bad_request_violation("title", "must not be empty").set_retry_info(2 * SECOND).set_error_info(
+            "TITLE_MISSING",
+            "shop.example.com",
+            [("shelf".to_owned(), "A1".to_owned())],
+        );
+        let told = details.clone();
+        let refusal = interceptor(move |_: &mut Call| {
+            Err(Status::with_error_details(Code::InvalidArgument, "a mistake", told.clone()))
+        });
+        let server = serve(Engine::Tokio, Layered::new(InteropServer::new(Service), refusal)).await;
+        for (scheme, path, _) in SCHEMES {
+            let interop = InteropClient::new(connect(&server, scheme, path).await);
+            let status = interop.echo(Rich::default()).await.unwrap_err();
+            assert_eq!((status.code(), status.message()), (Code::InvalidArgument, "a mistake"), "{scheme}");
+            if scheme.starts_with("twirp") {
+                assert_eq!(status.get_error_details(), ErrorDetails::new(), "Twirp has no place for them");
+                continue;
+            }
+            assert_eq!(status.get_error_details(), details, "{scheme}");
+            assert_eq!(status.error_detail::<RetryInfo>().unwrap().delay(), Some(2 * SECOND), "{scheme}");
+        }
+    });
 }

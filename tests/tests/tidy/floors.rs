@@ -99,6 +99,7 @@ const HOUSES: &[House] = &[
     },
     House { krate: "frpc-jsonrpc-macros", floors: &[&["docs", "options", "parameter"], &["expand", "schema"], &[""]] },
     House { krate: "frpc-services", floors: &[&["catalog", "protos"], &["health", "reflection"]] },
+    House { krate: "frpc-types", floors: &[&["messages"], &["details"]] },
     House {
         krate: "frpc-websocket",
         floors: &[

@@ -1,0 +1,323 @@
+//! The details of a status, each of them at most once.
+
+use std::{array, collections::HashMap, iter::Flatten, time::Duration};
+
+use frpc::{Status, prost::Name, prost_types::Any};
+
+use crate::messages::{
+    BadRequest, DebugInfo, ErrorInfo, FieldViolation, Help, Link, LocalizedMessage, PreconditionFailure,
+    PreconditionViolation, QuotaFailure, QuotaViolation, RequestInfo, ResourceInfo, RetryInfo,
+};
+
+/// The details of an error, as [`Status::with_error_details`] takes them and [`StatusExt::get_error_details`] returns them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ErrorDetails {
+    retry_info: Option<RetryInfo>,
+    debug_info: Option<DebugInfo>,
+    quota_failure: Option<QuotaFailure>,
+    error_info: Option<ErrorInfo>,
+    precondition_failure: Option<PreconditionFailure>,
+    bad_request: Option<BadRequest>,
+    request_info: Option<RequestInfo>,
+    resource_info: Option<ResourceInfo>,
+    help: Option<Help>,
+    localized_message: Option<LocalizedMessage>,
+}
+
+impl ErrorDetails {
+    /// Makes details with nothing in them.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Says how long clients should wait before they try again.
+    pub fn set_retry_info(&mut self, delay: Duration) -> &mut Self {
+        self.retry_info = Some(RetryInfo::new(delay));
+        self
+    }
+
+    /// Returns how long clients should wait before they try again.
+    pub fn retry_info(&self) -> Option<&RetryInfo> {
+        self.retry_info.as_ref()
+    }
+
+    /// Sets information for those who debug the server.
+    pub fn set_debug_info(
+        &mut self,
+        stack_entries: impl IntoIterator<Item = impl Into<String>>,
+        detail: impl Into<String>,
+    ) -> &mut Self {
+        let stack_entries = stack_entries.into_iter().map(Into::into).collect();
+        self.debug_info = Some(DebugInfo { stack_entries, detail: detail.into() });
+        self
+    }
+
+    /// Returns information for those who debug the server.
+    pub fn debug_info(&self) -> Option<&DebugInfo> {
+        self.debug_info.as_ref()
+    }
+
+    /// Adds a quota that was exceeded.
+    pub fn add_quota_failure_violation(
+        &mut self,
+        subject: impl Into<String>,
+        description: impl Into<String>,
+    ) -> &mut Self {
+        let violation = QuotaViolation { subject: subject.into(), description: description.into() };
+        self.quota_failure.get_or_insert_default().violations.push(violation);
+        self
+    }
+
+    /// Returns `true` if a quota was exceeded.
+    pub fn has_quota_failure_violations(&self) -> bool {
+        self.quota_failure.as_ref().is_some_and(|failure| !failure.violations.is_empty())
+    }
+
+    /// Returns the quotas that were exceeded.
+    pub fn quota_failure(&self) -> Option<&QuotaFailure> {
+        self.quota_failure.as_ref()
+    }
+
+    /// Sets the cause of the error: a constant, the domain that it belongs to, and more about it.
+    pub fn set_error_info(
+        &mut self,
+        reason: impl Into<String>,
+        domain: impl Into<String>,
+        metadata: impl Into<HashMap<String, String>>,
+    ) -> &mut Self {
+        self.error_info = Some(ErrorInfo { reason: reason.into(), domain: domain.into(), metadata: metadata.into() });
+        self
+    }
+
+    /// Returns the cause of the error.
+    pub fn error_info(&self) -> Option<&ErrorInfo> {
+        self.error_info.as_ref()
+    }
+
+    /// Adds a precondition that was not met.
+    pub fn add_precondition_failure_violation(
+        &mut self,
+        violation_type: impl Into<String>,
+        subject: impl Into<String>,
+        description: impl Into<String>,
+    ) -> &mut Self {
+        let (r#type, subject, description) = (violation_type.into(), subject.into(), description.into());
+        let violation = PreconditionViolation { r#type, subject, description };
+        self.precondition_failure.get_or_insert_default().violations.push(violation);
+        self
+    }
+
+    /// Returns `true` if a precondition was not met.
+    pub fn has_precondition_failure_violations(&self) -> bool {
+        self.precondition_failure.as_ref().is_some_and(|failure| !failure.violations.is_empty())
+    }
+
+    /// Returns the preconditions that were not met.
+    pub fn precondition_failure(&self) -> Option<&PreconditionFailure> {
+        self.precondition_failure.as_ref()
+    }
+
+    /// Adds a field of the request that is not valid.
+    pub fn add_bad_request_violation(&mut self, field: impl Into<String>, description: impl Into<String>) -> &mut Self {
+        let violation =
+            FieldViolation { field: field.into(), description: description.into(), ..FieldViolation::default() };
+        self.bad_request.get_or_insert_default().field_violations.push(violation);
+        self
+    }
+
+    /// Returns `true` if a field of the request is not valid.
+    pub fn has_bad_request_violations(&self) -> bool {
+        self.bad_request.as_ref().is_some_and(|request| !request.field_violations.is_empty())
+    }
+
+    /// Returns the fields of the request that are not valid.
+    pub fn bad_request(&self) -> Option<&BadRequest> {
+        self.bad_request.as_ref()
+    }
+
+    /// Sets the information with which the request can be found in the logs of the service.
+    pub fn set_request_info(&mut self, request_id: impl Into<String>, serving_data: impl Into<String>) -> &mut Self {
+        self.request_info = Some(RequestInfo { request_id: request_id.into(), serving_data: serving_data.into() });
+        self
+    }
+
+    /// Returns the information with which the request can be found in the logs of the service.
+    pub fn request_info(&self) -> Option<&RequestInfo> {
+        self.request_info.as_ref()
+    }
+
+    /// Sets the resource that the error is about.
+    pub fn set_resource_info(
+        &mut self,
+        resource_type: impl Into<String>,
+        resource_name: impl Into<String>,
+        owner: impl Into<String>,
+        description: impl Into<String>,
+    ) -> &mut Self {
+        self.resource_info = Some(ResourceInfo {
+            resource_type: resource_type.into(),
+            resource_name: resource_name.into(),
+            owner: owner.into(),
+            description: description.into(),
+        });
+        self
+    }
+
+    /// Returns the resource that the error is about.
+    pub fn resource_info(&self) -> Option<&ResourceInfo> {
+        self.resource_info.as_ref()
+    }
+
+    /// Adds a link to a page that helps with the error.
+    pub fn add_help_link(&mut self, description: impl Into<String>, url: impl Into<String>) -> &mut Self {
+        let link = Link { description: description.into(), url: url.into() };
+        self.help.get_or_insert_default().links.push(link);
+        self
+    }
+
+    /// Returns `true` if there is a link to a page that helps with the error.
+    pub fn has_help_links(&self) -> bool {
+        self.help.as_ref().is_some_and(|help| !help.links.is_empty())
+    }
+
+    /// Returns links to pages that help with the error.
+    pub fn help(&self) -> Option<&Help> {
+        self.help.as_ref()
+    }
+
+    /// Sets the message for the user, in the language of the user.
+    pub fn set_localized_message(&mut self, locale: impl Into<String>, message: impl Into<String>) -> &mut Self {
+        self.localized_message = Some(LocalizedMessage { locale: locale.into(), message: message.into() });
+        self
+    }
+
+    /// Returns the message for the user, in the language of the user.
+    pub fn localized_message(&self) -> Option<&LocalizedMessage> {
+        self.localized_message.as_ref()
+    }
+}
+
+/// Reads the details of errors.
+pub trait StatusExt {
+    /// Returns the messages of `google.rpc` among the details: of each type the first that can be read.
+    fn get_error_details(&self) -> ErrorDetails;
+}
+
+impl StatusExt for Status {
+    fn get_error_details(&self) -> ErrorDetails {
+        let all = self.error_details();
+        ErrorDetails {
+            retry_info: first(&all),
+            debug_info: first(&all),
+            quota_failure: first(&all),
+            error_info: first(&all),
+            precondition_failure: first(&all),
+            bad_request: first(&all),
+            request_info: first(&all),
+            resource_info: first(&all),
+            help: first(&all),
+            localized_message: first(&all),
+        }
+    }
+}
+
+fn first<M: Name + Default>(all: &[Any]) -> Option<M> {
+    all.iter().find_map(|detail| detail.to_msg().ok())
+}
+
+impl IntoIterator for ErrorDetails {
+    type Item = Any;
+    type IntoIter = Flatten<array::IntoIter<Option<Any>, 10>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        let all = [
+            packed(self.retry_info),
+            packed(self.debug_info),
+            packed(self.quota_failure),
+            packed(self.error_info),
+            packed(self.precondition_failure),
+            packed(self.bad_request),
+            packed(self.request_info),
+            packed(self.resource_info),
+            packed(self.help),
+            packed(self.localized_message),
+        ];
+        all.into_iter().flatten()
+    }
+}
+
+fn packed<M: Name>(message: Option<M>) -> Option<Any> {
+    // Writing to a vector cannot fail.
+    message.and_then(|message| Any::from_msg(&message).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use frpc::Code;
+
+    use super::*;
+
+    fn everything() -> ErrorDetails {
+        let mut details = ErrorDetails::new();
+        details
+            .set_retry_info(Duration::from_millis(1500))
+            .set_debug_info(["main.rs:1"], "out of memory")
+            .add_quota_failure_violation("project:shop", "100 orders a day")
+            .add_quota_failure_violation("user:ada", "10 orders a day")
+            .set_error_info("OUT_OF_STOCK", "shop.example.com", [("sku".to_owned(), "A1".to_owned())])
+            .add_precondition_failure_violation("TOS", "shop.example.com", "terms are not accepted")
+            .add_bad_request_violation("items[0].count", "must be positive")
+            .set_request_info("7", "eu-1")
+            .set_resource_info("order", "orders/7", "user:ada", "is closed")
+            .add_help_link("limits", "https://shop.example.com/limits")
+            .set_localized_message("de", "Ausverkauft");
+        details
+    }
+
+    #[test]
+    fn all_details_come_back_as_they_were() {
+        let details = everything();
+        assert!(details.has_quota_failure_violations() && details.has_precondition_failure_violations());
+        assert!(details.has_bad_request_violations() && details.has_help_links());
+        let status = Status::with_error_details(Code::FailedPrecondition, "no", details.clone());
+        assert_eq!(status.error_details().len(), 10);
+        assert_eq!(status.get_error_details(), details);
+        assert_eq!(status.error_detail::<RetryInfo>().unwrap().delay(), Some(Duration::from_millis(1500)));
+    }
+
+    /// Bytes as other implementations write them: `google.rpc.Status` with a `BadRequest`.
+    #[test]
+    fn the_bytes_are_those_of_every_other_language() {
+        let mut details = ErrorDetails::new();
+        details.add_bad_request_violation("name", "empty");
+        let status = Status::with_error_details(Code::InvalidArgument, "bad", details);
+        let violation = b"\x0a\x04name\x12\x05empty";
+        let request = [&[0x0a, violation.len() as u8], &violation[..]].concat();
+        let url = b"type.googleapis.com/google.rpc.BadRequest";
+        let any = [&[0x0a, url.len() as u8], &url[..], &[0x12, request.len() as u8], &request].concat();
+        let expected = [&b"\x08\x03\x12\x03bad\x1a"[..], &[any.len() as u8], &any].concat();
+        assert_eq!(status.details(), expected);
+    }
+
+    #[test]
+    fn details_of_others_and_broken_ones_are_passed_over() {
+        let broken = Any { type_url: "type.googleapis.com/google.rpc.Help".to_owned(), value: vec![0xff] };
+        let other = Any { type_url: "type.googleapis.com/shop.Refund".to_owned(), value: vec![8, 1] };
+        let mut details = ErrorDetails::new();
+        details.add_help_link("a", "b");
+        let all = [broken, other].into_iter().chain(details.clone());
+        let status = Status::with_error_details(Code::Aborted, "", all);
+        assert_eq!(status.get_error_details(), details);
+        assert_eq!(Status::aborted("no details").get_error_details(), ErrorDetails::new());
+        assert!(Status::with_error_details(Code::Aborted, "", ErrorDetails::new()).details().is_empty());
+    }
+
+    #[test]
+    fn times_that_have_no_form_in_protocol_buffers_are_cut_or_left_out() {
+        let longest = RetryInfo::new(Duration::MAX).delay().unwrap();
+        assert_eq!(longest.as_secs(), 315_576_000_000);
+        let negative = frpc::prost_types::Duration { seconds: -1, nanos: 0 };
+        assert_eq!(RetryInfo { retry_delay: Some(negative) }.delay(), None);
+        assert_eq!(RetryInfo::default().delay(), None);
+    }
+}

@@ -1,0 +1,35 @@
+//! Details of errors for [frpc]: the messages of `google.rpc`, gRPC's richer error model.
+//!
+//! A server puts [`ErrorDetails`] into a [`Status`](frpc::Status), and a client of any language reads them. They travel on every wire
+//! that carries details: frisbee between extended peers, gRPC, gRPC-Web and Connect.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use frpc::{Code, Status};
+//! use frpc_types::{ErrorDetails, RetryInfo, StatusExt};
+//!
+//! let mut details = ErrorDetails::new();
+//! details.add_bad_request_violation("name", "must not be empty").set_retry_info(Duration::from_secs(3));
+//! let status = Status::with_error_details(Code::InvalidArgument, "the request is not valid", details);
+//!
+//! let details = status.get_error_details();
+//! let violations = &details.bad_request().unwrap().field_violations;
+//! assert_eq!((&*violations[0].field, &*violations[0].description), ("name", "must not be empty"));
+//! // One of them alone.
+//! let retry: RetryInfo = status.error_detail().unwrap();
+//! assert_eq!(retry.delay(), Some(Duration::from_secs(3)));
+//! ```
+//!
+//! Messages of other packages go next to them: [`ErrorDetails`] is an iterator of [`Any`](frpc::prost_types::Any), and so is what
+//! [`Status::with_error_details`](frpc::Status::with_error_details) takes.
+#![forbid(unsafe_code)]
+
+mod details;
+mod messages;
+
+pub use details::{ErrorDetails, StatusExt};
+pub use messages::{
+    BadRequest, DebugInfo, ErrorInfo, FieldViolation, Help, Link, LocalizedMessage, PreconditionFailure,
+    PreconditionViolation, QuotaFailure, QuotaViolation, RequestInfo, ResourceInfo, RetryInfo,
+};
