@@ -1,6 +1,9 @@
 //! Services in an application of axum, which serves them on its own port.
 
-use std::net::SocketAddr;
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
 
 use axum::{Router, extract::Request, middleware::map_request, routing};
 use frpc::{Address, Peer, Services};
@@ -10,6 +13,8 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
 };
+use tower::ServiceBuilder;
+use tower_http::{cors::CorsLayer, set_header::SetResponseHeaderLayer, trace::TraceLayer};
 
 use crate::{
     h2_caller::{H2Caller, frame, frames},
@@ -89,5 +94,41 @@ fn handlers_are_told_who_calls_if_the_application_says_so() {
             let (_, body) = ask(addr, &post("/probe.Probe/Say", "application/proto", b"peer")).await;
             assert_eq!(str::from_utf8(&body).unwrap(), expected);
         }
+    });
+}
+
+#[test]
+fn layers_on_http_requests_go_around_calls_of_every_protocol() {
+    in_real_time(async {
+        let paths = Arc::new(Mutex::new(Vec::new()));
+        let seen = paths.clone();
+        let trace = TraceLayer::new_for_grpc().on_request(move |request: &Request, _: &tracing::Span| {
+            seen.lock().unwrap().push(request.uri().path().to_owned());
+        });
+        let name = http::HeaderValue::from_static("greeter");
+        let calls = ServiceBuilder::new()
+            .layer(trace)
+            .layer(SetResponseHeaderLayer::overriding(http::header::SERVER, name))
+            .service(service());
+        let app = Router::new().route("/health", routing::get(async || "fine")).fallback_service(calls);
+        let addr = serve(app.layer(CorsLayer::permissive())).await;
+
+        let mut caller = H2Caller::over(TcpStream::connect(addr).await.unwrap()).await;
+        for (path, content_type, body) in [
+            ("/probe.Probe/Say", "application/grpc", frame(0, b"hi")),
+            ("/probe.Probe/Count", "application/grpc", frame(0, b"a b")),
+            ("/probe.Probe/Say", "application/proto", b"hi".to_vec()),
+            ("/twirp/probe.Probe/Say", "application/protobuf", b"hi".to_vec()),
+        ] {
+            let request = http::Request::post(format!("http://here{path}")).header("content-type", content_type);
+            let reply = caller.ask(request.body(()).unwrap(), body).await;
+            assert_eq!(reply.headers["server"], "greeter", "{path}");
+            assert_eq!(reply.headers["access-control-allow-origin"], "*", "{path}");
+            if content_type == "application/grpc" {
+                assert_eq!(reply.end("grpc-status"), Some("0"), "{path}");
+            }
+        }
+        let expected = ["/probe.Probe/Say", "/probe.Probe/Count", "/probe.Probe/Say", "/twirp/probe.Probe/Say"];
+        assert_eq!(*paths.lock().unwrap(), expected);
     });
 }
