@@ -57,7 +57,9 @@ impl Http {
     /// If the same service is there twice.
     pub fn into_service(self, services: impl IntoEndpoint) -> Result<HttpService, Collision> {
         let endpoint = Endpoint::new(services)?;
-        let site = Site { endpoint, settings: self.settings, peer: None, drain: None, answer_head_len_max: None };
+        let account = endpoint.server_account();
+        let settings = self.settings;
+        let site = Site { endpoint, settings, account, peer: None, drain: None, answer_head_len_max: None };
         Ok(HttpService { site: Arc::new(site) })
     }
 }

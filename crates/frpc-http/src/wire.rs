@@ -42,7 +42,9 @@ use crate::{
 ///
 /// # Limits
 ///
-/// A peer can make a connection hold at most [`streams_max`](Self::streams_max) requests, each with a head of
+/// The messages of a connection, those that are being received among them, take at most
+/// [`connection_memory_max`](frpc::ServerBuilder::connection_memory_max) of memory, and those of all connections
+/// [`server_memory_max`](frpc::ServerBuilder::server_memory_max). Besides, a peer can make a connection hold at most [`streams_max`](Self::streams_max) requests, each with a head of
 /// [`head_len_max`](Self::head_len_max) and one message of [`message_len_max`](Self::message_len_max) that is being received. Bytes
 /// that nobody has read yet are bounded by the windows of HTTP/2, 1 MiB for all requests of a connection, and on HTTP/1.1 by 64 KiB
 /// behind the request that is being answered. The deadline that a caller sets, and [`Times`](frpc::Times), bound the handlers.
@@ -294,8 +296,9 @@ impl Wire for Http {
 
     async fn serve(&self, socket: Raw, endpoint: Endpoint, drain: Drain) {
         let peer = Some(Peer::of(&socket));
+        let (account, settings) = (endpoint.connection_account(), self.settings.clone());
         let drained = Some(drain.clone());
-        let site = Site { endpoint, settings: self.settings.clone(), peer, drain: drained, answer_head_len_max: None };
+        let site = Site { endpoint, settings, account, peer, drain: drained, answer_head_len_max: None };
         let seen = recognize(socket.unread());
         let socket = Standstill::new(socket, self.settings.standstill_max);
         match seen {

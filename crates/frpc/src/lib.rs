@@ -81,6 +81,7 @@ mod server;
 mod service;
 mod wire;
 
+pub use call::account::{MemoryAccount, MemoryHold};
 pub use call::context::Inherited;
 pub use call::deadline::Times;
 pub use call::exchange::{Answer, Body, Call};

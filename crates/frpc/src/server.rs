@@ -201,6 +201,18 @@ impl<S: ServiceSet, R: Router> ServerBuilder<S, R> {
         Self { services: self.services.message_memory_max(message_memory_max), ..self }
     }
 
+    /// Sets how many bytes of memory the messages of one connection may take together: [`Services::connection_memory_max`]. Default
+    /// 256 MiB.
+    pub fn connection_memory_max(self, connection_memory_max: usize) -> Self {
+        Self { services: self.services.connection_memory_max(connection_memory_max), ..self }
+    }
+
+    /// Sets how many bytes of memory the messages of all connections may take together: [`Services::server_memory_max`]. Default
+    /// 1 GiB.
+    pub fn server_memory_max(self, server_memory_max: usize) -> Self {
+        Self { services: self.services.server_memory_max(server_memory_max), ..self }
+    }
+
     /// Adds a service.
     pub fn add_service<T: Service>(self, service: T) -> ServerBuilder<(S, T), R> {
         let Self { services, transport, wires, drain_max } = self;

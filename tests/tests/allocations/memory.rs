@@ -87,20 +87,24 @@ impl codec::Message for Wide {
 #[derive(Clone, Default)]
 struct Counter {
     was_called: Arc<AtomicBool>,
+    /// Told of each handler that waits.
+    waits: Arc<Notify>,
     /// Handlers of requests with a text wait for it.
     gate: Arc<Notify>,
 }
 
-static COUNT: Method = Method::unary("tests.Counter", "Count", 10);
+const METHODS: &[Method] = &[Method::unary("tests.Counter", "Count", 10)];
+static COUNT: Method = METHODS[0];
 
 impl Service for Counter {
     const NAME: &'static str = "tests.Counter";
-    const METHODS: &'static [Method] = &[COUNT];
+    const METHODS: &'static [Method] = METHODS;
 
     async fn call(&self, _: usize, call: Call) -> Result<Answer, Status> {
         let handler = async |request: Request<Wide>| {
             self.was_called.store(true, Ordering::Relaxed);
             if !request.get_ref().a.is_empty() {
+                self.waits.notify_one();
                 self.gate.notified().await;
             }
             Ok::<_, Status>(Response::new(request.into_inner().many.len() as u64))
@@ -202,7 +206,8 @@ fn bombs_in_protocol_buffers_are_refused_on_every_wire_of_http() {
         ];
         for (wire, request, expected) in requests {
             let (answer, peak) = peak_of(ask(&server, &request)).await;
-            assert!(answer.contains(expected) && answer.contains("message_memory_max"), "{wire}: {answer}");
+            let is_refused = answer.to_lowercase().contains(expected);
+            assert!(is_refused && answer.contains("message_memory_max"), "{wire}: {answer}");
             assert!(peak < RECEIVED_MAX, "{wire}: {peak} bytes");
             assert!(!counter.was_called.load(Ordering::Relaxed), "{wire}");
         }
@@ -241,7 +246,7 @@ fn bombs_are_refused_over_frisbee_and_in_answers() {
                 Format::Proto => bomb().into(),
                 _ => codec::encode(&Wide { many: vec![Wide::default(); 300_000], ..Wide::default() }),
             };
-            let answers = BoxService::of_methods(&[COUNT], move |_, _| {
+            let answers = BoxService::of_methods(METHODS, move |_, _| {
                 let content = content.clone();
                 Box::pin(async move { Ok(Answer::new(Body::from(content))) })
             });
@@ -293,5 +298,96 @@ fn trees_of_values_are_refused_by_functions() {
         let request = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"size\",\"params\":[[{numbers}0]],\"id\":1}}");
         let answer = ask(&server, &post("/rpc", "content-type: application/json\r\n", request.as_bytes())).await;
         assert!(answer.contains("400001"), "{answer}");
+    });
+}
+
+/// Memory of a request while its handler runs, and of requests that are still on their way.
+#[test]
+fn the_messages_of_all_connections_share_the_memory_of_the_server() {
+    in_virtual_time(async {
+        let (builder, counter) = builder();
+        let server = builder.server_memory_max(5 << 20).without_listener().unwrap();
+        let (path, connect) = ("/tests.Counter/Count", "content-type: application/proto\r\n");
+        let waiting = prost::Message::encode_to_vec(&Wide { a: "a".repeat(3_000_000), ..Wide::default() });
+        let short = prost::Message::encode_to_vec(&Wide { b: "b".repeat(10_000), ..Wide::default() });
+        let (waiting, short) = (post(path, connect, &waiting), post(path, connect, &short));
+        let refused = |answer: &str| answer.contains("resource_exhausted") && answer.contains("`server_memory_max`");
+        for _ in 0..3 {
+            let first = async {
+                let answer = ask(&server, &waiting).await;
+                assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+            };
+            let others = async {
+                counter.waits.notified().await;
+                // Of the next body there is a part when it is refused.
+                let (ours, theirs) = duplex(64 << 10);
+                server.attach(theirs);
+                let (mut answers, mut requests) = tokio::io::split(ours);
+                let mut answer = vec![0; 1024];
+                let (_, read) = tokio::join!(requests.write_all(&waiting[..2_900_000]), answers.read(&mut answer));
+                let answer = String::from_utf8_lossy(&answer[..read.unwrap()]).into_owned();
+                assert!(refused(&answer), "{answer}");
+                drop((answers, requests));
+                // Small ones have room.
+                let answer = ask(&server, &short).await;
+                assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+                counter.gate.notify_one();
+            };
+            tokio::join!(first, others);
+        }
+    });
+}
+
+#[test]
+fn large_calls_over_frisbee_share_the_memory_of_the_server() {
+    in_virtual_time(async {
+        let (builder, counter) = builder();
+        let server = builder.server_memory_max(4 << 20).without_listener().unwrap();
+        let mut channels = Vec::new();
+        for _ in 0..2 {
+            let (ours, theirs) = duplex(64 << 10);
+            server.attach(theirs);
+            channels.push(Channel::builder().attach(ours).await.unwrap());
+        }
+        let large = Wide { a: "a".repeat(3_000_000), ..Wide::default() };
+        let call = async |channel: &Channel| channel.unary::<_, u64>(&COUNT, large.clone()).await.map(drop);
+        for _ in 0..3 {
+            let others = async {
+                counter.waits.notified().await;
+                let status = call(&channels[1]).await.unwrap_err();
+                assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+                assert!(status.message().contains("`server_memory_max`"), "{status}");
+                counter.gate.notify_one();
+            };
+            let (first, ()) = tokio::join!(call(&channels[0]), others);
+            first.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_message_of_json_rpc_that_has_no_room_ends_its_connection() {
+    in_virtual_time(async {
+        let builder = Server::builder().wire(JsonRpc::new().function(size)).connection_memory_max(1 << 20);
+        let server = builder.without_listener().unwrap();
+        let text = |len: usize| {
+            format!("{{\"jsonrpc\":\"2.0\",\"method\":\"size\",\"params\":[\"{}\"],\"id\":1}}", "x".repeat(len))
+        };
+        let (ours, theirs) = duplex(64 << 10);
+        server.attach(theirs);
+        let (mut answers, mut requests) = tokio::io::split(ours);
+        // Again and again: the room is given back.
+        for _ in 0..3 {
+            let mut answer = vec![0; 36];
+            let request = text(800_000);
+            let (_, read) = tokio::join!(requests.write_all(request.as_bytes()), answers.read_exact(&mut answer));
+            read.unwrap();
+            assert!(String::from_utf8(answer).unwrap().contains("\"result\":0"));
+        }
+        let (request, mut answer) = (text(2_000_000), String::new());
+        let (_, read) =
+            tokio::join!(requests.write_all(&request.as_bytes()[..1_900_000]), answers.read_to_string(&mut answer));
+        read.unwrap();
+        assert!(answer.contains("-32008") && answer.contains("`connection_memory_max`"), "{answer}");
     });
 }

@@ -100,6 +100,11 @@ impl Frames {
         Ok((flags, len))
     }
 
+    /// Returns how many bytes are here that were not taken.
+    pub(crate) fn held_len(&self) -> usize {
+        self.partial.len() + self.chunk.len()
+    }
+
     /// Returns whether the bytes that have come end within a frame.
     pub(crate) fn is_partial(&self) -> bool {
         !self.partial.is_empty() || !self.chunk.is_empty()

@@ -17,39 +17,51 @@ use http::{
 };
 use tokio::time::timeout;
 
-use super::{body::ResponseBody, coding::Coding, requests::RequestBody, site::Site};
+use super::{body::ResponseBody, coding::Coding, holding::Holding, requests::RequestBody, site::Site};
 use crate::{
     headers::metadata,
     message::compression::{self, GZIP},
     settings::Settings,
 };
 
-/// Reads the message that a body is.
+/// Reads the message that a body is, which takes memory of the connection.
 ///
 /// # Errors
 ///
-/// If it is too long, does not come in time, or is not compressed as the caller said.
+/// If it is too long, does not come in time, finds no room on the connection, or is not compressed as the caller said.
 pub(super) async fn read<B: RequestBody>(
     body: B,
     coding: Coding,
     time: Option<Duration>,
     settings: &Settings,
+    holding: &mut Holding,
 ) -> Result<Bytes, Status> {
-    let mut reading = pin!(read_all(body, settings.message_len_max));
+    let message = receive(body, time, settings, holding).await?;
+    let message = inflate(message, coding, settings)?;
+    holding.set(message.len())?;
+    Ok(message)
+}
+
+async fn receive<B: RequestBody>(
+    body: B,
+    time: Option<Duration>,
+    settings: &Settings,
+    holding: &mut Holding,
+) -> Result<Bytes, Status> {
+    let mut reading = pin!(read_all(body, settings.message_len_max, holding));
     // Most are here already and need no timer.
-    let message = match poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
-        Poll::Ready(read) => read?,
+    match poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await {
+        Poll::Ready(read) => read,
         Poll::Pending => {
             let time_max = settings.body_time(time);
             let late = |_| Err(Status::deadline_exceeded(format!("the request was not here within {time_max:?}")));
             // In a box, so that those which need none do not have the memory for it.
-            Box::pin(timeout(time_max, reading)).await.unwrap_or_else(late)?
+            Box::pin(timeout(time_max, reading)).await.unwrap_or_else(late)
         }
-    };
-    inflate(message, coding, settings)
+    }
 }
 
-async fn read_all<B: RequestBody>(mut body: B, len_max: usize) -> Result<Bytes, Status> {
+async fn read_all<B: RequestBody>(mut body: B, len_max: usize, holding: &mut Holding) -> Result<Bytes, Status> {
     if body.size_hint().lower() > u64::try_from(len_max).unwrap_or(u64::MAX) {
         return Err(too_long(len_max));
     }
@@ -65,6 +77,7 @@ async fn read_all<B: RequestBody>(mut body: B, len_max: usize) -> Result<Bytes, 
         if data.len().saturating_add(whole.len()).saturating_add(first.len()) > len_max {
             return Err(too_long(len_max));
         }
+        holding.set(first.len() + data.len() + whole.len())?;
         // Mostly all of it comes at once.
         if whole.is_empty() && first.is_empty() {
             first = data;

@@ -24,7 +24,9 @@ pub(super) async fn call<B: RequestBody>(
     let body = if kind.has_request_stream() {
         Body::Many(requests.into_stream())
     } else {
-        Body::from(requests.one(site.settings.body_time(time)).await?)
+        let message = requests.one(site.settings.body_time(time)).await?;
+        requests.leave_to(&mut head);
+        Body::from(message)
     };
     match site.endpoint.call(method, format, head, body).await {
         Ok(answer) => Ok((answer, guard)),

@@ -123,7 +123,7 @@ async fn answer<B: RequestBody>(
     let found = site.endpoint.find(path).ok_or_else(|| Status::unimplemented(format!("no method {path} here")))?;
     let time = call_time(&parts.headers)?;
     let head = site.call_head(parts, time)?;
-    let mut requests = Requests::new(body, coding.of_requests, site.settings.message_len_max);
+    let mut requests = Requests::new(body, coding.of_requests, site.settings.message_len_max, &site.account);
     if dialect.kind == Kind::WebText {
         requests = requests.in_text();
     }

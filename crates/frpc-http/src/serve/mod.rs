@@ -7,6 +7,7 @@ mod connect;
 mod framed;
 mod grpc;
 mod grpc_web;
+mod holding;
 mod mounted;
 mod page;
 mod remainder;

@@ -8,7 +8,7 @@ use http::{
     request::Parts,
 };
 
-use super::{bare, body::ResponseBody, coding::Coding, requests::RequestBody, site::Site};
+use super::{bare, body::ResponseBody, coding::Coding, holding::Holding, requests::RequestBody, site::Site};
 use crate::{
     headers::timeout::{self, CONNECT_TIMEOUT},
     mount::{Mount, Visit},
@@ -21,11 +21,13 @@ pub(super) async fn serve<B: RequestBody>(
     parts: Parts,
     body: B,
 ) -> Response<ResponseBody> {
+    // Held until the mount has answered.
+    let mut holding = Holding::new(&site.account);
     let received = async {
         let visit = visit(site, &parts.headers, &parts.extensions)?;
         let sent = parts.headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes);
         let coding = Coding::agree(sent, None, &site.settings)?;
-        let body = bare::read(body, coding, visit.time, &site.settings).await?;
+        let body = bare::read(body, coding, visit.time, &site.settings, &mut holding).await?;
         Ok::<_, Status>((visit, body))
     };
     match received.await {

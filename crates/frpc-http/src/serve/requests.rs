@@ -9,12 +9,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use frpc::{Status, Streaming};
+use frpc::{Head, MemoryAccount, Status, Streaming};
 use futures_core::Stream;
 use http_body::Body;
 use tokio::time::timeout;
 
-use super::grpc_web::TextDecoder;
+use super::{grpc_web::TextDecoder, holding::Holding};
 use crate::message::{
     compression,
     envelope::{COMPRESSED, Frame, FrameError, Frames},
@@ -37,12 +37,29 @@ pub(crate) struct Requests<B> {
     is_gzip: bool,
     message_len_max: usize,
     is_over: bool,
+    holding: Holding,
+    /// The length of the message that was taken last.
+    last_len: usize,
 }
 
 impl<B: RequestBody> Requests<B> {
     /// Reads a body whose messages may be compressed with gzip if its head says so.
-    pub(crate) fn new(body: B, is_gzip: bool, message_len_max: usize) -> Self {
-        Self { body, frames: Frames::new(message_len_max), text: None, is_gzip, message_len_max, is_over: false }
+    pub(crate) fn new(body: B, is_gzip: bool, message_len_max: usize, account: &MemoryAccount) -> Self {
+        Self {
+            body,
+            frames: Frames::new(message_len_max),
+            text: None,
+            is_gzip,
+            message_len_max,
+            is_over: false,
+            holding: Holding::new(account),
+            last_len: 0,
+        }
+    }
+
+    /// Leaves the memory of the message that was taken to the call with this head.
+    pub(crate) fn leave_to(&mut self, head: &mut Head) {
+        self.holding.leave_to(head);
     }
 
     /// Reads the body as base64.
@@ -87,7 +104,7 @@ impl<B: RequestBody> Requests<B> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
         loop {
             if let Some(frame) = self.frames.next()? {
-                return Poll::Ready(Some(self.content(frame)));
+                return Poll::Ready(Some(self.held_content(frame)));
             }
             if self.is_over {
                 let is_truncated = self.frames.is_partial() || self.text.as_ref().is_some_and(TextDecoder::is_partial);
@@ -102,6 +119,8 @@ impl<B: RequestBody> Requests<B> {
                             None => data,
                         };
                         self.frames.push(data);
+                        // A message that was taken may be in use until the next is asked for.
+                        self.holding.set(self.frames.held_len() + self.last_len)?;
                     }
                 }
                 Some(Err(error)) => {
@@ -112,6 +131,13 @@ impl<B: RequestBody> Requests<B> {
                 None => self.is_over = true,
             }
         }
+    }
+
+    fn held_content(&mut self, frame: Frame) -> Result<Bytes, Status> {
+        let content = self.content(frame)?;
+        self.last_len = content.len();
+        self.holding.set(self.frames.held_len() + self.last_len)?;
+        Ok(content)
     }
 
     fn content(&self, Frame { flags, content }: Frame) -> Result<Bytes, Status> {

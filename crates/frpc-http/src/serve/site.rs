@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use frpc::{Drain, Endpoint, Head, Metadata, Peer, Status};
+use frpc::{Drain, Endpoint, Head, MemoryAccount, Metadata, Peer, Status};
 use http::{Extensions, HeaderMap, HeaderValue, Response, StatusCode, header::CONTENT_TYPE, request::Parts};
 use tokio::time::Instant;
 
@@ -18,6 +18,8 @@ use crate::{
 pub(crate) struct Site {
     pub(crate) endpoint: Endpoint,
     pub(crate) settings: Settings,
+    /// For the messages of the connection, or of the server if this is for all connections.
+    pub(crate) account: MemoryAccount,
     /// The other end of the connection that requests come on, if this is for one connection.
     pub(crate) peer: Option<Peer>,
     /// Absent if the server is not ours.

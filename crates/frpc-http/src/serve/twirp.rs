@@ -14,6 +14,7 @@ use super::{
     bare,
     body::ResponseBody,
     coding::Coding,
+    holding::Holding,
     requests::RequestBody,
     site::{Site, media_type},
 };
@@ -61,8 +62,10 @@ pub(super) async fn serve<B: RequestBody>(site: &Site, path: &str, parts: &Parts
         }
         let sent = parts.headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes);
         let coding = Coding::agree(sent, parts.headers.get(ACCEPT_ENCODING), &site.settings)?;
-        let head = site.call_head(parts, None)?;
-        let message = bare::read(body, coding, None, &site.settings).await?;
+        let mut head = site.call_head(parts, None)?;
+        let mut holding = Holding::new(&site.account);
+        let message = bare::read(body, coding, None, &site.settings, &mut holding).await?;
+        holding.leave_to(&mut head);
         let answer = site.endpoint.call(method, format, head, Body::from(message)).await?;
         // Twirp has no trailers.
         bare::respond(site, answer, coding, answer_type, "")

@@ -8,7 +8,7 @@ use http::{Request, StatusCode};
 use support::{SECOND, calls::TestService, in_virtual_time, settle};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
-use crate::h2_caller::{H2Caller, grpc_request, messages, server};
+use crate::h2_caller::{H2Caller, Reply, grpc_request, messages, server};
 
 fn serve(service: &TestService, http: Http) -> Server {
     server(service, http).without_listener().unwrap()
@@ -349,5 +349,41 @@ fn a_peer_that_is_gone_without_a_word_is_found_out() {
             (server.metrics().connections, service.log.take()),
             (0, vec!["gather".into(), "dropped gather".into()])
         );
+    });
+}
+
+/// Many messages that are received in part, and none that ends.
+#[test]
+fn messages_that_never_end_take_no_more_memory_than_a_connection_may() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let builder = server(&service, Http::new()).connection_memory_max(1 << 20);
+        let server = builder.without_listener().unwrap();
+        let mut caller = H2Caller::connect(&server).await;
+        let text = "x".repeat(900_000);
+        let whole = messages(&[&text]);
+        let (part, rest) = (whole.slice(..700_000), whole.slice(700_000..));
+        for method in ["Say", "Gather"] {
+            let mut calls = Vec::new();
+            for _ in 0..2 {
+                let mut open = caller.open(grpc_request(method, &[])).await;
+                open.sending.send_data(part.clone(), false).unwrap();
+                calls.push(open);
+            }
+            let mut other = calls.pop().unwrap();
+            let mut one = calls.pop().unwrap();
+            // Whichever comes second has no room.
+            let (refused, mut going_on) = tokio::select! {
+                response = &mut one.response => (response, other),
+                response = &mut other.response => (response, one),
+            };
+            let refused = Reply::read(refused.unwrap()).await.texts();
+            assert!(refused[0].starts_with("8 there is no room for") && refused[0].contains("`connection_memory_max`"));
+            going_on.sending.send_data(rest.clone(), true).unwrap();
+            let answer = going_on.reply().await.texts();
+            assert!(answer.len() == 1 && answer[0].len() >= 900_000, "{}", answer[0].len());
+        }
+        // What was held was given back.
+        assert_eq!(caller.call("Say", &[], &["hi"]).await.texts(), ["hi"]);
     });
 }

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant as StdInstant},
 };
 
-use frpc::{Answer, Body, CancelGuard, Endpoint, Head, Status, codec::Format};
+use frpc::{Answer, Body, CancelGuard, Endpoint, Head, MemoryHold, Status, codec::Format};
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use slab::Slab;
@@ -55,6 +55,8 @@ pub(crate) struct Calls {
     running: Option<FuturesUnordered<Running>>,
     /// The bytes of the messages that those came with.
     running_len: usize,
+    /// Of the memory of the connection.
+    hold: Option<MemoryHold>,
     batches: Slab<Batch>,
     /// `None` where there is nothing to carry their messages.
     subscriptions: Option<Subscriptions>,
@@ -78,6 +80,7 @@ impl Calls {
             context,
             running: None,
             running_len: 0,
+            hold: None,
             batches: Slab::new(),
             subscriptions,
             is_draining: false,
@@ -93,6 +96,32 @@ impl Calls {
     /// Returns how many calls are running.
     fn count(&self) -> usize {
         self.running.as_ref().map_or(0, FuturesUnordered::len)
+    }
+
+    /// Has what is received and what runs count as memory of the connection, from 64 KiB on.
+    ///
+    /// # Errors
+    ///
+    /// If the connection or the server has no room for it.
+    #[inline]
+    pub(crate) fn hold(&mut self, received_len: usize) -> Result<(), Status> {
+        let len = received_len + self.running_len;
+        if len < COUNTED_LEN && self.hold.is_none() { Ok(()) } else { self.hold_counted(len) }
+    }
+
+    #[cold]
+    fn hold_counted(&mut self, len: usize) -> Result<(), Status> {
+        if len < COUNTED_LEN {
+            self.hold = None;
+            return Ok(());
+        }
+        let endpoint = &self.site.endpoint;
+        self.hold.get_or_insert_with(|| endpoint.connection_account().hold()).resize(len.next_multiple_of(COUNTED_LEN))
+    }
+
+    /// Answers what there is no room for.
+    pub(crate) fn refuse_for(&mut self, status: &Status, outbox: &mut Outbox) {
+        Self::put_alone(outbox, |out| put_failure(out, "null", status));
     }
 
     /// Returns whether no other call may start.
@@ -507,3 +536,6 @@ fn subscription_of(params: Option<&str>) -> Option<String> {
     }
     Some(scanner.value().ok()?.trim_matches('"').to_owned())
 }
+
+/// The length from which on what is received and what runs counts.
+const COUNTED_LEN: usize = 64 << 10;

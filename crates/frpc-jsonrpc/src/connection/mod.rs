@@ -156,6 +156,7 @@ impl Connection {
         socket: &mut S,
     ) -> Poll<io::Result<()>> {
         for _ in 0..ROUNDS_MAX {
+            self.hold();
             let is_blocked = self.read_messages(cx);
             let mut has_answered = false;
             while !self.is_full() && self.calls.poll(cx, &mut self.outbox).is_ready() {
@@ -186,10 +187,21 @@ impl Connection {
                     Poll::Pending => {}
                 }
             }
+            // What was taken is no longer here.
+            self.hold();
             return self.poll_timers(cx, is_written, is_held);
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// Takes room for what is here, or refuses to read on.
+    fn hold(&mut self) {
+        if let Err(status) = self.calls.hold(self.input.buffer.len()) {
+            self.input.buffer = BytesMut::new();
+            self.calls.refuse_for(&status, &mut self.outbox);
+            self.stop();
+        }
     }
 
     /// Returns whether no more answers are made until some that wait were written.

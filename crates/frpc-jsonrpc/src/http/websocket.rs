@@ -61,6 +61,7 @@ struct Connection {
 impl Connection {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         for _ in 0..ROUNDS_MAX {
+            self.hold();
             let is_blocked = self.is_full() || !self.start_waiting(cx);
             let mut has_answered = false;
             while !self.is_full() && self.calls.poll(cx, &mut self.outbox).is_ready() {
@@ -95,11 +96,25 @@ impl Connection {
                     self.socket.close(Close::new(GOING_AWAY, "the server is shutting down"));
                 }
                 // A peer that does not read is left to the wire of HTTP.
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => {
+                    self.hold();
+                    return Poll::Pending;
+                }
             }
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// Takes room for the messages that wait, or refuses each of them.
+    fn hold(&mut self) {
+        if let Err(status) = self.calls.hold(self.waiting_len) {
+            for _ in self.waiting.drain(..) {
+                self.calls.refuse_for(&status, &mut self.outbox);
+            }
+            (self.waiting_len, self.needs_room) = (0, None);
+            self.hand_on();
+        }
     }
 
     fn is_full(&self) -> bool {

@@ -5,6 +5,7 @@ use std::{fmt::Display, sync::Arc, time::Duration};
 use bytes::Bytes;
 
 use super::{
+    account::MemoryHold,
     deadline::CallTime,
     extensions::{Extensions, Extras},
     head::Head,
@@ -79,8 +80,8 @@ impl Call {
     }
 
     #[inline]
-    pub(crate) fn with_memory_budget(self, memory: MemoryBudget) -> Self {
-        Self { memory, ..self }
+    pub(crate) fn set_memory_budget(&mut self, memory: MemoryBudget) {
+        self.memory = memory;
     }
 
     /// Returns what goes with the messages.
@@ -96,6 +97,16 @@ impl Call {
     /// Returns the messages that the caller sends.
     pub fn body(&self) -> &Body {
         &self.body
+    }
+
+    /// Returns the length of its message, if there is one and it is so long that what it takes in memory counts.
+    #[inline]
+    pub(crate) fn counted_len(&self) -> Option<usize> {
+        let len_min = if self.format == Format::Polyglot { COUNTED_PACKET_LEN } else { COUNTED_LEN };
+        match &self.body {
+            Body::One(content) => Some(content.len()).filter(|len| *len >= len_min),
+            Body::Many(_) => None,
+        }
     }
 
     /// Takes the call apart.
@@ -129,7 +140,7 @@ impl Call {
     pub(crate) fn into_request<M: Message>(self) -> Result<Request<M>, Status> {
         match self.body {
             Body::One(content) => {
-                let message = decode_request(self.method, self.format, &content.into_bytes(), self.memory)?;
+                let message = decode_request(self.method, self.format, &content.into_bytes(), self.memory, &self.head)?;
                 Ok(Request::from_parts(self.head, message))
             }
             Body::Many(_) => Err(Status::unimplemented("the method takes one message, not a stream")),
@@ -339,8 +350,34 @@ fn decode_request<M: Message>(
     format: Format,
     content: &Bytes,
     memory: MemoryBudget,
+    head: &Head,
 ) -> Result<M, Status> {
-    format.decode_within(content, memory).map_err(|error| request_misfit(method, error))
+    if format == Format::Polyglot {
+        return format.decode_within(content, memory).map_err(|error| request_misfit(method, error));
+    }
+    decode_held(method, format, content, memory, head)
+}
+
+/// Reads the message of a caller in a format other than polyglot, and has what it takes in memory held until the call is over.
+#[cold]
+fn decode_held<M: Message>(
+    method: &Method,
+    format: Format,
+    content: &Bytes,
+    memory: MemoryBudget,
+    head: &Head,
+) -> Result<M, Status> {
+    let Some(hold) = head.extensions().get::<MemoryHold>() else {
+        return format.decode_within(content, memory).map_err(|error| request_misfit(method, error));
+    };
+    let mut len = 0;
+    let message = format.decode_counted(content, memory, &mut len).map_err(|error| request_misfit(method, error))?;
+    // Threads that read at the same time may go over the limit, each by one message.
+    // In place of its bytes, which are dropped with the call.
+    if len >= HELD_LEN || len > 0 && !hold.is_empty() {
+        hold.resize(len)?;
+    }
+    Ok(message)
 }
 
 /// Reads the message of a service, or the status in its place.
@@ -395,3 +432,10 @@ fn too_much_memory(method: &Method, which: &str, side: &str, error: &CodecError)
 fn misfit(method: &Method, which: &str, error: &dyn Display) -> String {
     format!("the {which} of {method} is not what this side takes it for: {error}")
 }
+
+/// The length from which on what a message takes when it is read may count. What shorter ones take is bounded by how many there are.
+const COUNTED_LEN: usize = 512;
+/// The memory from which on it counts: the accounts are shared, so small messages leave them alone.
+pub(crate) const HELD_LEN: usize = 16 << 10;
+/// The same for polyglot, whose messages take at most 16 times their length and 1 MiB, and which has limits of each connection.
+const COUNTED_PACKET_LEN: usize = 64 << 10;

@@ -1,5 +1,6 @@
 //! A call as it is on any wire: what is called, what goes with it, its messages as bytes, and how it is answered.
 
+pub(crate) mod account;
 pub(crate) mod coded;
 pub(crate) mod context;
 pub(crate) mod deadline;

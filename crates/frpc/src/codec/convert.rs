@@ -5,7 +5,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::{
-    field_layouts::memory_exceeded,
+    field_layouts::checked_memory,
     format::Format,
     formats::{CodecError, Functions},
     layout::MemoryBudget,
@@ -55,7 +55,21 @@ impl Format {
     pub fn decode_within<M: Message>(self, content: &Bytes, budget: MemoryBudget) -> Result<M, CodecError> {
         match self {
             Self::Polyglot => message_of(polyglot::decode_part(content, content, budget)?),
-            other => other.decode_by_table(content, budget),
+            other => other.decode_by_table(content, budget, None),
+        }
+    }
+
+    /// Reads a message as [`decode_within`](Self::decode_within) does, and counts what it takes in memory, if that may be more than
+    /// 1 MiB. Polyglot is not counted.
+    pub(crate) fn decode_counted<M: Message>(
+        self,
+        content: &Bytes,
+        budget: MemoryBudget,
+        count: &mut usize,
+    ) -> Result<M, CodecError> {
+        match self {
+            Self::Polyglot => self.decode_within(content, budget),
+            other => other.decode_by_table(content, budget, Some(count)),
         }
     }
 
@@ -69,7 +83,7 @@ impl Format {
     ) -> Result<M, CodecError> {
         match self {
             Self::Polyglot => message_of(polyglot::decode_part(bytes, &bytes[part], budget)?),
-            other => other.decode_by_table(&bytes.slice(part), budget),
+            other => other.decode_by_table(&bytes.slice(part), budget, None),
         }
     }
 
@@ -103,14 +117,24 @@ impl Format {
 
     #[cold]
     #[inline(never)]
-    fn decode_by_table<M: Message>(self, content: &Bytes, budget: MemoryBudget) -> Result<M, CodecError> {
+    fn decode_by_table<M: Message>(
+        self,
+        content: &Bytes,
+        budget: MemoryBudget,
+        count: Option<&mut usize>,
+    ) -> Result<M, CodecError> {
         let functions = self.functions::<M>()?;
-        if self == Self::Proto
-            && let Some(limit) = memory_exceeded::<M>(content, budget)
-        {
-            return Err(CodecError::TooMuchMemory { message: M::NAME, limit });
+        let uncounted_max = if count.is_some() { UNCOUNTED_MAX } else { usize::MAX };
+        let mut len = 0;
+        if self == Self::Proto {
+            let checked = checked_memory::<M>(content, budget, uncounted_max);
+            len = checked.map_err(|limit| CodecError::TooMuchMemory { message: M::NAME, limit })?;
         }
-        (functions.decode)(content, budget)
+        let message = (functions.decode)(content, budget, &mut len)?;
+        if let Some(count) = count {
+            *count += len;
+        }
+        Ok(message)
     }
 
     fn functions<M: Message>(self) -> Result<&'static Functions<M>, CodecError> {
@@ -123,6 +147,9 @@ impl Format {
         functions.ok_or(CodecError::Unsupported { message: M::NAME, format: self })
     }
 }
+
+/// What a message in protocol buffers may take before it is worth to look how much it is.
+const UNCOUNTED_MAX: usize = 1 << 20;
 
 #[inline]
 fn message_of<M>(content: Content<M>) -> Result<M, CodecError> {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{
-    layout::{FieldLayout, Held, Layout, MemoryBudget, Shape, exceeds},
+    layout::{FieldLayout, Held, Layout, MemoryBudget, Shape, checked_len},
     polyglot::{Kind, Message},
 };
 
@@ -48,10 +48,19 @@ impl FieldLayout {
     }
 }
 
-/// Returns the number of bytes that a message in protocol buffers may take in memory, if it would take more.
-pub(super) fn memory_exceeded<M: Message>(content: &[u8], budget: MemoryBudget) -> Option<usize> {
+/// Returns how many bytes a message in protocol buffers takes in memory, or 0 if its type says that they are no more than
+/// `uncounted_max`.
+///
+/// # Errors
+///
+/// The number of bytes that it may take, if it would take more.
+pub(super) fn checked_memory<M: Message>(
+    content: &[u8],
+    budget: MemoryBudget,
+    uncounted_max: usize,
+) -> Result<usize, usize> {
     let limit = budget.for_len(content.len());
-    exceeds(find_layout::<M>(), content, limit).then_some(limit)
+    checked_len(find_layout::<M>(), content, limit, uncounted_max).ok_or(limit)
 }
 
 fn find_layout<M: Message>() -> Option<&'static Layout> {

@@ -42,7 +42,8 @@ pub struct Formats<M: 'static> {
 #[derive(Debug)]
 pub(super) struct Functions<M> {
     pub(super) encode: fn(&M) -> Result<Bytes, CodecError>,
-    pub(super) decode: fn(&Bytes, MemoryBudget) -> Result<M, CodecError>,
+    /// Adds what the message takes in memory to the count, unless that was counted before.
+    pub(super) decode: fn(&Bytes, MemoryBudget, &mut usize) -> Result<M, CodecError>,
 }
 
 impl<M: prost::Message + Default + 'static> Formats<M> {
@@ -74,7 +75,7 @@ fn encode_prost<M: prost::Message>(message: &M) -> Result<Bytes, CodecError> {
 }
 
 // The layout was checked before.
-fn decode_prost<M: prost::Message + Default>(content: &Bytes, _: MemoryBudget) -> Result<M, CodecError> {
+fn decode_prost<M: prost::Message + Default>(content: &Bytes, _: MemoryBudget, _: &mut usize) -> Result<M, CodecError> {
     // A `Bytes` is read as slices of itself, so `bytes` fields are not copied.
     M::decode(content.clone()).map_err(CodecError::Proto)
 }
@@ -83,8 +84,8 @@ fn encode_json<M: json::Message>(message: &M) -> Result<Bytes, CodecError> {
     json::to_vec(message).map(Bytes::from).map_err(CodecError::Json)
 }
 
-fn decode_json<M: json::Message>(content: &Bytes, budget: MemoryBudget) -> Result<M, CodecError> {
-    json::from_slice_within(content, budget).map_err(CodecError::Json)
+fn decode_json<M: json::Message>(content: &Bytes, budget: MemoryBudget, count: &mut usize) -> Result<M, CodecError> {
+    json::from_slice_within(content, budget, count).map_err(CodecError::Json)
 }
 
 /// An error of writing or reading a message.

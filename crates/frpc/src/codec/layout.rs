@@ -190,14 +190,21 @@ impl FieldLayout {
     }
 }
 
-/// Returns whether a message of protocol buffers may take more than `limit` bytes in memory. One comparison, unless its type
-/// could.
+/// Returns how many bytes a message of protocol buffers takes in memory, or `None` if that is more than `limit`. Looks at the bytes
+/// only if its type could make it take more than `uncounted_max`, and returns 0 otherwise.
 #[inline]
-pub(super) fn exceeds(layout: Option<&'static Layout>, bytes: &[u8], limit: usize) -> bool {
-    match layout {
-        Some(layout) => bytes.len().saturating_mul(layout.worst()) > limit && memory_len(layout, bytes, limit) > limit,
-        None => opaque_len(bytes.len()) > limit,
-    }
+pub(super) fn checked_len(
+    layout: Option<&'static Layout>,
+    bytes: &[u8],
+    limit: usize,
+    uncounted_max: usize,
+) -> Option<usize> {
+    let len = match layout {
+        Some(layout) if bytes.len().saturating_mul(layout.worst()) <= uncounted_max.min(limit) => 0,
+        Some(layout) => memory_len(layout, bytes, limit),
+        None => opaque_len(bytes.len()),
+    };
+    (len <= limit).then_some(len)
 }
 
 /// Returns how many bytes a message takes in memory besides its own struct, or a number above `limit` as soon as it is more. While

@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     call::{
+        account::MemoryAccount,
         context::{Inherited, Scope},
         deadline::{HandlerTime, ServerTimes},
         exchange::{Answer, Body, Call},
@@ -120,6 +121,16 @@ impl Endpoint {
         self.0.memory_budget()
     }
 
+    /// Returns the account of the memory that messages of the server take: [`Services::server_memory_max`].
+    pub fn server_account(&self) -> MemoryAccount {
+        self.0.server_account()
+    }
+
+    /// Makes the account of a connection, for what its messages take in memory: [`Services::connection_memory_max`].
+    pub fn connection_account(&self) -> MemoryAccount {
+        self.0.connection_account()
+    }
+
     /// Returns what calls inherit that are made for one with this head: for wires that answer some calls by themselves. Those of
     /// methods inherit it without.
     #[inline]
@@ -159,8 +170,9 @@ impl Endpoint {
         let handle = |head: Head| async {
             let scope = Scope::of(&head, self.0.inherited_names());
             let end = |call| -> BoxFuture<'_, _> { Box::pin(handler(call)) };
-            let call = Call::new(method, format, head, body);
-            let answer = caught(scope, method, self.0.layers().call(call, &end)).await?;
+            let mut call = Call::new(method, format, head, body);
+            call.set_memory_budget(self.0.memory_budget());
+            let answer = caught(scope, method, None, self.0.layers().call(call, &end)).await?;
             Ok(answer_without_panics(answer, method))
         };
         self.in_time(method, head, handle).await
@@ -255,6 +267,8 @@ trait AnyServices: Send + Sync {
     /// Returns the size of the metadata that a call may bring.
     fn metadata_max(&self) -> usize;
     fn memory_budget(&self) -> MemoryBudget;
+    fn server_account(&self) -> MemoryAccount;
+    fn connection_account(&self) -> MemoryAccount;
     /// Returns the names of metadata that calls of handlers inherit.
     fn inherited_names(&self) -> &[String];
     fn layers(&self) -> &Layers;
@@ -275,6 +289,14 @@ impl<S: ServiceSet, R: Send + Sync> AnyServices for Services<S, R> {
 
     fn metadata_max(&self) -> usize {
         Self::metadata_max(self)
+    }
+
+    fn server_account(&self) -> MemoryAccount {
+        self.account().clone()
+    }
+
+    fn connection_account(&self) -> MemoryAccount {
+        Self::connection_account(self)
     }
 
     fn memory_budget(&self) -> MemoryBudget {

@@ -22,9 +22,10 @@ use super::{
 };
 use crate::{
     call::{
+        account::{MemoryAccount, MemoryHold},
         context::{InScope, Scope},
         deadline::{ServerTimes, Times},
-        exchange::{Answer, Call},
+        exchange::{Answer, Call, HELD_LEN},
         method::Method,
         status::Status,
     },
@@ -71,6 +72,8 @@ pub struct Services<S = (), R = Unimplemented> {
     pub(crate) times: ServerTimes,
     /// Tells calls with streams that they have to end, because the server does.
     ending: Ending,
+    connection_memory_max: usize,
+    account: MemoryAccount,
     pub(crate) calls_max: Option<u32>,
     /// True as long as neither of these two says anything, which is all that most calls look at.
     pub(crate) is_unlimited: bool,
@@ -96,6 +99,8 @@ impl Services {
             memory: MemoryBudget::default(),
             times: ServerTimes::default(),
             ending: Ending::default(),
+            connection_memory_max: CONNECTION_MEMORY_MAX,
+            account: MemoryAccount::of_server(SERVER_MEMORY_MAX),
             calls_max: None,
             is_unlimited: true,
             fallback: Unimplemented,
@@ -225,6 +230,47 @@ impl<S: ServiceSet, R> Services<S, R> {
         Self { memory: MemoryBudget::new(message_memory_max), ..self }
     }
 
+    /// Sets how many bytes of memory the messages of one connection may take together: those that are being received, and requests
+    /// while their handlers run, with what they take when they are read. Default 256 MiB. A call beyond is answered with
+    /// [`ResourceExhausted`](crate::Code::ResourceExhausted) and not executed.
+    ///
+    /// It holds for the wires of HTTP and JSON-RPC; connections of frisbee have
+    /// [`Config::handlers_len_max`](crate::Config::handlers_len_max) and [`Config::streams_len_max`](crate::Config::streams_len_max).
+    /// What is less than 16 KiB does not count, nor what is read of messages of less than 512 bytes, or the messages of streams once
+    /// they are read.
+    pub fn connection_memory_max(self, connection_memory_max: usize) -> Self {
+        Self { connection_memory_max, ..self }
+    }
+
+    /// Sets how many bytes of memory the messages of all connections may take together, as
+    /// [`connection_memory_max`](Self::connection_memory_max) counts them. Default 1 GiB. Requests in polyglot count with their
+    /// length, from 64 KiB on.
+    pub fn server_memory_max(self, server_memory_max: usize) -> Self {
+        Self { account: MemoryAccount::of_server(server_memory_max), ..self }
+    }
+
+    pub(crate) fn account(&self) -> &MemoryAccount {
+        &self.account
+    }
+
+    pub(crate) fn connection_account(&self) -> MemoryAccount {
+        MemoryAccount::of_connection(self.connection_memory_max, &self.account)
+    }
+
+    /// Has what a message takes counted, on the account of its connection if its wire has one.
+    #[cold]
+    fn hold(&self, call: &mut Call, len: usize) -> Result<MemoryHold, Status> {
+        if let Some(hold) = call.head().extensions().get::<MemoryHold>() {
+            return Ok(hold.clone());
+        }
+        let hold = self.account.hold();
+        if len >= HELD_LEN {
+            hold.grow(len)?;
+        }
+        call.head_mut().extensions_mut().insert(hold.clone());
+        Ok(hold)
+    }
+
     pub(crate) fn memory_budget(&self) -> MemoryBudget {
         self.memory
     }
@@ -243,6 +289,8 @@ impl<S: ServiceSet, R> Services<S, R> {
             compressing,
             accepts_narrowing,
             memory,
+            connection_memory_max,
+            account,
             times,
             ending,
             calls_max,
@@ -261,6 +309,8 @@ impl<S: ServiceSet, R> Services<S, R> {
             compressing,
             accepts_narrowing,
             memory,
+            connection_memory_max,
+            account,
             times,
             ending,
             calls_max,
@@ -279,6 +329,8 @@ impl<S: ServiceSet, R> Services<S, R> {
             compressing,
             accepts_narrowing,
             memory,
+            connection_memory_max,
+            account,
             times,
             ending,
             calls_max,
@@ -294,6 +346,8 @@ impl<S: ServiceSet, R> Services<S, R> {
             compressing,
             accepts_narrowing,
             memory,
+            connection_memory_max,
+            account,
             times,
             ending,
             calls_max,
@@ -346,31 +400,42 @@ impl<S: ServiceSet, R> Services<S, R> {
         &self,
         scope: Scope,
         entry: Entry,
-        call: Call,
+        mut call: Call,
     ) -> impl Future<Output = Result<Answer, Status>> + Send {
         let Entry { method, target, .. } = entry;
         let Self { services, layers, .. } = self;
-        let call = call.with_memory_budget(self.memory);
-        let handler = if layers.is_empty() {
+        call.set_memory_budget(self.memory);
+        let hold = match call.counted_len() {
+            None => Ok(None),
+            Some(len) => self.hold(&mut call, len).map(Some),
+        };
+        let (hold, refused) = match hold {
+            Ok(hold) => (hold, None),
+            Err(status) => (None, Some(status)),
+        };
+        let handler = if let Some(status) = refused {
+            Either::Right(refuse(status))
+        } else if layers.is_empty() {
             Either::Left(services.call(target, call))
         } else {
             Either::Right(call_through(layers, services, target, call))
         };
-        caught(scope, method, handler)
+        caught(scope, method, hold, handler)
     }
 }
 
-/// Puts a handler into the scope of its call, and makes a status of its panic.
+/// Puts a handler into the scope of its call, makes a status of its panic, and holds memory until it is dropped.
 #[inline(always)]
 pub(super) fn caught<F>(
     scope: Scope,
     method: &'static Method,
+    hold: Option<MemoryHold>,
     handler: F,
 ) -> impl Future<Output = Result<Answer, Status>> + use<F>
 where
     F: Future<Output = Result<Answer, Status>>,
 {
-    InScope::new(scope, Caught { handler, method })
+    InScope::new(scope, Caught { handler, method, hold })
 }
 
 /// Has a method handle a call behind the layers. Boxed, so that only calls with layers hold the memory for it.
@@ -387,12 +452,19 @@ fn call_through<'a, S: ServiceSet>(
     })
 }
 
+#[cold]
+fn refuse<'a>(status: Status) -> BoxFuture<'a, Result<Answer, Status>> {
+    Box::pin(std::future::ready(Err(status)))
+}
+
 pin_project! {
     /// A handler whose panic is a status, and none of whose statuses looks like a refusal of this side.
     struct Caught<F> {
         #[pin]
         handler: F,
         method: &'static Method,
+        // Until the handler is dropped.
+        hold: Option<MemoryHold>,
     }
 }
 
@@ -410,6 +482,10 @@ impl<F: Future<Output = Result<Answer, Status>>> Future for Caught<F> {
         }
     }
 }
+
+/// The memory of messages of one connection and of all, unless somebody sets others.
+const CONNECTION_MEMORY_MAX: usize = 256 << 20;
+const SERVER_MEMORY_MAX: usize = 1 << 30;
 
 /// The size of metadata unless somebody sets another.
 const METADATA_LEN_MAX: usize = 8 * 1024;

@@ -37,7 +37,7 @@ pub(super) async fn serve<B: RequestBody>(
         let coding = Coding::agree(sent, parts.headers.get(CONNECT_ACCEPT_ENCODING), settings)?;
         let time = call_time(&parts.headers)?;
         let head = site.call_head(parts, time)?;
-        let requests = Requests::new(body, coding.of_requests, settings.message_len_max);
+        let requests = Requests::new(body, coding.of_requests, settings.message_len_max, &site.account);
         let (answer, guard) = framed::call(site, method, format, head, time, requests).await?;
         respond(site, answer, coding, guard)
     };

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     codes,
     headers::metadata,
-    serve::{bare, body::ResponseBody, coding::Coding, requests::RequestBody, site::Site},
+    serve::{bare, body::ResponseBody, coding::Coding, holding::Holding, requests::RequestBody, site::Site},
     status,
 };
 
@@ -32,8 +32,10 @@ pub(super) async fn post<B: RequestBody>(
         let sent = parts.headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes);
         let coding = Coding::agree(sent, parts.headers.get(ACCEPT_ENCODING), &site.settings)?;
         let time = call_time(&parts.headers)?;
-        let head = site.call_head(parts, time)?;
-        let message = bare::read(body, coding, time, &site.settings).await?;
+        let mut head = site.call_head(parts, time)?;
+        let mut holding = Holding::new(&site.account);
+        let message = bare::read(body, coding, time, &site.settings, &mut holding).await?;
+        holding.leave_to(&mut head);
         let answer = site.endpoint.call(method, format, head, Body::from(message)).await?;
         bare::respond(site, answer, coding, Content::Message(format).media_type(), "trailer-")
     };
@@ -52,8 +54,11 @@ pub(super) async fn get(site: &Site, method: Found, parts: &Parts) -> Response<R
         check_version(query.connect.as_deref(), "v1", site.settings.connect_version_required)?;
         let accepted = parts.headers.get(ACCEPT_ENCODING);
         let coding = Coding::agree(query.compression.as_deref(), accepted, &site.settings)?;
-        let head = site.call_head(parts, call_time(&parts.headers)?)?;
+        let mut head = site.call_head(parts, call_time(&parts.headers)?)?;
         let message = bare::inflate(query.message()?, coding, &site.settings)?;
+        let mut holding = Holding::new(&site.account);
+        holding.set(message.len())?;
+        holding.leave_to(&mut head);
         let answer = site.endpoint.call(method, format, head, Body::from(message)).await?;
         bare::respond(site, answer, coding, Content::Message(format).media_type(), "trailer-")
     };

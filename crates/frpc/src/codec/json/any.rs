@@ -41,15 +41,16 @@ pub fn to_vec<M: Message>(message: &M) -> Result<Vec<u8>> {
 ///
 /// If the text is no such message, or takes too much to read: see the constants of [`Reader`].
 pub fn from_str<M: Message>(text: &str) -> Result<M> {
-    from_str_within(text, MemoryBudget::default())
+    from_str_within(text, MemoryBudget::default(), &mut 0)
 }
 
-fn from_str_within<M: Message>(text: &str, budget: MemoryBudget) -> Result<M> {
+fn from_str_within<M: Message>(text: &str, budget: MemoryBudget, count: &mut usize) -> Result<M> {
     let mut message = M::default();
     let mut input = Reader::new(text, M::TYPES, budget);
     input.outermost(M::STACK_LEN);
     let read = message.decode_json(&mut input).map_err(|error| error.in_field(M::NAME));
     read.and_then(|()| input.finish())?;
+    *count += input.memory_taken();
     Ok(message)
 }
 
@@ -59,12 +60,16 @@ fn from_str_within<M: Message>(text: &str, budget: MemoryBudget) -> Result<M> {
 ///
 /// Those of [`from_str`], and if the bytes are not UTF-8.
 pub fn from_slice<M: Message>(bytes: &[u8]) -> Result<M> {
-    from_slice_within(bytes, MemoryBudget::default())
+    from_slice_within(bytes, MemoryBudget::default(), &mut 0)
 }
 
-/// Reads a message as [`from_slice`] does, which may take this much memory.
-pub(in crate::codec) fn from_slice_within<M: Message>(bytes: &[u8], budget: MemoryBudget) -> Result<M> {
-    from_str_within(utf8(bytes)?, budget)
+/// Reads a message as [`from_slice`] does, which may take this much memory, and counts what it takes.
+pub(in crate::codec) fn from_slice_within<M: Message>(
+    bytes: &[u8],
+    budget: MemoryBudget,
+    count: &mut usize,
+) -> Result<M> {
+    from_str_within(utf8(bytes)?, budget, count)
 }
 
 fn utf8(bytes: &[u8]) -> Result<&str> {

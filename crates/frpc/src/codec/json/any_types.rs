@@ -7,7 +7,7 @@ use super::{
     types::Type,
     writer::Writer,
 };
-use crate::codec::{self, field_layouts::memory_exceeded, layout::MemoryBudget};
+use crate::codec::{self, field_layouts::checked_memory, layout::MemoryBudget};
 
 impl Type {
     /// Returns what an `Any` has to know of a message.
@@ -23,9 +23,8 @@ impl Type {
 }
 
 fn encode<M: Message + codec::Message + prost::Message>(bytes: &[u8], out: &mut Writer) -> Result<()> {
-    if let Some(limit) = memory_exceeded::<M>(bytes, MemoryBudget::default()) {
-        return Err(ErrorKind::TooMuchMemory { limit }.into());
-    }
+    let checked = checked_memory::<M>(bytes, MemoryBudget::default(), usize::MAX);
+    checked.map_err(|limit| ErrorKind::TooMuchMemory { limit })?;
     let message = M::decode(bytes).map_err(ErrorKind::InvalidAny)?;
     out.message(&message);
     Ok(())

@@ -342,6 +342,11 @@ impl<'a> Reader<'a> {
         self.depth -= 1;
     }
 
+    /// Returns how many bytes were allocated.
+    pub(super) fn memory_taken(&self) -> usize {
+        self.memory_max - self.memory_left
+    }
+
     /// Takes the memory of an allocation from what is left.
     pub(super) fn charge(&mut self, len: usize) -> Result<()> {
         if len == 0 {

@@ -1,0 +1,180 @@
+//! What the messages of a connection and of a server take in memory together.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use super::status::Status;
+
+/// The account of the memory that messages take together: those of a server, or of one connection and its server. Cheap to clone.
+///
+/// An [`Endpoint`](crate::Endpoint) has one for its server and makes one for each connection. A wire takes a [`MemoryHold`] of it for
+/// a message that is being received or handled, and drops it when the call is over.
+///
+/// ```
+/// # fn example(endpoint: &frpc::Endpoint) -> Result<(), frpc::Status> {
+/// let connection = endpoint.connection_account();
+/// let hold = connection.hold();
+/// hold.grow(64 * 1024)?;
+/// // Reads a message of 64 KiB, and handles it.
+/// drop(hold);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct MemoryAccount(Arc<Account>);
+
+struct Account {
+    used: AtomicUsize,
+    limit: usize,
+    /// The name of the setting that is the limit.
+    setting: &'static str,
+    /// The account that has to have room as well.
+    outer: Option<MemoryAccount>,
+}
+
+/// The memory that a message takes of a [`MemoryAccount`], until all clones are dropped.
+#[derive(Clone)]
+pub struct MemoryHold(Arc<Hold>);
+
+struct Hold {
+    account: MemoryAccount,
+    len: AtomicUsize,
+}
+
+impl MemoryAccount {
+    pub(crate) fn of_server(limit: usize) -> Self {
+        Self(Arc::new(Account { used: AtomicUsize::new(0), limit, setting: "server_memory_max", outer: None }))
+    }
+
+    pub(crate) fn of_connection(limit: usize, server: &Self) -> Self {
+        let (used, outer) = (AtomicUsize::new(0), Some(server.clone()));
+        Self(Arc::new(Account { used, limit, setting: "connection_memory_max", outer }))
+    }
+
+    /// Begins a hold of no bytes.
+    pub fn hold(&self) -> MemoryHold {
+        MemoryHold(Arc::new(Hold { account: self.clone(), len: AtomicUsize::new(0) }))
+    }
+
+    /// Returns how many bytes are held.
+    pub fn held(&self) -> usize {
+        self.0.used.load(Ordering::Relaxed)
+    }
+
+    fn take(&self, len: usize) -> Result<(), Status> {
+        let Account { used, limit, setting, outer } = &*self.0;
+        let fits = |used: usize| used.checked_add(len).filter(|sum| sum <= limit);
+        if used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_err() {
+            return Err(Status::resource_exhausted(format!(
+                "there is no room for {len} bytes more of messages, and the call was not executed: `{setting}` allows {limit} bytes"
+            )));
+        }
+        match outer.as_ref().map_or(Ok(()), |outer| outer.take(len)) {
+            Ok(()) => Ok(()),
+            Err(status) => {
+                used.fetch_sub(len, Ordering::Relaxed);
+                Err(status)
+            }
+        }
+    }
+
+    fn give_back(&self, len: usize) {
+        let mut account = Some(self);
+        while let Some(Self(held)) = account {
+            held.used.fetch_sub(len, Ordering::Relaxed);
+            account = held.outer.as_ref();
+        }
+    }
+}
+
+impl MemoryHold {
+    /// Holds this many bytes more.
+    ///
+    /// # Errors
+    ///
+    /// [`ResourceExhausted`](crate::Code::ResourceExhausted) if the messages of the connection or the server would take more than they
+    /// may. The hold is as large as before.
+    pub fn grow(&self, len: usize) -> Result<(), Status> {
+        self.0.account.take(len)?;
+        self.0.len.fetch_add(len, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Returns whether it holds no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.0.len.load(Ordering::Relaxed) == 0
+    }
+
+    /// Holds this many bytes, which may be more or less than now.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`grow`](Self::grow).
+    pub fn resize(&self, len: usize) -> Result<(), Status> {
+        let now = self.0.len.load(Ordering::Relaxed);
+        match len.checked_sub(now) {
+            Some(more) => self.grow(more),
+            None => {
+                self.0.account.give_back(now - len);
+                self.0.len.store(len, Ordering::Relaxed);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.account.give_back(*self.len.get_mut());
+    }
+}
+
+impl fmt::Debug for MemoryAccount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryAccount")
+            .field("held", &self.held())
+            .field("limit", &self.0.limit)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for MemoryHold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryHold").field("len", &self.0.len).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Code;
+
+    #[test]
+    fn a_hold_takes_room_of_its_connection_and_of_the_server_until_it_is_dropped() {
+        let server = MemoryAccount::of_server(100);
+        let (one, other) = (MemoryAccount::of_connection(80, &server), MemoryAccount::of_connection(80, &server));
+        let hold = one.hold();
+        hold.grow(70).unwrap();
+        let status = hold.grow(11).unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        assert!(status.message().contains("`connection_memory_max` allows 80 bytes"), "{status}");
+        let second = other.hold();
+        let status = second.grow(31).unwrap_err();
+        assert!(status.message().contains("`server_memory_max` allows 100 bytes"), "{status}");
+        assert_eq!((one.held(), other.held(), server.held()), (70, 0, 70));
+        second.grow(30).unwrap();
+        hold.resize(20).unwrap();
+        assert_eq!((one.held(), other.held(), server.held()), (20, 30, 50));
+        drop(hold.clone());
+        drop(hold);
+        assert_eq!((one.held(), server.held()), (0, 30));
+        drop(second);
+        assert_eq!(server.held(), 0);
+        assert!(server.hold().grow(usize::MAX).is_err());
+    }
+}
