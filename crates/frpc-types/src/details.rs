@@ -291,11 +291,10 @@ mod tests {
         let mut details = ErrorDetails::new();
         details.add_bad_request_violation("name", "empty");
         let status = Status::with_error_details(Code::InvalidArgument, "bad", details);
-        let violation = b"\x0a\x04name\x12\x05empty";
-        let request = [&[0x0a, violation.len() as u8], &violation[..]].concat();
-        let url = b"type.googleapis.com/google.rpc.BadRequest";
-        let any = [&[0x0a, url.len() as u8], &url[..], &[0x12, request.len() as u8], &request].concat();
-        let expected = [&b"\x08\x03\x12\x03bad\x1a"[..], &[any.len() as u8], &any].concat();
+        let field = |tag: u8, bytes: &[u8]| [&[tag, u8::try_from(bytes.len()).unwrap()], bytes].concat();
+        let request = field(0x0a, b"\x0a\x04name\x12\x05empty");
+        let any = [field(0x0a, b"type.googleapis.com/google.rpc.BadRequest"), field(0x12, &request)].concat();
+        let expected = [&b"\x08\x03\x12\x03bad"[..], &field(0x1a, &any)].concat();
         assert_eq!(status.details(), expected);
     }
 
