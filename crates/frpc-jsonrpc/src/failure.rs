@@ -144,7 +144,7 @@ pub(crate) fn read_status(error: &str) -> Status {
     let mut status = Status::with_error_details(code, message, details);
     for (name, values) in data.metadata {
         for value in values {
-            // What is no metadata is left out: the call has failed for another reason.
+            // Values that are no metadata are left out: the call has failed for another reason.
             let _ = if name.ends_with("-bin") {
                 let bytes = BASE64.decode(value.trim_end_matches('='));
                 bytes.is_ok_and(|bytes| status.metadata_mut().append_bin(&name, bytes).is_ok())

@@ -24,7 +24,7 @@ impl Foreign {
         match self {
             // Clients of HTTP/2 know an answer of HTTP/1.1 when they see one.
             Self::Http1Client | Self::Http2Client => {
-                b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 59\r\n\
+                b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 60\r\n\
                   connection: close\r\n\r\nthis port does not speak HTTP: the server has no wire of it\n"
             }
             Self::TlsClient | Self::TlsServer | Self::Http1Server | Self::Http2Server => b"",

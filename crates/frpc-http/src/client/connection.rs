@@ -70,7 +70,7 @@ pub(super) struct Traffic {
     /// Told of the first bytes from the server, and of the end of the connection.
     changed: Notify,
     end: OnceLock<String>,
-    /// What the server speaks, if its first bytes are none of HTTP/2.
+    /// The protocol of the server, if its first bytes are none of HTTP/2.
     foreign: OnceLock<&'static str>,
 }
 
