@@ -2,6 +2,8 @@
 //!
 //! `report [--quick] [--rounds N] [--minutes N] [--contenders A,B] [--row A,B] [--syscalls] [--json FILE] [--charts DIRECTORY]`
 //!
+//! `report --merge FILE...` prints the ranges of ratios over several runs, of which `--json` kept the results.
+//!
 //! Without `--quick` it takes three quarters of an hour, or the minutes that it is given. Programs that are missing are left
 //! out, with the command that builds them.
 
@@ -9,6 +11,7 @@ mod chart;
 mod charts;
 mod idle;
 mod machine;
+mod merge;
 mod noise;
 mod plan;
 mod progress;
@@ -24,6 +27,7 @@ mod workload;
 
 use std::error::Error;
 use std::fs::File;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use benches::{Contender, Contest};
@@ -47,7 +51,12 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Box<dyn Error>> {
-    let mut plan = Plan::parse(Arguments::from_env())?;
+    let mut arguments = Arguments::from_env();
+    if arguments.contains("--merge") {
+        let files: Vec<_> = arguments.finish().into_iter().map(PathBuf::from).collect();
+        return merge::print(&files);
+    }
+    let mut plan = Plan::parse(arguments)?;
     process::raise_open_files_limit()?;
     let machine = Machine::now()?;
     println!("{machine}\n");

@@ -89,6 +89,11 @@ impl Rounds {
 
     /// This contender's share of the other's metric, each taken within a round.
     pub(crate) fn ratio_to(&self, other: &Self, metric: impl Fn(&Sample) -> f64) -> Spread {
-        Spread::of(self.samples.iter().zip(&other.samples).map(|(own, other)| metric(own) / metric(other)))
+        ratios(&self.samples, &other.samples, metric)
     }
+}
+
+/// Each share of a metric that one contender had of another's, taken within a round.
+pub(crate) fn ratios(own: &[Sample], other: &[Sample], metric: impl Fn(&Sample) -> f64) -> Spread {
+    Spread::of(own.iter().zip(other).map(|(own, other)| metric(own) / metric(other)))
 }

@@ -3,14 +3,14 @@ use std::time::Duration;
 
 use benches::Contender;
 use load::{Report, process};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::noise::Ticks;
 use crate::plan::Plan;
 use crate::workload::Workload;
 
 /// The results of one run of one contender.
-#[derive(Serialize)]
+#[derive(Deserialize, Serialize)]
 pub(crate) struct Sample {
     pub(crate) report: Report,
     /// Over the whole run, warm-up too.

@@ -32,7 +32,7 @@ fn ratio(row: &Row<'_>, subject: &str, other: &str) -> Option<f64> {
 }
 
 /// Two digits are all that a shared machine is good for.
-fn short(ratio: f64) -> String {
+pub(crate) fn short(ratio: f64) -> String {
     match ratio {
         10.0.. => format!("{ratio:.0}"),
         1.5.. => format!("{ratio:.1}"),

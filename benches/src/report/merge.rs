@@ -1,0 +1,196 @@
+//! Ranges over several runs, whose results `--json` kept: what a single run gives is no more than a sample of the machine.
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::{fmt, fs};
+
+use serde::Deserialize;
+
+use crate::row;
+use crate::sample::Sample;
+use crate::subjects;
+use crate::summary::short;
+use crate::workload::{WORKLOADS, Workload};
+
+/// Prints where and when the runs were made, and the range of each ratio over them.
+pub(crate) fn print(files: &[PathBuf]) -> Result<(), Box<dyn Error>> {
+    let read = |file: &PathBuf| -> Result<Run, Box<dyn Error>> {
+        let named = |error: &dyn fmt::Display| format!("{}: {error}", file.display());
+        let text = fs::read(file).map_err(|error| named(&error))?;
+        Ok(serde_json::from_slice(&text).map_err(|error| named(&error))?)
+    };
+    let runs = files.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    if runs.is_empty() {
+        return Err("--merge takes the files of at least one run".into());
+    }
+    print!("{}", merged(&runs)?);
+    Ok(())
+}
+
+/// The part of a file of results that ranges need.
+#[derive(Deserialize)]
+struct Run {
+    machine: Machine,
+    noise: f64,
+    rows: Vec<Row>,
+}
+
+#[derive(Deserialize)]
+struct Machine {
+    date: String,
+    kernel: String,
+    cpu: String,
+    cores: usize,
+    profile: String,
+    commit: String,
+}
+
+#[derive(Deserialize)]
+struct Row {
+    workload: Name,
+    contenders: Vec<Rounds>,
+}
+
+#[derive(Deserialize)]
+struct Name {
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Rounds {
+    contender: String,
+    samples: Vec<Sample>,
+}
+
+/// Returns the runs and their ranges as markdown.
+fn merged(runs: &[Run]) -> Result<String, Box<dyn Error>> {
+    let mut text = String::new();
+    for Run { machine: Machine { date, kernel, cpu, cores, profile, commit }, noise, .. } in runs {
+        let noise = noise * 100.0;
+        writeln!(
+            text,
+            "- {date}, commit {commit}, profile {profile}, Linux {kernel}, {cpu}, {cores} cores, other work up to {noise:.0} %"
+        )?;
+    }
+    writeln!(
+        text,
+        "\nCalls per second as a multiple of the contender's: least–most of {} runs, each the median of its rounds.",
+        runs.len()
+    )?;
+    let is_known = |name: &String| WORKLOADS.iter().any(|workload| workload.name == name);
+    if let Some(name) = runs.iter().flat_map(|run| &run.rows).map(|row| &row.workload.name).find(|name| !is_known(name))
+    {
+        return Err(format!("this report has no workload {name:?}").into());
+    }
+    let mut contest = None;
+    for workload in &WORKLOADS {
+        let rows: Vec<_> =
+            runs.iter().filter_map(|run| run.rows.iter().find(|row| row.workload.name == workload.name)).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        let subjects = subjects(workload.contest);
+        if contest.replace(workload.contest) != Some(workload.contest) {
+            let head: String = subjects.iter().map(|subject| format!(" {subject} to it |")).collect();
+            writeln!(text, "\n| workload | contender |{head}\n|---|---|{}", "--:|".repeat(subjects.len()))?;
+        }
+        lines(&mut text, workload, &rows, subjects)?;
+    }
+    Ok(text)
+}
+
+/// Writes a line for each contender of a workload.
+fn lines(text: &mut String, workload: &Workload, rows: &[&Row], subjects: &[&str]) -> fmt::Result {
+    let mut contenders: Vec<&str> = Vec::new();
+    for rounds in rows.iter().flat_map(|row| &row.contenders) {
+        if !contenders.contains(&&*rounds.contender) {
+            contenders.push(&rounds.contender);
+        }
+    }
+    for contender in contenders {
+        let cell = |subject: &&str| format!(" {} |", range(rows, subject, contender).unwrap_or_default());
+        writeln!(text, "| {} | {contender} |{}", workload.name, subjects.iter().map(cell).collect::<String>())?;
+    }
+    Ok(())
+}
+
+/// Returns the range of a ratio over the runs that have it.
+fn range(rows: &[&Row], subject: &str, other: &str) -> Option<String> {
+    let ratio = |row: &&Row| {
+        let samples_of =
+            |name| row.contenders.iter().find(|rounds| rounds.contender == name).map(|rounds| &rounds.samples);
+        row::ratios(samples_of(subject)?, samples_of(other)?, |sample| sample.report.rps).median()
+    };
+    let ratios: Vec<_> = rows.iter().filter(|_| subject != other).filter_map(ratio).collect();
+    let least = short(ratios.iter().copied().reduce(f64::min)?);
+    let most = short(ratios.iter().copied().reduce(f64::max)?);
+    Some(if least == most { least } else { format!("{least}–{most}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{Run, WORKLOADS, merged};
+    use crate::row::{Rounds, Row};
+
+    /// A run as it is kept, with these calls per second in its rounds.
+    fn run(date: &str, frpc: &[f64], tonic: &[f64]) -> Value {
+        let rounds = |contender, rps: &[f64]| Rounds {
+            contender,
+            samples: rps.iter().map(|rps| sample(*rps)).collect(),
+            failure: None,
+            syscalls: None,
+        };
+        let workload = WORKLOADS.iter().find(|workload| workload.name == "32B-C32-K1").unwrap();
+        let row = Row { workload, contenders: vec![rounds("frpc", frpc), rounds("tonic", tonic)] };
+        let machine = json!({
+            "date": date, "kernel": "6.1", "cpu": "CPU", "cores": 2, "profile": "release", "commit": "abc", "rustc": "1.95",
+        });
+        json!({ "machine": machine, "noise": 0.02, "rows": [row], "plan": {}, "idle": [] })
+    }
+
+    fn sample(rps: f64) -> crate::sample::Sample {
+        let report = json!({
+            "rpcs": 1, "rpcs_total": 1, "seconds": 1.0, "rps": rps, "p50_us": 1.0, "p90_us": 1.0, "p99_us": 1.0, "p999_us": 1.0,
+            "max_us": 1.0, "mean_us": 1.0, "errors": 0, "first_error": null, "stuck": 0, "starved": 0, "connect_s": 1.0, "client_cpu_s": 1.0,
+            "client_context_switches": 1,
+        });
+        let sample = json!({
+            "report": report, "server_cpu_s": 1.0, "server_context_switches": 1, "server_memory_kib": 1, "noise": 0.0,
+        });
+        serde_json::from_value(sample).unwrap()
+    }
+
+    fn merge(runs: impl IntoIterator<Item = Value>) -> Result<String, String> {
+        let runs: Vec<Run> = runs.into_iter().map(|run| serde_json::from_value(run).unwrap()).collect();
+        merged(&runs).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn ratios_range_over_the_medians_of_runs() {
+        let first = run("2026-01-01", &[200.0, 300.0, 900.0], &[100.0, 100.0, 100.0]);
+        let second = run("2026-01-02", &[200.0, 200.0], &[100.0, 100.0]);
+        let text = merge([first, second]).unwrap();
+        assert!(
+            text.contains("- 2026-01-02, commit abc, profile release, Linux 6.1, CPU, 2 cores, other work up to 2 %\n"),
+            "{text}"
+        );
+        assert!(text.contains("| 32B-C32-K1 | frpc |  |  |  |\n| 32B-C32-K1 | tonic | 2.0–3.0 |  |  |\n"), "{text}");
+    }
+
+    #[test]
+    fn a_run_without_a_contender_leaves_the_range_to_the_others() {
+        let failed = run("2026-01-01", &[200.0], &[]);
+        let text = merge([failed, run("2026-01-02", &[500.0], &[100.0])]).unwrap();
+        assert!(text.contains("| tonic | 5.0 |"), "{text}");
+    }
+
+    #[test]
+    fn a_workload_of_another_version_is_named() {
+        let mut old = run("2026-01-01", &[200.0], &[100.0]);
+        old["rows"][0]["workload"]["name"] = "gone".into();
+        assert_eq!(merge([old]).unwrap_err(), "this report has no workload \"gone\"");
+    }
+}
