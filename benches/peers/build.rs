@@ -11,7 +11,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed={PROTOS}");
     let mut compiler = Compiler::new([PROTOS])?;
     compiler.open_file(PROTO)?;
-    tonic_prost_build::configure().bytes(".").compile_fds(compiler.file_descriptor_set())?;
+    let has_services = env::var_os("CARGO_FEATURE_TONIC").is_some();
+    let messages = tonic_prost_build::configure().bytes(".").build_client(has_services).build_server(has_services);
+    messages.compile_fds(compiler.file_descriptor_set())?;
 
     let descriptors = PathBuf::from(env::var("OUT_DIR")?).join("benchmark.bin");
     fs::write(&descriptors, compiler.encode_file_descriptor_set())?;

@@ -208,8 +208,8 @@ impl Contender {
     /// gRPC.
     const TONIC: Self = Self {
         name: "tonic",
-        server: Program::rust("peers", "tonic_server", &[]),
-        client: Program::rust("peers", "tonic_client", &[]),
+        server: Program::peer("tonic_server", &[]),
+        client: Program::peer("tonic_client", &[]),
         server_alone: None,
         scales: false,
         published: None,
@@ -233,8 +233,8 @@ impl Contender {
     /// The Connect protocol over HTTP/2, which is faster here than its gRPC.
     const CONNECT: Self = Self {
         name: "connect-rust",
-        server: Program::rust("peers", "connect_server", &[]),
-        client: Program::rust("peers", "connect_client", &[]),
+        server: Program::peer("connect_server", &[]),
+        client: Program::peer("connect_client", &[]),
         http1_server: Some(HTTP_CONNECT),
         grpc_client: false,
         sums: &[],
@@ -244,8 +244,8 @@ impl Contender {
     /// Rust's traits as services.
     const TARPC: Self = Self {
         name: "tarpc",
-        server: Program::rust("peers", "tarpc_server", &[]),
-        client: Program::rust("peers", "tarpc_client", &[]),
+        server: Program::peer("tarpc_server", &[]),
+        client: Program::peer("tarpc_client", &[]),
         streams: false,
         grpc_server: None,
         http1_server: None,
@@ -297,7 +297,7 @@ impl Contender {
     /// HTTP with nothing on top, below every stack that stands on hyper.
     const HYPER: Self = Self {
         name: "hyper",
-        server: Program::rust("peers", "hyper_server", &[]),
+        server: Program::peer("hyper_server", &[]),
         client: HTTP_GRPC,
         stack: false,
         streams: false,
@@ -311,7 +311,7 @@ impl Contender {
     /// JSON without a schema.
     const AXUM: Self = Self {
         name: "axum",
-        server: Program::rust("peers", "axum_server", &[]),
+        server: Program::peer("axum_server", &[]),
         client: HTTP_JSON,
         stack: false,
         streams: false,
@@ -426,10 +426,10 @@ impl Server {
 const GO_FRPC_ORDERED: Program = Program::go("tests/go/bin/header10", "rpc-bench-server", &["-concurrency", "1"]);
 
 /// One client for all servers of a wire.
-const HTTP_GRPC: Program = Program::rust("peers", "http_client", &["--wire", "grpc"]);
-const HTTP_CONNECT: Program = Program::rust("peers", "http_client", &["--wire", "connect"]);
-const HTTP_JSON: Program = Program::rust("peers", "http_client", &["--wire", "connect-json"]);
-const HTTP_TWIRP: Program = Program::rust("peers", "http_client", &["--wire", "twirp"]);
+const HTTP_GRPC: Program = Program::peer("http_client", &["--wire", "grpc"]);
+const HTTP_CONNECT: Program = Program::peer("http_client", &["--wire", "connect"]);
+const HTTP_JSON: Program = Program::peer("http_client", &["--wire", "connect-json"]);
+const HTTP_TWIRP: Program = Program::peer("http_client", &["--wire", "twirp"]);
 
 /// The wire format's PING.
 const PING: [u8; 10] = [0x00, 0x0f, 0, 0, 0, 0, 0, 0, 0, 0];

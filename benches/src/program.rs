@@ -20,6 +20,8 @@ pub(crate) struct Program {
 enum Home {
     /// Of this package, beside the report.
     Package(&'static str),
+    /// Beside the report as well, but built alone.
+    Peers,
     /// In this directory of the repository, whose parent has the script that builds it.
     Go(&'static str),
     /// In `benches/python/bin`, where a script puts it.
@@ -29,6 +31,10 @@ enum Home {
 impl Program {
     pub(crate) const fn rust(package: &'static str, name: &'static str, options: &'static [&'static str]) -> Self {
         Self { name, home: Home::Package(package), options }
+    }
+
+    pub(crate) const fn peer(name: &'static str, options: &'static [&'static str]) -> Self {
+        Self { name, home: Home::Peers, options }
     }
 
     pub(crate) const fn go(directory: &'static str, name: &'static str, options: &'static [&'static str]) -> Self {
@@ -46,6 +52,7 @@ impl Program {
         }
         let command = match self.home {
             Home::Package(package) => format!("cargo build --profile {} -p {package}", profile()?),
+            Home::Peers => format!("benches/peers/build.sh {}", profile()?),
             Home::Go(directory) => {
                 let (project, _) = directory.split_once("/bin").unwrap_or((directory, ""));
                 format!("{project}/build.sh (needs Go)")
@@ -73,7 +80,7 @@ impl Program {
 
     fn path(&self) -> io::Result<PathBuf> {
         match self.home {
-            Home::Package(_) => Ok(env::current_exe()?.with_file_name(self.name)),
+            Home::Package(_) | Home::Peers => Ok(env::current_exe()?.with_file_name(self.name)),
             Home::Go(directory) => Ok(Path::new(REPOSITORY).join(directory).join(self.name)),
             Home::Python => Ok(Path::new(REPOSITORY).join("benches/python/bin").join(self.name)),
         }

@@ -5,10 +5,14 @@ use std::net::SocketAddr;
 
 use tokio::net::{TcpListener, TcpSocket};
 
+#[cfg(feature = "connect")]
 pub mod connect;
+#[cfg(any(feature = "hyper", feature = "tonic"))]
 pub mod grpc;
 pub mod http;
+pub mod http2;
 pub mod json_rpc;
+#[cfg(feature = "tarpc")]
 pub mod tarpc;
 
 /// Listens with room for thousands of connections at once, and says where.

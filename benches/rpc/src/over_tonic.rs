@@ -1,7 +1,7 @@
 use std::{iter, net::SocketAddr};
 
 use futures_util::stream;
-use peers::grpc::{CONNECTION_WINDOW_LEN, FRAME_LEN_MAX, MESSAGE_LEN_MAX, STREAM_WINDOW_LEN};
+use peers::http2::{CONNECTION_WINDOW_LEN, FRAME_LEN_MAX, MESSAGE_LEN_MAX, STREAM_WINDOW_LEN};
 use tokio::net::TcpListener;
 use tonic::{
     Request, Response, Status, Streaming,

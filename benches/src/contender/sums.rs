@@ -29,7 +29,7 @@ impl Contender {
     /// A loop on tokio and serde_json, below every server of JSON-RPC over TCP.
     pub(super) const JSON_LOOP: Self = Self {
         name: "json-loop",
-        server: Program::rust("peers", "json_loop_server", &[]),
+        server: Program::peer("json_loop_server", &[]),
         client: JSON_TCP.1,
         sums: &[JSON_TCP, JSON_TCP_RESET],
         ..Self::JSON
@@ -37,7 +37,7 @@ impl Contender {
 
     pub(super) const JSONRPSEE: Self = Self {
         name: "jsonrpsee",
-        server: Program::rust("peers", "jsonrpsee_server", &[]),
+        server: Program::peer("jsonrpsee_server", &[]),
         sums: &[JSON_HTTP, JSON_HTTP_BATCH, JSON_WEBSOCKET],
         ..Self::JSON
     };
@@ -63,10 +63,10 @@ impl Contender {
         name: "fastapi",
         server: Program::python("fastapi_server", &[]),
         sums: &[
-            (SumWire::Rest, Program::rust("peers", "json_client", &["--wire", "rest"])),
-            (SumWire::RestWebSocket, Program::rust("peers", "json_client", &["--wire", "rest-websocket"])),
+            (SumWire::Rest, Program::peer("json_client", &["--wire", "rest"])),
+            (SumWire::RestWebSocket, Program::peer("json_client", &["--wire", "rest-websocket"])),
         ],
-        client: Program::rust("peers", "json_client", &["--wire", "rest"]),
+        client: Program::peer("json_client", &["--wire", "rest"]),
         ..Self::JSON
     };
 
@@ -90,12 +90,9 @@ impl Contender {
     };
 }
 
-const JSON_TCP: (SumWire, Program) = (SumWire::Tcp, Program::rust("peers", "json_client", &["--wire", "tcp"]));
-const JSON_TCP_RESET: (SumWire, Program) =
-    (SumWire::TcpReset, Program::rust("peers", "json_client", &["--wire", "tcp-reset"]));
-pub(super) const JSON_HTTP: (SumWire, Program) =
-    (SumWire::Http, Program::rust("peers", "json_client", &["--wire", "http"]));
+const JSON_TCP: (SumWire, Program) = (SumWire::Tcp, Program::peer("json_client", &["--wire", "tcp"]));
+const JSON_TCP_RESET: (SumWire, Program) = (SumWire::TcpReset, Program::peer("json_client", &["--wire", "tcp-reset"]));
+pub(super) const JSON_HTTP: (SumWire, Program) = (SumWire::Http, Program::peer("json_client", &["--wire", "http"]));
 pub(super) const JSON_HTTP_BATCH: (SumWire, Program) =
-    (SumWire::HttpBatch, Program::rust("peers", "json_client", &["--wire", "http-batch"]));
-const JSON_WEBSOCKET: (SumWire, Program) =
-    (SumWire::WebSocket, Program::rust("peers", "json_client", &["--wire", "websocket"]));
+    (SumWire::HttpBatch, Program::peer("json_client", &["--wire", "http-batch"]));
+const JSON_WEBSOCKET: (SumWire, Program) = (SumWire::WebSocket, Program::peer("json_client", &["--wire", "websocket"]));

@@ -18,7 +18,7 @@ use peers::connect::__buffa::view::ResponseView;
 use peers::connect::{
     BenchmarkServiceClient, BytesRequest, BytesServiceClient, RepeatRequest, Request, StreamServiceClient,
 };
-use peers::grpc;
+use peers::http2;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -122,12 +122,12 @@ impl Caller for StreamReader {
 async fn open(addr: SocketAddr, protocol: Protocol) -> Result<(Transport, ClientConfig), Box<dyn Error>> {
     let config = ClientConfig::new(format!("http://{addr}").parse()?)
         .with_protocol(protocol)
-        .with_default_max_message_size(grpc::MESSAGE_LEN_MAX);
+        .with_default_max_message_size(http2::MESSAGE_LEN_MAX);
     let connection = Http2Connection::builder()
-        .initial_stream_window_size(grpc::STREAM_WINDOW_LEN)
-        .initial_connection_window_size(grpc::CONNECTION_WINDOW_LEN)
+        .initial_stream_window_size(http2::STREAM_WINDOW_LEN)
+        .initial_connection_window_size(http2::CONNECTION_WINDOW_LEN)
         .h2_settings(|settings| {
-            settings.max_frame_size(grpc::FRAME_LEN_MAX);
+            settings.max_frame_size(http2::FRAME_LEN_MAX);
         })
         .connect_plaintext(config.base_uri().clone())
         .await?;

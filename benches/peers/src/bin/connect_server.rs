@@ -16,7 +16,7 @@ use peers::connect::{
     BenchmarkService, BenchmarkServiceServer, BytesRequest, BytesResponse, BytesService, BytesServiceServer,
     RepeatRequest, Request, StreamService, StreamServiceServer,
 };
-use peers::{connect, grpc};
+use peers::{connect, http2};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
@@ -27,11 +27,11 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let services = Chain(BytesServiceServer::new(echo), StreamServiceServer::new(echo));
     let services = Chain(BenchmarkServiceServer::new(echo), services);
     let limits = Limits::default()
-        .with_max_request_body_size(grpc::MESSAGE_LEN_MAX)
-        .with_max_message_size(grpc::MESSAGE_LEN_MAX);
+        .with_max_request_body_size(http2::MESSAGE_LEN_MAX)
+        .with_max_message_size(http2::MESSAGE_LEN_MAX);
     Server::from_listener(listener)
-        .with_http2_initial_stream_window_size(grpc::STREAM_WINDOW_LEN)
-        .with_http2_initial_connection_window_size(grpc::CONNECTION_WINDOW_LEN)
+        .with_http2_initial_stream_window_size(http2::STREAM_WINDOW_LEN)
+        .with_http2_initial_connection_window_size(http2::CONNECTION_WINDOW_LEN)
         .serve_with_service(ConnectRpcService::new(services).with_limits(limits))
         .await
 }

@@ -12,12 +12,13 @@ use std::net::SocketAddr;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::{self, http1};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use load::{Args, Arguments, Caller, process};
 use peers::grpc;
 use peers::http::JsonMessage;
+use peers::http2;
 use prost::Message;
 use tokio::net::TcpStream;
 
@@ -120,16 +121,16 @@ async fn socket(addr: SocketAddr) -> io::Result<TokioIo<TcpStream>> {
 
 #[derive(Clone)]
 struct Http2Caller {
-    sender: http2::SendRequest<Full<Bytes>>,
+    sender: conn::http2::SendRequest<Full<Bytes>>,
     authority: String,
 }
 
 impl Http2Caller {
     async fn connect(addr: SocketAddr) -> Result<Self, Box<dyn Error>> {
-        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
-            .initial_stream_window_size(grpc::STREAM_WINDOW_LEN)
-            .initial_connection_window_size(grpc::CONNECTION_WINDOW_LEN)
-            .max_frame_size(grpc::FRAME_LEN_MAX)
+        let (sender, connection) = conn::http2::Builder::new(TokioExecutor::new())
+            .initial_stream_window_size(http2::STREAM_WINDOW_LEN)
+            .initial_connection_window_size(http2::CONNECTION_WINDOW_LEN)
+            .max_frame_size(http2::FRAME_LEN_MAX)
             .handshake(socket(addr).await?)
             .await?;
         tokio::spawn(connection);

@@ -15,7 +15,7 @@ use hyper::{Request, Response, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use load::{Arguments, ServerArgs, process};
-use peers::{grpc, json_rpc};
+use peers::{http2, json_rpc};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -28,9 +28,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
         tokio::spawn(async move {
             let mut http = auto::Builder::new(TokioExecutor::new());
             http.http2()
-                .initial_stream_window_size(grpc::STREAM_WINDOW_LEN)
-                .initial_connection_window_size(grpc::CONNECTION_WINDOW_LEN)
-                .max_frame_size(grpc::FRAME_LEN_MAX);
+                .initial_stream_window_size(http2::STREAM_WINDOW_LEN)
+                .initial_connection_window_size(http2::CONNECTION_WINDOW_LEN)
+                .max_frame_size(http2::FRAME_LEN_MAX);
             // A client that is killed is no fault of this side.
             let _ = http.serve_connection(TokioIo::new(socket), service_fn(echo)).await;
         });

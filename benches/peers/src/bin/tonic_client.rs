@@ -13,6 +13,7 @@ use peers::grpc::benchmark_service_client::BenchmarkServiceClient;
 use peers::grpc::bytes_service_client::BytesServiceClient;
 use peers::grpc::stream_service_client::StreamServiceClient;
 use peers::grpc::{self, BytesRequest, RepeatRequest};
+use peers::http2;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 
@@ -35,7 +36,7 @@ struct StringCaller(BenchmarkServiceClient<Channel>);
 
 impl StringCaller {
     async fn connect(addr: SocketAddr) -> Result<Self, Box<dyn Error>> {
-        Ok(Self(BenchmarkServiceClient::new(open(addr).await?).max_decoding_message_size(grpc::MESSAGE_LEN_MAX)))
+        Ok(Self(BenchmarkServiceClient::new(open(addr).await?).max_decoding_message_size(http2::MESSAGE_LEN_MAX)))
     }
 }
 
@@ -53,7 +54,7 @@ struct BytesCaller(BytesServiceClient<Channel>);
 
 impl BytesCaller {
     async fn connect(addr: SocketAddr) -> Result<Self, Box<dyn Error>> {
-        Ok(Self(BytesServiceClient::new(open(addr).await?).max_decoding_message_size(grpc::MESSAGE_LEN_MAX)))
+        Ok(Self(BytesServiceClient::new(open(addr).await?).max_decoding_message_size(http2::MESSAGE_LEN_MAX)))
     }
 }
 
@@ -80,7 +81,7 @@ impl Clone for StreamReader {
 
 impl StreamReader {
     async fn connect(addr: SocketAddr) -> Result<Self, Box<dyn Error>> {
-        let client = StreamServiceClient::new(open(addr).await?).max_decoding_message_size(grpc::MESSAGE_LEN_MAX);
+        let client = StreamServiceClient::new(open(addr).await?).max_decoding_message_size(http2::MESSAGE_LEN_MAX);
         Ok(Self { client, responses: None })
     }
 }
@@ -108,9 +109,9 @@ impl Caller for StreamReader {
 async fn open(addr: SocketAddr) -> Result<Channel, tonic::transport::Error> {
     Endpoint::from_shared(format!("http://{addr}"))?
         .tcp_nodelay(true)
-        .initial_stream_window_size(grpc::STREAM_WINDOW_LEN)
-        .initial_connection_window_size(grpc::CONNECTION_WINDOW_LEN)
-        .max_frame_size(grpc::FRAME_LEN_MAX)
+        .initial_stream_window_size(http2::STREAM_WINDOW_LEN)
+        .initial_connection_window_size(http2::CONNECTION_WINDOW_LEN)
+        .max_frame_size(http2::FRAME_LEN_MAX)
         .connect()
         .await
 }

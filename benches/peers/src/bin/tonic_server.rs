@@ -9,6 +9,7 @@ use peers::grpc::benchmark_service_server::{BenchmarkService, BenchmarkServiceSe
 use peers::grpc::bytes_service_server::{BytesService, BytesServiceServer};
 use peers::grpc::stream_service_server::{StreamService, StreamServiceServer};
 use peers::grpc::{self, BytesRequest, BytesResponse, RepeatRequest};
+use peers::http2;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
@@ -20,12 +21,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let listener = peers::listen(addr)?;
     let echo = Echo { sleep };
     Server::builder()
-        .initial_stream_window_size(grpc::STREAM_WINDOW_LEN)
-        .initial_connection_window_size(grpc::CONNECTION_WINDOW_LEN)
-        .max_frame_size(grpc::FRAME_LEN_MAX)
-        .add_service(BenchmarkServiceServer::new(echo).max_decoding_message_size(grpc::MESSAGE_LEN_MAX))
-        .add_service(BytesServiceServer::new(echo).max_decoding_message_size(grpc::MESSAGE_LEN_MAX))
-        .add_service(StreamServiceServer::new(echo).max_decoding_message_size(grpc::MESSAGE_LEN_MAX))
+        .initial_stream_window_size(http2::STREAM_WINDOW_LEN)
+        .initial_connection_window_size(http2::CONNECTION_WINDOW_LEN)
+        .max_frame_size(http2::FRAME_LEN_MAX)
+        .add_service(BenchmarkServiceServer::new(echo).max_decoding_message_size(http2::MESSAGE_LEN_MAX))
+        .add_service(BytesServiceServer::new(echo).max_decoding_message_size(http2::MESSAGE_LEN_MAX))
+        .add_service(StreamServiceServer::new(echo).max_decoding_message_size(http2::MESSAGE_LEN_MAX))
         .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)))
         .await?;
     Ok(())
