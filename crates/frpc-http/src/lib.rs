@@ -11,6 +11,7 @@ mod cors;
 #[doc(hidden)]
 pub mod fuzzing;
 mod headers;
+mod hosts;
 mod http2;
 mod message;
 mod mount;

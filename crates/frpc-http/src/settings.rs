@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{cors::Cors, mount::Mounts};
+use crate::{cors::Cors, hosts::Hosts, mount::Mounts};
 
 /// The settings of [`Http`](crate::Http), which documents them.
 #[derive(Clone, Debug)]
@@ -25,6 +25,7 @@ pub(crate) struct Settings {
     pub(crate) connect_version_required: bool,
     pub(crate) twirp_prefix: String,
     pub(crate) cors: Option<Cors>,
+    pub(crate) hosts: Option<Hosts>,
     pub(crate) page: bool,
     pub(crate) mounts: Mounts,
     pub(crate) websocket: bool,
@@ -64,6 +65,7 @@ impl Default for Settings {
             connect_version_required: false,
             twirp_prefix: "/twirp".to_owned(),
             cors: None,
+            hosts: None,
             page: false,
             mounts: Mounts::default(),
             websocket: true,

@@ -15,6 +15,7 @@ use tracing::debug;
 use crate::{
     activity::drive,
     cors::Cors,
+    hosts::Hosts,
     http2::{Answers, Pieces, read_preface},
     mount::Mount,
     plain,
@@ -175,6 +176,21 @@ impl Http {
         self
     }
 
+    /// Answers requests for these hosts only, each with a port, such as `localhost:8080`, or with any. Default: for all hosts. Requests for
+    /// others are answered with 421, whatever their protocol, and so are those for a WebSocket.
+    ///
+    /// A server that only programs on the same machine or network reach should set it if it asks for no credentials: a web page that anybody
+    /// opens can have its own name point to that server (DNS rebinding), and is then of the same origin. The `Host` of its requests gives
+    /// it away.
+    ///
+    /// # Panics
+    ///
+    /// If one is not a host.
+    pub fn allowed_hosts(mut self, hosts: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        self.settings.hosts = Some(Hosts::new(hosts));
+        self
+    }
+
     /// Serves a page at `/` that lists the services and lets a person call their unary methods from a browser, with JSON and by
     /// Connect. Default off: it tells everybody who reaches the port what there is.
     pub fn page(mut self, is_on: bool) -> Self {
@@ -212,6 +228,9 @@ impl Http {
             let (site, unread, upgrading) = (site.clone(), unread.clone(), upgrading.clone());
             let underway = counting.begin();
             async move {
+                if let Some(response) = serve::refuse_http1(&site, &request) {
+                    return Ok(response.map(|body| UntilOver::new(body, underway)));
+                }
                 if let Some(response) = upgrading.answer(&site, &mut request) {
                     return Ok(response.map(|body| UntilOver::new(body, underway)));
                 }

@@ -77,7 +77,7 @@ const HOUSES: &[House] = &[
     House {
         krate: "frpc-http",
         floors: &[
-            &["activity", "codes", "cors", "headers", "message", "mount"],
+            &["activity", "codes", "cors", "headers", "hosts", "message", "mount"],
             &["settings", "standstill", "status"],
             &["client", "serve"],
             &["http2", "plain"],

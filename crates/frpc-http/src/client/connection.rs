@@ -61,10 +61,12 @@ enum Sender {
 }
 
 /// The bytes that went over a connection.
-#[derive(Default)]
 pub(super) struct Traffic {
     written: AtomicU64,
     read: AtomicU64,
+    /// The time of the last bytes that came, in microseconds since `begun`.
+    read_at: AtomicU64,
+    begun: Instant,
     /// The size of the headers that the server takes, if it says so.
     head_len_max: OnceLock<usize>,
     /// Told of the first bytes from the server, and of the end of the connection.
@@ -77,7 +79,7 @@ pub(super) struct Traffic {
 impl Connection {
     /// Begins to speak HTTP/2 on a stream of bytes, and waits a while for the first word of the server.
     pub(super) async fn http2(io: BoxIo, settings: &HttpSettings) -> io::Result<Self> {
-        let traffic = Arc::new(Traffic::default());
+        let traffic = Arc::new(Traffic::new());
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
@@ -109,7 +111,7 @@ impl Connection {
 
     /// Begins to speak HTTP/1.1, in which the server says nothing before it is asked.
     pub(super) async fn http1(io: BoxIo, settings: &HttpSettings) -> io::Result<Self> {
-        let traffic = Arc::new(Traffic::default());
+        let traffic = Arc::new(Traffic::new());
         let io = TokioIo::new(Counted { io, traffic: traffic.clone(), greeting: None });
         let mut builder = http1::Builder::new();
         builder.max_header_size(usize::try_from(settings.headers_len_max).unwrap_or(usize::MAX));
@@ -177,9 +179,9 @@ impl Connection {
         self.traffic.written.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of bytes that were read.
-    pub(super) fn read(&self) -> u64 {
-        self.traffic.read.load(Ordering::Relaxed)
+    /// Returns the microseconds since the connection began.
+    pub(super) fn now(&self) -> u64 {
+        self.traffic.now()
     }
 
     /// Returns the size of the headers that the server takes, if it says so.
@@ -187,10 +189,11 @@ impl Connection {
         self.traffic.head_len_max.get().copied()
     }
 
-    /// Notes that a call was given up that was sent when so many bytes had been read. The server may be gone without a word if nothing came
-    /// in all that time: calls that are under way go on, and others are made on another connection.
-    pub(super) fn given_up(&self, read: u64, since: Instant) {
-        if self.read() == read && since.elapsed() >= SILENCE_MIN {
+    /// Notes that a call was given up, or is over, that was sent at this time. The server may be gone without a word if nothing came since
+    /// then: calls that are under way go on, and others are made on another connection.
+    pub(super) fn given_up(&self, sent_at: u64) {
+        let is_silent = self.traffic.read_at.load(Ordering::Relaxed) < sent_at;
+        if is_silent && u128::from(self.now().saturating_sub(sent_at)) >= SILENCE_MIN.as_micros() {
             self.is_silent.store(true, Ordering::Relaxed);
         }
     }
@@ -228,6 +231,24 @@ impl Connection {
 pub(super) struct Returned(Option<http1::SendRequest<Outgoing>>);
 
 impl Traffic {
+    fn new() -> Self {
+        Self {
+            written: AtomicU64::new(0),
+            read: AtomicU64::new(0),
+            read_at: AtomicU64::new(0),
+            begun: Instant::now(),
+            head_len_max: OnceLock::new(),
+            foreign: OnceLock::new(),
+            changed: Notify::new(),
+            end: OnceLock::new(),
+        }
+    }
+
+    /// Returns the microseconds since the connection began.
+    fn now(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
     fn end(&self, outcome: hyper::Result<()>) {
         let end = match outcome {
             Ok(()) => "closed by the peer".to_owned(),
@@ -310,11 +331,14 @@ impl AsyncRead for Counted {
         let polled = Pin::new(&mut self.io).poll_read(cx, buf);
         let read = buf.filled().len() - before;
         self.greet(&buf.filled()[before..]);
-        if read > 0 && self.traffic.read.fetch_add(read as u64, Ordering::Relaxed) == 0 {
-            if let Some(foreign) = foreign(&buf.filled()[before..]) {
-                let _ = self.traffic.foreign.set(foreign);
+        if read > 0 {
+            self.traffic.read_at.store(self.traffic.now(), Ordering::Relaxed);
+            if self.traffic.read.fetch_add(read as u64, Ordering::Relaxed) == 0 {
+                if let Some(foreign) = foreign(&buf.filled()[before..]) {
+                    let _ = self.traffic.foreign.set(foreign);
+                }
+                self.traffic.changed.notify_one();
             }
-            self.traffic.changed.notify_one();
         }
         polled
     }

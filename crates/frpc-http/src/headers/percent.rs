@@ -5,14 +5,14 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use http::HeaderValue;
 
-/// Writes text for a header.
+/// Writes text for a header. Blanks at its ends, which readers of headers drop, are encoded.
 pub(crate) fn encode(text: &str) -> HeaderValue {
-    let encoded: Bytes = if text.bytes().all(is_plain) {
+    let encoded: Bytes = if marked(text).all(|(_, is_plain)| is_plain) {
         Bytes::copy_from_slice(text.as_bytes())
     } else {
         let mut encoded = Vec::with_capacity(text.len() + text.len() / 2);
-        for byte in text.bytes() {
-            if is_plain(byte) {
+        for (byte, is_plain) in marked(text) {
+            if is_plain {
                 encoded.push(byte);
             } else {
                 encoded.extend([b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
@@ -25,7 +25,17 @@ pub(crate) fn encode(text: &str) -> HeaderValue {
 
 /// Returns the length of text in a header.
 pub(crate) fn encoded_len(text: &str) -> usize {
-    text.bytes().map(|byte| if is_plain(byte) { 1 } else { 3 }).sum()
+    marked(text).map(|(_, is_plain)| if is_plain { 1 } else { 3 }).sum()
+}
+
+/// Returns the bytes of text, and which of them stay as they are.
+fn marked(text: &str) -> impl Iterator<Item = (u8, bool)> {
+    let from = text.len() - text.trim_start_matches(' ').len();
+    let to = text.trim_end_matches(' ').len();
+    text.bytes().enumerate().map(move |(at, byte)| {
+        let is_plain = matches!(byte, b'!'..=b'~') && byte != b'%' || byte == b' ' && from <= at && at < to;
+        (byte, is_plain)
+    })
 }
 
 /// Writes text for a header of at most this length. Of a longer one, that is its beginning, and dots if there is room for them.
@@ -47,10 +57,6 @@ pub(crate) fn encode_within(text: &str, len_max: usize) -> HeaderValue {
 
 /// What stands at the end of text that was cut.
 const CUT: &str = "...";
-
-fn is_plain(byte: u8) -> bool {
-    matches!(byte, b' '..=b'~') && byte != b'%'
-}
 
 /// Reads text from a header. What is not encoded well stays as it is: the message of an error is better read badly than lost.
 pub(crate) fn decode(encoded: &[u8]) -> String {
@@ -96,6 +102,7 @@ mod tests {
     #[test]
     fn printable_text_stays_as_it_is() {
         assert_eq!(encode("no such order: #7 ~"), "no such order: #7 ~");
+        assert_eq!(encode("  two words "), "%20%20two words%20");
         assert_eq!(encode("100 %\n\u{e9}"), "100 %25%0A%C3%A9");
     }
 

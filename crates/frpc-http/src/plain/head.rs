@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, request::Parts};
 use httparse::{Header, Status};
 
-use crate::serve::may_stream;
+use crate::{hosts, serve::may_stream};
 
 /// A request without its body.
 pub(super) struct PlainRequest {
@@ -80,10 +80,11 @@ fn find(input: &[u8], head_len_max: usize) -> Result<Places, NotPlain> {
         body_len: 0,
         is_last: false,
     };
-    let mut body_len = None;
+    let (mut body_len, mut hosts) = (None, 0);
     for (field, at) in request.headers.iter().zip(&mut places.fields) {
         let is = |name: &str| field.name.eq_ignore_ascii_case(name);
         match field.name.len() {
+            4 if is("host") => hosts += if hosts::is_valid(field.value) { 1 } else { 2 },
             6 if is("expect") => return Err(NotPlain::Other),
             7 if is("upgrade") => return Err(NotPlain::Other),
             10 if is("connection") => match field.value {
@@ -101,6 +102,9 @@ fn find(input: &[u8], head_len_max: usize) -> Result<Places, NotPlain> {
         }
         let [name, value] = [field.name.as_bytes(), field.value].map(|part| short(place(part)));
         *at = (name, value);
+    }
+    if hosts != 1 {
+        return Err(NotPlain::Other);
     }
     places.body_len = body_len.unwrap_or(0);
     Ok(places)
@@ -167,7 +171,7 @@ mod tests {
             let (partial, rest) = seen(&head[..len]);
             assert!(matches!(partial, Err(NotPlain::Partial)) && rest.len() == len, "{len}");
         }
-        let (Ok(last), _) = seen("GET / HTTP/1.1\r\nConnection: Close\r\n\r\n") else { panic!("not plain") };
+        let (Ok(last), _) = seen("GET / HTTP/1.1\r\nHost: h\r\nConnection: Close\r\n\r\n") else { panic!("not plain") };
         assert!(last.is_last && last.body_len == 0);
     }
 
@@ -185,7 +189,7 @@ mod tests {
             "GET /<a> HTTP/1.1\r\n",
             "GET /  HTTP/1.1\r\n",
         ]
-        .map(|line| format!("{line}a: b\r\n\r\n"))
+        .map(|line| format!("{line}host: h\r\n\r\n"))
         .into();
         for field in [
             "expect: 100-continue",
@@ -211,6 +215,10 @@ mod tests {
             "a: \0",
         ] {
             heads.push(format!("POST / HTTP/1.1\r\nhost: h\r\n{field}\r\n\r\nabc"));
+        }
+        for hosts in ["", "host: a\r\nhost: a\r\n", "host: a b\r\n", "host: a/b\r\n", "host: a, b\r\n", "host: a@b\r\n"]
+        {
+            heads.push(format!("POST / HTTP/1.1\r\n{hosts}\r\n"));
         }
         heads.push(format!("POST / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(FIELDS_MAX + 1)));
         heads.push(format!("POST / HTTP/1.1\r\na: {}\r\n\r\n", "b".repeat(1024)));

@@ -1,7 +1,6 @@
 //! Messages that are the whole body of a request or a response, as unary calls of Connect and all calls of Twirp have them.
 
 use std::{
-    error::Error,
     future::poll_fn,
     mem,
     pin::{Pin, pin},
@@ -17,7 +16,13 @@ use http::{
 };
 use tokio::time::timeout;
 
-use super::{body::ResponseBody, coding::Coding, holding::Holding, requests::RequestBody, site::Site};
+use super::{
+    body::ResponseBody,
+    coding::Coding,
+    holding::Holding,
+    requests::{RequestBody, not_read},
+    site::Site,
+};
 use crate::{
     headers::metadata,
     message::compression::{self, GZIP},
@@ -68,10 +73,7 @@ async fn read_all<B: RequestBody>(mut body: B, len_max: usize, holding: &mut Hol
     let mut first = Bytes::new();
     let mut whole = BytesMut::new();
     while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
-        let frame = frame.map_err(|error| {
-            let error: Box<dyn Error + Send + Sync> = error.into();
-            Status::cancelled(format!("the request ended early: {error}"))
-        })?;
+        let frame = frame.map_err(|error| not_read(&*error.into()))?;
         // Trailers of a request say nothing.
         let Ok(data) = frame.into_data() else { continue };
         if data.len().saturating_add(whole.len()).saturating_add(first.len()) > len_max {

@@ -19,7 +19,12 @@ mod unended;
 mod upgrade;
 
 use frpc::Status;
-use http::{Method, Response, StatusCode, header::ORIGIN, request::Parts};
+use http::{
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
+    header::{CONNECTION, CONTENT_LENGTH, ORIGIN, TRANSFER_ENCODING},
+    request::Parts,
+};
+use http_body::Body;
 
 #[cfg_attr(
     not(feature = "tower"),
@@ -41,10 +46,13 @@ use self::{
     site::{media_type, refuse},
 };
 
-use crate::headers::request_len;
+use crate::{headers::request_len, hosts};
 
 /// Answers a request, and tells browsers which scripts may read the answer.
 pub(crate) async fn respond<B: RequestBody>(site: &Site, parts: Parts, body: B) -> Response<ResponseBody> {
+    if let Some(refusal) = refuse_host(site, &parts.uri, &parts.headers) {
+        return refusal;
+    }
     let cors = site.settings.cors.as_ref();
     if let Some((status, headers)) = cors.and_then(|cors| cors.preflight(&parts.method, &parts.headers)) {
         let mut response = Response::new(ResponseBody::empty());
@@ -52,6 +60,7 @@ pub(crate) async fn respond<B: RequestBody>(site: &Site, parts: Parts, body: B) 
         return response;
     }
     let origin = cors.and_then(|_| parts.headers.get(ORIGIN).cloned());
+    let is_head = parts.method == Method::HEAD;
     let mut response = match site.settings.mounts.at(parts.uri.path()) {
         // Boxed, so that calls hold no memory for it.
         Some(mount) => Box::pin(mounted::serve(site, &**mount, parts, body)).await,
@@ -60,7 +69,42 @@ pub(crate) async fn respond<B: RequestBody>(site: &Site, parts: Parts, body: B) 
     if let Some(cors) = cors {
         cors.expose(response.headers_mut(), origin.as_ref());
     }
+    if is_head {
+        leave_out_body(&mut response);
+    }
     response
+}
+
+/// Makes a response that of HEAD: what GET is answered with, but for the body.
+fn leave_out_body(response: &mut Response<ResponseBody>) {
+    let body = std::mem::replace(response.body_mut(), ResponseBody::empty());
+    if let Some(len) = body.size_hint().exact() {
+        response.headers_mut().insert(CONTENT_LENGTH, len.into());
+    }
+}
+
+/// Refuses a request for a host that is not among those of the settings.
+fn refuse_host(site: &Site, uri: &Uri, headers: &HeaderMap) -> Option<Response<ResponseBody>> {
+    let hosts = site.settings.hosts.as_ref()?;
+    let is_allowed = hosts.have(uri, headers);
+    (!is_allowed).then(|| refuse(StatusCode::MISDIRECTED_REQUEST, "this host is not served here\n"))
+}
+
+/// Refuses a request of HTTP/1.1 that hyper takes, and that intermediaries may take for another one: without exactly one host, or with
+/// other codings of its body than `chunked`. Those for a host that is not served here are refused before they upgrade.
+pub(crate) fn refuse_http1<B>(site: &Site, request: &Request<B>) -> Option<Response<ResponseBody>> {
+    let headers = request.headers();
+    let mut codings = headers.get_all(TRANSFER_ENCODING).into_iter();
+    let is_chunked = codings.next().is_none_or(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"));
+    let mut response = if request.version() == Version::HTTP_11 && !hosts::is_said_once(headers) {
+        refuse(StatusCode::BAD_REQUEST, "a request has one header host, with a host and maybe a port\n")
+    } else if !is_chunked || codings.next().is_some() {
+        refuse(StatusCode::NOT_IMPLEMENTED, "the only transfer-encoding here is chunked, once\n")
+    } else {
+        return refuse_host(site, request.uri(), headers);
+    };
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    Some(response)
 }
 
 /// Refuses a request of HTTP/2 whose head is too large, with the status that its protocol has for that.
@@ -95,7 +139,7 @@ async fn by_protocol<B: RequestBody>(site: &Site, parts: &Parts, body: B) -> Res
     if let Some(path) = twirp::path(settings, path, media_type) {
         return twirp::serve(site, path, parts, body).await;
     }
-    if settings.page && path == "/" && parts.method == Method::GET {
+    if settings.page && path == "/" && matches!(parts.method, Method::GET | Method::HEAD) {
         let (headers, html) = page::render(endpoint);
         let mut response = Response::new(ResponseBody::from(html));
         *response.headers_mut() = headers;

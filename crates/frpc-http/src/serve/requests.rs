@@ -3,6 +3,7 @@
 use std::{
     error::Error,
     future::poll_fn,
+    io,
     pin::{Pin, pin},
     task::{Context, Poll, ready},
     time::Duration,
@@ -28,6 +29,19 @@ pub(crate) trait RequestBody:
 
 impl<B> RequestBody for B where B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static
 {}
+
+/// Returns the status of a request whose body cannot be read to its end: it breaks the rules of its chunks, or is cut off.
+pub(super) fn not_read(error: &(dyn Error + Send + Sync + 'static)) -> Status {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+        if matches!(kind, Some(io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData)) {
+            return Status::invalid_argument(format!("the body is malformed: {error}"));
+        }
+        cause = error.source();
+    }
+    Status::cancelled(format!("the request ended early: {error}"))
+}
 
 /// Reads messages from the frames of a body.
 pub(crate) struct Requests<B> {
@@ -124,9 +138,7 @@ impl<B: RequestBody> Requests<B> {
                     }
                 }
                 Some(Err(error)) => {
-                    let error: Box<dyn Error + Send + Sync> = error.into();
-                    let status = Status::cancelled(format!("the request ended early: {error}"));
-                    return Poll::Ready(Some(Err(status)));
+                    return Poll::Ready(Some(Err(not_read(&*error.into()))));
                 }
                 None => self.is_over = true,
             }

@@ -222,6 +222,17 @@ fn a_quiet_stream_is_asked_about_no_more_often_than_servers_allow() {
     });
 }
 
+/// Waits for a request, and passes over whatever is said before.
+async fn until_asked(peer: &mut RawServer, stream: u32) {
+    loop {
+        match peer.heard().await {
+            Heard::Closed => panic!("the connection was closed"),
+            heard if heard == (Heard::Request { stream }) => return,
+            _ => {}
+        }
+    }
+}
+
 /// Makes a call with this timeout.
 fn asking_within(client: &TestClient, time: Duration) -> tokio::task::JoinHandle<Result<String, Status>> {
     let (client, mut request) = (client.clone(), Request::new(words("hi")));
@@ -235,6 +246,7 @@ fn a_connection_that_falls_silent_gets_no_further_calls() {
         let (client, mut peer, mut connections, network) = with_raw(Client::new()).await;
         let mut chat = client.count(words("long")).await.unwrap().into_inner();
         assert_eq!(peer.heard().await, Heard::Request { stream: 1 });
+        settle().await;
         let calls = [asking_within(&client, 2 * SECOND), asking_within(&client, 2 * SECOND)];
         for call in calls {
             let status = call.await.unwrap().unwrap_err();
@@ -261,12 +273,12 @@ fn a_call_that_is_given_up_says_little_of_a_connection_that_is_alive() {
         // Another call was answered meanwhile.
         let slow = asking_within(&client, 2 * SECOND);
         let quick = asking(&client, "hi");
-        while peer.heard().await != (Heard::Request { stream: 5 }) {}
+        until_asked(&mut peer, 5).await;
         peer.answer(5, "quick").await;
         assert_eq!(quick.await.unwrap().unwrap(), "quick");
         assert_eq!(slow.await.unwrap().unwrap_err().code(), Code::DeadlineExceeded);
         let next = asking(&client, "hi");
-        while peer.heard().await != (Heard::Request { stream: 7 }) {}
+        until_asked(&mut peer, 7).await;
         peer.answer(7, "next").await;
         assert_eq!((next.await.unwrap().unwrap(), network.attempts()), ("next".to_owned(), 1));
     });
@@ -316,7 +328,7 @@ fn headers_that_are_too_large_fail_their_call_alone() {
         for (index, len) in [20_000, 60_000].into_iter().enumerate() {
             let call = asking(&client, "hi");
             let stream = 3 + 2 * u32::try_from(index).unwrap();
-            while peer.heard().await != (Heard::Request { stream }) {}
+            until_asked(&mut peer, stream).await;
             peer.fail(stream, &"x".repeat(len)).await;
             let status = call.await.unwrap().unwrap_err();
             assert_eq!(status.code(), Code::Internal);

@@ -413,3 +413,15 @@ fn a_call_that_is_given_no_time_runs_no_handler() {
         assert!(service.log.take().is_empty());
     });
 }
+
+#[test]
+fn a_handler_that_fails_with_ok_has_failed() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let (_server, mut caller) = serve(&service).await;
+        let failed = "2 the handler failed with the code Ok: all is well";
+        assert_eq!(caller.call("Say", &[], &["fail 0 all is well"]).await.texts(), [failed]);
+        assert_eq!(caller.call("Count", &[], &["first fail 0 all is well"]).await.texts(), [failed]);
+        assert_eq!(caller.call("Count", &[], &["a, fail 0 all is well"]).await.texts(), ["a", failed]);
+    });
+}

@@ -126,3 +126,16 @@ fn grpc_itself_needs_http_2() {
         assert_eq!(body, b"gRPC needs HTTP/2, gRPC-Web does not\n");
     });
 }
+
+#[test]
+fn blanks_at_the_ends_of_a_message_stay() {
+    in_virtual_time(async {
+        let server = server(&TestService::default(), Http::new()).without_listener().unwrap();
+        for text in ["fail 5   a b  ", "a, fail 5   a b  "] {
+            let method = if text.starts_with("fail") { "Say" } else { "Count" };
+            let request = post(&format!("/calls.Test/{method}"), "application/grpc-web", &messages(&[text]));
+            let heard = String::from_utf8_lossy(&http1::ask(&server, request).await).into_owned();
+            assert!(heard.contains("grpc-message: %20%20a b%20%20\r\n"), "{heard}");
+        }
+    });
+}

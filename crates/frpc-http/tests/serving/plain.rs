@@ -14,7 +14,7 @@ use tokio::{
 };
 
 use crate::{
-    h2_caller::{messages, server},
+    h2_caller::{H2Caller, messages, server},
     http1::{Http1, ask, split},
 };
 
@@ -158,7 +158,7 @@ fn a_body_that_is_late_or_short_calls_no_handler() {
 
         // Refused before it is there, and it never comes.
         let (start, mut caller) = (Instant::now(), Http1::connect(&server));
-        caller.say("POST /calls.Test/None HTTP/1.1\r\ncontent-length: 9\r\n\r\n{").await;
+        caller.say("POST /calls.Test/None HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n{").await;
         assert_eq!(answer(&mut caller).await.0[0], "HTTP/1.1 404 Not Found");
         assert!(caller.hear_all().await.is_empty());
         assert_elapsed(start, 5 * SECOND);
@@ -176,9 +176,151 @@ fn a_caller_that_leaves_takes_its_call_along() {
         settle().await;
         assert_eq!(service.log.take(), ["say wait"]);
         drop(caller);
-        settle().await;
+        // It may have sent all that it has, and wait for the answer.
+        tokio::time::sleep(4 * SECOND).await;
+        assert!(service.log.take().is_empty());
+        tokio::time::sleep(2 * SECOND).await;
         assert_eq!(service.log.take(), ["dropped say wait"]);
+        assert_eq!(server.metrics().connections, 0);
     });
+}
+
+#[test]
+fn a_caller_that_sends_no_more_gets_its_answer() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let server = serve(&service, Http::new());
+        let mut caller = Http1::connect(&server);
+        caller.say(say("sleep 3", "")).await;
+        caller.0.shutdown().await.unwrap();
+        let heard = caller.hear_all().await;
+        assert_eq!(bodies(&heard), ["{\"text\":\"sleep 3\"}"]);
+        assert!(split(&heard).0.contains(&"connection: close".to_owned()));
+    });
+}
+
+#[test]
+fn a_request_has_one_host_and_one_coding() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let server = serve(&service, Http::new());
+        let of = |host: &str, lines: &str| {
+            let start = format!("POST /calls.Test/Say HTTP/1.1\r\n{host}content-type: application/json\r\n{lines}");
+            async { String::from_utf8(ask(&server, start).await).unwrap() }
+        };
+        let body = "connection: close\r\ncontent-length: 2\r\n\r\n{}";
+        for host in ["host: a\r\n", "host: a:80\r\n", "host: [::1]:80\r\n", "host:\r\n"] {
+            assert!(of(host, body).await.starts_with("HTTP/1.1 200 "), "{host:?}");
+        }
+        for host in ["", "host: a\r\nhost: a\r\n", "host: a b\r\n", "host: a/b\r\n", "host: a, b\r\n", "host: x@a\r\n"]
+        {
+            let heard = of(host, &body.replace("connection: close\r\n", "")).await;
+            assert!(heard.starts_with("HTTP/1.1 400 "), "{host:?}: {heard}");
+            assert_eq!(heard.matches("HTTP/1.1").count(), 1);
+        }
+        let old = "POST /calls.Test/Say HTTP/1.0\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+        assert!(ask(&server, old).await.starts_with(b"HTTP/1.0 200 "), "HTTP/1.0 has no hosts");
+        service.log.take();
+        let chunks = "\r\n2\r\n{}\r\n0\r\n\r\n";
+        let (host, end) = ("host: a\r\n", format!("connection: close\r\n{chunks}"));
+        assert!(of(host, &format!("transfer-encoding: Chunked\r\n{end}")).await.starts_with("HTTP/1.1 200 "));
+        service.log.take();
+        for codings in [
+            "chunked, chunked",
+            "gzip, chunked",
+            "gzip\r\ntransfer-encoding: chunked",
+            "chunked\r\ntransfer-encoding: chunked",
+        ] {
+            let heard = of(host, &format!("transfer-encoding: {codings}\r\n{chunks}{}", say("b", ""))).await;
+            assert!(heard.starts_with("HTTP/1.1 501 "), "{codings:?}: {heard}");
+            assert_eq!(heard.matches("HTTP/1.1").count(), 1, "{heard}");
+        }
+        for chunks in ["zz\r\n{}\r\n0\r\n\r\n", "2\r\n{}xx0\r\n\r\n", "ffffffffffffffff1\r\n"] {
+            let heard = of(host, &format!("transfer-encoding: chunked\r\n\r\n{chunks}")).await;
+            assert!(heard.starts_with("HTTP/1.1 400 "), "{chunks:?}: {heard}");
+        }
+        assert!(service.log.take().is_empty());
+    });
+}
+
+#[test]
+fn requests_for_other_hosts_are_refused_whatever_they_ask_for() {
+    in_virtual_time(async {
+        let service = TestService::default();
+        let http = Http::new().allowed_hosts(["test", "localhost:8080"]).mount("/mounted", Odd);
+        let server = serve(&service, http);
+        let requests = |host: &str| {
+            let json = say("hi", "connection: close\r\n");
+            let mounted =
+                "POST /mounted HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: 0\r\n\r\n".to_owned();
+            let chunked = "POST /mounted HTTP/1.1\r\nhost: test\r\nconnection: close\r\ntransfer-encoding: \
+                           chunked\r\n\r\n0\r\n\r\n";
+            let upgrade = "GET /any HTTP/1.1\r\nhost: test\r\nconnection: upgrade\r\nupgrade: \
+                           websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: \
+                           AAAAAAAAAAAAAAAAAAAAAA==\r\nsec-websocket-protocol: frpc\r\n\r\n";
+            let host = format!("host: {host}\r\n");
+            [json, mounted, chunked.to_owned(), upgrade.to_owned()]
+                .map(|request| request.replace("host: test\r\n", &host))
+        };
+        for (host, is_served) in
+            [("test", true), ("TEST:99", true), ("localhost:8080", true), ("localhost", false), ("evil.org", false)]
+        {
+            for request in requests(host) {
+                let mut caller = Http1::connect(&server);
+                caller.say(&request).await;
+                let mut status = [0; 12];
+                caller.0.read_exact(&mut status).await.unwrap();
+                assert_eq!(&status != b"HTTP/1.1 421", is_served, "{request}");
+            }
+            let mut caller = H2Caller::connect(&server).await;
+            let request =
+                Request::post(format!("http://{host}/calls.Test/Say")).header("content-type", "application/grpc");
+            let reply = caller.ask(request.body(()).unwrap(), messages(&["hi"])).await;
+            assert_eq!(reply.status != StatusCode::MISDIRECTED_REQUEST, is_served, "{host}");
+            assert_eq!(service.log.take().len(), if is_served { 2 } else { 0 }, "{host}");
+        }
+    });
+}
+
+#[test]
+fn an_offer_of_http_2_is_left_alone() {
+    in_virtual_time(async {
+        let server = serve(&TestService::default(), Http::new());
+        let offer = "connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n";
+        let heard = ask(&server, [say("a", offer), say("b", "connection: close\r\n")].concat()).await;
+        assert!(heard.starts_with(b"HTTP/1.1 200 "), "{}", heard.escape_ascii());
+        assert_eq!(bodies(&heard), ["{\"text\":\"a\"}", "{\"text\":\"b\"}"]);
+    });
+}
+
+#[test]
+fn head_is_answered_as_get_without_the_body() {
+    in_virtual_time(async {
+        let server =
+            Server::builder().wire(Http::new().page(true)).add_service(crate::probe::Probe).without_listener().unwrap();
+        for path in ["/", "/probe.Probe/Look?encoding=json&message=hi", "/none"] {
+            let request = |verb| format!("{verb} {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+            let ([get, body], [head, nothing]) =
+                (of(&server, request("GET")).await, of(&server, request("HEAD")).await);
+            assert_eq!((head, nothing.len()), (get, 0), "{path}");
+            let mut caller = H2Caller::connect(&server).await;
+            let request = Request::head(format!("http://test{path}")).body(()).unwrap();
+            let mut open = caller.open(request).await;
+            open.finish();
+            let reply = open.reply().await;
+            assert_eq!(
+                (reply.headers["content-length"].to_str().unwrap(), reply.body.len()),
+                (&*body.len().to_string(), 0)
+            );
+        }
+    });
+}
+
+/// Returns the head of an answer without its date, and its body.
+async fn of(server: &Server, request: String) -> [String; 2] {
+    let (head, body) = split(&ask(server, request).await);
+    let head: Vec<_> = head.into_iter().filter(|line| !line.starts_with("date")).collect();
+    [head.join("\n"), String::from_utf8(body).unwrap()]
 }
 
 #[test]

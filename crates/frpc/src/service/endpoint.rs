@@ -20,7 +20,7 @@ use super::{
     ending::{Ended, Ending},
     handle::Service,
     layer::Layers,
-    services::{Services, caught, panicked},
+    services::{Services, caught, of_handler, panicked},
     set::ServiceSet,
     table::{Collision, Entry, MethodTable},
 };
@@ -337,8 +337,10 @@ fn answer_without_panics(answer: Answer, method: &'static Method) -> Answer {
 fn without_panics(contents: Streaming<Bytes>, method: &'static Method) -> Streaming<Bytes> {
     let trailers = contents.trailers_slot();
     let contents = AssertUnwindSafe(contents).catch_unwind();
-    let contents =
-        contents.map(|content| content.unwrap_or_else(|_| Err(panicked(method))).map_err(Status::of_handler));
+    let contents = contents.map(|content| match content {
+        Ok(content) => content.map_err(|status| of_handler(status, method)),
+        Err(_) => Err(panicked(method)),
+    });
     Streaming::new(contents).with_trailers_slot(trailers)
 }
 

@@ -27,7 +27,7 @@ use crate::{
         deadline::{ServerTimes, Times},
         exchange::{Answer, Call, HELD_LEN},
         method::Method,
-        status::Status,
+        status::{Code, Status},
     },
     codec::{Compression, MemoryBudget},
 };
@@ -476,7 +476,7 @@ impl<F: Future<Output = Result<Answer, Status>>> Future for Caught<F> {
         let this = self.project();
         // The state that a panic leaves behind is dropped, and nothing sees it half changed.
         match catch_unwind(AssertUnwindSafe(|| this.handler.poll(cx))) {
-            Ok(Poll::Ready(Err(status))) => Poll::Ready(Err(status.of_handler())),
+            Ok(Poll::Ready(Err(status))) => Poll::Ready(Err(of_handler(status, this.method))),
             Ok(polled) => polled,
             Err(_) => Poll::Ready(Err(panicked(this.method))),
         }
@@ -489,6 +489,18 @@ const SERVER_MEMORY_MAX: usize = 1 << 30;
 
 /// The size of metadata unless somebody sets another.
 const METADATA_LEN_MAX: usize = 8 * 1024;
+
+/// Returns the status of a handler as callers may get it. One with the code Ok would be no failure to some of them, and one that the
+/// handler got from another server must not look like a refusal by this one.
+pub(crate) fn of_handler(status: Status, method: &Method) -> Status {
+    if status.code() == Code::Ok { failed_with_ok(status, method) } else { status.of_handler() }
+}
+
+#[cold]
+fn failed_with_ok(status: Status, method: &Method) -> Status {
+    error!(service = method.service, method = method.name, "a handler failed with the code Ok");
+    Status::unknown(format!("the handler failed with the code Ok: {}", status.message()))
+}
 
 pub(crate) fn panicked(method: &Method) -> Status {
     error!(service = method.service, method = method.name, "a handler panicked");

@@ -32,7 +32,7 @@ pub(super) async fn serve<B: RequestBody>(
             }
             _ => unsupported(kind),
         },
-        Method::GET if may_be_get && kind == MethodKind::Unary => unary::get(site, method, parts).await,
+        Method::GET | Method::HEAD if may_be_get && kind == MethodKind::Unary => unary::get(site, method, parts).await,
         _ => {
             let mut response =
                 refuse(StatusCode::METHOD_NOT_ALLOWED, "no call of this method is made with this verb\n");

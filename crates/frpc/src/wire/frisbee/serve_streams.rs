@@ -30,7 +30,7 @@ use crate::{
     error::CallError,
     service::{
         ending::Ending,
-        services::{Services, panicked},
+        services::{Services, of_handler, panicked},
         set::ServiceSet,
         table::Entry,
     },
@@ -187,7 +187,7 @@ async fn send_answer(
         let sent = stream_framing::send_all(framing, &mut contents, sender).await;
         sent.map_err(|halted| match halted {
             // Only the contents are the handler's: the answer as such was looked at before.
-            Halted::Failed(status) => Halted::Failed(status.of_handler()),
+            Halted::Failed(status) => Halted::Failed(of_handler(status, method)),
             halted => halted,
         })?;
         if framing == Framing::Plain

@@ -1,0 +1,71 @@
+//! The hosts that requests are for.
+
+use http::{HeaderMap, Uri, header::HOST, uri::Authority};
+
+/// The hosts that a server answers for.
+#[derive(Clone, Debug)]
+pub(crate) struct Hosts(Vec<Authority>);
+
+impl Hosts {
+    /// Allows hosts, with a port or with any.
+    ///
+    /// # Panics
+    ///
+    /// If one is not a host.
+    pub(crate) fn new(hosts: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        let host = |host| {
+            let host = AsRef::<str>::as_ref(&host);
+            host.parse().unwrap_or_else(|error| panic!("{host:?} is not a host, with or without a port: {error}"))
+        };
+        Self(hosts.into_iter().map(host).collect())
+    }
+
+    /// Returns whether a request is for one of them: by its target, if that names a host, and otherwise by the header.
+    pub(crate) fn have(&self, uri: &Uri, headers: &HeaderMap) -> bool {
+        let of_header = || headers.get(HOST)?.to_str().ok()?.parse().ok();
+        let asked: Option<Authority> = uri.authority().cloned().or_else(of_header);
+        // Who asks stands in front of a host in addresses only.
+        let Some(asked) = asked.filter(|asked| !asked.as_str().contains('@')) else { return false };
+        self.0.iter().any(|allowed| {
+            allowed.host().eq_ignore_ascii_case(asked.host())
+                && allowed.port_u16().is_none_or(|port| asked.port_u16() == Some(port))
+        })
+    }
+}
+
+/// Returns whether a request of HTTP/1.1 has exactly one host, as it must.
+pub(crate) fn is_said_once(headers: &HeaderMap) -> bool {
+    let mut hosts = headers.get_all(HOST).into_iter();
+    hosts.next().is_some_and(|host| is_valid(host.as_bytes())) && hosts.next().is_none()
+}
+
+/// Returns whether the value of a header `Host` has only what may be in a host and a port.
+pub(crate) fn is_valid(value: &[u8]) -> bool {
+    value.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+;=:[]".contains(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_compared_without_case_and_with_their_port_if_it_is_said() {
+        let hosts = Hosts::new(["Example.com", "localhost:8080", "[::1]"]);
+        let asked = |host: &str| {
+            let headers = HeaderMap::from_iter([(HOST, host.parse().unwrap())]);
+            hosts.have(&Uri::from_static("/a"), &headers)
+        };
+        for host in ["example.com", "EXAMPLE.COM:1", "localhost:8080", "[::1]:50051"] {
+            assert!(asked(host), "{host}");
+        }
+        for host in ["", "example.com.evil.org", "evil.org", "localhost", "localhost:80801", "::1", "a@example.com:x"] {
+            assert!(!asked(host), "{host}");
+        }
+        assert!(!hosts.have(&Uri::from_static("/"), &HeaderMap::new()));
+        assert!(hosts.have(&Uri::from_static("http://example.com/a"), &HeaderMap::new()));
+        assert!(!hosts.have(
+            &Uri::from_static("http://evil.org/a"),
+            &HeaderMap::from_iter([(HOST, "example.com".parse().unwrap())])
+        ));
+    }
+}
