@@ -17,5 +17,7 @@ mod restarts;
 mod shutdowns;
 #[cfg(unix)]
 mod starting;
+#[cfg(target_os = "linux")]
+mod stops;
 mod tls;
 mod wires;
