@@ -45,54 +45,15 @@ const REFUSALS_MAX: usize = 16;
 
 #[cfg(test)]
 mod tests {
-    use std::{cell::Cell, sync::Weak, time::Duration};
-
-    use frisbee::{Connection, Server};
-    use tokio::{io::duplex, task::yield_now};
+    use std::cell::Cell;
 
     use super::*;
-    use crate::{
-        Pattern, Policy,
-        broker::{
-            Limits,
-            answers::Answers,
-            peer::Peer,
-            registry::Registry,
-            shared::Shared,
-            subscriber::{Place, Wishes},
-        },
-        wire::{BASE, Base},
-    };
+    use crate::broker::{Limits, registry::Registry, testing::Bench};
 
     #[tokio::test]
     async fn a_message_for_a_group_costs_the_same_however_many_of_its_members_are_full() {
-        let server = Server::builder(()).without_listener();
-        let (_ours, theirs) = duplex(1024);
-        server.attach(theirs);
-        while server.connections().is_empty() {
-            yield_now().await;
-        }
-        let connection: Connection = server.connections().remove(0);
-        let limits = Limits { stall_max: Duration::MAX, ..Limits::default() };
-        let shared = Shared::new(Base::new(BASE), limits, None);
-        let (peer, mut registry) = (Peer::new(&shared, &connection), Registry::default());
-        let pattern = Pattern::new("jobs").expect("it is good");
-        let mut members = Vec::new();
-        for _ in 0..MEMBERS {
-            let (pattern, group) = (pattern.clone(), "workers".into());
-            let wishes = Wishes { pattern: pattern.clone(), group, slot: 0, policy: Policy::DropNewest, window: 1 };
-            let answers = Arc::new(Answers::new(Base::new(BASE), 1, Some(connection.clone())));
-            let place = Place {
-                connection: &connection,
-                answers: &answers,
-                slow: &peer.slow,
-                subscriptions: &peer.subscriptions,
-                common: &shared.common,
-                stalled: Weak::<Shared>::new(),
-            };
-            let make = |number| Arc::new(Subscriber::new(number, wishes, place));
-            members.push(registry.add(&pattern, "workers", 0, make).0);
-        }
+        let (bench, mut registry) = (Bench::new(Limits::default()).await, Registry::default());
+        let members: Vec<_> = (0..MEMBERS).map(|_| bench.join(&mut registry, "jobs", "workers")).collect();
         let group = registry.group_of(&members[0]).expect("it has members");
         let (made, mut too_slow) = (Cell::new(0), Vec::new());
         let message = |number: u32| {
@@ -102,7 +63,7 @@ mod tests {
         let mut deliver = |count: usize| {
             made.set(0);
             for _ in 0..count {
-                assert!(deliver_to_one(&group, &peer.account, message, &mut too_slow));
+                assert!(deliver_to_one(&group, &bench.peer.account, message, &mut too_slow));
             }
             made.get()
         };

@@ -38,7 +38,8 @@ pub struct Limits {
     pub retained_max: usize,
     /// Bytes of all retained values. Default 64 MiB. A value that does not fit is refused.
     pub retained_len_max: usize,
-    /// Subjects whose subscribers are remembered for one publishing connection. Default 4096; beyond, all of them are looked up anew.
+    /// Subjects whose subscribers are remembered for one publishing connection, with 16 patterns or queue groups each on average. Default
+    /// 4096; beyond, all of them are looked up anew.
     pub routes_max: usize,
     /// Answers that wait for room in the outbox of one connection. Default 256. Then its publications and subscriptions wait.
     pub answers_max: usize,

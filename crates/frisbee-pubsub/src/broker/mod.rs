@@ -16,6 +16,8 @@ mod router;
 mod shared;
 mod slow;
 mod subscriber;
+#[cfg(test)]
+mod testing;
 
 use std::{
     pin::pin,

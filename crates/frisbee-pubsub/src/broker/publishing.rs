@@ -30,6 +30,8 @@ pub(super) struct Publishing {
     /// The state of the registry that the routes are of.
     generation: u64,
     routes: Vec<Route>,
+    /// The lanes and groups of all routes together.
+    targets: usize,
     by_subject: HashMap<Bytes, usize>,
     /// The last subject and its route: most publishers stay with one.
     last: Option<(Bytes, usize)>,
@@ -229,7 +231,8 @@ impl Publishing {
             return Ok(*index);
         }
         let text = check(subject)?;
-        if self.routes.len() >= shared.common.limits.routes_max {
+        let routes_max = shared.common.limits.routes_max;
+        if self.routes.len() >= routes_max || self.targets >= routes_max.saturating_mul(TARGETS_MAX) {
             self.forget_routes(shared, account);
         }
         let refusal = shared.authorize(connection, Action::Publish, text).err();
@@ -244,6 +247,7 @@ impl Publishing {
             Target::Group(group) => route.groups.push(group.clone()),
         });
         let index = self.routes.len();
+        self.targets += route.lanes.len() + route.groups.len();
         self.routes.push(route);
         // Not a slice of what was read, which it would keep alive.
         let subject = Bytes::copy_from_slice(subject);
@@ -256,6 +260,7 @@ impl Publishing {
     fn forget_routes(&mut self, shared: &Shared, account: &Arc<Account>) {
         self.flush(shared, account);
         self.routes.clear();
+        self.targets = 0;
         self.by_subject.clear();
         self.last = None;
         self.outgoing.clear();
@@ -272,5 +277,33 @@ fn check(subject: &[u8]) -> Result<&str, Refusal> {
 
 /// Payloads from here on are not copied for subscribers.
 const REFERRED_LEN_MIN: usize = 4096;
+/// Patterns and groups of a remembered subject, on average.
+const TARGETS_MAX: usize = 16;
 /// Buffers that are kept for the next time.
 const SPARE_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        broker::{Limits, testing::Bench},
+        wire::write_publish,
+    };
+
+    #[tokio::test]
+    async fn routes_take_no_more_memory_for_subjects_that_many_have_subscribed_to() {
+        let bench = Bench::new(Limits { routes_max: 64, ..Limits::default() }).await;
+        for number in 0..100 {
+            bench.join(&mut bench.shared.registry_mut(), ">", &format!("group{number}"));
+        }
+        let mut publishing = Publishing::default();
+        for number in 0..60 {
+            let mut content = Vec::new();
+            write_publish(0, &format!("subject.{number}"), None, &mut content);
+            let published = publishing.publish(&bench.shared, &bench.peer.account, None, &content.into());
+            assert_eq!(published, Ok(100));
+            let targets: usize = publishing.routes.iter().map(|route| route.lanes.len() + route.groups.len()).sum();
+            assert!(targets <= 64 * TARGETS_MAX + 100, "{targets} of them are remembered");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Subscribers for tests of the parts of a broker, on a connection whose other end is not read.
+
+use std::sync::{Arc, Weak};
+
+use frisbee::{Connection, Server};
+use tokio::{
+    io::{DuplexStream, duplex},
+    task::yield_now,
+};
+
+use crate::{
+    Pattern, Policy,
+    broker::{
+        Limits,
+        answers::Answers,
+        peer::Peer,
+        registry::Registry,
+        shared::Shared,
+        subscriber::{Place, Subscriber, Wishes},
+    },
+    wire::{BASE, Base},
+};
+
+/// A broker with one connection.
+pub(super) struct Bench {
+    pub(super) shared: Arc<Shared>,
+    pub(super) peer: Peer,
+    connection: Connection,
+    _open: (Server, DuplexStream),
+}
+
+impl Bench {
+    pub(super) async fn new(limits: Limits) -> Self {
+        let server = Server::builder(()).without_listener();
+        let (ours, theirs) = duplex(1024);
+        server.attach(theirs);
+        while server.connections().is_empty() {
+            yield_now().await;
+        }
+        let connection = server.connections().remove(0);
+        let shared = Shared::new(Base::new(BASE), limits, None);
+        let peer = Peer::new(&shared, &connection);
+        Self { shared, peer, connection, _open: (server, ours) }
+    }
+
+    /// Adds a member of a group, with room for one message.
+    pub(super) fn join(&self, registry: &mut Registry, pattern: &str, group: &str) -> Arc<Subscriber> {
+        let pattern = Pattern::new(pattern).expect("it is good");
+        let wishes =
+            Wishes { pattern: pattern.clone(), group: group.into(), slot: 0, policy: Policy::DropNewest, window: 1 };
+        let place = Place {
+            connection: &self.connection,
+            answers: &Arc::new(Answers::new(Base::new(BASE), 1, Some(self.connection.clone()))),
+            slow: &self.peer.slow,
+            subscriptions: &self.peer.subscriptions,
+            common: &self.shared.common,
+            stalled: Weak::<Shared>::new(),
+        };
+        registry.add(&pattern, group, 0, |number| Arc::new(Subscriber::new(number, wishes, place))).0
+    }
+}
