@@ -25,7 +25,7 @@ use tokio::{
     sync::Notify,
 };
 
-use crate::{LIVE, PEAK};
+use crate::{LIVE, PEAK, current_thread};
 
 /// Some 400 bytes in memory and two on the wire.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -241,30 +241,43 @@ fn bombs_are_refused_over_frisbee_and_in_answers() {
         }
         assert!(!counter.was_called.load(Ordering::Relaxed));
 
-        for format in [Format::Proto, Format::Polyglot] {
-            let content: Bytes = match format {
-                Format::Proto => bomb().into(),
-                _ => codec::encode(&Wide { many: vec![Wide::default(); 300_000], ..Wide::default() }),
-            };
-            let answers = BoxService::of_methods(METHODS, move |_, _| {
-                let content = content.clone();
-                Box::pin(async move { Ok(Answer::new(Body::from(content))) })
-            });
-            let builder = Server::builder().add_services([answers]).wire(Http::new());
-            let server = builder.without_listener().unwrap();
-            let (ours, theirs) = duplex(64 << 10);
-            server.attach(theirs);
-            let channel = Channel::builder().message_memory_max(1 << 20).attach(ours).await.unwrap();
-            let read = channel.unary::<_, Wide>(&COUNT, Wide::default());
-            let (status, peak) = peak_of(read).await;
-            if format == Format::Polyglot {
-                let status = status.map(drop).unwrap_err();
-                assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
-                assert!(status.message().contains("`message_memory_max` of the channel"), "{status}");
-                assert!(peak < RECEIVED_MAX, "{peak} bytes");
-            }
+        let wide = Wide { many: vec![Wide::default(); 300_000], ..Wide::default() };
+        let server = answering(codec::encode(&wide)).without_listener().unwrap();
+        let (ours, theirs) = duplex(64 << 10);
+        server.attach(theirs);
+        let channel = Channel::builder().message_memory_max(1 << 20).attach(ours).await.unwrap();
+        check_refused(&channel).await;
+    });
+}
+
+#[test]
+fn channels_of_http_refuse_bombs_in_answers() {
+    current_thread().block_on(async {
+        frpc_http::register();
+        let server = answering(bomb().into()).wire(Http::new()).bind("tcp://127.0.0.1:0").await.unwrap();
+        let port = server.local_addr().socket_addr().unwrap().port();
+        for scheme in ["grpc", "http", "grpc-web+http", "twirp+http"] {
+            let address = format!("{scheme}://127.0.0.1:{port}");
+            check_refused(&Channel::connect(address).await.unwrap()).await;
         }
     });
+}
+
+/// Returns a server whose answer is always the same.
+fn answering(content: Bytes) -> ServerBuilder<((), Vec<BoxService>)> {
+    let answers = BoxService::of_methods(METHODS, move |_, _| {
+        let content = content.clone();
+        Box::pin(async move { Ok(Answer::new(Body::from(content))) })
+    });
+    Server::builder().add_services([answers])
+}
+
+async fn check_refused(channel: &Channel) {
+    let (answer, peak) = peak_of(channel.unary::<_, Wide>(&COUNT, Wide::default())).await;
+    let status = answer.map(drop).unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    assert!(status.message().contains("`message_memory_max` of the channel"), "{status}");
+    assert!(peak < RECEIVED_MAX, "{peak} bytes");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What messages take in memory: the fields that need more than their encoded length.
+//! Layouts of messages: the fields that need more memory than their encoded length.
 
 use frpc_schema::{Field, Message, Shape, Type};
 use proc_macro2::TokenStream;
@@ -6,7 +6,7 @@ use quote::quote;
 
 use super::rust::number;
 
-/// What is written for the names in layouts.
+/// The tokens for the names in layouts.
 pub(super) struct Words<'a> {
     /// An item of `frpc::codec`.
     pub(super) import: &'a dyn Fn(&'static str) -> TokenStream,

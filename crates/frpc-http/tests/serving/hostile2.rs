@@ -383,7 +383,7 @@ fn messages_that_never_end_take_no_more_memory_than_a_connection_may() {
             let answer = going_on.reply().await.texts();
             assert!(answer.len() == 1 && answer[0].len() >= 900_000, "{}", answer[0].len());
         }
-        // What was held was given back.
+        // The room was given back.
         assert_eq!(caller.call("Say", &[], &["hi"]).await.texts(), ["hi"]);
     });
 }

@@ -187,7 +187,7 @@ impl Connection {
                     Poll::Pending => {}
                 }
             }
-            // What was taken is no longer here.
+            // Gives back the room of messages that were taken.
             self.hold();
             return self.poll_timers(cx, is_written, is_held);
         }

@@ -1,4 +1,4 @@
-//! What the messages of a connection and of a server take in memory together.
+//! Accounts of the memory that the messages of a connection and of a server take together.
 
 use std::{
     fmt,

@@ -423,7 +423,7 @@ fn response_misfit(method: &Method, error: CodecError) -> Status {
 }
 
 fn too_much_memory(method: &Method, which: &str, side: &str, error: &CodecError) -> Status {
-    let advice = format!("`message_memory_max` of the {side} sets the limit");
+    let advice = format!("see `message_memory_max` of the {side}");
     Status::resource_exhausted(format!("the {which} of {method} is too large: {error} ({advice})"))
 }
 

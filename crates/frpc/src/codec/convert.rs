@@ -148,7 +148,7 @@ impl Format {
     }
 }
 
-/// What a message in protocol buffers may take before it is worth to look how much it is.
+/// The memory up to which a message in protocol buffers is not counted.
 const UNCOUNTED_MAX: usize = 1 << 20;
 
 #[inline]

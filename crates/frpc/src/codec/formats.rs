@@ -35,7 +35,7 @@ use super::{
 pub struct Formats<M: 'static> {
     pub(super) proto: Option<Functions<M>>,
     pub(super) json: Option<Functions<M>>,
-    /// What protocol buffers of the message take in memory.
+    /// The memory that protocol buffers of the message take.
     pub(super) layout: Option<fn() -> &'static Layout>,
 }
 

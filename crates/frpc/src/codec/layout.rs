@@ -1,4 +1,4 @@
-//! What messages of protocol buffers take in memory, known before they are read.
+//! The memory that messages of protocol buffers take, known before they are read.
 //!
 //! prost allocates while it reads, and an element of a list may be two bytes of input and hundreds of bytes in memory. So a
 //! message whose type could take more than its budget is walked through first: the walk adds up what the allocations would be, by
@@ -89,7 +89,7 @@ pub struct FieldLayout {
 /// A function that returns the layout of a message, or `None` if nobody declared it.
 pub(super) type FindLayout = fn() -> Option<&'static Layout>;
 
-/// What the values of a field are held in.
+/// The place of the values of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Held {
     /// The message itself, or a box.
@@ -403,7 +403,7 @@ const DEFAULT_LEN: usize = 128 << 20;
 const OPAQUE_FACTOR: usize = 16;
 /// The least that the buffer of a text takes.
 const TEXT_LEN_MIN: usize = 8;
-/// What a text of one byte takes.
+/// The memory of a text of one byte.
 const TEXT_LEN: usize = TEXT_LEN_MIN + ALLOCATION_LEN;
 /// Deeper than prost reads.
 const DEPTH_MAX: usize = 128;

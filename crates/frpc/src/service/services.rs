@@ -236,8 +236,8 @@ impl<S: ServiceSet, R> Services<S, R> {
     ///
     /// It holds for the wires of HTTP and JSON-RPC; connections of frisbee have
     /// [`Config::handlers_len_max`](crate::Config::handlers_len_max) and [`Config::streams_len_max`](crate::Config::streams_len_max).
-    /// What is less than 16 KiB does not count, nor what is read of messages of less than 512 bytes, or the messages of streams once
-    /// they are read.
+    /// Anything below 16 KiB does not count, nor does the memory of messages of less than 512 bytes once they are read, or of messages
+    /// of streams once they are read.
     pub fn connection_memory_max(self, connection_memory_max: usize) -> Self {
         Self { connection_memory_max, ..self }
     }

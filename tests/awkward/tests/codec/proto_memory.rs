@@ -20,7 +20,7 @@ use crate::memory::peak_of;
 /// Room for an error, and for the stack of messages that the walk is in.
 const BESIDES: usize = 32 << 10;
 
-/// What is held while a list moves to a larger place: half of its new room on top.
+/// The limit on what is held: while a list moves to a larger place, half of its new room comes on top.
 fn peak_max(counted: usize) -> usize {
     counted + counted / 2 + BESIDES
 }

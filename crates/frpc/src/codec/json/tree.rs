@@ -1,4 +1,4 @@
-//! What JSON takes in memory as a tree of values, known before it is read.
+//! The memory that JSON takes as a tree of values, known before it is read.
 
 use crate::codec::polyglot::{ALLOCATION_LEN, tree_len};
 
@@ -84,7 +84,7 @@ fn string_len(bytes: &[u8]) -> usize {
     bytes.len()
 }
 
-/// What a `serde_json::Value` takes.
+/// The size of a `serde_json::Value`.
 const VALUE_LEN: usize = 32;
 const KEY_LEN: usize = size_of::<String>();
 /// The values that a list has room for once it has any.
