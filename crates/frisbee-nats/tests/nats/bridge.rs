@@ -144,7 +144,7 @@ fn nothing_acknowledged_is_lost_between_two_brokers_when_one_of_two_servers_dies
 #[test]
 fn what_a_broker_does_not_take_is_set_aside_and_only_the_rest_is_acknowledged() {
     in_real_time(async {
-        let Some(program) = NatsProgram::build() else { return };
+        let Some(program) = NatsProgram::find() else { return };
         let server = program.start("one", "").await;
         let nats = Nats::connect(&server.url()).await.unwrap();
         nats.make_stream(&StreamOptions::new("JOBS", [pattern("jobs.>")])).await.unwrap();

@@ -66,7 +66,7 @@ fn a_durable_subscription_goes_on_where_it_was_and_starts_where_it_is_told() {
 #[test]
 fn a_message_that_cannot_be_read_is_set_aside_and_the_next_comes() {
     in_real_time(async {
-        let Some(program) = NatsProgram::build() else { return };
+        let Some(program) = NatsProgram::find() else { return };
         let server = program.start("one", "").await;
         let nats = connect(&[&server]).await;
         nats.make_stream(&StreamOptions::new("DEEP", [pattern("deep.>")])).await.unwrap();

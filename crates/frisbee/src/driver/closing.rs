@@ -10,8 +10,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Driver, End};
-use crate::{CloseReason, Config, ProtocolError, Raw, net::Wire, proto::Foreign};
+use super::{Driver, End, linger::linger};
+use crate::{CloseReason, ProtocolError, Raw, net::Wire};
 
 impl Driver<'_> {
     /// Bounds what follows a failure of the socket: handlers of what had arrived get their time, and no more than that.
@@ -104,26 +104,9 @@ impl Driver<'_> {
     }
 }
 
-/// Tells a client which speaks another protocol so, and parts with its socket.
-pub(crate) async fn refuse(mut wire: Wire, foreign: Foreign, config: &Config) {
-    let _ = timeout(config.write_stall_max, wire.write_all(foreign.refusal())).await;
-    let _ = timeout(config.linger_max, linger(&mut wire)).await;
-}
-
-/// Closes the writing half and waits for the peer to do the same. Closing a socket with unread input would reset it,
-/// and the reset could overtake the last packets.
-async fn linger(wire: &mut Wire) -> io::Result<()> {
-    wire.shutdown().await?;
-    let mut discarded = BytesMut::with_capacity(LINGER_READ_LEN);
-    while wire.read_buf(&mut discarded).await? > 0 {
-        discarded.clear();
-    }
-    Ok(())
-}
-
 /// Reads and drops this number of bytes, or up to the end.
 async fn discard(wire: &mut Wire, mut left: usize) -> io::Result<()> {
-    let mut discarded = BytesMut::with_capacity(LINGER_READ_LEN);
+    let mut discarded = BytesMut::with_capacity(DISCARD_READ_LEN);
     while left > 0 {
         match wire.read_buf(&mut (&mut discarded).limit(left)).await? {
             0 => break,
@@ -134,4 +117,4 @@ async fn discard(wire: &mut Wire, mut left: usize) -> io::Result<()> {
     Ok(())
 }
 
-const LINGER_READ_LEN: usize = 4 * 1024;
+const DISCARD_READ_LEN: usize = 4 * 1024;

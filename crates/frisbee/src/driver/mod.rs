@@ -7,6 +7,7 @@ mod dispatch;
 mod handlers;
 mod inbox;
 mod input;
+mod linger;
 mod outcomes;
 mod output;
 mod permits;
@@ -36,7 +37,7 @@ use self::{
     inbox::Inbox,
     standstill::Standstill,
 };
-pub(crate) use self::{closing::refuse, scope::Scope};
+pub(crate) use self::{linger::refuse, scope::Scope};
 use crate::{
     CloseReason, Connection, Packet, ProtocolError, Router,
     arrival::arrived_at,

@@ -1,0 +1,30 @@
+//! Closing a socket without losing the last words that were written to it.
+
+use std::io;
+
+use bytes::BytesMut;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    time::timeout,
+};
+
+use crate::{Config, net::Wire, proto::Foreign};
+
+/// Tells a client which speaks another protocol so, and parts with its socket.
+pub(crate) async fn refuse(mut wire: Wire, foreign: Foreign, config: &Config) {
+    let _ = timeout(config.write_stall_max, wire.write_all(foreign.refusal())).await;
+    let _ = timeout(config.linger_max, linger(&mut wire)).await;
+}
+
+/// Closes the writing half and waits for the peer to do the same. Closing a socket with unread input would reset it,
+/// and the reset could overtake the last packets.
+pub(super) async fn linger(wire: &mut Wire) -> io::Result<()> {
+    wire.shutdown().await?;
+    let mut discarded = BytesMut::with_capacity(LINGER_READ_LEN);
+    while wire.read_buf(&mut discarded).await? > 0 {
+        discarded.clear();
+    }
+    Ok(())
+}
+
+const LINGER_READ_LEN: usize = 4 * 1024;
