@@ -5,7 +5,6 @@ use std::{
     io,
     pin::{Pin, pin},
     task::{Context, Poll, ready},
-    time::Duration,
 };
 
 use bytes::{Buf, BytesMut};
@@ -14,7 +13,6 @@ use http::Response;
 use tokio::{
     io::{AsyncWrite, AsyncWriteExt},
     sync::oneshot,
-    time::{Sleep, sleep},
 };
 use tokio_util::io::poll_read_buf;
 
@@ -69,6 +67,8 @@ enum End {
 impl Connection<'_> {
     async fn serve(&mut self, patience: &mut Patience<'_>) -> io::Result<End> {
         let head_len_max = usize::try_from(self.site.settings.head_len_max).unwrap_or(usize::MAX);
+        // Longer ones are never plain.
+        let head_len_max = head_len_max.min(usize::from(u16::MAX));
         let mut is_waiting = false;
         loop {
             if self.input.is_empty() {
@@ -116,7 +116,7 @@ impl Connection<'_> {
             (PlainBody::Coming(coming, body_len), Some(rest))
         };
         let mut responding = pin!(serve::respond(self.site, parts, body));
-        let mut over: Option<Pin<Box<Sleep>>> = None;
+        let mut is_over = false;
         let response = poll_fn(|cx| {
             loop {
                 if let Poll::Ready(response) = responding.as_mut().poll(cx) {
@@ -126,14 +126,15 @@ impl Connection<'_> {
                 if let Poll::Ready(Err(error)) = self.poll_flush(cx) {
                     return Poll::Ready(Err(error));
                 }
-                if let Some(over) = &mut over {
-                    // It has gone, and takes its call along.
-                    return over.as_mut().poll(cx).map(|()| Err(io::ErrorKind::UnexpectedEof.into()));
+                if is_over {
+                    return Poll::Pending;
                 }
                 if ready!(self.poll_receive(cx))? == 0 {
-                    // A peer that sends no more may have gone, or wait for the answer. One that has not sent all of it gets to hear so.
-                    rest = None;
-                    over = Some(Box::pin(sleep(HALF_CLOSED_MAX)));
+                    // A peer that has gone takes its call along, and one that has not sent all of it gets to hear so.
+                    if rest.take().is_none() {
+                        return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+                    }
+                    is_over = true;
                 } else if self.input.len() < body_len {
                     continue;
                 } else if let Some(rest) = rest.take() {
@@ -142,7 +143,7 @@ impl Connection<'_> {
             }
         });
         let response = response.await?;
-        is_last |= over.is_some() || patience.is_draining();
+        is_last |= is_over || patience.is_draining();
         is_last = self.put(response, is_last).await?;
         if rest.is_some() {
             // A peer that is still writing does not read what would tell it to stop.
@@ -245,9 +246,6 @@ impl Connection<'_> {
         self.socket
     }
 }
-
-/// The time that a call may go on whose peer sends no more.
-const HALF_CLOSED_MAX: Duration = Duration::from_secs(5);
 
 /// The most that is read behind a request that is being answered, which is enough for its body.
 const READ_AHEAD_MAX: usize = BODY_LEN_MAX;
