@@ -101,8 +101,8 @@ impl Builder {
     ///
     /// No serde is needed. Everything that a message holds needs JSON too, so what an [`extern_path`](Self::extern_path) leads to
     /// has to be generated with the same setting. A `google.protobuf.Any` can hold the messages of its own package, those that
-    /// these hold, and the well-known types; `frpc::codec::json::register` adds those of other packages, which are in their
-    /// `JSON_TYPES`.
+    /// these hold, and the well-known types; `frpc::codec::json::register` adds those of other packages, which their function
+    /// `json_types` returns.
     pub fn json(mut self, enable: bool) -> Self {
         self.has_json = enable;
         self

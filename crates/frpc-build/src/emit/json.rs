@@ -1,6 +1,6 @@
 //! The JSON of messages and enums. The code names each field and what it is; the text is the library's business.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use frpc_schema::{Enum, Field, Message, Oneof, Package, Schema, Shape, Type};
 use proc_macro2::TokenStream;
@@ -23,7 +23,9 @@ pub(super) fn block(emitter: &Emitter, package: &Package, schema: &Schema, scope
         return None;
     }
     let imports = Imports::new(scope);
-    let json = Json { package: package.name.as_str(), names: &emitter.names, scope, imports: &imports };
+    let with_any = with_any(schema);
+    let json =
+        Json { package: package.name.as_str(), names: &emitter.names, scope, imports: &imports, with_any: &with_any };
     let enums: Vec<_> = enums.iter().map(|declared| json.enumeration(declared)).collect();
     let types = (!messages.is_empty()).then(|| json.types(&messages, others(emitter, package, schema)));
     let messages: Vec<_> =
@@ -40,6 +42,22 @@ pub(super) fn block(emitter: &Emitter, package: &Package, schema: &Schema, scope
             #(#messages)*
         };
     })
+}
+
+/// Returns the messages that hold a `google.protobuf.Any` at any depth, and that itself.
+fn with_any(schema: &Schema) -> HashSet<&str> {
+    let mut holders: HashMap<&str, Vec<&str>> = HashMap::new();
+    for message in schema.packages.iter().flat_map(|package| &package.messages) {
+        message.messages().for_each(|held| holders.entry(held).or_default().push(&message.full_name));
+    }
+    let mut with_any = HashSet::new();
+    let mut next = vec!["google.protobuf.Any"];
+    while let Some(message) = next.pop() {
+        if with_any.insert(message) {
+            next.extend(holders.get(message).into_iter().flatten());
+        }
+    }
+    with_any
 }
 
 /// The messages of other packages that those of a package lead to.
@@ -79,6 +97,8 @@ struct Json<'a> {
     names: &'a Names,
     scope: &'a Scope,
     imports: &'a Imports<'a>,
+    /// The messages that hold an `Any`.
+    with_any: &'a HashSet<&'a str>,
 }
 
 impl Json<'_> {
@@ -94,18 +114,27 @@ impl Json<'_> {
         });
         let packages = others.packages.iter().map(|package| {
             let prefix = self.prefix(package);
-            quote! { &#prefix JSON_TYPES }
+            quote! { #prefix json_types }
         });
         let imports = imports.statements();
         let path = tokens(&self.scope.short("::frpc::codec::json::Types"));
+        let package = tokens(&self.scope.free("Package"));
+        // Code is made of what is used. A static, or a constant beside the function, would have all messages compiled for JSON
+        // and protobuf, whether or not anything holds an `Any`.
         quote! {
-            /// The messages of this package and those that they hold, for a `google.protobuf.Any` in JSON.
+            /// Returns the messages of this package and those that they hold, for a `google.protobuf.Any` in JSON.
             #[allow(dead_code)]
-            pub static JSON_TYPES: #path = {
+            #[inline]
+            pub const fn json_types() -> &'static #path {
                 #imports
 
-                #all::new(&[#(#messages),*], &[#(#packages),*])
-            };
+                struct #package;
+
+                impl #package {
+                    const TYPES: &'static #all = &#all::new(&[#(#messages),*], &[#(#packages),*]);
+                }
+                #package::TYPES
+            }
         }
     }
 
@@ -163,8 +192,12 @@ impl MessageJson<'_> {
         let Message { full_name, fields, .. } = self.message;
         let path = self.json.path(full_name);
         let allow_deprecated = fields.iter().any(|field| field.is_deprecated).then(|| quote! { #[allow(deprecated)] });
-        let [message, types, writer, reader, result] =
-            ["Message", "Types", "Writer", "Reader", "Result"].map(|name| self.json.import(name));
+        let [message, writer, reader, result] =
+            ["Message", "Writer", "Reader", "Result"].map(|name| self.json.import(name));
+        let types = self.json.with_any.contains(full_name.as_str()).then(|| {
+            let types = self.json.import("Types");
+            quote! { const TYPES: &'static #types = json_types(); }
+        });
         let form = self.form().map(|form| (form, quote! { const IS_OBJECT: bool = false; }));
         let (form, is_object) = form.unzip();
         let (writes, reads) = form.unwrap_or_else(|| (self.writes(), self.reads()));
@@ -177,7 +210,7 @@ impl MessageJson<'_> {
             #allow_deprecated
             impl #message for #path {
                 const NAME: &'static str = #full_name;
-                const TYPES: &'static #types = &JSON_TYPES;
+                #types
                 #is_object
 
                 fn encode_json(&self, out: &mut #writer) {

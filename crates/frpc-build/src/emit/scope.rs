@@ -45,6 +45,15 @@ impl Scope {
         format!("{short}{generics}")
     }
 
+    /// Returns this name, with underscores behind it until no other item has it.
+    pub(super) fn free(&self, name: &str) -> String {
+        let mut name = name.to_owned();
+        while !self.is_free(&name) {
+            name.push('_');
+        }
+        name
+    }
+
     fn is_free(&self, name: &str) -> bool {
         !self.0.contains(name)
     }

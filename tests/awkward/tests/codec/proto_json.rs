@@ -531,7 +531,7 @@ fn any_holds_what_is_registered() {
         json::to_string(&known).expect_err("of another package").kind(),
         json::ErrorKind::UnknownType { .. }
     ));
-    json::register(&golden::JSON_TYPES);
+    json::register(golden::json_types());
     check(&known, r#"{"any":{"@type":"/json.Leaf","label":"x"}}"#);
 }
 

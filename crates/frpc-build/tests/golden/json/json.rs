@@ -307,12 +307,21 @@ const _: () = {
     }
 };
 
-/// The messages of this package and those that they hold, for a `google.protobuf.Any` in JSON.
+/// Returns the messages of this package and those that they hold, for a `google.protobuf.Any` in JSON.
 #[allow(dead_code)]
-pub static JSON_TYPES: frpc::codec::json::Types = {
+#[inline]
+pub const fn json_types() -> &'static frpc::codec::json::Types {
     use frpc::codec::json::{Type, Types};
-    Types::new(&[Type::of::<Leaf>(), Type::of::<Nothing>(), Type::of::<Order>()], &[])
-};
+    struct Package;
+
+    impl Package {
+        const TYPES: &'static Types = &Types::new(
+            &[Type::of::<Leaf>(), Type::of::<Nothing>(), Type::of::<Order>()],
+            &[],
+        );
+    }
+    Package::TYPES
+}
 
 /// The JSON of the messages.
 const _: () = {
@@ -335,7 +344,6 @@ const _: () = {
 
     impl Message for Nothing {
         const NAME: &'static str = "json.Nothing";
-        const TYPES: &'static Types = &JSON_TYPES;
 
         fn encode_json(&self, out: &mut Writer) {
             out.begin();
@@ -349,7 +357,6 @@ const _: () = {
 
     impl Message for Leaf {
         const NAME: &'static str = "json.Leaf";
-        const TYPES: &'static Types = &JSON_TYPES;
 
         fn encode_json(&self, out: &mut Writer) {
             out.begin();
@@ -377,7 +384,7 @@ const _: () = {
     #[allow(deprecated)]
     impl Message for Order {
         const NAME: &'static str = "json.Order";
-        const TYPES: &'static Types = &JSON_TYPES;
+        const TYPES: &'static Types = json_types();
 
         fn encode_json(&self, out: &mut Writer) {
             out.begin();

@@ -82,12 +82,12 @@ fn utf8(bytes: &[u8]) -> Result<&str> {
     std::str::from_utf8(bytes).map_err(|error| Error::at_byte(ErrorKind::InvalidUtf8, error.valid_up_to()))
 }
 
-/// Lets every `Any` of this process hold these types. frpc-build makes a constant of each package, `JSON_TYPES`; a message knows
-/// those of its own package and of packages that its fields have messages of.
+/// Lets every `Any` of this process hold these types. frpc-build makes a function of each package, `json_types`; a message that
+/// holds an `Any` at any depth knows those of its own package and of packages that its fields have messages of.
 ///
 /// ```
-/// # mod details { pub static JSON_TYPES: frpc::codec::json::Types = frpc::codec::json::Types::new(&[], &[]); }
-/// frpc::codec::json::register(&details::JSON_TYPES);
+/// # mod details { pub fn json_types() -> &'static frpc::codec::json::Types { frpc::codec::json::Types::WELL_KNOWN } }
+/// frpc::codec::json::register(details::json_types());
 /// ```
 pub fn register(types: &'static Types) {
     REGISTERED.write().unwrap_or_else(PoisonError::into_inner).push(types);

@@ -9,7 +9,7 @@ pub trait Message: Default + 'static {
     /// The full name in the proto file.
     const NAME: &'static str;
 
-    /// The types that an `Any` in it can hold.
+    /// The types that an `Any` in it can hold. Without an `Any`, there is nothing to say.
     const TYPES: &'static Types = Types::WELL_KNOWN;
 
     /// False if it is no object of its fields in JSON, so that an `Any` has it in a field of its own.

@@ -15,11 +15,11 @@ pub struct Type {
 
 /// The messages that an `Any` can hold: those of a package, and of others that it uses.
 ///
-/// frpc-build makes one for each package, `JSON_TYPES`. The well-known types are in all of them.
+/// frpc-build makes those of each package: `json_types()`. The well-known types are in all of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Types {
     own: &'static [Type],
-    others: &'static [&'static Types],
+    others: &'static [fn() -> &'static Types],
 }
 
 impl Types {
@@ -27,7 +27,7 @@ impl Types {
     pub const WELL_KNOWN: &'static Self = &Self::new(&[], &[]);
 
     /// Returns the types of a package, sorted by name, with those of other packages. Of these, only their own are taken.
-    pub const fn new(own: &'static [Type], others: &'static [&'static Self]) -> Self {
+    pub const fn new(own: &'static [Type], others: &'static [fn() -> &'static Self]) -> Self {
         Self { own, others }
     }
 
@@ -35,7 +35,7 @@ impl Types {
     pub(super) fn find(&self, name: &str) -> Option<&'static Type> {
         let own = self.own.binary_search_by(|own| own.name.cmp(name)).ok().map(|index| &self.own[index]);
         own.or_else(|| {
-            let mut others = self.others.iter().filter_map(|other| Types::new(other.own, &[]).find(name));
+            let mut others = self.others.iter().filter_map(|other| Types::new(other().own, &[]).find(name));
             others.next()
         })
     }
