@@ -194,7 +194,7 @@ fn polyglot_and_json_have_the_same_budget() {
 /// JSON of an `Any` has its message read.
 #[test]
 fn an_any_that_takes_too_much_has_no_json() {
-    json::register(&hostile::JSON_TYPES);
+    json::register(hostile::json_types());
     let many = number_of::<Wide>("many", |wide| wide.many.push(Wide::default()));
     let any =
         frpc::prost_types::Any { type_url: "/codec.hostile.Wide".to_owned(), value: field(many, &[]).repeat(100_000) };
