@@ -359,7 +359,7 @@ impl Router for Refusing {
 
     async fn stream(&self, stream: Stream, _: &Connection) {
         let (sender, mut reader) = stream.split();
-        // What opens the call, and its request.
+        // The data that opens the call, and its request.
         let _ = (reader.read().await, reader.read().await);
         if self.answers_first {
             sender.send(encoded("one")).await.unwrap();

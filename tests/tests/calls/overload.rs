@@ -9,14 +9,14 @@ use std::{
 };
 
 use frpc::{
-    CallError, Code, Config, Dispatch, Refusal, Request, Response, Server, ServerBuilder, Status, Streaming, Times,
-    interceptor, layers::ConcurrencyLimit,
+    CallError, Channel, Code, Config, Dispatch, Refusal, Request, Response, Server, ServerBuilder, Status, Streaming,
+    Times, interceptor, layers::ConcurrencyLimit,
 };
 use support::{
     MILLI, SECOND,
     calls::{
-        TestClient, TestServer, Words, asking, connect, quiet, quiet_channel, schema::test_server::Test,
-        serve_and_connect, words,
+        TestClient, TestServer, Words, asking, connect, only_connection, quiet, quiet_channel,
+        schema::test_server::Test, serve_and_connect, words,
     },
     in_virtual_time, settle,
 };
@@ -177,6 +177,30 @@ fn the_time_of_a_handler_counts_from_the_arrival_of_its_call() {
             });
         }
     }
+}
+
+#[test]
+fn calls_of_a_server_to_its_client_follow_the_same_rules() {
+    in_virtual_time(async {
+        let server = Server::builder().config(quiet()).without_listener().unwrap();
+        let (ours, theirs) = duplex(64 * 1024);
+        server.attach(theirs);
+        let slow = Slow::new(3 * SECOND);
+        let offering = quiet_channel().config(Config { handlers_max: 1, ..quiet() });
+        let _channel = offering.add_service(TestServer::new(slow.clone())).attach(ours).await.unwrap();
+        let channel = Channel::over(&only_connection(&server).await).unwrap();
+        channel.connection().unwrap().recognized().await.unwrap();
+        let client = TestClient::new(channel.with_timeout(2 * SECOND));
+        let long = TestClient::new(client.channel().clone().with_timeout(60 * SECOND));
+        let first = asking(&long, "a");
+        settle().await;
+        let expired = asking(&client, "b");
+        assert_eq!(expired.await.unwrap().unwrap_err().code(), Code::DeadlineExceeded);
+        first.await.unwrap().unwrap();
+        settle().await;
+        assert_eq!(slow.begun.load(Ordering::Relaxed), 1, "its time was over before the handler was free");
+        asking(&long, "c").await.unwrap().unwrap();
+    });
 }
 
 #[test]

@@ -120,7 +120,7 @@ impl<'a> Driver<'a> {
         if self.is_clogged || core.proto.is_flooded() || core.proto.is_stalled() {
             return false;
         }
-        // What has not been read waits as well, and nobody could say for how long. Not if it is the peer that does not read.
+        // Unread bytes wait as well, and nobody could say for how long. Not if it is the peer that does not read.
         if !core.proto.owes_replies() && self.is_overloaded(handlers) {
             return true;
         }

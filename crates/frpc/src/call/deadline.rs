@@ -157,7 +157,7 @@ impl Times {
         let wanted = timeout.or(unsaid)?;
         let at_least = self.min.map_or(wanted, |min| wanted.max(min));
         let limit = self.max.map_or(at_least, |max| at_least.min(max));
-        // Who set it is who can change it.
+        // The side that set it is named, because it can change it.
         let passed = if timeout == Some(limit) {
             |Deadline { limit, .. }: Deadline| out_of_time(limit)
         } else {
