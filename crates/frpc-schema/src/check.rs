@@ -10,12 +10,12 @@ use prost_types::{
 };
 
 use crate::{
-    diagnostic::Diagnostic,
+    diagnostic::{Diagnostic, shown},
     location::{
         ENUMS_OF_FILE, ENUMS_OF_MESSAGE, FIELDS_OF_MESSAGE, Locations, MESSAGES_OF_FILE, MESSAGES_OF_MESSAGE,
         METHODS_OF_SERVICE, ONEOFS_OF_MESSAGE, PACKAGE_OF_FILE, SERVICES_OF_FILE, VALUES_OF_ENUM, joined,
     },
-    rules::{self, Rules},
+    rules::{self, NUMBER_MAX, Rules},
 };
 
 /// Returns all mistakes.
@@ -402,17 +402,7 @@ fn not_declared(name: &str, is_other: bool) -> String {
     }
 }
 
-/// Returns a name without control characters, cut to a length that can be read.
-pub(crate) fn shown(name: &str) -> String {
-    let name = name.strip_prefix('.').unwrap_or(name);
-    let shown: String = name.escape_debug().take(SHOWN_LEN_MAX).collect();
-    if shown.len() < name.len() { shown + "…" } else { shown }
-}
-
 /// protoc and protox allow fewer; compilers of generated code are at ease with as many.
 const DEPTH_MAX: usize = 64;
-/// The highest number that the wire of protobuf has room for.
-pub(crate) const NUMBER_MAX: i32 = 536_870_911;
 /// Tools such as rustdoc write files with the names of types and some characters more, and file systems allow 255.
 const NAME_LEN_MAX: usize = 200;
-const SHOWN_LEN_MAX: usize = 200;

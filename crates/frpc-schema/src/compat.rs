@@ -34,7 +34,7 @@ use prost_types::{
     field_descriptor_proto::{Label, Type},
 };
 
-use crate::check::{is_entry, shown};
+use crate::{check::is_entry, diagnostic::shown};
 
 /// The number of fields that one call of [`misfit`] looks at. Messages that hold more, with all that they reach on both
 /// sides, count as a misfit.

@@ -101,3 +101,13 @@ impl From<Diagnostic> for Error {
         Self { diagnostics: vec![diagnostic] }
     }
 }
+
+/// Returns a name without control characters, cut to a length that can be read.
+pub(crate) fn shown(name: &str) -> String {
+    let name = name.strip_prefix('.').unwrap_or(name);
+    let shown: String = name.escape_debug().take(SHOWN_LEN_MAX).collect();
+    if shown.len() < name.len() { shown + "…" } else { shown }
+}
+
+/// The number of characters of a name that a diagnostic shows.
+const SHOWN_LEN_MAX: usize = 200;

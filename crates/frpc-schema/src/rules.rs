@@ -10,8 +10,7 @@ use prost_types::{
 };
 
 use crate::{
-    check::{NUMBER_MAX, shown},
-    diagnostic::Diagnostic,
+    diagnostic::{Diagnostic, shown},
     location::{
         EXTENSION_RANGES_OF_MESSAGE, EXTENSIONS_OF_FILE, EXTENSIONS_OF_MESSAGE, FIELDS_OF_MESSAGE, Locations,
         MESSAGES_OF_FILE, MESSAGES_OF_MESSAGE, RESERVED_NAMES_OF_ENUM, RESERVED_NAMES_OF_MESSAGE,
@@ -226,6 +225,9 @@ fn holder(ranges: &[Range], number: i32) -> Option<&Range> {
 fn is_packable(of: Type) -> bool {
     !matches!(of, Type::String | Type::Bytes | Type::Message | Type::Group)
 }
+
+/// The highest number that the wire of protobuf has room for.
+pub(crate) const NUMBER_MAX: i32 = 536_870_911;
 
 const RESERVED_FOR_PROTOBUF: std::ops::RangeInclusive<i32> = 19_000..=19_999;
 

@@ -32,7 +32,7 @@ pub(crate) struct Session {
     /// The size of the metadata that the peer may send with a call or an answer.
     pub(crate) metadata_max: usize,
     pub(crate) compressing: Compressing,
-    /// Whether messages of the peer may lose values here: [`Services::accept_narrowing`](crate::Services::accept_narrowing).
+    /// True if messages of the peer may lose values here: [`Services::accept_narrowing`](crate::Services::accept_narrowing).
     pub(crate) accepts_narrowing: bool,
     /// The messages of the peer that are inflated.
     pub(crate) inflated: Inflated,
