@@ -279,7 +279,8 @@ pub mod health_client {
 /// The encoding of the messages.
 const _: () = {
     use frpc::codec::{
-        At as _, Enumeration, Formats, Kind, Message, Reader, Result, Sink, Writer,
+        At as _, Enumeration, FieldLayout, Formats, Kind, Layout, Message, Reader,
+        Result, Sink, Writer,
     };
 
     impl Enumeration for health_check_response::ServingStatus {
@@ -289,7 +290,7 @@ const _: () = {
     impl Message for HealthCheckRequest {
         const NAME: &'static str = "HealthCheckRequest";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_json(),
+            &Formats::prost().with_layout(Layout::flat).with_json(),
         );
 
         #[inline]
@@ -307,7 +308,7 @@ const _: () = {
     impl Message for HealthCheckResponse {
         const NAME: &'static str = "HealthCheckResponse";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_json(),
+            &Formats::prost().with_layout(Layout::flat).with_json(),
         );
 
         #[inline]
@@ -327,7 +328,7 @@ const _: () = {
     impl Message for HealthListRequest {
         const NAME: &'static str = "HealthListRequest";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_json(),
+            &Formats::prost().with_layout(Layout::flat).with_json(),
         );
 
         #[inline]
@@ -342,7 +343,18 @@ const _: () = {
     impl Message for HealthListResponse {
         const NAME: &'static str = "HealthListResponse";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_json(),
+            &Formats::prost()
+                .with_layout(|| {
+                    static LAYOUT: Layout = Layout::new(
+                        &[
+                            FieldLayout::message_map::<
+                                HealthCheckResponse,
+                            >(1, Kind::String),
+                        ],
+                    );
+                    &LAYOUT
+                })
+                .with_json(),
         );
 
         #[inline]
@@ -370,24 +382,30 @@ const _: () = {
     }
 };
 
-/// The messages of this package and those that they hold, for a `google.protobuf.Any` in JSON.
+/// Returns the messages of this package and those that they hold, for a `google.protobuf.Any` in JSON.
 #[allow(dead_code)]
-pub static JSON_TYPES: frpc::codec::json::Types = {
+#[inline]
+pub const fn json_types() -> &'static frpc::codec::json::Types {
     use frpc::codec::json::{Type, Types};
-    Types::new(
-        &[
-            Type::of::<HealthCheckRequest>(),
-            Type::of::<HealthCheckResponse>(),
-            Type::of::<HealthListRequest>(),
-            Type::of::<HealthListResponse>(),
-        ],
-        &[],
-    )
-};
+    struct Package;
+
+    impl Package {
+        const TYPES: &'static Types = &Types::new(
+            &[
+                Type::of::<HealthCheckRequest>(),
+                Type::of::<HealthCheckResponse>(),
+                Type::of::<HealthListRequest>(),
+                Type::of::<HealthListResponse>(),
+            ],
+            &[],
+        );
+    }
+    Package::TYPES
+}
 
 /// The JSON of the messages.
 const _: () = {
-    use frpc::codec::json::{Enumeration, Field, Message, Reader, Result, Types, Writer};
+    use frpc::codec::json::{Enumeration, Field, Message, Reader, Result, Writer};
 
     impl Enumeration for health_check_response::ServingStatus {
         const NAMES: &'static [(i32, &'static str)] = &[
@@ -407,7 +425,6 @@ const _: () = {
 
     impl Message for HealthCheckRequest {
         const NAME: &'static str = "grpc.health.v1.HealthCheckRequest";
-        const TYPES: &'static Types = &JSON_TYPES;
 
         fn encode_json(&self, out: &mut Writer) {
             out.begin();
@@ -426,7 +443,6 @@ const _: () = {
 
     impl Message for HealthCheckResponse {
         const NAME: &'static str = "grpc.health.v1.HealthCheckResponse";
-        const TYPES: &'static Types = &JSON_TYPES;
 
         fn encode_json(&self, out: &mut Writer) {
             out.begin();
@@ -452,7 +468,6 @@ const _: () = {
 
     impl Message for HealthListRequest {
         const NAME: &'static str = "grpc.health.v1.HealthListRequest";
-        const TYPES: &'static Types = &JSON_TYPES;
 
         fn encode_json(&self, out: &mut Writer) {
             out.begin();
@@ -466,7 +481,6 @@ const _: () = {
 
     impl Message for HealthListResponse {
         const NAME: &'static str = "grpc.health.v1.HealthListResponse";
-        const TYPES: &'static Types = &JSON_TYPES;
 
         fn encode_json(&self, out: &mut Writer) {
             out.begin();

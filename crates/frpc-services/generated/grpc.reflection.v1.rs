@@ -295,13 +295,21 @@ pub mod server_reflection_client {
 /// The encoding of the messages.
 const _: () = {
     use frpc::codec::{
-        At as _, Choice, Formats, Kind, Message, Reader, Result, Sink, Writer,
+        At as _, Choice, FieldLayout, Formats, Kind, Layout, Message, Reader, Result,
+        Sink, Writer,
     };
 
     impl Message for ServerReflectionRequest {
         const NAME: &'static str = "ServerReflectionRequest";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_json(),
+            &Formats::prost()
+                .with_layout(|| {
+                    static LAYOUT: Layout = Layout::new(
+                        &[FieldLayout::message::<ExtensionRequest>(5)],
+                    );
+                    &LAYOUT
+                })
+                .with_json(),
         );
 
         #[inline]
@@ -403,7 +411,7 @@ const _: () = {
     impl Message for ExtensionRequest {
         const NAME: &'static str = "ExtensionRequest";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_json(),
+            &Formats::prost().with_layout(Layout::flat).with_json(),
         );
 
         #[inline]
@@ -423,7 +431,20 @@ const _: () = {
     impl Message for ServerReflectionResponse {
         const NAME: &'static str = "ServerReflectionResponse";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_json(),
+            &Formats::prost()
+                .with_layout(|| {
+                    static LAYOUT: Layout = Layout::new(
+                        &[
+                            FieldLayout::message::<ServerReflectionRequest>(2),
+                            FieldLayout::message::<FileDescriptorResponse>(4),
+                            FieldLayout::message::<ExtensionNumberResponse>(5),
+                            FieldLayout::message::<ListServiceResponse>(6),
+                            FieldLayout::message::<ErrorResponse>(7),
+                        ],
+                    );
+                    &LAYOUT
+                })
+                .with_json(),
         );
 
         #[inline]
@@ -520,7 +541,14 @@ const _: () = {
     impl Message for FileDescriptorResponse {
         const NAME: &'static str = "FileDescriptorResponse";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_json(),
+            &Formats::prost()
+                .with_layout(|| {
+                    static LAYOUT: Layout = Layout::new(
+                        &[FieldLayout::list(1, Kind::Bytes)],
+                    );
+                    &LAYOUT
+                })
+                .with_json(),
         );
 
         #[inline]
@@ -544,7 +572,14 @@ const _: () = {
     impl Message for ExtensionNumberResponse {
         const NAME: &'static str = "ExtensionNumberResponse";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_json(),
+            &Formats::prost()
+                .with_layout(|| {
+                    static LAYOUT: Layout = Layout::new(
+                        &[FieldLayout::list(2, Kind::I32)],
+                    );
+                    &LAYOUT
+                })
+                .with_json(),
         );
 
         #[inline]
@@ -566,7 +601,14 @@ const _: () = {
     impl Message for ListServiceResponse {
         const NAME: &'static str = "ListServiceResponse";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_json(),
+            &Formats::prost()
+                .with_layout(|| {
+                    static LAYOUT: Layout = Layout::new(
+                        &[FieldLayout::message_list::<ServiceResponse>(1)],
+                    );
+                    &LAYOUT
+                })
+                .with_json(),
         );
 
         #[inline]
@@ -586,7 +628,7 @@ const _: () = {
     impl Message for ServiceResponse {
         const NAME: &'static str = "ServiceResponse";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_json(),
+            &Formats::prost().with_layout(Layout::flat).with_json(),
         );
 
         #[inline]
@@ -604,7 +646,7 @@ const _: () = {
     impl Message for ErrorResponse {
         const NAME: &'static str = "ErrorResponse";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_json(),
+            &Formats::prost().with_layout(Layout::flat).with_json(),
         );
 
         #[inline]
@@ -622,32 +664,37 @@ const _: () = {
     }
 };
 
-/// The messages of this package and those that they hold, for a `google.protobuf.Any` in JSON.
+/// Returns the messages of this package and those that they hold, for a `google.protobuf.Any` in JSON.
 #[allow(dead_code)]
-pub static JSON_TYPES: frpc::codec::json::Types = {
+#[inline]
+pub const fn json_types() -> &'static frpc::codec::json::Types {
     use frpc::codec::json::{Type, Types};
-    Types::new(
-        &[
-            Type::of::<ErrorResponse>(),
-            Type::of::<ExtensionNumberResponse>(),
-            Type::of::<ExtensionRequest>(),
-            Type::of::<FileDescriptorResponse>(),
-            Type::of::<ListServiceResponse>(),
-            Type::of::<ServerReflectionRequest>(),
-            Type::of::<ServerReflectionResponse>(),
-            Type::of::<ServiceResponse>(),
-        ],
-        &[],
-    )
-};
+    struct Package;
+
+    impl Package {
+        const TYPES: &'static Types = &Types::new(
+            &[
+                Type::of::<ErrorResponse>(),
+                Type::of::<ExtensionNumberResponse>(),
+                Type::of::<ExtensionRequest>(),
+                Type::of::<FileDescriptorResponse>(),
+                Type::of::<ListServiceResponse>(),
+                Type::of::<ServerReflectionRequest>(),
+                Type::of::<ServerReflectionResponse>(),
+                Type::of::<ServiceResponse>(),
+            ],
+            &[],
+        );
+    }
+    Package::TYPES
+}
 
 /// The JSON of the messages.
 const _: () = {
-    use frpc::codec::json::{Field, Message, Reader, Result, Types, Writer};
+    use frpc::codec::json::{Field, Message, Reader, Result, Writer};
 
     impl Message for ServerReflectionRequest {
         const NAME: &'static str = "grpc.reflection.v1.ServerReflectionRequest";
-        const TYPES: &'static Types = &JSON_TYPES;
 
         fn encode_json(&self, out: &mut Writer) {
             out.begin();
@@ -740,7 +787,6 @@ const _: () = {
 
     impl Message for ExtensionRequest {
         const NAME: &'static str = "grpc.reflection.v1.ExtensionRequest";
-        const TYPES: &'static Types = &JSON_TYPES;
 
         fn encode_json(&self, out: &mut Writer) {
             out.begin();
@@ -767,7 +813,6 @@ const _: () = {
 
     impl Message for ServerReflectionResponse {
         const NAME: &'static str = "grpc.reflection.v1.ServerReflectionResponse";
-        const TYPES: &'static Types = &JSON_TYPES;
 
         fn encode_json(&self, out: &mut Writer) {
             out.begin();
@@ -858,7 +903,6 @@ const _: () = {
 
     impl Message for FileDescriptorResponse {
         const NAME: &'static str = "grpc.reflection.v1.FileDescriptorResponse";
-        const TYPES: &'static Types = &JSON_TYPES;
 
         fn encode_json(&self, out: &mut Writer) {
             out.begin();
@@ -879,7 +923,6 @@ const _: () = {
 
     impl Message for ExtensionNumberResponse {
         const NAME: &'static str = "grpc.reflection.v1.ExtensionNumberResponse";
-        const TYPES: &'static Types = &JSON_TYPES;
 
         fn encode_json(&self, out: &mut Writer) {
             out.begin();
@@ -906,7 +949,6 @@ const _: () = {
 
     impl Message for ListServiceResponse {
         const NAME: &'static str = "grpc.reflection.v1.ListServiceResponse";
-        const TYPES: &'static Types = &JSON_TYPES;
 
         fn encode_json(&self, out: &mut Writer) {
             out.begin();
@@ -925,7 +967,6 @@ const _: () = {
 
     impl Message for ServiceResponse {
         const NAME: &'static str = "grpc.reflection.v1.ServiceResponse";
-        const TYPES: &'static Types = &JSON_TYPES;
 
         fn encode_json(&self, out: &mut Writer) {
             out.begin();
@@ -944,7 +985,6 @@ const _: () = {
 
     impl Message for ErrorResponse {
         const NAME: &'static str = "grpc.reflection.v1.ErrorResponse";
-        const TYPES: &'static Types = &JSON_TYPES;
 
         fn encode_json(&self, out: &mut Writer) {
             out.begin();
