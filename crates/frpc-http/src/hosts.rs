@@ -24,7 +24,7 @@ impl Hosts {
     pub(crate) fn have(&self, uri: &Uri, headers: &HeaderMap) -> bool {
         let of_header = || headers.get(HOST)?.to_str().ok()?.parse().ok();
         let asked: Option<Authority> = uri.authority().cloned().or_else(of_header);
-        // Who asks stands in front of a host in addresses only.
+        // A header has no user in front of the host.
         let Some(asked) = asked.filter(|asked| !asked.as_str().contains('@')) else { return false };
         self.0.iter().any(|allowed| {
             allowed.host().eq_ignore_ascii_case(asked.host())

@@ -91,7 +91,8 @@ async fn serve(
     engine: Engine,
     onward: Option<TestClient>,
 ) -> (Server, TestClient, mpsc::UnboundedReceiver<&'static str>) {
-    serve_for(Times { max: Some(60 * SECOND), ..Times::default() }, engine, onward).await
+    serve_for(Times { max: Some(60 * SECOND), stream_default: Some(60 * SECOND), ..Times::default() }, engine, onward)
+        .await
 }
 
 /// Serves for these times at most.

@@ -20,7 +20,7 @@ use super::{
 /// The length of a checksum.
 pub(super) const CHECKSUM_LEN: usize = 4;
 
-/// Whether this side adds checksums to what it sends.
+/// The progress of this side towards checksums in all that it sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Sealing {
     #[default]

@@ -6,7 +6,6 @@
 
 use bytes::BufMut;
 
-use super::checksum::{CHECKSUM_LEN, header_checksum};
 use crate::{Operation, ProtocolError};
 
 /// The header layout of a connection. The two do not interoperate and are not negotiated.
@@ -149,76 +148,12 @@ impl Header {
     }
 }
 
-/// The heartbeats and control frames at the front of raw bytes, which the peer sent before it left packet mode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heartbeats {
-    /// The first `len` bytes are whole ones, and what follows them is none.
-    Before {
-        /// The number of bytes to skip.
-        len: usize,
-    },
-    /// After the first `len` bytes comes the beginning of one more, perhaps.
-    Undecided {
-        /// The number of bytes to skip for now.
-        len: usize,
-    },
-}
-
-impl Heartbeats {
-    /// Measures the heartbeats at the front of `bytes`, which have checksums or not.
-    pub fn measure(format: HeaderFormat, has_checksums: bool, bytes: &[u8]) -> Self {
-        let checksum_len = if has_checksums { CHECKSUM_LEN } else { 0 };
-        let mut len = 0;
-        'frames: loop {
-            let rest = &bytes[len..];
-            let mut undecided = rest.is_empty();
-            for header in [Header::PING, Header::PONG] {
-                let mut whole = Vec::with_capacity(format.header_len() + checksum_len);
-                header.encode(format, &mut whole);
-                if has_checksums {
-                    whole.put_u32(header_checksum(format, header));
-                }
-                if rest.starts_with(&whole) {
-                    len += whole.len();
-                    continue 'frames;
-                }
-                undecided |= whole.starts_with(rest);
-            }
-            // A frame about the connection: anything behind its operation number may follow.
-            let mut control = Vec::with_capacity(format.header_len());
-            Header::control(0, 0).encode(format, &mut control);
-            // With a magic number to tell it from raw bytes, it may be about a stream or a packet.
-            if let (HeaderFormat::Magic10, Some(id)) = (format, rest.get(2..rest.len().min(4))) {
-                control[2..][..id.len()].copy_from_slice(id);
-            }
-            let known = rest.len().min(format.header_len() - size_of::<u32>());
-            undecided |= rest.len() < format.header_len() && control.starts_with(&rest[..known]);
-            match Header::decode(format, rest) {
-                Ok(Some(Header { id, operation: CONTROL, len: content_len @ 1.. }))
-                    if content_len <= SKIPPED_LEN_MAX && (id == 0 || format == HeaderFormat::Magic10) =>
-                {
-                    let whole = format.header_len() + content_len as usize + 2 * checksum_len;
-                    if rest.len() < whole {
-                        return Self::Undecided { len };
-                    }
-                    len += whole;
-                }
-                _ if undecided => return Self::Undecided { len },
-                _ => return Self::Before { len },
-            }
-        }
-    }
-}
-
-/// The content of a control frame that raw bytes are searched for. More is taken for raw bytes.
-const SKIPPED_LEN_MAX: u32 = 1024 * 1024;
-
 const MAGIC: [u8; 2] = [0x00, 0x0f];
 
 const PING: u16 = 0;
 const PONG: u16 = 1;
 const STREAM: u16 = 2;
-const CONTROL: u16 = 3;
+pub(super) const CONTROL: u16 = 3;
 const EXTENDED: u16 = Operation::EXTENDED.number();
 const PIECE: u16 = 5;
 
@@ -262,34 +197,5 @@ mod tests {
         }
         assert!(matches!(Kind::of(10), Kind::Application(operation) if operation.number() == 10));
         assert!(matches!(Kind::of(u16::MAX), Kind::Application(_)));
-    }
-
-    #[test]
-    fn heartbeats_in_front_of_raw_bytes_are_measured() {
-        for format in [HeaderFormat::Magic10, HeaderFormat::Plain8] {
-            let mut bytes = encoded(Header::PING, format);
-            bytes.extend(encoded(Header::PONG, format));
-            let len = bytes.len();
-            assert_eq!(Heartbeats::measure(format, false, &bytes), Heartbeats::Undecided { len });
-            assert_eq!(Heartbeats::measure(format, false, &bytes[..len - 1]), Heartbeats::Undecided { len: len / 2 });
-            bytes.push(b'R');
-            assert_eq!(Heartbeats::measure(format, false, &bytes), Heartbeats::Before { len });
-        }
-    }
-
-    #[test]
-    fn control_frames_in_front_of_raw_bytes_are_measured() {
-        let ids: [(_, &[u16]); 2] = [(HeaderFormat::Magic10, &[0, 7, 0xffff]), (HeaderFormat::Plain8, &[0])];
-        for (format, id) in ids.into_iter().flat_map(|(format, ids)| ids.iter().map(move |id| (format, *id))) {
-            let mut bytes = encoded(Header::control(id, 5), format);
-            bytes.extend([2, 0, 0, 1, 0]);
-            let len = bytes.len();
-            for cut in 0..len {
-                assert_eq!(Heartbeats::measure(format, false, &bytes[..cut]), Heartbeats::Undecided { len: 0 });
-            }
-            bytes.push(b'R');
-            assert_eq!(Heartbeats::measure(format, false, &bytes), Heartbeats::Before { len });
-        }
-        assert_eq!(Heartbeats::measure(HeaderFormat::Plain8, false, b"R"), Heartbeats::Before { len: 0 });
     }
 }

@@ -21,6 +21,7 @@ mod header;
 mod heartbeat;
 mod hello;
 mod id_hasher;
+mod leftovers;
 mod outbox;
 mod pieces;
 mod share;
@@ -33,8 +34,9 @@ pub use self::{
     counters::Counters,
     decoder::{Decoder, Frame, Reach},
     frames::{FrameBuffer, Frames},
-    header::{Header, HeaderFormat, Heartbeats, Kind},
+    header::{Header, HeaderFormat, Kind},
     hello::{Features, Hello, Peer},
+    leftovers::Heartbeats,
     streams::{PACKET_COST, StreamKey},
     transmit::{COPY_LEN_MAX, Transmit},
 };

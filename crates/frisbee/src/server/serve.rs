@@ -81,7 +81,7 @@ async fn open(
         None => Secured { wire, identity: None, alpn: None },
         Some(secure) => {
             let handshake = timeout(server.config.handshake_max, secure.handshake(wire, &peer));
-            match server.scope.kill.run_until_cancelled(handshake).await {
+            match unless_shut_down(&server, handshake).await {
                 Some(Ok(Ok(secured))) => secured,
                 failed => {
                     server.handshakes_failed.fetch_add(1, Ordering::Relaxed);

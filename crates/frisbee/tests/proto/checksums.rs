@@ -18,7 +18,7 @@ fn known(config: &Config) -> Pair {
     pair.exchange();
     assert_eq!((pair.client.events(), pair.server.events()), (vec![Event::Recognized], vec![Event::Recognized]));
     assert!(pair.client.has_checksums());
-    // What tells the server goes in front of the next frame.
+    // The frame CHECKSUMS goes in front of the next one.
     pair.client.ping();
     pair.exchange();
     assert!(pair.server.has_checksums());

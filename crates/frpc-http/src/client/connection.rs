@@ -47,7 +47,7 @@ pub(super) struct Connection {
     used: Mutex<Instant>,
     /// The number of bytes that had come when it was made.
     read_at_start: u64,
-    /// True once a call was given up, and nothing had come since it was sent.
+    /// True once a call was given up, and nothing had come for [`SILENCE_MIN`] after a request.
     is_silent: AtomicBool,
 }
 
@@ -66,6 +66,8 @@ pub(super) struct Traffic {
     read: AtomicU64,
     /// The time of the last bytes that came, in microseconds since `begun`.
     read_at: AtomicU64,
+    /// The time of the first request after those bytes, in the same way.
+    asked_at: AtomicU64,
     begun: Instant,
     /// The size of the headers that the server takes, if it says so.
     head_len_max: OnceLock<usize>,
@@ -179,27 +181,25 @@ impl Connection {
         self.traffic.written.load(Ordering::Relaxed)
     }
 
-    /// Returns the microseconds since the connection began.
-    pub(super) fn now(&self) -> u64 {
-        self.traffic.now()
-    }
-
     /// Returns the size of the headers that the server takes, if it says so.
     pub(super) fn head_len_max(&self) -> Option<usize> {
         self.traffic.head_len_max.get().copied()
     }
 
-    /// Notes that a call was given up, or is over, that was sent at this time. The server may be gone without a word if nothing came since
-    /// then: calls that are under way go on, and others are made on another connection.
-    pub(super) fn given_up(&self, sent_at: u64) {
-        let is_silent = self.traffic.read_at.load(Ordering::Relaxed) < sent_at;
-        if is_silent && u128::from(self.now().saturating_sub(sent_at)) >= SILENCE_MIN.as_micros() {
+    /// Notes that a call was given up, or is over. The server may be gone without a word if nothing has come for long after a request:
+    /// calls that are under way go on, and others are made on another connection.
+    pub(super) fn call_is_over(&self) {
+        let Traffic { asked_at, read_at, .. } = &*self.traffic;
+        let asked_at = asked_at.load(Ordering::Relaxed);
+        let silence = Duration::from_micros(self.traffic.now().saturating_sub(asked_at));
+        if read_at.load(Ordering::Relaxed) < asked_at && silence >= SILENCE_MIN {
             self.is_silent.store(true, Ordering::Relaxed);
         }
     }
 
     /// Sends a request. `None` if the connection is in use, which it is not for one that holds its place.
     pub(super) fn send(&self, request: Request<Outgoing>) -> Option<(Responding, Returned)> {
+        self.traffic.handle_request();
         match &self.sender {
             Sender::Http1(place) => {
                 let mut sender = place.lock().unwrap_or_else(PoisonError::into_inner).take()?;
@@ -236,6 +236,7 @@ impl Traffic {
             written: AtomicU64::new(0),
             read: AtomicU64::new(0),
             read_at: AtomicU64::new(0),
+            asked_at: AtomicU64::new(0),
             begun: Instant::now(),
             head_len_max: OnceLock::new(),
             foreign: OnceLock::new(),
@@ -247,6 +248,13 @@ impl Traffic {
     /// Returns the microseconds since the connection began.
     fn now(&self) -> u64 {
         u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// Notes that a request is sent.
+    fn handle_request(&self) {
+        if self.asked_at.load(Ordering::Relaxed) <= self.read_at.load(Ordering::Relaxed) {
+            self.asked_at.store(self.now(), Ordering::Relaxed);
+        }
     }
 
     fn end(&self, outcome: hyper::Result<()>) {
@@ -284,8 +292,8 @@ impl Traffic {
 
 const SILENCE_BELIEVED: Duration = Duration::from_millis(500);
 
-/// The shortest time without a byte after which a call that is given up says something about the connection.
-const SILENCE_MIN: Duration = Duration::from_secs(1);
+/// The shortest time without a byte after a request at which a call that is given up says something about the connection.
+const SILENCE_MIN: Duration = Duration::from_secs(10);
 
 /// Counts what goes over a stream of bytes.
 struct Counted {

@@ -80,7 +80,7 @@ impl Pool {
     /// Returns a place on a connection, if there is one.
     pub(super) fn place_now(self: &Arc<Self>) -> Option<Place> {
         let connection = self.state().free(self.dialer.settings.idle_max)?;
-        Some(Place { pool: self.clone(), connection, returned: None, sent_at: u64::MAX })
+        Some(Place { pool: self.clone(), connection, returned: None })
     }
 
     /// Waits for a place on a connection. All calls that find none share the attempts to make another.
@@ -98,7 +98,7 @@ impl Pool {
             {
                 let mut state = self.state();
                 if let Some(connection) = state.free(self.dialer.settings.idle_max) {
-                    return Ok(Place { pool: self.clone(), connection, returned: None, sent_at: u64::MAX });
+                    return Ok(Place { pool: self.clone(), connection, returned: None });
                 }
                 if state.failures > failures
                     && let Some(error) = &state.error
@@ -233,8 +233,6 @@ pub(super) struct Place {
     pool: Arc<Pool>,
     connection: Arc<Connection>,
     returned: Option<Returned>,
-    /// The time on the connection at which the request was sent. The end of time before that.
-    sent_at: u64,
 }
 
 impl Place {
@@ -243,7 +241,6 @@ impl Place {
         let (responding, returned) =
             self.connection.send(request).expect("a call that holds the place is alone on a connection of HTTP/1.1");
         self.returned = Some(returned);
-        self.sent_at = self.connection.now();
         responding
     }
 
@@ -266,7 +263,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.connection.given_up(self.sent_at);
+        self.connection.call_is_over();
         let busy = self.returned.as_mut().and_then(|returned| self.connection.take_back(returned));
         let Some(mut sender) = busy else { return Self::give_back(&self.pool, &self.connection) };
         // The response was read to its end, or is abandoned: the connection is free once it has noticed.

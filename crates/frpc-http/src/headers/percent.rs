@@ -55,7 +55,7 @@ pub(crate) fn encode_within(text: &str, len_max: usize) -> HeaderValue {
     encode(&[&text[..end], dots].concat())
 }
 
-/// What stands at the end of text that was cut.
+/// The end of text that was cut.
 const CUT: &str = "...";
 
 /// Reads text from a header. What is not encoded well stays as it is: the message of an error is better read badly than lost.

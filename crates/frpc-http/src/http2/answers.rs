@@ -130,7 +130,7 @@ fn after(limit: Duration) -> Instant {
 /// The body of an answer in pieces of at most [`PIECE_LEN`]: HTTP/2 holds no more of it than a piece that is not through.
 pub(crate) struct Pieces {
     body: ResponseBody,
-    /// What is left of the data that came last.
+    /// The rest of the data that came last.
     rest: Bytes,
     progress: Arc<Progress>,
 }

@@ -2,7 +2,7 @@
 
 use bytes::Buf;
 
-/// What a side says of itself in its first frame.
+/// The first words of a side about itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Greeting {
     /// The size of the headers that it takes (`SETTINGS_MAX_HEADER_LIST_SIZE`), if it says so.

@@ -247,7 +247,7 @@ fn a_connection_that_falls_silent_gets_no_further_calls() {
         let mut chat = client.count(words("long")).await.unwrap().into_inner();
         assert_eq!(peer.heard().await, Heard::Request { stream: 1 });
         settle().await;
-        let calls = [asking_within(&client, 2 * SECOND), asking_within(&client, 2 * SECOND)];
+        let calls = [asking_within(&client, 10 * SECOND), asking_within(&client, 2 * SECOND)];
         for call in calls {
             let status = call.await.unwrap().unwrap_err();
             assert!(matches!(status.call_error(), Some(CallError::TimedOut { .. })), "{status:?}");
@@ -268,10 +268,10 @@ fn a_call_that_is_given_up_says_little_of_a_connection_that_is_alive() {
     in_virtual_time(async {
         let (client, mut peer, _connections, network) = with_raw(Client::new()).await;
         // Given up soon.
-        let status = asking_within(&client, SECOND / 2).await.unwrap().unwrap_err();
+        let status = asking_within(&client, 2 * SECOND).await.unwrap().unwrap_err();
         assert!(matches!(status.call_error(), Some(CallError::TimedOut { .. })), "{status:?}");
         // Another call was answered meanwhile.
-        let slow = asking_within(&client, 2 * SECOND);
+        let slow = asking_within(&client, 10 * SECOND);
         let quick = asking(&client, "hi");
         until_asked(&mut peer, 5).await;
         peer.answer(5, "quick").await;

@@ -231,7 +231,8 @@ fn calls_beyond_those_that_may_be_under_way_are_refused() {
         assert_eq!(service.log.take(), ["gather"; 3]);
         let shutdown = tokio::spawn(server.shutdown(SECOND));
         let refused = frames.hear_all().await.into_iter().filter(|(kind, _)| *kind == RST_STREAM);
-        let refused: Vec<_> = refused.map(|(_, payload)| payload).collect();
+        // Those that the shutdown ended are reset without an error, since their callers have not ended them.
+        let refused: Vec<_> = refused.map(|(_, payload)| payload).filter(|code| *code != [0; 4]).collect();
         assert_eq!(refused, [7_u32.to_be_bytes(); 2], "REFUSED_STREAM: they may be made again");
         shutdown.await.unwrap();
     });
