@@ -132,6 +132,10 @@ impl Driver<'_> {
 
     /// Starts handlers on packets that waited, as far as they may.
     pub(super) fn start_backlog(&mut self, cx: &mut Context<'_>, handlers: &mut impl Handling) {
+        // Nearly always, and asked several times in a turn.
+        if self.backlog.is_empty() {
+            return;
+        }
         self.refuse_expired(handlers);
         loop {
             let next = if self.is_overloaded(handlers) { Next::Newest } else { Next::Oldest };

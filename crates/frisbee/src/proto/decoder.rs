@@ -165,27 +165,42 @@ impl Decoder {
         let (State::Head, Some(format)) = (&self.state, self.format) else { return None };
         let header = Header::decode(format, inbox).ok()??;
         let (kind, len) = (self.kind(header), header.len as usize);
-        let head_len = format.header_len() + self.checksum_len;
-        let whole_len = head_len + self.content_and_checksum_len(header);
-        let is_whole = inbox.len() >= whole_len;
+        let is_whole = inbox.len() - format.header_len() >= len;
         if !matches!(kind, Kind::Application(_) | Kind::Extended) || header.len > self.content_len_max || !is_whole {
             return None;
         }
-        // A frame that was changed on its way stays for `decode`, which refuses it.
-        if self.checksum_len > 0 && !self.is_intact(format, header, inbox) {
-            return None;
+        if self.checksum_len > 0 {
+            return self.decode_checked_packet(format, header, kind, inbox);
         }
         let content = if len == 0 {
-            inbox.advance(head_len);
+            inbox.advance(format.header_len());
             Bytes::new()
         } else {
-            let mut whole = inbox.split_to(head_len + len).freeze();
-            whole.advance(head_len);
-            if self.checksum_len > 0 {
-                inbox.advance(self.checksum_len);
-            }
+            let mut whole = inbox.split_to(format.header_len() + len).freeze();
+            whole.advance(format.header_len());
             whole
         };
+        Some(Frame { id: header.id, kind, content, skipped: 0 })
+    }
+
+    /// Takes a packet with checksums off the front of `inbox`, if it is whole and was not changed on its way. Otherwise it stays for
+    /// [`decode`](Self::decode), which refuses it.
+    #[cold]
+    fn decode_checked_packet(
+        &self,
+        format: HeaderFormat,
+        header: Header,
+        kind: Kind,
+        inbox: &mut BytesMut,
+    ) -> Option<Frame> {
+        let head_len = format.header_len() + CHECKSUM_LEN;
+        let rest_len = self.content_and_checksum_len(header);
+        if inbox.len() < head_len + rest_len || !self.is_intact(format, header, inbox) {
+            return None;
+        }
+        inbox.advance(head_len);
+        let mut content = inbox.split_to(rest_len).freeze();
+        content.truncate(header.len as usize);
         Some(Frame { id: header.id, kind, content, skipped: 0 })
     }
 
