@@ -62,7 +62,7 @@ async fn load(client: &GreeterClient, rate: u32, duration: Duration) -> Ends {
     while begun.elapsed() < duration {
         ticks.tick().await;
         // As many as are due, also when this task was late itself.
-        let due = (begun.elapsed().as_secs_f64() * f64::from(rate)) as u64;
+        let due = begun.elapsed().as_micros() * u128::from(rate) / 1_000_000;
         while made < due {
             made += 1;
             let (client, ends) = (client.clone(), ends.clone());

@@ -109,7 +109,7 @@ impl Service for Counter {
             }
             Ok::<_, Status>(Response::new(request.into_inner().many.len() as u64))
         };
-        call.unary(|request| handler(request)).await
+        call.unary(handler).await
     }
 }
 

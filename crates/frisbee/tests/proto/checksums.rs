@@ -28,14 +28,14 @@ fn known(config: &Config) -> Pair {
 /// Has the client send frames of every kind, and returns their bytes.
 fn conversation(pair: &mut Pair) -> BytesMut {
     pair.client.ping();
-    pair.client.send(packet(1, "first")).unwrap();
-    pair.client.send(packet(2, "")).unwrap();
-    let stream = pair.client.open_stream_with_id(5).unwrap();
-    pair.client.send_on(stream, "data".into()).unwrap();
+    pair.client.send(packet(1, "first")).expect("the connection is open");
+    pair.client.send(packet(2, "")).expect("the connection is open");
+    let stream = pair.client.open_stream_with_id(5).expect("the connection is open");
+    pair.client.send_on(stream, "data".into()).expect("the connection is open");
     pair.client.close_stream(stream);
     let mut frames = FrameBuffer::default();
     frames.push(PacketName { id: 3, operation: OPERATION }, &[b"shared"]);
-    pair.client.send_frames(&frames.take()).unwrap();
+    pair.client.send_frames(&frames.take()).expect("the connection is open");
     pair.client.write();
     pair.client.wire.split()
 }
