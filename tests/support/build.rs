@@ -9,10 +9,20 @@ fn main() -> Result<(), frpc_build::Error> {
             .out_dir(out_dir.join(version))
             .compile_protos(&[format!("{dir}/schemas.proto")], &[dir])?;
     }
-    frpc_build::configure().json(true).first_operation("callback.proto", 200).compile_protos(
-        &["../go/interop.proto", "proto/callback.proto", "proto/echo.proto", "proto/test.proto"],
-        &["../go", "proto"],
-    )
+    frpc_build::configure()
+        .json(true)
+        .first_operation("callback.proto", 200)
+        .first_operation("paint.proto", 210)
+        .compile_protos(
+            &[
+                "../go/interop.proto",
+                "proto/callback.proto",
+                "proto/echo.proto",
+                "proto/paint.proto",
+                "proto/test.proto",
+            ],
+            &["../go", "proto"],
+        )
 }
 
 #[cfg(not(feature = "full"))]

@@ -91,6 +91,14 @@ impl Http {
         self
     }
 
+    /// Refuses requests in JSON with fields or enum names that the server does not know, with
+    /// [`InvalidArgument`](frpc::Code::InvalidArgument) and the path of the first. Default off: they are ignored, as Connect asks, and the
+    /// first of each method is logged. What is [mounted](Self::mount) has settings of its own.
+    pub fn strict_json(mut self, is_strict: bool) -> Self {
+        self.settings.strict_json = is_strict;
+        self
+    }
+
     /// Has answers compressed with gzip for every caller that accepts it. Default: for those that compress their requests.
     ///
     /// Whoever sees the length of compressed messages learns something of what is in them: do not compress secrets together with

@@ -9,6 +9,7 @@ use crate::request::Limits;
 pub(crate) struct Settings {
     pub(crate) message_len_max: usize,
     pub(crate) depth_max: u32,
+    pub(crate) strict_json: bool,
     pub(crate) batch_len_max: usize,
     pub(crate) batch_answers_len_max: usize,
     pub(crate) batches_in_order: bool,
@@ -38,6 +39,7 @@ impl Default for Settings {
         Self {
             message_len_max: 4 << 20,
             depth_max: 100,
+            strict_json: false,
             batch_len_max: 100,
             batch_answers_len_max: 16 << 20,
             batches_in_order: true,

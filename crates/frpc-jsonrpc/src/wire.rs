@@ -134,6 +134,14 @@ impl JsonRpc {
         self.set(|settings| settings.depth_max = depth_max.min(DEPTH_MAX))
     }
 
+    /// Refuses params of services' methods with fields or enum names that the server does not know, with
+    /// [`InvalidArgument`](frpc::Code::InvalidArgument) and the path of the first. Default off: they are ignored, and the first of each
+    /// method is logged. Functions read their own params.
+    #[must_use]
+    pub fn strict_json(self, is_strict: bool) -> Self {
+        self.set(|settings| settings.strict_json = is_strict)
+    }
+
     /// Sets how many requests a batch may have. Default 100. A longer one is answered with one error, and none of it is executed.
     #[must_use]
     pub fn batch_len_max(self, len_max: usize) -> Self {

@@ -61,6 +61,10 @@ pub mod echo {
     frpc::include_proto!("echo");
 }
 
+/// Messages with an enum, and a service that sends them back.
+#[cfg(feature = "full")]
+pub mod paint;
+
 /// Two versions of the same proto file.
 #[cfg(feature = "full")]
 pub mod schemas {

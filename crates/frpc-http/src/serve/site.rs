@@ -50,6 +50,9 @@ impl Site {
         if let Some(peer) = self.peer(&request.extensions) {
             head.set_peer(peer);
         }
+        if self.settings.strict_json {
+            head.set_strict_json();
+        }
         Ok(head)
     }
 

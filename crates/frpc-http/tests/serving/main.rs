@@ -18,6 +18,7 @@ mod port;
 mod probe;
 mod remainder;
 mod silence;
+mod strict_json;
 mod twirp;
 mod websocket;
 mod websocket_clients;

@@ -356,7 +356,10 @@ impl Calls {
             Err(status) => return Self::fail(out, request.id, &status),
         };
         let (endpoint, found) = (self.site.endpoint.clone(), service.found);
-        let (head, guard) = self.head();
+        let (mut head, guard) = self.head();
+        if self.site.settings.strict_json {
+            head.set_strict_json();
+        }
         let call = Box::pin(async move {
             let answer = endpoint.call(found, Format::Json, head, body).await;
             guard.disarm();

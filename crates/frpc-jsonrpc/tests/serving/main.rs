@@ -19,6 +19,7 @@ mod schemas;
 mod service;
 mod services;
 mod specification;
+mod strict_json;
 mod subscriptions;
 #[cfg(feature = "http")]
 mod websocket;

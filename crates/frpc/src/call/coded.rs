@@ -14,8 +14,9 @@ use super::{
     packed::{self, Packed, PollNext, Received, Source},
     status::Status,
     streaming::Streaming,
+    unknown_json::UnknownJson,
 };
-use crate::codec::{CodecError, Format, MemoryBudget, Message};
+use crate::codec::{CodecError, Format, MemoryBudget, Message, Reading};
 
 /// Reads messages in a format.
 pub(crate) struct Decoded<F> {
@@ -25,6 +26,7 @@ pub(crate) struct Decoded<F> {
     method: &'static Method,
     format: Format,
     memory: MemoryBudget,
+    unknown: UnknownJson,
     /// The status of a message that cannot be read.
     failed: F,
 }
@@ -45,13 +47,22 @@ impl Streaming<Bytes> {
         method: &'static Method,
         format: Format,
         memory: MemoryBudget,
+        unknown: UnknownJson,
         failed: F,
     ) -> Streaming<M>
     where
         M: Message,
         F: Fn(&Method, CodecError) -> Status + Send + 'static,
     {
-        self.changed(|contents| Decoded { contents, packed: Packed::default(), method, format, memory, failed })
+        self.changed(|contents| Decoded {
+            contents,
+            packed: Packed::default(),
+            method,
+            format,
+            memory,
+            unknown,
+            failed,
+        })
     }
 }
 
@@ -72,7 +83,15 @@ impl<M: Message, F: Fn(&Method, CodecError) -> Status + Send> Source<M> for Deco
         loop {
             match self.packed.next_part() {
                 Some(Ok((bytes, part))) => {
-                    let message = self.format.decode_part(bytes, part, self.memory);
+                    let message = match self.format {
+                        Format::Json => self.unknown.decode(
+                            self.method,
+                            Format::Json,
+                            &bytes.slice(part),
+                            &mut Reading::within(self.memory),
+                        ),
+                        format => format.decode_part(bytes, part, self.memory),
+                    };
                     return Poll::Ready(Some(message.map_err(|error| (self.failed)(self.method, error))));
                 }
                 Some(Err(status)) => {
@@ -85,7 +104,12 @@ impl<M: Message, F: Fn(&Method, CodecError) -> Status + Send> Source<M> for Deco
             match ready!(self.contents.poll_several(cx)?) {
                 Some(Received::Several(packed)) => self.packed = packed,
                 Some(Received::One(content)) => {
-                    let message = self.format.decode_within(&content, self.memory);
+                    let message = match self.format {
+                        Format::Json => {
+                            self.unknown.decode(self.method, Format::Json, &content, &mut Reading::within(self.memory))
+                        }
+                        format => format.decode_within(&content, self.memory),
+                    };
                     return Poll::Ready(Some(message.map_err(|error| (self.failed)(self.method, error))));
                 }
                 None => return Poll::Ready(None),

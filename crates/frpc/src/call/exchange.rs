@@ -14,8 +14,9 @@ use super::{
     request::{Request, Response},
     status::Status,
     streaming::Streaming,
+    unknown_json::UnknownJson,
 };
-use crate::codec::{CodecError, Format, MemoryBudget, Message, Pieces};
+use crate::codec::{CodecError, Format, MemoryBudget, Message, Pieces, Reading};
 
 /// A call on its way to a service: what transports, [layers](crate::Layer) and services hand on.
 #[derive(Debug)]
@@ -153,7 +154,8 @@ impl Call {
         match self.body {
             Body::One(_) => Err(Status::unimplemented("the method takes a stream, not one message")),
             Body::Many(contents) => {
-                let messages = contents.decoded(method, format, memory, request_misfit);
+                let unknown = UnknownJson::of_caller(format, &self.head);
+                let messages = contents.decoded(method, format, memory, unknown, request_misfit);
                 Ok(Request::from_parts(self.head, messages))
             }
         }
@@ -336,7 +338,7 @@ impl Answer {
         match self.body {
             Body::One(_) => Err(Status::internal("the handler answered with one message")),
             Body::Many(contents) => {
-                let messages = contents.decoded(method, format, memory, response_misfit);
+                let messages = contents.decoded(method, format, memory, UnknownJson::Ignore, response_misfit);
                 Ok(Response::from_parts(self.extras, messages))
             }
         }
@@ -346,7 +348,7 @@ impl Answer {
 /// Reads the message of a caller.
 #[inline]
 fn decode_request<M: Message>(
-    method: &Method,
+    method: &'static Method,
     format: Format,
     content: &Bytes,
     memory: MemoryBudget,
@@ -361,17 +363,19 @@ fn decode_request<M: Message>(
 /// Reads the message of a caller in a format other than polyglot, and has what it takes in memory held until the call is over.
 #[cold]
 fn decode_held<M: Message>(
-    method: &Method,
+    method: &'static Method,
     format: Format,
     content: &Bytes,
     memory: MemoryBudget,
     head: &Head,
 ) -> Result<M, Status> {
-    let Some(hold) = head.extensions().get::<MemoryHold>() else {
-        return format.decode_within(content, memory).map_err(|error| request_misfit(method, error));
-    };
-    let mut len = 0;
-    let message = format.decode_counted(content, memory, &mut len).map_err(|error| request_misfit(method, error))?;
+    let hold = head.extensions().get::<MemoryHold>();
+    let mut reading = Reading { is_counted: hold.is_some(), ..Reading::within(memory) };
+    let message = UnknownJson::of_caller(format, head)
+        .decode(method, format, content, &mut reading)
+        .map_err(|error| request_misfit(method, error))?;
+    let Some(hold) = hold else { return Ok(message) };
+    let len = reading.memory_len;
     // Threads that read at the same time may go over the limit, each by one message.
     // In place of its bytes, which are dropped with the call.
     if len >= HELD_LEN || len > 0 && !hold.is_empty() {

@@ -13,3 +13,4 @@ pub(crate) mod packed;
 pub(crate) mod request;
 pub(crate) mod status;
 pub(crate) mod streaming;
+pub(crate) mod unknown_json;

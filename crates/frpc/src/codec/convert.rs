@@ -10,6 +10,7 @@ use super::{
     formats::{CodecError, Functions},
     layout::MemoryBudget,
     polyglot::{self, Content, Message, Pieces},
+    reading::Reading,
 };
 
 impl Format {
@@ -55,21 +56,15 @@ impl Format {
     pub fn decode_within<M: Message>(self, content: &Bytes, budget: MemoryBudget) -> Result<M, CodecError> {
         match self {
             Self::Polyglot => message_of(polyglot::decode_part(content, content, budget)?),
-            other => other.decode_by_table(content, budget, None),
+            other => other.decode_by_table(content, &mut Reading::within(budget)),
         }
     }
 
-    /// Reads a message as [`decode_within`](Self::decode_within) does, and counts what it takes in memory, if that may be more than
-    /// 1 MiB. Polyglot is not counted.
-    pub(crate) fn decode_counted<M: Message>(
-        self,
-        content: &Bytes,
-        budget: MemoryBudget,
-        count: &mut usize,
-    ) -> Result<M, CodecError> {
+    /// Reads a message by these rules, of which polyglot knows the budget alone.
+    pub(crate) fn decode_with<M: Message>(self, content: &Bytes, reading: &mut Reading) -> Result<M, CodecError> {
         match self {
-            Self::Polyglot => self.decode_within(content, budget),
-            other => other.decode_by_table(content, budget, Some(count)),
+            Self::Polyglot => self.decode_within(content, reading.budget),
+            other => other.decode_by_table(content, reading),
         }
     }
 
@@ -83,7 +78,7 @@ impl Format {
     ) -> Result<M, CodecError> {
         match self {
             Self::Polyglot => message_of(polyglot::decode_part(bytes, &bytes[part], budget)?),
-            other => other.decode_by_table(&bytes.slice(part), budget, None),
+            other => other.decode_by_table(&bytes.slice(part), &mut Reading::within(budget)),
         }
     }
 
@@ -117,24 +112,14 @@ impl Format {
 
     #[cold]
     #[inline(never)]
-    fn decode_by_table<M: Message>(
-        self,
-        content: &Bytes,
-        budget: MemoryBudget,
-        count: Option<&mut usize>,
-    ) -> Result<M, CodecError> {
+    fn decode_by_table<M: Message>(self, content: &Bytes, reading: &mut Reading) -> Result<M, CodecError> {
         let functions = self.functions::<M>()?;
-        let uncounted_max = if count.is_some() { UNCOUNTED_MAX } else { usize::MAX };
-        let mut len = 0;
         if self == Self::Proto {
-            let checked = checked_memory::<M>(content, budget, uncounted_max);
-            len = checked.map_err(|limit| CodecError::TooMuchMemory { message: M::NAME, limit })?;
+            let uncounted_max = if reading.is_counted { UNCOUNTED_MAX } else { usize::MAX };
+            let checked = checked_memory::<M>(content, reading.budget, uncounted_max);
+            reading.memory_len += checked.map_err(|limit| CodecError::TooMuchMemory { message: M::NAME, limit })?;
         }
-        let message = (functions.decode)(content, budget, &mut len)?;
-        if let Some(count) = count {
-            *count += len;
-        }
-        Ok(message)
+        (functions.decode)(content, reading)
     }
 
     fn functions<M: Message>(self) -> Result<&'static Functions<M>, CodecError> {

@@ -7,8 +7,9 @@ use bytes::Bytes;
 use super::{
     format::Format,
     json,
-    layout::{Layout, MemoryBudget},
+    layout::Layout,
     polyglot::{DecodeError, DecodeErrorKind, Failure},
+    reading::Reading,
 };
 
 /// The formats of a message besides polyglot: a table of functions, so that no bound depends on the features of a build.
@@ -42,8 +43,8 @@ pub struct Formats<M: 'static> {
 #[derive(Debug)]
 pub(super) struct Functions<M> {
     pub(super) encode: fn(&M) -> Result<Bytes, CodecError>,
-    /// Adds what the message takes in memory to the count, unless that was counted before.
-    pub(super) decode: fn(&Bytes, MemoryBudget, &mut usize) -> Result<M, CodecError>,
+    /// Adds what the message takes in memory to [`Reading::memory_len`], unless that was counted before.
+    pub(super) decode: fn(&Bytes, &mut Reading) -> Result<M, CodecError>,
 }
 
 impl<M: prost::Message + Default + 'static> Formats<M> {
@@ -54,7 +55,7 @@ impl<M: prost::Message + Default + 'static> Formats<M> {
     }
 
     /// Adds what protocol buffers of the message take in memory. Without it, 16 bytes are counted for each byte of input, which
-    /// long lists of empty messages exceed by far: [`MemoryBudget`] holds for types with layouts.
+    /// long lists of empty messages exceed by far: [`MemoryBudget`](super::MemoryBudget) holds for types with layouts.
     #[must_use]
     pub const fn with_layout(self, layout: fn() -> &'static Layout) -> Self {
         Self { proto: self.proto, json: self.json, layout: Some(layout) }
@@ -75,7 +76,7 @@ fn encode_prost<M: prost::Message>(message: &M) -> Result<Bytes, CodecError> {
 }
 
 // The layout was checked before.
-fn decode_prost<M: prost::Message + Default>(content: &Bytes, _: MemoryBudget, _: &mut usize) -> Result<M, CodecError> {
+fn decode_prost<M: prost::Message + Default>(content: &Bytes, _: &mut Reading) -> Result<M, CodecError> {
     // A `Bytes` is read as slices of itself, so `bytes` fields are not copied.
     M::decode(content.clone()).map_err(CodecError::Proto)
 }
@@ -84,8 +85,8 @@ fn encode_json<M: json::Message>(message: &M) -> Result<Bytes, CodecError> {
     json::to_vec(message).map(Bytes::from).map_err(CodecError::Json)
 }
 
-fn decode_json<M: json::Message>(content: &Bytes, budget: MemoryBudget, count: &mut usize) -> Result<M, CodecError> {
-    json::from_slice_within(content, budget, count).map_err(CodecError::Json)
+fn decode_json<M: json::Message>(content: &Bytes, reading: &mut Reading) -> Result<M, CodecError> {
+    json::from_slice_with(content, reading).map_err(CodecError::Json)
 }
 
 /// An error of writing or reading a message.
@@ -100,7 +101,7 @@ pub enum CodecError {
     Proto(prost::DecodeError),
     /// The bytes are no message in JSON, or the message has a value for which JSON has no form.
     Json(json::Error),
-    /// A message in protocol buffers would take more memory than it [may](MemoryBudget).
+    /// A message in protocol buffers would take more memory than it [may](super::MemoryBudget).
     TooMuchMemory {
         /// The name of the message in the proto file.
         message: &'static str,

@@ -10,6 +10,7 @@ mod formats;
 pub mod json;
 mod layout;
 mod polyglot;
+mod reading;
 
 pub use self::compression::Compression;
 pub use self::format::Format;
@@ -21,3 +22,4 @@ pub use self::polyglot::{
     encode_error, encode_pieces, encode_to, encode_with, is_error, trailer,
 };
 pub(crate) use self::polyglot::{decode_error, encode_small, short_error};
+pub(crate) use self::reading::Reading;

@@ -11,7 +11,7 @@ use super::{
     well_known::WELL_KNOWN,
     writer::{WriteAny, Writer},
 };
-use crate::codec::layout::MemoryBudget;
+use crate::codec::reading::Reading;
 
 /// Writes a message as text.
 ///
@@ -41,16 +41,17 @@ pub fn to_vec<M: Message>(message: &M) -> Result<Vec<u8>> {
 ///
 /// If the text is no such message, or takes too much to read: see the constants of [`Reader`].
 pub fn from_str<M: Message>(text: &str) -> Result<M> {
-    from_str_within(text, MemoryBudget::default(), &mut 0)
+    from_str_with(text, &mut Reading::default())
 }
 
-fn from_str_within<M: Message>(text: &str, budget: MemoryBudget, count: &mut usize) -> Result<M> {
+fn from_str_with<M: Message>(text: &str, reading: &mut Reading) -> Result<M> {
     let mut message = M::default();
-    let mut input = Reader::new(text, M::TYPES, budget);
+    let mut input = Reader::new(text, M::TYPES, reading);
     input.outermost(M::STACK_LEN);
     let read = message.decode_json(&mut input).map_err(|error| error.in_field(M::NAME));
     read.and_then(|()| input.finish())?;
-    *count += input.memory_taken();
+    reading.memory_len += input.memory_taken();
+    reading.has_unknown |= input.has_unknown();
     Ok(message)
 }
 
@@ -60,16 +61,12 @@ fn from_str_within<M: Message>(text: &str, budget: MemoryBudget, count: &mut usi
 ///
 /// Those of [`from_str`], and if the bytes are not UTF-8.
 pub fn from_slice<M: Message>(bytes: &[u8]) -> Result<M> {
-    from_slice_within(bytes, MemoryBudget::default(), &mut 0)
+    from_slice_with(bytes, &mut Reading::default())
 }
 
-/// Reads a message as [`from_slice`] does, which may take this much memory, and counts what it takes.
-pub(in crate::codec) fn from_slice_within<M: Message>(
-    bytes: &[u8],
-    budget: MemoryBudget,
-    count: &mut usize,
-) -> Result<M> {
-    from_str_within(utf8(bytes)?, budget, count)
+/// Reads a message as [`from_slice`] does, in this way.
+pub(in crate::codec) fn from_slice_with<M: Message>(bytes: &[u8], reading: &mut Reading) -> Result<M> {
+    from_str_with(utf8(bytes)?, reading)
 }
 
 fn utf8(bytes: &[u8]) -> Result<&str> {

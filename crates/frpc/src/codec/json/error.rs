@@ -71,6 +71,13 @@ pub enum ErrorKind {
         /// The type as the `Any` has it.
         url: String,
     },
+    /// The message has no field of this name, and is read strictly.
+    UnknownField,
+    /// The enum has no value of this name, and the message is read strictly.
+    UnknownEnumName {
+        /// The name as the JSON has it.
+        name: String,
+    },
     /// The bytes in an `Any` are not the message that it says.
     InvalidAny(prost::DecodeError),
 }
@@ -157,6 +164,12 @@ impl fmt::Display for ErrorKind {
                 f,
                 "an Any holds '{}', which is not among the types of this message's package: add those of its own package with `frpc::codec::json::register`",
                 shortened(url)
+            ),
+            Self::UnknownField => f.write_str("this side knows no such field: correct its name, or leave it out"),
+            Self::UnknownEnumName { name } => write!(
+                f,
+                "this side knows no enum value {:?}: correct the name, or give the number of the value",
+                shortened(name)
             ),
             Self::InvalidAny(error) => write!(f, "the bytes of an Any are not the message that it says: {error}"),
         }

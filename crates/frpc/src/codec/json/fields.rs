@@ -70,7 +70,8 @@ impl Reader<'_> {
                 seen.add(fields.len()).ok_or_else(|| self.error(ErrorKind::Duplicate).in_field("@type"))?;
                 self.skip()?;
             } else {
-                self.skip().map_err(|error| error.in_field(&name))?;
+                let skipped = self.ignore_unknown(|| ErrorKind::UnknownField).and_then(|()| self.skip());
+                skipped.map_err(|error| error.in_field(&name))?;
             }
             is_more = self.is_more(b'}')?;
         }

@@ -35,7 +35,8 @@
 //! ```
 //!
 //! Names are written in lower camel case or as `json_name` says; the names of the proto file are read too. Fields that hold
-//! their default and have no presence are left out. What is unknown is ignored: fields, and enum values by name. A
+//! their default and have no presence are left out. What is unknown is ignored: fields, and enum values by name.
+//! Wires can [refuse](crate::Head::set_strict_json) it in requests. A
 //! field, a key of a map or a oneof that occurs twice is an error.
 //!
 //! The messages that an `Any` can hold are found among [`Types`]; [`register`] adds others.
@@ -56,7 +57,7 @@ mod types;
 mod well_known;
 mod writer;
 
-pub(super) use self::any::from_slice_within;
+pub(super) use self::any::from_slice_with;
 pub use self::{
     any::{from_slice, from_str, register, to_string, to_vec},
     error::{Error, ErrorKind, Result},

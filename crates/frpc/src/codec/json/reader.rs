@@ -6,8 +6,8 @@ use super::{
     numbers, text, time,
 };
 use crate::codec::{
-    layout::MemoryBudget,
     polyglot::{ALLOCATION_LEN, stack_address},
+    reading::Reading,
 };
 
 /// The kind of value that comes next.
@@ -40,6 +40,10 @@ pub struct Reader<'a> {
     is_any: bool,
     /// The value that was read last was a name that its enum does not have.
     is_unknown: bool,
+    /// Fields and enum names that this side does not know are errors.
+    is_strict: bool,
+    /// There was such a field or name, and it was ignored.
+    has_unknown: bool,
     pub(super) types: &'static dyn ReadAny,
 }
 
@@ -65,8 +69,8 @@ impl<'a> Reader<'a> {
     /// [`MEMORY_LEN_MIN`](Self::MEMORY_LEN_MIN). Fields are left out of JSON, so a short text can be a large message.
     pub const MEMORY_FACTOR: usize = 64;
 
-    pub(super) fn new(text: &'a str, types: &'static dyn ReadAny, budget: MemoryBudget) -> Self {
-        let memory_max = budget.within(Self::memory_max(text), text.len());
+    pub(super) fn new(text: &'a str, types: &'static dyn ReadAny, reading: &Reading) -> Self {
+        let memory_max = reading.budget.within(Self::memory_max(text), text.len());
         Self {
             text,
             at: 0,
@@ -76,6 +80,8 @@ impl<'a> Reader<'a> {
             memory_max,
             is_any: false,
             is_unknown: false,
+            is_strict: reading.is_strict,
+            has_unknown: false,
             types,
         }
     }
@@ -182,7 +188,10 @@ impl<'a> Reader<'a> {
         let name = self.string_text("the name of an enum value")?;
         match names.binary_search_by(|(known, _)| (**known).cmp(&name)) {
             Ok(index) => *into = names[index].1,
-            Err(_) => self.is_unknown = true,
+            Err(_) => {
+                self.ignore_unknown(|| ErrorKind::UnknownEnumName { name: name.into_owned() })?;
+                self.is_unknown = true;
+            }
         }
         Ok(())
     }
@@ -190,6 +199,25 @@ impl<'a> Reader<'a> {
     /// Returns whether the value that was just read is a name that its enum does not have.
     pub(super) fn take_unknown(&mut self) -> bool {
         mem::take(&mut self.is_unknown)
+    }
+
+    /// Notes that the message has a field or an enum name that this side does not know.
+    ///
+    /// # Errors
+    ///
+    /// If the message may have none.
+    #[cold]
+    pub(super) fn ignore_unknown(&mut self, kind: impl FnOnce() -> ErrorKind) -> Result<()> {
+        if self.is_strict {
+            return Err(self.error(kind()));
+        }
+        self.has_unknown = true;
+        Ok(())
+    }
+
+    /// Returns whether something unknown was ignored.
+    pub(super) fn has_unknown(&self) -> bool {
+        self.has_unknown
     }
 
     /// Reads a timestamp.
