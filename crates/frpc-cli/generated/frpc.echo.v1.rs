@@ -355,7 +355,10 @@ pub mod echo_client {
 
 /// The encoding of the messages.
 const _: () = {
-    use frpc::codec::{At as _, Enumeration, Formats, Kind, Reader, Result, Sink, Writer};
+    use frpc::codec::{
+        At as _, Enumeration, FieldLayout, Formats, Kind, Layout, Reader, Result, Sink,
+        Writer,
+    };
 
     impl Enumeration for Mood {
         const NUMBERS: &'static [i32] = &[0, 1, 2];
@@ -364,7 +367,18 @@ const _: () = {
     impl frpc::codec::Message for Message {
         const NAME: &'static str = "Message";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_json(),
+            &Formats::prost()
+                .with_layout(|| {
+                    static LAYOUT: Layout = Layout::new(
+                        &[
+                            FieldLayout::list(4, Kind::String),
+                            FieldLayout::map(5, Kind::String, Kind::String),
+                            FieldLayout::message::<Message>(7),
+                        ],
+                    );
+                    &LAYOUT
+                })
+                .with_json(),
         );
 
         #[inline(never)]
@@ -406,7 +420,14 @@ const _: () = {
     impl frpc::codec::Message for RepeatRequest {
         const NAME: &'static str = "RepeatRequest";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_json(),
+            &Formats::prost()
+                .with_layout(|| {
+                    static LAYOUT: Layout = Layout::new(
+                        &[FieldLayout::message::<Message>(1)],
+                    );
+                    &LAYOUT
+                })
+                .with_json(),
         );
 
         #[inline(never)]
@@ -428,7 +449,7 @@ const _: () = {
     impl frpc::codec::Message for FailRequest {
         const NAME: &'static str = "FailRequest";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_json(),
+            &Formats::prost().with_layout(Layout::flat).with_json(),
         );
 
         #[inline]
@@ -448,7 +469,14 @@ const _: () = {
     impl frpc::codec::Message for Inspection {
         const NAME: &'static str = "Inspection";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_json(),
+            &Formats::prost()
+                .with_layout(|| {
+                    static LAYOUT: Layout = Layout::new(
+                        &[FieldLayout::map(1, Kind::String, Kind::String)],
+                    );
+                    &LAYOUT
+                })
+                .with_json(),
         );
 
         #[inline]
@@ -480,24 +508,30 @@ const _: () = {
     }
 };
 
-/// The messages of this package and those that they hold, for a `google.protobuf.Any` in JSON.
+/// Returns the messages of this package and those that they hold, for a `google.protobuf.Any` in JSON.
 #[allow(dead_code)]
-pub static JSON_TYPES: frpc::codec::json::Types = {
+#[inline]
+pub const fn json_types() -> &'static frpc::codec::json::Types {
     use frpc::codec::json::{Type, Types};
-    Types::new(
-        &[
-            Type::of::<FailRequest>(),
-            Type::of::<Inspection>(),
-            Type::of::<Message>(),
-            Type::of::<RepeatRequest>(),
-        ],
-        &[],
-    )
-};
+    struct Package;
+
+    impl Package {
+        const TYPES: &'static Types = &Types::new(
+            &[
+                Type::of::<FailRequest>(),
+                Type::of::<Inspection>(),
+                Type::of::<Message>(),
+                Type::of::<RepeatRequest>(),
+            ],
+            &[],
+        );
+    }
+    Package::TYPES
+}
 
 /// The JSON of the messages.
 const _: () = {
-    use frpc::codec::json::{Enumeration, Field, Reader, Result, Types, Writer};
+    use frpc::codec::json::{Enumeration, Field, Reader, Result, Writer};
 
     impl Enumeration for Mood {
         const NAMES: &'static [(i32, &'static str)] = &[
@@ -515,7 +549,6 @@ const _: () = {
 
     impl frpc::codec::json::Message for Message {
         const NAME: &'static str = "frpc.echo.v1.Message";
-        const TYPES: &'static Types = &JSON_TYPES;
 
         fn encode_json(&self, out: &mut Writer) {
             out.begin();
@@ -557,7 +590,6 @@ const _: () = {
 
     impl frpc::codec::json::Message for RepeatRequest {
         const NAME: &'static str = "frpc.echo.v1.RepeatRequest";
-        const TYPES: &'static Types = &JSON_TYPES;
 
         fn encode_json(&self, out: &mut Writer) {
             out.begin();
@@ -587,7 +619,6 @@ const _: () = {
 
     impl frpc::codec::json::Message for FailRequest {
         const NAME: &'static str = "frpc.echo.v1.FailRequest";
-        const TYPES: &'static Types = &JSON_TYPES;
 
         fn encode_json(&self, out: &mut Writer) {
             out.begin();
@@ -614,7 +645,6 @@ const _: () = {
 
     impl frpc::codec::json::Message for Inspection {
         const NAME: &'static str = "frpc.echo.v1.Inspection";
-        const TYPES: &'static Types = &JSON_TYPES;
 
         fn encode_json(&self, out: &mut Writer) {
             out.begin();

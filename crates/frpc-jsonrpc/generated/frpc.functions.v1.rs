@@ -36,12 +36,22 @@ pub struct Image {
 
 /// The encoding of the messages.
 const _: () = {
-    use frpc::codec::{At as _, Formats, Kind, Message, Reader, Result, Sink, Writer};
+    use frpc::codec::{
+        At as _, FieldLayout, Formats, Kind, Layout, Message, Reader, Result, Sink,
+        Writer,
+    };
 
     impl Message for Tensor {
         const NAME: &'static str = "Tensor";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_json(),
+            &Formats::prost()
+                .with_layout(|| {
+                    static LAYOUT: Layout = Layout::new(
+                        &[FieldLayout::list(2, Kind::U32)],
+                    );
+                    &LAYOUT
+                })
+                .with_json(),
         );
 
         #[inline]
@@ -63,7 +73,7 @@ const _: () = {
     impl Message for Image {
         const NAME: &'static str = "Image";
         const FORMATS: Option<&'static Formats<Self>> = Some(
-            &Formats::prost().with_json(),
+            &Formats::prost().with_layout(Layout::flat).with_json(),
         );
 
         #[inline]
@@ -81,20 +91,28 @@ const _: () = {
     }
 };
 
-/// The messages of this package and those that they hold, for a `google.protobuf.Any` in JSON.
+/// Returns the messages of this package and those that they hold, for a `google.protobuf.Any` in JSON.
 #[allow(dead_code)]
-pub static JSON_TYPES: frpc::codec::json::Types = {
+#[inline]
+pub const fn json_types() -> &'static frpc::codec::json::Types {
     use frpc::codec::json::{Type, Types};
-    Types::new(&[Type::of::<Image>(), Type::of::<Tensor>()], &[])
-};
+    struct Package;
+
+    impl Package {
+        const TYPES: &'static Types = &Types::new(
+            &[Type::of::<Image>(), Type::of::<Tensor>()],
+            &[],
+        );
+    }
+    Package::TYPES
+}
 
 /// The JSON of the messages.
 const _: () = {
-    use frpc::codec::json::{Field, Message, Reader, Result, Types, Writer};
+    use frpc::codec::json::{Field, Message, Reader, Result, Writer};
 
     impl Message for Tensor {
         const NAME: &'static str = "frpc.functions.v1.Tensor";
-        const TYPES: &'static Types = &JSON_TYPES;
 
         fn encode_json(&self, out: &mut Writer) {
             out.begin();
@@ -124,7 +142,6 @@ const _: () = {
 
     impl Message for Image {
         const NAME: &'static str = "frpc.functions.v1.Image";
-        const TYPES: &'static Types = &JSON_TYPES;
 
         fn encode_json(&self, out: &mut Writer) {
             out.begin();
