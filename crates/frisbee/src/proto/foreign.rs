@@ -20,6 +20,7 @@ impl Foreign {
     }
 
     /// Returns what a client that speaks this is told, in words that it understands, so that it does not try again.
+    #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "only drivers write it"))]
     pub(crate) fn refusal(self) -> &'static [u8] {
         match self {
             // Clients of HTTP/2 know an answer of HTTP/1.1 when they see one.
