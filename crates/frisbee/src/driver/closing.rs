@@ -10,7 +10,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Driver, End, linger::linger};
+use super::{
+    Driver, End,
+    linger::{linger, refusal},
+};
 use crate::{CloseReason, ProtocolError, Raw, net::Wire};
 
 impl Driver<'_> {
@@ -52,7 +55,7 @@ impl Driver<'_> {
         let config = self.connection.config();
         if let CloseReason::Protocol(ProtocolError::Foreign(foreign)) = reason {
             // Nothing else was ever written to such a peer that could be cut in two.
-            let _ = timeout(config.write_stall_max, self.wire.write_all(foreign.refusal())).await;
+            let _ = timeout(config.write_stall_max, self.wire.write_all(refusal(*foreign))).await;
         }
         // TLS may still hold some of it. A failure says that the peer does not want it.
         let _ = timeout(config.write_stall_max, self.wire.flush()).await;

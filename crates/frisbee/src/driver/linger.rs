@@ -12,7 +12,7 @@ use crate::{Config, net::Wire, proto::Foreign};
 
 /// Tells a client which speaks another protocol so, and parts with its socket.
 pub(crate) async fn refuse(mut wire: Wire, foreign: Foreign, config: &Config) {
-    let _ = timeout(config.write_stall_max, wire.write_all(foreign.refusal())).await;
+    let _ = timeout(config.write_stall_max, wire.write_all(refusal(foreign))).await;
     let _ = timeout(config.linger_max, linger(&mut wire)).await;
 }
 
@@ -25,6 +25,18 @@ pub(super) async fn linger(wire: &mut Wire) -> io::Result<()> {
         discarded.clear();
     }
     Ok(())
+}
+
+/// Returns what a client that speaks this is told, in words that it understands, so that it does not try again.
+pub(super) fn refusal(foreign: Foreign) -> &'static [u8] {
+    match foreign {
+        // Clients of HTTP/2 know an answer of HTTP/1.1 when they see one.
+        Foreign::Http1Client | Foreign::Http2Client => {
+            b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 60\r\n\
+              connection: close\r\n\r\nthis port does not speak HTTP: the server has no wire of it\n"
+        }
+        Foreign::TlsClient | Foreign::TlsServer | Foreign::Http1Server | Foreign::Http2Server => b"",
+    }
 }
 
 const LINGER_READ_LEN: usize = 4 * 1024;

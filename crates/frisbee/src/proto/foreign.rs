@@ -19,19 +19,6 @@ impl Foreign {
         }
     }
 
-    /// Returns what a client that speaks this is told, in words that it understands, so that it does not try again.
-    #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "only drivers write it"))]
-    pub(crate) fn refusal(self) -> &'static [u8] {
-        match self {
-            // Clients of HTTP/2 know an answer of HTTP/1.1 when they see one.
-            Self::Http1Client | Self::Http2Client => {
-                b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 60\r\n\
-                  connection: close\r\n\r\nthis port does not speak HTTP: the server has no wire of it\n"
-            }
-            Self::TlsClient | Self::TlsServer | Self::Http1Server | Self::Http2Server => b"",
-        }
-    }
-
     fn guess(first: [u8; 2]) -> Option<Self> {
         match &first {
             [0x16, 3] => Some(Self::TlsClient),
