@@ -108,7 +108,8 @@ pub struct Config {
     /// Without TLS, nothing but TCP's weak checksum notices bytes that change on their way, and many of them decode to a wrong
     /// value. A connection with a frame that changed closes with
     /// [`ProtocolError::BadChecksum`](crate::ProtocolError::BadChecksum), and the frame reaches no handler. Frames that each side
-    /// sends before it has heard from the other have none. Costs 8 bytes per frame, and time for each byte. With TLS it only
+    /// sends before it has heard from the other have none. Costs 8 bytes per frame and some time: unary
+    /// calls of 32 bytes took 1.16 times as long in the repository's bench `extended`. With TLS it only
     /// costs.
     pub checksums: bool,
     /// The time between two PINGs, traffic or not. Default 500 ms. `None` sends none; Go peers then need other traffic
