@@ -40,3 +40,15 @@ pub(super) fn refusal(foreign: Foreign) -> &'static [u8] {
 }
 
 const LINGER_READ_LEN: usize = 4 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_a_whole_response() {
+        let text = str::from_utf8(refusal(Foreign::Http2Client)).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("content-length: {}", body.len())), "{}", body.len());
+    }
+}

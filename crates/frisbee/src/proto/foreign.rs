@@ -63,13 +63,6 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_a_whole_response() {
-        let text = str::from_utf8(Foreign::Http2Client.refusal()).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        assert!(head.contains(&format!("content-length: {}", body.len())), "{}", body.len());
-    }
-
-    #[test]
     fn as_much_as_a_header_tells_all_that_no_frisbee_peer_begins_with() {
         for format in [None, Some(HeaderFormat::Plain8)] {
             for (bytes, expected) in SAMPLES {
