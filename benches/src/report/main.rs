@@ -39,6 +39,7 @@ use crate::machine::Machine;
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::row::Row;
+use crate::workload::subjects;
 
 fn main() -> ExitCode {
     match run() {
@@ -124,14 +125,4 @@ struct Results<'a> {
     noise: f64,
     rows: Vec<Row<'a>>,
     idle: Vec<Idle>,
-}
-
-/// Returns those whose ratios to the others are taken, as far as they take part.
-fn subjects(contest: Contest) -> &'static [&'static str] {
-    match contest {
-        Contest::GrpcServers | Contest::GrpcClients => &["frpc-grpc"],
-        Contest::Http1Servers => &["frpc-connect", "frpc-connect-json", "frpc-twirp"],
-        Contest::Sums(_) => &["frpc-json", "frpc-json-per-core", "frpc-json-uring"],
-        _ => &["frpc", "frpc-per-core", "frpc-uring"],
-    }
 }

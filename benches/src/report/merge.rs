@@ -9,9 +9,8 @@ use serde::Deserialize;
 
 use crate::row;
 use crate::sample::Sample;
-use crate::subjects;
 use crate::summary::short;
-use crate::workload::{WORKLOADS, Workload};
+use crate::workload::{WORKLOADS, Workload, subjects};
 
 /// Prints where and when the runs were made, and the range of each ratio over them.
 pub(crate) fn print(files: &[PathBuf]) -> Result<(), Box<dyn Error>> {

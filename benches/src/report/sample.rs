@@ -31,7 +31,8 @@ impl Sample {
         let server = contender.start_server(Duration::from_micros(workload.sleep_us), server_cores.as_deref())?;
         let cpu_before = process::cpu_time(server.pid())?;
         let switches_before = process::context_switches(server.pid())?;
-        let report = contender.run_client(&workload.args(server.addr, plan), client_cores.as_deref())?;
+        let report =
+            contender.run_client(&workload.args(server.addr, plan.seconds, plan.warmup), client_cores.as_deref())?;
         let server_cpu_s = (process::cpu_time(server.pid())? - cpu_before).as_secs_f64();
         let server_context_switches = process::context_switches(server.pid())?.saturating_sub(switches_before);
         let server_memory_kib = process::memory_kib(server.pid(), "VmHWM")?;

@@ -20,7 +20,7 @@ pub(crate) fn check() -> io::Result<()> {
 pub(crate) fn per_call(contender: &Contender, workload: &Workload, plan: &Plan) -> io::Result<f64> {
     let (server_cores, client_cores) = workload.cores()?.unzip();
     let server = contender.start_server(Duration::from_micros(workload.sleep_us), server_cores.as_deref())?;
-    let args = workload.args(server.addr, plan);
+    let args = workload.args(server.addr, plan.seconds, plan.warmup);
     let summary = env::temp_dir().join(format!("report-{}.strace", server.pid()));
     let strace = ["-c", "-U", "calls,name", "-f", "-p", &server.pid().to_string(), "-o"];
     let mut strace = Command::new("strace").args(strace).arg(&summary).stderr(Stdio::piped()).spawn()?;

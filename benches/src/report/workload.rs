@@ -6,8 +6,6 @@ use benches::{Contender, Contest, SumWire, cores};
 use load::{Args, Field};
 use serde::Serialize;
 
-use crate::plan::Plan;
-
 /// One load, the same for every contender.
 #[derive(Clone, Copy, Serialize)]
 pub(crate) struct Workload {
@@ -32,11 +30,11 @@ impl Workload {
         contenders.iter().filter_map(|contender| contender.entrant(self.contest))
     }
 
-    /// The arguments of the client.
-    pub(crate) fn args(&self, addr: SocketAddr, plan: &Plan) -> Args {
+    /// Returns the arguments of the client, for a run of at least these times.
+    pub(crate) fn args(&self, addr: SocketAddr, seconds: Duration, warmup: Duration) -> Args {
         let &Self { size, field, clients, concurrent, .. } = self;
         let streaming = self.contest == Contest::Streams;
-        let (seconds, warmup) = (plan.seconds.max(self.settling()), plan.warmup.max(self.settling()));
+        let (seconds, warmup) = (seconds.max(self.settling()), warmup.max(self.settling()));
         Args { addr, size, field, streaming, joined: false, clients, concurrent, seconds, warmup }
     }
 
@@ -62,6 +60,16 @@ impl Workload {
             Contest::Scaling => self.name.rsplit_once("-S").map_or(self.name, |(family, _)| family).to_owned(),
             _ => self.name.replace(&format!("-C{}-", self.clients), "-"),
         }
+    }
+}
+
+/// Returns the names of our contenders in a contest. The report gives their ratios to every other contender.
+pub(crate) fn subjects(contest: Contest) -> &'static [&'static str] {
+    match contest {
+        Contest::GrpcServers | Contest::GrpcClients => &["frpc-grpc"],
+        Contest::Http1Servers => &["frpc-connect", "frpc-connect-json", "frpc-twirp"],
+        Contest::Sums(_) => &["frpc-json", "frpc-json-per-core", "frpc-json-uring"],
+        _ => &["frpc", "frpc-per-core", "frpc-uring"],
     }
 }
 

@@ -4,7 +4,8 @@ import { toBinary } from "@bufbuild/protobuf";
 import { AnySchema } from "@bufbuild/protobuf/wkt";
 import { Code, createChannel, createClient, RpcError } from "../src/index.js";
 import { Limit } from "../src/limit.js";
-import { encodeHello, encodePart } from "../src/wire/hello.js";
+import { encodeHello } from "../src/wire/control.js";
+import { encodePart } from "../src/wire/hello.js";
 import { Pending } from "../src/wire/pending.js";
 import { Test, WordsSchema } from "./gen/test_pb.js";
 import {

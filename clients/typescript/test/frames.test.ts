@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Reader } from "../src/wire/bytes.js";
-import { decodeControl, encodeCancel, encodeCancelled, encodeCredit, encodeGoAway } from "../src/wire/control.js";
+import { decodeControl, encodeCancel, encodeCancelled, encodeCredit, encodeGoAway, encodeHello } from "../src/wire/control.js";
 import { encodeFrame, type Frame, FrameDecoder, Operation } from "../src/wire/frames.js";
-import { decodePart, encodeHello, encodePart, Feature } from "../src/wire/hello.js";
+import { decodePart, encodePart, Feature } from "../src/wire/hello.js";
 import { conversation, frame, fromHex, toHex, vectors } from "./support.js";
 
 function decode(hex: string): Frame[] {

@@ -159,16 +159,8 @@ fn the_floors_are_really_read() {
 
 /// Reads the sources of one of our crates.
 fn read(krate: &str) -> Modules {
-    let src = format!("crates/{krate}/src/");
-    let sources = crate::sources();
-    let files: Vec<(&str, String)> = sources
-        .iter()
-        .filter_map(|path| Some((path, path.strip_prefix(&src)?)))
-        .filter(|(_, name)| name.ends_with(".rs"))
-        .filter_map(|(path, name)| Some((name, std::fs::read_to_string(format!("{ROOT}/{path}")).ok()?)))
-        .collect();
-    let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (*name, &**text)).collect();
-    Modules::read(&files)
+    let files = crate::files_below(&format!("crates/{krate}/src/"), ".rs");
+    Modules::read(&files.iter().map(|(name, text)| (&**name, &**text)).collect::<Vec<_>>())
 }
 
 impl House {

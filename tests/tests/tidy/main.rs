@@ -1,5 +1,6 @@
 //! Reads the sources for words and imports that are out of place.
 
+mod cycles;
 mod floors;
 mod imports;
 mod installs;
@@ -116,6 +117,13 @@ fn sources() -> Vec<String> {
     let output = Command::new("git").args(list).current_dir(ROOT).output().expect("git lists the sources");
     assert!(output.status.success(), "the tests run in a checkout: {output:?}");
     String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+}
+
+/// Reads the sources in a folder, named by their paths below it.
+fn files_below(folder: &str, extension: &str) -> Vec<(String, String)> {
+    let below = |path: String| Some((path.strip_prefix(folder)?.to_owned(), path));
+    let files = sources().into_iter().filter_map(below).filter(|(name, _)| name.ends_with(extension));
+    files.filter_map(|(name, path)| Some((name, fs::read_to_string(format!("{ROOT}/{path}")).ok()?))).collect()
 }
 
 fn misplaced(lines: &[(usize, String)], words: &[&str]) -> Vec<(usize, String)> {

@@ -1,8 +1,8 @@
 import { Reader, text, utf8, Writer } from "./bytes.js";
-import { decodeHello, type Hello } from "./hello.js";
+import { decodeHelloBody, encodeHelloBody, type Hello } from "./hello.js";
 
 /** The kinds of CONTROL frames. */
-export const ControlKind = { Hello: 1, Credit: 2, GoAway: 3, Cancel: 4, Cancelled: 5 } as const;
+const ControlKind = { Hello: 1, Credit: 2, GoAway: 3, Cancel: 4, Cancelled: 5 } as const;
 
 /** The content of a CONTROL frame. The stream or packet that it is about has the id of the frame. */
 export type Control =
@@ -20,7 +20,7 @@ export function decodeControl(content: Uint8Array): Control | undefined {
   const body = new Reader(content);
   switch (body.u8()) {
     case ControlKind.Hello:
-      return { kind: "hello", hello: decodeHello(body) };
+      return { kind: "hello", hello: decodeHelloBody(body) };
     case ControlKind.Credit:
       return { kind: "credit", len: body.u32() };
     case ControlKind.GoAway:
@@ -32,6 +32,10 @@ export function decodeControl(content: Uint8Array): Control | undefined {
     default:
       return undefined;
   }
+}
+
+export function encodeHello(hello: Hello): Uint8Array {
+  return new Writer(256).u8(ControlKind.Hello).raw(encodeHelloBody(hello)).finish();
 }
 
 export function encodeCredit(len: number): Uint8Array {

@@ -1,5 +1,4 @@
 import { ProtocolError, Reader, text, utf8, Writer } from "./bytes.js";
-import { ControlKind } from "./control.js";
 
 /** The bits of features in a HELLO. */
 export const Feature = {
@@ -22,8 +21,9 @@ export interface Hello {
   readonly parts: ReadonlyMap<string, Uint8Array>;
 }
 
-export function encodeHello(hello: Hello): Uint8Array {
-  const out = new Writer(256).u8(ControlKind.Hello).u8(VERSION);
+/** Encodes the bytes after the kind of the frame. */
+export function encodeHelloBody(hello: Hello): Uint8Array {
+  const out = new Writer(256).u8(VERSION);
   const number = (tag: number, value: number | undefined) => {
     if (value !== undefined) {
       out.u8(tag).u32(4).u32(value);
@@ -41,8 +41,8 @@ export function encodeHello(hello: Hello): Uint8Array {
   return out.finish();
 }
 
-/** Reads what stands behind the kind. */
-export function decodeHello(body: Reader): Hello {
+/** Decodes the bytes after the kind of the frame. */
+export function decodeHelloBody(body: Reader): Hello {
   // A later version is read by the rules for unknown fields.
   body.u8();
   const numbers = new Map<number, number>();
