@@ -1,6 +1,6 @@
 //! gRPC, gRPC-Web, Connect and Twirp for the services of [`frpc`], on the port that serves frisbee, too, and for its clients.
 //!
-//! [`Http`] is the wire of a server. [`register`] gives generated clients the addresses of these protocols; [`Client`] has the settings.
+//! [`Http`] is the wire of a server. [`transport`] gives a channel the addresses of these protocols; [`Client`] has the settings.
 #![forbid(unsafe_code)]
 
 mod activity;
@@ -24,7 +24,7 @@ mod standstill;
 mod status;
 mod wire;
 
-pub use self::client::{Client, HttpVersion, Poster, TwirpError, register};
+pub use self::client::{Client, HttpVersion, Poster, TwirpError, register, transport};
 pub use self::{
     cors::Cors,
     mount::{Mount, Visit},

@@ -21,7 +21,7 @@
 //! ```
 //!
 //! [`#[function]`](macro@function) says which arguments and results there are. [`Functions`] is a set of functions for other wires as
-//! well; [`Tensor`] and [`Image`] are values for arrays and pictures, [`macro@Schema`] describes types of one's own. [`register`] gives channels the addresses of JSON-RPC.
+//! well; [`Tensor`] and [`Image`] are values for arrays and pictures, [`macro@Schema`] describes types of one's own. [`transport`] gives channels the addresses of JSON-RPC.
 #![forbid(unsafe_code)]
 
 mod calls;
@@ -47,7 +47,7 @@ mod settings;
 mod values;
 mod wire;
 
-pub use client::{Client, register};
+pub use client::{Client, register, transport};
 pub use frpc_jsonrpc_macros::{Schema, function};
 pub use function::{Called, Context, Description, Function, Functions, Parameter};
 pub use schema::Schema;

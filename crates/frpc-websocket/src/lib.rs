@@ -1,7 +1,7 @@
 //! WebSocket for [`frpc`]: messages on any stream of bytes, and frisbee in them.
 //!
 //! [`WebSocket`] is a connection after its handshake, of either side. Servers do the handshake in `frpc-http`, on the port with
-//! everything else. [`Client`] connects, and [`register`] gives channels the addresses `ws://` and `wss://`.
+//! everything else. [`Client`] connects, and [`transport`] gives channels the addresses `ws://` and `wss://`.
 #![forbid(unsafe_code)]
 
 mod client;
@@ -19,7 +19,7 @@ mod stream;
 mod utf8;
 
 pub use self::{
-    client::{Client, register},
+    client::{Client, register, transport},
     close::{
         Close, FAILED, GOING_AWAY, INVALID_TEXT, NORMAL, POLICY, PROTOCOL_ERROR, TOO_LONG, UNSUPPORTED, WebSocketError,
     },

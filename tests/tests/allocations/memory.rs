@@ -253,12 +253,12 @@ fn bombs_are_refused_over_frisbee_and_in_answers() {
 #[test]
 fn channels_of_http_refuse_bombs_in_answers() {
     current_thread().block_on(async {
-        frpc_http::register();
         let server = answering(bomb().into()).wire(Http::new()).bind("tcp://127.0.0.1:0").await.unwrap();
         let port = server.local_addr().socket_addr().unwrap().port();
         for scheme in ["grpc", "http", "grpc-web+http", "twirp+http"] {
             let address = format!("{scheme}://127.0.0.1:{port}");
-            check_refused(&Channel::connect(address).await.unwrap()).await;
+            let channel = Channel::builder().transport(frpc_http::transport()).connect(address).await.unwrap();
+            check_refused(&channel).await;
         }
     });
 }

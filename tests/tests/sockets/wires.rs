@@ -19,9 +19,6 @@ use support::{
 };
 
 async fn serve(engine: Engine, service: impl frpc::Service) -> Server {
-    frpc_http::register();
-    frpc_websocket::register();
-    frpc_jsonrpc::register();
     let json = JsonRpc::new();
     let server = Server::builder().engine(engine).add_service(service).wire(json.clone());
     let server = server.wire(Http::new().mount("/rpc", json)).bind("127.0.0.1:0").await.unwrap();
@@ -45,7 +42,8 @@ const SCHEMES: [(&str, &str, bool); 9] = [
 async fn connect(server: &Server, scheme: &str, path: &str) -> Channel {
     let address = server.local_addr().to_string();
     let (_, address) = address.split_once("://").unwrap_or(("", &address));
-    Channel::connect(format!("{scheme}://{address}{path}")).await.unwrap()
+    let channel = Channel::builder().transport(frpc_http::transport()).transport(frpc_websocket::transport());
+    channel.transport(frpc_jsonrpc::transport()).connect(format!("{scheme}://{address}{path}")).await.unwrap()
 }
 
 async fn converse(channel: Channel, number: i64, scheme: &str, streams: bool) {

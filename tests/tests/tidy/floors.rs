@@ -1,10 +1,7 @@
 //! The floors of each crate: a module names things of its own floor and of those below, and no modules name each other in a
 //! circle.
 
-use crate::{
-    ROOT,
-    imports::{Edge, Modules, circles},
-};
+use crate::imports::{Edge, Modules, circles};
 
 /// The floors of a crate, the lowest first. A name stands for the module and for all within it. `lib.rs` only hands on.
 struct House {

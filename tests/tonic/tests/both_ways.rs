@@ -90,7 +90,6 @@ fn clients_of_tonic_call_a_server_of_ours() {
 #[test]
 fn clients_of_ours_call_a_server_of_tonic() {
     use ours::{helloworld::greeter_client::GreeterClient, routeguide::route_guide_client::RouteGuideClient};
-    frpc_http::register();
     in_real_time(async {
         let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = format!("grpc://{}", incoming.local_addr().unwrap());
@@ -99,7 +98,7 @@ fn clients_of_ours_call_a_server_of_tonic() {
             .add_service(theirs::routeguide::route_guide_server::RouteGuideServer::new(Theirs))
             .serve_with_incoming(incoming);
         let server = tokio::spawn(server);
-        let channel = frpc::Channel::connect(&*address).await.unwrap();
+        let channel = frpc::Channel::builder().transport(frpc_http::transport()).connect(&*address).await.unwrap();
         #[allow(unused_mut, reason = "clients of tonic have to be changed for a call")]
         {
             converse!(

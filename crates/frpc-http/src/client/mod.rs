@@ -32,5 +32,5 @@ mod twirp;
 
 pub use post::Poster;
 pub use settings::{Client, HttpVersion};
-pub use transport::register;
+pub use transport::{register, transport};
 pub use twirp::TwirpError;

@@ -60,19 +60,25 @@ impl Transport for Client {
     }
 }
 
-/// Has all channels of the process connect to the addresses of [`Client`] with default settings from now on.
+/// Returns the transport of a channel over HTTP: gRPC, gRPC-Web, Connect and Twirp, with default settings.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// frpc_http::register();
-/// let channel = frpc::Channel::connect("grpc://localhost:50051").await?;
+/// use frpc::Channel;
+///
+/// let channel = Channel::builder().transport(frpc_http::transport()).connect("grpc://localhost:50051").await?;
 /// // let greeter = GreeterClient::new(channel);
 /// # let _ = channel;
 /// # Ok(())
 /// # }
 /// ```
+pub fn transport() -> Client {
+    Client::new()
+}
+
+/// Adds [`transport`] to the defaults of the process: see [`frpc::register_transport`].
 pub fn register() {
-    frpc::register_transport(Client::new());
+    frpc::register_transport(transport());
 }
 
 #[cfg(test)]

@@ -18,4 +18,4 @@ mod transport;
 #[cfg(feature = "http")]
 mod websocket;
 
-pub use transport::{Client, register};
+pub use transport::{Client, register, transport};

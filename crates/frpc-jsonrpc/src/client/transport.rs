@@ -50,18 +50,25 @@ impl Client {
     }
 }
 
-/// Has all channels of the process connect to addresses of JSON-RPC from now on.
+/// Returns the transport of a channel over JSON-RPC, with default settings.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// frpc_jsonrpc::register();
-/// let channel = frpc::Channel::connect("jsonrpc+tcp://localhost:8545").await?;
+/// use frpc::Channel;
+///
+/// let channel = Channel::builder().transport(frpc_jsonrpc::transport()).connect("jsonrpc+tcp://localhost:8545").await?;
+/// // let greeter = GreeterClient::new(channel);
 /// # let _ = channel;
 /// # Ok(())
 /// # }
 /// ```
+pub fn transport() -> Client {
+    Client::new()
+}
+
+/// Adds [`transport`] to the defaults of the process: see [`frpc::register_transport`].
 pub fn register() {
-    frpc::register_transport(Client::new());
+    frpc::register_transport(transport());
 }
 
 impl Transport for Client {

@@ -8,4 +8,7 @@ mod target;
 mod tls;
 mod transport;
 
-pub use self::{settings::Client, transport::register};
+pub use self::{
+    settings::Client,
+    transport::{register, transport},
+};

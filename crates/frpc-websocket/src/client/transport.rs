@@ -19,17 +19,23 @@ impl Transport for Client {
     }
 }
 
-/// Has all channels of the process connect to addresses that begin with `ws://` or `wss://` from now on.
+/// Returns the transport of a channel over WebSocket, with default settings.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// frpc_websocket::register();
-/// let channel = frpc::Channel::connect("ws://localhost:7300").await?;
+/// use frpc::Channel;
+///
+/// let channel = Channel::builder().transport(frpc_websocket::transport()).connect("ws://localhost:7300").await?;
 /// // let greeter = GreeterClient::new(channel);
 /// # let _ = channel;
 /// # Ok(())
 /// # }
 /// ```
+pub fn transport() -> Client {
+    Client::new()
+}
+
+/// Adds [`transport`] to the defaults of the process: see [`frpc::register_transport`].
 pub fn register() {
-    frpc::register_transport(Client::new());
+    frpc::register_transport(transport());
 }

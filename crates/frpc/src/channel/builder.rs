@@ -191,8 +191,8 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         self.map(|services| services.over(router))
     }
 
-    /// Connects over this transport to addresses of its schemes, ahead of those that are
-    /// [registered](crate::register_transport).
+    /// Adds a transport for addresses with its schemes. It takes precedence over transports added before and over the
+    /// [defaults](crate::register_transport) of the process.
     pub fn transport(mut self, transport: impl Transport) -> Self {
         self.transports.push(Arc::new(transport));
         self

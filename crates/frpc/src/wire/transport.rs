@@ -13,7 +13,7 @@ use crate::{error::ConnectError, service::boxed::BoxFuture};
 
 /// A transport that a [`Channel`](crate::Channel) connects over for addresses of its schemes, such as `grpc://example.org:443`.
 ///
-/// [`ChannelBuilder::transport`](crate::ChannelBuilder::transport) sets it for one channel, [`register_transport`] for all of the
+/// [`ChannelBuilder::transport`](crate::ChannelBuilder::transport) adds it to a channel, [`register_transport`] to the defaults of the
 /// process.
 pub trait Transport: Send + Sync + 'static {
     /// Returns the schemes of its addresses, without `://`.
@@ -154,53 +154,36 @@ impl fmt::Debug for ConnectTls {
     }
 }
 
-/// The transports of the process, the last one registered first.
-static REGISTERED: RwLock<Vec<Arc<dyn Transport>>> = RwLock::new(Vec::new());
+/// The default transports of the process. It only grows, so a scheme keeps its first transport.
+static DEFAULTS: RwLock<Vec<Arc<dyn Transport>>> = RwLock::new(Vec::new());
 
-/// Makes a transport available to all channels of the process that are connected from now on. If two have the same scheme, the
-/// one that was registered last has it.
+/// Adds a default transport for every channel of the process, as a convenience for main programs.
+///
+/// The first transport with a scheme keeps it, so this can be called again without effect. Libraries and tests pass a transport to
+/// [`ChannelBuilder::transport`](crate::ChannelBuilder::transport) instead, which takes precedence.
 pub fn register_transport(transport: impl Transport) {
-    REGISTERED.write().unwrap_or_else(PoisonError::into_inner).insert(0, Arc::new(transport));
+    DEFAULTS.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(transport));
 }
 
-/// Returns the transport for an address: one of these, or else one that is registered.
+/// Returns the transport for an address: the last one of the channel with its scheme, or else the first default.
 ///
 /// # Errors
 ///
-/// If nobody has the scheme. The error names the crate that does.
+/// If no transport has the scheme.
 pub(crate) fn transport_for(url: &str, own: &[Arc<dyn Transport>]) -> Result<Arc<dyn Transport>, ConnectError> {
     let scheme = url.split("://").next().unwrap_or_default();
-    let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);
-    let mut transports = own.iter().chain(&*registered);
+    let defaults = DEFAULTS.read().unwrap_or_else(PoisonError::into_inner);
+    let mut transports = own.iter().rev().chain(&*defaults);
     let found = transports.find(|transport| transport.schemes().contains(&scheme));
     found.cloned().ok_or_else(|| {
-        let why = match KNOWN.iter().find(|(schemes, ..)| schemes.contains(&scheme)) {
-            Some((_, krate, call)) => {
-                format!("address {url:?}: nobody speaks {scheme}:// here: add the crate {krate} and call {call} at the start")
-            }
-            None => format!(
-                "address {url:?}: nobody speaks {scheme}:// here: expected tcp://HOST:PORT, unix:PATH, unix:@NAME, mem:NAME, or \
-                 a scheme of a transport that is registered"
-            ),
-        };
+        let why = format!(
+            "address {url:?}: the channel has no transport for scheme `{scheme}://`: pass one to `Channel::builder().transport(..)`, such \
+             as `frpc_http::transport()` for HTTP and gRPC, `frpc_jsonrpc::transport()` or `frpc_websocket::transport()`; tcp://HOST:PORT, \
+             unix:PATH, unix:@NAME and mem:NAME need none"
+        );
         ConnectError::Address(io::Error::new(io::ErrorKind::Unsupported, why))
     })
 }
-
-/// The schemes that crates beside this one have, the name of each crate, and what registers it.
-const KNOWN: &[(&[&str], &str, &str)] = &[
-    (
-        &["grpc", "grpcs", "http", "https", "grpc-web+http", "grpc-web+https", "twirp+http", "twirp+https"],
-        "frpc-http",
-        "frpc_http::register()",
-    ),
-    (
-        &["jsonrpc+tcp", "jsonrpc+http", "jsonrpc+https", "jsonrpc+ws", "jsonrpc+wss"],
-        "frpc-jsonrpc",
-        "frpc_jsonrpc::register()",
-    ),
-    (&["ws", "wss"], "frpc-websocket", "frpc_websocket::register()"),
-];
 
 /// The time that a call may take unless somebody sets another.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
@@ -228,23 +211,27 @@ mod tests {
     }
 
     #[test]
-    fn a_scheme_that_nobody_has_names_the_crate() {
-        let why = |url: &str| transport_for(url, &[]).err().unwrap().to_string();
-        for scheme in ["grpc", "grpcs", "http", "https", "grpc-web+https", "twirp+http"] {
-            let why = why(&format!("{scheme}://localhost:80"));
-            assert!(why.contains("frpc-http") && why.contains("frpc_http::register()"), "{why}");
+    fn an_unknown_scheme_names_what_to_add() {
+        for url in ["grpc://localhost:80", "jsonrpc+tcp://localhost:80", "gopher://localhost"] {
+            let why = transport_for(url, &[]).err().unwrap().to_string();
+            let scheme = url.split("://").next().unwrap();
+            assert!(why.contains(&format!("`{scheme}://`")) && why.contains("frpc_http::transport()"), "{why}");
         }
-        assert!(why("jsonrpc+tcp://localhost:80").contains("frpc_jsonrpc::register()"));
-        assert!(why("wss://localhost").contains("frpc_websocket::register()"));
-        assert!(why("gopher://localhost").contains("gopher://"));
     }
 
     #[test]
-    fn transports_of_the_channel_come_before_those_of_the_process() {
+    fn transports_of_the_channel_come_before_the_defaults() {
         register_transport(Pigeons(&["pigeon", "dove"]));
+        register_transport(Pigeons(&["dove"]));
         let own: Arc<dyn Transport> = Arc::new(Pigeons(&["pigeon"]));
         let found = transport_for("pigeon://loft", std::slice::from_ref(&own)).unwrap();
         assert!(Arc::ptr_eq(&found, &own));
-        assert_eq!(transport_for("dove://loft", &[own]).unwrap().schemes(), ["pigeon", "dove"]);
+        assert_eq!(transport_for("dove://loft", &[own]).unwrap().schemes(), ["pigeon", "dove"], "the first default");
+    }
+
+    #[test]
+    fn the_last_transport_of_a_channel_takes_precedence() {
+        let own: [Arc<dyn Transport>; 2] = [Arc::new(Pigeons(&["owl"])), Arc::new(Pigeons(&["owl"]))];
+        assert!(Arc::ptr_eq(&transport_for("owl://barn", &own).unwrap(), &own[1]));
     }
 }
