@@ -5,10 +5,7 @@ use std::{fmt, io, sync::Arc, time::Duration};
 use frisbee::{CloseReason, GoAway, InvalidSetting, Refusal};
 
 use crate::{
-    call::{
-        deadline::{Bounded, Deadline, is_out_of_time},
-        status::{Code, Status},
-    },
+    call::status::{Code, Status},
     codec::{CodecError, Failure},
     service::table::Collision,
 };
@@ -174,13 +171,13 @@ impl Status {
     /// for this side's refusal of the handler's call, by its text: then the text says where it comes from.
     pub(crate) fn of_handler(self) -> Self {
         let text = self.message();
-        let may_be = text.ends_with(NOT_EXECUTED) || text.starts_with(ANSWER_TOO_LARGE) || is_out_of_time(&self);
+        let may_be = text.ends_with(NOT_EXECUTED) || text.starts_with(ANSWER_TOO_LARGE);
         if may_be { self.not_ours() } else { self }
     }
 
     #[cold]
     fn not_ours(self) -> Self {
-        let is_ours = is_out_of_time(&self) || with_cause(&self).is_some();
+        let is_ours = with_cause(&self).is_some();
         if is_ours { self.map_message(|text| format!("{PASSED_ON}{text}")) } else { self }
     }
 
@@ -296,22 +293,6 @@ one_of!(ConnectError {
     Address(io::Error),
     Connect(frisbee::ConnectError)
 });
-
-impl Deadline {
-    /// Lets the wait for an answer take no longer.
-    pub(crate) fn bound<F>(self, future: F) -> Bounded<F> {
-        self.bound_with(future, Self::passed)
-    }
-
-    /// Lets what comes before the request is sent take no longer.
-    pub(crate) fn bound_unsent<F>(self, future: F) -> Bounded<F> {
-        self.bound_with(future, |Self { limit, .. }| CallError::NotSent { limit }.into())
-    }
-
-    pub(crate) fn passed(self) -> Status {
-        CallError::TimedOut { limit: self.limit }.into()
-    }
-}
 
 /// A message that could not be written or read: a bug on either side, or different schemas.
 impl From<CodecError> for Status {

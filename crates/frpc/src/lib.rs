@@ -76,6 +76,7 @@ pub mod generated;
 
 mod call;
 mod channel;
+pub mod client;
 mod error;
 mod server;
 mod service;
@@ -93,6 +94,10 @@ pub use call::request::{IntoRequest, IntoStreaming, IntoStreamingRequest, Reques
 pub use call::status::{Code, Status};
 pub use call::streaming::{MetadataSlot, StreamSender, Streaming};
 pub use channel::{Channel, builder::ChannelBuilder};
+pub use client::caller::Caller;
+#[cfg(feature = "tls")]
+pub use client::transport::ConnectTls;
+pub use client::transport::{ByteStream, ConnectSettings, Connected, Transport, register_transport};
 pub use error::{CallError, ConnectError, ServeError};
 pub use server::{Server, ServerBuilder};
 pub use service::boxed::BoxService;
@@ -102,14 +107,10 @@ pub use service::layer::{Interceptor, Layer, Layered, Next, interceptor};
 pub use service::layers;
 pub use service::services::{Services, Unimplemented};
 pub use service::table::Collision;
-pub use wire::caller::Caller;
 pub use wire::frisbee::client::WhenFull;
 pub use wire::frisbee::reconnect::LostMetadata;
 pub use wire::peer::Peer;
 pub use wire::server_wire::Wire;
-#[cfg(feature = "tls")]
-pub use wire::transport::ConnectTls;
-pub use wire::transport::{ByteStream, ConnectSettings, Connected, Transport, register_transport};
 
 pub use frisbee::{
     self, Address, CloseReason, Config, Connection, Dispatch, Drain, Engine, GoAway, InvalidSetting, ListenOn,

@@ -1,14 +1,14 @@
 //! Answers that come as frames, of gRPC, gRPC-Web and streams of Connect.
 
 use bytes::Bytes;
-use frpc::{Answer, Body, Code, Metadata, MetadataSlot, Status, Streaming};
+use frpc::{
+    Answer, Body, Code, Metadata, MetadataSlot, Status, Streaming,
+    client::{Deadline, end_in_time},
+};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use http::{HeaderMap, HeaderValue, header, response::Parts};
 
-use super::{
-    exchange::{Exchange, Received, timely},
-    time::Deadline,
-};
+use super::exchange::{Exchange, Received};
 use crate::{
     headers::metadata,
     message::{
@@ -215,21 +215,7 @@ pub(super) fn many(exchange: Exchange, whole: Option<Deadline>, open: impl Open)
     let contents = stream::once(opened).try_flatten();
     let contents = match whole {
         None => Streaming::new(contents),
-        Some(deadline) => Streaming::new(in_time(contents.boxed(), deadline)),
+        Some(deadline) => Streaming::new(end_in_time(contents.boxed(), deadline)),
     };
     Answer::new(Body::Many(contents.with_metadata_from(metadata).with_trailers_from(trailers)))
-}
-
-/// Ends a stream when time is up, even with more to read: a server as fast as the reader would never be late.
-fn in_time(
-    contents: stream::BoxStream<'static, Result<Bytes, Status>>,
-    deadline: Deadline,
-) -> impl stream::Stream<Item = Result<Bytes, Status>> {
-    stream::try_unfold(contents, move |mut contents| async move {
-        if deadline.is_over() {
-            return Err(deadline.passed());
-        }
-        let next = deadline.bound(contents.try_next()).await.map_err(|status| timely(status, Some(deadline)))?;
-        Ok(next.map(|content| (content, contents)))
-    })
 }

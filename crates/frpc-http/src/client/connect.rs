@@ -10,10 +10,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, respo
 use super::{
     answers::{self, Answers, Coding, Ending, behind, metadata_of, of_server},
     caller::{HttpCaller, media_type},
-    exchange::{Exchange, Head, Received, TimeoutHeader},
+    exchange::{Deadlines, Exchange, Head, Received, TimeoutHeader},
     failures::of_http,
     outgoing::Content,
-    time::Times,
 };
 use crate::{
     headers::{metadata, timeout},
@@ -55,7 +54,7 @@ fn head(caller: &HttpCaller, call: &Call) -> Result<Head, Status> {
 }
 
 async fn unary(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
-    let times = Times::of(&call);
+    let deadlines = Deadlines::of(&call);
     let method = call.method();
     let mut head = head(caller, &call)?;
     if caller.pool.dialer().settings.accepts_gzip {
@@ -79,7 +78,7 @@ async fn unary(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
     } else if is_compressed {
         Arc::make_mut(&mut head.headers).insert(header::CONTENT_ENCODING, HeaderValue::from_static(GZIP));
     }
-    let exchange = Exchange::begin(caller.pool.clone(), head, Content::Whole(content), times).await?;
+    let exchange = Exchange::begin(caller.pool.clone(), head, Content::Whole(content), deadlines).await?;
     let reading = async |exchange: Exchange| {
         let (parts, received) = exchange.response().await?;
         read_unary(caller, parts, received).await
@@ -163,7 +162,7 @@ fn check_type(found: &str, expected: &str) -> Result<(), Status> {
 }
 
 async fn streaming(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
-    let times = Times::of(&call);
+    let deadlines = Deadlines::of(&call);
     let kind = call.kind();
     let mut head = head(caller, &call)?;
     if caller.framing.compresses() {
@@ -177,11 +176,11 @@ async fn streaming(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Statu
         Body::Many(messages) => Content::stream(messages, caller.framing),
         _ => return Err(Status::internal("the messages of the call are of a kind that Connect does not know")),
     };
-    let exchange = Exchange::begin(caller.pool.clone(), head, content, times).await?;
+    let exchange = Exchange::begin(caller.pool.clone(), head, content, deadlines).await?;
     let caller = caller.clone();
     let open = move |parts, received| open(&caller, parts, received);
     if kind.has_response_stream() {
-        Ok(answers::many(exchange, times.whole, open))
+        Ok(answers::many(exchange, deadlines.whole, open))
     } else {
         answers::one(exchange, open).await
     }

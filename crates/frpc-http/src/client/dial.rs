@@ -2,12 +2,7 @@
 
 use std::io;
 
-use frpc::{Address, ConnectError, ConnectSettings, frisbee::Backoff};
-use tokio::{
-    net::TcpStream,
-    time::{sleep, timeout},
-};
-use tracing::info;
+use frpc::{ConnectError, ConnectSettings};
 
 #[cfg(feature = "tls")]
 use super::tls::Tls;
@@ -51,34 +46,15 @@ impl Dialer {
         })
     }
 
-    /// Connects, with as many attempts as there may be.
+    /// Connects, with the attempts of the channel.
     pub(super) async fn dial(&self) -> Result<Connection, ConnectError> {
-        let mut backoff = Backoff::new(self.connect.pause);
-        let mut attempts = 0;
-        loop {
-            let limit = self.connect.connect_timeout;
-            let error = match timeout(limit, self.attempt()).await {
-                Ok(Ok(connection)) => return Ok(connection),
-                Ok(Err(error)) => error,
-                Err(_) => io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {limit:?}")),
-            };
-            attempts += 1;
-            let url = &self.url;
-            let error = frpc::frisbee::ConnectError::new(Address::Url(url.clone()), attempts, error);
-            if attempts >= self.connect.attempts || error.is_final() {
-                info!(%error, "cannot connect");
-                return Err(error.into());
-            }
-            let pause = backoff.pause();
-            info!(%error, ?pause, "cannot connect, trying again after a pause");
-            sleep(pause).await;
-        }
+        frpc::client::connect(&self.url, &self.connect, || self.attempt()).await
     }
 
     async fn attempt(&self) -> io::Result<Connection> {
         let io = match &self.settings.connector {
             Some(connect) => connect().await?,
-            None => self.tcp().await?,
+            None => Box::new(self.connect.sockets.connect((&*self.target.host, self.target.port)).await?),
         };
         let (io, chosen) = self.secure(io).await?;
         if chosen.unwrap_or(self.version == HttpVersion::Http2) {
@@ -86,17 +62,6 @@ impl Dialer {
         } else {
             Connection::http1(io, &self.settings.http).await
         }
-    }
-
-    async fn tcp(&self) -> io::Result<BoxIo> {
-        let stream = TcpStream::connect((&*self.target.host, self.target.port)).await?;
-        let options = &self.connect.sockets;
-        stream.set_nodelay(options.nodelay)?;
-        if let Some(period) = options.keepalive {
-            let keepalive = socket2::TcpKeepalive::new().with_time(period).with_interval(period);
-            socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-        }
-        Ok(Box::new(stream))
     }
 
     /// Speaks TLS on a stream of bytes, if the address says so. Returns whether the server has chosen HTTP/2, if it has chosen.

@@ -3,7 +3,10 @@
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use frpc::{Metadata, Status, frisbee::Backoff};
+use frpc::{
+    Call, Metadata, Status,
+    client::{Attempts, CallTime, Deadline, with_own_timeout},
+};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header, response,
     uri::{PathAndQuery, Scheme},
@@ -11,7 +14,6 @@ use http::{
 use http_body::Body;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tokio::time::sleep;
 
 use super::{
     caller::add_metadata,
@@ -19,7 +21,6 @@ use super::{
     failures,
     outgoing::{Content, Outgoing, Source},
     pool::{Place, Pool},
-    time::{Deadline, Times, bounded},
 };
 use crate::headers::request_len;
 
@@ -38,14 +39,40 @@ pub(super) struct Head {
 
 pub(super) type TimeoutHeader = (HeaderName, fn(Duration) -> HeaderValue);
 
+/// The deadlines of a call.
+#[derive(Clone, Copy)]
+pub(super) struct Deadlines {
+    opening: Deadline,
+    pub(super) whole: Option<Deadline>,
+    answer: Option<Deadline>,
+}
+
+impl Deadlines {
+    pub(super) fn of(call: &Call) -> Self {
+        let time = call.time();
+        let CallTime { opening, whole, .. } = time;
+        Self { opening, whole, answer: time.answer(call.kind()) }
+    }
+
+    /// Returns the time of the whole call, for a request that is sent right after the start of the call. Calls with the same limit
+    /// have the same header, which takes a byte of HTTP/2.
+    pub(super) fn limit(self) -> Option<Duration> {
+        self.answer.filter(|deadline| deadline.at.is_some()).map(|deadline| deadline.limit)
+    }
+
+    /// Returns the time that is left of the whole call.
+    fn left(self) -> Option<Duration> {
+        self.answer?.left()
+    }
+}
+
 /// A request on its way.
 pub(super) struct Exchange {
     pool: Arc<Pool>,
     head: Head,
     content: Content,
-    times: Times,
-    attempts: usize,
-    backoff: Backoff,
+    deadlines: Deadlines,
+    attempts: Attempts,
     sent: Option<Sent>,
     stop: StopOnDrop,
 }
@@ -70,21 +97,26 @@ impl Drop for StopOnDrop {
 
 impl Exchange {
     /// Sends a request.
-    pub(super) async fn begin(pool: Arc<Pool>, head: Head, content: Content, times: Times) -> Result<Self, Status> {
+    pub(super) async fn begin(
+        pool: Arc<Pool>,
+        head: Head,
+        content: Content,
+        deadlines: Deadlines,
+    ) -> Result<Self, Status> {
         let stop = StopOnDrop(content.source().cloned());
-        let backoff = Backoff::new(REPEAT_PAUSE);
-        let mut exchange = Self { pool, head, content, times, attempts: 0, backoff, sent: None, stop };
+        // HTTP/2 refuses single streams (REFUSED_STREAM).
+        let attempts = Attempts::new(deadlines.opening).repeat_busy();
+        let mut exchange = Self { pool, head, content, deadlines, attempts, sent: None, stop };
         exchange.send().await?;
         Ok(exchange)
     }
 
     async fn send(&mut self) -> Result<(), Status> {
-        self.attempts += 1;
         let (mut place, left) = match self.pool.place_now() {
-            Some(place) if self.attempts == 1 => (place, self.times.told_at_once()),
-            Some(place) => (place, self.times.told()),
+            Some(place) if self.attempts.is_first() => (place, self.deadlines.limit()),
+            Some(place) => (place, self.deadlines.left()),
             // In a box, since few calls wait for a place and all would have the memory for it.
-            None => (Box::pin(self.times.opening.bound_unsent(self.pool.place())).await?, self.times.told()),
+            None => (Box::pin(self.deadlines.opening.bound_unsent(self.pool.place())).await?, self.deadlines.left()),
         };
         let written = place.connection().written();
         let request = self.request(place.connection().is_http2(), left)?;
@@ -157,29 +189,16 @@ impl Exchange {
             let settings = &self.pool.dialer().settings.http;
             let status = failures::of_request(error.into_error(), was_written, settings);
             drop(place);
-            self.pause_before_another(status).await?;
+            if !self.content.is_whole() {
+                return Err(status);
+            }
+            Box::pin(self.attempts.begin_another(status)).await?;
         }
-    }
-
-    /// Waits until there may be another attempt. Fails with the status of the last if there may be none.
-    async fn pause_before_another(&mut self, status: Status) -> Result<(), Status> {
-        if self.attempts >= ATTEMPTS_MAX || !failures::is_repeatable(&status) || !self.content.is_whole() {
-            return Err(status);
-        }
-        if self.attempts == 1 {
-            return Ok(());
-        }
-        let pause = async {
-            sleep(self.backoff.pause()).await;
-            Ok(())
-        };
-        Box::pin(self.times.opening.bound_unsent(pause)).await
     }
 
     /// Waits for what comes of the response, as long as the caller waits for one answer.
     pub(super) async fn within_time<T>(self, answer: impl AsyncFnOnce(Self) -> Result<T, Status>) -> Result<T, Status> {
-        let (times, source) = (self.times, self.stop.0.clone());
-        let deadline = times.answer();
+        let (Deadlines { opening, answer: deadline, .. }, source) = (self.deadlines, self.stop.0.clone());
         let mut answering = pin!(answer(self));
         let answered = match (deadline, source) {
             (None, Some(source)) => {
@@ -189,26 +208,13 @@ impl Exchange {
                     biased;
                     answer = &mut answering => answer,
                     // The time of the channel bounds the answer to a stream from the end of that stream on.
-                    () = ended => Deadline::after(times.opening.limit).bound(answering).await,
+                    () = ended => Deadline::after(opening.limit).bound(answering).await,
                 }
             }
-            (deadline, _) => bounded(deadline, answering).await,
+            (Some(deadline), _) => deadline.bound(answering).await,
+            (None, None) => answering.await,
         };
-        answered.map_err(|status| timely(status, deadline))
-    }
-}
-
-/// Returns the status of this side if time is up here as well: both sides look at the clock.
-pub(super) fn timely(status: Status, deadline: Option<Deadline>) -> Status {
-    match deadline {
-        Some(deadline)
-            if status.call_error().is_none()
-                && matches!(status.code(), frpc::Code::DeadlineExceeded | frpc::Code::Cancelled)
-                && deadline.is_over() =>
-        {
-            deadline.passed()
-        }
-        _ => status,
+        answered.map_err(|status| with_own_timeout(status, deadline))
     }
 }
 
@@ -281,8 +287,3 @@ impl Received {
         self.trailers.take()
     }
 }
-
-/// The number of attempts to make a call.
-const ATTEMPTS_MAX: usize = 5;
-/// The pause before the third attempt; see [`Backoff`] for those after it.
-const REPEAT_PAUSE: Duration = Duration::from_millis(10);

@@ -30,15 +30,6 @@ pub(super) fn of_http(status: StatusCode) -> Status {
     Status::new(codes::from_http_status(status), format!("the server answered with the HTTP status {status}"))
 }
 
-/// Returns whether the call was certainly not executed and may be on another connection.
-pub(super) fn is_repeatable(status: &Status) -> bool {
-    match status.call_error() {
-        Some(CallError::ConnectionLost { may_have_executed, .. }) => !may_have_executed,
-        Some(CallError::GoingAway { .. } | CallError::Refused { .. }) => true,
-        _ => false,
-    }
-}
-
 fn find(error: &hyper::Error) -> Option<&h2::Error> {
     let mut source = error.source();
     while let Some(error) = source {

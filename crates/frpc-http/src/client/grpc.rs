@@ -10,13 +10,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, respo
 use super::{
     answers::{self, Answers, Coding, Ending, metadata_of},
     caller::{HttpCaller, media_type},
-    exchange::{Exchange, Head, Received, TimeoutHeader},
+    exchange::{Deadlines, Exchange, Head, Received, TimeoutHeader},
     failures::of_http,
     grpc_web,
     outgoing::Content,
     pool::Pool,
     target::Protocol,
-    time::Times,
 };
 use crate::{
     headers::{metadata::BASE64, percent, timeout},
@@ -59,10 +58,10 @@ fn content_type(protocol: Protocol, format: Format) -> &'static str {
 
 /// Makes a call.
 pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer, Status> {
-    let times = Times::of(&call);
+    let deadlines = Deadlines::of(&call);
     let (kind, path) = (call.kind(), caller.path("", call.method())?);
     let timeout: Option<TimeoutHeader> = Some((timeout::GRPC_TIMEOUT, timeout::grpc as _));
-    let (headers, said) = caller.headers_saying(times.told_at_once());
+    let (headers, said) = caller.headers_saying(deadlines.limit());
     let metadata = call.head().metadata().clone();
     let head = Head { method: Method::POST, path, headers, metadata, timeout, said };
     let content = match call.into_parts().1 {
@@ -73,11 +72,11 @@ pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer,
         Body::Many(messages) => Content::stream(messages, caller.framing),
         _ => return Err(Status::internal("the messages of the call are of a kind that gRPC does not know")),
     };
-    let exchange = Exchange::begin(caller.pool.clone(), head, content, times).await?;
+    let exchange = Exchange::begin(caller.pool.clone(), head, content, deadlines).await?;
     let caller = caller.clone();
     let open = move |parts, received| open(&caller, parts, received);
     if kind.has_response_stream() {
-        Ok(answers::many(exchange, times.whole, open))
+        Ok(answers::many(exchange, deadlines.whole, open))
     } else {
         answers::one(exchange, open).await
     }

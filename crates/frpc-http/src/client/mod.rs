@@ -7,7 +7,7 @@
 //!   exchange   a request and its response, repeated while nothing was executed
 //!   post       requests of other protocols
 //!   pool       connections, and the way to others;  dial makes one;  connection is one
-//!   outgoing, failures, time, target, tls, settings
+//!   outgoing, failures, target, tls, settings
 //! ```
 
 mod answers;
@@ -24,7 +24,6 @@ mod pool;
 mod post;
 mod settings;
 mod target;
-mod time;
 #[cfg(feature = "tls")]
 mod tls;
 mod transport;

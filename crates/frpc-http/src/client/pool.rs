@@ -7,12 +7,9 @@ use std::{
     time::Duration,
 };
 
-use frpc::{CallError, ConnectError, Status, frisbee::Backoff};
+use frpc::{CallError, ConnectError, Status, client::RedialPauses};
 use http::Request;
-use tokio::{
-    sync::Notify,
-    time::{Instant, sleep},
-};
+use tokio::{sync::Notify, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -41,9 +38,7 @@ struct State {
     /// The number of times that dialling has failed, and the last error.
     failures: usize,
     error: Option<Arc<ConnectError>>,
-    /// Since when there was no connection on which the server said anything, and the pauses meanwhile.
-    useless_since: Option<Instant>,
-    backoff: Backoff,
+    pauses: RedialPauses,
 }
 
 impl Pool {
@@ -57,8 +52,7 @@ impl Pool {
             waiting: 0,
             failures: 0,
             error: None,
-            useless_since: None,
-            backoff: Backoff::new(dialer.connect.pause),
+            pauses: RedialPauses::new(dialer.connect.pause),
         };
         Ok(Arc::new(Self {
             dialer: Arc::new(dialer),
@@ -113,12 +107,12 @@ impl Pool {
 
     /// Begins to make another connection, if there is to be one.
     fn dial(self: &Arc<Self>, state: &mut State) {
-        let wanted = if state.is_http2 || state.useless_since.is_some() { 1 } else { state.waiting };
+        let wanted = if state.is_http2 || state.pauses.is_after_failure() { 1 } else { state.waiting };
         if state.dialing >= wanted || state.connections.len() + state.dialing >= self.dialer.settings.connections_max {
             return;
         }
         state.dialing += 1;
-        let pause = state.pause();
+        let pause = state.pauses.next_pause();
         let (dialer, gone) = (self.dialer.clone(), self.gone.clone());
         let dialing = Dialing(Arc::downgrade(self));
         tokio::spawn(async move {
@@ -159,10 +153,9 @@ impl State {
                 continue;
             }
             if connection.was_of_use() {
-                self.useless_since = None;
-                self.backoff.reset();
+                self.pauses.after_use();
             } else {
-                self.useless_since = Some(Instant::now());
+                self.pauses.after_failure();
             }
             self.connections.swap_remove(index);
         }
@@ -177,14 +170,6 @@ impl State {
             if self.connections[index].idle() > idle_max {
                 self.connections.swap_remove(index);
             }
-        }
-    }
-
-    /// Returns the pause before dialling: none, but after failures, and after connections on which nothing was heard.
-    fn pause(&mut self) -> Duration {
-        match self.useless_since {
-            None => Duration::ZERO,
-            Some(since) => self.backoff.pause().saturating_sub(since.elapsed()),
         }
     }
 }
@@ -213,7 +198,7 @@ impl Dialing {
             Err(error) => {
                 state.failures += 1;
                 state.error = Some(Arc::new(error));
-                state.useless_since = Some(Instant::now());
+                state.pauses.after_failure();
             }
         }
     }

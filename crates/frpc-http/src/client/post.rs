@@ -9,13 +9,12 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use super::{
     caller::media_type,
     dial::Dialer,
-    exchange::{Exchange, Head, TimeoutHeader},
+    exchange::{Deadlines, Exchange, Head, TimeoutHeader},
     failures::of_http,
     outgoing::Content,
     pool::Pool,
     settings::Client,
     target::Target,
-    time::Times,
 };
 use crate::headers::timeout;
 
@@ -61,7 +60,7 @@ impl Poster {
         content: Bytes,
     ) -> impl Future<Output = Result<Response<Bytes>, Status>> + Send + use<> {
         let Self { pool, base } = self.clone();
-        let (times, metadata) = (Times::of(call), call.head().metadata().clone());
+        let (deadlines, metadata) = (Deadlines::of(call), call.head().metadata().clone());
         async move {
             let mut headers = (*base).clone();
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
@@ -74,7 +73,7 @@ impl Poster {
             let timeout: Option<TimeoutHeader> = Some((timeout::CONNECT_TIMEOUT, timeout::connect as _));
             let headers = Arc::new(headers);
             let head = Head { method: Method::POST, path, headers, metadata, timeout, said: None };
-            let exchange = Exchange::begin(pool.clone(), head, Content::Whole(content), times).await?;
+            let exchange = Exchange::begin(pool.clone(), head, Content::Whole(content), deadlines).await?;
             let len_max = usize::try_from(pool.dialer().connect.message_len_max).unwrap_or(usize::MAX);
             let reading = async |exchange: Exchange| {
                 let (parts, mut received) = exchange.response().await?;

@@ -8,9 +8,8 @@ use http::{HeaderValue, Method, StatusCode, header, response::Parts};
 use super::{
     answers::{behind, metadata_of},
     caller::{HttpCaller, media_type},
-    exchange::{Exchange, Head, Received},
+    exchange::{Deadlines, Exchange, Head, Received},
     outgoing::Content,
-    time::Times,
 };
 use crate::{codes, status::twirp as json};
 
@@ -23,7 +22,7 @@ pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer,
     if call.kind() != MethodKind::Unary {
         return Err(Status::unimplemented("Twirp has no streams: the call was not sent"));
     }
-    let times = Times::of(&call);
+    let deadlines = Deadlines::of(&call);
     let path = caller.path(&caller.pool.dialer().settings.twirp_prefix, call.method())?;
     let mut headers = (*caller.base).clone();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type(caller.format())));
@@ -35,7 +34,7 @@ pub(super) async fn call(caller: &Arc<HttpCaller>, call: Call) -> Result<Answer,
     // Twirp has no word for the time: this side alone keeps it.
     let head = Head { method: Method::POST, path, headers: Arc::new(headers), metadata, timeout: None, said: None };
     let content = Content::Whole(message.into_bytes());
-    let exchange = Exchange::begin(caller.pool.clone(), head, content, times).await?;
+    let exchange = Exchange::begin(caller.pool.clone(), head, content, deadlines).await?;
     let reading = async |exchange: Exchange| {
         let (parts, received) = exchange.response().await?;
         read(caller, parts, received).await

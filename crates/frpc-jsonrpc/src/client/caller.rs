@@ -1,45 +1,36 @@
 //! Calls on one connection, which is made again when it was lost.
 
-use std::{future::Future, io, sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
-use bytes::Bytes;
 use frpc::{
-    Address, Answer, Body, Call, CallError, Caller, ConnectError, ConnectSettings, Status, Streaming, codec::Format,
+    Answer, Body, Call, CallError, Caller, ConnectError, Status, Streaming,
+    client::{Attempts, CallTime, Redial, Replaceable, end_in_time, open},
+    codec::Format,
 };
-use futures_util::{
-    future::BoxFuture,
-    stream::{self, StreamExt},
-};
-use tokio::{
-    sync::Mutex,
-    time::{Instant, sleep, timeout, timeout_at},
-};
+use futures_util::{future::BoxFuture, stream::StreamExt};
 
-use super::link::{CallTime, Link};
+use super::link::Link;
 
 /// Makes a connection.
 pub(super) type Dial = Box<dyn Fn() -> BoxFuture<'static, Result<Link, ConnectError>> + Send + Sync>;
 
 /// Makes calls over one connection at a time.
-pub(super) struct LinkCaller {
-    dial: Dial,
+pub(super) struct LinkCaller(Arc<CurrentLink>);
+
+/// The connection of a channel.
+struct CurrentLink {
     link: Mutex<Arc<Link>>,
+    redial: Redial<Link>,
 }
 
 impl LinkCaller {
-    pub(super) async fn connect(dial: Dial) -> Result<Self, ConnectError> {
-        let link = Mutex::new(Arc::new(dial().await?));
-        Ok(Self { dial, link })
-    }
-
-    /// Returns a connection that is not over. All calls that find one that is share the attempt to make another.
-    async fn link(&self) -> Result<Arc<Link>, Status> {
-        let mut link = self.link.lock().await;
-        if link.is_over() {
-            let made = (self.dial)().await.map_err(|error| CallError::Unreachable(Arc::new(error)))?;
-            *link = Arc::new(made);
-        }
-        Ok(link.clone())
+    pub(super) async fn connect(dial: Dial, pause: Duration) -> Result<Self, ConnectError> {
+        let first = dial().await?;
+        let redial = Redial::new(dial, pause, first.heard());
+        Ok(Self(Arc::new(CurrentLink { link: Mutex::new(Arc::new(first)), redial })))
     }
 
     async fn make(&self, call: Call) -> Result<Answer, Status> {
@@ -51,47 +42,61 @@ impl LinkCaller {
             return Err(CallError::MetadataNotCarried { name: name.to_owned() }.into());
         }
         let is_stream = call.kind().has_response_stream();
-        let whole = call.head().timeout();
-        let time = CallTime::start(whole.unwrap_or_else(|| call.opening_timeout()));
+        let CallTime { opening, whole, .. } = call.time();
+        let deadline = whole.unwrap_or(opening);
         let Body::One(message) = call.into_parts().1 else {
             return Err(Status::internal("the call does not have the messages of its kind"));
         };
         let message = message.into_bytes();
-        let mut repeats = 0;
+        let mut attempts = Attempts::new(deadline);
         loop {
-            let link = time.bound(self.link()).await;
-            let link = link.unwrap_or_else(|| Err(CallError::NotSent { limit: time.limit }.into()))?;
+            let link = open(&self.0, deadline).await?;
             let answered = if is_stream {
-                link.subscribe(method, &message, time).await.map(|messages| {
+                link.subscribe(method, &message, deadline).await.map(|messages| {
                     // The connection stays as long as the stream.
                     let messages = messages.map(move |message| {
                         let _ = &link;
                         message
                     });
-                    Body::Many(match (whole, time.end) {
-                        (Some(limit), Some(end)) => Streaming::new(until_end(messages.boxed(), end, limit)),
-                        _ => Streaming::new(messages),
+                    Body::Many(match whole {
+                        Some(whole) => Streaming::new(end_in_time(messages.boxed(), whole)),
+                        None => Streaming::new(messages),
                     })
                 })
             } else {
-                link.unary(method, &message, time).await.map(Body::from)
+                link.unary(method, &message, deadline).await.map(Body::from)
             };
             match answered {
-                // Nothing of it was sent, so it cannot be executed twice.
-                Err(status) if repeats < REPEATS_MAX && was_not_sent(&status) => repeats += 1,
-                answered => return answered.map(Answer::new),
+                Ok(body) => return Ok(Answer::new(body)),
+                Err(status) => attempts.begin_another(status).await?,
             }
         }
     }
 }
 
-/// Returns whether the connection was lost before a call was sent.
-fn was_not_sent(status: &Status) -> bool {
-    matches!(status.call_error(), Some(CallError::ConnectionLost { may_have_executed: false, .. }))
-}
+impl Replaceable for CurrentLink {
+    type Connection = Link;
 
-/// The number of connections that a call tries besides the first, if they are lost before it is sent.
-const REPEATS_MAX: usize = 2;
+    fn redial(&self) -> Option<&Redial<Link>> {
+        Some(&self.redial)
+    }
+
+    fn current(&self) -> Arc<Link> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn replace(self: &Arc<Self>, next: Arc<Link>) {
+        *self.link.lock().unwrap_or_else(PoisonError::into_inner) = next;
+    }
+
+    fn takes_calls(link: &Link) -> bool {
+        !link.is_over()
+    }
+
+    fn heard(link: &Link) -> u64 {
+        link.heard()
+    }
+}
 
 impl Caller for LinkCaller {
     fn format(&self) -> Format {
@@ -100,44 +105,5 @@ impl Caller for LinkCaller {
 
     fn call(&self, call: Call) -> BoxFuture<'_, Result<Answer, Status>> {
         Box::pin(self.make(call))
-    }
-}
-
-/// Ends a stream with a status when the time is up.
-fn until_end(
-    messages: stream::BoxStream<'static, Result<Bytes, Status>>,
-    end: Instant,
-    limit: Duration,
-) -> impl stream::Stream<Item = Result<Bytes, Status>> + Send + 'static {
-    stream::try_unfold(messages, move |mut messages| async move {
-        let next = timeout_at(end, messages.next()).await.map_err(|_| CallError::TimedOut { limit })?.transpose()?;
-        Ok(next.map(|message| (message, messages)))
-    })
-}
-
-/// Connects, with as many attempts as there may be.
-pub(super) async fn attempts<T, F>(
-    url: &str,
-    settings: &ConnectSettings,
-    attempt: impl Fn() -> F,
-) -> Result<T, ConnectError>
-where
-    F: Future<Output = io::Result<T>>,
-{
-    let mut backoff = frpc::frisbee::Backoff::new(settings.pause);
-    let mut made = 0;
-    loop {
-        let limit = settings.connect_timeout;
-        let error = match timeout(limit, attempt()).await {
-            Ok(Ok(connected)) => return Ok(connected),
-            Ok(Err(error)) => error,
-            Err(_) => io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {limit:?}")),
-        };
-        made += 1;
-        let error = frpc::frisbee::ConnectError::new(Address::Url(url.to_owned()), made, error);
-        if made >= settings.attempts || error.is_final() {
-            return Err(error.into());
-        }
-        sleep(backoff.pause()).await;
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
-    future::{Future, poll_fn},
+    future::poll_fn,
     io, mem,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
@@ -11,12 +11,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use frpc::{CallError, CloseReason, Method, Status, Streaming};
+use frpc::{CallError, CloseReason, Method, Status, Streaming, client::Deadline};
 use futures_core::Stream;
 use futures_util::task::AtomicWaker;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
-    time::{Instant, timeout_at},
+    time::Instant,
 };
 use tracing::{debug, info};
 
@@ -70,6 +70,8 @@ struct State {
     silent_since: Option<Instant>,
     /// True once a call has timed out on a connection that had been silent for long.
     is_silent: bool,
+    /// The number of messages that the server has sent.
+    heard: u64,
     /// Set once the connection is over, to the failure of the calls on it.
     end: Option<Status>,
 }
@@ -90,14 +92,6 @@ enum Waiting {
     GivenUp {
         is_stream: bool,
     },
-}
-
-/// The time that a call has, from its beginning on.
-#[derive(Clone, Copy)]
-pub(super) struct CallTime {
-    /// `None` if it is too far away to tell.
-    pub(super) end: Option<Instant>,
-    pub(super) limit: Duration,
 }
 
 /// The reason why a connection cannot go on.
@@ -150,9 +144,14 @@ impl Link {
         state.end.is_some() || state.is_silent || state.given_up >= GIVEN_UP_MAX
     }
 
+    /// Returns the number of messages that the server has sent.
+    pub(super) fn heard(&self) -> u64 {
+        self.0.state().heard
+    }
+
     /// Makes a call that is answered with one message.
-    pub(super) async fn unary(&self, method: &Method, message: &[u8], time: CallTime) -> Result<Bytes, Status> {
-        self.call(method, message, time, Waiting::One).await
+    pub(super) async fn unary(&self, method: &Method, message: &[u8], deadline: Deadline) -> Result<Bytes, Status> {
+        self.call(method, message, deadline, Waiting::One).await
     }
 
     /// Makes a call that is answered with a stream.
@@ -160,16 +159,16 @@ impl Link {
         &self,
         method: &Method,
         message: &[u8],
-        time: CallTime,
+        deadline: Deadline,
     ) -> Result<Streaming<Bytes>, Status> {
-        self.call(method, message, time, Waiting::Many).await
+        self.call(method, message, deadline, Waiting::Many).await
     }
 
     async fn call<T>(
         &self,
         method: &Method,
         message: &[u8],
-        time: CallTime,
+        deadline: Deadline,
         waiting: impl FnOnce(oneshot::Sender<Result<T, Status>>) -> Waiting,
     ) -> Result<T, Status> {
         let shared = &self.0;
@@ -181,31 +180,12 @@ impl Link {
             return Err(CallError::MessageTooLarge { len: text.len(), limit }.into());
         }
         let acquiring = shared.room.clone().acquire_many_owned(len.min(QUEUE_LEN_MAX));
-        let room = match time.bound(acquiring).await {
-            Some(Ok(room)) => room,
-            Some(Err(_)) => return Err(lost(false)),
-            None => return Err(CallError::NotSent { limit: time.limit }.into()),
-        };
+        let room = deadline.bound_unsent(async { acquiring.await.map_err(|_| lost(false)) }).await?;
         let (sender, answer) = oneshot::channel();
         let entry = shared.send(Outgoing { id: Some(id), text, _room: Some(room) }, id, waiting(sender))?;
-        match time.bound(answer).await {
-            Some(outcome) => outcome.unwrap_or_else(|_| Err(lost(true))),
-            None => Err(entry.late(time.limit)),
-        }
-    }
-}
-
-impl CallTime {
-    /// Starts now.
-    pub(super) fn start(limit: Duration) -> Self {
-        Self { end: Instant::now().checked_add(limit), limit }
-    }
-
-    /// Waits for no longer than the time lasts.
-    pub(super) async fn bound<T>(&self, wait: impl Future<Output = T>) -> Option<T> {
-        match self.end {
-            Some(end) => timeout_at(end, wait).await.ok(),
-            None => Some(wait.await),
+        match deadline.bound(async { Ok(answer.await) }).await {
+            Ok(outcome) => outcome.unwrap_or_else(|_| Err(lost(true))),
+            Err(_) => Err(entry.late(deadline)),
         }
     }
 }
@@ -291,6 +271,7 @@ impl Shared {
         {
             let mut state = self.state();
             state.silent_since = state.silent_since.map(|_| Instant::now());
+            state.heard += 1;
         }
         let text = str::from_utf8(message).map_err(|error| broken(&error))?;
         let mut scanner = Scanner::new(text, DEPTH_MAX);
@@ -406,18 +387,18 @@ impl Waiting {
 
 impl Entry {
     /// Returns the status of a call that has no time left, and looks whether the server is still there.
-    fn late(self, limit: Duration) -> Status {
-        let Of::Call(id) = &self.of else { return CallError::TimedOut { limit }.into() };
+    fn late(self, deadline: Deadline) -> Status {
+        let Of::Call(id) = &self.of else { return deadline.passed() };
         let mut state = self.shared.state();
         if state.outgoing.iter().any(|message| message.id == Some(*id)) {
-            return CallError::NotSent { limit }.into();
+            return deadline.passed_unsent();
         }
         if let Some(silence) = state.silent_since.map(|since| since.elapsed()).filter(|silence| *silence >= SILENCE_MAX)
         {
             info!(?silence, "a server of JSON-RPC says nothing while calls time out: others go over a new connection");
             state.is_silent = true;
         }
-        CallError::TimedOut { limit }.into()
+        deadline.passed()
     }
 }
 

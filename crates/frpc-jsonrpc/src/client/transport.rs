@@ -9,11 +9,7 @@ use futures_util::future::BoxFuture;
 
 #[cfg(feature = "http")]
 use super::post::PostCaller;
-use super::{
-    bytes::Values,
-    caller::{LinkCaller, attempts},
-    link::Link,
-};
+use super::{bytes::Values, caller::LinkCaller, link::Link};
 
 /// JSON-RPC as a transport of a [`Channel`](frpc::Channel), for addresses such as `jsonrpc+tcp://localhost:8545` and
 /// `jsonrpc+http://localhost:8080/rpc`.
@@ -23,7 +19,7 @@ use super::{
 /// metadata by HTTP only.
 ///
 /// A connection that was lost is made again for the next call, and one that has been silent for 10 s while a call timed out is left. A call
-/// is repeated only if nothing of it was sent. Up to 1 MiB of requests wait for a connection that takes none; other calls wait for room as
+/// is repeated only if it was not sent. Up to 1 MiB of requests wait for a connection that takes none; other calls wait for room as
 /// long as they have time. The keepalive of the channel's [`SocketOptions`](frpc::SocketOptions) holds for TCP and is the pace of the pings
 /// of WebSocket. An error that does not say which request it is about ends the calls on its connection as
 /// [`Unavailable`](frpc::Code::Unavailable), and they may have been executed; with one call under way, it is the error of that call.
@@ -83,9 +79,15 @@ impl Transport for Client {
         Box::pin(async move {
             let (scheme, rest) = url.split_once("://").unwrap_or_default();
             let caller: Arc<dyn Caller> = match scheme {
-                "jsonrpc+tcp" => Arc::new(LinkCaller::connect(tcp(rest.to_owned(), url.clone(), settings)).await?),
+                "jsonrpc+tcp" => {
+                    let pause = settings.pause;
+                    Arc::new(LinkCaller::connect(tcp(rest.to_owned(), url.clone(), settings), pause).await?)
+                }
                 #[cfg(feature = "http")]
-                "jsonrpc+ws" | "jsonrpc+wss" => Arc::new(LinkCaller::connect(websocket(url, settings)).await?),
+                "jsonrpc+ws" | "jsonrpc+wss" => {
+                    let pause = settings.pause;
+                    Arc::new(LinkCaller::connect(websocket(url, settings), pause).await?)
+                }
                 #[cfg(feature = "http")]
                 _ => {
                     let url = url.strip_prefix("jsonrpc+").unwrap_or(&url).to_owned();
@@ -129,7 +131,7 @@ fn tcp(address: String, url: String, settings: ConnectSettings) -> super::caller
         Box::pin(async move {
             let address = address.trim_end_matches('/');
             let attempt = || settings.sockets.connect(address);
-            let stream = attempts(&url, &settings, attempt).await?;
+            let stream = frpc::client::connect(&url, &settings, attempt).await?;
             let message_len_max = usize::try_from(settings.message_len_max).unwrap_or(usize::MAX);
             Ok(Link::new(Values::new(stream, message_len_max), settings.message_len_max))
         })

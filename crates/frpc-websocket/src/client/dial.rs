@@ -4,12 +4,8 @@ use std::io;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::BytesMut;
-use frpc::{Address, ByteStream, ConnectError, ConnectSettings, frisbee::Backoff};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    time::{sleep, timeout},
-};
-use tracing::info;
+use frpc::{ByteStream, ConnectError, ConnectSettings};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{answer, settings::Client, target::Target};
 use crate::{decoder::Role, handshake::accept_key, mask::Masks, socket::WebSocket};
@@ -38,36 +34,7 @@ impl Client {
         settings: &ConnectSettings,
     ) -> Result<WebSocket, ConnectError> {
         let target = Target::parse(url).map_err(ConnectError::Address)?;
-        dial(self, url, &target, subprotocol, settings).await
-    }
-}
-
-/// Connects, with as many attempts as there may be.
-async fn dial(
-    client: &Client,
-    url: &str,
-    target: &Target,
-    subprotocol: Option<&str>,
-    settings: &ConnectSettings,
-) -> Result<WebSocket, ConnectError> {
-    let mut backoff = Backoff::new(settings.pause);
-    let mut attempts = 0;
-    loop {
-        let limit = settings.connect_timeout;
-        let error = match timeout(limit, attempt(client, target, subprotocol, settings)).await {
-            Ok(Ok(socket)) => return Ok(socket),
-            Ok(Err(error)) => error,
-            Err(_) => io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {limit:?}")),
-        };
-        attempts += 1;
-        let error = frpc::frisbee::ConnectError::new(Address::Url(url.to_owned()), attempts, error);
-        if attempts >= settings.attempts || error.is_final() {
-            info!(%error, "cannot connect");
-            return Err(error.into());
-        }
-        let pause = backoff.pause();
-        info!(%error, ?pause, "cannot connect, trying again after a pause");
-        sleep(pause).await;
+        frpc::client::connect(url, settings, || attempt(self, &target, subprotocol, settings)).await
     }
 }
 

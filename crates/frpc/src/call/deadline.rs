@@ -11,26 +11,40 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::{
     method::{Method, MethodKind},
-    status::{Code, Status},
+    status::Status,
 };
 
+/// The end of the time for a call, or for a step of it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Deadline {
-    pub(crate) limit: Duration,
-    /// `None` if it is too far away to tell.
-    pub(crate) at: Option<Instant>,
+#[non_exhaustive]
+pub struct Deadline {
+    /// The time from the start of the call.
+    pub limit: Duration,
+    /// The moment. `None` if it is too far away for a clock.
+    pub at: Option<Instant>,
 }
 
 impl Deadline {
     /// The one that never passes.
     pub(crate) const NEVER: Self = Self { limit: Duration::MAX, at: None };
 
-    pub(crate) fn after(limit: Duration) -> Self {
+    /// Returns the deadline in this time from now.
+    pub fn after(limit: Duration) -> Self {
         Self::since(Instant::now(), limit)
     }
 
     pub(crate) fn since(start: Instant, limit: Duration) -> Self {
         Self { limit, at: start.checked_add(limit) }
+    }
+
+    /// Returns whether the time is up.
+    pub fn is_over(self) -> bool {
+        self.at.is_some_and(|at| at <= Instant::now())
+    }
+
+    /// Returns the time that is left. `None` if the deadline is too far away for a clock.
+    pub fn left(self) -> Option<Duration> {
+        self.at.map(|at| at.saturating_duration_since(Instant::now()))
     }
 
     /// Ends a wait with a status when the time is up.
@@ -40,8 +54,9 @@ impl Deadline {
 }
 
 pin_project! {
-    /// A future that ends with a status when the time is up. One that is ready at once needs no timer.
-    pub(crate) struct Bounded<F> {
+    /// A future with a deadline, after which it fails with a status. It needs no timer if it is ready at the first poll.
+    #[derive(Debug)]
+    pub struct Bounded<F> {
         #[pin]
         future: F,
         deadline: Deadline,
@@ -85,7 +100,7 @@ impl HandlerTime {
     }
 
     pub(crate) fn is_over(self) -> bool {
-        self.deadline.at.is_some_and(|at| at <= Instant::now())
+        self.deadline.is_over()
     }
 
     /// Returns the status that the caller gets when the time is up.
@@ -169,13 +184,14 @@ impl Times {
     }
 }
 
-/// The time that the caller gives a call.
+/// The deadlines of a call on the calling side.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CallTime {
-    /// For everything up to the request being sent, and for the one answer to a stream from its end on.
-    pub(crate) opening: Deadline,
-    /// For all of the call, streams included.
-    pub(crate) whole: Option<Deadline>,
+#[non_exhaustive]
+pub struct CallTime {
+    /// The deadline for sending the request. The single answer to a stream of requests has the same time from the end of that stream.
+    pub opening: Deadline,
+    /// The deadline of the whole call, streams included, if the request has a timeout.
+    pub whole: Option<Deadline>,
 }
 
 impl CallTime {
@@ -188,16 +204,14 @@ impl CallTime {
         let whole = request.map(|limit| Deadline::since(start, limit));
         Self { opening: whole.unwrap_or_else(|| Deadline::since(start, channel)), whole }
     }
+
+    /// Returns the deadline for the end of the answer. A unary call without a timeout has that of its channel.
+    pub fn answer(self, kind: MethodKind) -> Option<Deadline> {
+        if kind == MethodKind::Unary { Some(self.opening) } else { self.whole }
+    }
 }
 
 /// Returns the status of a call whose handler was dropped because its caller gave it no more time.
 pub(crate) fn out_of_time(left: Duration) -> Status {
-    Status::deadline_exceeded(format!("{OUT_OF_TIME} {left:?} that its caller had left"))
+    Status::deadline_exceeded(format!("the call took longer than the {left:?} that its caller had left"))
 }
-
-/// Tells whether a status is one of [`out_of_time`].
-pub(crate) fn is_out_of_time(status: &Status) -> bool {
-    status.code() == Code::DeadlineExceeded && status.message().starts_with(OUT_OF_TIME)
-}
-
-const OUT_OF_TIME: &str = "the call took longer than the";

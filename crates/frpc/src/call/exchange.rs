@@ -161,15 +161,9 @@ impl Call {
         }
     }
 
-    /// Returns the time that the caller gives the call. One that has arrived has its deadline in its head.
-    pub(crate) fn time(&self) -> CallTime {
+    /// Returns the deadlines of a call on the calling side. A call that has arrived has its deadline in its [head](Head::deadline).
+    pub fn time(&self) -> CallTime {
         self.time.as_deref().copied().unwrap_or_else(|| CallTime::start(self.head.timeout(), Duration::MAX))
-    }
-
-    /// Returns how long the caller waits until the call is under way, or answered if it is unary: the timeout of the request, or
-    /// else that of the channel. For a call that is made; one that has arrived has its [deadline](Head::deadline).
-    pub fn opening_timeout(&self) -> Duration {
-        self.time().opening.limit
     }
 
     pub(crate) fn set_time(&mut self, time: CallTime) {

@@ -10,24 +10,25 @@ use tokio::{
 
 use super::{Channel, Route};
 #[cfg(feature = "tls")]
-use crate::wire::transport::ConnectTls;
+use crate::client::transport::ConnectTls;
 use crate::{
+    client::{
+        Redial,
+        transport::{ByteStream, ConnectSettings, Connected, Transport, transport_for},
+    },
     codec::{Compression, MemoryBudget},
     error::ConnectError,
     service::{
-        boxed::BoxService,
+        boxed::{BoxFuture, BoxService},
         handle::Service,
         layer::{Layer, Layers},
         services::Services,
         set::ServiceSet,
     },
-    wire::{
-        frisbee::{
-            call_table::CALLS_MAX,
-            client::{ClientConnection, WhenFull},
-            reconnect::{Dialer, Dialing, LostMetadata, Reconnecting, Redial},
-        },
-        transport::{ByteStream, ConnectSettings, Connected, Transport, transport_for},
+    wire::frisbee::{
+        call_table::CALLS_MAX,
+        client::{ClientConnection, WhenFull},
+        reconnect::{Dialer, LostMetadata, Reconnecting},
     },
 };
 
@@ -273,7 +274,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         }
         let (pause, way) = (self.pause, self.way());
         let dialer = Arc::new(self.secured().dialer());
-        let dial = move || -> Dialing {
+        let dial = move || -> BoxFuture<'static, Result<ClientConnection, ConnectError>> {
             let (dialer, address) = (dialer.clone(), address.clone());
             Box::pin(async move {
                 let (client, calls) = dialer.client();
@@ -281,7 +282,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
             })
         };
         let first = dial().await?;
-        let redial = Redial::new(dial, pause, &first);
+        let redial = Redial::new(dial, pause, first.heard());
         Ok(way.channel(first, Some(redial)))
     }
 
@@ -309,7 +310,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
         // The transport has secured the stream as far as the address says.
         let dialer = Arc::new(self.dialer());
         let first = attach(&dialer, stream, &url).await?;
-        let dial = move || -> Dialing {
+        let dial = move || -> BoxFuture<'static, Result<ClientConnection, ConnectError>> {
             let (dialer, transport) = (dialer.clone(), transport.clone());
             let (url, settings) = (url.clone(), settings.clone());
             Box::pin(async move {
@@ -322,7 +323,7 @@ impl<S: ServiceSet, R: Router> ChannelBuilder<S, R> {
                 }
             })
         };
-        let redial = Redial::new(dial, pause, &first);
+        let redial = Redial::new(dial, pause, first.heard());
         Ok(way.channel(first, Some(redial)))
     }
 
@@ -431,7 +432,7 @@ struct Way {
 }
 
 impl Way {
-    fn channel(self, first: ClientConnection, redial: Option<Redial>) -> Channel {
+    fn channel(self, first: ClientConnection, redial: Option<Redial<ClientConnection>>) -> Channel {
         let connection = Reconnecting::new(first, redial, self.lost_metadata, Some(self.timeout));
         Channel { timeout: self.timeout, memory: self.memory, ..Channel::on(connection, self.layers) }
     }

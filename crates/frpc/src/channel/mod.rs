@@ -19,6 +19,7 @@ use crate::{
         status::Status,
         streaming::Streaming,
     },
+    client::{caller::Caller, transport::TIMEOUT},
     codec::{Format, MemoryBudget, Message, encode_pieces},
     service::{
         boxed::BoxFuture,
@@ -26,7 +27,6 @@ use crate::{
         layer::{Layer, Layers},
     },
     wire::{
-        caller::Caller,
         frisbee::{
             call_table::Reply,
             client::ClientConnection,
@@ -34,7 +34,6 @@ use crate::{
             sending::Encoding,
         },
         local::Local,
-        transport::TIMEOUT,
     },
 };
 

@@ -8,7 +8,6 @@ use futures_util::{FutureExt, StreamExt, TryStreamExt, future::OptionFuture, str
 use tokio::{sync::oneshot, task::JoinSet, time::Instant};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::caller::Caller;
 use crate::{
     call::{
         deadline::{Bounded, Deadline},
@@ -18,6 +17,7 @@ use crate::{
         status::Status,
         streaming::{MetadataSlot, StreamSender, Streaming},
     },
+    client::{caller::Caller, end_in_time},
     codec::Format,
     service::{
         boxed::BoxFuture,
@@ -134,14 +134,7 @@ fn many(endpoint: Result<Endpoint, Collision>, call: Call) -> Answer {
     let contents = until_failure(stream::once(handled).try_flatten(), failure, given_up);
     let contents = match deadline {
         None => Streaming::new(contents),
-        Some(deadline) => Streaming::new(stream::try_unfold(Box::pin(contents), move |mut contents| async move {
-            // Even with more to read: a handler as fast as the reader would never be late.
-            if deadline.at.is_some_and(|at| at <= Instant::now()) {
-                return Err(deadline.passed());
-            }
-            let next = deadline.bound(contents.try_next()).await?;
-            Ok(next.map(|content| (content, contents)))
-        })),
+        Some(deadline) => Streaming::new(end_in_time(contents.boxed(), deadline)),
     };
     Answer::new(Body::Many(contents.with_metadata_slot(Some(metadata)).with_trailers_slot(Some(trailers))))
 }

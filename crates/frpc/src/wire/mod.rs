@@ -1,8 +1,6 @@
-//! The transports that calls go over.
+//! Transports within this crate: frisbee, and calls within a process.
 
-pub(crate) mod caller;
 pub(crate) mod frisbee;
 pub(crate) mod local;
 pub(crate) mod peer;
 pub(crate) mod server_wire;
-pub(crate) mod transport;

@@ -17,7 +17,7 @@ fn link(buffer: usize) -> (Arc<Link>, BufReader<DuplexStream>) {
 
 fn calling(link: &Arc<Link>, message: &str, time: Duration) -> tokio::task::JoinHandle<Result<Bytes, Status>> {
     let (link, message) = (link.clone(), message.to_owned());
-    tokio::spawn(async move { link.unary(&SAY, message.as_bytes(), CallTime::start(time)).await })
+    tokio::spawn(async move { link.unary(&SAY, message.as_bytes(), Deadline::after(time)).await })
 }
 
 async fn line(server: &mut BufReader<DuplexStream>) -> String {
@@ -94,7 +94,7 @@ fn a_message_that_is_no_json_or_too_long_is_not_sent_and_harms_no_other_call() {
 fn a_subscription_that_was_given_up_before_its_answer_is_ended() {
     in_virtual_time(async {
         let (link, mut server) = link(1 << 16);
-        let error = link.subscribe(&WATCH, b"{}", CallTime::start(SECOND)).await.unwrap_err();
+        let error = link.subscribe(&WATCH, b"{}", Deadline::after(SECOND)).await.unwrap_err();
         assert_eq!(error.code(), Code::DeadlineExceeded);
         line(&mut server).await;
         server.write_all(br#"{"jsonrpc":"2.0","result":"7","id":1}"#).await.unwrap();

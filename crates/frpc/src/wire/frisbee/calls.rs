@@ -15,9 +15,9 @@ use crate::{
         method::MethodKind,
         status::Status,
     },
+    client::caller::Caller,
     codec::Format,
     service::boxed::BoxFuture,
-    wire::caller::Caller,
 };
 
 impl Caller for Arc<Reconnecting> {

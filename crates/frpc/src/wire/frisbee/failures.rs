@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use tracing::{debug, warn};
 
-use super::stream_framing;
+use super::{call_table::Reply, stream_framing};
 use crate::{
     call::{
         deadline::{Bounded, Deadline, HandlerTime},
@@ -13,6 +13,8 @@ use crate::{
         method::Method,
         status::Status,
     },
+    client::is_draining,
+    codec,
     error::CallError,
 };
 
@@ -75,4 +77,19 @@ pub(super) fn tell_of_loss(method: &Method, what: &'static str, len: usize) {
     } else {
         warn!(%method, what, len, "the peer speaks plain fRPC, which does not carry this (told once)");
     }
+}
+
+/// Makes a status of the answer of a peer that shuts down. Other answers stay as they are.
+#[inline]
+pub(super) fn refused_or_not(answer: Result<Reply, Status>) -> Result<Reply, Status> {
+    match &answer {
+        Ok(Reply::Plain(content)) if codec::is_error(content) => refusal(content).map_or(answer, Err),
+        _ => answer,
+    }
+}
+
+#[cold]
+fn refusal(content: &Bytes) -> Option<Status> {
+    let status = codec::decode_error(content)?.ok().map(Status::from)?;
+    is_draining(&status).then_some(status)
 }

@@ -1,7 +1,6 @@
 //! Calls as frisbee packets and streams, as frpc-go puts them on the wire.
 
 pub(crate) mod answers;
-pub(crate) mod attempts;
 pub(crate) mod call_table;
 pub(crate) mod calls;
 pub(crate) mod client;

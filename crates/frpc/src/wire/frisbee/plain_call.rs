@@ -10,15 +10,12 @@ use std::{
 use frisbee::{PacketName, Sent};
 
 use super::{
-    attempts::{needs_another_connection, refused_or_not},
-    call_table::Reply,
-    client::ClientConnection,
-    pending::PendingCall,
-    reconnect::Reconnecting,
-    sending::Sending,
+    call_table::Reply, client::ClientConnection, failures::refused_or_not, pending::PendingCall,
+    reconnect::Reconnecting, sending::Sending,
 };
 use crate::{
     call::{deadline::Deadline, method::Method, status::Status},
+    client::needs_another_connection,
     service::boxed::BoxFuture,
 };
 

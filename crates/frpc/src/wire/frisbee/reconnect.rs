@@ -1,9 +1,7 @@
 //! The connection of a channel, and the way to another when that is lost.
 
 use std::{
-    future::Future,
     mem,
-    pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -11,21 +9,16 @@ use std::{
     time::Duration,
 };
 
-use frisbee::{Backoff, Connection, Content, GoAway, Refusal, Router};
-use tokio::{
-    sync::watch,
-    task::yield_now,
-    time::{Instant, sleep},
-};
+use frisbee::{Connection, Content, GoAway, Refusal, Router};
 use tracing::warn;
 
 use super::{
     answers::AnswerRouter,
-    attempts::{Attempts, is_draining, needs_another_connection, refused_or_not},
     call_table::Reply,
     client::{ClientConnection, WhenFull, changed, missing},
     compressed::Outgoing,
     envelope::{Envelope, check_metadata, metadata_len},
+    failures::refused_or_not,
     pending::PendingCalls,
     remote::Way,
     sending::{Outbound, Sending},
@@ -34,14 +27,15 @@ use super::{
 };
 use crate::{
     call::{
-        deadline::{Deadline, is_out_of_time},
+        deadline::Deadline,
         exchange::{Answer, Body},
         head::Head,
         method::Method,
         status::Status,
     },
+    client::{self, Attempts, Redial, Replaceable, is_draining, needs_another_connection, with_own_timeout},
     codec::{Format, Pieces},
-    error::{CallError, ConnectError},
+    error::CallError,
     service::{services::Services, set::ServiceSet},
 };
 
@@ -87,7 +81,7 @@ pub(crate) struct Reconnecting {
     first: ClientConnection,
     is_first: AtomicBool,
     current: Mutex<Arc<ClientConnection>>,
-    pub(super) redial: Option<Redial>,
+    pub(super) redial: Option<Redial<ClientConnection>>,
     lost_metadata: LostMetadata,
     /// The time of calls that peers were told of.
     pub(crate) announced: Option<Duration>,
@@ -97,56 +91,10 @@ pub(crate) struct Reconnecting {
     declared: Mutex<Vec<&'static [Method]>>,
 }
 
-pub(crate) type Dialing = Pin<Box<dyn Future<Output = Result<ClientConnection, ConnectError>> + Send>>;
-
-/// The outcome of dialling, once it is over.
-type Dialed = watch::Receiver<Option<Result<Arc<ClientConnection>, Arc<ConnectError>>>>;
-
-pub(crate) struct Redial {
-    dial: Box<dyn Fn() -> Dialing + Send + Sync>,
-    progress: Mutex<Progress>,
-}
-
-struct Progress {
-    under_way: Option<Dialed>,
-    /// The time at which dialling was over last, and its outcome.
-    last: (Instant, End),
-    /// Pauses as long as it brings no connection on which anything is heard.
-    backoff: Backoff,
-}
-
-enum End {
-    Connected {
-        /// The number of packets that the peer had sent by then, to show that it speaks frisbee.
-        heard: u64,
-    },
-    Failed,
-}
-
-impl Redial {
-    pub(crate) fn new(
-        dial: impl Fn() -> Dialing + Send + Sync + 'static,
-        pause: Duration,
-        first: &ClientConnection,
-    ) -> Self {
-        let progress = Progress {
-            under_way: None,
-            last: (Instant::now(), End::Connected { heard: first.heard() }),
-            backoff: Backoff::new(pause),
-        };
-        Self { dial: Box::new(dial), progress: Mutex::new(progress) }
-    }
-
-    fn progress(&self) -> MutexGuard<'_, Progress> {
-        // Nothing that runs under the lock leaves the progress half changed.
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Reconnecting {
     pub(crate) fn new(
         first: ClientConnection,
-        redial: Option<Redial>,
+        redial: Option<Redial<ClientConnection>>,
         lost_metadata: LostMetadata,
         announced: Option<Duration>,
     ) -> Arc<Self> {
@@ -166,7 +114,7 @@ impl Reconnecting {
     }
 
     /// Puts another connection in the place of the current one, which stays open until its calls are over.
-    fn replace(&self, mut current: MutexGuard<'_, Arc<ClientConnection>>, next: Arc<ClientConnection>) {
+    fn put(&self, mut current: MutexGuard<'_, Arc<ClientConnection>>, next: Arc<ClientConnection>) {
         self.is_first.store(false, Ordering::Relaxed);
         let before = mem::replace(&mut *current, next);
         // The last handle closes it, which is none of the business of those that wait for the lock.
@@ -183,7 +131,7 @@ impl Reconnecting {
             // There may be another by now.
             if current.is_going_away() {
                 let released = Arc::new(current.let_go());
-                wire.replace(current, released);
+                wire.put(current, released);
             }
         });
     }
@@ -404,96 +352,36 @@ impl Reconnecting {
         self.current_place().clone()
     }
 
-    /// Returns the connection, connected again if it was lost. All calls that find it lost share one attempt to connect,
-    /// which goes on when their time is up.
+    /// Returns the connection for a new call, and replaces it first if it is lost.
     pub(crate) async fn open(self: &Arc<Self>, deadline: Deadline) -> Result<Arc<ClientConnection>, Status> {
-        let current = self.current();
-        match &self.redial {
-            Some(redial) if !current.takes_calls() => deadline.bound_unsent(self.dialed(redial)).await,
-            _ => Ok(current),
-        }
-    }
-
-    async fn dialed(self: &Arc<Self>, redial: &Redial) -> Result<Arc<ClientConnection>, Status> {
-        loop {
-            let mut dialed = self.dialing(redial);
-            if let Ok(outcome) = dialed.wait_for(Option::is_some).await.map(|outcome| outcome.clone()) {
-                let outcome = outcome.expect("it was waited for");
-                return outcome.map_err(|error| CallError::Unreachable(error).into());
-            }
-            // The runtime that dialled is gone. If this one is going, it takes the call along here.
-            yield_now().await;
-        }
-    }
-
-    /// Returns the dialling that is under way. If there is none, it begins, as a task of the current runtime.
-    fn dialing(self: &Arc<Self>, redial: &Redial) -> Dialed {
-        let mut progress = redial.progress();
-        if let Some(dialed) = progress.under_way.as_ref().filter(|dialed| dialed.has_changed().is_ok()) {
-            return dialed.clone();
-        }
-        let current = self.current();
-        if current.takes_calls() {
-            return watch::channel(Some(Ok(current))).1;
-        }
-        let pause = progress.pause(&current);
-        let (sender, dialed) = watch::channel(None);
-        progress.under_way = Some(dialed.clone());
-        // Before the task exists: if a runtime ends and takes the task along, that counts as a failure.
-        progress.last = (Instant::now(), End::Failed);
-        drop(progress);
-        let (dialing, wire) = ((redial.dial)(), Arc::downgrade(self));
-        tokio::spawn(async move {
-            let dialing = async {
-                sleep(pause).await;
-                dialing.await
-            };
-            tokio::select! {
-                outcome = dialing => {
-                    if let Some(wire) = wire.upgrade() {
-                        // Those that waited may all have given up.
-                        let _ = sender.send(wire.end_dialing(outcome));
-                    }
-                }
-                // The channel and its calls are gone.
-                () = sender.closed() => {}
-            }
-        });
-        dialed
-    }
-
-    fn end_dialing(
-        self: &Arc<Self>,
-        outcome: Result<ClientConnection, ConnectError>,
-    ) -> Option<Result<Arc<ClientConnection>, Arc<ConnectError>>> {
-        let mut progress = self.redial.as_ref()?.progress();
-        progress.under_way = None;
-        let end = outcome.as_ref().map_or(End::Failed, |next| End::Connected { heard: next.heard() });
-        progress.last = (Instant::now(), end);
-        let outcome = outcome.map(Arc::new).map_err(Arc::new);
-        if let Ok(next) = &outcome {
-            let current = self.current_place();
-            drop(progress);
-            self.replace(current, next.clone());
-            self.compare_declared(next);
-            // It may want to be left already.
-            self.let_go_of(next);
-        }
-        Some(outcome)
+        client::open(self, deadline).await
     }
 }
 
-impl Progress {
-    /// Returns the pause before dialling, now that this connection is lost: none, but after failures, and after connections
-    /// on which nothing was heard.
-    fn pause(&mut self, lost: &ClientConnection) -> Duration {
-        match self.last {
-            (_, End::Connected { heard }) if lost.heard() > heard => {
-                self.backoff.reset();
-                Duration::ZERO
-            }
-            (at, _) => self.backoff.pause().saturating_sub(at.elapsed()),
-        }
+impl Replaceable for Reconnecting {
+    type Connection = ClientConnection;
+
+    fn redial(&self) -> Option<&Redial<ClientConnection>> {
+        self.redial.as_ref()
+    }
+
+    fn current(&self) -> Arc<ClientConnection> {
+        Self::current(self)
+    }
+
+    fn replace(self: &Arc<Self>, next: Arc<ClientConnection>) {
+        self.put(self.current_place(), next.clone());
+        self.compare_declared(&next);
+        // The server may already ask the channel to leave it.
+        self.let_go_of(&next);
+    }
+
+    fn takes_calls(connection: &ClientConnection) -> bool {
+        connection.takes_calls()
+    }
+
+    fn heard(connection: &ClientConnection) -> u64 {
+        connection.heard()
     }
 }
 
@@ -510,7 +398,7 @@ pub(super) struct UnaryCall<'a> {
 
 /// Returns the answer that a packet brought. Both sides look at the clock: if time is up, it is that of this side.
 fn timely_answer_of(reply: Reply, connection: &ClientConnection, deadline: Deadline) -> Result<Answer, Status> {
-    answer_of(reply, connection).map_err(|status| if is_out_of_time(&status) { deadline.passed() } else { status })
+    answer_of(reply, connection).map_err(|status| with_own_timeout(status, Some(deadline)))
 }
 
 /// Returns the answer that a packet brought, within the limits of its connection.

@@ -7,12 +7,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{
-    attempts::{Attempts, needs_another_connection},
-    client::ClientConnection,
-    reconnect::Reconnecting,
-    stream_calls::StreamCall,
-};
+use super::{client::ClientConnection, reconnect::Reconnecting, stream_calls::StreamCall};
 use crate::{
     call::{
         deadline::Deadline,
@@ -22,6 +17,7 @@ use crate::{
         status::Status,
         streaming::{MetadataSlot, Streaming},
     },
+    client::{Attempts, needs_another_connection},
     codec::Format,
     service::boxed::BoxFuture,
 };

@@ -183,7 +183,7 @@ impl ClientConnection {
 fn streaming(contents: impl Contents + 'static, whole: Option<Deadline>) -> Streaming<Bytes> {
     let contents = Unpacked::new(contents);
     match whole.and_then(|deadline| Some((deadline.at?, deadline))) {
-        Some((at, deadline)) => Streaming::from_source(Until::new(contents, at, deadline.passed())),
+        Some((at, deadline)) => Streaming::from_source(Until::new(contents, at, deadline)),
         None => Streaming::from_source(contents),
     }
 }

@@ -43,12 +43,13 @@ use super::{
 };
 use crate::{
     call::{
-        deadline::is_out_of_time,
+        deadline::Deadline,
         metadata::Metadata,
         packed::{Contents, Packed, PollNext, Received, Source},
         status::Status,
         streaming::{MetadataSlot, Streaming},
     },
+    client::with_own_timeout,
     codec::{Reader, Writer, decode_error, short_error},
     error::CallError,
 };
@@ -129,10 +130,10 @@ pub(crate) struct Incoming {
 
 /// Contents up to a time, and a status from then on.
 pub(crate) struct Until<S> {
-    /// `None` once it is over.
+    /// `None` once the time is up.
     contents: Option<S>,
-    deadline: Pin<Box<Sleep>>,
-    status: Status,
+    deadline: Deadline,
+    sleep: Pin<Box<Sleep>>,
 }
 
 impl Incoming {
@@ -233,8 +234,8 @@ impl Contents for Incoming {
 }
 
 impl<S> Until<S> {
-    pub(crate) fn new(contents: S, deadline: Instant, status: Status) -> Self {
-        Self { contents: Some(contents), deadline: Box::pin(sleep_until(deadline)), status }
+    pub(crate) fn new(contents: S, at: Instant, deadline: Deadline) -> Self {
+        Self { contents: Some(contents), deadline, sleep: Box::pin(sleep_until(at)) }
     }
 }
 
@@ -242,15 +243,12 @@ impl<S: Source<Bytes>> Source<Bytes> for Until<S> {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> PollNext<Bytes> {
         let Some(contents) = &mut self.contents else { return Poll::Ready(None) };
         // Before each content, even with more to read: a server as fast as the reader would never be late.
-        if self.deadline.as_mut().poll(cx).is_ready() {
+        if self.sleep.as_mut().poll(cx).is_ready() {
             self.contents = None;
-            return Poll::Ready(Some(Err(self.status.clone())));
+            return Poll::Ready(Some(Err(self.deadline.passed())));
         }
-        match ready!(contents.poll_next(cx)) {
-            // Both sides look at the clock. It is the time of this side that is up.
-            Some(Err(status)) if is_out_of_time(&status) => Poll::Ready(Some(Err(self.status.clone()))),
-            next => Poll::Ready(next),
-        }
+        let next = ready!(contents.poll_next(cx));
+        Poll::Ready(next.map(|next| next.map_err(|status| with_own_timeout(status, Some(self.deadline)))))
     }
 }
 

@@ -14,7 +14,7 @@ pub trait Caller: Send + Sync + 'static {
     /// Returns the format that the messages of a call have.
     fn format(&self) -> Format;
 
-    /// Makes a call. It fails when its [timeout](crate::Head::timeout) is up before the end of its answer, and when it is not
-    /// under way within its [opening timeout](Call::opening_timeout).
+    /// Makes a call. It fails when its [timeout](crate::Head::timeout) is up before the end of its answer, and when the request
+    /// is not sent before the deadline of its [opening](crate::client::CallTime::opening).
     fn call(&self, call: Call) -> BoxFuture<'_, Result<Answer, Status>>;
 }

@@ -1,0 +1,18 @@
+//! The rules of a call that every transport keeps, for authors of a [`Transport`](crate::Transport): its deadlines, its attempts, and
+//! the attempts to connect.
+
+pub(crate) mod caller;
+mod deadline;
+mod dial;
+mod reconnect;
+mod retry;
+pub(crate) mod transport;
+
+pub(crate) use self::retry::{is_draining, needs_another_connection};
+pub use self::{
+    deadline::{end_in_time, with_own_timeout},
+    dial::connect,
+    reconnect::{Redial, RedialPauses, Replaceable, open},
+    retry::Attempts,
+};
+pub use crate::call::deadline::{Bounded, CallTime, Deadline};

@@ -1,0 +1,92 @@
+//! Attempts to make a call: another one follows only if the last was certainly not executed.
+
+use std::time::Duration;
+
+use frisbee::{Backoff, CloseReason, Refusal};
+use tokio::time::sleep;
+
+use crate::{
+    call::{deadline::Deadline, status::Status},
+    error::CallError,
+};
+
+/// The attempts to make one call, none of which was executed.
+#[derive(Debug)]
+pub struct Attempts {
+    deadline: Deadline,
+    made: usize,
+    backoff: Backoff,
+    repeats_busy: bool,
+}
+
+impl Attempts {
+    /// Begins with the first attempt of a call, which has to be sent before this deadline.
+    pub fn new(deadline: Deadline) -> Self {
+        Self { deadline, made: 1, backoff: Backoff::new(REPEAT_PAUSE), repeats_busy: false }
+    }
+
+    /// Repeats a call that a busy server refused, for transports whose servers refuse single calls without a way to announce
+    /// their limit.
+    pub fn repeat_busy(self) -> Self {
+        Self { repeats_busy: true, ..self }
+    }
+
+    /// Returns the deadline of the call.
+    pub fn deadline(&self) -> Deadline {
+        self.deadline
+    }
+
+    /// Returns whether this is the first attempt.
+    pub fn is_first(&self) -> bool {
+        self.made == 1
+    }
+
+    /// Begins another attempt after one that failed with this status, with a pause from the third on.
+    ///
+    /// # Errors
+    ///
+    /// The same status if the call may have been executed, or if no attempts are left. [`CallError::NotSent`] if the deadline
+    /// passes in the pause.
+    pub async fn begin_another(&mut self, status: Status) -> Result<(), Status> {
+        let is_repeatable =
+            needs_another_connection(&status) || self.repeats_busy && is_refused(&status, Refusal::Busy);
+        if self.made >= ATTEMPTS_MAX || !is_repeatable {
+            return Err(status);
+        }
+        if self.made > 1 {
+            let pause = async {
+                sleep(self.backoff.pause()).await;
+                Ok(())
+            };
+            self.deadline.bound_unsent(pause).await?;
+        }
+        self.made += 1;
+        Ok(())
+    }
+}
+
+/// Returns whether a call was certainly not executed and may succeed on another connection. A peer with another protocol would
+/// refuse that as well.
+pub(crate) fn needs_another_connection(status: &Status) -> bool {
+    match status.call_error() {
+        Some(CallError::ConnectionLost { reason, may_have_executed: false }) => {
+            !matches!(reason, CloseReason::Protocol(_))
+        }
+        Some(CallError::OutOfIds { .. } | CallError::GoingAway { .. }) => true,
+        _ => is_draining(status),
+    }
+}
+
+/// Returns whether the peer refused the call because it shuts down.
+pub(crate) fn is_draining(status: &Status) -> bool {
+    is_refused(status, Refusal::Draining)
+}
+
+fn is_refused(status: &Status, refusal: Refusal) -> bool {
+    matches!(status.call_error(), Some(CallError::Refused { why }) if *why == refusal)
+}
+
+/// The number of attempts to make a call. Each is on a connection of its own, so more than two meet several servers in shutdown.
+const ATTEMPTS_MAX: usize = 5;
+/// The pause before the third attempt. [`Backoff`] has those after it.
+const REPEAT_PAUSE: Duration = Duration::from_millis(10);
