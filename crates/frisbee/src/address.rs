@@ -1,8 +1,8 @@
-//! Where to listen and where to connect, parsed from strings.
+//! Addresses to listen on or connect to, parsed from strings.
 
 use std::{fmt, io, net::SocketAddr, path::PathBuf, str::FromStr};
 
-/// One end of a connection.
+/// The address of one end of a connection.
 ///
 /// | text | means |
 /// |---|---|
@@ -26,7 +26,7 @@ use std::{fmt, io, net::SocketAddr, path::PathBuf, str::FromStr};
 pub enum Address {
     /// TCP at an IP address.
     Tcp(SocketAddr),
-    /// TCP at a name that is looked up when it is used.
+    /// TCP at a host name, resolved at each use.
     Host {
         /// The name.
         name: String,
@@ -39,14 +39,14 @@ pub enum Address {
     Abstract(String),
     /// A listener in this process.
     Mem(String),
-    /// A URL of another protocol. Frisbee itself neither connects to it nor listens there.
+    /// A URL of another protocol. Frisbee neither connects to it nor listens on it.
     Url(String),
-    /// An end without a name: a connecting Unix socket, or a stream of the user's own.
+    /// An end without an address: a connecting Unix socket, or an in-memory stream of the application.
     Unnamed,
 }
 
 impl Address {
-    /// Returns the IP address and port, if it is one.
+    /// Returns the IP address and port of a [`Tcp`](Self::Tcp) address.
     pub fn socket_addr(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(addr) => Some(*addr),
@@ -56,7 +56,7 @@ impl Address {
 }
 
 impl Address {
-    /// Returns the error of an address that this system has no sockets for.
+    /// Returns the error for an address without a socket type on this system.
     pub(crate) fn unsupported(&self) -> io::Error {
         if let Self::Url(url) = self {
             let why = format!("{url} is an address of another protocol: frisbee's are {EXPECTED}");
@@ -115,10 +115,11 @@ impl fmt::Display for Address {
     }
 }
 
-/// The addresses that frisbee has sockets for.
+/// The address forms with a socket type, for error messages.
 const EXPECTED: &str = "tcp://HOST:PORT, unix:PATH, unix:@NAME or mem:NAME";
 
-/// Tells whether text is a URL of a protocol other than frisbee's, from what stands on both sides of its first colon.
+/// Returns `true` for a URL of another protocol. `scheme` and `rest` are the parts before and after its first
+/// colon.
 fn is_foreign_url(scheme: &str, rest: &str) -> bool {
     let is_scheme = |scheme: &str| {
         scheme.starts_with(|first: char| first.is_ascii_lowercase())
@@ -127,9 +128,9 @@ fn is_foreign_url(scheme: &str, rest: &str) -> bool {
     scheme != "tcp" && is_scheme(scheme) && rest.strip_prefix("//").is_some_and(|place| !place.is_empty())
 }
 
-/// A value that names an [`Address`]: the address itself, or text that parses as one.
+/// A value convertible to an [`Address`]: an address, or text in its syntax.
 pub trait ToAddress {
-    /// Returns the address, or says why the text is none.
+    /// Returns the address, or an error if the text has no valid syntax.
     fn to_address(&self) -> io::Result<Address>;
 }
 

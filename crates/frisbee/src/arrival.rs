@@ -1,4 +1,4 @@
-//! The arrival of the packet that a thread starts a handler for, if that is not the time of the driver's turn.
+//! Arrival time of the packet of a starting handler, if it waited in a queue first.
 
 use std::{cell::Cell, time::Instant};
 
@@ -6,9 +6,9 @@ thread_local! {
     static ARRIVED: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Starts a handler on a packet that arrived at this time. Only what runs before `start` returns sees it.
+/// Runs `start`, which starts the handler of a packet received at `at`. Only code run by `start` sees this time.
 pub(crate) fn arrived_at<T>(at: Instant, start: impl FnOnce() -> T) -> T {
-    /// Puts back what stood here before, also if the handler panics.
+    /// Restores the previous value, also after a panic of the handler.
     struct Before(Option<Instant>);
 
     impl Drop for Before {
@@ -21,7 +21,7 @@ pub(crate) fn arrived_at<T>(at: Instant, start: impl FnOnce() -> T) -> T {
     start()
 }
 
-/// Returns when the packet arrived for which this thread starts a handler, if it had to wait.
+/// Returns the arrival time of the packet whose handler this thread is starting, if the packet had to wait.
 #[inline]
 pub(crate) fn arrived() -> Option<Instant> {
     ARRIVED.get()

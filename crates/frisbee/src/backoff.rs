@@ -1,15 +1,15 @@
-//! The pauses between attempts.
+//! Pauses between repeated attempts.
 
 use std::{
     hash::{BuildHasher, RandomState},
     time::Duration,
 };
 
-/// The pauses between attempts that fail: each is twice as long as the one before, up to 5 s, less a random part of up to
-/// half of it, so that the clients of a server that was lost do not all come back at once.
+/// Exponential backoff with jitter, for repeated attempts.
 ///
-/// [`Client::connect`](crate::Client::connect) keeps to one by itself. It is here for programs that connect again when a
-/// connection is lost:
+/// Each pause is twice as long as the previous one, up to 5 s, minus a random part of up to half of it. The random
+/// part spreads out the clients of a restarted server. [`Client::connect`](crate::Client::connect) already uses a
+/// backoff. Programs with their own reconnect loop can use this type:
 ///
 /// ```
 /// use std::time::Duration;
@@ -27,21 +27,21 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Begins with a pause of at most `first`.
+    /// Creates a backoff with a first pause of at most `first`.
     pub fn new(first: Duration) -> Self {
         Self { first, failures: 0 }
     }
 
-    /// Returns how long to wait now, after one more failure.
+    /// Returns the next pause, and counts one more failure.
     pub fn pause(&mut self) -> Duration {
         let longest = self.first.saturating_mul(2_u32.saturating_pow(self.failures)).min(PAUSE_MAX);
         self.failures = self.failures.saturating_add(1);
-        // Every state has other keys, which makes the hash of nothing a random number.
+        // Every `RandomState` has different keys, so the hash of a constant is a random number.
         let thousandths = RandomState::new().hash_one(()) % 1000;
         longest - longest / 2000 * u32::try_from(thousandths).expect("it is less than 1000")
     }
 
-    /// Begins anew, after a success.
+    /// Starts over with the first pause, after a success.
     pub fn reset(&mut self) {
         self.failures = 0;
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{InvalidSetting, proto::HeaderFormat};
 
-/// Everything about a connection that can be set, with the defaults of the Go implementation where it has one.
+/// All settings of a connection. The defaults match the Go implementation, if it has the setting.
 ///
 /// ```
 /// use frisbee::Config;
@@ -14,142 +14,168 @@ use crate::{InvalidSetting, proto::HeaderFormat};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The header in front of every packet. `None`, the default: an accepting side finds out from the first bytes of
-    /// each connection and sends nothing before them; a connecting side writes [`HeaderFormat::Magic10`].
+    /// The header format of every packet.
+    ///
+    /// With `None`, the default, an accepting side detects the format from the first bytes of each connection and
+    /// sends nothing before them. A connecting side writes [`HeaderFormat::Magic10`].
     pub header: Option<HeaderFormat>,
-    /// The largest content accepted and sent, inclusive. Default 5 MiB. What a peer sends beyond that is discarded, up to
-    /// [`Config::discard_len_max`]. Besides what other limits bound, a connection holds what has arrived of one content under
-    /// way, and from an extended peer of another one that comes in pieces.
+    /// The largest content accepted and sent, inclusive. Default 5 MiB.
+    ///
+    /// Larger contents from a peer are discarded, up to [`Config::discard_len_max`]. In addition to the memory
+    /// bounded by other limits, a connection holds the received part of one incomplete content, and of a second
+    /// one if an extended peer sends it in pieces.
     pub content_len_max: u32,
-    /// The largest content that is read past when it is larger than [`Config::content_len_max`], inclusive. Default
-    /// 64 MiB. Its bytes are discarded as they arrive and nothing is reserved for them; the router learns of the packet
-    /// and may answer it, and the connection goes on. A peer that announces more is disconnected at once, with
-    /// [`ProtocolError::ContentTooLarge`](crate::ProtocolError::ContentTooLarge). Zero disconnects it for every content
-    /// that is too large.
+    /// The largest content above [`Config::content_len_max`] to discard instead of disconnecting, inclusive.
+    /// Default 64 MiB.
+    ///
+    /// The bytes are discarded on arrival, and no memory is reserved for them. The router learns of the packet and
+    /// may answer it, and the connection stays open. A larger announcement disconnects the peer immediately with
+    /// [`ProtocolError::ContentTooLarge`](crate::ProtocolError::ContentTooLarge). With zero, every content above
+    /// the limit does so.
     pub discard_len_max: u32,
-    /// The time that discarding a content may take, while this side reads. Default 30 s; then the connection ends with
-    /// [`ProtocolError::ContentTooLarge`](crate::ProtocolError::ContentTooLarge).
+    /// The longest time for discarding one content, counted while this side reads. Default 30 s. After it the
+    /// connection ends with [`ProtocolError::ContentTooLarge`](crate::ProtocolError::ContentTooLarge).
     pub discard_time_max: Duration,
-    /// Bytes queued for writing at which senders wait. Default 1 MiB, exceeded by at most one packet, or by what is sent
-    /// together with [`try_send_frames`]; [`set_outbox`] sets it for one connection, and has senders do something else. With as many
-    /// bytes of replies queued, handlers get no new packets, and those that run in place do not go on, until the peer
-    /// reads some. Contents of 64 KiB and more that may be
-    /// [overtaken](https://docs.rs/frisbee/latest/frisbee/trait.Router.html#method.interleaves) count by themselves: as
-    /// much again of them may be queued, and of replies one of the largest in addition.
+    /// The length of the outbox in bytes. Senders wait while it is full. Default 1 MiB.
+    ///
+    /// One packet, or one call of [`try_send_frames`], may exceed it. [`set_outbox`] changes the limit and its
+    /// policy for one connection. With this many bytes of replies queued, handlers get no new packets, and
+    /// handlers that run in place pause, until the peer reads some. Contents of 64 KiB and more have a separate
+    /// limit if smaller packets may
+    /// [overtake](https://docs.rs/frisbee/latest/frisbee/trait.Router.html#method.interleaves) them: the same
+    /// number of bytes again, plus one content of the largest size for replies.
     ///
     /// [`try_send_frames`]: https://docs.rs/frisbee/latest/frisbee/struct.Connection.html#method.try_send_frames
     /// [`set_outbox`]: https://docs.rs/frisbee/latest/frisbee/struct.Connection.html#method.set_outbox
     pub outbox_len_max: usize,
-    /// Packets received while no handler may start, at which reading pauses. Default 1024. Their contents are bounded
-    /// by [`Config::backlog_len_max`]. Where the router knows [how long peers wait], and packets wait for more than half of that,
-    /// the oldest is refused instead. Reading does not pause while this side waits for answers of the peer, which come
-    /// behind those packets; then [`Config::handlers_len_max`] bounds them.
+    /// The number of packets waiting for a handler at which reading pauses. Default 1024.
+    ///
+    /// [`Config::backlog_len_max`] bounds their contents. Two cases differ. If the router knows [how long peers
+    /// wait], and packets have waited for more than half of that time, the oldest packet is refused instead. If
+    /// this side awaits answers from the peer, reading goes on, because the answers come after those packets; then
+    /// [`Config::handlers_len_max`] bounds the packets.
     ///
     /// [how long peers wait]: https://docs.rs/frisbee/latest/frisbee/trait.Router.html#method.packet_timeout
     pub backlog_max: usize,
-    /// Bytes received while no handler may start, 64 counted on top of each packet, at which reading pauses as with
-    /// [`Config::backlog_max`]. Default 1 MiB, exceeded by at most one packet.
+    /// Bytes waiting for a handler at which reading pauses, as with [`Config::backlog_max`]. Default 1 MiB.
+    ///
+    /// Each packet counts as its content plus 64 bytes. One packet may exceed the limit.
     pub backlog_len_max: usize,
-    /// Handlers of this connection that may be under way at once. Default 1024. At the limit, further packets wait.
+    /// The number of concurrent handlers of this connection. Default 1024. Further packets wait.
     pub handlers_max: usize,
-    /// Bytes of the packets that handlers of this connection are under way with, 64 counted on top of each. Default
-    /// 32 MiB. A packet counts until its handler ends. At the limit, further packets wait; a packet of any length gets
-    /// its handler when no other is under way. While this side waits for answers of the peer, packets that wait count as
-    /// well, and a packet that goes over the limit is refused as
+    /// Bytes of packets held by running handlers of this connection. Default 32 MiB.
+    ///
+    /// Each packet counts as its content plus 64 bytes, until its handler ends. At the limit, further packets
+    /// wait. A packet of any length gets its handler if no other handler runs. While this side awaits answers from
+    /// the peer, waiting packets count too, and a packet above the limit is refused as
     /// [`Busy`](https://docs.rs/frisbee/latest/frisbee/enum.Refusal.html).
     pub handlers_len_max: usize,
-    /// The time that packets may wait while no handler ends and no answer comes, if as many answers are outstanding as
-    /// handlers under way: the peer may be waiting for those packets in turn. Default 500 ms; then they are refused as
-    /// [`Busy`](https://docs.rs/frisbee/latest/frisbee/enum.Refusal.html). Longer spares the packets behind handlers that
-    /// call the peer and are answered slowly; two sides that do wait for each other do so for as long.
-    pub handlers_stall_max: Duration,
-    /// Streams of this connection that may exist at once, ended ones that are still held included. Default 1024. A
-    /// peer that opens more finds them closed at once.
-    pub streams_max: usize,
-    /// Bytes that may wait in one stream to be read, 64 counted on top of each packet. Default 1 MiB. A single packet
-    /// always fits. An extended peer is let send twice that before the reader has read more, if the reader is fast: what it
-    /// works on counts too. A plain peer cannot be slowed down on one stream, so one of its streams that goes over the
-    /// limit holds up reading from the connection, for [`Config::stream_stall_max`] at most.
-    pub stream_queue_len_max: usize,
-    /// Bytes that all streams of this connection may hold together, 64 counted on top of each packet: what waits to be
-    /// read, and what each reader took last, until it asks for more or lets go of its stream. Default 32 MiB. A single
-    /// packet always fits. Streams that go over it hold up reading, for [`Config::stream_stall_max`] at most; then the
-    /// one that holds most is closed with [`StreamEnd::Overflow`](crate::StreamEnd::Overflow) and loses what waits in it.
+    /// The time without progress after which waiting packets are refused to break a deadlock. Default 500 ms.
     ///
-    /// Extended peers are not let send more. Half of it is shared by the [`Config::streams_max`] streams that may exist,
-    /// 16 KiB each by default, and the last packet that a sender fits in may be of any length. The other half is for
-    /// streams with fast readers, and for packets that go over. Make it hold a few contents of
-    /// [`Config::content_len_max`], or a few of them that nobody reads use it up.
+    /// Both sides may wait for each other if at least as many answers are outstanding as handlers are running. If
+    /// then no handler ends and no answer arrives for this time, waiting packets are refused as
+    /// [`Busy`](https://docs.rs/frisbee/latest/frisbee/enum.Refusal.html). A longer time spares packets queued
+    /// after handlers with slow calls to the peer. It also prolongs a real deadlock.
+    pub handlers_stall_max: Duration,
+    /// The number of streams of this connection, including ended streams with a live handle. Default 1024. Further
+    /// streams of the peer are closed immediately.
+    pub streams_max: usize,
+    /// Bytes of unread data in one stream. Default 1 MiB.
+    ///
+    /// Each packet counts as its content plus 64 bytes. A single packet always fits. An extended peer may send
+    /// twice this amount before it has to wait if the reader is fast, because data being processed counts too. A
+    /// plain peer cannot be slowed down on a single stream. Its stream above the limit pauses all reading from the
+    /// connection, for [`Config::stream_stall_max`] at most.
+    pub stream_queue_len_max: usize,
+    /// Bytes held by all streams of this connection together. Default 32 MiB.
+    ///
+    /// Unread data counts, and so does the last packet of each reader until it reads again or drops its stream.
+    /// Each packet counts as its content plus 64 bytes. A single packet always fits. Streams above the limit pause
+    /// reading, for [`Config::stream_stall_max`] at most. Then the stream with the most data is closed with
+    /// [`StreamEnd::Overflow`](crate::StreamEnd::Overflow), and its unread data is lost.
+    ///
+    /// Extended peers get credit only within this limit. One half is divided among the [`Config::streams_max`]
+    /// possible streams, 16 KiB each by default; the last packet within a stream's share may have any length. The
+    /// other half is for streams with fast readers and for packets above their share. Leave room for several
+    /// contents of [`Config::content_len_max`]. Otherwise a few unread ones use up the limit.
     pub streams_len_max: usize,
-    /// The time that a stream may hold up the connection until half of what waits in it is read. Default 100 ms; then
-    /// it is closed with [`StreamEnd::Overflow`](crate::StreamEnd::Overflow). Longer spares streams with slow readers
-    /// at the cost of everything else on the connection, zero the reverse. An extended peer waits for slow readers
-    /// before it comes to that.
+    /// The longest time for which a stream may pause reading from the connection. Default 100 ms.
+    ///
+    /// The pause ends once half of the unread data is read. After this time the stream is closed with
+    /// [`StreamEnd::Overflow`](crate::StreamEnd::Overflow). A long time spares streams with slow readers and
+    /// delays the rest of the connection. Zero has the opposite effect. An extended peer normally waits for credit
+    /// and never gets to this point.
     pub stream_stall_max: Duration,
-    /// Streams opened by the peer that may wait for [`accept_stream`]. Default 0: a new stream is refused, as the Go
-    /// implementation does without a stream handler.
+    /// The number of streams opened by the peer and waiting for [`accept_stream`]. Default 0: new streams are
+    /// refused, like in the Go implementation without a stream handler.
     ///
     /// [`accept_stream`]: https://docs.rs/frisbee/latest/frisbee/struct.Connection.html#method.accept_stream
     pub accept_backlog: usize,
-    /// Control packets (PING, PONG, reserved operations, closes of streams that answer nothing) a peer may send at
-    /// once. Default 1000. The allowance refills at a tenth of this per second, and by one with each packet that has
-    /// content.
-    pub control_burst: u32,
-    /// Packets that a peer may withdraw at once, for handlers that are dropped have cost something as well. Default 1000. The
-    /// allowance refills at a tenth of this per second, and by one with each packet with content that this side sends, such as an
-    /// answer. An extended peer is told, and keeps to half of it.
-    pub cancel_burst: u32,
-    /// True if this side says that it speaks the extended protocol (docs/protocol.md of the repository), and answers a peer
-    /// that does. Default true: a connecting side begins with one packet that plain peers drop, and a PING. With false, every
-    /// peer is taken for a plain one.
-    pub extended: bool,
-    /// True to add checksums (CRC-32C) to each frame, towards extended peers that are configured so as well. Default false.
+    /// The number of control packets in one burst from a peer. Default 1000.
     ///
-    /// Without TLS, nothing but TCP's weak checksum notices bytes that change on their way, and many of them decode to a wrong
-    /// value. A connection with a frame that changed closes with
-    /// [`ProtocolError::BadChecksum`](crate::ProtocolError::BadChecksum), and the frame reaches no handler. Frames that each side
-    /// sends before it has heard from the other have none. Costs 8 bytes per frame and some time: unary
-    /// calls of 32 bytes took 1.16 times as long in the repository's bench `extended`. With TLS it only
-    /// costs.
+    /// Control packets are PING, PONG, reserved operations, and stream closes not caused by data of this side. The allowance
+    /// refills by a tenth of this number per second, and by one for each packet with content.
+    pub control_burst: u32,
+    /// The number of packets in one burst of withdrawals by a peer. Default 1000.
+    ///
+    /// Dropped handlers have already cost work, so withdrawals are limited. The allowance refills by a tenth of
+    /// this number per second, and by one for each packet with content sent by this side, such as an answer. An
+    /// extended peer learns the limit and keeps to half of it.
+    pub cancel_burst: u32,
+    /// Enables the extended protocol (docs/protocol.md in the repository). Default true.
+    ///
+    /// A connecting side then starts with one packet ignored by plain peers and a PING, and an accepting side
+    /// answers an extended peer. With false, every peer is treated as plain.
+    pub extended: bool,
+    /// Adds a checksum (CRC-32C) to each frame if an extended peer enables checksums too. Default false.
+    ///
+    /// Without TLS, only TCP's weak checksum detects changed bytes, and many changed frames decode to a wrong
+    /// value. On a mismatch the connection closes with
+    /// [`ProtocolError::BadChecksum`](crate::ProtocolError::BadChecksum), and the frame reaches no handler. Frames
+    /// sent before the peer's first packet have no checksum. The cost is 8 bytes per frame and some time: unary
+    /// calls of 32 bytes took 1.16 times as long in the bench `extended` of the repository. With TLS, checksums
+    /// add nothing but cost.
     pub checksums: bool,
-    /// The time between two PINGs, traffic or not. Default 500 ms. `None` sends none; Go peers then need other traffic
-    /// at least every 5 s.
+    /// The interval of PINGs, independent of other traffic. Default 500 ms. `None` sends none; Go peers then need
+    /// other traffic at least every 5 s.
     pub ping_interval: Option<Duration>,
-    /// The time that a peer may be silent before it counts as dead. Default 5 s. `None` waits forever.
+    /// The longest silence of a live peer. Default 5 s. `None` waits forever.
     pub silence_max: Option<Duration>,
-    /// The time that a write may make no progress before the connection is given up. Default 5 s. Handlers of what had
-    /// arrived before the socket failed may take as long.
+    /// The longest time a write may make no progress before the connection fails. Default 5 s. After a socket
+    /// failure, handlers of packets already received have the same time.
     pub write_stall_max: Duration,
-    /// The time that a closing side waits for the peer to close as well, so that the last packets are not destroyed by a
-    /// reset. Default 1 s.
+    /// The time for which a closing side waits for the peer to close as well. Default 1 s. An earlier close could
+    /// reset the connection and destroy the last packets.
     pub linger_max: Duration,
-    /// The time that a TLS handshake may take. Default 10 s.
+    /// The time limit of a TLS handshake. Default 10 s.
     pub handshake_max: Duration,
 }
 
-/// The limit of what one connection has queued for writing, and what becomes of packets beyond it.
+/// A limit on the bytes queued for writing on one connection, and the policy when it is reached.
 ///
-/// Of packets that are sent: replies of handlers have [`Config::outbox_len_max`], and data of streams waits.
+/// Applies to packets sent through the handle. Replies of handlers are bounded by [`Config::outbox_len_max`], and
+/// data of streams always waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutboxLimit {
-    /// Bytes queued for writing at which the outbox is full, as [`Config::outbox_len_max`] counts them. 0 counts as 1: a packet
-    /// is taken when nothing else waits.
+    /// The length of a full outbox in bytes, counted like [`Config::outbox_len_max`]. 0 counts as 1: an empty
+    /// outbox takes one packet.
     pub len_max: usize,
-    /// The treatment of packets while it is full.
+    /// The policy for packets sent while the outbox is full.
     pub when_full: WhenFull,
 }
 
-/// The treatment of packets that are sent while the outbox is full.
+/// The policy for packets sent while the outbox is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WhenFull {
-    /// Senders wait, or get the packet back if they do not want to.
+    /// Senders wait, or get the packet back from the `try_` methods.
     #[default]
     Refuse,
-    /// The packet is let go, and counted ([`Counters::unsent`](crate::proto::Counters::unsent)). Nobody waits: senders get
-    /// [`SendError::OutboxFull`](crate::SendError::OutboxFull).
+    /// The packet is dropped and counted ([`Counters::unsent`](crate::proto::Counters::unsent)). Senders do not
+    /// wait and get [`SendError::OutboxFull`](crate::SendError::OutboxFull).
     Drop,
-    /// The connection closes at once with [`CloseReason::OutboxFull`](crate::CloseReason::OutboxFull), and what is queued is lost.
+    /// The connection closes immediately with [`CloseReason::OutboxFull`](crate::CloseReason::OutboxFull), and
+    /// queued packets are lost.
     Close,
 }
 
@@ -185,8 +211,9 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Finds the first setting under which no connection could work. Servers check it before they listen, clients
-    /// before they connect.
+    /// Returns an error for the first setting with an unusable value.
+    ///
+    /// Servers call this before they listen, clients before they connect.
     pub fn check(&self) -> Result<(), InvalidSetting> {
         InvalidSetting::refuse_zero("content_len_max", &self.content_len_max, "no packet could have content")?;
         InvalidSetting::refuse_zero("outbox_len_max", &self.outbox_len_max, "every sender would wait forever")?;

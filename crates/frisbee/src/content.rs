@@ -1,4 +1,4 @@
-//! The content of a packet, in one piece or several.
+//! Packet contents in one or several pieces.
 
 use std::{fmt, ops::Deref, slice, sync::Arc, sync::OnceLock};
 
@@ -6,12 +6,12 @@ use bytes::{Bytes, BytesMut};
 
 /// The bytes of one packet, or of one piece of data on a stream.
 ///
-/// A content reads as [`Bytes`], and so as `[u8]`: slice it, pass it to a parser as `&packet.content`, or take it with
-/// [`into_bytes`](Self::into_bytes). It is made from whatever `Bytes` are made from.
+/// A content dereferences to [`Bytes`], and so to `[u8]`. Slice it, pass it to a parser as `&packet.content`, or
+/// convert it with [`into_bytes`](Self::into_bytes). All types with a conversion to `Bytes` convert to a content.
 ///
-/// A content that is sent may consist of several pieces, which is how large parts that exist already are sent without
-/// being copied into one buffer. Received contents always have one piece. Reading a content of several pieces as `Bytes`
-/// copies them together, once.
+/// A content for sending may consist of several pieces. Large existing buffers are then sent without a copy into a
+/// common one. Received contents always have one piece. Reading a content of several pieces as `Bytes` copies them
+/// together, once.
 ///
 /// ```
 /// use bytes::Bytes;
@@ -37,7 +37,7 @@ enum Repr {
 struct Several {
     pieces: Vec<Bytes>,
     len: usize,
-    /// All of them in one piece, once somebody has read them so.
+    /// The pieces joined into one, filled on first use.
     joined: OnceLock<Bytes>,
 }
 
@@ -51,13 +51,13 @@ impl Content {
         }
     }
 
-    /// Returns whether there are no bytes.
+    /// Returns `true` if there are no bytes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the pieces, at least one. Copies nothing.
+    /// Returns the pieces, at least one, without copying.
     #[inline]
     pub fn pieces(&self) -> &[Bytes] {
         match &self.0 {
@@ -66,7 +66,7 @@ impl Content {
         }
     }
 
-    /// Returns all bytes in one piece. Copies only if there are several.
+    /// Returns all bytes in one piece. Copies only a content of several pieces.
     #[inline]
     pub fn into_bytes(self) -> Bytes {
         match self.0 {
@@ -75,7 +75,7 @@ impl Content {
         }
     }
 
-    /// Returns the bytes if they are in one piece, and the pieces otherwise.
+    /// Returns the bytes of a single piece, or all pieces as an error.
     #[inline]
     pub(crate) fn into_one(self) -> Result<Bytes, Vec<Bytes>> {
         match self.0 {
@@ -149,7 +149,7 @@ impl From<Bytes> for Content {
     }
 }
 
-/// Makes a content of these pieces, in this order.
+/// Creates a content of these pieces, in order.
 impl From<Vec<Bytes>> for Content {
     fn from(mut pieces: Vec<Bytes>) -> Self {
         if pieces.len() <= 1 {

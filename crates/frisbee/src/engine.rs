@@ -1,4 +1,4 @@
-//! The threads that serve connections, and their way to the kernel.
+//! Threads for connections, and their I/O interface to the kernel.
 
 use std::{
     collections::HashMap,
@@ -18,51 +18,56 @@ use tokio::runtime::{Builder, Handle};
 
 use crate::net::{RingKind, uring};
 
-/// The threads that serve connections, and their way to the kernel.
+/// The threads that serve connections, and their I/O interface to the kernel.
 ///
-/// The engines on io_uring need the feature `uring` and a Linux that allows it. An error otherwise says what is missing; to
-/// do without, fall back by [`choose`](Self::choose). TLS connections stay on tokio's sockets there. They share system calls
-/// among the connections of a thread, which pays for many busy connections and costs for a few; the guide in
-/// `docs/io-uring.md` has measurements.
+/// The io_uring engines need the feature `uring` and a Linux kernel that allows io_uring. Otherwise they fail with
+/// an error that names the missing part; [`choose`](Self::choose) helps with a fallback. TLS connections stay on
+/// tokio's sockets. A ring shares system calls among the connections of a thread. This pays off for many busy
+/// connections and costs time for a few; the guide `docs/io-uring.md` has measurements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Engine {
-    /// The tokio runtime that the server was bound on, or the client connects on.
+    /// The tokio runtime of the caller of `bind` or `connect`.
     ///
-    /// Good for most programs: work goes to whichever thread is free, and a client shares its threads with its callers.
+    /// A good choice for most programs. Any free thread takes the next work, and a client shares threads with its
+    /// callers.
     #[default]
     Tokio,
-    /// A thread with a tokio runtime of its own for each core. A new connection goes to the thread that has the fewest.
+    /// One thread per core, each with its own tokio runtime. A new connection goes to the thread with the fewest.
     ///
-    /// Good for servers of many connections whose handlers are short: nothing of a connection changes threads.
+    /// A good choice for servers with many connections and short handlers: no work of a connection changes
+    /// threads.
     PerCore,
-    /// As [`PerCore`](Self::PerCore), with the sockets of each thread on a ring of io_uring: one system call for
-    /// everything that is ready, instead of two for each message. The best use of the ring that the kernel allows: the
-    /// kernel reads by itself from Linux 6.1 on, and it is as with [`UringPortable`](Self::UringPortable) before.
+    /// Like [`PerCore`](Self::PerCore), with the sockets of each thread on an io_uring. One system call then
+    /// handles everything ready, instead of two per message.
     ///
-    /// Good for hundreds of busy connections with small messages, on servers and on clients.
+    /// Uses the most of io_uring the kernel allows: from Linux 6.1 on, the kernel reads into buffers it picks. On
+    /// older kernels this equals [`UringPortable`](Self::UringPortable). A good choice for hundreds of busy
+    /// connections with small messages, on servers and on clients.
     Uring,
-    /// As [`Uring`](Self::Uring), used as Linux 5.19 allows: sockets wait on the ring, and send on it what is small.
+    /// Like [`Uring`](Self::Uring), limited to the operations of Linux 5.19: waiting for sockets, and sending
+    /// small writes.
     ///
-    /// Good for trying on a newer kernel what an older one will do.
+    /// Useful for testing the behavior of an older kernel on a newer one.
     UringPortable,
-    /// As [`UringPortable`](Self::UringPortable), on the ring of a runtime of tokio-uring for each core.
+    /// Like [`UringPortable`](Self::UringPortable), on one tokio-uring runtime per core.
     ///
-    /// Good for comparing, and for those who would rather have their connections on the ring of a widespread crate than on
-    /// ours. It is slower than [`PerCore`](Self::PerCore), and a kernel that refuses to go on with the ring ends the thread
-    /// with a panic. Futures of tokio-uring itself stay on one thread, so no handler can await them.
+    /// Useful for comparison, or for a preference for the ring of a widely used crate. It is slower than
+    /// [`PerCore`](Self::PerCore), and a kernel error of the ring ends the thread with a panic. Futures of
+    /// tokio-uring are not `Send`, so handlers cannot await them.
     TokioUring,
-    /// The engine that suits any load: [`PerCore`](Self::PerCore) for servers, [`Tokio`](Self::Tokio) for clients. Never one
-    /// on io_uring: which loads gain by it is known only once they run, and some lose.
+    /// A safe choice for any load: [`PerCore`](Self::PerCore) for servers, [`Tokio`](Self::Tokio) for clients.
+    ///
+    /// Never an io_uring engine: only a running load shows a gain, and some loads lose.
     Auto,
 }
 
 impl Engine {
-    /// Returns the engine that this one is on this machine for a server. Never [`Auto`](Self::Auto).
+    /// Returns the engine for a server on this machine. Never [`Auto`](Self::Auto).
     ///
     /// # Errors
     ///
-    /// If the engine is one on io_uring, says why it cannot be had.
+    /// Returns the reason if the engine uses io_uring and io_uring is not available.
     ///
     /// ```
     /// use frisbee::Engine;
@@ -81,7 +86,7 @@ impl Engine {
         }
     }
 
-    /// Returns the rings that the sockets of each thread are put on, if they are.
+    /// Returns the kind of ring for the sockets of each thread, for the io_uring engines.
     pub(crate) fn rings(self) -> Option<RingKind> {
         match self {
             Self::Uring => Some(RingKind::Best),
@@ -91,7 +96,7 @@ impl Engine {
         }
     }
 
-    /// Returns a runtime of those that all clients share, unless it is the current one that serves.
+    /// Returns one of the runtimes shared by all clients, or `None` to use the current runtime.
     pub(crate) fn runtime(self) -> io::Result<Option<Handle>> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         static SHARED: LazyLock<Mutex<HashMap<Engine, Vec<Handle>>>> = LazyLock::new(Mutex::default);
@@ -101,13 +106,14 @@ impl Engine {
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         let runtimes = shared.entry(self).or_default();
         for core in runtimes.len()..cores() {
-            // These threads serve until the process ends.
+            // These threads run until the process ends.
             runtimes.push(self.start(core, std::future::pending())?.0);
         }
         Ok(runtimes.get(NEXT.fetch_add(1, Ordering::Relaxed) % runtimes.len()).cloned())
     }
 
-    /// Starts a thread for one core, with a runtime that runs until `end` is done. Returns the runtime once it does.
+    /// Starts a thread for one core, with a runtime that runs until `end` is done. Returns once the runtime is
+    /// running.
     pub(crate) fn start(
         self,
         core: usize,
@@ -117,7 +123,7 @@ impl Engine {
         let thread = thread::Builder::new().name(format!("frisbee-{core}")).spawn(move || {
             let told = sender.clone();
             let run = async move || {
-                // The other thread waits for it.
+                // The starting thread waits for this message.
                 let _ = told.send(Ok(Handle::current()));
                 end.await;
                 Ok(())
@@ -127,14 +133,15 @@ impl Engine {
                 None => Builder::new_current_thread().enable_all().build().and_then(|runtime| runtime.block_on(run())),
             };
             if let Err(error) = ran {
-                // Without effect unless it never began.
+                // Has no receiver if the runtime started: the starting thread has left by then.
                 let _ = sender.send(Err(error));
             }
         })?;
         match begun.recv().unwrap_or_else(|_| Err(io::Error::other("the thread ended at once"))) {
             Ok(runtime) => Ok((runtime, thread)),
             Err(error) => {
-                // It is about to end, and nothing of it may be left. A panic of it was reported already.
+                // The thread is about to end. Join it, so none of its resources remain. Its panic hook has already
+                // reported a panic.
                 let _ = thread.join();
                 Err(error)
             }
@@ -142,7 +149,8 @@ impl Engine {
     }
 }
 
-/// As it is written in settings and on command lines: `tokio`, `per-core`, `uring`, `uring-portable`, `tokio-uring`, `auto`.
+/// Formats as in settings and on command lines: `tokio`, `per-core`, `uring`, `uring-portable`, `tokio-uring`,
+/// `auto`.
 impl fmt::Display for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

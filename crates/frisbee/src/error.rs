@@ -1,12 +1,12 @@
-//! Errors: one type for each question that a caller can ask.
+//! Error types, one for each operation or event with its own causes.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::Packet;
 
-/// A setting under which nothing could be served: caught before anything listens or connects.
+/// A setting with an unusable value, found before anything listens or connects.
 ///
-/// As an [`io::Error`](std::io::Error) it is of kind [`InvalidInput`](std::io::ErrorKind::InvalidInput).
+/// Converts to an [`io::Error`](std::io::Error) of kind [`InvalidInput`](std::io::ErrorKind::InvalidInput).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidSetting {
     name: &'static str,
@@ -14,12 +14,12 @@ pub struct InvalidSetting {
 }
 
 impl InvalidSetting {
-    /// Makes an error about the setting of this name, for settings of a crate on top of this one.
+    /// Creates an error for the setting `name`. Crates built on this one use it for their own settings.
     pub fn new(name: &'static str, why: impl Into<String>) -> Self {
         Self { name, why: why.into() }
     }
 
-    /// Refuses zero for this setting, and says what zero would do.
+    /// Returns an error if `value` is zero. `effect` describes the consequence of a zero in the message.
     pub fn refuse_zero<T: Default + PartialEq>(name: &'static str, value: &T, effect: &str) -> Result<(), Self> {
         if *value != T::default() {
             return Ok(());
@@ -47,7 +47,7 @@ impl From<InvalidSetting> for std::io::Error {
     }
 }
 
-/// The rule of the wire format that a peer broke.
+/// A violation of the wire format by the peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProtocolError {
@@ -55,20 +55,19 @@ pub enum ProtocolError {
     Foreign(Foreign),
     /// A packet did not start with the magic number.
     BadMagic {
-        /// The two bytes in its place.
+        /// The two bytes found instead.
         found: u16,
     },
-    /// The peer announced more content than this side accepts and
-    /// [discards](crate::Config::discard_len_max).
+    /// The peer announced more content than this side accepts or [discards](crate::Config::discard_len_max).
     ContentTooLarge {
-        /// Bytes of content that it announced.
+        /// Bytes of content announced by the peer.
         announced: u32,
         /// [`Config::content_len_max`](crate::Config::content_len_max).
         limit: u32,
     },
     /// A PING or PONG announced content.
     HeartbeatWithContent {
-        /// Bytes of content that it announced.
+        /// Bytes of content announced by the peer.
         announced: u32,
     },
     /// The peer sent control packets faster than [`Config::control_burst`](crate::Config::control_burst) allows.
@@ -81,13 +80,13 @@ pub enum ProtocolError {
         /// The configured burst.
         burst: u32,
     },
-    /// The bytes of a frame were changed on their way: by memory, a network card or something between the peers.
+    /// A frame does not match its checksum. Faulty memory, a network card or a middlebox changed it on its way.
     BadChecksum,
-    /// A control frame of the extended protocol cannot be read.
+    /// A control frame of the extended protocol is malformed.
     BadControl {
-        /// The kind of the frame, as docs/protocol.md names it.
+        /// The kind of the frame, as named in docs/protocol.md.
         kind: &'static str,
-        /// The rule that it breaks.
+        /// The broken rule, as the rest of a sentence about the frame.
         why: &'static str,
     },
 }
@@ -123,27 +122,28 @@ impl std::error::Error for ProtocolError {}
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CloseReason {
-    /// This side closed it, by its handle or by the outcome of a handler.
+    /// This side closed the connection, through its handle or the outcome of a handler.
     Local,
-    /// The peer closed it, or its half of it, behind a whole packet. A server that shuts down does so once everything
-    /// that it received is answered, so with nothing under way this is a peer that left in good order, and with
-    /// requests under way one that did not. A process that is killed while nothing is under way leaves the same trace:
-    /// the wire has no word for a good end.
+    /// The peer closed the connection, or its write half, after a complete packet.
+    ///
+    /// A server closes this way at the end of a shutdown, with everything it received answered. With nothing in
+    /// flight, this is therefore an orderly end. With requests in flight, the peer left without answering them.
+    /// The wire format has no message for an orderly end: a process killed while idle looks the same.
     Peer,
-    /// The input ended in the middle of a packet: the peer crashed, or was cut off.
+    /// The input ended in the middle of a packet: the peer crashed, or the network cut it off.
     Truncated,
-    /// The server it belonged to shut down.
+    /// The server of this connection shut down.
     Shutdown,
-    /// It was as old as the server lets connections get, and its peer did not leave by itself in time.
+    /// The connection reached the server's age limit, and its peer did not leave in time.
     TooOld,
-    /// The bytes were taken over from frisbee on this side.
+    /// This side took over the connection as a raw byte stream.
     TakenOver,
-    /// Nothing arrived for too long.
+    /// Nothing arrived from the peer for too long.
     Silent {
         /// [`Config::silence_max`](crate::Config::silence_max).
         limit: Duration,
     },
-    /// The peer did not read, so nothing could be written for too long.
+    /// The peer stopped reading, and a write made no progress for too long.
     WriteStalled {
         /// [`Config::write_stall_max`](crate::Config::write_stall_max).
         limit: Duration,
@@ -152,14 +152,15 @@ pub enum CloseReason {
     Protocol(ProtocolError),
     /// A handler of this side panicked with this message.
     HandlerPanicked(Arc<str>),
-    /// A handler of this side replied with more content than the connection carries, so its caller cannot be answered.
+    /// A handler of this side replied with more content than the connection carries. Its caller cannot be
+    /// answered.
     ReplyTooLarge {
         /// Bytes of content.
         len: usize,
         /// [`Config::content_len_max`](crate::Config::content_len_max).
         limit: u32,
     },
-    /// The peer did not keep up, and this side closes such connections.
+    /// The peer read too slowly, and the outbox is configured to close the connection.
     OutboxFull {
         /// [`OutboxLimit::len_max`](crate::OutboxLimit::len_max).
         limit: usize,
@@ -202,29 +203,31 @@ impl std::error::Error for CloseReason {
     }
 }
 
-/// The error of sending a packet.
+/// An error from sending a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The connection is closed or closing; nothing more is sent on it.
+    /// The connection is closed or closing and sends nothing more.
     Closed,
-    /// The content is larger than the connection carries. Nothing was sent and the connection stays.
+    /// The content is larger than the connection carries. Nothing was sent, and the connection stays open.
     ContentTooLarge {
         /// Bytes of content.
         len: usize,
         /// [`Config::content_len_max`](crate::Config::content_len_max).
         limit: u32,
     },
-    /// The content is larger than the peer said that it accepts. Nothing was sent and the connection stays.
+    /// The content is larger than the limit announced by the peer. Nothing was sent, and the connection stays
+    /// open.
     TooLargeForPeer {
         /// Bytes of content.
         len: usize,
         /// [`Config::content_len_max`](crate::Config::content_len_max) of the peer.
         limit: u32,
     },
-    /// The packet is one for extended peers, and this peer is plain or has not said yet that it is extended.
+    /// The packet needs an extended peer. This peer is plain, or has not yet announced the extended protocol.
     PlainPeer,
-    /// The outbox is full, and the connection lets go what does not fit in ([`WhenFull::Drop`](crate::WhenFull::Drop)).
+    /// The outbox is full, and the connection drops packets without room
+    /// ([`WhenFull::Drop`](crate::WhenFull::Drop)).
     OutboxFull,
 }
 
@@ -242,27 +245,28 @@ impl fmt::Display for SendError {
 
 impl std::error::Error for SendError {}
 
-/// The error of sending data on a stream.
+/// An error from sending data on a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamSendError {
     /// The stream ended.
     Ended(StreamEnd),
-    /// The data is larger than the connection carries at once. Nothing was sent and the stream stays.
+    /// The data is larger than one packet of the connection. Nothing was sent, and the stream stays open.
     ContentTooLarge {
         /// Bytes of data.
         len: usize,
         /// [`Config::content_len_max`](crate::Config::content_len_max).
         limit: u32,
     },
-    /// The data is larger than the peer said that it accepts at once. Nothing was sent and the stream stays.
+    /// The data is larger than the packet limit announced by the peer. Nothing was sent, and the stream stays
+    /// open.
     TooLargeForPeer {
         /// Bytes of data.
         len: usize,
         /// [`Config::content_len_max`](crate::Config::content_len_max) of the peer.
         limit: u32,
     },
-    /// The data is empty: on the wire, that closes the stream.
+    /// The data is empty. On the wire, an empty packet closes the stream.
     Empty,
 }
 
@@ -287,13 +291,13 @@ fn write_too_large_for_peer(f: &mut fmt::Formatter<'_>, len: usize, limit: u32) 
     write!(f, "{len} bytes of content, the limit of the peer is {limit} (its content_len_max)")
 }
 
-/// The error of sending without waiting.
+/// An error from sending without waiting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TrySendError<T = Packet, E = SendError> {
-    /// The outbox is full, or the peer has to read more of the stream first. Gives back what was to be sent: wait and try
-    /// again, or let it go.
+    /// The outbox is full, or the peer has to read more of the stream first. Contains the unsent value for a
+    /// retry.
     Full(T),
-    /// It cannot be sent, and waiting would not help.
+    /// Sending failed, and waiting would not help.
     Failed(E),
 }
 
@@ -308,21 +312,23 @@ impl<T, E: fmt::Display> fmt::Display for TrySendError<T, E> {
 
 impl<T: fmt::Debug, E: std::error::Error> std::error::Error for TrySendError<T, E> {}
 
-/// A protocol that is not frisbee, spoken by a peer that called the wrong port or was called by the wrong client.
+/// A protocol other than frisbee, detected in the first bytes of a peer.
+///
+/// Either the peer called the wrong port, or this side's client connected to the wrong server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Foreign {
     /// A client began a TLS handshake.
     TlsClient,
-    /// A server that expects TLS refused what is not TLS.
+    /// A server that requires TLS rejected this side's unencrypted bytes.
     TlsServer,
     /// An HTTP/1 request.
     Http1Client,
     /// An HTTP/1 response.
     Http1Server,
-    /// The preface of an HTTP/2 client, such as one of gRPC.
+    /// The connection preface of an HTTP/2 client, for example a gRPC client.
     Http2Client,
-    /// The first frame of an HTTP/2 server, such as one of gRPC.
+    /// The first frame of an HTTP/2 server, for example a gRPC server.
     Http2Server,
 }
 
@@ -349,16 +355,18 @@ impl fmt::Display for Foreign {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamEnd {
-    /// This side closed it.
+    /// This side closed the stream.
     Closed,
-    /// The peer closed it.
+    /// The peer closed the stream.
     ClosedByPeer,
-    /// More waited to be read than may, for too long, so this side closed it.
+    /// This side closed the stream: its unread data stayed above the limit for too long.
     Overflow,
-    /// The peer sent data that is larger than this side accepts. It was discarded, and so is what the peer sends after
-    /// it. This side can still send, for a last word, until it lets go of the stream: the peer learns of the end then.
+    /// The peer sent data larger than this side accepts. That data and everything after it is discarded.
+    ///
+    /// This side can still send, for a last message, until it drops the stream. Only then does the peer learn of
+    /// the end.
     TooLarge {
-        /// Bytes of data that the peer announced.
+        /// Bytes of data announced by the peer.
         announced: u32,
         /// [`Config::content_len_max`](crate::Config::content_len_max).
         limit: u32,
@@ -387,23 +395,23 @@ impl fmt::Display for StreamEnd {
 
 impl std::error::Error for StreamEnd {}
 
-/// The reason why a stream could not be opened.
+/// An error from opening a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// This connection has as many streams as its configuration allows.
+    /// The connection has as many streams as its configuration allows.
     TooManyStreams {
         /// [`Config::streams_max`](crate::Config::streams_max).
         limit: usize,
     },
-    /// This side has opened as many streams as the peer lets exist.
+    /// This side has opened as many streams as the peer allows.
     TooManyForPeer {
         /// [`Config::streams_max`](crate::Config::streams_max) of the peer.
         limit: u32,
     },
-    /// A stream with the wanted id is open.
+    /// Another open stream has the requested id.
     IdInUse,
-    /// The connection takes nothing more to send.
+    /// The connection is closed or closing and opens no streams.
     ConnectionClosed,
 }
 

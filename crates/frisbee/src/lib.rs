@@ -1,13 +1,13 @@
-//! A messaging framework for protocols of your own.
+//! A messaging framework for custom protocols.
 //!
-//! A [`Packet`] has an id, an [`Operation`] number of your choice and content. A [`Server`] or [`Client`] hands each
-//! packet that arrives to a [`Router`], the one trait a protocol implements: request and reply, publish and subscribe,
-//! a metrics push, a proxy. Frisbee does the rest: framing without copies, batching of writes, heartbeats, limits,
-//! TLS, shutdown. A [`Connection`] can also carry [`Stream`]s, and can be [taken back](Connection::takeover) as the
-//! plain byte stream it runs on.
+//! A [`Packet`] has an id, an [`Operation`] number of your choice and content. A [`Server`] or [`Client`] passes
+//! each received packet to a [`Router`], the one trait of a protocol. A router can implement request and reply,
+//! publish and subscribe, a metrics push or a proxy. Frisbee does the rest: zero-copy framing, batched writes,
+//! heartbeats, limits, TLS and shutdown. A [`Connection`] can also carry [`Stream`]s, and can be [taken
+//! over](Connection::takeover) as the plain byte stream below it.
 //!
-//! The bytes on the wire are those of frisbee-go, in both of its header formats; programs in Go and Rust can talk to
-//! each other.
+//! The wire format is compatible with frisbee-go, in both header formats. Programs in Go and Rust can talk to each
+//! other.
 //!
 #![cfg_attr(feature = "tokio", doc = "```")]
 #![cfg_attr(not(feature = "tokio"), doc = "```ignore")]
@@ -37,21 +37,21 @@
 //!
 //! # Limits
 //!
-//! Everything a peer can make grow has a bound with a name: see [`Config`] for those of a connection, and
-//! [`ServerBuilder::connections_max`] and [`ServerBuilder::handlers_max`] for those of a server. A peer that breaks a
-//! rule of the wire loses its connection, with a [`CloseReason`] that names the rule.
+//! Everything a peer can grow has a named bound. [`Config`] has the bounds of a connection,
+//! [`ServerBuilder::connections_max`] and [`ServerBuilder::handlers_max`] two bounds of a server. A peer that
+//! breaks a rule of the wire format loses its connection, with a [`CloseReason`] that names the rule.
 //!
 //! # Features
 //!
-//! | feature | default | brings |
+//! | feature | default | adds |
 //! |---|---|---|
 //! | `tokio` | yes | clients, servers, connection handles |
-//! | `tls` | yes | TLS through rustls, from PEM ([`ServerTls`], [`ClientTls`]) or with any configuration of yours |
-//! | `tls-ring` | no | ring as the cryptography of TLS from PEM, unless the process has installed another |
-//! | `tls-native-roots` | no | the authorities that the operating system trusts, for clients |
-//! | `uring` | no | the [`Engine`] that serves connections on io_uring, where Linux allows it |
+//! | `tls` | yes | TLS through rustls, from PEM ([`ServerTls`], [`ClientTls`]) or a custom configuration |
+//! | `tls-ring` | no | ring as the crypto provider for TLS from PEM, unless the process has installed another |
+//! | `tls-native-roots` | no | the root certificates of the operating system, for clients |
+//! | `uring` | no | the io_uring [`Engine`]s, on Linux kernels that allow io_uring |
 //!
-//! Without any feature the crate is only [`proto`]: the protocol without I/O, for drivers of your own.
+//! Without any feature, the crate is only [`proto`]: the protocol without I/O, for custom drivers.
 
 mod config;
 mod content;
@@ -123,6 +123,6 @@ pub use self::{
 #[cfg(feature = "tls")]
 pub use self::pem::{ClientTls, Pem, ServerTls, TlsError, TlsName};
 
-/// The rustls that [`Client::tls`] and [`ServerBuilder::tls`] take configurations of.
+/// The version of rustls for configurations passed to [`Client::tls`] and [`ServerBuilder::tls`].
 #[cfg(feature = "tls")]
 pub use tokio_rustls::rustls;

@@ -1,4 +1,4 @@
-//! Packets, and the operation numbers that say what each one asks for.
+//! Packets, and operation numbers for their purpose.
 
 use std::fmt;
 
@@ -6,8 +6,7 @@ use bytes::Bytes;
 
 use crate::Content;
 
-/// The number that says what a packet asks for. Numbers below [`Operation::FIRST`] belong to the protocol and cannot be
-/// made.
+/// The purpose of a packet, as a number. Numbers below [`Operation::FIRST`] are reserved for the protocol.
 ///
 /// ```
 /// use frisbee::Operation;
@@ -20,19 +19,20 @@ use crate::Content;
 pub struct Operation(u16);
 
 impl Operation {
-    /// The lowest number that applications may use.
+    /// The lowest number available to applications.
     pub const FIRST: u16 = 10;
 
-    /// The operation of packets whose contents only extended peers understand. It is taken for sending once the peer is known
-    /// to be [extended](crate::proto::Peer::Extended).
+    /// The operation of packets for [extended](crate::proto::Peer::Extended) peers only. Cannot be sent to other
+    /// peers.
     pub const EXTENDED: Self = Self(4);
 
-    /// Returns the operation with this number, or `None` if the number is reserved.
+    /// Returns the operation with this number, or `None` for a reserved number.
     pub const fn new(number: u16) -> Option<Self> {
         if number < Self::FIRST { None } else { Some(Self(number)) }
     }
 
-    /// Returns the operation of a packet with this number, which may be [`Operation::EXTENDED`].
+    /// Returns the operation of a received packet. In addition to [`new`](Self::new), accepts
+    /// [`Operation::EXTENDED`].
     pub(crate) const fn from_wire(number: u16) -> Option<Self> {
         if number == Self::EXTENDED.0 { Some(Self::EXTENDED) } else { Self::new(number) }
     }
@@ -55,7 +55,7 @@ impl fmt::Display for Operation {
     }
 }
 
-/// The name of a packet among those that its sender waits for.
+/// The name of a packet for its sender: id and operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PacketName {
     /// The id of the packet.
@@ -64,32 +64,32 @@ pub struct PacketName {
     pub operation: Operation,
 }
 
-/// One message: an operation, an id that the application may use as it likes, and content.
+/// One message: an operation, an id for the application's own use, and content.
 ///
-/// The content of a received packet is a slice of the read buffer. Keeping a small one for long keeps up to 16 KiB
-/// alive behind it; [`Packet::detached`] moves it into memory of its own.
+/// The content of a received packet is a slice of the read buffer. A small content kept for long also keeps up to
+/// 16 KiB of that buffer alive; [`Packet::detached`] copies it into its own memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// Free for the application, typically to match a reply to its request.
+    /// An id for the application's own use, typically to match a reply to its request.
     pub id: u16,
-    /// The number that says what the packet asks for.
+    /// The purpose of the packet.
     pub operation: Operation,
-    /// The message itself, opaque to frisbee.
+    /// The message, opaque to frisbee.
     pub content: Content,
 }
 
 impl Packet {
-    /// Makes a packet with this id, operation and content. A content in several pieces is made from a `Vec<Bytes>`.
+    /// Creates a packet with this id, operation and content. A `Vec<Bytes>` becomes a content of several pieces.
     pub fn new(id: u16, operation: Operation, content: impl Into<Content>) -> Self {
         Self { id, operation, content: content.into() }
     }
 
-    /// Returns what the packet is called in what both sides say of it.
+    /// Returns the id and operation, the name of the packet between both sides.
     pub fn name(&self) -> PacketName {
         PacketName { id: self.id, operation: self.operation }
     }
 
-    /// Copies the content out of the buffer it was received in, and returns the same packet.
+    /// Returns the packet with its content copied out of the receive buffer.
     pub fn detached(self) -> Self {
         Self { content: Bytes::copy_from_slice(&self.content).into(), ..self }
     }

@@ -1,4 +1,4 @@
-//! TLS from certificates and keys in PEM, without setting up rustls by hand.
+//! TLS from certificates and keys in PEM, without manual rustls setup.
 
 use std::{borrow::Cow, error::Error, fmt, fs, io, net::IpAddr, path::PathBuf, sync::Arc};
 
@@ -13,7 +13,7 @@ use tokio_rustls::rustls::{
     server::WebPkiClientVerifier,
 };
 
-/// Certificates or a key in PEM, in a file or in memory. Read when it is used.
+/// PEM text with certificates or a key, in a file or in memory. A file is read on use.
 #[derive(Clone)]
 pub struct Pem(Source);
 
@@ -29,7 +29,7 @@ impl Pem {
         Self(Source::File(path.into()))
     }
 
-    /// Takes text that is there already, such as that of `include_bytes!`.
+    /// Takes text in memory, for example from `include_bytes!`.
     pub fn bytes(text: impl Into<Vec<u8>>) -> Self {
         Self(Source::Bytes(text.into()))
     }
@@ -88,7 +88,7 @@ impl Pem {
     }
 }
 
-/// Returns the labels of the sections that a text holds, for errors.
+/// Returns the section labels of a text, for error messages.
 fn sections(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let labels = text.lines().filter_map(|line| line.trim().strip_prefix("-----BEGIN ")?.strip_suffix("-----"));
@@ -96,7 +96,7 @@ fn sections(text: &[u8]) -> String {
     if labels.is_empty() { "text that is no PEM".to_owned() } else { labels.join(", ") }
 }
 
-/// Names the place, and never shows the content: that may be a secret.
+/// Shows the path or the length, never the content: it may be a secret.
 impl fmt::Display for Pem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
@@ -112,7 +112,7 @@ impl fmt::Debug for Pem {
     }
 }
 
-/// TLS for a server, from PEM. Goes where a rustls configuration goes.
+/// TLS settings for a server, from PEM. Accepted wherever a rustls configuration is.
 ///
 /// ```no_run
 /// use frisbee::{Pem, Server, ServerTls};
@@ -124,24 +124,22 @@ impl fmt::Debug for Pem {
 /// # }
 /// ```
 ///
-/// The cryptography is that of the rustls provider that the process has installed as its default, or else of ring, if the
-/// feature `tls-ring` is on.
+/// The crypto provider is the process default of rustls, or else ring with the feature `tls-ring`.
 ///
-/// The server's certificate must not be marked as that of an authority (`CA:TRUE`), as some guides to self-signed
-/// certificates do: clients with rustls refuse it, clients in Go do not. Make it with `-addext
-/// basicConstraints=CA:FALSE`, or make an authority and have that sign the server's certificate, as the example `tls`
-/// does.
+/// The server's certificate must not be marked as an authority (`CA:TRUE`). Some guides to self-signed
+/// certificates do this; Go clients accept such a certificate, rustls clients refuse it. Create it with `-addext
+/// basicConstraints=CA:FALSE`, or create an authority to sign the server's certificate, like the example `tls`.
 #[derive(Clone)]
 pub struct ServerTls {
     identity: Identity,
     config: Arc<ServerConfig>,
 }
 
-/// A chain of certificates, the own one first, and its key.
+/// A certificate chain starting with the own certificate, and its key.
 struct Identity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
-    /// The place they are from, for errors.
+    /// The source of both, for error messages.
     from: String,
 }
 
@@ -167,13 +165,15 @@ impl Identity {
 }
 
 impl ServerTls {
-    /// Proves to clients who the server is, by a certificate and its key. Further certificates lead to the authority.
+    /// Identifies the server by a certificate and its key. Further certificates complete the chain to the
+    /// authority.
     pub fn new(certificates: Pem, key: Pem) -> Result<Self, TlsError> {
         Self::with(Identity::new(&certificates, &key)?, None)
     }
 
-    /// Takes only clients that prove who they are by a certificate of one of these authorities: mutual TLS.
-    /// [`Connection::peer_certificates`](crate::Connection::peer_certificates) has what they showed.
+    /// Accepts only clients with a certificate from one of these authorities: mutual TLS.
+    ///
+    /// [`Connection::peer_certificates`](crate::Connection::peer_certificates) returns a client's certificates.
     pub fn client_roots(self, roots: Pem) -> Result<Self, TlsError> {
         let (from, roots) = (roots.to_string(), roots.roots()?);
         let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider()?).build();
@@ -210,7 +210,7 @@ impl fmt::Debug for ServerTls {
     }
 }
 
-/// TLS for a client, from PEM or the system's roots. Goes where a rustls configuration goes.
+/// TLS settings for a client, from PEM or the system's roots. Accepted wherever a rustls configuration is.
 ///
 /// ```no_run
 /// use frisbee::{Client, ClientTls, Pem};
@@ -222,8 +222,7 @@ impl fmt::Debug for ServerTls {
 /// # }
 /// ```
 ///
-/// The cryptography is that of the rustls provider that the process has installed as its default, or else of ring, if the
-/// feature `tls-ring` is on.
+/// The crypto provider is the process default of rustls, or else ring with the feature `tls-ring`.
 #[derive(Clone)]
 pub struct ClientTls {
     roots: Arc<RootCertStore>,
@@ -231,18 +230,19 @@ pub struct ClientTls {
 }
 
 impl ClientTls {
-    /// Trusts servers whose certificate is from one of these authorities, or is one of these.
+    /// Trusts servers with a certificate from one of these authorities, or with one of these certificates.
     pub fn with_roots(roots: Pem) -> Result<Self, TlsError> {
         Self::with(roots.roots()?.into())
     }
 
-    /// Trusts servers that the system trusts. The authorities are those of the operating system, including the ones that
-    /// an administrator added; on Unix, the environment variables `SSL_CERT_FILE` and `SSL_CERT_DIR` name others.
+    /// Trusts the certificate authorities of the operating system, including those added by an administrator.
+    ///
+    /// On Unix, the environment variables `SSL_CERT_FILE` and `SSL_CERT_DIR` override their location.
     #[cfg(feature = "tls-native-roots")]
     pub fn with_system_roots() -> Result<Self, TlsError> {
         let found = rustls_native_certs::load_native_certs();
         let mut roots = RootCertStore::empty();
-        // Systems have certificates that nobody can read, and the rest will do.
+        // Some systems contain unreadable certificates. The readable ones are enough.
         roots.add_parsable_certificates(found.certs);
         if roots.is_empty() {
             let why = found.errors.first().map(|error| format!(": {error}")).unwrap_or_default();
@@ -251,7 +251,7 @@ impl ClientTls {
         Self::with(roots.into())
     }
 
-    /// Proves to servers who the client is, if they ask: mutual TLS.
+    /// Identifies the client to servers on request: mutual TLS.
     pub fn identity(self, certificates: Pem, key: Pem) -> Result<Self, TlsError> {
         let identity = Identity::new(&certificates, &key)?;
         let config =
@@ -283,7 +283,7 @@ impl fmt::Debug for ClientTls {
     }
 }
 
-/// Finds the provider that the process has chosen, or the one that comes with this crate.
+/// Returns the process default of rustls, or the provider of this crate.
 fn provider() -> Result<Arc<CryptoProvider>, TlsError> {
     if let Some(provider) = CryptoProvider::get_default() {
         return Ok(provider.clone());
@@ -298,12 +298,12 @@ fn provider() -> Result<Arc<CryptoProvider>, TlsError> {
     ))
 }
 
-/// The name that the certificate of a server must be for: a DNS name or an IP address.
+/// The expected name in the certificate of a server: a DNS name or an IP address.
 #[derive(Clone, Debug)]
 pub struct TlsName(Result<ServerName<'static>, String>);
 
 impl TlsName {
-    /// Returns the name for rustls, or an error if the text is none.
+    /// Returns the name for rustls, or an error for an invalid text.
     pub fn to_server_name(&self) -> io::Result<ServerName<'static>> {
         self.0.clone().map_err(|text| {
             let why = format!("{text:?} is no name for TLS: expected a DNS name or an IP address");
@@ -342,7 +342,7 @@ impl From<&String> for TlsName {
     }
 }
 
-/// An error of certificates or a key that cannot be used. Says which file is meant.
+/// An error from unusable certificates or keys. The message names the file.
 #[derive(Debug)]
 pub struct TlsError {
     what: String,

@@ -1,4 +1,4 @@
-//! A connection that is made again when it is lost.
+//! A client connection with automatic reconnects.
 
 use std::{
     error::Error,
@@ -31,11 +31,12 @@ use crate::{
 };
 
 impl<R: Router> Client<R> {
-    /// Has the client connect again by itself whenever the connection is lost, until it is told to stop.
+    /// Makes the client reconnect automatically after each lost connection, until stopped.
     ///
-    /// Each attempt has the [timeout](Self::timeout) of this client. The pauses between them begin with its [pause](Self::pause) and
-    /// grow as those of [`Backoff`] do, until a connection is made on which anything is heard; their number is not limited by
-    /// [`attempts`](Self::attempts). The router is one for all connections, and has its hooks called for each.
+    /// Each attempt has the [timeout](Self::timeout) of this client. The pauses between attempts start with its
+    /// [pause](Self::pause) and grow like those of [`Backoff`]; the first packet from the peer on a new connection
+    /// resets them. [`attempts`](Self::attempts) does not limit their number. All connections share the router,
+    /// and its hooks run for each of them.
     ///
     /// ```
     /// use frisbee::{Client, Connection, Operation, Packet, ReconnectState, Server, Table};
@@ -72,7 +73,7 @@ impl<R: Router> Client<R> {
     }
 }
 
-/// Settings of a client that connects again by itself. Made by [`Client::reconnecting`].
+/// Settings of a reconnecting client. Created by [`Client::reconnecting`].
 pub struct ReconnectingClient<R> {
     client: Client<R>,
     waiting_len_max: usize,
@@ -84,16 +85,19 @@ type Setup =
     dyn Fn(Connection) -> Pin<Box<dyn Future<Output = Result<(), Box<dyn Error + Send + Sync>>> + Send>> + Send + Sync;
 
 impl<R: Router> ReconnectingClient<R> {
-    /// Sets how many bytes of packets may wait for a connection in [`Reconnecting::send`], 64 counted on top of each. Default
-    /// 1 MiB. With 0 none waits: what is sent while there is no connection fails.
+    /// Sets the limit on bytes waiting for a connection in [`Reconnecting::send`]. Default 1 MiB.
+    ///
+    /// Each packet counts as its content plus 64 bytes. With 0, sending without a connection fails.
     pub fn waiting_len_max(mut self, waiting_len_max: usize) -> Self {
         self.waiting_len_max = waiting_len_max;
         self
     }
 
-    /// Has this done first on each new connection, such as to subscribe again. Only when it is done, others get the connection, and
-    /// packets go that wait for one. If it fails, panics, or takes longer than [`setup_timeout`](Self::setup_timeout), the connection
-    /// closes, and another is made after a pause.
+    /// Sets a function to run first on each new connection, for example to subscribe again.
+    ///
+    /// Other users get the connection, and waiting packets are sent, only after it succeeds. If it fails, panics
+    /// or exceeds [`setup_timeout`](Self::setup_timeout), the connection closes, and the next attempt follows
+    /// after a pause.
     pub fn on_connected<F, E>(mut self, setup: impl Fn(Connection) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<(), E>> + Send + 'static,
@@ -106,18 +110,19 @@ impl<R: Router> ReconnectingClient<R> {
         self
     }
 
-    /// Limits the time that [`on_connected`](Self::on_connected) may take. Default 10 s.
+    /// Sets the time limit for [`on_connected`](Self::on_connected). Default 10 s.
     pub fn setup_timeout(mut self, setup_timeout: Duration) -> Self {
         self.setup_timeout = setup_timeout;
         self
     }
 
-    /// Begins to connect to an address, as a task of the current tokio runtime, and does so for as long as there is a handle.
+    /// Starts connecting to an address on the current tokio runtime, and continues until the last handle is
+    /// dropped.
     ///
     /// # Errors
     ///
-    /// An address that cannot be read, [settings](Client::check) under which no connection could work, and a router that
-    /// [refuses](Router::check). Whether the server can be reached is known later; see
+    /// Returns an error for an invalid address, for [settings](Client::check) with unusable values, and if the
+    /// router [refuses](Router::check) to serve. An unreachable server is no error here; see
     /// [`Reconnecting::connected`].
     pub fn start(self, address: impl ToAddress) -> Result<Reconnecting, ConnectError> {
         let (address, engine) = self.client.begin(address)?;
@@ -145,40 +150,40 @@ impl<R> fmt::Debug for ReconnectingClient<R> {
     }
 }
 
-/// A handle to a connection that is made again when it is lost. Cheap to clone.
+/// A handle to a connection with automatic reconnects. Cheap to clone.
 ///
-/// When the last handle is gone, what was sent is written, the connection closes, and there is no other. What was sent on a
-/// connection and was not written when that was lost is lost as well: only the application knows what has to be sent again.
+/// After the last handle is dropped, queued packets are written and the connection closes for good. Packets queued
+/// on a lost connection are lost too: only the application knows which ones to send again.
 ///
-/// A server that shuts down asks its clients to leave. Then another connection is made while the one that is there stays in use,
-/// and that is left once there is another: nothing that crosses the shutdown is lost.
+/// A server asks its clients to leave before a shutdown. The client then makes a second connection and keeps using
+/// the first until the second is ready. Nothing sent during the shutdown is lost.
 #[derive(Clone)]
 pub struct Reconnecting(Arc<Handle>);
 
 struct Handle {
     states: watch::Receiver<ReconnectState>,
-    /// Bytes of packets that wait for a connection.
+    /// Bytes of packets waiting for a connection.
     waiting_len: AtomicUsize,
     waiting_len_max: usize,
-    /// Ends the task that connects.
+    /// Ends the connecting task on drop.
     closing: DropGuard,
 }
 
-/// The state of a connection that is made again when it is lost.
+/// The state of a connection with automatic reconnects.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ReconnectState {
-    /// There is no connection. With the error of the last attempt to make one, if it was made since there was one.
+    /// There is no connection. Contains the error of the last attempt since the previous connection, if any.
     Connecting(Option<Arc<ConnectError>>),
-    /// There is a connection. The handle does not keep it open.
+    /// There is a connection. This handle does not keep it open.
     Connected(Connection),
-    /// There will be no other: it was [closed](Reconnecting::close), or no attempt would have ended differently from the first,
-    /// whose error this is.
+    /// There will be no further connection. It was [closed](Reconnecting::close), or the first attempt failed with
+    /// this final error.
     Ended(Option<Arc<ConnectError>>),
 }
 
 impl Reconnecting {
-    /// Returns the connection that there is. The handle does not keep it open.
+    /// Returns the current connection, if any. The returned handle does not keep it open.
     pub fn connection(&self) -> Option<Connection> {
         match &*self.0.states.borrow() {
             ReconnectState::Connected(connection) => Some(connection.clone()),
@@ -186,26 +191,28 @@ impl Reconnecting {
         }
     }
 
-    /// Waits until there is a connection.
+    /// Waits for a connection.
     ///
     /// # Errors
     ///
-    /// [`NotSent::Ended`] when there will be none. A server that cannot be reached is waited for. What may not pass, such as a
-    /// certificate that is wrong, is an error if it happens at the first attempt: see [`ConnectError::is_final`].
+    /// [`NotSent::Ended`] if there will be none. An unreachable server is no error: the call waits for it. A
+    /// permanent failure, such as a wrong certificate, is an error on the first attempt only; see
+    /// [`ConnectError::is_final`].
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has changed nothing.
+    /// Dropping the future has no effect.
     pub async fn connected(&self) -> Result<Connection, NotSent> {
         self.connected_after(None).await
     }
 
-    /// Sends a packet, waiting while there is no connection and while the outbox is full. Packets of one task arrive in order, as far
-    /// as they arrive.
+    /// Sends a packet, waiting for a connection and for room in the outbox.
+    ///
+    /// Packets of one task arrive in order. Some may be lost with a connection.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has sent the packet whole or not at all.
+    /// Dropping the future sends the packet whole or not at all.
     pub async fn send(&self, packet: Packet) -> Result<(), NotSent> {
         let connection = self.connection();
         if let Some(connection) = &connection {
@@ -214,12 +221,13 @@ impl Reconnecting {
                 sent => return sent.map(drop).map_err(NotSent::Failed),
             }
         }
-        // Boxed, so that only a call that has to wait holds the memory for it.
+        // Boxed, so only a call that has to wait takes memory for waiting.
         Box::pin(self.send_later(packet, connection)).await
     }
 
-    /// Sends a packet unless there is no connection or the outbox is full. Whoever wants to keep it then sends a clone, which shares
-    /// the content.
+    /// Sends a packet without waiting. Fails without a connection, and with a full outbox.
+    ///
+    /// To keep the packet for a retry, pass a clone. It shares the content.
     pub fn try_send(&self, packet: Packet) -> Result<(), NotSent> {
         let connection = self.connection().ok_or(NotSent::NotConnected)?;
         match connection.try_send(packet) {
@@ -230,19 +238,19 @@ impl Reconnecting {
         }
     }
 
-    /// Returns the states of the connection, beginning with the one that it is in.
+    /// Returns the states of the connection, starting with the current one.
     pub fn states(&self) -> ReconnectStates {
         let mut states = self.0.states.clone();
         states.mark_changed();
         ReconnectStates(states)
     }
 
-    /// Closes the connection, as [`Connection::close`] does, and makes no other. What waits for one fails.
+    /// Closes the connection like [`Connection::close`], and stops reconnecting. Waiting packets fail.
     pub fn close(&self) {
         self.0.closing.token().cancel();
     }
 
-    /// Waits for a connection other than this one.
+    /// Waits for a connection other than `lost`.
     async fn connected_after(&self, lost: Option<&Connection>) -> Result<Connection, NotSent> {
         let mut states = self.0.states.clone();
         let is_news = |state: &ReconnectState| match state {
@@ -253,7 +261,7 @@ impl Reconnecting {
         match states.wait_for(is_news).await.as_deref() {
             Ok(ReconnectState::Connected(connection)) => Ok(connection.clone()),
             Ok(ReconnectState::Ended(error)) => Err(NotSent::Ended(error.clone())),
-            // The runtime that connected is gone.
+            // The runtime of the connecting task has ended.
             Ok(ReconnectState::Connecting(_)) | Err(_) => Err(NotSent::Ended(None)),
         }
     }
@@ -276,7 +284,7 @@ impl fmt::Debug for Reconnecting {
     }
 }
 
-/// The bytes of one packet among those that wait for a connection.
+/// The share of one packet in the bytes waiting for a connection.
 struct Place<'a> {
     handle: &'a Handle,
     len: usize,
@@ -285,7 +293,7 @@ struct Place<'a> {
 impl<'a> Place<'a> {
     fn take(handle: &'a Handle, len: usize) -> Result<Self, NotSent> {
         let place = Self { handle, len };
-        // No other memory follows it.
+        // The counter guards no other memory, so relaxed ordering is enough.
         let before = handle.waiting_len.fetch_add(len, Ordering::Relaxed);
         if before.saturating_add(len) <= handle.waiting_len_max { Ok(place) } else { Err(NotSent::NotConnected) }
     }
@@ -297,17 +305,18 @@ impl Drop for Place<'_> {
     }
 }
 
-/// The states of a connection that is made again when it is lost, one after the other.
+/// A sequence of states of a connection with automatic reconnects.
 #[derive(Clone)]
 pub struct ReconnectStates(watch::Receiver<ReconnectState>);
 
 impl ReconnectStates {
-    /// Returns the state if it has changed since the last call, and waits for that otherwise. Whoever is slow sees the last state
-    /// only. `None` behind [`ReconnectState::Ended`].
+    /// Waits for the next change of state. Returns `None` after [`ReconnectState::Ended`].
+    ///
+    /// A change since the last call is returned immediately. Slow callers see only the latest state.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has changed nothing.
+    /// Dropping the future has no effect.
     pub async fn next(&mut self) -> Option<ReconnectState> {
         self.0.changed().await.ok()?;
         Some(self.0.borrow_and_update().clone())
@@ -320,16 +329,17 @@ impl fmt::Debug for ReconnectStates {
     }
 }
 
-/// The reason why a packet was not sent on a connection that is made again when it is lost.
+/// An error from sending on a connection with automatic reconnects.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum NotSent {
-    /// There is no connection now, and this does not wait for one: it was not to, or as many bytes wait as may
-    /// ([`ReconnectingClient::waiting_len_max`]).
+    /// There is no connection now, and the packet cannot wait for one: the call does not wait, or the limit on
+    /// waiting bytes is reached ([`ReconnectingClient::waiting_len_max`]).
     NotConnected,
-    /// There will be no other connection. With the error of the attempt that was the last, unless this side closed it.
+    /// There will be no further connection. Contains the error of the last attempt, unless this side closed the
+    /// connection.
     Ended(Option<Arc<ConnectError>>),
-    /// The connection that there is does not take the packet.
+    /// The current connection refused the packet.
     Failed(SendError),
 }
 
@@ -355,7 +365,7 @@ impl Error for NotSent {
     }
 }
 
-/// The task that connects.
+/// The task that makes the connections.
 struct Keeper<R> {
     engine: Engine,
     address: Address,
@@ -369,7 +379,7 @@ impl<R: Router> Keeper<R> {
         self.states.send_replace(ReconnectState::Ended(error));
     }
 
-    /// Makes one connection after the other. Returns the error of the first attempt if no other would end differently.
+    /// Makes connections until cancelled. Returns the error of the first attempt if it is final.
     async fn keep_connected(&self) -> Arc<ConnectError> {
         let mut backoff = Backoff::new(self.settings.client.first_pause());
         let mut connection = match self.connect(&mut backoff, Attempts::First).await {
@@ -377,7 +387,7 @@ impl<R: Router> Keeper<R> {
             Err(error) => return error,
         };
         loop {
-            // This is what keeps it open.
+            // This task's handle keeps the connection open; the published one does not.
             self.states.send_replace(ReconnectState::Connected(connection.without_keeping_open()));
             let heard = heard(&connection);
             connection.shared().until_left().await;
@@ -391,13 +401,14 @@ impl<R: Router> Keeper<R> {
         }
     }
 
-    /// Makes another connection than this one, which is lost or to be left.
+    /// Makes the next connection after `last`, which is lost or about to be left.
     async fn connect_again(&self, last: &Connection, backoff: &mut Backoff) -> Result<Connection, Arc<ConnectError>> {
         let again = async {
             sleep(backoff.pause()).await;
             self.connect(backoff, Attempts::Later).await
         };
-        // One that is to be left is in use until there is another, or its server waits no longer.
+        // A connection about to be left stays in use until the next one is ready, or until its server stops
+        // waiting.
         let lost = pin!(last.shared().until_finishing());
         match select(lost, pin!(again)).await {
             Either::Left(((), again)) => {
@@ -408,7 +419,7 @@ impl<R: Router> Keeper<R> {
         }
     }
 
-    /// Attempts to connect until there is a connection that can be used.
+    /// Attempts to connect until a connection is ready for use.
     async fn connect(&self, backoff: &mut Backoff, attempts: Attempts) -> Result<Connection, Arc<ConnectError>> {
         let mut number = 0;
         loop {
@@ -423,7 +434,7 @@ impl<R: Router> Keeper<R> {
             let pause = backoff.pause();
             info!(%error, ?pause, "not connected, trying again after a pause");
             self.states.send_if_modified(|state| {
-                // One that is to be left is still in use.
+                // A connection about to be left is still in use.
                 let is_without = matches!(state, ReconnectState::Connecting(_));
                 if is_without {
                     *state = ReconnectState::Connecting(Some(error));
@@ -464,7 +475,7 @@ enum Attempts {
     Later,
 }
 
-/// Returns the number of packets that the peer has sent so far.
+/// Returns the number of packets received from the peer so far.
 fn heard(connection: &Connection) -> u64 {
     connection.metrics().counters.packets_in
 }

@@ -1,8 +1,8 @@
-//! A map that most connections never have anything in.
+//! A compact map for entries only few connections have.
 
 use std::{collections::HashMap, hash::Hash};
 
-/// A map that takes the room of a pointer until something is put in.
+/// A map with the size of a pointer until its first insertion.
 #[expect(clippy::box_collection, reason = "a map without anything in it is six pointers wide")]
 pub(crate) struct Seldom<K, V>(Option<Box<HashMap<K, V>>>);
 
@@ -23,7 +23,7 @@ impl<K: Eq + Hash, V> Seldom<K, V> {
         self.0.get_or_insert_default().insert(key, value)
     }
 
-    /// Returns the value of a key, which is the default one until then.
+    /// Returns the value of a key, inserting the default value if the key is missing.
     pub(crate) fn get_or_default(&mut self, key: K) -> &mut V
     where
         V: Default,

@@ -1,4 +1,4 @@
-//! Ordered packets beside the others, in both directions, under an id of their own.
+//! Streams: ordered packets under a common id, in both directions of a connection.
 
 use std::{
     collections::VecDeque,
@@ -20,24 +20,26 @@ use crate::{
 };
 
 impl Connection {
-    /// Opens a stream with an id that is free. The peer learns of it by the first data sent.
+    /// Opens a stream with a free id. The peer learns of it with the first data.
     pub fn open_stream(&self) -> Result<Stream, OpenError> {
         let key = self.shared().core().proto.open_stream()?;
         Ok(Stream::new(self.clone(), key))
     }
 
-    /// Opens the stream with this id, for protocols that agree on ids in advance.
+    /// Opens a stream with this id, for protocols with ids agreed in advance.
     pub fn open_stream_with_id(&self, id: u16) -> Result<Stream, OpenError> {
         let key = self.shared().core().proto.open_stream_with_id(id)?;
         Ok(Stream::new(self.clone(), key))
     }
 
-    /// Waits for the next stream that the peer opens. `None` once the connection is closed. Needs
-    /// [`Config::accept_backlog`](crate::Config::accept_backlog) and a router that does not serve streams itself.
+    /// Waits for the next stream opened by the peer. Returns `None` once the connection is closed.
+    ///
+    /// Needs a nonzero [`Config::accept_backlog`](crate::Config::accept_backlog) and a router without its own
+    /// [`Router::stream`](crate::Router::stream).
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has taken no stream.
+    /// Dropping the future loses no stream.
     pub async fn accept_stream(&self) -> Option<Stream> {
         let key = self
             .shared()
@@ -50,7 +52,7 @@ impl Connection {
         Some(Stream::new(self.clone(), key))
     }
 
-    /// Queues a stream for [`accept_stream`](Self::accept_stream), or closes it.
+    /// Queues a stream for [`accept_stream`](Self::accept_stream), or closes it if that queue is full.
     pub(crate) fn offer_stream(&self, stream: Stream) {
         if self.shared().core().unaccepted.len() < self.shared().config.accept_backlog {
             self.shared().core().unaccepted.push_back(stream.into_key());
@@ -59,12 +61,12 @@ impl Connection {
     }
 }
 
-/// One stream of a connection. Dropping it closes both directions.
+/// A stream of a connection. Dropping it closes both directions.
 ///
-/// Between [extended](crate::Config::extended) peers, a sender waits for a reader that is behind, and nothing else on the
-/// connection does. A plain peer has no way to wait. What it sent and nobody has read is bounded by
-/// [`Config::stream_queue_len_max`](crate::Config::stream_queue_len_max); past it, nothing is read from the connection
-/// for a moment, and a stream whose reader does not catch up by then is closed with [`StreamEnd::Overflow`].
+/// Between [extended](crate::Config::extended) peers, a slow reader makes its sender wait, and does not affect the
+/// rest of the connection. A plain peer cannot be made to wait. Its unread data is bounded by
+/// [`Config::stream_queue_len_max`](crate::Config::stream_queue_len_max). Above that limit, reading from the
+/// connection pauses briefly. A stream still above it afterwards is closed with [`StreamEnd::Overflow`].
 ///
 /// ```
 /// # async fn example(connection: frisbee::Connection) -> Result<(), Box<dyn std::error::Error>> {
@@ -86,18 +88,18 @@ pub struct StreamSender {
     held: Arc<Held>,
 }
 
-/// The reading half of a [`Stream`]. What still comes after it is dropped is discarded, as long as the sending half is
-/// there.
+/// The reading half of a [`Stream`]. After it is dropped, incoming data is discarded until the sending half is
+/// dropped.
 pub struct StreamReader {
     held: Arc<Held>,
 }
 
-/// Closes the stream with the last half.
+/// The shared part of both halves. Closes the stream on drop.
 struct Held {
     connection: Connection,
     key: StreamKey,
     id: u16,
-    /// Cleared when the key was handed on. Only the owner of both halves clears it, so no order is needed.
+    /// Cleared after handing on the key. Only the owner of both halves clears it, so relaxed ordering is enough.
     holds: AtomicBool,
 }
 
@@ -113,61 +115,64 @@ impl Stream {
         self.sender.id()
     }
 
-    /// Sends data, waiting while the connection's outbox is full, or the reader on the other side is behind and the peer
-    /// can say so. Empty data is refused: it would close the stream.
+    /// Sends data. Waits while the outbox of the connection is full, or while an extended peer has a slow reader.
+    ///
+    /// Refuses empty data: on the wire, an empty packet closes the stream.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has sent the data whole or not at all.
+    /// Dropping the future sends the data whole or not at all.
     pub async fn send(&self, content: impl Into<Content>) -> Result<(), StreamSendError> {
         self.sender.send(content).await
     }
 
-    /// Waits for the next data of the peer. An error says why no more will come. Data that came before the end is read
-    /// first.
+    /// Waits for the next data from the peer. Data received before the end of the stream comes before the error
+    /// for the end.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has taken nothing.
+    /// Dropping the future loses no data.
     pub async fn read(&mut self) -> Result<Bytes, StreamEnd> {
         self.reader.read().await
     }
 
-    /// Returns what [`read`](Self::read) will return next, and leaves it where it is: for a protocol that decides by
-    /// the first data who gets the stream.
+    /// Returns the data of the next [`read`](Self::read) without consuming it.
+    ///
+    /// Useful if the first data of a stream selects its protocol.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has taken nothing, nor has one that returned.
+    /// Neither a dropped nor a completed call consumes data.
     pub async fn peek(&mut self) -> Result<Bytes, StreamEnd> {
         let held = &self.reader.held;
         poll_fn(|cx| held.connection.shared().poll_read_from(cx, held.key, |proto, key| proto.peek_at(key))).await
     }
 
-    /// Closes both directions, after the data sent before. The wire has no close of one direction.
+    /// Closes both directions, after the data sent before. The wire format cannot close one direction only.
     pub fn close(&self) {
         self.sender.close();
     }
 
-    /// Defers the close of this stream, whether [`close`](Self::close) or the drop of the last half causes it. On this
-    /// side the stream ends at once. The peer is told ahead of the next data sent on any stream of the connection, and
-    /// not at all if it closes the stream itself before.
+    /// Delays the close packet of this stream, after [`close`](Self::close) or the drop of the last half.
     ///
-    /// Use it in protocols whose data says when a stream is through. A peer that has received all it waits for may be
-    /// closing the connection, and frisbee-go locks up if a packet of a stream arrives during that. A close that comes
-    /// ahead of data that the peer waits for does no harm. An extended peer is told at once: it does not lock up, and keeps
-    /// a credit for the stream until then.
+    /// On this side, the stream ends immediately. The close packet goes out before the next data sent on any
+    /// stream of the connection, and not at all if the peer closes the stream first.
+    ///
+    /// Use it in protocols with an end marker in their data. A peer may close the connection after its last
+    /// expected data, and frisbee-go locks up if a packet of a stream arrives during that close. A close packet
+    /// followed by expected data does no harm. For an extended peer, the close packet is not delayed: such a peer
+    /// does not lock up, and it keeps credit for the stream until the close.
     pub fn defer_close(&self) {
         let held = &self.sender.held;
         held.connection.shared().core().proto.defer_stream_close(held.key);
     }
 
-    /// Takes the halves apart, for two tasks. The stream closes when both are gone.
+    /// Splits the stream into its halves, for two tasks. The stream closes when both are dropped.
     pub fn split(self) -> (StreamSender, StreamReader) {
         (self.sender, self.reader)
     }
 
-    /// Lets go of the stream without closing it.
+    /// Drops the stream without closing it.
     pub(crate) fn into_key(self) -> StreamKey {
         let held = &self.sender.held;
         held.holds.store(false, Ordering::Relaxed);
@@ -176,7 +181,7 @@ impl Stream {
 }
 
 impl StreamSender {
-    /// Returns the connection it is a part of.
+    /// Returns the connection of the stream.
     pub fn connection(&self) -> &Connection {
         &self.held.connection
     }
@@ -186,20 +191,20 @@ impl StreamSender {
         self.held.id
     }
 
-    /// Sends data as [`Stream::send`] does.
+    /// Sends data like [`Stream::send`].
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has sent the data whole or not at all.
+    /// Dropping the future sends the data whole or not at all.
     pub async fn send(&self, content: impl Into<Content>) -> Result<(), StreamSendError> {
         self.send_tracked(content).await.map(drop)
     }
 
-    /// Sends data as [`Stream::send`] does, and tells which packet it was; see [`Connection::may_have_left`].
+    /// Sends data like [`Stream::send`], and returns its position for [`Connection::may_have_left`].
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has sent the data whole or not at all.
+    /// Dropping the future sends the data whole or not at all.
     pub async fn send_tracked(&self, content: impl Into<Content>) -> Result<Sent, StreamSendError> {
         let Held { connection, key, .. } = &*self.held;
         let content = content.into();
@@ -207,15 +212,17 @@ impl StreamSender {
         connection.shared().when_sendable(*key, content.len(), content, push).await
     }
 
-    /// Sends several data, which takes less than sending one after the other. What is left in `contents` after an error
-    /// was not sent, nor was the one before it.
+    /// Sends several packets at a lower cost than one call each.
+    ///
+    /// After an error, the packets remaining in `contents` were not sent, and neither was the last one removed.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has sent what is no longer in `contents`, each whole.
+    /// After dropping the future, all packets removed from `contents` are sent, each of them whole.
     pub async fn send_many(&self, contents: &mut VecDeque<impl Into<Content>>) -> Result<(), StreamSendError> {
         let Held { connection, key, .. } = &*self.held;
-        // The next content is taken to be as long as the last: it has to stay where it is until there is room.
+        // Each content is assumed to be as long as the previous one, because it stays in the queue until there is
+        // room.
         let mut len = 0;
         while !contents.is_empty() {
             let expected = len;
@@ -236,15 +243,15 @@ impl StreamSender {
         Ok(())
     }
 
-    /// Sends data unless the connection's outbox is full or the reader on the other side is behind, either of which gives
-    /// the data back.
+    /// Sends data without waiting. Returns the data if the outbox of the connection is full or the peer reads too
+    /// slowly.
     pub fn try_send(&self, content: impl Into<Content>) -> Result<(), TrySendError<Content, StreamSendError>> {
         let Held { connection, key, .. } = &*self.held;
         let (content, push) = (content.into(), |core: &mut Core, content| core.proto.send_on(*key, content));
         Ok(connection.shared().try_push_on(*key, content.len(), content, push)?)
     }
 
-    /// Closes both directions as [`Stream::close`] does.
+    /// Closes both directions like [`Stream::close`].
     pub fn close(&self) {
         let waiting = self.held.connection.shared().change(|core| {
             core.proto.close_stream(self.held.key);
@@ -253,18 +260,18 @@ impl StreamSender {
         waiting.for_each(Waker::wake);
     }
 
-    /// Waits until the stream has ended, and returns why.
+    /// Waits for the end of the stream and returns its cause.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has changed nothing.
+    /// Dropping the future has no effect.
     pub async fn closed(&self) -> StreamEnd {
         poll_fn(|cx| self.held.connection.shared().poll_stream_ended(cx, self.held.key)).await
     }
 }
 
 impl StreamReader {
-    /// Returns the connection it is a part of.
+    /// Returns the connection of the stream.
     pub fn connection(&self) -> &Connection {
         &self.held.connection
     }
@@ -274,16 +281,16 @@ impl StreamReader {
         self.held.id
     }
 
-    /// Waits for the next data as [`Stream::read`] does.
+    /// Waits for the next data like [`Stream::read`].
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has taken nothing.
+    /// Dropping the future loses no data.
     pub async fn read(&mut self) -> Result<Bytes, StreamEnd> {
         poll_fn(|cx| self.poll_read(cx)).await
     }
 
-    /// Polls for the next data, for futures and streams written by hand. Only the last task that polled is woken.
+    /// Polls for the next data, for manual futures and streams. Only the last task to poll is woken.
     pub fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, StreamEnd>> {
         self.held.connection.shared().poll_read_from(cx, self.held.key, proto::Connection::read_from)
     }
@@ -305,7 +312,7 @@ impl Drop for Held {
     }
 }
 
-/// The number of data that are sent under one lock, and for one unit of what a task may do before it lets others run.
+/// The largest number of packets sent under one lock, and per unit of tokio's cooperative budget.
 const SENT_AT_ONCE_MAX: usize = 64;
 
 impl fmt::Debug for Stream {

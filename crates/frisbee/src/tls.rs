@@ -1,4 +1,4 @@
-//! TLS through rustls: any configuration of the user's, plain TLS around the same bytes. ALPN is for other protocols only.
+//! TLS through rustls, with any configuration. ALPN is used for other protocols only, not for frisbee.
 
 use std::{io, sync::Arc};
 
@@ -16,8 +16,11 @@ use crate::{
 };
 
 impl<R: Router> ServerBuilder<R> {
-    /// Accepts TLS only, with a [`ServerTls`](crate::ServerTls) made of PEM, or any rustls configuration. Handshakes are
-    /// bounded by [`Config::handshake_max`](crate::Config::handshake_max) and never hold up accepting.
+    /// Requires TLS on all connections, with a [`ServerTls`](crate::ServerTls) from PEM or any rustls
+    /// configuration.
+    ///
+    /// [`Config::handshake_max`](crate::Config::handshake_max) bounds each handshake. Handshakes never delay
+    /// accepting.
     pub fn tls(mut self, config: impl Into<Arc<rustls::ServerConfig>>) -> Self {
         let config = config.into();
         self.secure = Some(Box::new(|offered| accepting(offering(config, offered))));
@@ -25,7 +28,7 @@ impl<R: Router> ServerBuilder<R> {
     }
 }
 
-/// Accepts the handshakes of a server.
+/// Returns the server side of a TLS handshake.
 fn accepting(config: Arc<rustls::ServerConfig>) -> Secure {
     let acceptor = TlsAcceptor::from(config);
     Secure::new(move |wire, _| {
@@ -39,7 +42,7 @@ fn accepting(config: Arc<rustls::ServerConfig>) -> Secure {
     })
 }
 
-/// Returns a configuration that offers these protocols by ALPN as well, behind its own.
+/// Returns the configuration with these ALPN protocols appended to its own.
 fn offering(config: Arc<rustls::ServerConfig>, offered: &[&[u8]]) -> Arc<rustls::ServerConfig> {
     if offered.is_empty() {
         return config;
@@ -54,9 +57,10 @@ fn offering(config: Arc<rustls::ServerConfig>, offered: &[&[u8]]) -> Arc<rustls:
 }
 
 impl Raw {
-    /// Returns the certificate chain that the peer proved to own in the TLS handshake, its own certificate first, if a
-    /// [`Protocol`](crate::Protocol) was given the connection. Of a connection that was taken over,
-    /// [`Connection::peer_certificates`] has it.
+    /// Returns the certificate chain proved by the peer in the TLS handshake, its own certificate first.
+    ///
+    /// Available for connections passed to a [`Protocol`](crate::Protocol). After a takeover, use
+    /// [`Connection::peer_certificates`].
     pub fn peer_certificates(&self) -> Option<Arc<Vec<CertificateDer<'static>>>> {
         let Certificates(chain) = self.identity()?.downcast_ref()?;
         Some(chain.clone())
@@ -64,14 +68,17 @@ impl Raw {
 }
 
 impl<R: Router> Client<R> {
-    /// Connects with TLS and expects a certificate for the name or IP address that is connected to. Takes a
-    /// [`ClientTls`](crate::ClientTls) made of PEM or of the system's roots, or any rustls configuration.
+    /// Connects with TLS, and expects a certificate for the name or IP address of the server.
+    ///
+    /// Takes a [`ClientTls`](crate::ClientTls) from PEM or the system's roots, or any rustls configuration.
     pub fn tls(self, config: impl Into<Arc<rustls::ClientConfig>>) -> Self {
         self.secured(config.into(), None)
     }
 
-    /// Connects with TLS and expects a certificate for this name, wherever the connection goes. Unix sockets and
-    /// streams of the user's own need it. A text that is no name is an error of connecting.
+    /// Connects with TLS, and expects a certificate for `name` whatever the address.
+    ///
+    /// Required for Unix sockets and custom streams, which have no name. An invalid name is an error of
+    /// connecting.
     pub fn tls_with_name(self, config: impl Into<Arc<rustls::ClientConfig>>, name: impl Into<TlsName>) -> Self {
         self.secured(config.into(), Some(name.into()))
     }
@@ -97,14 +104,14 @@ impl<R: Router> Client<R> {
 }
 
 impl Connection {
-    /// Returns the certificate chain that the peer proved to own in the TLS handshake, its own certificate first.
+    /// Returns the certificate chain proved by the peer in the TLS handshake, its own certificate first.
     pub fn peer_certificates(&self) -> Option<Arc<Vec<CertificateDer<'static>>>> {
         let Proof(proven) = self.state()?;
         proven.downcast_ref().map(|Certificates(chain)| chain.clone())
     }
 }
 
-/// The certificate chain that a peer proved to own.
+/// The certificate chain proved by a peer.
 struct Certificates(Arc<Vec<CertificateDer<'static>>>);
 
 fn identity(session: &CommonState) -> Identity {
@@ -113,15 +120,15 @@ fn identity(session: &CommonState) -> Identity {
     Some(Proof(Arc::new(Certificates(Arc::new(owned)))))
 }
 
-/// Says of a failed handshake what it is likely to mean, where rustls has no words for it: a peer without TLS, or a
-/// certificate that is not for this use.
+/// Explains frequent handshake failures with a cryptic rustls error: a peer without TLS, or a certificate for
+/// another use.
 fn explain(error: io::Error, peer: &str) -> io::Error {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     let text = match inner {
         Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
             format!("the {peer} does not speak TLS: leave it away on this side, or configure it on the other")
         }
-        // The library below rustls that checks certificates shows its errors in no other way.
+        // rustls wraps this error of webpki without a public type. Its debug text is the only way to recognize it.
         Some(rustls::Error::InvalidCertificate(CertificateError::Other(other)))
             if format!("{:?}", other.0) == "CaUsedAsEndEntity" =>
         {

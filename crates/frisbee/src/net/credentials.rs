@@ -1,15 +1,15 @@
-//! The process at the other end of a Unix socket.
+//! Credentials of the process at the other end of a Unix socket.
 
-/// The process at the other end of a Unix socket, as the kernel tells it.
+/// Credentials of the process at the other end of a Unix socket, as reported by the kernel.
 ///
-/// It is the process that connected or listened, at the time when it did.
+/// They belong to the process that called `connect` or `listen`, at the time of that call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PeerCredentials {
-    /// Its user.
+    /// The effective user id.
     pub uid: u32,
-    /// Its group.
+    /// The effective group id.
     pub gid: u32,
-    /// Its process, where the system tells.
+    /// The process id, on systems that report it.
     pub pid: Option<i32>,
 }

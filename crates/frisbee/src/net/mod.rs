@@ -1,4 +1,4 @@
-//! Sockets of every kind: the only rooms that touch one.
+//! Sockets of every kind. No other module opens or configures a socket.
 
 mod credentials;
 mod listener;

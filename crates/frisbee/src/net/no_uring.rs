@@ -1,4 +1,4 @@
-//! Stands in for io_uring on systems and builds without it.
+//! Replacement for io_uring on other systems and in builds without the feature.
 
 use std::{future::Future, io};
 

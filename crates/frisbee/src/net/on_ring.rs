@@ -1,4 +1,4 @@
-//! The way of a socket onto the ring of its thread, and off it.
+//! Moving a socket onto the ring of its thread, and off it.
 
 use std::io;
 #[cfg(all(feature = "uring", target_os = "linux"))]
@@ -14,7 +14,7 @@ use super::wire::Wire;
 
 #[cfg(all(feature = "uring", target_os = "linux"))]
 impl Wire {
-    /// Moves a socket onto the ring of this thread, if it has one.
+    /// Moves a TCP or Unix socket onto the ring of this thread, if the thread has one.
     pub(crate) fn onto_ring(self) -> io::Result<Self> {
         if !uring::is_here() {
             return Ok(self);
@@ -27,7 +27,7 @@ impl Wire {
         Socket::new(fd, kind).map(Self::Ring)
     }
 
-    /// Takes a socket off its ring: returns a wire that works on any thread, and what was received and not read.
+    /// Takes a socket off its ring. Returns a wire for any thread, and received bytes not yet read.
     pub(crate) async fn off_ring(self) -> io::Result<(Self, Bytes)> {
         let Self::Ring(socket) = self else { return Ok((self, Bytes::new())) };
         let kind = socket.kind();

@@ -1,4 +1,4 @@
-//! The options of sockets.
+//! Socket options.
 
 use std::{io, time::Duration};
 
@@ -7,18 +7,19 @@ use tokio::net::{TcpStream, ToSocketAddrs};
 
 use crate::InvalidSetting;
 
-/// The options of sockets.
+/// Options of TCP sockets, for clients and servers.
 #[derive(Clone, Debug)]
 pub struct SocketOptions {
-    /// Sends small packets at once instead of waiting for more to share a segment. Default true.
+    /// Sends small packets immediately instead of collecting them into larger segments. Default true.
     pub nodelay: bool,
-    /// TCP keepalive with this period. Default 3 minutes, as in the Go implementation.
+    /// The period of TCP keepalive probes. Default 3 minutes, like the Go implementation. `None` sends none.
     pub keepalive: Option<Duration>,
-    /// Connections the kernel holds for a server that is slow to accept. Default 4096; the system may have a lower
-    /// bound of its own.
+    /// The length of the kernel's queue of connections waiting to be accepted. Default 4096. The system may apply
+    /// a lower limit.
     pub backlog: u32,
-    /// Lets several servers share a TCP port, if all of them say so. Default false: a port that somebody listens on is
-    /// an error, with the engines that have a listener for each core as well.
+    /// Lets several servers share a TCP port if all of them set this option. Default false.
+    ///
+    /// Without it, a port in use is an error, even for engines with one listener per core.
     pub reuse_port: bool,
 }
 
@@ -29,33 +30,33 @@ impl Default for SocketOptions {
 }
 
 impl SocketOptions {
-    /// Connects to an address such as `"localhost:8080"` over TCP, and sets these options on the socket.
+    /// Connects over TCP to an address such as `"localhost:8080"`, and sets these options.
     ///
     /// # Errors
     ///
-    /// If the address is none, or nobody answers there.
+    /// If the address is invalid or the connection fails.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is left of the connection if the future is dropped.
+    /// Dropping the future closes the connection.
     pub async fn connect(&self, address: impl ToSocketAddrs) -> io::Result<TcpStream> {
         let socket = TcpStream::connect(address).await?;
         self.set(&socket)?;
         Ok(socket)
     }
 
-    /// Sets these options on a socket that is connected.
+    /// Sets these options on a connected socket.
     pub(super) fn set(&self, socket: &TcpStream) -> io::Result<()> {
         socket.set_nodelay(self.nodelay)?;
         if let Some(time) = self.keepalive {
-            // More than the system can count is as good as the most it can.
+            // The system counts up to a maximum. Longer periods are cut to it.
             let time = time.min(KEEPALIVE_MAX);
             SockRef::from(socket).set_tcp_keepalive(&TcpKeepalive::new().with_time(time).with_interval(time))?;
         }
         Ok(())
     }
 
-    /// Finds the first option that no socket would take.
+    /// Returns an error for the first option that no socket would accept.
     pub(crate) fn check(&self) -> Result<(), InvalidSetting> {
         match self.keepalive {
             Some(period) if period < Duration::from_secs(1) => {
@@ -67,7 +68,7 @@ impl SocketOptions {
     }
 }
 
-/// Linux counts no further.
+/// The maximum on Linux.
 const KEEPALIVE_MAX: Duration = Duration::from_secs(32_767);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The byte stream that is left of a connection when frisbee is taken off it.
+//! The byte stream of a connection after frisbee has left it.
 
 use std::{
     fmt, io,
@@ -17,20 +17,20 @@ use crate::{
     proto::{HeaderFormat, Heartbeats},
 };
 
-/// The byte stream below a connection, with whatever had been read from it and not consumed.
+/// The byte stream below a connection, including bytes already read and not consumed.
 ///
-/// Reading yields the unconsumed bytes first. Obtained by [`Connection::takeover`](crate::Connection::takeover).
+/// Reading returns the unconsumed bytes first. Returned by [`Connection::takeover`](crate::Connection::takeover).
 pub struct Raw {
     wire: Wire,
     unread: Bytes,
     format: HeaderFormat,
-    /// True if the peer adds checksums to its frames.
+    /// `true` if the peer adds checksums to its frames.
     has_checksums: bool,
-    /// True if heartbeats at the front of the input are dropped.
+    /// `true` while heartbeats at the start of the input are dropped.
     skipping: bool,
     local: Address,
     peer: Address,
-    /// The one that a peer proved to a server which left the connection to another protocol.
+    /// The identity proved by the peer in a TLS handshake, for connections passed to another protocol.
     #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "without TLS nobody proves anything"))]
     identity: Identity,
 }
@@ -40,23 +40,23 @@ impl Raw {
         Self { wire, unread, format, has_checksums: false, skipping: false, local, peer, identity: None }
     }
 
-    /// Expects checksums behind heartbeats.
+    /// Sets whether heartbeats in the input are followed by checksums.
     pub(crate) fn with_checksums(self, has_checksums: bool) -> Self {
         Self { has_checksums, ..self }
     }
 
-    /// Keeps what the peer proved of itself.
+    /// Sets the identity proved by the peer.
     pub(crate) fn with_identity(self, identity: Identity) -> Self {
         Self { identity, ..self }
     }
 
-    /// Returns what the peer proved of itself.
+    /// Returns the identity proved by the peer.
     #[cfg(feature = "tls")]
     pub(crate) fn identity(&self) -> Option<&(dyn std::any::Any + Send + Sync)> {
         self.identity.as_ref().map(|proof| &*proof.0)
     }
 
-    /// Has the current runtime serve it instead of `former`, which may end before.
+    /// Moves the socket to the current runtime. The runtime of the connection, `former`, may end earlier.
     pub(crate) fn onto_current_runtime(self, former: &Handle) -> io::Result<Self> {
         match Handle::try_current() {
             Ok(current) if current.id() != former.id() => Ok(Self { wire: self.wire.onto_current_runtime()?, ..self }),
@@ -64,18 +64,19 @@ impl Raw {
         }
     }
 
-    /// Drops the PINGs and PONGs that the peer sent before it left packet mode as well, as long as nothing else has
-    /// been read. The raw protocol must then not start like one: a first byte other than zero is safe.
+    /// Drops the PINGs and PONGs sent by the peer before it left packet mode, up to the first other bytes.
+    ///
+    /// The raw protocol must not start like a heartbeat. A nonzero first byte is safe.
     pub fn skip_heartbeats(&mut self) {
         self.skipping = true;
     }
 
-    /// Returns the bytes that had been read and not consumed.
+    /// Returns the bytes already read and not consumed.
     pub fn unread(&self) -> &Bytes {
         &self.unread
     }
 
-    /// Puts bytes back that were read last, so that they are read again before all others.
+    /// Puts back bytes returned by the last read. The next read returns them first.
     pub fn put_back(&mut self, bytes: impl Into<Bytes>) {
         let bytes = bytes.into();
         self.unread =
@@ -92,8 +93,10 @@ impl Raw {
         &self.peer
     }
 
-    /// Returns the socket itself and the bytes that had been read from it, if it is plain TCP. Heartbeats are not
-    /// skipped. A [`Protocol`](crate::Protocol) has none to take where an engine on io_uring serves it.
+    /// Returns a plain TCP socket and the bytes already read from it, or `Err(self)` for other streams.
+    ///
+    /// Does not skip heartbeats. Under an io_uring engine, a connection passed to a [`Protocol`](crate::Protocol)
+    /// has no TCP socket to return.
     #[allow(clippy::result_large_err, reason = "the error is the connection, unharmed")]
     pub fn into_tcp(self) -> Result<(TcpStream, Bytes), Self> {
         match self.wire {
@@ -102,7 +105,7 @@ impl Raw {
         }
     }
 
-    /// Reads until it is known where the heartbeats end.
+    /// Reads until the end of the heartbeats is known.
     fn poll_skip(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.skipping {
             match Heartbeats::measure(self.format, self.has_checksums, &self.unread) {
@@ -169,5 +172,5 @@ impl fmt::Debug for Raw {
     }
 }
 
-/// Room for some heartbeats and the beginning of what follows.
+/// Room for several heartbeats and the start of the data after them.
 const SKIP_READ_LEN: usize = 4 * 1024;

@@ -2,10 +2,10 @@
 
 use std::{fmt, io, sync::Arc};
 
-/// An end of a connection on io_uring: the kernel refused to go on with the ring of its thread. The source of the error
-/// in [`CloseReason::Io`](crate::CloseReason::Io).
+/// The end of a connection because the io_uring of its thread failed.
 ///
-/// All connections of that ring end so. New ones on the same thread are served by epoll.
+/// The source of the error in [`CloseReason::Io`](crate::CloseReason::Io). All connections of that ring end this
+/// way. New connections on the same thread use epoll.
 #[derive(Clone, Debug)]
 pub struct RingError(Arc<io::Error>);
 
@@ -18,7 +18,7 @@ impl RingError {
         Self(Arc::new(error))
     }
 
-    /// Returns the kind of error that the kernel refused with.
+    /// Returns the kind of the kernel's error.
     pub fn kind(&self) -> io::ErrorKind {
         self.0.kind()
     }

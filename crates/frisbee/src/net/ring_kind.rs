@@ -1,12 +1,12 @@
-//! The rings that the sockets of a thread can be put on.
+//! The kinds of io_uring for the sockets of a thread.
 
-/// The rings that the sockets of a thread can be put on.
+/// The kind of io_uring for the sockets of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RingKind {
-    /// The best of our own that the kernel allows.
+    /// Frisbee's own ring, with the newest features of this kernel.
     Best,
-    /// Our own, used as older kernels allow.
+    /// Frisbee's own ring, with the features of older kernels only.
     Portable,
-    /// The ring of tokio-uring's runtime.
+    /// The ring of a tokio-uring runtime.
     TokioUring,
 }

@@ -1,23 +1,23 @@
-//! The place where TLS, or nothing, comes between a socket and frisbee.
+//! The step between a socket and frisbee: a TLS handshake, or nothing.
 
 use std::{any::Any, future::Future, io, pin::Pin, sync::Arc};
 
 use super::wire::Wire;
 use crate::Address;
 
-/// The proven identity of a peer; kept as state of the connection.
+/// The identity proved by a peer, stored in the state of its connection.
 pub(crate) type Identity = Option<Proof>;
 
-/// Something that a peer proved of itself.
+/// A fact proved by a peer, such as its certificates. The type is known only to the TLS module.
 #[derive(Clone)]
 #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "without TLS nobody proves anything"))]
 pub(crate) struct Proof(pub(crate) Arc<dyn Any + Send + Sync>);
 
-/// A connection whose handshake is done.
+/// A connection after its handshake.
 pub(crate) struct Secured {
     pub(crate) wire: Wire,
     pub(crate) identity: Identity,
-    /// The protocol that both sides agreed on.
+    /// The protocol negotiated by ALPN.
     pub(crate) alpn: Option<Vec<u8>>,
 }
 
@@ -25,7 +25,7 @@ type Handshake = Pin<Box<dyn Future<Output = io::Result<Secured>> + Send>>;
 
 type Begin = dyn Fn(Wire, &Address) -> Handshake + Send + Sync;
 
-/// A way to secure a fresh connection with the peer at an address.
+/// A handshake for new connections, given the address of the peer.
 #[derive(Clone)]
 pub(crate) struct Secure(Arc<Begin>);
 

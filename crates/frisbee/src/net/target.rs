@@ -1,20 +1,19 @@
-//! Everything that a server can listen on: addresses, and listeners that exist already.
+//! Listen targets of a server: addresses and existing listeners.
 
 use std::{fmt, io, net::TcpListener};
 
 use crate::{Address, ToAddress};
 
-/// A place to listen on, for [`ServerBuilder::bind`](crate::ServerBuilder::bind): an address, a listener that exists,
-/// or several of them.
+/// One or several places to listen on, for [`ServerBuilder::bind`](crate::ServerBuilder::bind).
 ///
-/// | one | several, on which one server listens |
+/// | one place | several places for one server |
 /// |---|---|
 /// | `"tcp://127.0.0.1:7300"`, any [`ToAddress`] | an array, a slice or a `Vec` of addresses |
 /// | a `TcpListener` or `UnixListener`, of std or tokio | an array or a `Vec` of them |
 /// | a [`ListenTarget`] | an array or a `Vec` of them, for mixed kinds |
 ///
-/// A listener that exists keeps the options it has, and nothing removes the file of a `UnixListener` at the end: both
-/// belong to whoever made it, such as a service manager.
+/// An existing listener keeps its options, and the file of an existing `UnixListener` is not removed at the end.
+/// Both are the responsibility of its creator, for example a service manager.
 ///
 /// ```
 /// use frisbee::{ListenTarget, Server};
@@ -29,11 +28,11 @@ use crate::{Address, ToAddress};
 /// # }
 /// ```
 pub trait ListenOn {
-    /// Returns all places to listen on, or says why a text among them is no address.
+    /// Returns all places to listen on, or an error for an invalid address.
     fn into_targets(self) -> io::Result<Vec<ListenTarget>>;
 }
 
-/// One address or listener that a server is to listen on.
+/// One address or listener of a server.
 #[derive(Debug)]
 pub struct ListenTarget(pub(crate) Target);
 
@@ -57,7 +56,7 @@ impl fmt::Display for Target {
 }
 
 impl ListenTarget {
-    /// Makes a target of an address.
+    /// Creates a target from an address.
     pub fn address(address: impl ToAddress) -> io::Result<Self> {
         Ok(Self(Target::Address(address.to_address()?)))
     }

@@ -1,4 +1,4 @@
-//! The byte stream below a connection, of whichever kind.
+//! The byte stream below a connection, of any kind.
 
 use std::{
     io::{self, IoSlice},
@@ -15,11 +15,12 @@ use super::credentials::PeerCredentials;
 #[cfg(all(feature = "uring", target_os = "linux"))]
 use super::uring;
 
-/// A user's stream, or one wrapped in TLS.
+/// A custom stream, or a stream wrapped in TLS.
 pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Io for T {}
 
+/// The byte stream of a connection. An enum, so the common kinds need no dynamic dispatch.
 pub(crate) enum Wire {
     Tcp(TcpStream),
     #[cfg(unix)]
@@ -30,7 +31,7 @@ pub(crate) enum Wire {
     Other(Box<dyn Io>),
 }
 
-/// Calls the same method on whichever stream it is.
+/// Calls the same method on the stream of any variant.
 macro_rules! on_stream {
     ($wire:expr, $stream:ident => $call:expr) => {
         match $wire {
@@ -46,7 +47,7 @@ macro_rules! on_stream {
 }
 
 impl Wire {
-    /// Has the current runtime serve a socket. Other streams stay where they are.
+    /// Moves a socket to the current runtime. Other streams are not bound to a runtime.
     pub(crate) fn onto_current_runtime(self) -> io::Result<Self> {
         Ok(match self {
             Self::Tcp(socket) => Self::Tcp(TcpStream::from_std(socket.into_std()?)?),
@@ -56,7 +57,7 @@ impl Wire {
         })
     }
 
-    /// Returns the process at the other end, of a Unix socket that is not on a ring.
+    /// Returns the credentials of the peer of a Unix socket, unless the socket is on a ring.
     pub(crate) fn peer_credentials(&self) -> Option<PeerCredentials> {
         match self {
             #[cfg(unix)]
@@ -68,7 +69,7 @@ impl Wire {
         }
     }
 
-    /// Tells whether what was written may still be in this process.
+    /// Returns `true` if written bytes may still be buffered in this process.
     pub(crate) fn needs_flush(&self) -> bool {
         matches!(self, Self::Other(_))
     }

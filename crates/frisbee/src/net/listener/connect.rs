@@ -1,4 +1,4 @@
-//! Connecting, to every kind of address.
+//! Connecting to every kind of address.
 
 use std::io;
 
@@ -15,7 +15,7 @@ use crate::{
     net::{options::SocketOptions, wire::Wire},
 };
 
-/// Connects once. Of several addresses that a name has, each attempt starts with another.
+/// Connects once. If a name has several addresses, successive attempts start with different ones.
 pub(crate) async fn connect(
     address: &Address,
     options: &SocketOptions,
@@ -43,7 +43,7 @@ pub(crate) async fn connect(
         Address::Unix(path) => Ok((Wire::Unix(UnixStream::connect(path).await?), Address::Unnamed, address.clone())),
         #[cfg(target_os = "linux")]
         Address::Abstract(name) => {
-            // Tokio takes a leading zero byte for the abstract namespace.
+            // Tokio treats a leading zero byte as the abstract namespace.
             let socket = UnixStream::connect(format!("\0{name}")).await?;
             Ok((Wire::Unix(socket), Address::Unnamed, address.clone()))
         }

@@ -1,4 +1,4 @@
-//! Listeners of this process, without a socket.
+//! Listeners within this process, without a socket.
 
 use std::{
     collections::BTreeMap,
@@ -32,12 +32,14 @@ impl Drop for MemListener {
     }
 }
 
-/// Runs `visit` on the listeners of this process, by name.
+/// Runs `visit` on the registry of this process's listeners, by name.
 pub(super) fn mem_listeners<T>(visit: impl FnOnce(&mut BTreeMap<String, mpsc::Sender<DuplexStream>>) -> T) -> T {
     static ALL: Mutex<BTreeMap<String, mpsc::Sender<DuplexStream>>> = Mutex::new(BTreeMap::new());
     visit(&mut ALL.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
+/// The buffer of an in-memory connection, in bytes per direction.
 pub(super) const MEM_BUFFER_LEN: usize = 64 * 1024;
 
+/// Connections waiting to be accepted by one listener, at most.
 const MEM_BACKLOG: usize = 1024;

@@ -27,20 +27,20 @@ use self::{
 use super::{options::SocketOptions, target::Target, wire::Wire};
 use crate::Address;
 
-/// A place that a server is about to listen on. TCP ports are taken; nothing listens.
+/// A listen address after binding and before listening. TCP ports are already reserved.
 pub(crate) enum Bound {
     Tcp(TcpSockets),
-    /// A listener of the user's own.
+    /// A listener created by the application.
     TcpListener(std::net::TcpListener),
     #[cfg(unix)]
     Unix(Address),
-    /// A listener of the user's own.
+    /// A listener created by the application.
     #[cfg(unix)]
     UnixListener(std::os::unix::net::UnixListener),
     Mem(String),
 }
 
-/// A listener that is part of a runtime.
+/// A listener registered with a runtime.
 pub(crate) enum Listener {
     Tcp(TcpListener, SocketOptions),
     #[cfg(unix)]
@@ -49,7 +49,7 @@ pub(crate) enum Listener {
 }
 
 impl Bound {
-    /// Takes what can be taken without listening, for this number of listeners.
+    /// Reserves a target without listening, for this number of listeners.
     pub(crate) async fn bind(target: Target, options: &SocketOptions, listeners: usize) -> io::Result<Self> {
         match target {
             Target::Address(address @ (Address::Tcp(_) | Address::Host { .. })) => {
@@ -78,8 +78,10 @@ impl Bound {
         }
     }
 
-    /// Listens, with a listener on each of the runtimes as far as this kind can have several. The kernel or others in the
-    /// process may connect from now on. Returns the address as well.
+    /// Starts listening, with one listener per runtime if this kind supports several. Returns the address and the
+    /// listeners.
+    ///
+    /// From now on the kernel, or other tasks of the process, may connect.
     pub(crate) async fn listen(
         self,
         options: &SocketOptions,
@@ -123,7 +125,7 @@ impl Bound {
     }
 }
 
-/// Makes a listener part of each runtime.
+/// Registers one listener with each runtime.
 fn on_each<T>(
     runtimes: &[Handle],
     listeners: Vec<T>,
@@ -137,12 +139,12 @@ fn on_each<T>(
 }
 
 impl Listener {
-    /// Accepts the next connection. Returns its own and its peer's address as well.
+    /// Accepts the next connection. Returns it with its local address and its peer's address.
     pub(crate) fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<(Wire, Address, Address)>> {
         Poll::Ready(match self {
             Self::Tcp(listener, options) => {
                 let (socket, peer) = ready!(listener.poll_accept(cx))?;
-                // A socket that cannot be set up is one whose peer is gone already.
+                // Setting the options fails only if the peer is already gone.
                 let local = options.set(&socket).and_then(|()| socket.local_addr());
                 let local = local.map_err(|error| io::Error::new(io::ErrorKind::ConnectionAborted, error))?;
                 Ok((Wire::Tcp(socket), Address::Tcp(local), Address::Tcp(peer)))

@@ -1,4 +1,4 @@
-//! Addresses of names.
+//! Name resolution.
 
 use std::{io, net::SocketAddr};
 
@@ -8,7 +8,7 @@ use crate::Address;
 
 pub(super) async fn resolve(address: &Address) -> io::Result<Vec<SocketAddr>> {
     match address {
-        // RFC 6761 keeps this domain free of names, whatever a resolver says.
+        // RFC 6761 guarantees that this domain has no names. Some resolvers answer anyway.
         Address::Host { name, .. } if name.trim_end_matches('.').ends_with(".invalid") => {
             Err(io::Error::new(io::ErrorKind::NotFound, "names in the domain `invalid` do not exist"))
         }
@@ -21,8 +21,10 @@ pub(super) async fn resolve(address: &Address) -> io::Result<Vec<SocketAddr>> {
     }
 }
 
-/// Tells whether a resolver knows that a name does not exist, as opposed to a failure that may pass. The standard
-/// library keeps only the words of `gai_strerror`: these are those of glibc, musl and macOS. Windows has a code.
+/// Returns `true` if the resolver reports a nonexistent name, and `false` for a failure of the resolver.
+///
+/// The standard library keeps only the text of `gai_strerror`. The texts here are those of glibc, musl and macOS.
+/// Windows has a code.
 fn is_unknown(error: &io::Error) -> bool {
     const WORDS: [&str; 5] = [
         "Name or service not known",

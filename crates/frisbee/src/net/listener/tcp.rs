@@ -1,4 +1,4 @@
-//! TCP sockets that listen.
+//! Listening TCP sockets.
 
 use std::{io, net::SocketAddr};
 
@@ -6,10 +6,10 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::net::options::SocketOptions;
 
-/// Sockets bound to one port, of which the kernel gives each connection to one.
+/// Sockets bound to one port. The kernel distributes connections among them.
 pub(crate) struct TcpSockets {
     sockets: Vec<Socket>,
-    /// True if the port is not to be shared with anybody else.
+    /// `true` if no other process may share the port.
     is_exclusive: bool,
 }
 
@@ -18,7 +18,8 @@ impl TcpSockets {
         let first = bind_tcp(addr, options.reuse_port)?;
         let addr = first.local_addr()?.as_socket().unwrap_or(addr);
         let mut sockets = vec![first];
-        // Elsewhere the kernel does not spread connections, or not among sockets that began to share late.
+        // Other kernels do not distribute connections, or only among sockets with `SO_REUSEPORT` set before
+        // `bind`.
         if cfg!(target_os = "linux") {
             for _ in 1..count {
                 sockets.push(bind_tcp(addr, true)?);
@@ -30,9 +31,12 @@ impl TcpSockets {
         Ok(Self { sockets, is_exclusive: !options.reuse_port })
     }
 
-    /// Listens on all of them. The first listens before it shares its port. That fails if anybody listens there
-    /// already, with a port that can be shared or without; and anybody who tries the same from then on finds this one.
-    /// Only the other sockets of this server, which do not ask first, come in beside it.
+    /// Listens on all sockets.
+    ///
+    /// An exclusive first socket listens before it sets `SO_REUSEPORT`. Listening therefore fails if another
+    /// process already listens on the port, with or without that option. For the same reason, later attempts of
+    /// other processes fail. The remaining sockets of this server have the option from the start, so they can
+    /// join.
     pub(super) fn listen(self, backlog: u32) -> io::Result<Vec<std::net::TcpListener>> {
         let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
         let is_spread = self.sockets.len() > 1 && cfg!(target_os = "linux");
@@ -50,8 +54,8 @@ impl TcpSockets {
 
 fn bind_tcp(addr: SocketAddr, reuse_port: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
-    // A restarted server must not wait for connections of its predecessor to be forgotten. Elsewhere, this would take
-    // the port from its owner.
+    // On Unix, a restarted server must not wait for old connections in `TIME_WAIT`. On Windows, this option would
+    // let another process steal the port.
     if cfg!(unix) {
         socket.set_reuse_address(true)?;
     }
@@ -66,13 +70,13 @@ fn set_reuse_port(socket: &Socket, reuse_port: bool) -> io::Result<()> {
     socket.set_reuse_port(reuse_port)
 }
 
-/// Does nothing: ports cannot be shared here.
+/// Does nothing: this system cannot share ports.
 #[cfg(not(unix))]
 fn set_reuse_port(_: &Socket, _: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Copies a listener that cannot be spread over threads in a better way.
+/// Duplicates a listener, for sockets without a better distribution over threads.
 pub(super) fn cloned<T>(listener: T, count: usize, clone: impl Fn(&T) -> io::Result<T>) -> io::Result<Vec<T>> {
     let mut all = Vec::with_capacity(count);
     for _ in 1..count {

@@ -1,4 +1,4 @@
-//! Unix sockets, and the files that stand for them.
+//! Unix sockets and their files.
 
 use std::{
     fs::File,
@@ -19,17 +19,17 @@ use tokio::net::UnixStream;
 
 use crate::Address;
 
-/// The name of a Unix listener. The one that made a socket file removes it.
+/// The name of a Unix listener. The creator of a socket file removes it.
 ///
-/// Stands in front of its listener everywhere, so that its file is gone before the socket is: a file whose socket is gone
-/// could be replaced by somebody else at any time.
+/// Always declared before its listener, so the file is removed before the socket closes. Another server may
+/// replace a file without a live socket at any time, and this one would then remove the wrong file.
 pub(crate) struct UnixName {
     pub(super) address: Address,
-    /// The file, if it is ours.
+    /// The socket file, if this listener created it.
     pub(super) _owned: Option<SocketFile>,
 }
 
-/// A file that stands for a Unix socket, as it was when it was made.
+/// The file of a Unix socket, with its identity at creation.
 pub(super) struct SocketFile {
     path: PathBuf,
     identity: Identity,
@@ -43,15 +43,16 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Somebody may have removed it, and somebody else may have a socket in its place.
+        // The file may have been removed and replaced by another server's socket.
         if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// The marks that tell a file from another one in its place: device, number, and time of making, where that is known. A
-/// number is given to another file once a file is gone and its socket is closed.
+/// The identity of a file: device, inode number, and creation time if known.
+///
+/// The creation time matters because an inode number is reused once the file is removed and its socket closed.
 type Identity = (u64, u64, Option<SystemTime>);
 
 fn identity(path: &Path) -> io::Result<Identity> {
@@ -62,9 +63,10 @@ fn identity(path: &Path) -> io::Result<Identity> {
 pub(super) async fn bind(address: &Address) -> io::Result<(Option<SocketFile>, net::UnixListener)> {
     let (owned, listener) = match address {
         Address::Unix(path) => {
-            // Between finding that a file was left behind and replacing it, another server could have done the same.
+            // Without the lock, another server could replace a stale file between this server's check and its
+            // replacement.
             let _lock = lock_directory(path).await?;
-            // The file of a server that died refuses connections. So does a file that never was a socket.
+            // The file of a dead server refuses connections. A regular file does too, so the file type is checked.
             if let Err(error) = UnixStream::connect(path).await
                 && error.kind() == io::ErrorKind::ConnectionRefused
                 && std::fs::symlink_metadata(path)?.file_type().is_socket()
@@ -82,10 +84,10 @@ pub(super) async fn bind(address: &Address) -> io::Result<(Option<SocketFile>, n
     Ok((owned, listener))
 }
 
-/// Waits until no other server binds in the directory of a path. The lock goes with the file.
+/// Waits until no other server binds in the directory of `path`. Dropping the file releases the lock.
 async fn lock_directory(path: &Path) -> io::Result<Option<File>> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // The attempt to bind in the directory will tell any trouble with it.
+    // Binding in this directory reports the same problem.
     let Ok(file) = File::open(directory) else { return Ok(None) };
     let since = Instant::now();
     loop {
@@ -96,7 +98,7 @@ async fn lock_directory(path: &Path) -> io::Result<Option<File>> {
                 let why = format!("somebody holds a lock on the directory {}", directory.display());
                 return Err(io::Error::new(io::ErrorKind::TimedOut, why));
             }
-            // A file system without locks has no servers that could race.
+            // Not all file systems have locks. Without one, the race between servers remains.
             Err(_) => return Ok(None),
         }
     }
@@ -116,7 +118,7 @@ fn abstract_addr(name: &str) -> io::Result<net::SocketAddr> {
     net::SocketAddr::from_abstract_name(name)
 }
 
-/// Binding takes microseconds.
+/// Far longer than a bind, which takes microseconds.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
 
 const LOCK_PAUSE: Duration = Duration::from_millis(1);

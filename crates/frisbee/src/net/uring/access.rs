@@ -1,4 +1,4 @@
-//! The way of a thread's sockets to the kernel: a ring of our own, or the one that tokio-uring has.
+//! Interface of a thread to the kernel: frisbee's own ring, or the ring of tokio-uring.
 
 use std::{
     io,
@@ -17,7 +17,7 @@ pub(super) enum Access {
 }
 
 impl Access {
-    /// Returns what becomes readable when there is something to do for the ring, unless a runtime sees to that.
+    /// Returns a descriptor that becomes readable when the ring has work, or `None` if a runtime polls the ring.
     pub(super) fn signal(&self) -> io::Result<Option<OwnedFd>> {
         match self {
             Self::Own(kernel) => kernel.signal().map(Some),
@@ -25,17 +25,17 @@ impl Access {
         }
     }
 
-    /// Tells whether the kernel reads by itself.
+    /// Returns `true` if the kernel receives without separate read requests.
     pub(super) fn receives(&self) -> bool {
         matches!(self, Self::Own(kernel) if kernel.receives())
     }
 
-    /// Tells whether a runtime waits on the ring.
+    /// Returns `true` if the ring belongs to the runtime, which then waits on it.
     pub(super) fn is_borrowed(&self) -> bool {
         matches!(self, Self::Borrowed(_))
     }
 
-    /// Reads as [`Kernel::receive`] does.
+    /// Starts receiving like [`Kernel::receive`].
     pub(super) fn receive(&mut self, key: usize, fd: &OwnedFd) {
         match self {
             Self::Own(kernel) => kernel.receive(key, fd),
@@ -43,7 +43,7 @@ impl Access {
         }
     }
 
-    /// Sends as [`Kernel::send`] does.
+    /// Sends like [`Kernel::send`].
     pub(super) fn send(&mut self, key: usize, fd: &Rc<OwnedFd>, bytes: Vec<u8>) {
         match self {
             Self::Own(kernel) => kernel.send(key, fd, bytes),
@@ -65,7 +65,7 @@ impl Access {
         }
     }
 
-    /// Stops reading, or waiting for something to read.
+    /// Stops receiving, or waiting for the socket to become readable.
     pub(super) fn stop_receiving(&mut self, key: usize, fd: &Rc<OwnedFd>) {
         match self {
             Self::Own(kernel) => kernel.stop_receiving(key),
@@ -73,7 +73,7 @@ impl Access {
         }
     }
 
-    /// Stops everything that is under way on a socket.
+    /// Cancels all requests for a socket.
     pub(super) fn stop(&mut self, key: usize, fd: &Rc<OwnedFd>) {
         match self {
             Self::Own(kernel) => kernel.stop(key),
@@ -81,7 +81,7 @@ impl Access {
         }
     }
 
-    /// Enters the kernel as [`Kernel::enter`] does. A runtime does so itself.
+    /// Enters the kernel like [`Kernel::enter`]. For a borrowed ring, the runtime does so.
     pub(super) fn enter(&mut self, is_told: bool) -> io::Result<()> {
         match self {
             Self::Own(kernel) => kernel.enter(is_told),
@@ -89,7 +89,7 @@ impl Access {
         }
     }
 
-    /// Waits as [`Kernel::enter_and_wait`] does.
+    /// Waits like [`Kernel::enter_and_wait`].
     pub(super) fn enter_and_wait(&mut self, completions: usize, limit: Duration) -> io::Result<()> {
         match self {
             Self::Own(kernel) => kernel.enter_and_wait(completions, limit),
@@ -97,7 +97,7 @@ impl Access {
         }
     }
 
-    /// Tells whether the kernel has to be entered again though no signal may come.
+    /// Returns `true` if the kernel must be entered again, possibly without a signal.
     pub(super) fn is_unfinished(&mut self) -> bool {
         match self {
             Self::Own(kernel) => kernel.is_unfinished(),
@@ -105,7 +105,7 @@ impl Access {
         }
     }
 
-    /// Takes the next thing that was done. A runtime wakes the task that runs the ring when there is one.
+    /// Returns the next completion. For a borrowed ring, the runtime wakes `task` when there is one.
     pub(super) fn next(&mut self, task: Option<&Waker>) -> Option<Completion> {
         match self {
             Self::Own(kernel) => kernel.next(),

@@ -1,5 +1,6 @@
-//! The ring of tokio-uring, for those who ask for it: sockets wait on it, and send on it what is small. Nothing is read
-//! on it. A read in flight could not be ended without losing what it brings.
+//! The ring of a tokio-uring runtime. It waits for sockets and sends small writes.
+//!
+//! It does not receive: canceling a receive in flight could lose the received bytes.
 
 use std::{
     collections::HashMap,
@@ -27,17 +28,19 @@ use super::{
     request::{Completion, Done, result},
 };
 
-/// The requests that are under way on the ring of this thread's runtime.
+/// Requests in flight on the ring of this thread's runtime.
 #[derive(Default)]
 pub(super) struct Borrowed {
     under_way: FuturesUnordered<Pin<Box<dyn Future<Output = Option<Completion>>>>>,
-    /// The memory that the kernel sends from, for each socket. The runtime frees what it was lent before it takes it
-    /// back from the kernel when it ends, so it is lent nothing: what is still here then is lost.
+    /// Memory used by sends in flight, by socket.
+    ///
+    /// At its end, the runtime frees the memory passed to it before the kernel has released it. The memory is
+    /// therefore kept here and not passed. Buffers still here at the end are leaked.
     sends: ManuallyDrop<HashMap<usize, Vec<u8>>>,
 }
 
 impl Borrowed {
-    /// Makes a runtime with a ring. Needs Linux 5.19, as the cancellation of all that waits for a socket does.
+    /// Creates a runtime with a ring. Needs Linux 5.19, for canceling all requests of a socket.
     pub(super) fn runtime() -> io::Result<Runtime> {
         let mut ring = IoUring::builder();
         ring.setup_coop_taskrun();
@@ -47,7 +50,7 @@ impl Borrowed {
         Runtime::new(tokio_uring::builder().entries(REQUESTS).uring_builder(&ring))
     }
 
-    /// Sends all of it. The socket must have nothing else to send under way.
+    /// Sends all bytes. The socket must have no other send in flight.
     pub(super) fn send(&mut self, key: usize, fd: &Rc<OwnedFd>, bytes: Vec<u8>) {
         let len = u32::try_from(bytes.len()).expect("a send is bounded");
         let flags = libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
@@ -61,7 +64,7 @@ impl Borrowed {
 
     pub(super) fn wait_readable(&mut self, key: usize, fd: &Rc<OwnedFd>) {
         let request = PollAdd::new(Fd(fd.as_raw_fd()), libc::POLLIN as u32).build();
-        // However it ends: the task that waits looks again.
+        // The result does not matter: the waiting task tries to read again.
         self.submit(request, fd, move |_| Some(Completion { key, done: Done::Readable }));
     }
 
@@ -70,13 +73,13 @@ impl Borrowed {
         self.submit(request, fd, move |_| Some(Completion { key, done: Done::Writable }));
     }
 
-    /// Stops everything that is under way on a socket.
+    /// Cancels all requests for a socket.
     pub(super) fn stop(&mut self, fd: &Rc<OwnedFd>) {
         let cancel = CancelBuilder::fd(Fd(fd.as_raw_fd())).all();
         self.submit(AsyncCancel2::new(cancel).build(), fd, |_| None);
     }
 
-    /// Takes the next thing that was done, or has the task woken when there is one.
+    /// Returns the next completion, or registers the task to be woken by it.
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Option<Completion> {
         loop {
             match Pin::new(&mut self.under_way).poll_next(cx) {
@@ -92,7 +95,7 @@ impl Borrowed {
         }
     }
 
-    /// Hands a request to the runtime's ring, which keeps the socket open until it is done.
+    /// Submits a request to the runtime's ring, which keeps the socket open until completion.
     fn submit(
         &mut self,
         request: Entry,

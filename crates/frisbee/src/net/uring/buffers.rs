@@ -1,5 +1,4 @@
-//! Buffers that the kernel picks for what it receives. A connection holds one only while something received in it waits
-//! to be read.
+//! Receive buffers selected by the kernel. A connection uses one only while it has received bytes not yet read.
 #![expect(unsafe_code, reason = "the kernel and this process take turns with the memory")]
 
 use std::{
@@ -18,15 +17,15 @@ use io_uring::{IoUring, types::BufRingEntry};
 pub(super) struct Buffers {
     entries: NonNull<BufRingEntry>,
     memory: NonNull<u8>,
-    /// The end of the ring, which the kernel reads behind the ring's first entry.
+    /// The end of the ring. The kernel reads a copy of it in the first entry.
     tail: Cell<u16>,
-    /// Buffers that the kernel owns.
+    /// The number of buffers owned by the kernel.
     free: Cell<u16>,
-    /// True for a buffer that is [`Filled`], to check that the kernel and this process take turns.
+    /// `true` for buffers owned by a [`Filled`], to check the kernel's reports.
     is_filled: [Cell<bool>; COUNT as usize],
 }
 
-/// The part of a buffer that the kernel has filled. Gives the buffer back when it goes.
+/// The filled part of a buffer. Returns the buffer to the kernel on drop.
 pub(super) struct Filled {
     buffers: Rc<Buffers>,
     id: u16,
@@ -34,7 +33,7 @@ pub(super) struct Filled {
 }
 
 impl Buffers {
-    /// Makes buffers, all of them for the kernel.
+    /// Allocates the buffers and offers all of them to the kernel.
     pub(super) fn new() -> Rc<Self> {
         let buffers = Self {
             entries: allocate(ENTRIES_LAYOUT).cast(),
@@ -47,15 +46,14 @@ impl Buffers {
         Rc::new(buffers)
     }
 
-    /// Shows the buffers to the kernel, as those of a ring. They must live as long as a request of that ring may use
-    /// them.
+    /// Registers the buffers with a ring. They must outlive all requests of that ring.
     pub(super) fn register(&self, uring: &IoUring) -> io::Result<()> {
-        // SAFETY: as many entries are there, aligned to pages, and every address in them is that of a buffer. The owner
-        // of the ring keeps them, see `Kernel::drop`.
+        // SAFETY: `entries` has `COUNT` entries, aligned to pages, and every address in them points to a buffer.
+        // The owner of the ring keeps them alive, see `Kernel::drop`.
         unsafe { uring.submitter().register_buf_ring(self.entries.as_ptr() as u64, COUNT, GROUP) }
     }
 
-    /// Takes over what the kernel reports as filled.
+    /// Takes ownership of a buffer reported as filled.
     pub(super) fn claim(self: &Rc<Self>, id: u16, len: usize) -> Filled {
         assert!(id < COUNT && len <= BUFFER_LEN as usize, "the kernel fills the buffers it was given");
         assert!(!self.is_filled[usize::from(id)].replace(true), "the kernel fills a buffer once each time it gets it");
@@ -63,21 +61,22 @@ impl Buffers {
         Filled { buffers: self.clone(), id, range: 0..len }
     }
 
-    /// Gives a buffer to the kernel.
+    /// Returns a buffer to the kernel.
     fn offer(&self, id: u16) {
         debug_assert!(self.free.get() < COUNT, "a ring of entries that is full has no room for another");
         let tail = self.tail.get().wrapping_add(1);
-        // SAFETY: the entries and the memory were allocated for `COUNT` buffers, and both indices are below that. The
-        // kernel reads an entry only while it is before the tail, and this one is not: `free` of them are, and `free`
-        // is less than `COUNT`. The tail is aligned for its type, and everybody uses it as an atomic.
+        // SAFETY: the entries and the memory were allocated for `COUNT` buffers, and both indices are below
+        // `COUNT`. The kernel reads entries before the tail only. This entry is not before it: `free` entries are,
+        // and `free` is less than `COUNT`. The tail is aligned for its type, and both sides access it atomically.
         unsafe {
             let entry = self.entries.add(usize::from(self.tail.get() % COUNT)).as_mut();
             entry.set_addr(self.memory.add(usize::from(id) * BUFFER_LEN as usize).as_ptr() as u64);
             entry.set_len(BUFFER_LEN);
             entry.set_bid(id);
-            // Not by `BufRingEntry::tail`, whose pointer comes from a shared reference: nothing may be written there.
+            // Not `BufRingEntry::tail`: its pointer derives from a shared reference, so writing through it is not
+            // allowed.
             let shared = AtomicU16::from_ptr(self.entries.as_ptr().byte_add(TAIL_OFFSET).cast());
-            // Releases the entry: a kernel that sees the tail sees what is before it.
+            // Release: a kernel that sees the new tail also sees the entry before it.
             shared.store(tail, Ordering::Release);
         }
         self.tail.set(tail);
@@ -90,13 +89,13 @@ impl Filled {
     ///
     /// # Panics
     ///
-    /// If there are fewer.
+    /// If fewer bytes are left.
     pub(super) fn advance(&mut self, len: usize) {
         assert!(len <= self.range.len(), "no more is dropped than is there");
         self.range.start += len;
     }
 
-    /// Tells whether so few buffers are left that it should be copied.
+    /// Returns `true` if few buffers are left, so the bytes should be copied out.
     pub(super) fn is_scarce(&self) -> bool {
         self.buffers.free.get() < COUNT / 2
     }
@@ -107,8 +106,9 @@ impl Deref for Filled {
 
     fn deref(&self) -> &[u8] {
         debug_assert!(self.range.end <= BUFFER_LEN as usize && self.range.start <= self.range.end, "within the buffer");
-        // SAFETY: the kernel leaves a buffer alone from reporting it until `drop` gives it back. `claim` has checked that
-        // the buffer is there and the range within it, and `advance` that it stays there. All of it was zeroed once.
+        // SAFETY: from its report until `drop` returns the buffer, the kernel does not touch it. `claim` checked
+        // that the buffer exists and contains the range, and `advance` keeps the range within it. All memory was
+        // zeroed once.
         unsafe {
             let start = self.buffers.memory.add(usize::from(self.id) * BUFFER_LEN as usize + self.range.start);
             std::slice::from_raw_parts(start.as_ptr(), self.range.len())
@@ -127,8 +127,9 @@ impl Drop for Filled {
 impl Drop for Buffers {
     fn drop(&mut self) {
         debug_assert_eq!(self.free.get(), COUNT, "whoever holds a buffer holds all of them");
-        // SAFETY: both were allocated with these layouts. Every `Filled` is gone, since each holds a share of this, and
-        // so is every request that could use them: `Kernel::drop` gives up its share only then.
+        // SAFETY: both were allocated with these layouts. No `Filled` exists, since each holds a reference to this
+        // value. No request can use the memory either: `Kernel::drop` releases its reference only without requests
+        // in flight.
         unsafe {
             alloc::dealloc(self.entries.as_ptr().cast(), ENTRIES_LAYOUT);
             alloc::dealloc(self.memory.as_ptr(), MEMORY_LAYOUT);
@@ -137,17 +138,17 @@ impl Drop for Buffers {
 }
 
 fn allocate(layout: Layout) -> NonNull<u8> {
-    // SAFETY: neither layout is empty.
+    // SAFETY: neither layout has size zero.
     NonNull::new(unsafe { alloc::alloc_zeroed(layout) }).unwrap_or_else(|| alloc::handle_alloc_error(layout))
 }
 
-/// The name of the buffers in their ring.
+/// The id of the buffer group on its ring.
 pub(super) const GROUP: u16 = 0;
-/// A power of two.
+/// The number of buffers. Must be a power of two for the kernel.
 const COUNT: u16 = 256;
 const BUFFER_LEN: u32 = 8 * 1024;
 const PAGE_LEN: usize = 4096;
-/// The tail is in the reserved field of the first entry.
+/// The kernel reads the tail from the reserved field of the first entry.
 const TAIL_OFFSET: usize = 14;
 
 const ENTRIES_LAYOUT: Layout = layout(COUNT as usize * size_of::<BufRingEntry>());
@@ -166,7 +167,7 @@ mod tests {
 
     use super::*;
 
-    /// A kernel that fills buffers.
+    /// A simulated kernel that fills buffers.
     struct Kernel {
         buffers: Rc<Buffers>,
         head: u16,
@@ -177,9 +178,9 @@ mod tests {
             Self { buffers: Buffers::new(), head: 0 }
         }
 
-        /// Fills the next buffer, if there is one.
+        /// Fills the next buffer, if any.
         fn receive(&mut self, bytes: &[u8]) -> Option<Filled> {
-            // SAFETY: the entry before the tail was written by `offer`, and its buffer is nobody else's.
+            // SAFETY: `offer` wrote the entry before the tail, and nothing else uses its buffer.
             let id = unsafe {
                 let first = self.buffers.entries.as_ptr();
                 if AtomicU16::from_ptr(first.byte_add(TAIL_OFFSET).cast()).load(Ordering::Acquire) == self.head {
@@ -199,7 +200,7 @@ mod tests {
     #[test]
     fn the_tail_is_where_the_kernel_looks_for_it() {
         let buffers = Buffers::new();
-        // SAFETY: the first entry was written by `new`.
+        // SAFETY: `new` wrote the first entry.
         let tail = unsafe { BufRingEntry::tail(buffers.entries.as_ptr()) };
         assert_eq!(tail.addr(), buffers.entries.as_ptr().addr() + TAIL_OFFSET);
         assert_eq!(buffers.tail.get(), COUNT);
@@ -221,7 +222,7 @@ mod tests {
     fn buffers_come_back_in_any_order_as_often_as_one_likes() {
         let mut kernel = Kernel::new();
         let mut held = Vec::new();
-        // The index of the ring of entries wraps, and so does the place within it.
+        // Both the ring index and the 16-bit tail wrap around.
         for turn in 0..2 * usize::from(COUNT) {
             let byte = turn.to_le_bytes()[0];
             held.push((byte, kernel.receive(&[byte; 3]).unwrap()));

@@ -1,4 +1,4 @@
-//! The way to the kernel: requests go into a ring, and what was done comes out of it.
+//! An io_uring: requests go into the submission queue, results come out of the completion queue.
 #![expect(unsafe_code, reason = "the kernel works on memory while this process goes on")]
 
 use std::{
@@ -25,28 +25,27 @@ use super::{
     way::Way,
 };
 
-/// A ring of io_uring. Belongs to the thread that made it.
+/// An io_uring, owned by its creating thread.
 ///
-/// No memory but its own is ever in the hands of the kernel, and what is leaves them before it is freed.
+/// The kernel accesses only memory owned by this type, and no memory is freed while the kernel may access it.
 pub(super) struct Kernel {
     uring: IoUring,
-    /// The memory that the kernel receives into, if it reads by itself. Freed by `drop` only, when the kernel uses it
-    /// no more.
+    /// Receive buffers, if the kernel selects them. Freed by `drop` only, after the kernel's last access.
     buffers: ManuallyDrop<Option<Rc<Buffers>>>,
-    /// The memory that the kernel sends from, for each socket. Freed as `buffers` are.
+    /// Memory of sends in flight, by socket. Freed like `buffers`.
     sends: ManuallyDrop<Vec<Vec<u8>>>,
-    /// Becomes readable when the kernel has done something, or has something to do on this thread.
+    /// Becomes readable after a completion, and when the kernel has deferred work for this thread.
     signal: OwnedFd,
-    /// Requests for which there was no room in the ring.
+    /// Requests without room in the submission queue.
     waiting: VecDeque<Entry>,
-    /// Requests that the kernel has taken and that have not come to their end.
+    /// Requests taken by the kernel and not yet finished.
     in_flight: usize,
-    /// True if the kernel left work undone when it was entered last.
+    /// `true` if the last entry into the kernel left deferred work.
     has_left_work: bool,
 }
 
 impl Kernel {
-    /// Makes a ring, which wants to be [probed](Self::probe) once.
+    /// Creates a ring. [`probe`](Self::probe) it once: creation may succeed where use is forbidden.
     pub(super) fn new(way: Way) -> io::Result<Self> {
         let uring = match way {
             Way::Native => {
@@ -63,7 +62,7 @@ impl Kernel {
                 uring.submitter().register_eventfd(signal.as_raw_fd())?;
                 (Some(buffers), signal)
             }
-            // SAFETY: the ring has its descriptor open.
+            // SAFETY: the ring keeps its descriptor open.
             Way::Portable => (None, unsafe { BorrowedFd::borrow_raw(uring.as_raw_fd()) }.try_clone_to_owned()?),
         };
         Ok(Self {
@@ -77,7 +76,8 @@ impl Kernel {
         })
     }
 
-    /// Has the kernel do nothing, to see whether it would do anything: it may allow to make a ring and not to use it.
+    /// Submits an empty request to check that the kernel executes any. Some systems allow creating a ring, but not
+    /// using it.
     pub(super) fn probe(&mut self) -> io::Result<()> {
         self.request(Nop::new().build(), 0, Op::Other);
         self.enter_and_wait(1, ANSWER_MAX)?;
@@ -85,23 +85,23 @@ impl Kernel {
         if self.owed() == 0 { Ok(()) } else { Err(io::Error::other("the kernel does not answer")) }
     }
 
-    /// Returns what becomes readable when the kernel has done something, or has something to do on this thread.
+    /// Returns a descriptor that becomes readable after a completion, and for deferred work on this thread.
     pub(super) fn signal(&self) -> io::Result<OwnedFd> {
         self.signal.try_clone()
     }
 
-    /// Tells whether the kernel reads by itself.
+    /// Returns `true` if the kernel receives into buffers it selects, without separate read requests.
     pub(super) fn receives(&self) -> bool {
         self.buffers.is_some()
     }
 
-    /// Reads until told to stop, if the kernel [reads by itself](Self::receives).
+    /// Receives until stopped, if the kernel [supports it](Self::receives).
     pub(super) fn receive(&mut self, key: usize, fd: &OwnedFd) {
         debug_assert!(self.receives(), "there are buffers to receive into");
         self.request(RecvMulti::new(Fd(fd.as_raw_fd()), GROUP).build(), key, Op::Receive);
     }
 
-    /// Sends all of it. The socket must have nothing else to send under way.
+    /// Sends all bytes. The socket must have no other send in flight.
     pub(super) fn send(&mut self, key: usize, fd: &OwnedFd, bytes: Vec<u8>) {
         let len = u32::try_from(bytes.len()).expect("a send is bounded");
         let flags = libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
@@ -122,17 +122,18 @@ impl Kernel {
         self.request(PollAdd::new(Fd(fd.as_raw_fd()), libc::POLLOUT as u32).build(), key, Op::Writable);
     }
 
-    /// Stops reading, or waiting for something to read.
+    /// Stops receiving, or waiting for the socket to become readable.
     pub(super) fn stop_receiving(&mut self, key: usize) {
         self.cancel(key, &[Op::Receive, Op::Readable]);
     }
 
-    /// Stops everything that is under way on a socket.
+    /// Cancels all requests for a socket.
     pub(super) fn stop(&mut self, key: usize) {
         self.cancel(key, &[Op::Receive, Op::Readable, Op::Writable, Op::Send]);
     }
 
-    /// Cancels requests by their names, which the kernel looks up. For a descriptor it would search everything.
+    /// Cancels requests by user data, which the kernel can look up. For a descriptor, it would search all
+    /// requests.
     fn cancel(&mut self, key: usize, ops: &[Op]) {
         for op in ops {
             let cancel = AsyncCancel2::new(CancelBuilder::user_data(name(key, *op)));
@@ -140,44 +141,45 @@ impl Kernel {
         }
     }
 
-    /// Queues a request for the next time that the kernel is entered. Never enters the kernel: one that refuses to be
-    /// entered could not make room.
+    /// Queues a request for the next entry into the kernel. Does not enter the kernel to make room, because that
+    /// could fail.
     fn request(&mut self, request: Entry, key: usize, op: Op) {
         let request = request.user_data(name(key, op));
-        // Requests keep their order.
+        // Keeps requests in order.
         if !self.waiting.is_empty() || !self.push(&request) {
             self.waiting.push_back(request);
         }
     }
 
     fn push(&mut self, request: &Entry) -> bool {
-        // SAFETY: the ring of sockets keeps a descriptor open until the last request for it has come to its end. What
-        // a send points to is in `sends`, where `send` replaces nothing that is in use, `next` takes out what was
-        // sent, and `drop` frees the rest when nothing is in flight. Other requests point to no memory.
+        // SAFETY: the ring of sockets keeps a descriptor open until its last request is finished. The memory of a
+        // send is in `sends`: `send` replaces no memory in use, `next` removes memory after its completion, and
+        // `drop` frees the rest without requests in flight. Other requests refer to no memory.
         unsafe { self.uring.submission().push(request) }.is_ok()
     }
 
-    /// Hands over requests, and lets the kernel do what is due, if there is any of that. `is_told` says that the
-    /// [signal](Self::signal) was there.
+    /// Submits queued requests and lets the kernel do deferred work, if there is either.
+    ///
+    /// `is_told` is `true` after a wake-up by the [signal](Self::signal).
     ///
     /// # Errors
     ///
-    /// Nothing is lost. If the error [is passing](is_passing), the kernel may be entered again later.
+    /// Nothing is lost on an error. After a [transient](is_passing) one, the kernel can be entered again later.
     pub(super) fn enter(&mut self, is_told: bool) -> io::Result<()> {
         let requests = self.fill_queue();
         if !self.needs_entering(is_told) {
             return Ok(());
         }
-        // SAFETY: there is no argument that would have to be valid.
+        // SAFETY: the call passes no pointer.
         let entered = unsafe { self.uring.submitter().enter::<libc::sigset_t>(requests, 0, ENTER_GETEVENTS, None) };
         self.count_taken(requests, entered)
     }
 
-    /// Hands over requests, and waits for as many completions for a while.
+    /// Submits queued requests, and waits for `completions` completions until `limit` has passed.
     ///
     /// # Errors
     ///
-    /// As those of [`enter`](Self::enter).
+    /// Like [`enter`](Self::enter).
     pub(super) fn enter_and_wait(&mut self, completions: usize, limit: Duration) -> io::Result<()> {
         let requests = self.fill_queue();
         let limit = Timespec::from(limit);
@@ -185,7 +187,7 @@ impl Kernel {
         self.count_taken(requests, entered)
     }
 
-    /// Returns how many requests there are to hand over.
+    /// Moves waiting requests into the submission queue, and returns its length.
     fn fill_queue(&mut self) -> u32 {
         while let Some(request) = self.waiting.pop_front() {
             if !self.push(&request) {
@@ -203,12 +205,12 @@ impl Kernel {
     fn needs_entering(&mut self, is_told: bool) -> bool {
         let may_look = mem::take(&mut self.has_left_work) || is_told;
         let queue = self.uring.submission();
-        // Work that came since the kernel was entered last is signalled, now or soon: more of it may share the system
-        // call by then.
+        // New deferred work is signaled, now or soon. Waiting for that signal lets more work share the system
+        // call, so the flag alone is no reason to enter.
         !queue.is_empty() || queue.cq_overflow() || (queue.taskrun() && may_look)
     }
 
-    /// Tells whether the kernel has to be entered again though no signal may come.
+    /// Returns `true` if the kernel must be entered again, possibly without a signal.
     pub(super) fn is_unfinished(&mut self) -> bool {
         let queue = self.uring.submission();
         let is_due = !queue.is_empty() || queue.cq_overflow();
@@ -216,12 +218,12 @@ impl Kernel {
         is_due || !self.waiting.is_empty() || self.has_left_work
     }
 
-    /// Counts what the kernel has taken of this number of requests.
+    /// Updates the counts after an entry with `requests` queued requests.
     fn count_taken(&mut self, requests: u32, entered: io::Result<usize>) -> io::Result<()> {
         let taken = requests - self.queue_len();
         self.in_flight += taken as usize;
-        // Since Linux 6.13, the kernel does not do all that is due on this thread at once. It sets the flag for what it
-        // leaves, but gives no signal.
+        // Since Linux 6.13, the kernel does only part of the deferred work per entry. It sets the flag for the
+        // rest, but sends no signal.
         self.has_left_work = self.uring.submission().taskrun();
         match entered {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::ETIME)) => Ok(()),
@@ -231,7 +233,7 @@ impl Kernel {
         }
     }
 
-    /// Takes the next thing that was done.
+    /// Returns the next completion.
     pub(super) fn next(&mut self) -> Option<Completion> {
         loop {
             let entry = self.uring.completion().next()?;
@@ -270,9 +272,9 @@ impl Kernel {
         self.in_flight + self.queue_len() as usize
     }
 
-    /// Has the kernel give up everything that is in flight, and waits until it has.
+    /// Cancels all requests in flight, and waits until the kernel has finished them.
     fn cancel_all(&mut self) -> io::Result<()> {
-        // The kernel never heard of these.
+        // The kernel has never seen these requests.
         self.waiting.clear();
         if self.in_flight > 0 {
             self.request(AsyncCancel2::new(CancelBuilder::any().all()).build(), 0, Op::Other);
@@ -300,12 +302,12 @@ impl Drop for Kernel {
     fn drop(&mut self) {
         let cancelled = self.cancel_all();
         if self.in_flight > 0 {
-            // Freed memory could be in other use by the time that the kernel reads or writes it. So it is leaked.
+            // The kernel may still access this memory. Freeing it would corrupt its next use, so it is leaked.
             warn!(error = ?cancelled.err(), requests = self.in_flight, "the kernel did not let go of a ring: its memory is leaked");
             return;
         }
-        // SAFETY: neither is used again, and nothing in flight means that the kernel uses neither. Requests that it has
-        // not taken go down with the ring.
+        // SAFETY: neither is used again. Without requests in flight, the kernel uses neither. Requests not yet
+        // taken end with the ring.
         unsafe {
             ManuallyDrop::drop(&mut self.sends);
             ManuallyDrop::drop(&mut self.buffers);
@@ -318,7 +320,7 @@ fn build(builder: &mut io_uring::Builder) -> io::Result<IoUring> {
 }
 
 fn eventfd() -> io::Result<OwnedFd> {
-    // SAFETY: nobody else has the new descriptor.
+    // SAFETY: the new descriptor has no other owner.
     unsafe {
         match libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) {
             -1 => Err(io::Error::last_os_error()),
@@ -327,13 +329,13 @@ fn eventfd() -> io::Result<OwnedFd> {
     }
 }
 
-/// Requests that are collected before the kernel has to be entered.
+/// The length of the submission queue.
 pub(super) const REQUESTS: u32 = 1024;
-/// Completions that the kernel keeps room for. It holds on to those beyond.
+/// The length of the completion queue. The kernel keeps further completions until there is room.
 const COMPLETIONS: u32 = 8192;
-/// The time that the kernel may take to do one more thing when a ring is probed or ends.
+/// The longest wait for one more completion while probing or closing a ring.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
-/// `IORING_ENTER_GETEVENTS`, which the crate keeps to itself.
+/// `IORING_ENTER_GETEVENTS`, a private constant of the io_uring crate.
 const ENTER_GETEVENTS: u32 = 1;
 
 #[cfg(test)]
@@ -346,7 +348,7 @@ mod tests {
 
     use super::*;
 
-    /// Makes a ring, unless none can be had here.
+    /// Creates a ring, or returns `None` without io_uring on this machine.
     fn kernel(way: Way) -> Option<Kernel> {
         let made = Kernel::new(way).and_then(|mut kernel| kernel.probe().map(|()| kernel));
         let told = |reason: &io::Error| {
@@ -361,7 +363,7 @@ mod tests {
         (ours.into(), theirs)
     }
 
-    /// Takes completions for as long as there is more to do. `is_told` as for [`Kernel::enter`].
+    /// Returns completions until there is no more work. `is_told` as for [`Kernel::enter`].
     fn reap_all(kernel: &mut Kernel, mut is_told: bool) -> Vec<Completion> {
         let mut heard = Vec::new();
         loop {
@@ -386,7 +388,7 @@ mod tests {
             assert!(reap_all(&mut kernel, false).is_empty());
             assert_eq!(kernel.in_flight, if kernel.receives() { 3 } else { 2 });
             drop((kernel, ours));
-            // The end is there at once, because the kernel has let go of the socket.
+            // Closed immediately, because the kernel has released the socket.
             theirs.set_nonblocking(true).unwrap();
             let mut heard = Vec::new();
             theirs.read_to_end(&mut heard).unwrap();
@@ -431,7 +433,7 @@ mod tests {
         for (_, theirs) in &mut pairs {
             theirs.write_all(b"!").unwrap();
         }
-        // A read past the ring leaves work without a result.
+        // A read that bypasses the ring leaves deferred work without a completion.
         for (ours, _) in &pairs[..40] {
             let mut past = UnixStream::from(ours.try_clone().unwrap());
             past.read_exact(&mut [0]).unwrap();

@@ -1,4 +1,4 @@
-//! Sockets whose reading and writing goes through a ring of io_uring, one for each thread.
+//! Sockets with I/O through an io_uring, one ring per thread.
 
 mod access;
 mod borrowed;
@@ -19,17 +19,17 @@ pub(crate) use self::socket::{Kind, Socket};
 use self::{access::Access, borrowed::Borrowed, kernel::Kernel, ring::Ring, way::Way};
 use super::ring_kind::RingKind;
 
-/// Asks the kernel whether sockets can go on rings here, until it has given a final answer.
+/// Checks that sockets of this process can use io_uring. Remembers final answers of the kernel.
 pub(crate) fn probe(kind: RingKind) -> io::Result<()> {
     way(kind).map(|_| ())
 }
 
-/// Tells whether this thread has a ring.
+/// Returns `true` if this thread has a ring.
 pub(crate) fn is_here() -> bool {
     Ring::here(|_| ()).is_some()
 }
 
-/// Runs on a runtime of this thread alone, with a ring.
+/// Runs a future on a new runtime of this thread, with a ring.
 pub(crate) fn block_on<F: Future<Output = io::Result<()>>>(
     kind: RingKind,
     begin: impl FnOnce() -> F,
@@ -49,7 +49,7 @@ pub(crate) fn block_on<F: Future<Output = io::Result<()>>>(
 }
 
 fn way(kind: RingKind) -> io::Result<Way> {
-    /// An answer that the kernel will give again. It holds an error's text, because an error cannot be cloned.
+    /// A final answer of the kernel. An error is stored as text, because it cannot be cloned.
     type Final = OnceLock<Result<Way, (io::ErrorKind, String)>>;
     static BEST: Final = OnceLock::new();
     static PORTABLE: Final = OnceLock::new();
@@ -65,7 +65,7 @@ fn way(kind: RingKind) -> io::Result<Way> {
     found.map_err(|(kind, text)| io::Error::new(kind, text))
 }
 
-/// Tells whether this kernel will never answer otherwise. It may run out of memory or descriptors and have some again.
+/// Returns `true` for errors that will not change. A lack of memory or descriptors may pass.
 fn is_final(error: &io::Error) -> bool {
     use libc::{EACCES, EINVAL, ENOSYS, EOPNOTSUPP, EPERM};
     matches!(error.raw_os_error(), Some(EACCES | EINVAL | ENOSYS | EOPNOTSUPP | EPERM))
@@ -73,10 +73,10 @@ fn is_final(error: &io::Error) -> bool {
 
 fn find_way(kind: RingKind) -> io::Result<Way> {
     let probe = |way| Kernel::new(way)?.probe();
-    // tokio-uring wants of the kernel what the portable way does.
+    // tokio-uring needs the same kernel features as the portable ring.
     if kind == RingKind::Best {
         match probe(Way::Native) {
-            // The kernel does not know all of it.
+            // The kernel lacks some of the features.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
             native => return native.map(|()| Way::Native),
         }

@@ -1,17 +1,18 @@
-//! The names of requests, and what becomes of them.
+//! User data and results of requests.
 
 use std::io;
 
 use super::buffers::Filled;
 
-/// One thing that the kernel has done for a socket.
+/// The result of a request for a socket.
 pub(super) struct Completion {
     pub(super) key: usize,
     pub(super) done: Done,
 }
 
 pub(super) enum Done {
-    /// Nothing filled is the end of the stream. If it does not go on, nothing more is read before the next request.
+    /// `Ok(None)` is the end of the stream. If `goes_on` is `false`, receiving has stopped and needs a new
+    /// request.
     Received {
         result: io::Result<Option<Filled>>,
         goes_on: bool,
@@ -24,12 +25,12 @@ pub(super) enum Done {
     Writable,
 }
 
-/// Tells whether the kernel may do later what it refuses now: it lacks memory, or completions have to be taken first.
+/// Returns `true` for errors that may pass: a lack of memory, or a full completion queue.
 pub(super) fn is_passing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM))
 }
 
-/// Returns what the kernel reports: a number, or the negative of an error's.
+/// Converts a result code of the kernel: a count, or a negated error number.
 pub(super) fn result(code: i32) -> io::Result<usize> {
     usize::try_from(code).map_err(|_| io::Error::from_raw_os_error(-code))
 }
@@ -41,11 +42,11 @@ pub(super) enum Op {
     Send,
     Readable,
     Writable,
-    /// No task waits for it.
+    /// No task waits for the result.
     Other,
 }
 
-/// Returns how the kernel names a request when it is done.
+/// Returns the user data of a request. The kernel returns it with the completion.
 pub(super) fn name(key: usize, op: Op) -> u64 {
     (key as u64) << 3 | op as u64
 }

@@ -1,4 +1,4 @@
-//! The part of a ring that belongs to one socket, and the system calls that go past the ring.
+//! Per-socket state of a ring, and system calls that bypass the ring.
 #![expect(unsafe_code, reason = "descriptors and buffers that are not yet initialised")]
 
 use std::{
@@ -16,20 +16,20 @@ use tokio::io::{Interest, ReadBuf, unix::AsyncFd};
 
 use super::buffers::Filled;
 
-/// The part of a ring that belongs to one socket.
+/// The state of one socket on a ring.
 pub(super) struct Slot {
     pub(super) fd: Rc<OwnedFd>,
     pub(super) receiving: Receiving,
     pub(super) received: VecDeque<Received>,
     pub(super) received_len: usize,
-    /// The end of the peer's input.
+    /// The end of the input: `Ok` after a close by the peer, or an error.
     pub(super) end: Option<io::Result<()>>,
     pub(super) reader: Option<Waker>,
-    /// Tells when there is something to read past the ring, if the kernel could read by itself.
+    /// Reports readiness for reads that bypass the ring, if the kernel receives without read requests.
     pub(super) direct: Option<AsyncFd<Rc<OwnedFd>>>,
-    /// The same where it could not: whether the last read left nothing behind.
+    /// `true` if the last read emptied the socket, so the next one should wait first. Used by portable rings.
     pub(super) is_drained: bool,
-    /// Written, and not yet given to the kernel.
+    /// Written bytes not yet passed to the kernel.
     pub(super) queued: Vec<u8>,
     pub(super) is_sending: bool,
     pub(super) failure: Option<io::Error>,
@@ -39,15 +39,15 @@ pub(super) struct Slot {
     pub(super) is_dropped: bool,
 }
 
-/// The state of reading.
+/// The state of receiving.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Receiving {
     Off,
     Wanted,
     On,
-    /// On until the kernel says that it stopped.
+    /// Receiving was canceled and the kernel has not yet confirmed it.
     Stopping,
-    /// Only waiting for something to be there.
+    /// Waiting for the socket to become readable.
     Waiting,
 }
 
@@ -77,7 +77,7 @@ impl Deref for Received {
 }
 
 impl Slot {
-    /// Takes a connected socket in blocking mode.
+    /// Creates the state of a connected socket in blocking mode.
     pub(super) fn new(fd: OwnedFd) -> Self {
         Self {
             fd: Rc::new(fd),
@@ -98,7 +98,7 @@ impl Slot {
         }
     }
 
-    /// Reads past the ring.
+    /// Reads without the ring.
     pub(super) fn poll_direct(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let direct = match &mut self.direct {
             Some(direct) => direct,
@@ -116,18 +116,19 @@ impl Slot {
         }
     }
 
-    /// Tells whether the kernel has nothing under way for it.
+    /// Returns `true` if the kernel has no request in flight for the socket.
     pub(super) fn is_idle(&self) -> bool {
         matches!(self.receiving, Receiving::Off | Receiving::Wanted) && !self.is_sending && !self.is_waiting_writable
     }
 }
 
 pub(super) fn register<T: AsRawFd>(fd: T) -> io::Result<AsyncFd<T>> {
-    // SAFETY: `T` is an owned descriptor or a share of one, and the `AsyncFd` has it until it is not registered any more.
+    // SAFETY: `T` is an owned descriptor or a shared reference to one, and the `AsyncFd` keeps it until
+    // deregistered.
     unsafe { Ok(AsyncFd::register_with_interest(fd, Interest::READABLE)?) }
 }
 
-/// Sends without waiting.
+/// Sends without blocking.
 pub(super) fn send_now(fd: &OwnedFd, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
     let (socket, flags) = (SockRef::from(fd), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
     let sent = match slices {
@@ -140,13 +141,14 @@ pub(super) fn send_now(fd: &OwnedFd, slices: &[IoSlice<'_>]) -> Poll<io::Result<
     }
 }
 
-/// Reads without waiting, which is better than the ring for what would have to be copied once more.
+/// Reads without blocking. For large reads, this saves the copy out of a ring buffer.
 pub(super) fn receive_now(fd: &OwnedFd, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-    // SAFETY: `recv` only writes, so that what is initialised stays so, and says how much it wrote.
+    // SAFETY: `recv` only writes, so initialized bytes stay initialized, and it returns the number of bytes
+    // written.
     let room = unsafe { buf.unfilled_mut() };
     match SockRef::from(fd).recv_with_flags(room, libc::MSG_DONTWAIT) {
         Ok(len) => {
-            // SAFETY: the kernel has written as many bytes as it reports, and into `room`.
+            // SAFETY: the kernel has written `len` bytes into `room`.
             unsafe { buf.assume_init(len) };
             buf.advance(len);
             Poll::Ready(Ok(()))

@@ -1,4 +1,4 @@
-//! A socket on a ring, for tokio.
+//! A socket on a ring, with tokio's I/O traits.
 
 use std::{
     io::{self, IoSlice},
@@ -13,14 +13,14 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{ring::Ring, task};
 
-/// A connected socket on the ring of its thread. It works on that thread only.
+/// A connected socket on the ring of its thread. Works on that thread only.
 pub(crate) struct Socket {
     ring: u64,
     key: usize,
     kind: Kind,
 }
 
-/// The type of a socket in tokio.
+/// The tokio type of a socket.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     Tcp,
@@ -28,15 +28,15 @@ pub(crate) enum Kind {
 }
 
 impl Socket {
-    /// Puts a connected socket on the ring of this thread, which has one.
+    /// Adds a connected socket to the ring of this thread. Fails without a ring.
     pub(crate) fn new(fd: OwnedFd, kind: Kind) -> io::Result<Self> {
-        // The kernel waits by itself; it would not if the socket forbade it.
+        // On a ring, the kernel waits for the socket. On a nonblocking one, it would fail with `EAGAIN` instead.
         SockRef::from(&fd).set_nonblocking(false)?;
         let placed = Ring::here(|ring| Self { ring: ring.id(), key: ring.insert(fd), kind });
         placed.ok_or_else(no_ring)
     }
 
-    /// Takes the socket off the ring, with what was received and not read.
+    /// Takes the socket off the ring, with received bytes not yet read.
     pub(crate) async fn into_fd(self) -> io::Result<(OwnedFd, Bytes)> {
         let removed = std::future::poll_fn(|cx| self.with(|ring, key| ring.poll_remove(key, cx))).await;
         std::mem::forget(self);
@@ -45,7 +45,7 @@ impl Socket {
         Ok((fd, unread))
     }
 
-    /// Tells what it was before it was put on the ring.
+    /// Returns the type of the socket before it was added to the ring.
     pub(crate) fn kind(&self) -> Kind {
         self.kind
     }

@@ -1,4 +1,4 @@
-//! The task that brings the ring of its thread to the kernel, again and again.
+//! The task that runs the ring of its thread.
 
 use std::{
     cell::RefCell,
@@ -24,11 +24,11 @@ use super::{
 use crate::net::ring_error::RingError;
 
 thread_local! {
-    /// The ring that failed on this thread, and why. There is not more than one: nothing installs a second.
+    /// The failed ring of this thread and its error. At most one: a thread gets only one ring.
     static FAILED: RefCell<Option<(u64, RingError)>> = const { RefCell::new(None) };
 }
 
-/// Gives the thread of the current runtime a ring. It has to be a runtime of this thread alone.
+/// Installs a ring on the thread of the current runtime, which must be a current-thread runtime.
 pub(super) fn install(kernel: Access) -> io::Result<()> {
     let signal = kernel.signal()?.map(register).transpose()?;
     let id = Ring::put_here(kernel);
@@ -36,26 +36,26 @@ pub(super) fn install(kernel: Access) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits on the ring of this thread, before its runtime waits for everything.
+/// Waits on the ring of this thread, before the runtime parks the thread.
 pub(crate) fn spin_wait() {
     let mut woken = Vec::new();
     Ring::here(|ring| ring.spin_wait(&mut woken));
     woken.into_iter().for_each(Waker::wake);
 }
 
-/// Returns what the ring failed with, if it did and was one of this thread.
+/// Returns the error of a failed ring of this thread.
 pub(super) fn failure(ring: u64) -> Option<io::Error> {
     let failed = FAILED.try_with(|failed| failed.borrow().clone());
     let (_, error) = failed.ok().flatten().filter(|(id, _)| *id == ring)?;
     Some(io::Error::new(error.kind(), error))
 }
 
-/// Runs the ring of its thread for as long as the runtime lives.
+/// Runs the ring of its thread until the runtime ends.
 struct RingTask {
     ring: u64,
-    /// Readable when the kernel has done something of which nothing else tells.
+    /// Becomes readable when the ring has work.
     signal: Option<AsyncFd<OwnedFd>>,
-    /// Ends when the kernel may be asked again for what it refused.
+    /// The pause before the next attempt, after a transient error of the kernel.
     pause: Option<Pin<Box<Sleep>>>,
     woken: Vec<Waker>,
 }
@@ -74,12 +74,12 @@ impl RingTask {
         while let Some(signal) = &self.signal
             && let Poll::Ready(Ok(mut ready)) = signal.poll_read_ready(cx)
         {
-            // Before the kernel is entered: a signal from then on is one for the next time.
+            // Cleared before entering the kernel: a later signal is for the next turn.
             ready.clear_ready();
             is_told = true;
         }
         let state = Ring::here(|ring| ring.run_once(cx, is_told, &mut self.woken));
-        // Not while the ring is in use: a waker may run code that uses it.
+        // Wakes tasks only now, because a waker may run code that borrows the ring.
         self.woken.drain(..).for_each(Waker::wake);
         match state {
             Some(RingState::Failed(failure)) => {
@@ -90,7 +90,7 @@ impl RingTask {
             }
             Some(RingState::Refused) => {
                 self.pause = Some(Box::pin(sleep(REFUSED_PAUSE)));
-                // The wake-up of before is still to come, and has the pause polled.
+                // `run_once` has already woken this task. That wake-up polls the pause for the first time.
                 Poll::Pending
             }
             Some(RingState::Running) | None => Poll::Pending,

@@ -1,11 +1,11 @@
-//! The kinds of ring.
+//! Sets of io_uring features.
 
-/// The kinds of ring.
+/// A set of io_uring features, by kernel version.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Way {
-    /// The kernel reads by itself, into buffers that it picks, and does its work when it is told to: Linux 6.1 and later.
+    /// Linux 6.1 and later. The kernel receives into buffers it selects, and does deferred work only on entry.
     Native,
-    /// Sockets wait on the ring, and send on it what is small: Linux 5.19 and later. Nothing is read on it. A read in
-    /// flight could not be ended without losing what it brings.
+    /// Linux 5.19 and later. The ring waits for sockets and sends small writes. It does not receive: canceling a
+    /// receive in flight could lose the received bytes.
     Portable,
 }

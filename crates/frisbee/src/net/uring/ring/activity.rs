@@ -1,56 +1,57 @@
-//! The rules of when a ring is worth its while, and when its thread waits on it.
+//! Heuristics for using a ring, and for waiting on it.
 //!
-//! One system call that brings what ten sockets received costs less than ten, but for one socket the way over the ring
-//! is longer than a plain call. So a thread on which little is received goes past the ring
+//! One system call that receives for ten sockets costs less than ten calls. For a single socket, the ring costs
+//! more than a plain call. A thread with few receives therefore bypasses the ring
 //! ([`is_quiet`](Activity::is_quiet)).
 //!
-//! A busy thread that has nothing left to do is about to sleep in its runtime, and would be woken by the first of the
-//! messages that it waits for, to handle that one alone. It gets more of them at once if it waits on the ring for a
-//! moment first, for half as many as it received since it was idle last ([`next_spin`](Activity::next_spin)). Nothing
-//! but the ring ends such a wait, so a timer or another thread may have to wait with it, and the processor is lost to
-//! others. For that reason the wait is short, and each one in vain makes the thread skip twice as many before the next.
+//! A busy thread without further work is about to sleep in its runtime. The first of the expected messages would
+//! wake it for that message alone. If the thread instead waits on the ring for a moment, it handles several
+//! messages after one wake-up. It waits for half as many completions as it had since its last idle time
+//! ([`next_spin`](Activity::next_spin)). Only the ring ends such a wait, so a timer or another thread's wake-up
+//! may be delayed, and the core is lost to other threads. The wait is therefore short, and each unsuccessful wait
+//! doubles the number of turns without one.
 //!
-//! The machine and the load decide if that pays: between a third less and a tenth more was measured. So the thread tries
-//! both, and goes on with the way on which it received more ([`Comparison`]).
+//! Waiting pays off only on some machines and loads: measurements ranged from a third fewer receives to a tenth
+//! more. The thread therefore measures both, and keeps the mode with more receives ([`Comparison`]).
 
 use std::{
     mem,
     time::{Duration, Instant},
 };
 
-/// Counts what a thread receives.
+/// Counts the receives of a thread.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
-    /// The number of receives since the thread was idle last.
+    /// Receives since the thread was last idle.
     received: usize,
-    /// The same on average over [`RECENT_TURNS`] turns, times their number.
+    /// A moving average over [`RECENT_TURNS`] turns, multiplied by their number.
     recent_receives: usize,
-    /// The number of turns that end without a wait on the ring.
+    /// The number of turns to end without a wait on the ring.
     spins_to_skip: u32,
     spins_skipped: u32,
     comparison: Comparison,
 }
 
 impl Activity {
-    /// Notes that a socket received something.
+    /// Counts a receive on a socket.
     pub(super) fn note_receive(&mut self) {
         self.received += 1;
     }
 
-    /// Tells whether so little is going on that a system call has nothing to share: then the ring would only be in the
-    /// way.
+    /// Returns `true` if receives are rare. System calls then have nothing to share, and the ring is only
+    /// overhead.
     pub(super) fn is_quiet(&self) -> bool {
         self.recent_receives + self.received < 2 * RECENT_TURNS
     }
 
-    /// Ends a turn of the thread: it has nothing left to do. Returns the number of receives in it.
+    /// Ends a turn of the thread, before it goes idle. Returns the number of receives in the turn.
     pub(super) fn end_turn(&mut self) -> usize {
         let received = mem::take(&mut self.received);
         self.recent_receives = self.recent_receives - self.recent_receives / RECENT_TURNS + received;
         received
     }
 
-    /// Ends a turn, and decides whether to wait on the ring. Returns for how many completions, if so.
+    /// Ends a turn. Returns the number of completions to wait for on the ring, or `None` to skip the wait.
     pub(super) fn next_spin(&mut self, now: Instant) -> Option<usize> {
         let received = self.end_turn();
         let (pays, wanted) = (self.comparison.spins(now, received), received / 2);
@@ -64,7 +65,7 @@ impl Activity {
         Some(wanted)
     }
 
-    /// Ends a wait on the ring. What it brought has been noted.
+    /// Ends a wait on the ring. Its receives must have been counted before.
     pub(super) fn end_spin(&mut self) {
         self.spins_skipped = 0;
         self.spins_to_skip = match self.received {
@@ -74,21 +75,22 @@ impl Activity {
     }
 }
 
-/// Finds out whether a thread receives more with waits on its ring or without: it takes turns with both, and keeps to the
-/// better one for a while.
+/// Compares the receives of a thread with and without waits on its ring.
+///
+/// Alternates between both modes in trials, then keeps the better one for a while.
 #[derive(Debug, Default)]
 struct Comparison {
     spins: bool,
-    /// The time at which it began to do so.
+    /// The start of the current trial or of the time after the trials.
     since: Option<Instant>,
-    /// The number of times that both are still to be tried.
+    /// The number of trials left, in both modes together.
     trials_left: u32,
-    /// The results of trials without waits, and with them.
+    /// The totals of trials without waits and with waits.
     without: Outcome,
     with: Outcome,
 }
 
-/// The number of receives in some time.
+/// A number of receives and the time they took.
 #[derive(Debug, Default)]
 struct Outcome {
     received: usize,
@@ -96,7 +98,7 @@ struct Outcome {
 }
 
 impl Comparison {
-    /// Counts what was received in a turn that ends now. Tells whether turns end with a wait for now.
+    /// Counts the receives of a turn ending now. Returns `true` if turns currently end with a wait.
     fn spins(&mut self, now: Instant, received: usize) -> bool {
         let lasted = now.saturating_duration_since(*self.since.get_or_insert(now));
         if self.trials_left == 0 {
@@ -116,32 +118,32 @@ impl Comparison {
         self.spins
     }
 
-    /// Tells whether more was received with waits, by more than chance.
+    /// Returns `true` if waits increased the receives by more than the noise of 3 percent.
     fn pays(&self) -> bool {
         let scaled = |received: usize, time: Duration, percent: u128| received as u128 * time.as_micros() * percent;
         scaled(self.with.received, self.without.time, 100) > scaled(self.without.received, self.with.time, 103)
     }
 }
 
-/// The number of turns that tell whether a thread is busy.
+/// The number of turns in the moving average of activity.
 const RECENT_TURNS: usize = 4;
 const SPINS_SKIPPED_MAX: u32 = 255;
-/// Each way is tried half as often, in turns, so that a load that changes meanwhile counts for both.
+/// Each mode gets half of the trials, alternating, so a change of load affects both.
 const TRIALS: u32 = 10;
 const TRIAL_LEN: Duration = Duration::from_millis(8);
-/// Long against all trials, half of which are lost.
+/// Long compared with all trials, because half of their time uses the worse mode.
 const KEPT_FOR: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// An activity of which it is known that waits pay.
+    /// An activity with a comparison in favor of waits.
     fn spinning() -> Activity {
         Activity { comparison: Comparison { spins: true, ..Comparison::default() }, ..Activity::default() }
     }
 
-    /// Plays a turn with this number of receives.
+    /// Simulates a turn with this number of receives.
     fn turn(activity: &mut Activity, receives: usize) -> Option<usize> {
         (0..receives).for_each(|_| activity.note_receive());
         let now = *activity.comparison.since.get_or_insert_with(Instant::now);
@@ -198,8 +200,8 @@ mod tests {
         assert!(turn(&mut activity, 10).is_some());
     }
 
-    /// Plays turns of a millisecond for this long, with a number of receives in each that depends on the waits. Returns the
-    /// number of turns that ended with one.
+    /// Simulates turns of one millisecond each. `with` and `without` are the receives per turn in each mode.
+    /// Returns the number of turns that ended with a wait.
     fn play(comparison: &mut Comparison, now: &mut Instant, millis: u32, with: usize, without: usize) -> u32 {
         let mut spins = comparison.spins;
         let mut count = 0;

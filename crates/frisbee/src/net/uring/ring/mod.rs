@@ -1,4 +1,4 @@
-//! The ring of a thread: what its sockets ask of the kernel goes there in one system call, with what the kernel did.
+//! The ring of a thread: one system call submits the requests of all sockets and collects results.
 
 mod activity;
 mod turn;
@@ -30,33 +30,33 @@ thread_local! {
     static RING: RefCell<Option<Ring>> = const { RefCell::new(None) };
 }
 
-/// The sockets of one thread and their way to the kernel.
+/// The sockets of one thread and their ring.
 pub(super) struct Ring {
-    /// Tells this ring from those of other threads and of earlier runtimes.
+    /// Distinguishes this ring from those of other threads and earlier runtimes.
     id: u64,
-    /// Comes before the sockets: it is dropped first, and lets go of them.
+    /// Declared before the sockets, so it is dropped first and releases them.
     kernel: Access,
     slots: Slab<Slot>,
-    /// Sockets that have something to tell the kernel.
+    /// Sockets with requests to submit.
     dirty: Vec<usize>,
     activity: Activity,
-    /// Since when the kernel refuses what it may do later.
+    /// The start of the current series of transient errors from the kernel.
     refused_since: Option<Instant>,
     failure: Option<io::Error>,
-    /// Wakes the task that runs the ring.
+    /// Wakes the task of the ring.
     task: Option<Waker>,
-    /// Buffers of sends that are through.
+    /// Buffers of finished sends, for reuse.
     spare: Vec<Vec<u8>>,
 }
 
 impl Ring {
     /// Runs `visit` on the ring of this thread, if it has one.
     pub(super) fn here<T>(visit: impl FnOnce(&mut Self) -> T) -> Option<T> {
-        // While a thread ends, its ring may be gone before the last socket.
+        // At the end of a thread, the ring may be destroyed before the last socket.
         RING.try_with(|ring| ring.borrow_mut().as_mut().map(visit)).ok().flatten()
     }
 
-    /// Gives this thread a ring. Returns its id.
+    /// Installs a ring on this thread. Returns its id.
     pub(super) fn put_here(kernel: Access) -> u64 {
         static IDS: AtomicU64 = AtomicU64::new(0);
         let id = IDS.fetch_add(1, Ordering::Relaxed);
@@ -74,8 +74,7 @@ impl Ring {
         id
     }
 
-    /// Takes the ring with this id away from its thread, and wakes the tasks that wait on it: they find that there is no
-    /// ring any more.
+    /// Removes the ring with this id from its thread. Wakes all tasks waiting on it, which then find no ring.
     pub(super) fn remove_from_here(id: u64) {
         let ring = RING.try_with(|ring| ring.borrow_mut().take_if(|ring| ring.id == id));
         if let Ok(Some(mut ring)) = ring {
@@ -91,13 +90,14 @@ impl Ring {
         self.id
     }
 
-    /// Takes a connected socket in blocking mode.
+    /// Adds a connected socket in blocking mode.
     pub(super) fn insert(&mut self, fd: OwnedFd) -> usize {
         self.slots.insert(Slot::new(fd))
     }
 
-    /// Gives a socket up: it closes when the kernel has let go of it. What it has not taken yet is not sent. Returns
-    /// the wakers of tasks that waited, to be dropped when the ring is not in use.
+    /// Gives up a socket: it closes after its last request. Bytes not yet taken by the kernel are not sent.
+    ///
+    /// Returns the wakers of waiting tasks. They must be dropped while the ring is not borrowed.
     pub(super) fn drop(&mut self, key: usize) -> impl Sized + use<> {
         let slot = &mut self.slots[key];
         slot.is_dropped = true;
@@ -209,7 +209,7 @@ impl Ring {
         Poll::Ready(Ok(len))
     }
 
-    /// Waits until the kernel has everything that was written.
+    /// Waits until the kernel has taken all written bytes.
     pub(super) fn poll_flush(&mut self, key: usize, cx: &Context<'_>) -> Poll<io::Result<()>> {
         let slot = &mut self.slots[key];
         if let Some(failure) = slot.failure.take() {
@@ -227,11 +227,11 @@ impl Ring {
         Poll::Ready(SockRef::from(&self.slots[key].fd).shutdown(std::net::Shutdown::Write))
     }
 
-    /// Takes a socket back from the ring, with what was received and not read.
+    /// Takes a socket off the ring, with received bytes not yet read.
     pub(super) fn poll_remove(&mut self, key: usize, cx: &Context<'_>) -> Poll<io::Result<(OwnedFd, Bytes)>> {
         let slot = &mut self.slots[key];
         match slot.receiving {
-            // Reading stops last, so that what is in the way of writing is heard of.
+            // Stops receiving only after the last send: until then, it reports errors of the connection.
             _ if slot.is_sending || !slot.queued.is_empty() => {}
             Receiving::Wanted => slot.receiving = Receiving::Off,
             Receiving::On | Receiving::Waiting => self.stop_receiving(key),
@@ -252,7 +252,7 @@ impl Ring {
         }
         let mut unread = BytesMut::with_capacity(slot.received_len);
         slot.received.iter().for_each(|received| unread.extend_from_slice(received));
-        // A cancellation on a ring that is borrowed may still hold it.
+        // On a borrowed ring, a cancellation may still hold a reference.
         let fd = Rc::try_unwrap(slot.fd).or_else(|fd| fd.try_clone())?;
         Poll::Ready(Ok((fd, unread.freeze())))
     }
@@ -265,7 +265,7 @@ impl Ring {
         self.mark(key);
     }
 
-    /// Has the ring run when the tasks that are ready now have run.
+    /// Makes the ring run after all tasks that are ready now.
     fn mark(&mut self, key: usize) {
         if mem::replace(&mut self.slots[key].is_dirty, true) {
             return;
@@ -291,7 +291,7 @@ fn wait(waiting: &mut Option<Waker>, cx: &Context<'_>) {
     }
 }
 
-/// Reads into a buffer of this size go past the ring.
+/// Reads into a buffer of this length or more bypass the ring, to save a copy.
 const LARGE_LEN: usize = 32 * 1024;
-/// More than this at once goes past the ring.
+/// Larger writes bypass the ring.
 const SEND_LEN_MAX: usize = 16 * 1024;

@@ -1,4 +1,4 @@
-//! One turn of a ring: what the sockets want goes to the kernel, and what it did comes back.
+//! One turn of a ring: submit the requests of the sockets, then collect results.
 
 use std::{
     io, mem,
@@ -18,15 +18,16 @@ use crate::net::uring::{
 /// The state of a ring after a turn.
 pub(in crate::net::uring) enum RingState {
     Running,
-    /// The kernel may be asked again later.
+    /// The kernel reported a transient error and can be entered again later.
     Refused,
     Failed(io::Error),
 }
 
 impl Ring {
-    /// Tells the kernel what the sockets want, and hears what it has done. Leaves in `woken` the tasks that waited for
-    /// that, and behind them the task that runs the ring if there is more to do. `is_told` is for
-    /// [`Access::enter`](crate::net::uring::access::Access::enter).
+    /// Submits the requests of the sockets and collects results.
+    ///
+    /// Adds the tasks waiting for those results to `woken`, followed by the task of the ring itself if more work
+    /// is left. `is_told` is an argument of [`Access::enter`](crate::net::uring::access::Access::enter).
     pub(in crate::net::uring) fn run_once(
         &mut self,
         cx: &Context<'_>,
@@ -45,7 +46,7 @@ impl Ring {
             let entered = self.kernel.enter(is_told);
             self.reap(entered, woken);
             if self.kernel.is_borrowed() {
-                // A turn ends here, because there is no spin before the thread sleeps.
+                // The turn ends here, because a borrowed ring has no wait before the thread sleeps.
                 self.activity.end_turn();
             }
         }
@@ -56,7 +57,7 @@ impl Ring {
         }
     }
 
-    /// Hears what the kernel has done, now that it was entered.
+    /// Collects results after an entry into the kernel.
     fn reap(&mut self, entered: io::Result<()>, woken: &mut Vec<Waker>) {
         while let Some(completion) = self.kernel.next(self.task.as_ref()) {
             if let Done::Received { .. } | Done::Readable = completion.done {
@@ -67,7 +68,7 @@ impl Ring {
         match entered {
             Ok(()) => {
                 self.refused_since = None;
-                // Behind all others: what they want is handed over on the way.
+                // Woken last: the other tasks may add requests, and the next entry submits these too.
                 if self.kernel.is_unfinished() {
                     woken.extend(self.task.clone());
                 }
@@ -77,14 +78,14 @@ impl Ring {
                 if !is_passing(&error) || since.elapsed() > REFUSED_MAX {
                     self.failure = Some(error);
                 }
-                // It ends with the ring, or waits before it tries again.
+                // The task ends with the ring, or pauses before the next attempt.
                 woken.extend(self.task.clone());
             }
         }
     }
 
-    /// Waits on the ring for a moment, if that is likely to end with several sockets that received something: one wake-up
-    /// serves them all.
+    /// Waits on the ring for a moment if several sockets are likely to receive. One wake-up then serves all of
+    /// them.
     pub(in crate::net::uring) fn spin_wait(&mut self, woken: &mut Vec<Waker>) {
         debug_assert!(!self.kernel.is_borrowed(), "the runtime of a borrowed ring waits on it by itself");
         if self.failure.is_none()
@@ -96,7 +97,7 @@ impl Ring {
         }
     }
 
-    /// Asks the kernel for what a socket needs now.
+    /// Submits the requests of one socket.
     fn submit(&mut self, key: usize) {
         let slot = &mut self.slots[key];
         debug_assert!(slot.is_dirty, "a socket is listed once for each time that it was marked");
@@ -161,7 +162,7 @@ impl Ring {
         match result {
             Ok(Some(filled)) if !filled.is_empty() => self.keep_received(key, filled),
             Ok(_) => slot.end = Some(Ok(())),
-            // Stopped, or out of buffers: the next read goes on.
+            // Receiving was stopped or ran out of buffers. The next read restarts it.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ECANCELED | libc::ENOBUFS)) => {}
             Err(error) => slot.end = Some(Err(error)),
         }
@@ -174,7 +175,7 @@ impl Ring {
         slot.is_sending = false;
         match result {
             Ok(len) if len < bytes.len() => {
-                // Cut short by a signal: the rest goes first.
+                // A signal interrupted the send. The rest goes before newer bytes.
                 bytes.drain(..len);
                 bytes.append(&mut slot.queued);
                 slot.queued = bytes;
@@ -214,12 +215,12 @@ impl Ring {
     }
 }
 
-/// Bytes that are received for a socket before its connection has to read some.
+/// The limit on received bytes of one socket not yet read. Above it, receiving stops until the connection reads.
 const RECEIVED_LEN_MAX: usize = 64 * 1024;
-/// Buffers that may wait for one socket to be read.
+/// The limit on buffers held by one socket. Further bytes are copied.
 const FILLED_MAX: usize = 8;
 const SPARE_MAX: usize = 64;
-/// The time that a busy thread waits for more.
+/// The longest wait of a busy thread on its ring.
 const SPIN_MAX: Duration = Duration::from_micros(50);
-/// For how long the kernel may refuse what it could do later. Its ring has failed then.
+/// The longest series of transient errors. After it, the ring has failed.
 const REFUSED_MAX: Duration = Duration::from_secs(1);
