@@ -1,8 +1,8 @@
-//! The allowance of packets that cost this side work and bring it nothing.
+//! Token bucket for packets without use to this side.
 
 use std::time::{Duration, Instant};
 
-/// A bucket of control packets: each takes one out, time and useful packets put them back.
+/// A token bucket for control packets. Each packet takes a token; time and useful packets return tokens.
 #[derive(Debug)]
 pub(super) struct Budget {
     burst: u32,
@@ -15,7 +15,7 @@ impl Budget {
         Self { burst, left: burst, refilled: now }
     }
 
-    /// Takes one out: `false` if the bucket is empty.
+    /// Takes one token. Returns `false` if the bucket is empty.
     pub(super) fn spend(&mut self, now: Instant) -> bool {
         self.refill(now);
         let allowed = self.left > 0;
@@ -23,12 +23,12 @@ impl Budget {
         allowed
     }
 
-    /// Puts one back, for a packet with content.
+    /// Returns one token, for a packet with content.
     pub(super) fn earn(&mut self) {
         self.earn_several(1);
     }
 
-    /// Puts one back for each of several packets.
+    /// Returns one token for each of several packets.
     pub(super) fn earn_several(&mut self, count: usize) {
         self.left = self.burst.min(self.left.saturating_add(count.try_into().unwrap_or(u32::MAX)));
     }
@@ -47,7 +47,7 @@ impl Budget {
     }
 }
 
-/// A full bucket flows in during this time.
+/// The time to fill an empty bucket.
 const REFILL_TIME: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

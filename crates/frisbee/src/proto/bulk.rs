@@ -1,11 +1,11 @@
-//! Large contents on their way out between extended peers. They wait beside the other frames, which go ahead of them, and
-//! travel in pieces with other frames in between while there are any.
+//! Queue of large outgoing contents between extended peers. Other frames overtake them.
 //!
-//! A connection that sends large contents only sends them whole: pieces would cost it something and help nobody. Once it
-//! has sent anything else lately, it cuts what is next, and keeps the bytes that are under way to a window, because what
-//! the kernel and the peer have got already cannot be overtaken.
+//! A connection with large contents only sends them whole, because pieces would cost time without a benefit. If it
+//! has sent other frames recently, it cuts the next content into pieces, with other frames in between. It also
+//! limits the bytes in flight to a window, because nothing can overtake bytes already in the kernel or at the
+//! peer.
 //!
-//! Frames that belong together stay in order: one with the id of a content that waits here waits behind it.
+//! Frames with a common id stay in order: a frame with the id of a queued content is queued after it.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -26,21 +26,21 @@ use super::{
 };
 use crate::Content;
 
-/// The contents that wait, and the frames behind them that have the same ids.
+/// Queued large contents, and later frames with the same ids.
 #[derive(Debug, Default)]
 pub(super) struct Bulk {
     queue: VecDeque<Waiting>,
-    /// The number of frames in the queue for each id of streams, and of packets.
+    /// The number of queued frames by id. Streams and packets have separate ids.
     ids: HashMap<(bool, u16), u32, BuildHasherDefault<IdHasher>>,
-    /// True if some pieces of the first content were handed out, and not the last.
+    /// `true` after some pieces of the first content were handed out, until the last one is.
     is_begun: bool,
-    /// Bytes that were queued and not written, headers of pieces not counted.
+    /// Bytes queued and not yet written, without headers of pieces.
     pub(super) len: usize,
     pub(super) replies: Share,
     pub(super) peer_induced: Share,
-    /// The bytes of pieces under way.
+    /// Bytes of pieces in flight.
     pub(super) flight: Flight,
-    /// The time at which any other frame was handed out last.
+    /// The last time another frame was handed out.
     others_sent: Option<Instant>,
 }
 
@@ -50,7 +50,7 @@ struct Waiting {
     /// The rest of the content.
     content: VecDeque<Bytes>,
     left: usize,
-    /// Its number among all packets ever queued.
+    /// The sequence number of the packet in the outbox.
     number: u64,
 }
 
@@ -59,23 +59,23 @@ impl Bulk {
         self.queue.is_empty()
     }
 
-    /// Tells whether a frame has to wait here.
+    /// Returns `true` if a frame must be queued here.
     pub(super) fn takes(&self, header: Header) -> bool {
         header.len as usize >= PIECED_LEN_MIN || !self.queue.is_empty() && self.ids.contains_key(&ids_of(header))
     }
 
-    /// Tells whether any of these frames has to wait here.
+    /// Returns `true` if any of these frames must be queued here.
     pub(super) fn takes_any(&self, frames: &Frames) -> bool {
         frames.content_len_max() >= PIECED_LEN_MIN
             || !self.queue.is_empty() && frames.each().any(|(header, _)| self.takes(header))
     }
 
-    /// Returns the number of the first packet that was not handed out whole.
+    /// Returns the sequence number of the first packet not completely handed out.
     pub(super) fn first_number(&self) -> Option<u64> {
         self.queue.front().map(|waiting| waiting.number)
     }
 
-    /// Queues a frame that has `frame_len` bytes when it goes whole.
+    /// Queues a frame. `frame_len` is its length if sent whole.
     pub(super) fn push(&mut self, header: Header, content: Content, cause: Cause, frame_len: usize, number: u64) {
         self.len += frame_len;
         self.replies.handle_queued(frame_len, cause == Cause::Reply);
@@ -91,13 +91,15 @@ impl Bulk {
         self.peer_induced.handle_written(len);
     }
 
-    /// Notes that other frames are handed out.
+    /// Records that other frames were handed out.
     pub(super) fn handle_others_sent(&mut self, now: Instant) {
         self.others_sent = Some(now);
     }
 
-    /// Adds what is next to a batch that may be as long as `len_max`, in pieces or whole. Returns how many bytes are added that
-    /// were not queued, and whether a PING is to follow, which tells when the peer has got this far.
+    /// Adds the next frames, whole or in pieces, to a batch of about `len_max` bytes.
+    ///
+    /// Returns the bytes added beyond those queued, and `true` if a PING must follow. Its PONG shows that the peer
+    /// has read up to there.
     pub(super) fn poll_transmit(
         &mut self,
         now: Instant,
@@ -121,8 +123,8 @@ impl Bulk {
         (added, false)
     }
 
-    /// Hands out the first frame, or a piece of it with at most `len_max` bytes if it is longer or begun. Returns how many bytes
-    /// go out that were not queued.
+    /// Hands out the first frame, or its next piece of at most `len_max` bytes. Returns the bytes added beyond
+    /// those queued.
     fn hand_out(&mut self, format: HeaderFormat, len_max: usize, batch: &mut Transmit) -> usize {
         let Some(waiting) = self.queue.front_mut() else { return 0 };
         let mut head = BytesMut::with_capacity(HEAD_LEN_MAX);
@@ -133,7 +135,7 @@ impl Bulk {
             waiting.header.encode(format, &mut head);
             whole
         };
-        // The header of a whole frame was counted when that was queued.
+        // The header of a whole frame was counted when the frame was queued.
         let added = head.len() - if self.is_begun { 0 } else { format.header_len() };
         batch.attempted = batch.attempted.max(waiting.number);
         batch.push(Part::Content(head.freeze()));
@@ -169,15 +171,16 @@ impl Waiting {
     }
 }
 
-/// Streams and packets have ids of their own. A control frame behind others is about a packet.
+/// Streams and packets have separate ids. A control frame queued here refers to a packet.
 fn ids_of(header: Header) -> (bool, u16) {
     (header.kind() == Kind::Stream, header.id)
 }
 
-/// Contents below this length are never cut: about as much as goes into one write.
+/// The smallest content to be cut. Smaller ones fit about one write.
 pub(super) const PIECED_LEN_MIN: usize = 64 * 1024;
 /// The length of a piece without its header.
 const PIECE_LEN: usize = 32 * 1024;
 /// The time for which contents are cut after another frame was sent.
 const OTHERS_RECENT: Duration = Duration::from_secs(1);
+/// Enough for the header of a first piece.
 const HEAD_LEN_MAX: usize = 16;

@@ -1,11 +1,11 @@
-//! Checksums of frames, between extended peers that both ask for them.
+//! Checksums of frames, between extended peers that both enable them.
 //!
 //! ```text
 //!   frame = header | CRC-32C u32 of the header | content | CRC-32C u32 of header and content
 //!           └──── all of an empty frame ─────┘
 //! ```
 //!
-//! Frames are sealed after a batch is assembled, so this is the only place that knows of checksums on the way out.
+//! Frames are sealed after a batch is assembled. No other code for sending depends on checksums.
 
 use std::{collections::VecDeque, mem};
 
@@ -17,32 +17,32 @@ use super::{
     transmit::{Part, Transmit},
 };
 
-/// The length of a checksum.
+/// The length of a checksum in bytes.
 pub(super) const CHECKSUM_LEN: usize = 4;
 
-/// The progress of this side towards checksums in all that it sends.
+/// The state of checksums for frames sent by this side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Sealing {
     #[default]
     Off,
-    /// The peer expects them, and has to be told where they begin.
+    /// The peer expects checksums, and a CHECKSUMS frame must announce them first.
     Due,
     On,
 }
 
-/// Returns the checksum that follows a header, so that its length is believed only if it is right.
+/// Returns the checksum after a header. It is verified before the announced length is used.
 pub(super) fn header_checksum(format: HeaderFormat, header: Header) -> u32 {
     crc32c(format.part(&header.layout()))
 }
 
-/// Returns the checksum that follows a content which is not empty.
+/// Returns the checksum after a nonempty content.
 pub(super) fn content_checksum(format: HeaderFormat, header: Header, content: &[u8]) -> u32 {
     crc32c_append(header_checksum(format, header), content)
 }
 
-/// Adds checksums to each frame of a batch behind its first `skipped` bytes. Returns the number of bytes added.
+/// Adds checksums to each frame of a batch after the first `skipped` bytes. Returns the number of bytes added.
 ///
-/// Small frames are copied once more, large contents are not.
+/// Copies small frames once more, but not large contents.
 pub(super) fn seal(format: HeaderFormat, mut skipped: usize, batch: &mut Transmit) -> usize {
     let before = batch.len;
     let parts = mem::take(&mut batch.parts);
@@ -65,12 +65,12 @@ pub(super) fn seal(format: HeaderFormat, mut skipped: usize, batch: &mut Transmi
     batch.len - before
 }
 
-/// The parts of a batch with checksums in them.
+/// A batch being rebuilt with checksums.
 struct Sealed {
     format: HeaderFormat,
-    /// The bytes of content that are missing of the frame under way. `None` between frames.
+    /// The missing content bytes of the current frame. `None` between frames.
     left: Option<usize>,
-    /// The checksum of the part of that frame that was seen.
+    /// The checksum of the current frame so far.
     crc: u32,
     parts: VecDeque<Part>,
     len: usize,
@@ -82,7 +82,7 @@ impl Sealed {
         self.parts.push_back(part);
     }
 
-    /// Copies frames, of which the last may go on in the next part. The first `skipped` bytes get no checksum.
+    /// Copies frames. The last one may continue in the next part. The first `skipped` bytes get no checksum.
     fn flat(&mut self, bytes: &[u8], skipped: usize) -> BytesMut {
         let mut out = BytesMut::with_capacity(bytes.len() + bytes.len() / 4 + CHECKSUM_LEN);
         out.extend_from_slice(&bytes[..skipped]);
@@ -97,7 +97,7 @@ impl Sealed {
         out
     }
 
-    /// Passes on bytes that are not copied.
+    /// Passes bytes through without a copy.
     fn content(&mut self, bytes: Bytes) {
         let mut rest = &bytes[..];
         while !rest.is_empty() {
@@ -110,7 +110,7 @@ impl Sealed {
         }
     }
 
-    /// Takes the next header or the next bytes of a content off the front, with the checksum that is to follow.
+    /// Takes the next header or content bytes, and returns the checksum to insert after them, if any.
     fn take<'a>(&mut self, bytes: &mut &'a [u8]) -> (&'a [u8], Option<u32>) {
         let (here, rest, is_whole) = match self.left {
             None => {

@@ -1,4 +1,4 @@
-//! Frames about the connection itself, which only extended peers understand.
+//! Control frames about the connection, between extended peers.
 //!
 //! ```text
 //!   CONTROL = header with operation 3 | kind u8 | body
@@ -15,41 +15,41 @@ use crate::{Operation, PacketName, ProtocolError};
 pub enum Control {
     /// The features and limits of the sender.
     Hello(Hello),
-    /// The sender lets more data of a stream come.
+    /// More data of a stream may be sent to the sender of this frame.
     Credit {
         /// The id of the stream.
         id: u16,
-        /// The credit that is added.
+        /// The additional credit in bytes.
         len: u32,
     },
-    /// The sender wants no new packets and streams on this connection.
+    /// The sender asks for no new packets or streams on this connection.
     GoAway(GoAway),
-    /// The sender does not want the answer to a packet that it sent.
+    /// The sender no longer needs the answer to one of its packets.
     Cancel(PacketName),
-    /// The packet was withdrawn: its answer will not come.
+    /// The packet was withdrawn, and no answer follows.
     Cancelled(PacketName),
-    /// All frames of the sender that follow have checksums.
+    /// All later frames of the sender have checksums.
     Checksums,
 }
 
-/// The reason for which a side wants no new packets and streams on a connection.
+/// The reason for accepting no new packets and streams on a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoAway {
-    /// The kind of reason: one of the constants, or another number that means nothing in particular.
+    /// The kind of reason: one of the constants, or any other number without a defined meaning.
     pub code: u8,
-    /// The reason in words.
+    /// The reason as text.
     pub text: Box<str>,
 }
 
 impl GoAway {
     /// The server shuts down.
     pub const SHUTDOWN: u8 = 1;
-    /// The connection is as old as connections get.
+    /// The connection has reached its age limit.
     pub const AGE: u8 = 2;
 }
 
 impl Control {
-    /// Returns the header, for a body of this length, and the body with its kind in front.
+    /// Returns the header of the frame and its content: the kind and the body.
     pub(super) fn encode(&self) -> (Header, Vec<u8>) {
         let mut content = Vec::new();
         let mut id = 0;
@@ -77,7 +77,7 @@ impl Control {
         (Header::control(id, content.len().try_into().expect("what this side says of itself is short")), content)
     }
 
-    /// Reads a frame with this id and content. `None` if its kind is not known.
+    /// Decodes a frame. Returns `None` for an unknown kind.
     pub fn decode(id: u16, mut content: Bytes) -> Result<Option<Self>, ProtocolError> {
         let Ok(kind) = content.try_get_u8() else { return Ok(None) };
         Ok(Some(match kind {
@@ -94,7 +94,7 @@ impl Control {
                     _ => ("CANCELLED", Self::Cancelled),
                 };
                 let number = content.try_get_u16().map_err(|_| too_short(name))?;
-                // No packet has another operation, so there is none to withdraw.
+                // Packets have no other operations, so there is none to withdraw.
                 let Some(operation) = Operation::from_wire(number) else { return Ok(None) };
                 of(PacketName { id, operation })
             }
@@ -115,7 +115,7 @@ const CANCEL: u8 = 4;
 const CANCELLED: u8 = 5;
 const CHECKSUMS: u8 = 6;
 
-/// The part of the text of a GOAWAY that is kept.
+/// The number of bytes kept of a GOAWAY text.
 const GOAWAY_TEXT_LEN_MAX: usize = 1024;
 
 #[cfg(test)]

@@ -1,33 +1,33 @@
 //! Counters of a connection.
 
-/// Packets and bytes that went through a connection so far.
+/// Packets and bytes of a connection since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
     /// Packets received, of every kind.
     pub packets_in: u64,
-    /// Packets taken for sending, heartbeats not counted.
+    /// Packets accepted for sending, without heartbeats.
     pub packets_out: u64,
-    /// Pieces received of contents that came in some.
+    /// Pieces received, of contents in pieces.
     pub pieces_in: u64,
     /// Bytes received.
     pub bytes_in: u64,
     /// Bytes written.
     pub bytes_out: u64,
-    /// Reads that brought something.
+    /// Reads with at least one byte.
     pub batches_in: u64,
-    /// Batches handed to the socket.
+    /// Batches passed to the socket.
     pub batches_out: u64,
-    /// Packets dropped because their operation is reserved.
+    /// Packets dropped for a reserved operation.
     pub dropped: u64,
-    /// Packets that no handler got because a limit was reached, their time was over or the connection was draining.
+    /// Packets refused because a limit was reached, their time was over or the connection was draining.
     pub refused: u64,
     /// Packets and data of streams discarded because they were larger than
     /// [`Config::content_len_max`](crate::Config::content_len_max).
     pub too_large: u64,
     /// Streams refused or closed because a limit was reached.
     pub streams_refused: u64,
-    /// Packets to send that were let go because the outbox was full ([`WhenFull::Drop`](crate::WhenFull::Drop)).
+    /// Packets not sent because the outbox was full ([`WhenFull::Drop`](crate::WhenFull::Drop)).
     pub unsent: u64,
 }
 

@@ -1,45 +1,44 @@
-//! The credit of a stream: what its sender may send before the reader of the other side has read more.
+//! Credit-based flow control of streams: how much a sender may send before the reader has read more.
 //!
 //! ```text
 //!   ┌───────────────────────────────── window ────────────────────────────────┐
 //!   credit ──data──▶ under way ──▶ queued, or with the reader ──▶ owed ──CREDIT──▶ credit
 //!   SendCredit                                          ReceiveWindow
 //! ```
-//! Nothing gets lost on this way: what is at its four stations makes up the window at any time. A frame may cost more
-//! than is left of a credit, and then the credit is below zero by the rest.
+//! The sum of all four stations is always the window, so no credit is lost. A frame may cost more than the
+//! remaining credit. The credit then becomes negative.
 //!
-//! One half of what the streams of a connection may hold is for the windows that they open with. From the other half,
-//! [`WindowBudget`] lends: a window widens while its reader is fast, as far as it leaves a multiple of what it takes, so
-//! that something is left for streams that come later. What a stream holds beyond its window, because a frame went over
-//! it, is taken from the same half, and not lent meanwhile. So the windows that could all be filled
-//! are never more than the connection may hold.
+//! One half of the memory limit for a connection's streams backs their initial windows. [`WindowBudget`] lends out
+//! the other half. A window widens while its reader is fast, but only if a multiple of the additional bytes
+//! remains available for later streams. Bytes held by a stream beyond its window, after a large frame, are taken
+//! from the same half and are not lent meanwhile. All windows filled at the same time therefore never exceed the
+//! limit of the connection.
 //!
-//! A side that uses an id again can get credit, or send data, that was meant for the old stream. It may come to have too
-//! much credit by that, never too little for its next frame: a receiver whose reader waits gives back what is owed as soon
-//! as it is as much as a new stream opens with, however wide it believes the window to be, and takes nothing of a window
-//! back.
+//! After reusing an id, a side may receive credit or data meant for the old stream. Its credit may then be too
+//! high, but never too low for its next frame: for a waiting reader, the receiver returns credit once it owes the
+//! initial window, however wide it believes the window to be. It never shrinks a window.
 
 use std::time::{Duration, Instant};
 
 use crate::Config;
 
-/// The credit that one side has with the reader of the other.
+/// The credit of a sender with its peer's reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SendCredit(i64);
 
-/// A credit that would be more than any can be.
+/// The error for a credit above its maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooMuch;
 
 impl SendCredit {
-    /// Makes the credit of a stream that nothing was sent on.
+    /// Creates the credit of a new stream.
     pub(super) fn new(window: u32) -> Self {
         let mut credit = Self(0);
         credit.open(window);
         credit
     }
 
-    /// Adds the window of the peer to the credit of a stream on which something was sent before it was known.
+    /// Adds the window of the peer. Data sent before the window was known has already been subtracted.
     pub(super) fn open(&mut self, window: u32) {
         self.0 += i64::from(window).min(CREDIT_MAX);
     }
@@ -49,17 +48,17 @@ impl SendCredit {
         self.0
     }
 
-    /// Tells whether a frame may be sent, whatever it costs.
+    /// Returns `true` if a frame of any cost may be sent.
     pub(super) fn may_send(self) -> bool {
         self.0 > 0
     }
 
-    /// Takes what a frame costs.
+    /// Subtracts the cost of a frame.
     pub(super) fn spend(&mut self, cost: usize) {
         self.0 = self.0.saturating_sub_unsigned(cost as u64);
     }
 
-    /// Adds what the peer gives. Tells whether it ends a wait.
+    /// Adds credit from the peer. Returns `true` if the sender was out of credit and no longer is.
     pub(super) fn grant(&mut self, len: u32) -> Result<bool, TooMuch> {
         let could_send = self.may_send();
         let credit = self.0 + i64::from(len);
@@ -71,17 +70,17 @@ impl SendCredit {
     }
 }
 
-/// The window of one stream, on the side that receives.
+/// The window of a stream, on the receiving side.
 #[derive(Debug)]
 pub(super) struct ReceiveWindow {
-    /// The width it opened with.
+    /// The initial width.
     initial: usize,
     len: usize,
-    /// The part that the reader is done with and the sender has not been given back.
+    /// Bytes released by the reader and not yet returned to the sender.
     owed: usize,
-    /// The credit that was given back since `since`.
+    /// Credit returned since `since`.
     returned: usize,
-    /// The time at which the first data came, or at which a whole window had been given back last.
+    /// The time of the first data, or of the last complete turn of the window.
     since: Option<Instant>,
 }
 
@@ -90,20 +89,23 @@ impl ReceiveWindow {
         Self { initial: budget.initial, len: budget.initial, owed: 0, returned: 0, since: None }
     }
 
-    /// Notes that data came. Tells whether the sender had credit for it, with `held` the cost of what came before and
-    /// is queued or with the reader.
+    /// Records received data. Returns `true` if the sender had credit for it.
+    ///
+    /// `held` is the cost of earlier data that is queued or with the reader.
     pub(super) fn receive(&mut self, now: Instant, held: usize) -> bool {
         self.since.get_or_insert(now);
         held + self.owed < self.len
     }
 
-    /// Notes that nobody holds data of this cost any more.
+    /// Records that data of this cost was released.
     pub(super) fn release(&mut self, cost: usize) {
         self.owed += cost;
     }
 
-    /// Tells whether enough is owed to send it: half of the window, or as much as a window has at least if the reader waits for
-    /// more. Then the sender may be waiting as well, and otherwise more will be owed soon.
+    /// Returns `true` if enough credit is owed to send it.
+    ///
+    /// Enough is half of the window, or the initial window if the reader waits and that is less. In the latter
+    /// case, the sender may be waiting too. Otherwise more will be owed soon.
     pub(super) fn is_due(&self, reader_waits: bool) -> bool {
         let enough = if reader_waits { self.initial.min(self.len / 2) } else { self.len / 2 };
         self.owed > 0 && self.owed >= enough
@@ -119,13 +121,14 @@ impl ReceiveWindow {
         self.owed
     }
 
-    /// Returns the most that the stream may come to hold if `held` is what it holds now.
+    /// Returns the most bytes the stream may come to hold, given the bytes it holds now.
     pub(super) fn claim(&self, held: usize) -> usize {
         self.len.max(held)
     }
 
-    /// Gives back what is owed, and more if a whole window has gone round in little time. `claim` is what the stream
-    /// claims of the budget now.
+    /// Returns the owed credit, and additional credit after a fast turn of the whole window.
+    ///
+    /// `claim` is the current claim of the stream on the budget.
     pub(super) fn take_credit(
         &mut self,
         now: Instant,
@@ -133,7 +136,7 @@ impl ReceiveWindow {
         budget: &WindowBudget,
         claim: usize,
     ) -> u32 {
-        // The rest follows at once, because it is due as well.
+        // Any remainder stays due and follows immediately.
         let owed = self.owed.min(WINDOW_MAX);
         self.owed -= owed;
         self.returned += owed;
@@ -150,13 +153,13 @@ impl ReceiveWindow {
     }
 }
 
-/// The bytes that the streams of a connection may hold, parted among their windows.
+/// The memory limit of a connection's streams, divided among their windows.
 #[derive(Debug)]
 pub(super) struct WindowBudget {
     initial: usize,
-    /// The widest window.
+    /// The width of the widest window.
     len_max: usize,
-    /// The rest of the half that is lent. Below zero if frames went over their windows.
+    /// The rest of the lent half. Negative after frames beyond their windows.
     free: isize,
 }
 
@@ -167,7 +170,7 @@ impl WindowBudget {
         Self { initial, len_max: widest_window(config), free: isize::try_from(spare).unwrap_or(isize::MAX) }
     }
 
-    /// Counts that a stream which claimed `before` claims `after`. One that does not exist claims nothing.
+    /// Replaces a stream's claim in the budget. A new or removed stream has a claim of zero.
     pub(super) fn count(&mut self, before: usize, after: usize) {
         self.free = self.free.saturating_add_unsigned(self.lent(before)).saturating_sub_unsigned(self.lent(after));
     }
@@ -177,7 +180,7 @@ impl WindowBudget {
         self.free
     }
 
-    /// Returns the widest window of a stream that claims `claim` now: it leaves a multiple of what it takes.
+    /// Returns the widest window for a stream with this claim. A multiple of the additional bytes stays available.
     fn widest(&self, claim: usize) -> usize {
         let free = self.free.saturating_add_unsigned(self.lent(claim));
         self.len_max.min(self.initial + usize::try_from(free / (1 + LEFT_MULTIPLE)).unwrap_or(0))
@@ -188,29 +191,30 @@ impl WindowBudget {
     }
 }
 
-/// Returns the window that streams open with: half of what all may hold together, shared by as many as may exist, and
-/// at least 1, with which a sender may send one frame and then the next when it was read.
+/// Returns the initial window: half of the memory limit, divided by the largest number of streams.
+///
+/// It is at least 1, enough to send one frame after the other.
 pub(super) fn initial_window(config: &Config) -> u32 {
     let share = config.streams_len_max / 2 / config.streams_max.max(1);
     u32::try_from(share.clamp(1, widest_window(config))).expect("no window is wider than WINDOW_MAX")
 }
 
-/// Returns the widest window: as much as may wait for the reader, twice, because what the reader works on counts too.
+/// Returns the widest window: twice the limit on unread data, because data being processed counts too.
 fn widest_window(config: &Config) -> usize {
     config.stream_queue_len_max.saturating_mul(2).clamp(1, WINDOW_MAX)
 }
 
-/// The largest credit.
+/// The maximum credit.
 const CREDIT_MAX: i64 = i32::MAX as i64;
-/// The widest window that this side gives, far enough below the largest credit for credits that cross on an id that is
-/// used again.
+/// The widest window given by this side. It is far below the maximum credit, to leave room for credits of an old
+/// stream on a reused id.
 const WINDOW_MAX: usize = 1 << 30;
-/// The part of the budget that a window leaves for others when it widens, in parts of its own size: large enough that
-/// dozens of busy streams get something.
+/// The multiple of its additional bytes that a widening window leaves available. Enough for dozens of busy streams
+/// to widen.
 const LEFT_MULTIPLE: isize = 8;
-/// The round trip that is assumed before the first is measured.
+/// The round trip assumed before the first measurement.
 const ROUND_TRIP_UNKNOWN: Duration = Duration::from_millis(100);
-/// The shortest round trip that counts: with data in front of them, frames take longer than a PING.
+/// The shortest assumed round trip. Frames queued after data take longer than a PING.
 const ROUND_TRIP_MIN: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
@@ -218,10 +222,10 @@ mod tests {
     use super::*;
 
     const ROUND_TRIP: Option<Duration> = Some(Duration::from_millis(50));
-    /// The windows of these tests open with this.
+    /// The initial window in these tests.
     const INITIAL: usize = 1000;
 
-    /// Room for ten windows as they open, and for as much in addition.
+    /// A budget for ten initial windows and the same amount to lend.
     fn budget() -> WindowBudget {
         WindowBudget::new(&config())
     }
@@ -235,7 +239,7 @@ mod tests {
         }
     }
 
-    /// A window, and what it was counted with.
+    /// A window and its claim in the budget.
     struct Lent {
         window: ReceiveWindow,
         claim: usize,
@@ -246,7 +250,7 @@ mod tests {
             Self { window: ReceiveWindow::new(budget), claim: INITIAL }
         }
 
-        /// Has a reader be done with data of this cost at once, and returns the credit for it.
+        /// Simulates a reader that releases data of this cost immediately. Returns the credit.
         fn consume(&mut self, now: Instant, cost: usize, budget: &mut WindowBudget) -> u32 {
             self.window.receive(now, 0);
             self.window.release(cost);
@@ -263,7 +267,7 @@ mod tests {
             budget.count(std::mem::replace(&mut self.claim, claim), claim);
         }
 
-        /// Widens the window as far as it goes.
+        /// Widens the window as far as possible.
         fn widen(&mut self, now: Instant, budget: &mut WindowBudget) -> usize {
             for _ in 0..10 {
                 self.consume(now, self.window.len, budget);
@@ -378,7 +382,7 @@ mod tests {
         let (now, mut budget) = (Instant::now(), budget());
         let mut lent: Vec<Lent> = (0..3).map(|_| Lent::new(&budget)).collect();
         let widened: Vec<usize> = lent.iter_mut().map(|lent| lent.widen(now, &mut budget)).collect();
-        // A ninth of 10000, of what is left of it, and of what is left of that.
+        // A ninth of 10000, then of the rest, then of the new rest.
         assert_eq!(widened, [1000 + 1111, 1000 + 987, 1000 + 878]);
         lent.iter().for_each(|lent| budget.count(lent.claim, 0));
         assert_eq!(budget.free, 10_000, "streams that go leave everything");

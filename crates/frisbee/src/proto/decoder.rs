@@ -1,4 +1,4 @@
-//! Cuts the byte stream into frames. Progress lives in the struct, so input may be cut anywhere.
+//! Splits the byte stream into frames. All progress is kept in the decoder, so input may be split anywhere.
 //!
 //! ```text
 //!   First ──no foreign protocol──▶ Head
@@ -14,21 +14,20 @@ use super::{
 };
 use crate::error::{Foreign, ProtocolError};
 
-/// One packet as it stood on the wire.
+/// A frame from the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// The id of the packet, or of the stream it belongs to.
+    /// The id of the packet or stream.
     pub id: u16,
-    /// The meaning of its operation number.
+    /// The meaning of the operation number.
     pub kind: Kind,
-    /// Its content, a slice of the input. Empty if it is skipped.
+    /// The content, a slice of the input. Empty if skipped.
     pub content: Bytes,
-    /// Bytes of content that are skipped as they arrive: those of a reserved operation, and those of a content that is
-    /// too large.
+    /// Content bytes skipped on arrival, because of a reserved operation or an excessive length.
     pub skipped: u32,
 }
 
-/// The incremental reader of frames.
+/// An incremental decoder for frames.
 #[derive(Debug)]
 pub struct Decoder {
     format: Option<HeaderFormat>,
@@ -36,24 +35,24 @@ pub struct Decoder {
     skip_len_max: u32,
     reach: Reach,
     state: State,
-    /// The length of the checksum after each header, and after each content that is not empty. Zero without checksums.
+    /// The length of the checksum after each header and each nonempty content. Zero without checksums.
     checksum_len: usize,
 }
 
-/// The reserved operations whose contents are kept. Those of others are skipped.
+/// The set of reserved operations whose contents are kept. Contents of others are skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// None.
     Plain,
-    /// Control frames, one of which may tell that the peer is extended.
+    /// Control frames. One of them may identify the peer as extended.
     Control,
-    /// All that extended peers send.
+    /// All operations of extended peers.
     Extended,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Nothing was decoded yet.
+    /// Before the first frame.
     First,
     Head,
     Content(Header),
@@ -63,27 +62,27 @@ enum State {
 }
 
 impl Decoder {
-    /// Makes a decoder at the start of a connection. Without a format, the first two bytes decide.
+    /// Creates a decoder for a new connection. Without a format, the first two bytes select it.
     pub fn new(format: Option<HeaderFormat>, content_len_max: u32) -> Self {
         Self { format, content_len_max, skip_len_max: 0, reach: Reach::Plain, state: State::First, checksum_len: 0 }
     }
 
-    /// Has the decoder skip contents above its limit, up to this length, instead of refusing their headers.
+    /// Skips contents above the limit, up to this length, instead of returning an error.
     pub fn skipping(self, skip_len_max: u32) -> Self {
         Self { skip_len_max, ..self }
     }
 
-    /// Has the decoder keep the contents of these reserved operations.
+    /// Keeps the contents of these reserved operations.
     pub fn set_reach(&mut self, reach: Reach) {
         self.reach = reach;
     }
 
-    /// Expects checksums in each frame from now on.
+    /// Expects checksums in all later frames.
     pub fn expect_checksums(&mut self) {
         self.checksum_len = CHECKSUM_LEN;
     }
 
-    /// Writes a frame as the peer did, with its checksums if it has any.
+    /// Encodes a frame in the peer's format, with checksums if the peer uses them.
     pub(super) fn encode(&self, format: HeaderFormat, header: Header, content: &[u8], out: &mut BytesMut) {
         self.encode_header(format, header, out);
         out.extend_from_slice(content);
@@ -104,12 +103,12 @@ impl Decoder {
         self.checksum_len > 0
     }
 
-    /// Returns the header layout, once it is known.
+    /// Returns the header format, once known.
     pub fn format(&self) -> Option<HeaderFormat> {
         self.format
     }
 
-    /// Takes the next whole frame off the front of `inbox`: `None` if more bytes are needed.
+    /// Takes the next complete frame from the front of `inbox`. Returns `None` if more bytes are needed.
     pub fn decode(&mut self, inbox: &mut BytesMut) -> Result<Option<Frame>, ProtocolError> {
         loop {
             match self.state {
@@ -118,7 +117,7 @@ impl Decoder {
                         return Err(ProtocolError::Foreign(foreign));
                     }
                     if inbox.len() < HeaderFormat::Plain8.header_len() {
-                        // No header is whole yet, but its magic number may be wrong.
+                        // No header is complete yet, but its magic number may already be wrong.
                         return self.decode_header(inbox).map(|_| None);
                     }
                     self.state = State::Head;
@@ -138,7 +137,7 @@ impl Decoder {
                         return Ok(None);
                     }
                     if self.checksum_len > 0 && !self.is_content_intact(header, inbox) {
-                        // The state stays, so that the input can be put back.
+                        // The state is kept, so the input can be put back.
                         return Err(ProtocolError::BadChecksum);
                     }
                     self.state = State::Head;
@@ -159,8 +158,9 @@ impl Decoder {
         }
     }
 
-    /// Takes the next frame off the front of `inbox` if that is a whole packet of the application. Otherwise everything
-    /// stays as it is.
+    /// Takes the next frame from the front of `inbox` if it is a complete application packet.
+    ///
+    /// Otherwise returns `None` and changes nothing.
     pub fn decode_packet(&mut self, inbox: &mut BytesMut) -> Option<Frame> {
         let (State::Head, Some(format)) = (&self.state, self.format) else { return None };
         let header = Header::decode(format, inbox).ok()??;
@@ -183,8 +183,8 @@ impl Decoder {
         Some(Frame { id: header.id, kind, content, skipped: 0 })
     }
 
-    /// Takes a packet with checksums off the front of `inbox`, if it is whole and was not changed on its way. Otherwise it stays for
-    /// [`decode`](Self::decode), which refuses it.
+    /// Takes a complete packet with correct checksums. Leaves others to [`decode`](Self::decode), which returns
+    /// the error.
     #[cold]
     fn decode_checked_packet(
         &self,
@@ -204,7 +204,7 @@ impl Decoder {
         Some(Frame { id: header.id, kind, content, skipped: 0 })
     }
 
-    /// Returns the length of the content under way, of which `inbox` holds the first part. Zero between frames.
+    /// Returns the length of the current content, partly in `inbox`. Zero between frames.
     pub fn content_len(&self) -> usize {
         match self.state {
             State::Content(header) => self.content_and_checksum_len(header),
@@ -212,7 +212,7 @@ impl Decoder {
         }
     }
 
-    /// Returns the number of bytes of the content under way that are still to be skipped.
+    /// Returns the number of bytes still to be skipped.
     pub fn skip_len(&self) -> usize {
         match self.state {
             State::Skip { left } => left,
@@ -220,8 +220,9 @@ impl Decoder {
         }
     }
 
-    /// Returns the length of the packet at the front of `bytes`, header included, if it is the next, its header is
-    /// whole and its content is not to be skipped for its length.
+    /// Returns the length of the packet at the front of `bytes`, including its header.
+    ///
+    /// Returns `None` if the header is incomplete, or if the content is too large and would be skipped.
     pub fn announced_len(&self, bytes: &[u8]) -> Option<usize> {
         let (State::First | State::Head, Some(format)) = (&self.state, self.format) else { return None };
         let header = Header::decode(format, bytes).ok()??;
@@ -229,7 +230,7 @@ impl Decoder {
         (header.len <= self.content_len_max).then(|| head_len + self.content_and_checksum_len(header))
     }
 
-    /// Puts back the header of a content under way: what the front of `inbox` looked like before it was read.
+    /// Puts the header of an incomplete content back into `inbox`.
     pub fn undo(&mut self, inbox: &mut BytesMut) {
         if let (State::Content(header), Some(format)) = (&self.state, self.format) {
             let mut front = BytesMut::with_capacity(format.header_len() + self.checksum_len + inbox.len());
@@ -240,7 +241,8 @@ impl Decoder {
         }
     }
 
-    /// Tells whether a content of this length is kept. If not, it is skipped, unless it is longer than that may be.
+    /// Returns `true` if a content of this length is kept, and `false` if it is skipped. Too long for either is an
+    /// error.
     pub fn keeps(&self, len: u32) -> Result<bool, ProtocolError> {
         match len <= self.content_len_max {
             false if len > self.skip_len_max => {
@@ -255,21 +257,21 @@ impl Decoder {
         if header.len == 0 { 0 } else { header.len as usize + self.checksum_len }
     }
 
-    /// Returns `true` if both checksums of the frame at the front of `bytes` are right. The frame has to be whole.
+    /// Returns `true` if both checksums of the complete frame at the front of `bytes` match.
     fn is_intact(&self, format: HeaderFormat, header: Header, bytes: &[u8]) -> bool {
         let rest = &bytes[format.header_len()..];
         rest.starts_with(&header_checksum(format, header).to_be_bytes())
             && self.is_content_intact(header, &rest[self.checksum_len..])
     }
 
-    /// Returns `true` if the content at the front of `bytes` is empty, or matches the checksum behind it.
+    /// Returns `true` if the content at the front of `bytes` is empty or matches the checksum after it.
     fn is_content_intact(&self, header: Header, bytes: &[u8]) -> bool {
         let (content, rest) = bytes.split_at(header.len as usize);
         let is_right = |format| rest.starts_with(&content_checksum(format, header, content).to_be_bytes());
         content.is_empty() || self.format.is_some_and(is_right)
     }
 
-    /// Returns the meaning of a header as far as the peer is known.
+    /// Returns the meaning of a header, given the protocol of the peer.
     fn kind(&self, header: Header) -> Kind {
         match (header.kind(), self.reach) {
             (Kind::Control, Reach::Plain) | (Kind::Extended | Kind::Piece, Reach::Plain | Reach::Control) => {
@@ -287,7 +289,7 @@ impl Decoder {
         };
         let Some(header) = Header::decode(format, inbox)? else { return Ok(None) };
         if self.checksum_len > 0 {
-            // Before its length is believed: a wrong one would have this side wait for bytes that never come.
+            // Before using the length: with a wrong one, this side would wait for bytes that never arrive.
             let Some(sum) = inbox[format.header_len()..].first_chunk::<CHECKSUM_LEN>() else { return Ok(None) };
             if u32::from_be_bytes(*sum) != header_checksum(format, header) {
                 return Err(ProtocolError::BadChecksum);

@@ -1,8 +1,8 @@
-//! The bytes of pieces that are under way to the peer, which no other frame can overtake any more.
+//! Pieces in flight to the peer. Other frames cannot overtake these.
 //!
-//! A PING goes behind pieces, and its PONG tells that the peer has read up to there. What is under way is kept to a window,
-//! which widens while PONGs come about as fast as ever, because then nothing waits on the way, and gets narrower when they
-//! take much longer.
+//! PINGs sent after pieces measure progress: each PONG shows that the peer has read up to its PING. The bytes in
+//! flight are limited to a window. It widens while PONGs take about the shortest time seen, because then nothing
+//! is queued on the way. It shrinks if they take much longer.
 
 use std::{
     collections::VecDeque,
@@ -12,30 +12,30 @@ use std::{
 #[derive(Debug)]
 pub(super) struct Flight {
     window: usize,
-    /// Bytes handed out, and those of them that the peer is known to have read.
+    /// Bytes handed out, and the part known to be read by the peer.
     sent: u64,
     arrived: u64,
     /// The value of `sent` at the last mark.
     marked: u64,
-    /// The PINGs behind pieces that were not answered.
+    /// Unanswered PINGs sent after pieces.
     marks: VecDeque<Mark>,
-    /// The shortest time that a PONG took.
+    /// The shortest time from a PING to its PONG.
     shortest: Option<Duration>,
-    /// The time since which the window is full.
+    /// The time since the window is full.
     full_since: Option<Instant>,
-    /// False while no PONG can be waited for.
+    /// `false` if no PONG will arrive any more.
     is_limited: bool,
-    /// True if this side does not read, and so sees no PONG for now.
+    /// `true` while this side does not read, and so sees no PONG.
     is_deaf: bool,
 }
 
 #[derive(Debug)]
 struct Mark {
-    /// The number of the PING among all that were ever handed out.
+    /// The sequence number of the PING.
     ping: u64,
     position: u64,
     sent: Instant,
-    /// True if the window was full then or since.
+    /// `true` if the window was full at or after that time.
     was_full: bool,
 }
 
@@ -56,18 +56,18 @@ impl Default for Flight {
 }
 
 impl Flight {
-    /// Tells whether what is under way is kept to a window.
+    /// Returns `true` if the window applies.
     pub(super) fn is_limited(&self) -> bool {
         self.is_limited && !self.is_deaf
     }
 
-    /// Stops to keep to the window, for PONGs that nobody will see.
+    /// Removes the limit, because no PONG will be read any more.
     pub(super) fn give_up(&mut self) {
         self.is_limited = false;
         self.full_since = None;
     }
 
-    /// Notes whether this side reads, and so sees PONGs.
+    /// Records whether this side reads, and so sees PONGs.
     pub(super) fn set_reading(&mut self, reading: bool) {
         self.is_deaf = !reading;
         if self.is_deaf {
@@ -75,7 +75,7 @@ impl Flight {
         }
     }
 
-    /// Tells whether a PONG has to come before more is sent.
+    /// Returns `true` if a PONG must arrive before the next piece.
     pub(super) fn is_full(&mut self, now: Instant) -> bool {
         let is_full = self.sent - self.arrived >= self.window as u64;
         if is_full {
@@ -85,24 +85,25 @@ impl Flight {
         is_full
     }
 
-    /// Tells whether a PONG is waited for.
+    /// Returns `true` while a full window waits for a PONG.
     pub(super) fn waits(&self) -> bool {
         self.full_since.is_some()
     }
 
-    /// Notes that a piece was handed out. Tells whether a PING is to follow.
+    /// Records a piece. Returns `true` if a PING must follow it.
     pub(super) fn handle_sent(&mut self, len: usize) -> bool {
         self.sent += len as u64;
         self.sent - self.marked >= MARK_LEN
     }
 
-    /// Notes that a PING was handed out behind a piece, with its number among all that were.
+    /// Records a PING sent after a piece, with its sequence number.
     pub(super) fn handle_mark_sent(&mut self, now: Instant, ping: u64) {
         self.marked = self.sent;
         self.marks.push_back(Mark { ping, position: self.sent, sent: now, was_full: false });
     }
 
-    /// Notes a PONG, with the number of PINGs that were answered by now. Tells whether it may answer one behind pieces.
+    /// Records a PONG. `answered` is the number of answered PINGs. Returns `true` if a PONG after pieces was
+    /// expected.
     pub(super) fn handle_pong(&mut self, now: Instant, answered: u64) -> bool {
         let is_expected = !self.marks.is_empty();
         while self.marks.front().is_some_and(|mark| mark.ping <= answered)
@@ -123,13 +124,13 @@ impl Flight {
         is_expected
     }
 
-    /// Returns when a full window will have been full for too long.
+    /// Returns the time when a full window has been full for too long.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.full_since?.checked_add(FULL_MAX)
     }
 
-    /// Lets everything go that fills a window for too long: a peer that does not read is told from one that does by what the socket
-    /// takes, as ever.
+    /// Empties a window that has been full for too long. A peer that stopped reading is then detected by the
+    /// socket, as without pieces.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         if self.poll_timeout().is_some_and(|due| due <= now) {
             self.full_since = None;
@@ -138,9 +139,9 @@ impl Flight {
     }
 }
 
-/// The narrowest window.
+/// The smallest window in bytes.
 const WINDOW_MIN: usize = 64 * 1024;
-/// Bytes of pieces behind which a PING goes.
+/// The number of piece bytes between PINGs.
 const MARK_LEN: u64 = 32 * 1024;
-/// The time for which a window may be full.
+/// The longest time for a full window.
 const FULL_MAX: Duration = Duration::from_secs(1);

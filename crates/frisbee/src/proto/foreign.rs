@@ -1,14 +1,16 @@
-//! Recognizes other protocols by the first bytes of a connection, so that an error can say what the peer speaks.
+//! Detection of other protocols by their first bytes, for clear error messages.
 
 use super::header::HeaderFormat;
 use crate::error::Foreign;
 
 impl Foreign {
-    /// Recognizes a protocol by the first bytes that came, which no known frisbee peer begins with. Where a magic number
-    /// should be, two bytes are enough to guess.
+    /// Detects another protocol from the first bytes of a connection. No known frisbee peer starts with these
+    /// bytes.
+    ///
+    /// If a magic number is expected, two bytes are enough for a guess.
     pub(crate) fn recognize(format: Option<HeaderFormat>, first: &[u8]) -> Option<Self> {
         match first {
-            // A handshake record with a ClientHello, and a record with an alert of two bytes.
+            // A handshake record with a ClientHello, and an alert record of two bytes.
             [0x16, 3, 0..=4, _, _, 1, ..] => Some(Self::TlsClient),
             [0x15, 3, 0..=4, 0, 2, ..] => Some(Self::TlsServer),
             _ if first.starts_with(b"PRI ") => Some(Self::Http2Client),
@@ -23,7 +25,7 @@ impl Foreign {
         match &first {
             [0x16, 3] => Some(Self::TlsClient),
             [0x15, 3] => Some(Self::TlsServer),
-            // The length of a SETTINGS or GOAWAY frame, which is below 65,536.
+            // The length of a SETTINGS or GOAWAY frame below 65,536.
             [0, 0] => Some(Self::Http2Server),
             b"PR" => Some(Self::Http2Client),
             b"HT" => Some(Self::Http1Server),
@@ -33,7 +35,7 @@ impl Foreign {
     }
 }
 
-/// The first bytes of requests.
+/// The first bytes of HTTP requests.
 const REQUESTS: [&[u8]; 9] = [b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC"];
 
 #[cfg(test)]
@@ -67,7 +69,7 @@ mod tests {
         for format in [None, Some(HeaderFormat::Plain8)] {
             for (bytes, expected) in SAMPLES {
                 let front = &bytes[..bytes.len().min(8)];
-                // A packet in the layout without a magic number may begin like a frame of HTTP/2.
+                // A packet without a magic number may start like an HTTP/2 frame.
                 let expected = Some(expected).filter(|foreign| *foreign != Foreign::Http2Server);
                 assert_eq!(Foreign::recognize(format, front), expected, "{front:?}");
             }

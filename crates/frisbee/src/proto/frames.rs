@@ -1,4 +1,4 @@
-//! Frames that are encoded before it is known who gets them, so that many connections share the bytes.
+//! Frames encoded once and shared by many connections.
 
 use std::sync::{Arc, OnceLock};
 
@@ -10,7 +10,9 @@ use super::{
 };
 use crate::{Content, Operation, Packet, PacketName};
 
-/// Gathers packets that go to many connections, and encodes each of them once. See
+/// Collects packets for many connections, and encodes each of them once.
+///
+/// For
 /// [`Connection::try_send_frames`](https://docs.rs/frisbee/latest/frisbee/struct.Connection.html#method.try_send_frames).
 ///
 /// ```
@@ -33,29 +35,29 @@ use crate::{Content, Operation, Packet, PacketName};
 pub struct FrameBuffer {
     format: HeaderFormat,
     parts: Vec<Part>,
-    /// Frames still being gathered, behind `parts`.
+    /// Frames being collected, after `parts`.
     tail: BytesMut,
     tail_count: usize,
     totals: Totals,
 }
 
-/// Packets in the form in which they go to a socket. A clone shares the bytes.
+/// Encoded packets, ready for a socket. Clones share the bytes.
 ///
-/// Sent to a connection, they arrive as if each had been sent by itself. A buffer that gathers up to 64 KiB of them stays alive
-/// as long as any of them.
+/// The peer receives them like packets sent one by one. Each of their buffers holds up to 64 KiB and lives as long
+/// as any of its packets.
 #[derive(Clone, Debug)]
 pub struct Frames(Arc<Encoded>);
 
 #[derive(Debug)]
 struct Encoded {
-    /// In the longer layout, of which the other is a part.
+    /// In the longer header format. The shorter one omits the start of each header.
     parts: Vec<Part>,
     totals: Totals,
-    /// In the shorter layout, once somebody has needed that.
+    /// In the shorter header format, encoded on first use.
     short: OnceLock<Vec<Part>>,
 }
 
-/// The facts about several frames that are known without reading them.
+/// Facts about several frames, available without decoding.
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     count: usize,
@@ -64,16 +66,16 @@ struct Totals {
     has_extended: bool,
 }
 
-/// Frames, as the outbox takes them. The content that a flat part leaves out follows on it.
+/// Encoded frames. A content missing from a flat part follows it.
 #[derive(Clone, Debug)]
 pub(super) enum Part {
-    /// This number of frames. The content of the last may be missing, or its end.
+    /// This number of frames. The content of the last one may continue in the next part.
     Flat(Bytes, usize),
     Content(Bytes),
 }
 
 impl FrameBuffer {
-    /// Makes an empty buffer.
+    /// Creates an empty buffer.
     pub fn new() -> Self {
         Self::in_format(HeaderFormat::Magic10)
     }
@@ -82,22 +84,22 @@ impl FrameBuffer {
         Self { format, parts: Vec::new(), tail: BytesMut::new(), tail_count: 0, totals: Totals::default() }
     }
 
-    /// Adds a packet whose content is these bytes, one behind the other. They are copied.
+    /// Adds a packet with these byte slices as its content, one after the other. Copies them.
     ///
     /// # Panics
     ///
-    /// If they are 4 GiB or more, which no packet can carry.
+    /// If the content has 4 GiB or more, the limit of the wire format.
     pub fn push(&mut self, name: PacketName, content: &[&[u8]]) {
         self.begin(header(name, content.iter().map(|bytes| bytes.len()).sum()));
         content.iter().for_each(|bytes| self.tail.extend_from_slice(bytes));
         self.end();
     }
 
-    /// Adds a packet whose content is `head`, which is copied, and `content` behind it, which is not if it has 4 KiB or more.
+    /// Adds a packet with `head` and `content` as its content. Copies `head`, and a `content` of less than 4 KiB.
     ///
     /// # Panics
     ///
-    /// If they are 4 GiB or more, which no packet can carry.
+    /// If the content has 4 GiB or more, the limit of the wire format.
     pub fn push_content(&mut self, name: PacketName, head: &[u8], content: &Bytes) {
         if content.len() < COPY_LEN_MAX {
             return self.push(name, &[head, content]);
@@ -112,17 +114,17 @@ impl FrameBuffer {
         self.totals.count
     }
 
-    /// Returns the number of bytes, headers of ten bytes included.
+    /// Returns the number of bytes, with headers of ten bytes.
     pub fn len(&self) -> usize {
         self.totals.len
     }
 
-    /// Tells whether there are no packets.
+    /// Returns `true` if there are no packets.
     pub fn is_empty(&self) -> bool {
         self.totals.count == 0
     }
 
-    /// Takes the packets out. The buffer is empty then and can be used again.
+    /// Takes out all packets. The buffer is empty afterwards and can be reused.
     pub fn take(&mut self) -> Frames {
         if !self.tail.is_empty() {
             self.close_tail();
@@ -169,17 +171,17 @@ impl Frames {
         self.0.totals.count
     }
 
-    /// Returns the number of bytes, headers of ten bytes included.
+    /// Returns the number of bytes, with headers of ten bytes.
     pub fn len(&self) -> usize {
         self.0.totals.len
     }
 
-    /// Tells whether there are no packets.
+    /// Returns `true` if there are no packets.
     pub fn is_empty(&self) -> bool {
         self.count() == 0
     }
 
-    /// Returns the packets one by one. Copies nothing.
+    /// Returns an iterator over the packets. Copies nothing.
     pub fn iter(&self) -> impl Iterator<Item = Packet> + '_ {
         self.each().filter_map(|(header, content)| {
             let operation = Operation::from_wire(header.operation)?;
@@ -187,8 +189,9 @@ impl Frames {
         })
     }
 
-    /// Takes the first packets off, and returns them: this number, or all if there are fewer. Copies nothing, and takes time for
-    /// each packet that there is.
+    /// Removes and returns the first `count` packets, or all if there are fewer. Copies nothing.
+    ///
+    /// Takes time proportional to the number of packets.
     pub fn split_to(&mut self, count: usize) -> Self {
         let (mut first, mut rest) = (Totals::default(), Totals::default());
         let mut walk = self.walk();
@@ -216,12 +219,12 @@ impl Frames {
         self.0.totals.content_len_max
     }
 
-    /// Tells whether any packet is one for extended peers.
+    /// Returns `true` if any packet needs an extended peer.
     pub(super) fn has_extended(&self) -> bool {
         self.0.totals.has_extended
     }
 
-    /// Returns the frames in this layout.
+    /// Returns the frames in this header format.
     pub(super) fn parts(&self, format: HeaderFormat) -> &[Part] {
         match format {
             HeaderFormat::Magic10 => &self.0.parts,
@@ -229,7 +232,7 @@ impl Frames {
         }
     }
 
-    /// Returns the frames one by one.
+    /// Returns an iterator over the frames.
     pub(super) fn each(&self) -> impl Iterator<Item = (Header, Content)> + '_ {
         self.walk().map(|found| (found.header, found.into_content()))
     }
@@ -280,15 +283,15 @@ impl Part {
     }
 }
 
-/// Finds one frame after the other.
+/// An iterator that locates each frame.
 struct Walk<'a> {
     parts: &'a [Part],
-    /// The part in which the next frame begins, and where.
+    /// The part with the start of the next frame, and its offset there.
     index: usize,
     offset: usize,
 }
 
-/// A frame with its content: what a flat part has of it, and what follows on that.
+/// A located frame: its bytes in a flat part, and the content after that part, if any.
 struct Found<'a> {
     header: Header,
     flat: &'a Bytes,

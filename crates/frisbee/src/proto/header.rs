@@ -1,4 +1,4 @@
-//! The bytes in front of every content, in both layouts, and the meaning of operation numbers.
+//! Packet headers in both formats, and the meaning of operation numbers.
 //!
 //! ```text
 //! Magic10   00 0f | id | op | length u32        Plain8   id | op | length u32
@@ -8,7 +8,7 @@ use bytes::BufMut;
 
 use crate::{Operation, ProtocolError};
 
-/// The header layout of a connection. The two do not interoperate and are not negotiated.
+/// The header format of a connection. The formats do not interoperate and are not negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HeaderFormat {
     /// Ten bytes that start with the magic number `00 0f`: frisbee-go 0.11 and later.
@@ -18,8 +18,7 @@ pub enum HeaderFormat {
 }
 
 impl HeaderFormat {
-    /// The layout of a side that has to choose one without having heard from its peer, or that accounts for bytes before
-    /// it has.
+    /// The format used when a choice or a byte count is needed before the peer has shown its format.
     pub const FALLBACK: Self = Self::Magic10;
 
     /// Returns the number of bytes in a header.
@@ -30,14 +29,14 @@ impl HeaderFormat {
         }
     }
 
-    /// Tells the layouts apart by the first two bytes of a connection. A plain peer whose very first packet has id 15
-    /// would be mistaken; known peers start with id 0 or 1.
-    /// Returns the part of the longer layout that this one has.
+    /// Returns the bytes of the longer layout used by this format.
     #[inline]
     pub(super) fn part(self, layout: &[u8; 10]) -> &[u8] {
         &layout[10 - self.header_len()..]
     }
 
+    /// Detects the format from the first two bytes of a connection. An 8-byte header with id 15 in the first
+    /// packet would be mistaken for the longer format; known peers start with id 0 or 1.
     pub(super) fn detect(first: [u8; 2]) -> Self {
         if first == MAGIC { Self::Magic10 } else { Self::Plain8 }
     }
@@ -46,21 +45,21 @@ impl HeaderFormat {
 /// The meaning of an operation number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// To be answered with a PONG.
+    /// A heartbeat. The peer answers it with a PONG.
     Ping,
-    /// The answer to a PING. No side waits for it.
+    /// The answer to a PING. It needs no answer.
     Pong,
-    /// Data of a stream, or its close if there is no content.
+    /// Data of a stream, or its close if the content is empty.
     Stream,
-    /// About the connection itself, between extended peers.
+    /// A frame about the connection, between extended peers.
     Control,
-    /// A packet of the application that only extended peers understand.
+    /// An application packet for extended peers only.
     Extended,
     /// A piece of a content, between extended peers.
     Piece,
-    /// Kept for the protocol's future: dropped.
+    /// Reserved for future versions of the protocol. Dropped.
     Reserved,
-    /// The application's own.
+    /// A packet with an operation of the application.
     Application(Operation),
 }
 
@@ -80,14 +79,14 @@ impl Kind {
     }
 }
 
-/// The fixed part of a packet.
+/// The header of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The id of the packet, or of the stream it belongs to.
+    /// The id of the packet or stream.
     pub id: u16,
-    /// The operation number, reserved ones included.
+    /// The operation number, possibly reserved.
     pub operation: u16,
-    /// Bytes of content that follow.
+    /// The number of content bytes after the header.
     pub len: u32,
 }
 
@@ -107,12 +106,12 @@ impl Header {
         Self { id, operation: PIECE, len }
     }
 
-    /// Writes the header.
+    /// Encodes the header.
     pub fn encode(self, format: HeaderFormat, out: &mut impl BufMut) {
         out.put_slice(format.part(&self.layout()));
     }
 
-    /// Returns the bytes of the header in the longer layout, of which the shorter one is the [end](HeaderFormat::part).
+    /// Returns the header in the longer format. The shorter one is its [last part](HeaderFormat::part).
     #[inline]
     pub(super) fn layout(self) -> [u8; 10] {
         let mut bytes = [0; 10];
@@ -123,8 +122,9 @@ impl Header {
         bytes
     }
 
-    /// Reads the header at the start of `bytes`: `None` if it is not complete yet. A wrong magic number is noticed as
-    /// soon as its two bytes are there.
+    /// Decodes the header at the start of `bytes`. Returns `None` if it is incomplete.
+    ///
+    /// A wrong magic number is an error after two bytes.
     pub fn decode(format: HeaderFormat, bytes: &[u8]) -> Result<Option<Self>, ProtocolError> {
         let fields = match (format, bytes) {
             (HeaderFormat::Plain8, _) => bytes,

@@ -1,4 +1,4 @@
-//! The times to send a PING, and to give up a silent peer; and how long a PING takes there and back.
+//! Heartbeats: when to send a PING, when a silent peer is dead, and the round-trip time.
 
 use std::time::{Duration, Instant};
 
@@ -8,21 +8,21 @@ pub(super) struct Heartbeat {
     ping_interval: Option<Duration>,
     silence_max: Option<Duration>,
     next_ping: Option<Instant>,
-    /// `None` while this side does not read: silence then says nothing about the peer.
+    /// The time of the last input. `None` while this side does not read, because silence then means nothing.
     heard: Option<Instant>,
-    /// The number of PINGs that were not answered.
+    /// The number of unanswered PINGs.
     unanswered: u32,
-    /// The time at which the first of them was sent, if none was under way before it.
+    /// The time of the PING being measured. It was sent without another PING in flight.
     timed: Option<Instant>,
     round_trip: Option<Duration>,
 }
 
-/// The request of a tick.
+/// The action after a timeout.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Beat {
     Idle,
     Ping,
-    /// Nothing was received for this long.
+    /// Nothing was received for this time.
     Silent(Duration),
 }
 
@@ -34,7 +34,7 @@ impl Heartbeat {
     }
 
     pub(super) fn handle_ping_sent(&mut self, now: Instant) {
-        // With others under way, its PONG could not be told from theirs.
+        // With several PINGs in flight, their PONGs are indistinguishable.
         if self.unanswered == 0 {
             self.timed = Some(now);
         }
@@ -49,12 +49,12 @@ impl Heartbeat {
         }
     }
 
-    /// Returns the number of PINGs that were sent and not answered.
+    /// Returns the number of unanswered PINGs.
     pub(super) fn unanswered(&self) -> u32 {
         self.unanswered
     }
 
-    /// Returns the time from a PING to its PONG, averaged over the last ones. `None` before the first.
+    /// Returns the moving average of the round-trip time. `None` before the first measurement.
     pub(super) fn round_trip(&self) -> Option<Duration> {
         self.round_trip
     }
@@ -65,7 +65,7 @@ impl Heartbeat {
         }
     }
 
-    /// Notes that reading stopped on this side, or goes on.
+    /// Records that this side paused or resumed reading.
     pub(super) fn set_reading(&mut self, now: Instant, reading: bool) {
         match (reading, self.heard) {
             (false, _) => self.heard = None,
@@ -83,7 +83,7 @@ impl Heartbeat {
         if let (Some(interval), Some(due)) = (self.ping_interval, self.next_ping)
             && due <= now
         {
-            // A tick that comes late does not make up for the ones it missed.
+            // A late timeout does not send the missed PINGs.
             let on_time = due.checked_add(interval).filter(|next| *next > now);
             self.next_ping = on_time.or_else(|| now.checked_add(interval));
             return Beat::Ping;
@@ -97,7 +97,8 @@ impl Heartbeat {
     }
 }
 
-/// Returns the sooner of two times. Asked for in every turn, which iterators make several times as long.
+/// Returns the earlier of two times. Called in every turn, where a version with iterators took several times as
+/// long.
 #[inline]
 pub(super) fn sooner<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
     match (one, other) {

@@ -1,4 +1,4 @@
-//! The first frame between extended peers: versions, features and limits.
+//! HELLO, the first frame between extended peers: version, features and limits.
 //!
 //! ```text
 //!   HELLO = 01 | version u8 | field…        field = tag u8 | length u32 | value
@@ -11,30 +11,30 @@ use bytes::{Buf, BufMut, Bytes};
 use super::credit::initial_window;
 use crate::{Config, ProtocolError};
 
-/// The features and limits of one side of a connection, as it tells its peer.
+/// The features and limits announced by one side of a connection.
 ///
-/// An application adds a part of its own under a name, such as a table of its methods.
+/// An application can add a named part, for example a table of its methods.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Hello {
-    /// The features that the side knows.
+    /// The supported features.
     pub features: Features,
-    /// The largest content that the side accepts.
+    /// The largest accepted content in bytes.
     pub content_len_max: u32,
-    /// The number of streams that the side lets exist at once, if it says so.
+    /// The maximum number of streams, if announced.
     pub streams_max: Option<u32>,
-    /// The credit that the side gives for a stream when it opens, if it gives any.
+    /// The initial credit of a stream, if the side gives credit.
     pub window: Option<u32>,
-    /// The number of CANCEL frames that the side takes at once, if it takes any.
+    /// The size of an accepted burst of CANCEL frames, if any are accepted.
     pub cancel_burst: Option<u32>,
     parts: Vec<(Bytes, Bytes)>,
 }
 
-/// A set of features. One is used on a connection if both sides have it.
+/// A set of features. A connection uses the features of both sides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features(u32);
 
-/// The knowledge of a side about its peer.
+/// The protocol of the peer, as far as known.
 ///
 /// ```text
 ///   connecting side: Unknown ──HELLO──▶ Extended,  Unknown ──PONG──▶ Plain
@@ -43,16 +43,16 @@ pub struct Features(u32);
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Peer {
-    /// Nothing has come that tells.
+    /// Not known yet.
     Unknown,
-    /// It speaks the plain protocol, as frisbee-go does.
+    /// The plain protocol, like frisbee-go.
     Plain,
-    /// It speaks the extended protocol as well, and this is what it said of itself.
+    /// The extended protocol, with this HELLO.
     Extended(Arc<Hello>),
 }
 
 impl Peer {
-    /// Returns what an extended peer said of itself.
+    /// Returns the HELLO of an extended peer.
     pub fn hello(&self) -> Option<&Arc<Hello>> {
         match self {
             Self::Extended(hello) => Some(hello),
@@ -62,35 +62,35 @@ impl Peer {
 }
 
 impl Features {
-    /// Each stream has a credit, so that a slow reader holds up its own sender only.
+    /// Streams have credit, so a slow reader delays only its own sender.
     pub const CREDIT: Self = Self(1 << 0);
-    /// A packet can be withdrawn before it is answered.
+    /// A packet can be withdrawn before its answer.
     pub const CANCEL: Self = Self(1 << 1);
-    /// A side can ask for new packets and streams to go elsewhere.
+    /// A side can ask for no new packets and streams.
     pub const GOAWAY: Self = Self(1 << 2);
-    /// A large content can come in pieces, with other frames in between.
+    /// Large contents can arrive in pieces, with other frames in between.
     pub const PIECES: Self = Self(1 << 3);
-    /// Frames have checksums. A side has it only if it is configured so.
+    /// Frames have checksums. Announced only if configured.
     pub const CHECKSUMS: Self = Self(1 << 4);
-    /// The side closes the connection by itself, once it was asked to go away and waits for nothing more. A promise of one
-    /// side, whatever the other has.
+    /// The side closes the connection after a GOAWAY, once it awaits no more answers. Valid even if only one side
+    /// announces it.
     pub const LEAVES: Self = Self(1 << 8);
 
     const ALL: Self = Self(Self::CREDIT.0 | Self::CANCEL.0 | Self::GOAWAY.0 | Self::PIECES.0);
 
-    /// Tells whether all of these are in the set.
+    /// Returns `true` if the set contains all of these features.
     pub const fn contains(self, others: Self) -> bool {
         self.0 & others.0 == others.0
     }
 
-    /// Returns this set with these in it.
+    /// Returns the union of both sets.
     pub const fn with(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
 }
 
 impl Hello {
-    /// Returns what a side with this configuration says, without a part of the application.
+    /// Returns the HELLO for this configuration, without a part of the application.
     pub fn new(config: &Config) -> Self {
         let features = if config.checksums { Features::ALL.with(Features::CHECKSUMS) } else { Features::ALL };
         Self {
@@ -103,7 +103,7 @@ impl Hello {
         }
     }
 
-    /// Adds the part of an application. Names have at most 255 bytes.
+    /// Adds the part of an application, under a name of at most 255 bytes.
     ///
     /// # Panics
     ///
@@ -119,7 +119,7 @@ impl Hello {
         self.parts.iter().find(|(of, _)| of == name).map(|(_, part)| part)
     }
 
-    /// Writes the version and the fields.
+    /// Encodes the version and all fields.
     pub fn encode(&self, out: &mut impl BufMut) {
         out.put_u8(VERSION);
         let mut numbers = vec![(FEATURES, Some(self.features.0)), (CONTENT_LEN_MAX, Some(self.content_len_max))];
@@ -138,7 +138,7 @@ impl Hello {
         }
     }
 
-    /// Reads the version and the fields. Unknown fields are skipped, whatever the version.
+    /// Decodes the version and all fields. Skips unknown fields in any version.
     pub fn decode(mut input: Bytes) -> Result<Self, ProtocolError> {
         let mut seen = [None; 1 + LAST_NUMBER as usize];
         let mut parts = Vec::new();
@@ -158,7 +158,8 @@ impl Hello {
                     }
                     let name = value.split_to(name_len.into());
                     if parts.len() < PARTS_MAX && !parts.iter().any(|(of, _)| *of == name) {
-                        // In memory of their own: they are kept as long as the connection, and what they came in is larger.
+                        // Copied, because they live as long as the connection and would otherwise pin a larger
+                        // buffer.
                         parts.push((Bytes::copy_from_slice(&name), Bytes::copy_from_slice(&value)));
                     }
                 }
@@ -181,7 +182,7 @@ impl Hello {
     }
 }
 
-/// The parts of applications by their lengths, which may be large.
+/// Shows only the lengths of application parts, which may be large.
 impl fmt::Debug for Hello {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts: Vec<_> = self.parts.iter().map(|(name, part)| (name, part.len())).collect();
@@ -212,13 +213,13 @@ const CONTENT_LEN_MAX: u8 = 2;
 const STREAMS_MAX: u8 = 3;
 const WINDOW: u8 = 4;
 const CANCEL_BURST: u8 = 5;
-/// The last tag whose value is a number.
+/// The last tag with a numeric value.
 const LAST_NUMBER: u8 = 5;
 const PART: u8 = 16;
 
-/// The largest content of a side that does not say.
+/// The content limit of a side that announces none.
 const CONTENT_LEN_MAX_UNSAID: u32 = 5 * 1024 * 1024;
-/// The number of applications that are looked at.
+/// The maximum number of application parts. Further ones are ignored.
 const PARTS_MAX: usize = 16;
 
 #[cfg(test)]

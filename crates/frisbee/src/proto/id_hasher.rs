@@ -1,8 +1,8 @@
-//! A hash for the ids of streams.
+//! A fast hash function for packet and stream ids.
 
 use std::hash::Hasher;
 
-/// Spreads ids over a table. There are few enough of them that nobody can choose many that collide.
+/// Distributes ids over a hash table. With only 65,536 ids, a peer cannot cause many collisions.
 #[derive(Debug, Default)]
 pub(super) struct IdHasher(u64);
 

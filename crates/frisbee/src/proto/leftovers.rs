@@ -1,4 +1,4 @@
-//! The heartbeats and control frames that a side finds in front of raw bytes, because its peer sent them before it left packet mode.
+//! Heartbeats and control frames before raw bytes, sent by a peer before it left packet mode.
 
 use bytes::BufMut as _;
 
@@ -7,15 +7,15 @@ use super::{
     header::{CONTROL, Header, HeaderFormat},
 };
 
-/// The heartbeats and control frames at the front of raw bytes, which the peer sent before it left packet mode.
+/// Heartbeats and control frames at the front of raw bytes, sent by the peer before it left packet mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heartbeats {
-    /// The first `len` bytes are whole ones, and what follows them is none.
+    /// The first `len` bytes are complete frames, and raw bytes follow.
     Before {
         /// The number of bytes to skip.
         len: usize,
     },
-    /// After the first `len` bytes comes the beginning of one more, perhaps.
+    /// The first `len` bytes are complete frames. The rest may be the start of another.
     Undecided {
         /// The number of bytes to skip for now.
         len: usize,
@@ -23,7 +23,7 @@ pub enum Heartbeats {
 }
 
 impl Heartbeats {
-    /// Measures the heartbeats at the front of `bytes`, which have checksums or not.
+    /// Measures the frames at the front of `bytes`.
     pub fn measure(format: HeaderFormat, has_checksums: bool, bytes: &[u8]) -> Self {
         let checksum_len = if has_checksums { CHECKSUM_LEN } else { 0 };
         let mut len = 0;
@@ -42,10 +42,11 @@ impl Heartbeats {
                 }
                 undecided |= whole.starts_with(rest);
             }
-            // A frame about the connection: anything behind its operation number may follow.
+            // A control frame: its operation number may be followed by any bytes.
             let mut control = Vec::with_capacity(format.header_len());
             Header::control(0, 0).encode(format, &mut control);
-            // With a magic number to tell it from raw bytes, it may be about a stream or a packet.
+            // With a magic number, control frames are distinct from raw bytes, so any id of a stream or packet is
+            // accepted.
             if let (HeaderFormat::Magic10, Some(id)) = (format, rest.get(2..rest.len().min(4))) {
                 control[2..][..id.len()].copy_from_slice(id);
             }
@@ -68,7 +69,7 @@ impl Heartbeats {
     }
 }
 
-/// The content of a control frame that raw bytes are searched for. More is taken for raw bytes.
+/// The largest content of a control frame before raw bytes. Longer ones are treated as raw bytes.
 const SKIPPED_LEN_MAX: u32 = 1024 * 1024;
 
 #[cfg(test)]

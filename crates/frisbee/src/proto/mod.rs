@@ -1,10 +1,10 @@
 //! The protocol without any I/O: bytes and time go in, events and bytes come out.
 //!
-//! [`Connection`] is one side of a connection. A driver feeds it what the socket brought
-//! ([`handle_input`](Connection::handle_input)) and the time ([`handle_timeout`](Connection::handle_timeout)), writes
-//! what it hands out ([`poll_transmit`](Connection::poll_transmit)) and comes back when
-//! [`poll_timeout`](Connection::poll_timeout) says so. Nothing here knows sockets, clocks, tasks or locks, so the same
-//! code serves every driver, every test and every fuzzer. Applications use the handles at the root of the crate.
+//! [`Connection`] is one side of a connection. A driver passes it bytes from the socket
+//! ([`handle_input`](Connection::handle_input)) and the time ([`handle_timeout`](Connection::handle_timeout)),
+//! writes its batches ([`poll_transmit`](Connection::poll_transmit)), and calls it again at the time of
+//! [`poll_timeout`](Connection::poll_timeout). This module uses no sockets, clocks, tasks or locks, so all
+//! drivers, tests and fuzzers share its code. Applications use the handles at the root of the crate.
 
 mod budget;
 mod bulk;

@@ -1,5 +1,5 @@
-//! Frames on their way out. Small ones gather in one buffer, large contents stay the `Bytes` they are, and wait beside the others
-//! if the peer takes them in pieces.
+//! The queue of outgoing frames. Small frames share one buffer. Large contents are not copied, and have a separate
+//! queue if the peer accepts pieces.
 
 use std::{collections::VecDeque, mem, time::Instant};
 
@@ -17,34 +17,34 @@ use super::{
 };
 use crate::Content;
 
-/// The queue of frames that wait to be written.
+/// The queue of frames to write.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    /// Unknown on an accepting side that has not heard from its peer: nothing can be encoded then.
+    /// Unknown on an accepting side before its first input. Nothing can be encoded until then.
     format: Option<HeaderFormat>,
     held: Vec<(Header, Content)>,
     parts: VecDeque<Part>,
-    /// Frames still being gathered, behind `parts`.
+    /// Frames being collected, after `parts`.
     tail: BytesMut,
-    /// Control frames that go ahead of everything else.
+    /// Control frames to send before everything else.
     control: BytesMut,
     ping: bool,
     pongs: u32,
     packets: u64,
-    /// The number of `packets` that are not `held`.
+    /// The number of `packets` not in `held`.
     encoded: u64,
-    /// Returns the number of bytes queued or handed out that have not been written.
+    /// Bytes queued or handed out and not yet written.
     len: usize,
-    /// The part of `len` that is heartbeats, control frames and headers of pieces handed out, which count as the first of what is
-    /// written.
+    /// The part of `len` handed out as heartbeats, control frames, checksums and headers of pieces. It counts as
+    /// written first.
     heartbeats_len: usize,
-    /// The part of `len` behind that which was handed out and is not `bulk`.
+    /// The part of `len` handed out, without `heartbeats_len` and `bulk`. It counts as written second.
     handed_len: usize,
     replies: Share,
     peer_induced: Share,
-    /// Large contents, and what has to stay behind them, if the peer takes them in pieces.
+    /// Large contents and the frames queued after them, if the peer accepts pieces.
     bulk: Option<Box<Bulk>>,
-    /// The number of PINGs ever handed out.
+    /// The number of PINGs handed out so far.
     pings: u64,
     sealing: Sealing,
 }
@@ -99,7 +99,7 @@ impl Outbox {
         }
     }
 
-    /// Queues a frame whose content is copied.
+    /// Queues a frame, copying its content.
     pub(super) fn push_copied(&mut self, header: Header, content: &[u8], cause: Cause) {
         match self.format {
             Some(format)
@@ -113,7 +113,7 @@ impl Outbox {
         }
     }
 
-    /// Queues frames that are encoded already, one behind the other. Long runs of them and large contents are not copied.
+    /// Queues encoded frames in order. Long runs and large contents are not copied.
     pub(super) fn push_frames(&mut self, frames: &Frames) {
         match self.format {
             Some(format) if !self.bulk.as_ref().is_some_and(|bulk| bulk.takes_any(frames)) => {
@@ -123,7 +123,7 @@ impl Outbox {
         }
     }
 
-    /// Queues frames of which some have to wait beside the others, or that cannot be encoded yet.
+    /// Queues frames one by one, if some belong in `bulk` or the format is not known yet.
     #[cold]
     fn push_one_by_one(&mut self, frames: &Frames) {
         for (header, content) in frames.each() {
@@ -136,7 +136,7 @@ impl Outbox {
             frames::Part::Flat(bytes, count) => {
                 let is_shared = bytes.len() >= COPY_LEN_MAX;
                 if is_shared && !self.tail.is_empty() {
-                    // Before these are counted: it is written without them.
+                    // Before counting these frames: the tail is written without them.
                     self.close_tail();
                 }
                 self.packets += *count as u64;
@@ -164,18 +164,18 @@ impl Outbox {
         self.ping = true;
     }
 
-    /// Takes back a PING that has not been handed out.
+    /// Removes a PING not yet handed out.
     pub(super) fn drop_ping(&mut self) {
         self.ping = false;
     }
 
-    /// Owes a PONG. It counts from now on: a peer that pings and does not read fills the outbox.
+    /// Queues a PONG. It counts immediately, so a peer that sends PINGs and does not read fills the outbox.
     pub(super) fn push_pong(&mut self) {
         self.pongs += 1;
         self.len += self.format.map_or(0, HeaderFormat::header_len);
     }
 
-    /// Queues a control frame ahead of all frames, PINGs and PONGs included. The layout has to be known.
+    /// Queues a control frame before all other frames, including PINGs and PONGs. The format must be known.
     pub(super) fn push_control(&mut self, control: &Control) {
         debug_assert!(self.format.is_some(), "a control frame goes to a peer that has spoken, or opens the connection");
         let Some(format) = self.format else { return };
@@ -186,7 +186,7 @@ impl Outbox {
         self.len += self.control.len() - before;
     }
 
-    /// Drops what is queued.
+    /// Drops all queued frames.
     pub(super) fn clear(&mut self) {
         *self = Self {
             format: self.format,
@@ -197,7 +197,7 @@ impl Outbox {
         };
     }
 
-    /// Returns the number of bytes queued or handed out that have not been written.
+    /// Returns the number of bytes queued or handed out and not yet written.
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -206,39 +206,39 @@ impl Outbox {
         self.len == 0 && self.held.is_empty() && !self.ping && self.pongs == 0
     }
 
-    /// Returns the number of packets ever queued.
+    /// Returns the number of packets queued so far.
     pub(super) fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// Adds a checksum to each frame from the next batch on, and says so in front of it.
+    /// Adds checksums to all frames from the next batch on, announced by a control frame.
     pub(super) fn use_checksums(&mut self) {
         if self.sealing == Sealing::Off {
             self.sealing = Sealing::Due;
         }
     }
 
-    /// Lets large contents be overtaken, and go in pieces.
+    /// Sends large contents in pieces, so other frames can overtake them.
     pub(super) fn use_pieces(&mut self) {
         self.bulk.get_or_insert_default();
     }
 
-    /// Tells whether contents of this length may be overtaken.
+    /// Returns `true` if other frames can overtake contents of this length.
     pub(super) fn interleaves(&self, len: usize) -> bool {
         self.bulk.is_some() && len >= PIECED_LEN_MIN
     }
 
-    /// Returns the part of [`len`](Self::len) that is large contents and what waits behind them.
+    /// Returns the part of [`len`](Self::len) in large contents and the frames queued after them.
     pub(super) fn bulk_len(&self) -> usize {
         self.bulk.as_ref().map_or(0, |bulk| bulk.len)
     }
 
-    /// Returns the part of [`bulk_len`](Self::bulk_len) that is replies of handlers.
+    /// Returns the part of [`bulk_len`](Self::bulk_len) in replies of handlers.
     pub(super) fn bulk_replies_len(&self) -> usize {
         self.bulk.as_ref().map_or(0, |bulk| bulk.replies.len)
     }
 
-    /// Returns the pieces under way, if large contents go in some.
+    /// Returns the pieces in flight, if large contents go in pieces.
     pub(super) fn flight(&self) -> Option<&Flight> {
         self.bulk.as_ref().map(|bulk| &bulk.flight)
     }
@@ -247,23 +247,23 @@ impl Outbox {
         self.bulk.as_mut().map(|bulk| &mut bulk.flight)
     }
 
-    /// Returns the number of PINGs ever handed out.
+    /// Returns the number of PINGs handed out so far.
     pub(super) fn pings(&self) -> u64 {
         self.pings
     }
 
-    /// Tells whether anything can be handed out before a PONG comes.
+    /// Returns `true` if something can be handed out without waiting for a PONG.
     pub(super) fn has_output(&self) -> bool {
         let waits = |bulk: &Bulk| bulk.flight.waits() && bulk.len == self.len && !self.ping;
         !(self.is_empty() || self.bulk.as_deref().is_some_and(waits))
     }
 
-    /// Returns the part of [`len`](Self::len) that is replies of handlers, large contents not counted.
+    /// Returns the part of [`len`](Self::len) in replies of handlers, without large contents.
     pub(super) fn replies_len(&self) -> usize {
         self.replies.len
     }
 
-    /// Returns the part of [`len`](Self::len) that the peer caused without a handler.
+    /// Returns the part of [`len`](Self::len) caused by the peer without a handler.
     pub(super) fn peer_induced_len(&self) -> usize {
         let pongs = self.pongs as usize * self.format.map_or(0, HeaderFormat::header_len);
         let bulk = self.bulk.as_ref().map_or(0, |bulk| bulk.peer_induced.len);
@@ -285,14 +285,14 @@ impl Outbox {
         }
     }
 
-    /// Moves the next batch into `batch`, heartbeats first. `false` if there is nothing to write.
+    /// Moves the next batch into `batch`, heartbeats first. Returns `false` if there is nothing to write.
     pub(super) fn poll_transmit(&mut self, now: Instant, batch: &mut Transmit) -> bool {
         debug_assert!(!batch.has_remaining(), "the last batch is written before the next is taken");
         let Some(format) = self.format else { return false };
         let mut unsealed = 0;
         if self.ping || self.pongs > 0 || !self.control.is_empty() || self.sealing == Sealing::Due {
             let mut heartbeats = mem::take(&mut batch.spare);
-            // First, because a PONG tells that no HELLO comes any more.
+            // First, because a PONG before any HELLO identifies this side as plain.
             heartbeats.extend_from_slice(&mem::take(&mut self.control));
             if self.sealing == Sealing::Due {
                 self.sealing = Sealing::On;
@@ -318,7 +318,7 @@ impl Outbox {
             let Some(part) = self.parts.pop_front() else { break };
             batch.push(part);
         }
-        // A batch ends with a frame, so that heartbeats can go between batches.
+        // A batch ends with a complete frame, so heartbeats can go between batches.
         while let Some(Part::Content(_)) = self.parts.front()
             && let Some(content) = self.parts.pop_front()
         {
@@ -349,7 +349,7 @@ impl Outbox {
         batch.has_remaining()
     }
 
-    /// Adds large contents to a batch, some of them however long it is: other frames are never the only ones that get on.
+    /// Adds large contents to a batch of any length, so other frames cannot starve them.
     #[cold]
     fn poll_bulk(&mut self, now: Instant, format: HeaderFormat, batch: &mut Transmit) {
         let Some(bulk) = &mut self.bulk else { return };
@@ -387,7 +387,7 @@ impl Outbox {
                 self.close_tail();
                 self.parts.push_back(Part::Content(large));
             }
-            // Whoever cut a content into pieces did so because they are not worth copying.
+            // Pieces are never copied: the caller split the content because copying was not worth it.
             Err(pieces) => {
                 header.encode(format, &mut self.tail);
                 self.close_tail();
@@ -396,7 +396,7 @@ impl Outbox {
         }
     }
 
-    #[inline(always)] // As often as anything is sent.
+    #[inline(always)] // The hot path of every send.
     fn gather(&mut self, format: HeaderFormat, header: Header, content: &[u8]) {
         self.tail.extend_from_slice(format.part(&header.layout()));
         self.tail.extend_from_slice(content);
@@ -409,7 +409,7 @@ impl Outbox {
         self.count_several(1, len, cause);
     }
 
-    #[inline(always)] // As often as anything is sent.
+    #[inline(always)] // The hot path of every send.
     fn count_several(&mut self, frames: usize, len: usize, cause: Cause) {
         self.encoded += frames as u64;
         self.len += len;
@@ -422,7 +422,7 @@ impl Outbox {
     }
 }
 
-/// Enough for one write to be worth its system call, and little enough for a PONG to come through between two.
+/// Large enough to make a system call worthwhile, small enough for a PONG to be sent soon after.
 const BATCH_LEN_MAX: usize = 256 * 1024;
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,4 @@
-//! Contents in pieces, between which other frames may go.
+//! Contents in pieces, with other frames in between.
 //!
 //! ```text
 //!   PIECE = header with operation 5 | [ operation u16 | total u32 | ] bytes        the first piece has what is in brackets
@@ -15,8 +15,10 @@ use super::{
 };
 use crate::ProtocolError;
 
-/// Writes the header of a piece that has `len` bytes with what the first has in front. Returns how many bytes of the content go
-/// with it. `header` is that of the content.
+/// Encodes the header of a piece of `len` bytes, and the extra fields of a first piece. Returns the number of
+/// content bytes in the piece.
+///
+/// `header` is the header of the whole content.
 pub(super) fn encode_head(
     header: Header,
     is_begun: bool,
@@ -34,11 +36,11 @@ pub(super) fn encode_head(
     len - FIRST_LEN
 }
 
-/// The content that arrives in pieces. There is one at most.
+/// The content arriving in pieces. There is at most one.
 #[derive(Debug, Default)]
 pub(super) struct Assembly {
     under_way: Option<UnderWay>,
-    /// The buffer of the last, to be used again when nobody holds a slice of it.
+    /// The buffer of the previous content, for reuse once no slice of it is left.
     spare: BytesMut,
     spare_is_idle: bool,
 }
@@ -48,20 +50,20 @@ struct UnderWay {
     id: u16,
     kind: Kind,
     left: usize,
-    /// The pieces that are here, unless they are skipped.
+    /// The pieces received so far, unless they are skipped.
     content: Option<BytesMut>,
 }
 
-/// A content that arrives in pieces, by its first.
+/// The extra fields of a first piece.
 pub(super) struct First {
-    /// The meaning of its operation.
+    /// The meaning of the operation.
     pub(super) kind: Kind,
-    /// Its length.
+    /// The length of the whole content.
     pub(super) total: u32,
 }
 
 impl First {
-    /// Takes what a first piece has in front off its content.
+    /// Removes the extra fields from the content of a first piece.
     pub(super) fn decode(content: &mut Bytes) -> Result<Self, ProtocolError> {
         let operation = content.try_get_u16().map_err(|_| malformed("is too short"))?;
         let total = content.try_get_u32().map_err(|_| malformed("is too short"))?;
@@ -73,12 +75,12 @@ impl First {
 }
 
 impl Assembly {
-    /// Tells whether some pieces of a content are here, and not the last.
+    /// Returns `true` while a content is incomplete.
     pub(super) fn is_under_way(&self) -> bool {
         self.under_way.is_some()
     }
 
-    /// Begins a content whose first piece is about to be [added](Self::add).
+    /// Starts a content. Its first piece must be [added](Self::add) next.
     pub(super) fn begin(&mut self, id: u16, first: &First, is_kept: bool) {
         let content = is_kept.then(|| {
             self.spare_is_idle = false;
@@ -91,7 +93,7 @@ impl Assembly {
         self.under_way = Some(UnderWay { id, kind: first.kind, left: first.total as usize, content });
     }
 
-    /// Adds a piece. Returns the frame that the pieces stand for, when it is whole and not skipped.
+    /// Adds a piece. Returns the frame of a complete content that was not skipped.
     pub(super) fn add(&mut self, id: u16, piece: &Bytes) -> Result<Option<Frame>, ProtocolError> {
         let Some(under_way) = &mut self.under_way else { return Ok(None) };
         if under_way.id != id {
@@ -105,7 +107,7 @@ impl Assembly {
         }
         if let Some(content) = &mut under_way.content {
             if content.capacity() - content.len() < piece.len() {
-                // Never more than a few times what has really arrived.
+                // At most a few times the bytes actually received, whatever the peer announced.
                 let grown = (3 * content.len()).max(piece.len());
                 content.reserve(under_way.left.min(grown));
             }
@@ -123,7 +125,7 @@ impl Assembly {
         }))
     }
 
-    /// Lets go of a buffer that was not used since this was called last.
+    /// Frees the spare buffer if it was not used since the last call.
     pub(super) fn release(&mut self) {
         if std::mem::replace(&mut self.spare_is_idle, true) {
             self.spare = BytesMut::new();
@@ -135,5 +137,5 @@ fn malformed(why: &'static str) -> ProtocolError {
     ProtocolError::BadControl { kind: "PIECE", why }
 }
 
-/// The bytes in front of the first piece.
+/// The length of the extra fields in a first piece.
 const FIRST_LEN: usize = size_of::<u16>() + size_of::<u32>();

@@ -1,23 +1,23 @@
-//! The causes of frames, and the number of bytes of each among all bytes that are queued.
+//! The causes of frames, and the number of queued bytes per cause.
 
 use std::{collections::VecDeque, ops::Range};
 
 /// The cause of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// This side wants to.
+    /// A request of this side.
     Local,
     /// A handler replied to the peer.
     Reply,
-    /// The peer broke a limit, and no handler had a say.
+    /// Input alone, without a handler: a PONG, a refusal or the close of a refused stream.
     PeerInduced,
 }
 
-/// The bytes queued that have one cause: runs of such frames among the bytes of all frames ever queued.
+/// The queued bytes with a common cause, stored as ranges within the bytes of all frames ever queued.
 #[derive(Debug, Default)]
 pub(super) struct Share {
     runs: VecDeque<Range<u64>>,
-    /// Bytes in the runs.
+    /// The total length of the runs in bytes.
     pub(super) len: usize,
     queued: u64,
     written: u64,

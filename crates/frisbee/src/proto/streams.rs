@@ -1,15 +1,16 @@
-//! The streams of one connection. Both sides share one space of ids; the first data on a free id opens a stream.
+//! The streams of a connection. Both sides share one id space, and the first data on a free id opens a stream.
 //!
 //! ```text
 //!   free id ──open() or data of the peer──▶ Open ──close(), close of the peer, overflow──▶ Ended(why)
 //! ```
-//! A peer that knows credits sends no more than the [window](ReceiveWindow) of a stream. Of any other, a stream in which
-//! too much waits stalls the connection until half of it is read, or ends when that takes too long.
+//! A peer that supports credit sends no more than the [window](ReceiveWindow) of a stream. From any other peer, a
+//! stream with too much unread data stalls the connection until half of it is read, or ends after a timeout.
 //!
-//! An ended stream gives its id back at once. What it had queued stays readable until its holder lets go of it. A
-//! stream whose close is deferred ends here without a packet. The peer is told ahead of the next data of any stream. If
-//! it uses the id again before, it is not told, because the close would end the stream that it has just opened. A peer
-//! that gives credit is told at once: on an id that it uses again, it would take its credit for that of the old stream.
+//! An ended stream frees its id immediately. Its queued data stays readable until its handle is dropped. A stream
+//! with a delayed close ends on this side without a packet. The close packet goes out before the next data of any
+//! stream. If the peer reuses the id before that, no packet is sent, because it would close the new stream. If
+//! this side gives credit, the close packet is not delayed: after reusing the id, the peer would mistake new
+//! credit for credit of the old stream.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -32,7 +33,7 @@ use crate::{
     error::{OpenError, StreamEnd},
 };
 
-/// Names one stream of a connection for as long as somebody holds it, however often its id is used again.
+/// Identifies a stream of a connection until its handle is dropped, even after reuse of its id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamKey(usize);
 
@@ -40,32 +41,31 @@ pub struct StreamKey(usize);
 pub(super) struct Streams {
     entries: Slab<Entry>,
     open: HashMap<u16, usize, BuildHasherDefault<IdHasher>>,
-    /// The ids that this side chooses from.
+    /// The ids for streams opened by this side.
     ids: RangeInclusive<u16>,
     next_id: u16,
     streams_max: usize,
-    /// The number of streams that this side may have open by the word of the peer, and the number that it has.
+    /// The peer's limit on streams opened by this side, and their current number.
     own_max: Option<u32>,
     own: u32,
     queue_len_max: usize,
     len_max: usize,
     stall_max: Duration,
-    /// The number of streams that stall the connection.
+    /// The number of streams stalling the connection.
     stalling: usize,
-    /// Ids of streams that this side ended and the peer still takes for open.
+    /// Ids of streams closed on this side without telling the peer yet.
     unannounced: BTreeSet<u16>,
-    /// The bytes that all of them hold.
+    /// Bytes held by all streams.
     len: usize,
-    /// The time since which they hold more than they may.
+    /// The time since all streams together hold too much.
     over_since: Option<Instant>,
-    /// The part of their bytes that windows have.
+    /// The budget for their windows.
     budget: WindowBudget,
-    /// True if the peer keeps to the windows of streams, and is told when they move.
+    /// `true` if the peer respects windows and needs credit.
     gives_credit: bool,
-    /// The window that streams open with on the side of the peer, if it has said so. Without, this side sends what it
-    /// wants.
+    /// The initial window announced by the peer. `None` if it announced none, so sending is not limited.
     peer_window: Option<u32>,
-    /// Streams whose peer is owed enough credit to be told, and some that have ended since.
+    /// Streams with enough owed credit to send. Some may have ended since.
     due: Vec<StreamKey>,
 }
 
@@ -74,30 +74,30 @@ struct Entry {
     id: u16,
     queue: VecDeque<Bytes>,
     queue_len: usize,
-    /// The cost of what the reader took last. It counts until the reader asks for more or lets go of the stream.
+    /// The cost of the last content taken by the reader. Counted until its next read or the drop of the stream.
     taken_len: usize,
-    /// The number of contents at the front of the queue that have memory of their own.
+    /// The number of contents at the front of the queue already copied out of their read buffers.
     detached: usize,
     end: Option<StreamEnd>,
-    /// The reason why no more of what the peer sends is queued, though the stream is open.
+    /// The reason for ignoring further data from the peer on an open stream.
     input_end: Option<StreamEnd>,
-    /// The time since which more waits than may.
+    /// The time since too much data is unread.
     stalls_since: Option<Instant>,
-    /// True if what comes will not be read.
+    /// `true` if further data will not be read.
     is_ignored: bool,
-    /// True if the peer need not hear at once that this side ended it.
+    /// `true` if the close packet may be delayed.
     defers_close: bool,
-    /// The credit for what this side sends. Below zero, until the window of the peer is known.
+    /// The credit for sending. Negative after sending before the peer's window is known.
     credit: SendCredit,
-    /// The credit of the peer, seen from here.
+    /// The receive window for the peer's data.
     window: ReceiveWindow,
-    /// The part of the budget that it was counted with last.
+    /// The last claim counted in the budget.
     claim: usize,
-    /// True if it is among those that are due.
+    /// `true` if the stream is in `due`.
     is_due: bool,
 }
 
-/// The effect of data of the peer.
+/// The result of data from the peer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Received {
     Opened(StreamKey),
@@ -130,13 +130,13 @@ impl Streams {
         }
     }
 
-    /// Begins to keep to the windows of the peer, if it has said how wide they are, and to tell it of those here.
+    /// Starts to respect the peer's windows, if announced, and to give credit.
     pub(super) fn use_credit(&mut self, peer_window: Option<u32>) {
         self.gives_credit = true;
         self.peer_window = peer_window;
         for key in self.open.values().copied() {
             let entry = &mut self.entries[key];
-            // The bytes sent and received before count.
+            // Bytes sent and received earlier count.
             entry.credit.open(peer_window.unwrap_or(0));
             if entry.window.is_due(true) {
                 entry.is_due = true;
@@ -145,12 +145,12 @@ impl Streams {
         }
     }
 
-    /// Tells whether no more data may be handled for now.
+    /// Returns `true` if no further data may be handled for now.
     pub(super) fn stall(&self) -> bool {
         self.stalling > 0 || self.over_since.is_some()
     }
 
-    /// Returns when a stream that stalls will have done so for too long.
+    /// Returns the end of the earliest stall.
     #[inline]
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         if self.stall() { self.stall_due() } else { None }
@@ -162,8 +162,7 @@ impl Streams {
         stalls.chain(self.over_since).min()?.checked_add(self.stall_max)
     }
 
-    /// Ends a stream that has stalled for too long, or the one that holds most if all together hold too much for too
-    /// long.
+    /// Ends a stream stalled for too long, or the largest one if all together hold too much for too long.
     pub(super) fn end_stalled(&mut self, now: Instant) -> Option<StreamKey> {
         if !self.stall() {
             return None;
@@ -177,7 +176,7 @@ impl Streams {
         while is_due(self.over_since) {
             let (key, entry) = self.entries.iter_mut().max_by_key(|(_, entry)| entry.held_len())?;
             let (len, was_open) = (entry.held_len(), entry.end.is_none());
-            // The reader may do with it as it likes, but it hears that the stream is over.
+            // The reader may still hold the content, but learns of the end with its next read.
             entry.taken_len = 0;
             entry.clear();
             self.end(StreamKey(key), StreamEnd::Overflow);
@@ -189,12 +188,13 @@ impl Streams {
         None
     }
 
-    /// Returns the number of streams, ended ones that are still held included.
+    /// Returns the number of streams, including ended streams with a live handle.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Opens the next free id of this side. Ids move on, so that a late packet of an ended stream rarely meets a new one.
+    /// Opens a stream with the next free id. Ids advance, so a late packet of an ended stream rarely hits a new
+    /// one.
     pub(super) fn open_next(&mut self) -> Result<StreamKey, OpenError> {
         for _ in self.ids.clone() {
             let id = self.next_id;
@@ -206,7 +206,7 @@ impl Streams {
         Err(OpenError::TooManyStreams { limit: self.ids.len() })
     }
 
-    /// Sets the number of streams that this side may have open by the word of the peer.
+    /// Sets the peer's limit on streams opened by this side.
     pub(super) fn set_own_max(&mut self, own_max: Option<u32>) {
         self.own_max = own_max;
     }
@@ -249,7 +249,7 @@ impl Streams {
         let (key, opened) = match self.open.get(&id) {
             Some(&key) => (StreamKey(key), false),
             None => {
-                // A close sent from now on would be taken for the end of what this opens.
+                // From now on, a close packet would end the stream opened by this data.
                 self.unannounced.remove(&id);
                 match self.open(id) {
                     Ok(key) => (key, true),
@@ -280,7 +280,7 @@ impl Streams {
         if opened { Received::Opened(key) } else { Received::Queued(key) }
     }
 
-    /// Notes data of the peer whose content is discarded: it is the last that its stream hears.
+    /// Handles data with a discarded content. It ends the input of the stream.
     pub(super) fn handle_too_large(&mut self, now: Instant, id: u16, announced: u32, limit: u32) -> Received {
         let Some(&key) = self.open.get(&id) else { return Received::Refused };
         let entry = &mut self.entries[key];
@@ -293,7 +293,7 @@ impl Streams {
         if is_heard { Received::Queued(StreamKey(key)) } else { Received::Ignored }
     }
 
-    /// Handles the close of the peer. Returns the stream it ended, if there was one.
+    /// Handles a close from the peer. Returns the stream it ended, if any.
     pub(super) fn handle_close(&mut self, id: u16) -> Option<StreamKey> {
         self.unannounced.remove(&id);
         let key = StreamKey(*self.open.get(&id)?);
@@ -301,10 +301,10 @@ impl Streams {
         Some(key)
     }
 
-    /// Takes the next packet of the stream. `Ok(None)` if none waits, and an error if no more will.
+    /// Takes the next content of the stream. Returns `Ok(None)` if there is none yet, and an error after the end.
     pub(super) fn read(&mut self, key: StreamKey) -> Result<Option<Bytes>, StreamEnd> {
         let entry = &mut self.entries[key.0];
-        // A reader that asks for more is done with the last.
+        // The reader has finished with the previous content.
         let done = mem::take(&mut entry.taken_len);
         let next = match (entry.queue.pop_front(), entry.input_end.or(entry.end)) {
             (Some(content), _) => {
@@ -323,7 +323,8 @@ impl Streams {
         next
     }
 
-    /// Returns what [`read`](Self::read) would take. A reader that asks for it is done with the last, too.
+    /// Returns the next content without taking it. As in [`read`](Self::read), the reader has finished with the
+    /// previous one.
     pub(super) fn peek(&mut self, key: StreamKey) -> Result<Option<Bytes>, StreamEnd> {
         let entry = &mut self.entries[key.0];
         let (done, waits) = (mem::take(&mut entry.taken_len), entry.queue.is_empty());
@@ -335,7 +336,7 @@ impl Streams {
         }
     }
 
-    /// Drops what waits and what will come.
+    /// Drops all unread and future data.
     pub(super) fn ignore(&mut self, key: StreamKey) {
         let entry = &mut self.entries[key.0];
         entry.is_ignored = true;
@@ -346,39 +347,39 @@ impl Streams {
         self.relieve(key);
     }
 
-    /// Tells whether data may be sent on the stream: otherwise the peer has to give credit first.
+    /// Returns `true` if data may be sent now, and `false` if the stream waits for credit.
     pub(super) fn has_credit(&self, key: StreamKey) -> bool {
         let entry = &self.entries[key.0];
         self.peer_window.is_none() || entry.credit.may_send() || entry.end.is_some()
     }
 
-    /// Takes the cost of data with this length off the credit.
+    /// Subtracts the cost of data of this length from the credit.
     pub(super) fn spend_credit(&mut self, key: StreamKey, len: usize) {
         self.entries[key.0].credit.spend(len + PACKET_COST);
     }
 
-    /// Handles credit that the peer gives. Returns the stream if it had none left.
+    /// Handles credit from the peer. Returns the stream if it was out of credit.
     pub(super) fn handle_credit(&mut self, id: u16, len: u32) -> Result<Option<StreamKey>, TooMuch> {
         let Some(&key) = self.open.get(&id) else { return Ok(None) };
         Ok(self.entries[key].credit.grant(len)?.then_some(StreamKey(key)))
     }
 
-    /// Stops to keep to the windows of the peer.
+    /// Stops respecting the peer's windows.
     pub(super) fn ignore_credit(&mut self) {
         self.peer_window = None;
     }
 
-    /// Tells whether there may be credit to give.
+    /// Returns `true` if there may be credit to send.
     pub(super) fn owes_credit(&self) -> bool {
         !self.due.is_empty()
     }
 
-    /// Forgets the credit that is due, for a peer that will not get it.
+    /// Drops all due credit, for a peer that will not receive it.
     pub(super) fn discard_credit(&mut self) {
         self.due.clear();
     }
 
-    /// Takes the next credit that the peer is to be given, with the id of its stream.
+    /// Returns the next credit to send, with the id of its stream.
     pub(super) fn poll_credit(&mut self, now: Instant, round_trip: Option<Duration>) -> Option<(u16, u32)> {
         while let Some(key) = self.due.pop() {
             let Some(entry) = self.entries.get_mut(key.0).filter(|entry| entry.is_due && entry.end.is_none()) else {
@@ -402,17 +403,17 @@ impl Streams {
         self.entries[key.0].id
     }
 
-    /// Tells whether this side opened the stream.
+    /// Returns `true` if this side opened the stream.
     pub(super) fn is_own(&self, key: StreamKey) -> bool {
         self.ids.contains(&self.id(key))
     }
 
-    /// Returns why the stream ended, if it did.
+    /// Returns the cause of the stream's end, if it has ended.
     pub(super) fn ended(&self, key: StreamKey) -> Option<StreamEnd> {
         self.entries[key.0].end
     }
 
-    /// Ends the stream from this side: `true` if the peer has to be told at once.
+    /// Ends the stream on this side. Returns `true` if the close packet must be sent immediately.
     pub(super) fn close(&mut self, key: StreamKey) -> bool {
         let Entry { id, end, defers_close, .. } = self.entries[key.0];
         if end.is_some() {
@@ -426,17 +427,17 @@ impl Streams {
         true
     }
 
-    /// Has [`close`](Self::close) leave the news to [`take_unannounced`](Self::take_unannounced).
+    /// Makes [`close`](Self::close) leave the close packet to [`take_unannounced`](Self::take_unannounced).
     pub(super) fn defer_close(&mut self, key: StreamKey) {
         self.entries[key.0].defers_close = true;
     }
 
-    /// Returns the ids of closed streams that the peer has to be told of before it gets more data.
+    /// Returns the ids of closed streams to announce before the next data.
     pub(super) fn take_unannounced(&mut self) -> BTreeSet<u16> {
         mem::take(&mut self.unannounced)
     }
 
-    /// Forgets a stream that nobody holds any more.
+    /// Removes an ended stream after its last handle is dropped.
     pub(super) fn remove(&mut self, key: StreamKey) {
         debug_assert!(self.entries[key.0].end.is_some(), "a stream is closed before it is forgotten");
         let entry = self.entries.remove(key.0);
@@ -457,7 +458,7 @@ impl Streams {
         }
     }
 
-    /// Copies small contents that nobody has read out of the read buffers they pin.
+    /// Copies small unread contents out of the read buffers they pin.
     pub(super) fn detach(&mut self) {
         for (_, entry) in &mut self.entries {
             for content in entry.queue.iter_mut().skip(entry.detached) {
@@ -480,7 +481,7 @@ impl Streams {
         }
     }
 
-    /// Counts what a stream does not hold any more.
+    /// Counts bytes no longer held by a stream.
     fn release(&mut self, key: StreamKey, len: usize, reader_waits: bool) {
         if len > 0 {
             self.let_go(len);
@@ -495,7 +496,7 @@ impl Streams {
         }
     }
 
-    /// Owes the peer the credit for what is not held any more.
+    /// Adds the credit owed to the peer for bytes no longer held.
     fn pay_back(&mut self, key: StreamKey, len: usize, reader_waits: bool) {
         let entry = &mut self.entries[key.0];
         entry.window.release(len);
@@ -506,7 +507,7 @@ impl Streams {
         self.count(key);
     }
 
-    /// Counts what a stream claims of the budget.
+    /// Updates the stream's claim in the budget.
     fn count(&mut self, key: StreamKey) {
         let entry = &mut self.entries[key.0];
         let claim = entry.new_claim();
@@ -523,25 +524,25 @@ impl Streams {
 }
 
 impl Entry {
-    /// Returns the cost of what waits and of what the reader took last.
+    /// Returns the cost of unread data and of the last content taken by the reader.
     fn held_len(&self) -> usize {
         self.queue_len + self.taken_len
     }
 
-    /// Returns the most that it may come to hold.
+    /// Returns the most bytes the stream may come to hold.
     fn new_claim(&self) -> usize {
         let takes_more = self.end.is_none() && self.input_end.is_none() && !self.is_ignored;
         if takes_more { self.window.claim(self.held_len()) } else { self.held_len() }
     }
 
-    /// Drops what waits.
+    /// Drops all unread data.
     fn clear(&mut self) {
         self.queue = VecDeque::new();
         (self.queue_len, self.detached) = (0, 0);
     }
 }
 
-/// The bytes that a packet that waits counts on top of its content, so that many empty ones are bounded too.
+/// The extra cost of a queued packet in bytes. It bounds the number of empty packets too.
 pub const PACKET_COST: usize = 64;
 
 #[cfg(test)]
@@ -640,7 +641,7 @@ mod tests {
         assert_eq!(streams.read(key), Err(StreamEnd::Overflow));
     }
 
-    /// The contents of these tests have one byte.
+    /// Contents in these tests have one byte.
     const COST: usize = PACKET_COST + 1;
 
     fn with_budget(contents: usize) -> Streams {
@@ -747,7 +748,8 @@ mod tests {
         let config = Config { streams_max: 50, streams_len_max: 100 * 1000, ..Config::default() };
         let mut streams = Streams::new(IDS, &config);
         streams.use_credit(Some(1000));
-        // Late data of a stream that is over opens one here, whose window widens while nobody there knows it.
+        // Late data of an ended stream opens a stream here. Its window widens, and the peer does not know the
+        // stream.
         let mut credit = SendCredit::new(1000);
         let mut key = None;
         let mut send = |streams: &mut Streams, credit: &mut SendCredit| {
@@ -763,7 +765,7 @@ mod tests {
             send(&mut streams, &mut credit);
             while streams.poll_credit(*NOW, None).is_some() {}
         }
-        // This side sends on it, by which it begins there, with the credit of a new stream.
+        // This side sends on it. The peer opens it with the credit of a new stream.
         let mut credit = SendCredit::new(1000);
         for _ in 0..100 {
             assert!(credit.may_send());

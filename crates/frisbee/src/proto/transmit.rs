@@ -1,50 +1,51 @@
-//! A batch of frames that is being written.
+//! Batches of frames being written.
 
 use std::{collections::VecDeque, io::IoSlice, mem};
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Contents below this length are copied into the batch; from this length on they never are.
+/// The first length of contents never copied into the batch. Shorter ones are copied.
 pub const COPY_LEN_MAX: usize = 4 * 1024;
-/// A buffer that gathers frames is closed at this length instead of growing.
+/// The length at which a buffer of collected frames is closed instead of growing.
 pub(super) const FLAT_LEN_MAX: usize = 64 * 1024;
 
-/// A batch of whole frames that is being written. [`Buf`] says what is left of it.
+/// A batch of complete frames being written. [`Buf`] returns the unwritten rest.
 #[derive(Debug, Default)]
 pub struct Transmit {
     pub(super) parts: VecDeque<Part>,
-    /// The number of bytes of the first part that are written.
+    /// The number of bytes written of the first part.
     offset: usize,
     pub(super) len: usize,
     pub(super) packets: u64,
-    /// The number of the last packet of which anything is in this batch or was in one before.
+    /// The sequence number of the last packet handed out, at least in part, up to this batch.
     pub(super) attempted: u64,
-    /// A written buffer, kept so that the next batch need not allocate.
+    /// A buffer already written, for reuse by the next batch.
     pub(super) spare: BytesMut,
 }
 
-/// The pieces of a content always follow directly on the flat part that ends with its header.
+/// A part of a batch. Content parts always follow the flat part that ends with their header.
 #[derive(Debug)]
 pub(super) enum Part {
-    /// Frames, and the number of packets ever queued that are written once this part and the content behind it are.
+    /// Frames, and the sequence number of the last packet written after this part and its contents.
     Flat(BytesMut, u64),
-    /// As a flat part, of bytes that other connections send as well.
+    /// Like a flat part, with bytes shared by several connections.
     Shared(Bytes, u64),
     Content(Bytes),
 }
 
 impl Transmit {
-    /// Returns how many of the packets ever queued are written, once this batch is.
+    /// Returns the sequence number of the last packet completely written after this batch.
     pub(super) fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// Returns how many of the packets ever queued may be handed out with this batch. Those that go in pieces may come later.
+    /// Returns the sequence number of the last packet handed out with this batch. Contents in pieces may continue
+    /// later.
     pub(super) fn attempted(&self) -> u64 {
         self.attempted
     }
 
-    /// Gives back memory that a quiet connection does not need.
+    /// Frees buffers not needed by a quiet connection.
     pub fn release(&mut self) {
         if self.spare.capacity() > QUIET_LEN_MAX {
             self.spare = BytesMut::new();
@@ -105,5 +106,5 @@ impl Part {
     }
 }
 
-/// A quiet connection keeps a write buffer up to this size.
+/// The largest write buffer kept by a quiet connection.
 const QUIET_LEN_MAX: usize = 1024;

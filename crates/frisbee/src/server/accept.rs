@@ -1,4 +1,4 @@
-//! A listener that accepts until it is closed.
+//! The accept loop's listener, closable from another task.
 
 use std::{
     future::poll_fn,
@@ -12,22 +12,23 @@ use crate::{
     net::{Listener, Wire},
 };
 
-/// The place of a listener until it is closed.
+/// The owner of a listener. Empty once the listener is closed.
 pub(super) struct ListenerPlace(pub(super) Mutex<Option<Listener>>);
 
 impl ListenerPlace {
     pub(super) fn close(&self) {
-        // The lock is never held across a wait, so an accept that is under way is done at once. The listener is closed
-        // under the lock: another thread that closes it too must not return before it is closed.
+        // No task holds the lock across an await, so a running accept releases it immediately. The listener is
+        // dropped under the lock: a second caller must not return before the listener is closed.
         *lock(&self.0) = None;
     }
 }
 
-/// The task that accepts. If it ends because its runtime does, nobody would answer at the address any more.
+/// The handle of the accepting task. Closes the listener on drop, because a runtime may end before its server
+/// does.
 pub(super) struct Accepting(pub(super) Arc<ListenerPlace>);
 
 impl Accepting {
-    /// Waits for the next connection. `None` once the listener is closed.
+    /// Waits for the next connection. Returns `None` once the listener is closed.
     pub(super) async fn accept(&self) -> Option<io::Result<(Wire, Address, Address)>> {
         poll_fn(|cx| match &mut *lock(&self.0.0) {
             Some(listener) => listener.poll_accept(cx).map(Some),
@@ -43,7 +44,7 @@ impl Drop for Accepting {
     }
 }
 
-/// Tells errors of one connection from errors of the listener.
+/// Returns `true` for errors of a single connection, `false` for errors of the listener.
 pub(super) fn is_about_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted, NotConnected};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted | NotConnected)

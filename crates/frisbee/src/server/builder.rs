@@ -1,4 +1,4 @@
-//! The settings of a server, and how it starts.
+//! Settings and start of a server.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::{
 };
 
 impl Server {
-    /// Begins to build a server whose connections are handled by `router`.
+    /// Creates a builder for a server with this router.
     pub fn builder<R: Router>(router: R) -> ServerBuilder<R> {
         ServerBuilder {
             router: Arc::new(router),
@@ -38,10 +38,10 @@ impl Server {
     }
 }
 
-/// Makes the TLS of a server that offers these protocols by ALPN, once they are known.
+/// Creates the TLS settings of a server, given the ALPN names of its protocols.
 pub(crate) type MakeSecure = Box<dyn FnOnce(&[&[u8]]) -> Secure + Send>;
 
-/// The settings of a server. Made by [`Server::builder`].
+/// Settings of a server. Created by [`Server::builder`].
 pub struct ServerBuilder<R> {
     router: Arc<R>,
     config: Config,
@@ -77,67 +77,74 @@ impl<R: Router> ServerBuilder<R> {
         Self { config, ..self }
     }
 
-    /// Sets how handlers run. Default [`Dispatch::InPlace`].
+    /// Sets the execution mode of handlers. Default [`Dispatch::InPlace`].
     pub fn dispatch(self, dispatch: Dispatch) -> Self {
         Self { dispatch, ..self }
     }
 
-    /// Sets the threads that serve connections. Default [`Engine::Tokio`].
+    /// Sets the threads for connections. Default [`Engine::Tokio`].
     pub fn engine(self, engine: Engine) -> Self {
         Self { engine, ..self }
     }
 
-    /// Sets how sockets are set up.
+    /// Sets the options of listening and accepted sockets.
     pub fn sockets(self, sockets: SocketOptions) -> Self {
         Self { sockets, ..self }
     }
 
-    /// Limits the connections open at once, handshakes included. Default 65 536. More are closed as soon as they are
-    /// accepted.
+    /// Limits the number of connections, including those in a handshake. Default 65 536. Further connections are
+    /// closed right after `accept`.
     pub fn connections_max(self, connections_max: usize) -> Self {
         Self { connections_max, ..self }
     }
 
-    /// Limits the handlers under way at once over all connections. Default 65 536. At the limit, packets wait. A
-    /// handler in place counts from its first wait on, so each connection may be one ahead.
+    /// Limits the number of concurrent handlers over all connections. Default 65 536. At the limit, packets wait.
+    ///
+    /// A handler that runs in place counts only from its first wait, so each connection may exceed the limit by
+    /// one.
     pub fn handlers_max(self, handlers_max: usize) -> Self {
         Self { handlers_max, ..self }
     }
 
-    /// Serves another protocol on the same port, for connections that it [recognizes](Protocol::recognize). Those added first are
-    /// asked first. A connection has [`Config::handshake_max`] to send what it takes to tell.
+    /// Serves another protocol on the same port, for connections it [recognizes](Protocol::recognize).
+    ///
+    /// Protocols are asked in the order of these calls. A connection has [`Config::handshake_max`] to send enough
+    /// bytes.
     pub fn protocol(mut self, protocol: impl Protocol) -> Self {
         self.protocols.add(protocol);
         self
     }
 
-    /// Sets the longest time for which a [shutdown](Server::shutdown) goes on serving what peers send that were asked to leave and
-    /// do so by themselves, as channels of frpc do. Default 5 s, and at most half of the limit of the shutdown. It ends as soon
-    /// as they have left. Zero refuses at once what still comes, as it does from all other peers.
+    /// Sets how long a [shutdown](Server::shutdown) keeps serving peers that leave after being asked to. Default 5
+    /// s.
+    ///
+    /// Channels of frpc are such peers. The time is at most half of the shutdown's limit, and ends early once all
+    /// of them have left. New packets of other peers are refused immediately; with zero, those of all peers are.
     pub fn lame_duck(mut self, lame_duck: Duration) -> Self {
         self.retirement.lame_duck = lame_duck;
         self
     }
 
-    /// Limits the age of a connection, so that its client connects anew from time to time, and finds servers that came later.
-    /// Default `None`. The age of each connection is up to a tenth more or less, at random, so that clients that came together
-    /// do not leave together.
+    /// Limits the age of connections, so clients reconnect from time to time and find new servers. Default `None`.
     ///
-    /// At that age, an extended peer is asked to leave, and has [a time](Self::connection_age_grace) to do so. A plain peer
-    /// cannot be asked: its connection gets as old as it likes.
+    /// The actual age varies at random by up to a tenth, so clients connected together do not leave together. At
+    /// that age, an extended peer is asked to leave within a [grace time](Self::connection_age_grace). A plain
+    /// peer cannot be asked, and its connection has no age limit.
     pub fn connection_age_max(mut self, age_max: impl Into<Option<Duration>>) -> Self {
         self.retirement.age_max = age_max.into();
         self
     }
 
-    /// Sets the time for which a connection that is too old is served on. Default 30 s. Then what still comes is refused, and it
-    /// closes when what is under way has ended, as in a shutdown.
+    /// Sets the time for a client to leave a connection above the age limit. Default 30 s.
+    ///
+    /// Afterwards, new packets on the connection are refused, and it closes once nothing is in flight, as in a
+    /// shutdown.
     pub fn connection_age_grace(mut self, grace: Duration) -> Self {
         self.retirement.age_grace = grace;
         self
     }
 
-    /// Finds the first setting under which no connection could be served: a limit of zero, for example.
+    /// Returns an error for the first setting with an unusable value, for example a limit of zero.
     pub fn check(&self) -> Result<(), InvalidSetting> {
         InvalidSetting::refuse_zero("connections_max", &self.connections_max, "every connection would be refused")?;
         InvalidSetting::refuse_zero("handlers_max", &self.handlers_max, "no handler could ever start")?;
@@ -149,22 +156,21 @@ impl<R: Router> ServerBuilder<R> {
         self.config.check()
     }
 
-    /// Listens at an address, such as `"tcp://127.0.0.1:7300"` or `"unix:/run/app.sock"`, at several, or with listeners
-    /// that exist: everything that is [`ListenOn`]. Serves from now on.
+    /// Starts serving on one or several [targets](ListenOn): addresses such as `"tcp://127.0.0.1:7300"` or
+    /// `"unix:/run/app.sock"`, or existing listeners.
     ///
-    /// A port or path on which somebody else listens is an error of kind [`AddrInUse`](io::ErrorKind::AddrInUse), with
-    /// every engine, unless [`SocketOptions::reuse_port`] shares the port. The file of a Unix socket that a server left
-    /// behind when it died is replaced.
+    /// A port or path in use is an error of kind [`AddrInUse`](io::ErrorKind::AddrInUse) with every engine, unless
+    /// [`SocketOptions::reuse_port`] shares the port. A Unix socket file left by a dead server is replaced.
     ///
     /// # Errors
     ///
-    /// [Settings](Self::check) under which nothing could be served, a router that [refuses](Router::check), an address
-    /// that is no good or taken, threads or rings that cannot be had. Nothing is left of the server then: no thread, no
-    /// socket, no file. No connection was served.
+    /// Returns an error for [settings](Self::check) with unusable values, if the router [refuses](Router::check)
+    /// to serve, for an invalid or used address, and if threads or rings cannot be created. All resources are then
+    /// released: threads, sockets and files. No connection was served.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is left of a server if the future is dropped.
+    /// Dropping the future releases all resources of the server.
     pub async fn bind(mut self, on: impl ListenOn) -> io::Result<Server> {
         self.check()?;
         self.router.check().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
@@ -204,7 +210,8 @@ impl<R: Router> ServerBuilder<R> {
         Ok(Server { shared, local })
     }
 
-    /// Serves only what [`Server::attach`] is given, on the current tokio runtime.
+    /// Creates a server without a listener. It serves streams passed to [`Server::attach`], on the current tokio
+    /// runtime.
     ///
     /// # Panics
     ///
@@ -224,7 +231,7 @@ impl<R: Router> ServerBuilder<R> {
         let secure = self.secure.map(|make| make(&self.protocols.alpn()));
         let (router, front) = (self.router, Front { secure, protocols: self.protocols });
         let scope = Scope::new(self.dispatch, self.handlers_max);
-        // The only part that knows the router's type.
+        // The only code that depends on the router's type.
         let start = move |shared, slot, wire: Wire, local, peer: Address, elsewhere: Option<Handle>| {
             let span = debug_span!("connection", %peer);
             let (router, front) = (router.clone(), front.clone());

@@ -1,4 +1,4 @@
-//! Accepting connections and giving each to a router, until told to stop.
+//! The server: accepts connections and drives each with a router, until shutdown.
 
 mod accept;
 mod builder;
@@ -28,8 +28,9 @@ pub use self::{
 };
 use crate::{Address, Connection, Engine, net::Wire, proto::Counters};
 
-/// A server that is running. Dropping it frees its address and cuts every connection; [`shutdown`](Self::shutdown) ends
-/// it gently.
+/// A running server. Dropping it frees its address and cuts every connection.
+///
+/// [`shutdown`](Self::shutdown) lets running handlers finish first.
 ///
 /// ```
 /// use std::time::Duration;
@@ -50,43 +51,43 @@ use crate::{Address, Connection, Engine, net::Wire, proto::Counters};
 /// ```
 pub struct Server {
     shared: Arc<ServerShared>,
-    /// At least one.
+    /// Never empty.
     local: Vec<Address>,
 }
 
 impl Server {
-    /// Returns the address it listens on, with the port that was really bound: the first of several.
+    /// Returns the first address of the server, with the actual port.
     pub fn local_addr(&self) -> &Address {
         &self.local[0]
     }
 
-    /// Returns all addresses it listens on, in the order given to [`bind`](ServerBuilder::bind).
+    /// Returns all addresses of the server, in the order given to [`bind`](ServerBuilder::bind).
     pub fn local_addrs(&self) -> &[Address] {
         &self.local
     }
 
-    /// Returns the engine that serves it: the one that [`Engine::Auto`] chose, if that was asked for.
+    /// Returns the engine in use. Never [`Engine::Auto`].
     pub fn engine(&self) -> Engine {
         self.shared.engine
     }
 
-    /// Serves a stream of the user's own, on the current tokio runtime. TLS comes on top if it is configured.
+    /// Serves a custom stream on the current tokio runtime, with TLS if configured.
     pub fn attach(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
         self.attach_from(stream, Address::Unnamed);
     }
 
-    /// Serves a stream of the user's own as [`attach`](Self::attach) does, and takes this for the address of the peer:
-    /// what an accept, a proxy or a tunnel told.
+    /// Serves a custom stream like [`attach`](Self::attach), with this address of the peer, for example from a
+    /// proxy or a tunnel.
     pub fn attach_from(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, peer: impl Into<Address>) {
         self.shared.clone().admit(Wire::Other(Box::new(stream)), self.local_addr().clone(), peer.into());
     }
 
-    /// Returns the connections that are open.
+    /// Returns all open connections.
     pub fn connections(&self) -> Vec<Connection> {
         self.shared.slots.connections()
     }
 
-    /// Returns what the server did so far and is doing now.
+    /// Returns a snapshot of the server's counters and current load.
     pub fn metrics(&self) -> ServerMetrics {
         let shared = &self.shared;
         let (connections, past, open) = shared.slots.snapshot();
@@ -108,20 +109,21 @@ impl Server {
         metrics
     }
 
-    /// Stops accepting, lets the handlers under way finish and their replies arrive, then closes. Any left after
-    /// `limit` is cut; [`Duration::MAX`] waits as long as it takes. Returns how many connections that were.
+    /// Stops accepting, waits for running handlers and their replies, then closes. Returns the number of
+    /// connections cut.
     ///
-    /// The addresses are free at once, so that the next server can listen while this one ends. Those who need time to
-    /// learn that they should connect elsewhere, such as load balancers, have to get it before the shutdown.
+    /// Connections still open after `limit` are cut; [`Duration::MAX`] waits without limit. The addresses are free
+    /// immediately, so a new server can listen during the shutdown. Load balancers must be told before the call if
+    /// they need time to switch.
     ///
-    /// Extended peers are asked to begin nothing new here. Those that then [leave by themselves](crate::Router::leaves) lose
-    /// nothing: what they had sent by the time they heard of it is served, for as long as
-    /// [`lame_duck`](ServerBuilder::lame_duck) allows. From all others, whatever arrives from now on is
-    /// [refused](crate::Router::refuse), and their connections close as soon as nothing is under way.
+    /// Extended peers are asked to send nothing new. Peers that then [leave by themselves](crate::Router::leaves)
+    /// lose nothing: everything they sent before hearing of the shutdown is served, within the time of
+    /// [`lame_duck`](ServerBuilder::lame_duck). New packets from all other peers are
+    /// [refused](crate::Router::refuse), and their connections close once nothing is in flight.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, so is the server, and every connection is cut.
+    /// Dropping the future drops the server and cuts every connection.
     pub async fn shutdown(self, limit: Duration) -> usize {
         let shared = &self.shared;
         let since = Instant::now();
@@ -129,16 +131,16 @@ impl Server {
         let lame_duck = shared.retirement.lame_duck.min(limit / 2);
         if !lame_duck.is_zero() {
             self.connections().iter().for_each(|connection| shared.retire(connection));
-            // Those who are left are told below that the time is up.
+            // Peers still connected afterwards are drained below.
             let _ = timeout(lame_duck, shared.slots.wait_until_empty()).await;
         }
         shared.stop_serving();
         self.connections().iter().for_each(|connection| shared.retire(connection));
-        // The count below shows if it was enough.
+        // A timeout shows in the count below.
         let _ = timeout(limit.saturating_sub(since.elapsed()), shared.slots.wait_until_empty()).await;
         let left = shared.slots.len();
         shared.kill();
-        // Only a handler that blocks its thread can still be there after this.
+        // Only a handler that blocks its thread can outlast this wait.
         let _ = timeout(KILL_GRACE, shared.slots.wait_until_empty()).await;
         left
     }
@@ -156,22 +158,22 @@ impl fmt::Debug for Server {
     }
 }
 
-/// A snapshot of a server.
+/// A snapshot of a server's counters and load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerMetrics {
-    /// Connections open now, handshakes included.
+    /// Open connections, including those in a handshake.
     pub connections: usize,
-    /// Connections accepted so far.
+    /// Connections accepted since the start.
     pub accepted: u64,
-    /// Connections closed at once because there were too many.
+    /// Connections closed on accept, because the limit was reached or the server was shutting down.
     pub refused: u64,
-    /// TLS handshakes that failed or took too long.
+    /// Failed TLS handshakes and protocol detections, including timeouts.
     pub handshakes_failed: u64,
-    /// Packets and bytes that went through all connections, past and present.
+    /// Packets and bytes of all connections, including closed ones.
     pub counters: Counters,
-    /// Bytes that wait to be written.
+    /// Bytes queued for writing on all connections.
     pub outbox_len: usize,
-    /// Handlers under way that were not ready at once.
+    /// Running handlers, except those ready on their first poll.
     pub handlers: usize,
 }

@@ -1,4 +1,4 @@
-//! Other protocols on the port of a server, told apart by the first bytes.
+//! Other protocols on the port of a server, detected by the first bytes.
 
 use std::{
     fmt,
@@ -18,12 +18,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::net::{Raw, Wire};
 
-/// Another protocol on the port of a [`Server`](crate::Server), such as HTTP for health checks beside packets.
+/// Another protocol on the port of a [`Server`](crate::Server), for example HTTP for health checks.
 ///
-/// Before anything is read as a packet, the server asks its protocols about the first bytes of a connection, in the order in
-/// which they were [added](crate::ServerBuilder::protocol). A connection that none of them recognizes is frisbee's if it begins with
-/// a zero byte, as packets do unless their peer writes headers of 8 bytes and begins with an id of 256 or more: such peers need a port
-/// without other protocols. Any other connection is closed, and the log is told at debug level what it began with.
+/// Before it reads packets, the server shows the first bytes of a connection to its protocols, in the order of
+/// their [registration](crate::ServerBuilder::protocol). An unrecognized connection speaks frisbee if its first
+/// byte is zero. All packets start with a zero byte, with one exception: headers of 8 bytes with an id of 256 or
+/// more. Peers with such headers need a port without other protocols. Any other connection is closed, and its
+/// first bytes are logged at debug level.
 ///
 /// ```
 /// use frisbee::{Drain, Protocol, Raw, Recognized, Server};
@@ -49,35 +50,39 @@ use crate::net::{Raw, Wire};
 /// # let _ = server;
 /// ```
 pub trait Protocol: Send + Sync + 'static {
-    /// Decides by the first bytes of a connection whether it speaks this protocol. Asked again with more bytes as long as the
-    /// answer is [`Recognized::More`]. `alpn` is what a TLS handshake agreed on, if anything: then `first` may be empty.
+    /// Decides from the first bytes of a connection whether it speaks this protocol.
+    ///
+    /// Called again with more bytes after [`Recognized::More`]. `alpn` is the protocol negotiated in the TLS
+    /// handshake, if any; `first` may then be empty.
     fn recognize(&self, first: &[u8], alpn: Option<&[u8]>) -> Recognized;
 
-    /// Returns the names by which TLS handshakes of the server offer this protocol, behind those of its configuration.
+    /// Returns the ALPN names of this protocol, offered after those of the server's TLS configuration.
     fn alpn(&self) -> &[&'static [u8]] {
         &[]
     }
 
-    /// Serves a connection that was recognized, from its first byte on. It counts among the connections of the server until
-    /// this returns, or until packets end on what it [left to frisbee](Drain::leave_to_frisbee). The future is dropped when the
-    /// server is. On an [engine](crate::Engine) with io_uring the socket is on the ring of the thread that calls this, unless it has
-    /// TLS, and works on no other thread.
+    /// Serves a recognized connection, starting with its first byte.
+    ///
+    /// The connection counts toward the server's limit until this returns, or until the end of packets on a stream
+    /// [passed back](Drain::leave_to_frisbee). Dropping the server drops the future. With an io_uring
+    /// [engine](crate::Engine), a socket without TLS is on the ring of the calling thread and works on no other
+    /// thread.
     fn serve(&self, socket: Raw, drain: Drain) -> impl Future<Output = ()> + Send;
 }
 
-/// The answer of a [`Protocol`] about the first bytes of a connection.
+/// The decision of a [`Protocol`] about the first bytes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recognized {
-    /// The connection speaks something else.
+    /// The connection speaks another protocol.
     No,
-    /// More bytes are needed to tell. No more than 64 are given.
+    /// The decision needs more bytes. At most 64 are available.
     More,
     /// The connection speaks this protocol.
     Yes,
 }
 
 impl Recognized {
-    /// Recognizes a protocol whose connections all begin with these bytes.
+    /// Recognizes a protocol by a fixed prefix of all its connections.
     pub fn by_prefix(first: &[u8], prefix: &[u8]) -> Self {
         if first.starts_with(prefix) {
             Self::Yes
@@ -89,8 +94,9 @@ impl Recognized {
     }
 }
 
-/// Tells a [`Protocol`] that the server is [shutting down](crate::Server::shutdown), so that it ends its connections once what
-/// is under way is done. Takes back connections on which packets follow.
+/// The shutdown signal of a server, for a [`Protocol`]. Also takes back connections to be served as frisbee.
+///
+/// After the signal, a protocol should finish its work in flight and close its connections.
 #[derive(Clone)]
 pub struct Drain {
     draining: CancellationToken,
@@ -102,14 +108,16 @@ impl Drain {
         Self { draining, left: Arc::default() }
     }
 
-    /// Has the server speak frisbee on a stream that the protocol made of its socket, such as the messages of a WebSocket, as
-    /// soon as [`serve`](Protocol::serve) returns. To the server it is the same connection: what the peer proved in its
-    /// handshake and all limits go with it. If this is called again before that, the stream of the last call is served.
+    /// Makes the server speak frisbee on `stream` after [`serve`](Protocol::serve) returns.
+    ///
+    /// `stream` is typically built on the protocol's socket, such as the messages of a WebSocket. For the server,
+    /// it is the same connection: the peer's identity from the handshake and all limits apply. A second call
+    /// replaces the stream.
     pub fn leave_to_frisbee(&self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
         *self.left() = Some(Wire::Other(Box::new(stream)));
     }
 
-    /// Returns the stream on which packets follow, if there is one.
+    /// Returns the stream to serve as frisbee, if any.
     pub(super) fn take_left(&self) -> Option<Wire> {
         self.left().take()
     }
@@ -118,7 +126,7 @@ impl Drain {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether the server is shutting down.
+    /// Returns `true` once the server is shutting down.
     pub fn is_requested(&self) -> bool {
         self.draining.is_cancelled()
     }
@@ -127,7 +135,7 @@ impl Drain {
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost if the future is dropped.
+    /// Dropping the future has no effect.
     pub async fn requested(&self) {
         self.draining.cancelled().await;
     }
@@ -139,11 +147,11 @@ impl fmt::Debug for Drain {
     }
 }
 
-/// The protocols of a server besides its own, in the order in which they are asked.
+/// The additional protocols of a server, in the order of their decisions.
 #[derive(Clone, Default)]
 pub(super) struct Protocols(Arc<Vec<Arc<dyn AnyProtocol>>>);
 
-/// [`Protocol`] without its type.
+/// The object-safe form of [`Protocol`].
 pub(super) trait AnyProtocol: Send + Sync {
     fn recognize(&self, first: &[u8], alpn: Option<&[u8]>) -> Recognized;
     fn alpn(&self) -> &[&'static [u8]];
@@ -173,12 +181,12 @@ impl Protocols {
         self.0.is_empty()
     }
 
-    /// Returns the names of all protocols, as TLS handshakes offer them.
+    /// Returns the ALPN names of all protocols.
     pub(super) fn alpn(&self) -> Vec<&[u8]> {
         self.0.iter().flat_map(|protocol| protocol.alpn()).copied().collect()
     }
 
-    /// Returns the protocol of a connection, or `None` for frisbee's own, and what was read to find out.
+    /// Returns the protocol of a connection, `None` for frisbee, and the bytes read for the decision.
     pub(super) async fn recognize(
         &self,
         wire: &mut Wire,
@@ -217,5 +225,5 @@ impl fmt::Debug for Protocols {
     }
 }
 
-/// The most that is read to tell protocols apart.
+/// The most bytes read for the decision.
 const FIRST_LEN_MAX: usize = 64;

@@ -1,4 +1,4 @@
-//! When and how the connections of a server come to their ends.
+//! Shutdown and age limit of a server's connections.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -12,7 +12,7 @@ use crate::{
     proto::{GoAway, Peer},
 };
 
-/// The time that connections get, and what their peers get to leave.
+/// The times given to connections and their peers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Retirement {
     pub(super) lame_duck: Duration,
@@ -26,11 +26,12 @@ impl Default for Retirement {
     }
 }
 
-/// Waits until a connection is too old, asks its peer to leave, and has it drain when that takes too long. A connection whose
-/// peer cannot be asked is left alone.
+/// Waits until a connection reaches its maximum age, asks its peer to leave, and drains it after the grace time.
+///
+/// Does nothing to a connection whose peer cannot be asked.
 pub(super) async fn end_of_old_age(connection: &Connection, age_max: Duration, grace: Duration) {
     sleep(about(age_max)).await;
-    // One that says nothing is not known, and does no harm.
+    // Waits forever for a silent peer, which causes no load.
     let Ok(Peer::Extended(_)) = connection.recognized().await else { return };
     let text = "the connection is old".into();
     if connection.go_away(GoAway { code: GoAway::AGE, text }) {
@@ -39,9 +40,9 @@ pub(super) async fn end_of_old_age(connection: &Connection, age_max: Duration, g
     }
 }
 
-/// Returns a duration that is up to a tenth longer or shorter.
+/// Returns the duration, changed at random by up to a tenth.
 fn about(duration: Duration) -> Duration {
-    // Every state has other keys, which makes the hash of nothing a random number.
+    // Every `RandomState` has different keys, so the hash of a constant is a random number.
     let thousandths = 900 + RandomState::new().hash_one(()) % 201;
     let factor = u32::try_from(thousandths).expect("it is at most 1100");
     duration.checked_mul(factor).map_or(duration, |scaled| scaled / 1000)

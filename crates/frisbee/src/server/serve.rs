@@ -1,4 +1,4 @@
-//! The life of one connection of a server.
+//! The lifetime of one server connection.
 
 use std::{
     pin::pin,
@@ -25,21 +25,21 @@ use crate::{
     shared::Shared,
 };
 
-/// The part of a server that sees a connection before frisbee does.
+/// The steps before frisbee: TLS and detection of other protocols.
 #[derive(Clone)]
 pub(super) struct Front {
     pub(super) secure: Option<Secure>,
     pub(super) protocols: Protocols,
 }
 
-/// A connection that frisbee is about to be spoken on.
+/// A connection after its handshake, ready for packets.
 struct Opened {
     begun: Box<Begun>,
     connection: Connection,
     slot: ConnectionSlot,
 }
 
-/// Takes a connection through its handshake and its life.
+/// Serves a connection from its handshake to its end.
 pub(super) fn serve<R: Router>(
     server: Arc<ServerShared>,
     slot: ConnectionSlot,
@@ -49,22 +49,22 @@ pub(super) fn serve<R: Router>(
     router: Arc<R>,
     front: Front,
 ) -> impl Future<Output = ()> + Send {
-    // Boxed, so that a connection holds no memory for its handshake when that is over.
+    // Boxed, to free the memory of the handshake at its end.
     let opening = Box::pin(open(server.clone(), slot, wire, local, peer, front));
     async move {
         let Some(opened) = opening.await else { return };
-        // The slot is held until the connection is over.
+        // The slot is held until the connection ends.
         let Opened { begun, connection, slot: _slot } = opened;
         let Some(age_max) = server.retirement.age_max else {
             return drive(begun, connection, router, server.scope.clone()).await;
         };
         let driving = drive(begun, connection.clone(), router, server.scope.clone());
-        // Boxed, so that only servers that look at the age hold the memory for it.
+        // Boxed, so only servers with an age limit use the memory.
         Box::pin(drive_until_old(driving, connection, age_max, server.retirement.age_grace)).await;
     }
 }
 
-/// Takes a connection through its handshake. `None` if frisbee is not what follows: then it is over.
+/// Performs the handshake. Returns `None` if the connection has ended or does not speak frisbee.
 async fn open(
     server: Arc<ServerShared>,
     slot: ConnectionSlot,
@@ -75,7 +75,7 @@ async fn open(
 ) -> Option<Opened> {
     let Front { secure, protocols } = front;
     let is_plain = secure.is_none();
-    // Before the socket goes onto a ring, which cannot be asked for them.
+    // Must come before the move onto a ring: credentials are not available there.
     let credentials = wire.peer_credentials();
     let Secured { mut wire, identity, alpn } = match secure {
         None => Secured { wire, identity: None, alpn: None },
@@ -94,7 +94,7 @@ async fn open(
     };
     let mut first = BytesMut::new();
     if !protocols.is_empty() {
-        // Boxed, so that only servers with other protocols hold the memory for it.
+        // Boxed, so only servers with other protocols use the memory.
         let recognizing = Box::pin(protocols.recognize(&mut wire, alpn.as_deref(), server.config.handshake_max));
         match unless_shut_down(&server, recognizing).await {
             Some(Ok((None, read))) if may_be_packets(&read) => first = read,
@@ -112,14 +112,14 @@ async fn open(
                 if is_plain {
                     wire = onto_ring(wire)?;
                 }
-                // The format is that of packets, of which this connection has none.
+                // The header format does not matter: another protocol has no packets.
                 let socket = Raw::new(wire, read.freeze(), HeaderFormat::Magic10, local.clone(), peer.clone());
                 let drain = Drain::new(server.draining.clone());
                 let serving = protocol.serve(socket.with_identity(identity.clone()), drain.clone());
-                // Looked at first: a server that is dropped does not wait for goodbyes.
+                // The kill is polled first, so dropping a server does not wait for a clean end.
                 let killed = pin!(server.scope.kill.cancelled());
                 select(killed, serving).await;
-                // Without packets behind it, the connection is over, and its slot free.
+                // Without a stream to serve as frisbee, the connection ends here and frees its slot.
                 wire = drain.take_left()?;
             }
             Some(Err(error)) => {
@@ -137,19 +137,21 @@ async fn open(
     let proto = proto::Connection::new(Role::Server, server.config.clone(), now);
     let connection = Connection::new(Arc::new(Shared::new(proto, server.config.clone(), local, peer, identity, now)));
     if let Some(credentials) = credentials {
-        // Nothing of this type can be there before.
+        // Fails only for a second value of this type.
         let _ = connection.set_state(credentials);
     }
     slot.fill(&connection);
-    // A shutdown that began during the handshake did not find the connection. Looked up only now that it can be found.
+    // A shutdown during the handshake has not seen this connection. Checked after `fill`, so none is missed.
     if server.draining.is_cancelled() {
         server.retire(&connection);
     }
     Some(Opened { begun: Box::new(Begun { wire, first }), connection, slot })
 }
 
-/// Waits for a peer that has not said which protocol it speaks. `None` if the server is dropped, or shuts down and the peer does not
-/// go on within a short time: nothing is under way on such a connection. One that was accepted last has that time for its first call.
+/// Waits for a handshake or a protocol decision. Returns `None` if the server is dropped, or shuts down in the
+/// meantime.
+///
+/// A shutdown leaves a short time, so a connection accepted just before it can send its first call.
 async fn unless_shut_down<T>(server: &ServerShared, future: impl Future<Output = T>) -> Option<T> {
     let shut_down = async {
         server.draining.cancelled().await;
@@ -164,25 +166,26 @@ async fn unless_shut_down<T>(server: &ServerShared, future: impl Future<Output =
     server.scope.kill.run_until_cancelled(begun).await.flatten()
 }
 
-/// The time that a shutdown gives connections to say what they are.
+/// The time for a handshake or protocol decision during a shutdown.
 const BEGINNING_GRACE: Duration = Duration::from_secs(1);
 
-/// Moves a socket onto the ring of this thread, if it has one. `None` if that cannot be: then the connection is over.
+/// Moves a socket onto the ring of this thread, if any. Returns `None` on failure, and the connection ends.
 fn onto_ring(wire: Wire) -> Option<Wire> {
     wire.onto_ring().inspect_err(|error| debug!(%error, "the connection was gone before it was served")).ok()
 }
 
-/// Tells whether a connection that no other protocol recognizes is one of frisbee. Beside other protocols the first byte of a packet
-/// is zero: that of the magic number, or, in front of an id below 256, of the id. Taken for a packet, text would announce hundreds of
-/// megabytes.
+/// Returns `true` if an unrecognized connection may speak frisbee.
+///
+/// On a port with other protocols, the first byte of a packet is zero: part of the magic number, or of an id below
+/// 256. Text read as a packet header would announce hundreds of megabytes.
 fn may_be_packets(first: &[u8]) -> bool {
     first.first().is_none_or(|byte| *byte == 0)
 }
 
-/// The most of the first bytes of a stranger that the log is told.
+/// The number of an unrecognized connection's first bytes in the log.
 const SEEN_LEN: usize = 16;
 
-/// Drives a connection, and has it end when it is too old.
+/// Drives a connection and enforces its age limit.
 async fn drive_until_old(
     driving: impl Future<Output = ()>,
     connection: Connection,

@@ -1,4 +1,4 @@
-//! The part that the acceptors, the connections and the handle of one server have in common.
+//! State shared by the acceptors, the connections and the handle of a server.
 
 use std::{
     sync::{
@@ -25,34 +25,34 @@ use crate::{
     proto::GoAway,
 };
 
-/// The part that the acceptors, the connections and the handle of one server have in common.
+/// State shared by the acceptors, the connections and the handle of a server.
 pub(super) struct ServerShared {
     pub(super) config: Arc<Config>,
     pub(super) engine: Engine,
     pub(super) connections_max: usize,
     pub(super) scope: Scope,
     pub(super) retirement: Retirement,
-    /// Cancelled when a shutdown begins.
+    /// Cancelled at the start of a shutdown.
     pub(super) draining: CancellationToken,
-    /// True once a shutdown serves nobody any more, however gently its peers leave.
+    /// `true` once a shutdown drains all connections instead of waiting for peers to leave.
     serves_nobody: AtomicBool,
-    /// The place of each listener. Emptying it closes the listener at once, wherever its task is.
+    /// All listeners. Emptying a place closes its listener immediately, whatever its task does.
     listeners: Mutex<Vec<Arc<ListenerPlace>>>,
     pub(super) slots: Arc<Slots>,
-    /// The threads of the server's own, if it has any.
+    /// The threads of the engine, if it has its own.
     pub(super) threads: Arc<Threads>,
     pub(super) accepted: AtomicU64,
     pub(super) refused: AtomicU64,
     pub(super) handshakes_failed: AtomicU64,
-    /// Spawns the task of one connection; the only part that knows the router's type.
+    /// Spawns the task of a connection. The only part that depends on the router's type.
     pub(super) start: Start,
 }
 
-/// The last argument is the runtime to serve on, if it is another than the current one.
+/// The last argument is the runtime of the connection, if different from the current one.
 type Start = Box<dyn Fn(Arc<ServerShared>, ConnectionSlot, Wire, Address, Address, Option<Handle>) + Send + Sync>;
 
 impl ServerShared {
-    /// Makes the common part of a server that does not serve yet. `start` is called for each connection.
+    /// Creates the shared state of a server before its start. `start` is called for each connection.
     pub(super) fn new(
         config: Config,
         engine: Engine,
@@ -79,7 +79,7 @@ impl ServerShared {
         }
     }
 
-    /// Accepts until the server shuts down.
+    /// Accepts connections until the server shuts down.
     pub(super) fn begin_accepting(self: &Arc<Self>, listener: Listener) -> impl Future<Output = ()> + Send + use<> {
         let place = Arc::new(ListenerPlace(Mutex::new(Some(listener))));
         lock(&self.listeners).push(place.clone());
@@ -106,9 +106,9 @@ impl ServerShared {
         }
     }
 
-    /// Closes the listeners before it returns.
+    /// Closes all listeners before returning.
     pub(super) fn stop_accepting(&self) {
-        // First, so that a connection that is being accepted now is refused.
+        // First, so a connection being accepted right now is refused.
         self.draining.cancel();
         for place in std::mem::take(&mut *lock(&self.listeners)) {
             place.close();
@@ -117,7 +117,7 @@ impl ServerShared {
 
     pub(super) fn admit(self: Arc<Self>, wire: Wire, local: Address, peer: Address) {
         self.accepted.fetch_add(1, Ordering::Relaxed);
-        // Looked up under the lock of the slots: a shutdown that begins later finds the slot.
+        // Evaluated under the lock of the slots, so a later shutdown finds the slot.
         let may_accept = || !self.draining.is_cancelled();
         let Some(mut slot) = self.slots.reserve(self.connections_max, may_accept) else {
             self.refused.fetch_add(1, Ordering::Relaxed);
@@ -130,13 +130,13 @@ impl ServerShared {
         start(self.clone(), slot, wire, local, peer, elsewhere.flatten());
     }
 
-    /// Has connections drain from now on, instead of letting their peers leave.
+    /// Makes `retire` drain connections from now on, instead of asking their peers to leave.
     pub(super) fn stop_serving(&self) {
-        // Relaxed: a connection looks for it behind a lock that those who list the connections take as well.
+        // Relaxed is enough: the lock of the slots orders this store before the list of connections.
         self.serves_nobody.store(true, Ordering::Relaxed);
     }
 
-    /// Begins to end a connection in the way in which the shutdown does now.
+    /// Starts the end of a connection, in the current mode of the shutdown.
     pub(super) fn retire(&self, connection: &Connection) {
         let goaway = GoAway { code: GoAway::SHUTDOWN, text: "the server shuts down".into() };
         if self.serves_nobody.load(Ordering::Relaxed) {
@@ -147,9 +147,9 @@ impl ServerShared {
         }
     }
 
-    /// Ends every connection at once, and the threads of the server with them.
+    /// Ends all connections and the server's threads immediately.
     pub(super) fn kill(&self) {
-        // In this order: no connection is added behind the list of those that are told to end below.
+        // In this order: no connection can be added after the list below is read.
         self.stop_accepting();
         self.scope.kill.cancel();
         for connection in self.slots.connections() {
@@ -160,5 +160,5 @@ impl ServerShared {
 
 const ACCEPT_PAUSE_MIN: Duration = Duration::from_millis(5);
 const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
-/// The time that connections may take to end when they are killed.
+/// The time for connections to end after a kill.
 pub(super) const KILL_GRACE: Duration = Duration::from_millis(100);

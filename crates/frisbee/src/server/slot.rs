@@ -1,4 +1,4 @@
-//! The connections of a server, and the place of each among those it may have.
+//! The connections of a server, and the slots that limit their number.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,22 +17,22 @@ pub(super) struct Slots {
 
 #[derive(Default)]
 struct Open {
-    /// `None` during a handshake.
+    /// The connection of each slot, `None` during its handshake.
     connections: Slab<Option<Connection>>,
-    /// Packets and bytes that went through connections that have ended.
+    /// Counters of closed connections.
     past: Counters,
 }
 
-/// The place of one connection among those that a server may have.
+/// A reserved slot for one connection. Frees the slot on drop.
 pub(super) struct ConnectionSlot {
     slots: Arc<Slots>,
     key: usize,
-    /// Its place on one of the server's threads, if it has any.
+    /// The connection's share of a thread's load, if the server has its own threads.
     pub(super) on_thread: Option<OnThread>,
 }
 
 impl Slots {
-    /// Reserves a place for a connection, if there are fewer than `limit` and `may_take` still says yes.
+    /// Reserves a slot if fewer than `limit` are taken and `may_take` returns `true`.
     pub(super) fn reserve(self: &Arc<Self>, limit: usize, may_take: impl FnOnce() -> bool) -> Option<ConnectionSlot> {
         let mut open = self.open();
         if open.connections.len() >= limit || !may_take() {
@@ -43,29 +43,29 @@ impl Slots {
         Some(ConnectionSlot { slots: self.clone(), key, on_thread: None })
     }
 
-    /// Returns how many places are taken, handshakes included.
+    /// Returns the number of slots taken, including handshakes.
     pub(super) fn len(&self) -> usize {
         self.open().connections.len()
     }
 
-    /// Returns the connections that are through their handshakes.
+    /// Returns the connections with a finished handshake.
     pub(super) fn connections(&self) -> Vec<Connection> {
         self.open().connections.iter().filter_map(|(_, connection)| connection.clone()).collect()
     }
 
-    /// Returns how many places are taken, what went through connections that have ended, and those that are open: all of
-    /// one moment.
+    /// Returns the number of slots taken, the counters of closed connections, and the open connections, all at one
+    /// instant.
     pub(super) fn snapshot(&self) -> (usize, Counters, Vec<Connection>) {
         let open = self.open();
         let connections = open.connections.iter().filter_map(|(_, connection)| connection.clone()).collect();
         (open.connections.len(), open.past, connections)
     }
 
-    /// Waits until no place is taken.
+    /// Waits until no slot is taken.
     pub(super) async fn wait_until_empty(&self) {
         loop {
             let mut emptied = std::pin::pin!(self.emptied.notified());
-            // Before the look: the last connection may end right behind it.
+            // Registered before the check, so an end of the last connection in between is not missed.
             emptied.as_mut().enable();
             if self.open().connections.is_empty() {
                 return;
@@ -80,7 +80,7 @@ impl Slots {
 }
 
 impl ConnectionSlot {
-    /// Puts the connection into its place, once its handshake is through.
+    /// Puts the connection into its slot after the handshake.
     pub(super) fn fill(&self, connection: &Connection) {
         self.slots.open().connections[self.key] = Some(connection.clone());
     }

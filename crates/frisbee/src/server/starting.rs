@@ -1,4 +1,4 @@
-//! The threads of a server that starts.
+//! The threads of a starting server.
 
 use std::{io, sync::Arc, thread::JoinHandle};
 
@@ -7,10 +7,10 @@ use tokio::{runtime::Handle, time::timeout};
 use super::shared::{KILL_GRACE, ServerShared};
 use crate::Engine;
 
-/// The threads of a server that is about to serve. Unless that succeeds, they have ended when this is dropped.
+/// The threads of a starting server. Ends them on drop, unless the start [succeeds](Self::succeed).
 pub(super) struct Starting {
     shared: Arc<ServerShared>,
-    /// The runtimes to listen on.
+    /// The runtimes of the listeners.
     pub(super) runtimes: Vec<Handle>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -26,7 +26,7 @@ impl Starting {
             let on_thread = shared.clone();
             let started = shared.engine.start(core, async move {
                 on_thread.scope.kill.cancelled().await;
-                // The connections of this thread have been told; this lets them hear it.
+                // Its connections have been told to end. This gives them time to do so.
                 let _ = timeout(KILL_GRACE, on_thread.slots.wait_until_empty()).await;
             });
             let (runtime, thread) = started.map_err(|error| {
@@ -39,9 +39,9 @@ impl Starting {
         Ok(starting)
     }
 
-    /// Lets the threads go on serving.
+    /// Keeps the threads running.
     pub(super) fn succeed(mut self) {
-        // Dropping a handle detaches its thread.
+        // Dropping a join handle detaches its thread.
         self.threads.clear();
     }
 }
@@ -53,7 +53,7 @@ impl Drop for Starting {
         }
         self.shared.scope.kill.cancel();
         for thread in self.threads.drain(..) {
-            // There is nothing for it to do, so it ends at once. A panic of it was reported already.
+            // The thread has no work, so it ends immediately. A panic was already reported by the panic hook.
             let _ = thread.join();
         }
     }

@@ -1,11 +1,13 @@
-//! The threads of a server, and the number of connections on each: a new one goes where there are fewest. The kernel gives
-//! it to any of the listeners of a port, by chance, which is uneven as long as there are few.
+//! Balances connections over the threads of a server.
+//!
+//! The kernel assigns a new connection to any listener of a port. With few connections, the result is uneven. Each
+//! new connection therefore moves to the thread with the fewest.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
 
-/// The threads of a server.
+/// The threads of a server, with their numbers of connections.
 #[derive(Debug, Default)]
 pub(super) struct Threads(Mutex<Vec<Thread>>);
 
@@ -15,7 +17,7 @@ struct Thread {
     connections: usize,
 }
 
-/// The place of a connection on a thread.
+/// A connection's share of a thread's load. Released on drop.
 pub(super) struct OnThread {
     threads: Arc<Threads>,
     index: usize,
@@ -26,15 +28,17 @@ impl Threads {
         *self.lock() = runtimes.iter().map(|runtime| Thread { runtime: runtime.clone(), connections: 0 }).collect();
     }
 
-    /// Finds a place for a connection that the current runtime has accepted. Returns also the runtime that serves it if that is
-    /// another. `None` on runtimes that are not the server's own.
+    /// Selects a thread for a connection accepted on the current runtime. Also returns its runtime, if not the
+    /// current one.
+    ///
+    /// Returns `None` on runtimes not owned by the server.
     pub(super) fn place(self: &Arc<Self>) -> Option<(OnThread, Option<Handle>)> {
         let here = Handle::current().id();
         let mut threads = self.lock();
         let here = threads.iter().position(|thread| thread.runtime.id() == here)?;
         let fewest = (0..threads.len()).min_by_key(|index| threads[*index].connections)?;
         let least = threads[fewest].connections;
-        // To take it elsewhere has its price, which is not worth a small part of many.
+        // Moving a connection has a cost, so small imbalances are tolerated.
         let goes_elsewhere = threads[here].connections > least + least / TOLERATED_PART;
         let index = if goes_elsewhere { fewest } else { here };
         threads[index].connections += 1;
@@ -53,5 +57,5 @@ impl Drop for OnThread {
     }
 }
 
-/// The part of its connections that one thread may have more than another.
+/// The tolerated imbalance is the least loaded thread's connections divided by this.
 const TOLERATED_PART: usize = 16;

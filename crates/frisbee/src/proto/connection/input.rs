@@ -1,4 +1,4 @@
-//! Frames that arrive, and what each of them means.
+//! Input: decoding frames and acting on each of them.
 
 use std::{
     sync::Arc,
@@ -24,18 +24,19 @@ use crate::{
 };
 
 impl Connection {
-    /// Reports that the socket brought `len` bytes.
+    /// Reports that `len` bytes were read from the socket.
     pub fn handle_received(&mut self, now: Instant, len: usize) {
         self.heartbeat.handle_received(now);
         self.counters.bytes_in += len as u64;
         self.counters.batches_in += 1;
     }
 
-    /// Takes whole frames off the front of `inbox` until one is an event: `None` if more bytes are needed, or if a stream
-    /// [stalls](Self::is_stalled). A header
-    /// that breaks a rule stays in `inbox`. After an error the connection goes on until [`fail`](Self::fail) ends it.
+    /// Decodes frames from `inbox` up to the next event. Returns `None` if more bytes are needed or a stream
+    /// [stalls](Self::is_stalled).
+    ///
+    /// An invalid header stays in `inbox`. After an error the connection stays open until [`fail`](Self::fail).
     pub fn handle_input(&mut self, now: Instant, inbox: &mut BytesMut) -> Result<Option<Event>, ProtocolError> {
-        // Nearly all that comes, once it is known who speaks, is whole packets.
+        // The common case on a recognized connection: a complete packet.
         if !matches!(self.peer, Peer::Unknown)
             && let Some(packet) = self.handle_packet(inbox)
         {
@@ -59,9 +60,11 @@ impl Connection {
         Ok(None)
     }
 
-    /// Takes the next packet off the front of `inbox`, if a whole one is there. What is anything else, such as data of a
-    /// stream, stays for [`handle_input`](Self::handle_input). As opposed to what that may have done, a packet that was
-    /// taken by this can be put back by [`undo_input`](Self::undo_input).
+    /// Takes a complete packet from the front of `inbox`. Leaves other frames to
+    /// [`handle_input`](Self::handle_input).
+    ///
+    /// Unlike the effects of other frames, a packet taken here can be put back with
+    /// [`undo_input`](Self::undo_input).
     pub fn handle_packet(&mut self, inbox: &mut BytesMut) -> Option<Packet> {
         if !self.is_open() || self.is_stalled() {
             return None;
@@ -81,20 +84,20 @@ impl Connection {
         Some(Packet { id: frame.id, operation, content: frame.content.into() })
     }
 
-    /// Reports that the peer sends nothing more that is listened to. It cannot give credit then, and nobody waits for any.
+    /// Reports the end of reading. The peer can give no more credit, so senders no longer wait for it.
     pub fn handle_end(&mut self, now: Instant) {
         self.set_reading(now, false);
         self.streams.ignore_credit();
         self.send_without_pongs();
     }
 
-    /// Reports that no handler gets a packet, because there are too many or the connection is
+    /// Reports that a packet was refused, because of a limit or because the connection is
     /// [draining](Self::is_draining).
     pub fn handle_refused(&mut self) {
         self.counters.refused += 1;
     }
 
-    /// Reports that the driver stopped reading, or goes on: silence counts only while it reads.
+    /// Reports that the driver pauses or resumes reading. Silence counts only while it reads.
     pub fn set_reading(&mut self, now: Instant, reading: bool) {
         self.heartbeat.set_reading(now, reading);
         if let Some(flight) = self.outbox.flight_mut() {
@@ -109,8 +112,9 @@ impl Connection {
         }
     }
 
-    /// Puts back into `inbox` what was taken off it for `packets`, which no handler got, and for one that is not
-    /// complete. What was [discarded](Self::discard_len) does not come back.
+    /// Puts undispatched packets, and the header of an incomplete one, back into `inbox`.
+    ///
+    /// [Discarded](Self::discard_len) bytes are not restored.
     pub fn undo_input(&mut self, packets: impl IntoIterator<Item = Packet>, inbox: &mut BytesMut) {
         self.decoder.undo(inbox);
         let Some(format) = self.decoder.format() else { return };
@@ -126,18 +130,19 @@ impl Connection {
         }
     }
 
-    /// Returns the length of the content under way, of which the inbox holds the first part. Zero between packets.
+    /// Returns the length of the current content, partly in the inbox. Zero between packets.
     pub fn content_len(&self) -> usize {
         self.decoder.content_len()
     }
 
-    /// Returns the number of bytes that follow of a content that is discarded.
+    /// Returns the number of content bytes still to be discarded.
     pub fn discard_len(&self) -> usize {
         self.decoder.skip_len()
     }
 
-    /// Returns the length of the packet at the front of `bytes`, header included, if it is the next, its header is
-    /// whole and its content is not to be discarded for its length.
+    /// Returns the length of the packet at the front of `bytes`, including its header.
+    ///
+    /// Returns `None` if the header is incomplete, or if the content is too large and would be discarded.
     pub fn announced_len(&self, bytes: &[u8]) -> Option<usize> {
         self.decoder.announced_len(bytes)
     }
@@ -159,7 +164,7 @@ impl Connection {
         self.handle_whole(now, frame)
     }
 
-    /// Handles a piece of a content. The last makes a frame of it.
+    /// Handles a piece of a content. The last piece completes the frame.
     fn handle_piece(&mut self, now: Instant, mut frame: Frame) -> Result<Option<Event>, ProtocolError> {
         self.counters.packets_in -= 1;
         self.counters.pieces_in += 1;
@@ -175,7 +180,7 @@ impl Connection {
                 event = self.handle_too_large(now, &whole)?;
             }
         }
-        // Nothing waits behind pieces that are read past.
+        // No other content is being discarded between the pieces.
         self.discarding = None;
         match self.assembly.get_or_insert_default().add(frame.id, &frame.content)? {
             Some(whole) => {
@@ -186,7 +191,7 @@ impl Connection {
         }
     }
 
-    /// Handles a frame whose content is not skipped.
+    /// Handles a frame with its content.
     fn handle_whole(&mut self, now: Instant, frame: Frame) -> Result<Option<Event>, ProtocolError> {
         match frame.kind {
             Kind::Application(operation) => Ok(Some(self.handle_application(operation, frame))),
@@ -212,7 +217,7 @@ impl Connection {
             }
             Kind::Pong => {
                 self.heartbeat.handle_pong(now);
-                // One for a PING that this side put behind pieces costs the peer nothing.
+                // The peer pays nothing for a PONG to a PING sent after pieces.
                 let answered = self.outbox.pings() - u64::from(self.heartbeat.unanswered());
                 let is_expected = self.outbox.flight_mut().is_some_and(|flight| flight.handle_pong(now, answered));
                 if !is_expected {
@@ -227,8 +232,8 @@ impl Connection {
         }
     }
 
-    /// Begins to discard a content. It costs the peer more than this side, and so nothing of its allowance; but it earns
-    /// nothing either.
+    /// Starts discarding a content. It costs the peer more than this side, so it takes no token. It returns none
+    /// either.
     fn handle_too_large(&mut self, now: Instant, frame: &Frame) -> Result<Option<Event>, ProtocolError> {
         let (id, announced, limit) = (frame.id, frame.skipped, self.config.content_len_max);
         self.discarding = Some(Discarding { announced, due: now.checked_add(self.config.discard_time_max) });
@@ -265,14 +270,14 @@ impl Connection {
         Event::Packet(Packet { id: frame.id, operation, content: frame.content.into() })
     }
 
-    /// Finds out by a frame what an unknown peer speaks. Returns an event if the frame was all about that.
+    /// Detects the protocol of an unknown peer. Returns an event for a frame with no other purpose.
     fn recognize(&mut self, now: Instant, frame: &Frame) -> Result<Option<Event>, ProtocolError> {
         let hello = match frame.kind {
             Kind::Control if frame.skipped == 0 => Control::decode(frame.id, frame.content.clone())?,
             _ => None,
         };
         if let Some(Control::Hello(hello)) = hello {
-            // Each side keeps to half of what the other allows, whose clock may see the frames closer together.
+            // Uses half of the peer's allowance, because frames may arrive closer together than they were sent.
             self.cancels_out = Budget::new(now, hello.cancel_burst.unwrap_or(0) / 2);
             self.streams.set_own_max(hello.streams_max);
             if hello.features.contains(Features::CREDIT) {
@@ -299,13 +304,15 @@ impl Connection {
         self.peer = Peer::Plain;
         self.own_hello = None;
         self.decoder.set_reach(Reach::Plain);
-        // Before the frame is looked at: a peer that cannot be told to leave has it refused.
+        // Before the frame is handled: if the peer cannot be asked to leave, the connection drains and refuses the
+        // frame.
         self.retire_recognized();
-        // The one frame that is about nothing else. An accepting side has something to do with its first frame.
+        // A connecting side detects a plain peer by its PONG, which has no other purpose. An accepting side must
+        // still handle the first frame.
         if self.role == Role::Client { self.spend(now).map(|()| Some(Event::Recognized)) } else { Ok(None) }
     }
 
-    /// Does for a peer that was just recognized what was put off while it was unknown.
+    /// Retires the connection if `retire` was called before the peer was recognized.
     fn retire_recognized(&mut self) {
         if let Some(goaway) = self.retiring.take() {
             self.retire(goaway);
@@ -332,7 +339,7 @@ impl Connection {
                 Ok(Some(Event::Cancelled(packet)))
             }
             Some(Control::Credit { id, len }) if self.uses(Features::CREDIT) => {
-                // Each frame of data brings one at most.
+                // Each data frame causes at most one CREDIT.
                 match self.credits_expected.checked_sub(1) {
                     Some(left) => self.credits_expected = left,
                     None => self.spend(now)?,
@@ -371,5 +378,5 @@ impl Connection {
     }
 }
 
-/// The time that a small content may pin the read buffer it is a slice of while nobody reads it.
+/// The longest time an unread small content pins the read buffer it is a slice of.
 const DETACH_AFTER: Duration = Duration::from_millis(500);

@@ -1,4 +1,4 @@
-//! One side of a connection: the meaning of input, the bytes to write, the time to give up.
+//! The state machine of one side of a connection.
 
 mod input;
 mod sending;
@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{CloseReason, Config, Operation, Packet, PacketName, ProtocolError};
 
-/// The side of a connection.
+/// The role of a side in its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The side that connected.
@@ -34,10 +34,10 @@ pub enum Role {
     Server,
 }
 
-/// One side of a frisbee connection: bytes and time go in, events and bytes come out.
+/// One side of a frisbee connection, as a state machine without I/O.
 ///
-/// After any `handle_*` and any request of the user, call [`poll_transmit`](Self::poll_transmit) until it has nothing
-/// more and write what it gave; then wait for input, for the user, or for [`poll_timeout`](Self::poll_timeout).
+/// After any `handle_*` method and any request, call [`poll_transmit`](Self::poll_transmit) and write its batches
+/// until it returns `false`. Then wait for input, a request, or the time of [`poll_timeout`](Self::poll_timeout).
 ///
 /// ```
 /// use std::{sync::Arc, time::Instant};
@@ -65,47 +65,47 @@ pub struct Connection {
     config: Arc<Config>,
     role: Role,
     state: State,
-    /// The hello of this side, until it is said.
+    /// The HELLO of this side, until it is sent.
     own_hello: Option<Hello>,
     peer: Peer,
     decoder: Decoder,
-    /// The content that comes in pieces, and the buffer of the last.
+    /// The current content in pieces, and the buffer of the previous one.
     assembly: Option<Box<Assembly>>,
     outbox: Outbox,
-    /// Bytes queued for writing at which the outbox is full for packets.
+    /// The length of a full outbox for packets, in bytes.
     outbox_len_max: usize,
-    /// True if contents in pieces may be overtaken on this side.
+    /// `true` if packets of this side may overtake contents in pieces.
     interleaves: bool,
     heartbeat: Heartbeat,
     streams: Streams,
-    /// Streams that ended because they stalled, to be told of.
+    /// Streams ended by a stall and not yet returned by `poll_overflowed`.
     overflowed: Vec<StreamKey>,
     budget: Budget,
-    /// The allowance of CANCEL frames that the peer sends, and of those that this side sends.
+    /// The allowances for CANCEL frames of the peer and of this side.
     cancels_in: Budget,
     cancels_out: Budget,
-    /// The number of CANCEL frames that were not answered. Each may be.
+    /// CANCEL frames of this side without an answer. Each may get one.
     cancelled_expected: u64,
-    /// True once a GOAWAY was sent.
+    /// `true` once a GOAWAY was sent.
     is_going_away: bool,
-    /// True once the peer sent a GOAWAY.
+    /// `true` once the peer sent a GOAWAY.
     is_asked_to_leave: bool,
-    /// The reason of [`retire`](Self::retire), for a peer that has not said yet what it speaks.
+    /// The argument of [`retire`](Self::retire), kept until the peer is recognized.
     retiring: Option<GoAway>,
-    /// The time since which a batch has been handed out without any of it being written.
+    /// The time of the last write progress, while a batch is being written.
     stalled: Option<Instant>,
     written: u64,
-    /// The number of the packets ever queued that were handed out for writing.
+    /// The number of packets handed out for writing, at least in part.
     attempted: u64,
-    /// The content that is being discarded because it is too large, and when that has taken too long.
+    /// The oversized content being discarded, and its deadline.
     discarding: Option<Discarding>,
-    /// The time since which this side does not read.
+    /// The time since this side stopped reading.
     paused: Option<Instant>,
-    /// The time at which contents that wait in streams are copied out of the read buffers they pin.
+    /// The time for copying unread stream contents out of the read buffers they pin.
     detach_due: Option<Instant>,
-    /// The number of packets of streams for which the peer has not sent a close. Each may cause one.
+    /// Stream packets sent and not yet answered by a close. Each may cause one.
     closes_expected: u64,
-    /// The number of packets of streams for which the peer has not sent credit. Each may cause some.
+    /// Stream packets sent and not yet answered by credit. Each may cause one CREDIT frame.
     credits_expected: u64,
     counters: Counters,
 }
@@ -119,9 +119,9 @@ pub struct Connection {
 #[derive(Debug)]
 enum State {
     Open,
-    /// Handlers under way may still send; the peer gets no new handler. With the reason for which the connection is to end.
+    /// Running handlers may still send, but the peer gets no new handler. Contains the reason for the later close.
     Draining(CloseReason),
-    /// Packets sent before are being written, nothing is read or taken for sending.
+    /// Queued packets are being written. Nothing is read, and no new packets are accepted.
     Finishing(CloseReason),
     Closed(CloseReason),
 }
@@ -132,40 +132,40 @@ struct Discarding {
     due: Option<Instant>,
 }
 
-/// The meaning of input, for those above the protocol.
+/// An input event for the layer above the protocol.
 #[derive(Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
     /// A packet for a handler.
     Packet(Packet),
-    /// A packet with a content larger than [`Config::content_len_max`], which is discarded as it arrives.
+    /// A packet with content above [`Config::content_len_max`]. The content is discarded on arrival.
     TooLarge {
         /// The id of the packet.
         id: u16,
-        /// The number that says what it asks for.
+        /// The operation of the packet.
         operation: Operation,
-        /// Bytes of content.
+        /// Bytes of content announced.
         announced: u32,
     },
-    /// The peer opened a stream; its first data can be read.
+    /// The peer opened a stream. Its first data is readable.
     StreamOpened(StreamKey),
-    /// The stream has something to read, or ended.
+    /// The stream has new data, or ended.
     StreamReadable(StreamKey),
-    /// The stream had no credit left and got some: the peer takes more data.
+    /// The stream was out of credit and got some: the peer accepts more data.
     StreamWritable(StreamKey),
-    /// It turned out what the peer speaks; see [`Connection::peer`].
+    /// The protocol of the peer is now known; see [`Connection::peer`].
     Recognized,
-    /// The peer does not want the answer to this packet. A driver that drops its handler calls
+    /// The peer no longer needs the answer to this packet. A driver that drops its handler calls
     /// [`cancelled`](Connection::cancelled).
     Cancel(PacketName),
     /// The peer will not answer this packet, because it was [withdrawn](Connection::cancel).
     Cancelled(PacketName),
-    /// The peer wants no new packets and streams.
+    /// The peer asks for no new packets or streams.
     GoingAway(GoAway),
 }
 
 impl Connection {
-    /// Makes one side of a connection that was just established.
+    /// Creates one side of a new connection.
     pub fn new(role: Role, config: Arc<Config>, now: Instant) -> Self {
         let (format, stream_ids) = match role {
             Role::Client => (Some(config.header.unwrap_or(HeaderFormat::FALLBACK)), STREAMS_OF_CLIENT),
@@ -180,7 +180,7 @@ impl Connection {
         if peer == Peer::Unknown {
             decoder.set_reach(Reach::Control);
             if role == Role::Client {
-                // Goes out behind the HELLO. A peer that answers it has seen that.
+                // Sent after the HELLO. Its PONG therefore shows whether the peer answered the HELLO.
                 outbox.push_ping();
             }
         }
@@ -219,7 +219,7 @@ impl Connection {
 
     // Events.
 
-    /// Reports that `len` bytes of `batch` were written. A batch that is written whole ends a stall.
+    /// Reports that `len` bytes of `batch` were written.
     pub fn handle_written(&mut self, now: Instant, len: usize, batch: &mut Transmit) {
         use bytes::Buf as _;
         batch.advance(len);
@@ -241,7 +241,7 @@ impl Connection {
         }
     }
 
-    /// Reports the time, when [`poll_timeout`](Self::poll_timeout) asked for it or earlier.
+    /// Reports the time. Call it at the time of [`poll_timeout`](Self::poll_timeout) at the latest.
     pub fn handle_timeout(&mut self, now: Instant) {
         if let Some(since) = self.stalled
             && now.saturating_duration_since(since) >= self.config.write_stall_max
@@ -281,7 +281,7 @@ impl Connection {
 
     // Next steps.
 
-    /// Moves the next batch of bytes to write into `batch`, which must be empty. `false` if there is nothing.
+    /// Moves the next batch for writing into the empty `batch`. Returns `false` if there is none.
     pub fn poll_transmit(&mut self, now: Instant, batch: &mut Transmit) -> bool {
         if self.own_hello.is_some() && self.role == Role::Client {
             self.say_hello();
@@ -289,7 +289,7 @@ impl Connection {
         if self.streams.owes_credit() {
             self.give_credit(now);
         }
-        // As it is behind every batch that was the last.
+        // The common case: the previous batch took everything.
         if self.outbox.is_empty() {
             return false;
         }
@@ -322,7 +322,7 @@ impl Connection {
         }
     }
 
-    /// Returns when [`handle_timeout`](Self::handle_timeout) wants to be called at the latest.
+    /// Returns the latest time for the next call of [`handle_timeout`](Self::handle_timeout).
     pub fn poll_timeout(&self) -> Option<Instant> {
         let stall = self.stalled.and_then(|since| since.checked_add(self.config.write_stall_max));
         let beat = match self.state {
@@ -334,12 +334,12 @@ impl Connection {
         sooner(sooner(sooner(beat, stall), pong), sooner(input, self.streams.poll_timeout()))
     }
 
-    /// Takes the next stream that [`handle_timeout`](Self::handle_timeout) ended.
+    /// Returns the next stream ended by [`handle_timeout`](Self::handle_timeout).
     pub fn poll_overflowed(&mut self) -> Option<StreamKey> {
         self.overflowed.pop()
     }
 
-    /// Returns why the connection is closed, once it is.
+    /// Returns the close reason of a closed connection.
     pub fn closed(&self) -> Option<&CloseReason> {
         match &self.state {
             State::Closed(reason) => Some(reason),
@@ -347,8 +347,8 @@ impl Connection {
         }
     }
 
-    /// Returns why the connection is closed or about to be, once [`finish`](Self::finish) or [`fail`](Self::fail) was
-    /// called.
+    /// Returns the close reason of a closed or closing connection, after [`finish`](Self::finish) or
+    /// [`fail`](Self::fail).
     pub fn finishing(&self) -> Option<&CloseReason> {
         match &self.state {
             State::Open | State::Draining(_) => None,
@@ -356,23 +356,24 @@ impl Connection {
         }
     }
 
-    /// Tells whether packets are taken for sending.
+    /// Returns `true` if the connection accepts packets for sending.
     pub fn is_open(&self) -> bool {
         matches!(self.state, State::Open | State::Draining(_))
     }
 
-    /// Tells whether [`finish`](Self::finish) or [`fail`](Self::fail) was called: input is not looked at any more.
+    /// Returns `true` after [`finish`](Self::finish) or [`fail`](Self::fail). Input is then ignored.
     pub fn is_finishing(&self) -> bool {
         !self.is_open()
     }
 
-    /// Tells whether [`drain`](Self::drain) was called and nothing since.
+    /// Returns `true` between [`drain`](Self::drain) and the close.
     pub fn is_draining(&self) -> bool {
         matches!(self.state, State::Draining(_))
     }
 
-    /// Returns why the connection is to be [finished](Self::finish) as soon as nothing is under way on it, if it is:
-    /// because it drains, or because it retires and nothing has come that tells what the peer speaks.
+    /// Returns the close reason of a connection to be [finished](Self::finish) once it is idle.
+    ///
+    /// Such a connection is draining, or is retiring with a peer that has not been recognized.
     pub fn closes_when_idle(&self) -> Option<&CloseReason> {
         match &self.state {
             State::Draining(reason) => Some(reason),
@@ -381,14 +382,15 @@ impl Connection {
         }
     }
 
-    /// Tells whether as much is queued for writing as the configuration allows, contents that [go in
-    /// pieces](Self::interleave) not counted.
+    /// Returns `true` if the outbox has no room for a packet. Contents [in pieces](Self::interleave) are not
+    /// counted.
     pub fn is_full(&self) -> bool {
         self.outbox.len() - self.outbox.bulk_len() >= self.outbox_len_max
     }
 
-    /// Tells whether as much is queued for writing as the configuration allows in front of a content of this length. Those that
-    /// [go in pieces](Self::interleave) count by themselves, so nothing else waits for them.
+    /// Returns `true` if the outbox has no room for a content of `len` bytes.
+    ///
+    /// Contents [in pieces](Self::interleave) have a separate limit, so nothing else waits for them.
     pub fn is_full_for(&self, len: usize) -> bool {
         match self.outbox.interleaves(len) {
             true => self.outbox.bulk_len() >= self.outbox_len_max,
@@ -396,54 +398,58 @@ impl Connection {
         }
     }
 
-    /// Tells whether as much is queued for writing as the configuration allows in front of any of these frames.
+    /// Returns `true` if the outbox has no room for these frames.
     pub fn is_full_for_frames(&self, frames: &Frames) -> bool {
         self.is_full() || self.is_full_for(frames.content_len_max())
     }
 
-    /// Returns the number of bytes queued for writing at which the outbox [is full](Self::is_full).
+    /// Returns the length of a [full](Self::is_full) outbox, in bytes.
     pub fn outbox_len_max(&self) -> usize {
         self.outbox_len_max
     }
 
-    /// Sets the number of bytes queued for writing at which the outbox [is full](Self::is_full), in place of
-    /// [`Config::outbox_len_max`]. What handlers reply and what input causes have that limit as before.
+    /// Sets the length of a [full](Self::is_full) outbox, in bytes.
+    ///
+    /// Replies of handlers and frames caused by input keep the limit [`Config::outbox_len_max`].
     pub fn set_outbox_len_max(&mut self, len_max: usize) {
         self.outbox_len_max = len_max.max(1);
     }
 
-    /// Tells whether as many bytes of replies are queued as the configuration allows: handlers are not to make more. Of contents
-    /// that go in pieces, that is as much again and one of the largest.
+    /// Returns `true` if the outbox holds too many bytes of replies, so no handler should produce more.
+    ///
+    /// Contents in pieces have a separate limit: the same number of bytes, plus one content of the largest size.
     pub fn owes_replies(&self) -> bool {
         let max = self.config.outbox_len_max;
         let bulk = self.outbox.bulk_replies_len();
         self.outbox.replies_len() >= max || bulk >= max && bulk - max >= self.config.content_len_max as usize
     }
 
-    /// Tells whether as much is queued that input alone causes (PONGs, answers to refused packets, closes of refused
-    /// streams) as the configuration allows. If the driver kept reading here, a peer that never reads could exhaust
-    /// memory.
+    /// Returns `true` if the outbox holds too many bytes caused by input alone.
+    ///
+    /// These are PONGs, answers to refused packets, and closes of refused streams. If the driver kept reading, a
+    /// peer that never reads could exhaust memory.
     pub fn is_overrun(&self) -> bool {
         self.outbox.peer_induced_len() >= self.config.outbox_len_max
     }
 
-    /// Tells whether too much is queued that input alone causes to take input even where this side waits for answers:
-    /// as much as [`is_overrun`](Self::is_overrun) says, or [`PEER_INDUCED_LEN_MAX`] if that is more.
+    /// Returns `true` if the outbox holds too many bytes caused by input alone to read even awaited answers.
+    ///
+    /// The limit is that of [`is_overrun`](Self::is_overrun), or [`PEER_INDUCED_LEN_MAX`] if greater.
     pub fn is_flooded(&self) -> bool {
         self.outbox.peer_induced_len() >= self.config.outbox_len_max.max(PEER_INDUCED_LEN_MAX)
     }
 
-    /// Tells whether more waits in a stream than may: no input is taken until some of it is read, or its time is up.
+    /// Returns `true` if streams hold too much. Input pauses until data is read or a stream is ended for it.
     pub fn is_stalled(&self) -> bool {
         self.streams.stall()
     }
 
-    /// Tells whether anything waits to be written.
+    /// Returns `true` if there is something to write.
     pub fn has_output(&self) -> bool {
         self.outbox.has_output() || self.streams.owes_credit()
     }
 
-    /// Tells whether any byte has come.
+    /// Returns `true` if any byte was received.
     pub fn has_received(&self) -> bool {
         self.counters.bytes_in > 0
     }
@@ -453,66 +459,66 @@ impl Connection {
         self.outbox.len()
     }
 
-    /// Returns the number of packets taken for sending so far, and the number of those that the socket has taken.
+    /// Returns the number of packets accepted for sending, and of those completely written.
     pub fn progress(&self) -> (u64, u64) {
         (self.outbox.packets(), self.written)
     }
 
-    /// Returns the number of packets taken for sending that were handed out for writing: the peer may have got them.
+    /// Returns the number of packets handed out for writing. The peer may have received them.
     pub fn attempted(&self) -> u64 {
         self.attempted
     }
 
-    /// Returns the configuration the connection runs with.
+    /// Returns the configuration of the connection.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Returns the header layout, once it is known.
+    /// Returns the header format, once known.
     pub fn format(&self) -> Option<HeaderFormat> {
         self.decoder.format()
     }
 
-    /// Returns the header layout, or the [fallback](HeaderFormat::FALLBACK) as long as it is not known.
+    /// Returns the header format, or the [fallback](HeaderFormat::FALLBACK) while it is unknown.
     pub fn format_or_fallback(&self) -> HeaderFormat {
         self.format().unwrap_or(HeaderFormat::FALLBACK)
     }
 
-    /// Returns `true` if the frames of the peer end with a checksum.
+    /// Returns `true` if the peer's frames have checksums.
     pub fn has_checksums(&self) -> bool {
         self.decoder.has_checksums()
     }
 
-    /// Returns what is known of the peer.
+    /// Returns the protocol of the peer, as far as known.
     pub fn peer(&self) -> &Peer {
         &self.peer
     }
 
-    /// Returns the largest content that both sides carry, as far as the peer has said.
+    /// Returns the largest content allowed by this side and, if known, by the peer.
     pub fn content_len_max(&self) -> u32 {
         let own = self.config.content_len_max;
         self.peer.hello().map_or(own, |hello| own.min(hello.content_len_max))
     }
 
-    /// Tells whether both sides know a feature.
+    /// Returns `true` if both sides support a feature.
     pub fn uses(&self, feature: Features) -> bool {
         self.peer.hello().is_some_and(|hello| hello.features.contains(feature))
     }
 
-    /// Returns what went through so far.
+    /// Returns the counters of the connection.
     pub fn counters(&self) -> Counters {
         Counters { packets_out: self.outbox.packets(), ..self.counters }
     }
 
-    // The user's wishes.
+    // Requests.
 
-    /// Adds the part of an application to what this side says of itself, which it has not said yet.
+    /// Adds the part of an application to this side's HELLO. Must be called before the HELLO is sent.
     pub fn add_part(&mut self, name: &'static str, part: Bytes) {
         debug_assert!(!matches!(self.peer, Peer::Extended(_)), "the peer has heard everything already");
         self.own_hello = self.own_hello.take().map(|hello| hello.with_part(name, part));
     }
 
-    /// Asks the peer to begin nothing new on this connection, if it understands that. Returns whether it does.
+    /// Asks the peer to start nothing new on this connection. Returns `false` if it does not support GOAWAY.
     pub fn go_away(&mut self, goaway: GoAway) -> bool {
         if !self.is_open() || !self.uses(Features::GOAWAY) {
             return false;
@@ -523,9 +529,11 @@ impl Connection {
         true
     }
 
-    /// Begins to shut down gently: asks a peer that [leaves](Features::LEAVES) to do so, and goes on handling what it sends. A
-    /// peer that would not leave by itself is told if it understands, and the connection [drains](Self::drain) at once. One that
-    /// has said nothing yet is told as soon as it shows what it speaks.
+    /// Starts a gentle shutdown.
+    ///
+    /// A peer that [leaves](Features::LEAVES) is asked to do so, and its packets are handled until then. For any
+    /// other peer, the connection [drains](Self::drain) immediately, after a GOAWAY if supported. An unknown peer
+    /// is asked once it is recognized.
     pub fn retire(&mut self, goaway: GoAway) {
         match self.peer {
             Peer::Unknown if matches!(self.state, State::Open) => self.retiring = Some(goaway),
@@ -538,25 +546,26 @@ impl Connection {
         }
     }
 
-    /// Tells whether the peer closes the connection by itself, once it was asked to go away.
+    /// Returns `true` if the peer closes the connection after a GOAWAY.
     fn leaves(&self) -> bool {
         self.uses(Features::GOAWAY) && self.peer.hello().is_some_and(|hello| hello.features.contains(Features::LEAVES))
     }
 
-    /// Tells whether the peer asked this side to begin nothing new.
+    /// Returns `true` if the peer asked this side to start nothing new.
     pub fn is_asked_to_leave(&self) -> bool {
         self.is_asked_to_leave
     }
 
-    /// Has this side say that it [leaves](Features::LEAVES), if it has not said anything yet.
+    /// Announces in the HELLO that this side [leaves](Features::LEAVES). No effect once the HELLO is sent.
     pub fn promise_to_leave(&mut self) {
         if let Some(hello) = &mut self.own_hello {
             hello.features = hello.features.with(Features::LEAVES);
         }
     }
 
-    /// Has large contents go beside everything else: in pieces, with other frames in between, if the peer takes that. What
-    /// has the same id stays in order, all else may overtake them.
+    /// Sends large contents in pieces, with other frames in between, if the peer supports it.
+    ///
+    /// Frames with a common id stay in order. All others may overtake large contents.
     pub fn interleave(&mut self) {
         self.interleaves = true;
         self.use_pieces();
@@ -568,27 +577,28 @@ impl Connection {
         }
     }
 
-    /// Stops to wait for PONGs, which nobody will see.
+    /// Stops waiting for PONGs, which will not be read.
     fn send_without_pongs(&mut self) {
         if let Some(flight) = self.outbox.flight_mut() {
             flight.give_up();
         }
     }
 
-    /// Tells whether a content is under way in pieces from the peer.
+    /// Returns `true` while a content from the peer is arriving in pieces.
     pub fn has_pieces(&self) -> bool {
         self.assembly.as_ref().is_some_and(|assembly| assembly.is_under_way())
     }
 
-    /// Queues a PING, which every peer answers, ahead of everything else.
+    /// Queues a PING before all other frames. Every peer answers it.
     pub fn ping(&mut self) {
         if self.is_open() {
             self.outbox.push_ping();
         }
     }
 
-    /// Begins to shut down: packets and new streams of the peer still come, but are to reach no handler. Sending goes on. The
-    /// reason is the one for which the connection is to be [finished](Self::finish) when nothing is under way on it.
+    /// Starts a shutdown: new packets and streams of the peer still arrive, but must not reach a handler.
+    ///
+    /// Sending goes on. `reason` is for the later [`finish`](Self::finish), once the connection is idle.
     pub fn drain(&mut self, reason: CloseReason) {
         self.retiring = None;
         if matches!(self.state, State::Open) {
@@ -596,7 +606,7 @@ impl Connection {
         }
     }
 
-    /// Stops reading and sending, and closes once everything sent is written.
+    /// Stops reading and accepting packets, and closes after writing all queued packets.
     pub fn finish(&mut self, reason: CloseReason) {
         if !self.is_open() {
             return;
@@ -605,12 +615,12 @@ impl Connection {
         self.outbox.drop_ping();
         self.send_without_pongs();
         self.own_hello = None;
-        // A peer that never said anything did not show its format, and is still owed what was sent to it.
+        // A silent peer has not shown its format, but must still get the queued packets.
         self.outbox.set_format(self.format_or_fallback());
         self.state = if self.outbox.is_empty() { State::Closed(reason) } else { State::Finishing(reason) };
     }
 
-    /// Closes at once. Queued packets are lost. Once closed, the reason stays.
+    /// Closes immediately. Queued packets are lost. The first reason is kept.
     pub fn fail(&mut self, reason: CloseReason) {
         if !matches!(self.state, State::Closed(_)) {
             self.streams.end_all();
@@ -623,9 +633,11 @@ impl Connection {
     }
 }
 
-/// Bytes that a peer may cause to be queued without reading them while this side waits for its answers. Enough to refuse
-/// a call for each id of the wire; a peer that reads none of that is stuck itself.
+/// The limit on queued bytes caused by input alone, while this side awaits answers from the peer.
+///
+/// It is enough to refuse one call per id. A peer that reads none of these answers is stuck itself.
 pub const PEER_INDUCED_LEN_MAX: usize = 8 * 1024 * 1024;
-/// Both sides choose from one space of ids, so each stays in its own half: a stream that both opened would be one.
+/// Both sides share one id space. Each uses its own half, because streams opened by both with one id would be a
+/// single stream.
 const STREAMS_OF_CLIENT: RangeInclusive<u16> = 1..=0x7fff;
 const STREAMS_OF_SERVER: RangeInclusive<u16> = 0x8000..=0xffff;

@@ -1,4 +1,4 @@
-//! Sending: packets, and the streams of both sides.
+//! Sending packets, and the streams of both sides.
 
 use std::time::Instant;
 
@@ -12,12 +12,12 @@ use crate::{
 };
 
 impl Connection {
-    /// Queues a packet, full or not: a sender that can wait asks [`is_full`](Self::is_full) first.
+    /// Queues a packet, even if the outbox is full. Senders able to wait check [`is_full`](Self::is_full) first.
     pub fn send(&mut self, packet: Packet) -> Result<(), SendError> {
         self.push(packet, Cause::Local)
     }
 
-    /// Queues a packet as [`send`](Self::send) does, of a content that is copied.
+    /// Queues a packet like [`send`](Self::send), copying its content.
     pub fn send_copied(&mut self, packet: PacketName, content: &[u8]) -> Result<(), SendError> {
         let header = self.header(packet, content.len())?;
         self.cancels_in.earn();
@@ -25,7 +25,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Queues packets that are encoded already as [`send`](Self::send) does each of them: all of them, or none.
+    /// Queues encoded packets like [`send`](Self::send), all or none of them.
     pub fn send_frames(&mut self, frames: &Frames) -> Result<(), SendError> {
         if !self.is_open() {
             return Err(SendError::Closed);
@@ -39,17 +39,17 @@ impl Connection {
         Ok(())
     }
 
-    /// Counts packets that were let go because the outbox was full.
+    /// Counts packets dropped because of a full outbox.
     pub fn handle_unsent(&mut self, packets: u64) {
         self.counters.unsent += packets;
     }
 
-    /// Queues a packet as [`send`](Self::send) does, for the reply of a handler.
+    /// Queues the reply of a handler like [`send`](Self::send).
     pub fn reply(&mut self, packet: Packet) -> Result<(), SendError> {
         self.push(packet, Cause::Reply)
     }
 
-    /// Queues the reply of a handler as [`reply`](Self::reply) does, of a content that is copied.
+    /// Queues the reply of a handler like [`reply`](Self::reply), copying its content.
     pub fn reply_copied(&mut self, packet: PacketName, content: &[u8]) -> Result<(), SendError> {
         let header = self.header(packet, content.len())?;
         self.cancels_in.earn();
@@ -57,15 +57,17 @@ impl Connection {
         Ok(())
     }
 
-    /// Queues a packet as [`reply`](Self::reply) does, in reply to one that no handler got: counts towards
+    /// Queues the answer to a refused packet like [`reply`](Self::reply). It counts toward
     /// [`is_overrun`](Self::is_overrun).
     pub fn refuse(&mut self, packet: Packet) -> Result<(), SendError> {
         self.push(packet, Cause::PeerInduced)
     }
 
-    /// Tells the peer that this side does not want the answer to a packet. Returns whether it will hear of it: then either
-    /// the answer or [`Event::Cancelled`](super::Event::Cancelled) comes. It will not if it does not know CANCEL, or got
-    /// half as many of them lately as it allows. Every packet with content that came from it makes room for one more.
+    /// Tells the peer that this side no longer needs the answer to a packet.
+    ///
+    /// Returns `true` if the peer is told. Then either the answer or [`Event::Cancelled`](super::Event::Cancelled)
+    /// arrives. Returns `false` if the peer does not support CANCEL, or if half of its allowance is used up. Every
+    /// packet with content received from the peer restores one CANCEL.
     pub fn cancel(&mut self, now: Instant, packet: PacketName) -> bool {
         let will = self.is_open() && self.uses(Features::CANCEL) && self.cancels_out.spend(now);
         if will {
@@ -75,27 +77,27 @@ impl Connection {
         will
     }
 
-    /// Tells the peer that a packet that it [withdrew](super::Event::Cancel) will not be answered.
+    /// Tells the peer that a packet it [withdrew](super::Event::Cancel) will not be answered.
     pub fn cancelled(&mut self, packet: PacketName) {
         if self.is_open() {
             self.push_control(&Control::Cancelled(packet));
         }
     }
 
-    /// Queues a control frame behind the packets that are queued.
+    /// Queues a control frame after all queued packets.
     fn push_control(&mut self, control: &Control) {
         let (header, content) = control.encode();
         self.outbox.push(header, Bytes::from(content).into(), Cause::Local);
     }
 
-    /// Drops what is queued, for a peer that will not see it.
+    /// Drops all queued frames, for a peer that will not read them.
     pub fn discard_output(&mut self) {
         self.outbox.clear();
         self.streams.discard_credit();
         self.stalled = None;
     }
 
-    /// Opens a stream with an id of this side's choice. The peer learns of it by the first data.
+    /// Opens a stream with an id chosen by this side. The peer learns of it with the first data.
     pub fn open_stream(&mut self) -> Result<StreamKey, OpenError> {
         if !self.is_open() {
             return Err(OpenError::ConnectionClosed);
@@ -111,10 +113,10 @@ impl Connection {
         self.streams.open(id)
     }
 
-    /// Queues data of a stream, full or not, and with credit or without: a sender asks [`has_credit`](Self::has_credit)
-    /// first.
+    /// Queues data of a stream, even with a full outbox or without credit. Senders check
+    /// [`has_credit`](Self::has_credit) first.
     pub fn send_on(&mut self, key: StreamKey, content: Content) -> Result<(), StreamSendError> {
-        // All streams end with the connection.
+        // No check for a closed connection: its streams have all ended.
         if let Some(end) = self.streams.ended(key) {
             return Err(StreamSendError::Ended(end));
         }
@@ -137,33 +139,34 @@ impl Connection {
         Ok(())
     }
 
-    /// Tells whether the peer takes data of a stream now. Otherwise a sender waits for
-    /// [`Event::StreamWritable`](super::Event::StreamWritable), or for the end of the stream.
+    /// Returns `true` if the peer accepts data of this stream now.
+    ///
+    /// Otherwise wait for [`Event::StreamWritable`](super::Event::StreamWritable) or the end of the stream.
     pub fn has_credit(&self, key: StreamKey) -> bool {
         self.streams.has_credit(key)
     }
 
-    /// Tells whether the peer is owed credit, which [`poll_transmit`](Self::poll_transmit) sends.
+    /// Returns `true` if credit is due to the peer. [`poll_transmit`](Self::poll_transmit) sends it.
     pub fn owes_credit(&self) -> bool {
         self.streams.owes_credit()
     }
 
-    /// Takes the next data of a stream. `Ok(None)` if none has come, and an error if no more will.
+    /// Takes the next data of a stream. Returns `Ok(None)` if there is none yet, and an error after the end.
     pub fn read_from(&mut self, key: StreamKey) -> Result<Option<Bytes>, StreamEnd> {
         self.streams.read(key)
     }
 
-    /// Returns what [`read_from`](Self::read_from) would take next, and leaves it where it is.
+    /// Returns the next data of a stream without taking it.
     pub fn peek_at(&mut self, key: StreamKey) -> Result<Option<Bytes>, StreamEnd> {
         self.streams.peek(key)
     }
 
-    /// Drops what waits in a stream and what will come on it, for one whose reader is gone.
+    /// Drops all unread and future data of a stream without a reader.
     pub fn ignore_stream(&mut self, key: StreamKey) {
         self.streams.ignore(key);
     }
 
-    /// Tells whether this side opened the stream.
+    /// Returns `true` if this side opened the stream.
     pub fn is_own_stream(&self, key: StreamKey) -> bool {
         self.streams.is_own(key)
     }
@@ -173,12 +176,12 @@ impl Connection {
         self.streams.id(key)
     }
 
-    /// Returns why the stream ended, if it did.
+    /// Returns the cause of a stream's end, if it has ended.
     pub fn stream_ended(&self, key: StreamKey) -> Option<StreamEnd> {
         self.streams.ended(key)
     }
 
-    /// Returns the number of streams, ended ones that are still held included.
+    /// Returns the number of streams, including ended streams with a live handle.
     pub fn streams_len(&self) -> usize {
         self.streams.len()
     }
@@ -190,14 +193,15 @@ impl Connection {
         }
     }
 
-    /// Defers the close of a stream: once this side has closed it, the peer is told ahead of the next data sent on any
-    /// stream, and not at all if it closes the stream itself or uses its id again before. Beyond
-    /// [`Config::streams_max`](crate::Config::streams_max) such streams, and if it gives credit, it is told at once.
+    /// Delays the close packet of a stream until the next data on any stream.
+    ///
+    /// No packet is sent if the peer closes the stream first or reuses its id. The close is immediate with more
+    /// than [`Config::streams_max`](crate::Config::streams_max) such streams, and if this side gives credit.
     pub fn defer_stream_close(&mut self, key: StreamKey) {
         self.streams.defer_close(key);
     }
 
-    /// Closes a stream if it is open and forgets it. The key must not be used again.
+    /// Closes the stream if it is open, and forgets it. The key is invalid afterwards.
     pub fn release_stream(&mut self, key: StreamKey) {
         self.close_stream(key);
         self.streams.remove(key);
@@ -210,7 +214,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns the header of a packet with a content of this length, if it may be sent.
+    /// Returns the header of a packet with `len` bytes of content, or an error if the packet must not be sent.
     fn header(&self, packet: PacketName, len: usize) -> Result<Header, SendError> {
         let PacketName { id, operation } = packet;
         if !self.is_open() {
@@ -222,7 +226,7 @@ impl Connection {
         Ok(Header { id, operation: operation.number(), len: self.carried_len(len)? })
     }
 
-    /// Tells the peer of the streams whose close was deferred.
+    /// Queues the delayed close packets.
     pub(super) fn announce_closes(&mut self) {
         for id in self.streams.take_unannounced() {
             self.push_stream_close(id, Cause::Local);
@@ -235,7 +239,7 @@ impl Connection {
         }
     }
 
-    /// Returns the length of a content for its header, unless one of the sides does not carry as much.
+    /// Returns the length of a content for its header, or an error if it exceeds the limit of either side.
     fn carried_len(&self, len: usize) -> Result<u32, SendError> {
         let own = self.config.content_len_max;
         let theirs = self.peer.hello().map_or(own, |hello| hello.content_len_max);

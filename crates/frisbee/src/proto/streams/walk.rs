@@ -1,17 +1,17 @@
-//! Two sides, the frames between them and what people do with streams, at random: no credit is lost.
+//! A random walk over two sides with streams, and the frames between them. Checks that no credit is lost.
 
 use super::*;
 
-/// One step of many: how much goes on, and how ids are chosen.
+/// The rules of a walk: the amount of data, and the choice of ids.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Manners {
-    /// Ids go round, as the handles have it, and frames are small beside the window.
+    /// Ids advance, as with the public handles, and frames are small compared with the window.
     Usual,
-    /// Few ids are used again and again, frames are larger than windows, and much is sent before the other side is known.
+    /// A few ids are reused all the time, frames exceed windows, and much is sent before the peer is recognized.
     Wild,
 }
 
-/// A frame, and for the books the number of the stream that sent it.
+/// A frame, with the number of its sending stream for the books.
 #[derive(Debug)]
 enum Frame {
     Hello,
@@ -20,7 +20,7 @@ enum Frame {
         len: usize,
         of: usize,
     },
-    /// Data that is larger than the other side accepts.
+    /// Data larger than the other side accepts.
     TooLarge {
         id: u16,
         len: usize,
@@ -36,7 +36,7 @@ enum Frame {
     },
 }
 
-/// A stream that somebody holds.
+/// A stream with a live handle.
 #[derive(Clone, Copy)]
 struct Held {
     key: StreamKey,
@@ -46,22 +46,22 @@ struct Held {
 struct Side {
     streams: Streams,
     held: Vec<Held>,
-    /// Frames that wait to be written, those that go ahead apart.
+    /// Frames to write. Frames that overtake others are in a separate queue.
     ahead: VecDeque<Frame>,
     queued: VecDeque<Frame>,
-    /// Frames on their way to the other side.
+    /// Frames in flight to the other side.
     wire: VecDeque<Frame>,
     is_known: bool,
 }
 
-/// The books about a stream of one side, whether it is still there or not.
+/// The books about a stream of one side, kept after its removal.
 #[derive(Default)]
 struct Book {
-    /// The stream of the other side that it exchanged frames with.
+    /// The stream of the other side with which it exchanged frames.
     partner: Option<usize>,
-    /// True if it got frames of several, or sent credit that nobody got: an id was used again.
+    /// `true` after a reuse of its id: frames of several streams arrived, or credit was lost.
     is_mixed: bool,
-    /// The cost of data, and the credit, that is under way from it.
+    /// The cost of data and the credit in flight from this stream.
     data: usize,
     credit: usize,
 }
@@ -72,12 +72,12 @@ struct Walk {
     now: Instant,
     sides: [Side; 2],
     books: Vec<Book>,
-    /// The number of the stream with this key.
+    /// The number of each stream by key.
     numbers: [HashMap<StreamKey, usize>; 2],
     done: Done,
 }
 
-/// The events of a walk, so that each is known to have happened.
+/// Event counts of a walk, to prove that every event occurred.
 #[derive(Debug, Default)]
 pub(super) struct Done {
     pub(super) data: u64,
@@ -122,7 +122,7 @@ impl Walk {
         }
     }
 
-    /// Returns a number below this one (xorshift).
+    /// Returns a random number below `bound` (xorshift).
     fn below(&mut self, bound: usize) -> usize {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -170,7 +170,7 @@ impl Walk {
         let len = if is_too_large { LEN_MAX + 1 } else { 1 + self.below(len_max) };
         let Some(held) = self.pick(side) else { return };
         let Side { streams, is_known, .. } = &self.sides[side];
-        // Much that comes before the other side can say how much it wants is like data of a plain peer.
+        // A lot of data before the other side announces its window acts like data of a plain peer.
         let is_early = !is_known && self.manners == Manners::Usual;
         if is_early || streams.ended(held.key).is_some() {
             return;
@@ -178,7 +178,7 @@ impl Walk {
         if streams.has_credit(held.key) { self.send_on(side, held, len) } else { self.done.waits += 1 }
     }
 
-    /// Sends data, which is discarded if it is longer than it may be.
+    /// Sends data. The peer discards it if it is too large.
     fn send_on(&mut self, side: usize, held: Held, len: usize) {
         let Side { streams, queued, .. } = &mut self.sides[side];
         queued.extend(streams.take_unannounced().into_iter().map(|id| Frame::Close { id }));
@@ -198,7 +198,7 @@ impl Walk {
         }
     }
 
-    /// Drops the reader of a stream, or ends it in one of the ways there are.
+    /// Drops the reader of a stream, or ends the stream in one of several ways.
     fn let_go(&mut self, side: usize) {
         let way = self.below(8);
         let Some(held) = self.pick(side) else { return };
@@ -233,7 +233,7 @@ impl Walk {
         }
     }
 
-    /// Puts credit that is due and some frames on the wire.
+    /// Puts due credit and several frames on the wire.
     fn write(&mut self, side: usize, frames: usize) {
         let round_trip = Some(Duration::from_millis(20));
         let Side { streams, queued, ahead, wire, .. } = &mut self.sides[side];
@@ -247,7 +247,7 @@ impl Walk {
         wire.extend(queued.drain(..frames.min(queued.len())));
     }
 
-    /// Brings some frames from the other side.
+    /// Delivers several frames from the other side.
     fn deliver(&mut self, side: usize, frames: usize) {
         for _ in 0..frames {
             if self.sides[side].streams.stall() {
@@ -313,7 +313,7 @@ impl Walk {
         self.sides[side].queued.push_back(Frame::Close { id });
     }
 
-    /// Notes that a frame of one stream came to another.
+    /// Records that a frame of one stream reached another.
     fn meet(&mut self, from: usize, to: usize) {
         for (one, other) in [(from, to), (to, from)] {
             let book = &mut self.books[one];
@@ -321,7 +321,7 @@ impl Walk {
         }
     }
 
-    /// Tells whether a stream or the one that it is paired with had to do with others.
+    /// Returns `true` if the stream or its partner exchanged frames with a third stream.
     fn is_mixed(&self, number: usize) -> bool {
         let book = &self.books[number];
         book.is_mixed || book.partner.is_some_and(|partner| self.books[partner].is_mixed)
@@ -343,8 +343,8 @@ impl Walk {
         }
     }
 
-    /// Checks that nothing is lost: of each pair of streams, what the books say is under way, what is held and what is
-    /// owed makes up the window.
+    /// Checks that no credit is lost: for each pair of streams, the bytes in flight, held and owed add up to the
+    /// window.
     fn check_books(&mut self) {
         for side in 0..2 {
             let (sender, receiver) = (&self.sides[side].streams, &self.sides[1 - side].streams);
@@ -370,7 +370,7 @@ impl Walk {
         }
     }
 
-    /// Lets everything arrive and be read.
+    /// Delivers and reads everything.
     fn settle(&mut self) {
         let mut is_quiet = false;
         while !is_quiet {
@@ -390,7 +390,7 @@ impl Walk {
         }
     }
 
-    /// Checks that every stream that is open can send for as long as it is read.
+    /// Checks that every open stream can send while its peer reads.
     fn check_that_all_can_send(&mut self) {
         for _ in 0..3 {
             for side in 0..2 {
@@ -409,14 +409,14 @@ impl Walk {
     }
 }
 
-/// The largest content that is accepted.
+/// The largest accepted content.
 const LEN_MAX: usize = 9000;
-/// The window that streams open with in these tests.
+/// The initial window in these tests.
 const WINDOW: usize = HALF / STREAMS_MAX;
 const STREAMS_MAX: usize = 24;
 const HALF: usize = 32 * 1024;
 
-/// Takes this number of steps in all, a few thousand with each pair of sides.
+/// Runs several walks with `steps` steps in total, each with a new pair of sides.
 pub(super) fn walk(now: Instant, manners: Manners, steps: usize) -> Done {
     let mut all = Done::default();
     for seed in 1..=steps / STEPS {
