@@ -11,7 +11,7 @@ use std::{fmt, io, net::SocketAddr, path::PathBuf, str::FromStr};
 /// | `unix:/run/app.sock` | a Unix socket at that path |
 /// | `unix:@app` | a Unix socket in Linux's abstract namespace |
 /// | `mem:app` | in this process, without a socket |
-/// | `grpc://example.org:443` | a URL of another protocol, for libraries on top that speak it |
+/// | `grpc://example.org:443` | a URL of another protocol, for libraries on top with support for it |
 ///
 /// ```
 /// use frisbee::Address;
@@ -41,7 +41,7 @@ pub enum Address {
     Mem(String),
     /// A URL of another protocol. Frisbee neither connects to it nor listens on it.
     Url(String),
-    /// An end without an address: a connecting Unix socket, or an in-memory stream of the application.
+    /// An end without an address: a connecting Unix socket, or a custom stream.
     Unnamed,
 }
 
@@ -56,7 +56,7 @@ impl Address {
 }
 
 impl Address {
-    /// Returns the error for an address without a socket type on this system.
+    /// Returns the error for an address not supported on this system, or not by frisbee.
     pub(crate) fn unsupported(&self) -> io::Error {
         if let Self::Url(url) = self {
             let why = format!("{url} is an address of another protocol: frisbee's are {EXPECTED}");
@@ -115,7 +115,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// The address forms with a socket type, for error messages.
+/// The supported address forms, for error messages.
 const EXPECTED: &str = "tcp://HOST:PORT, unix:PATH, unix:@NAME or mem:NAME";
 
 /// Returns `true` for a URL of another protocol. `scheme` and `rest` are the parts before and after its first

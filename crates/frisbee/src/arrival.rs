@@ -1,4 +1,4 @@
-//! Arrival time of the packet of a starting handler, if it waited in a queue first.
+//! The arrival time of a packet that had to wait, while its handler starts.
 
 use std::{cell::Cell, time::Instant};
 
@@ -6,7 +6,8 @@ thread_local! {
     static ARRIVED: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Runs `start`, which starts the handler of a packet received at `at`. Only code run by `start` sees this time.
+/// Runs `start`, which starts the handler of a packet received at `at`. Only code called by `start` sees this
+/// time.
 pub(crate) fn arrived_at<T>(at: Instant, start: impl FnOnce() -> T) -> T {
     /// Restores the previous value, also after a panic of the handler.
     struct Before(Option<Instant>);
@@ -21,7 +22,8 @@ pub(crate) fn arrived_at<T>(at: Instant, start: impl FnOnce() -> T) -> T {
     start()
 }
 
-/// Returns the arrival time of the packet whose handler this thread is starting, if the packet had to wait.
+/// Returns the arrival time of the packet whose handler is being started on this thread, if the packet had to
+/// wait.
 #[inline]
 pub(crate) fn arrived() -> Option<Instant> {
     ARRIVED.get()

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{InvalidSetting, proto::HeaderFormat};
 
-/// All settings of a connection. The defaults match the Go implementation, if it has the setting.
+/// All settings of a connection. The defaults match the Go implementation where it has the same setting.
 ///
 /// ```
 /// use frisbee::Config;
@@ -31,33 +31,35 @@ pub struct Config {
     /// The bytes are discarded on arrival, and no memory is reserved for them. The router learns of the packet and
     /// may answer it, and the connection stays open. A larger announcement disconnects the peer immediately with
     /// [`ProtocolError::ContentTooLarge`](crate::ProtocolError::ContentTooLarge). With zero, every content above
-    /// the limit does so.
+    /// `content_len_max` does so.
     pub discard_len_max: u32,
-    /// The longest time for discarding one content, counted while this side reads. Default 30 s. After it the
-    /// connection ends with [`ProtocolError::ContentTooLarge`](crate::ProtocolError::ContentTooLarge).
+    /// The longest time for discarding one content, counted while this side reads. Default 30 s. The connection
+    /// then ends with [`ProtocolError::ContentTooLarge`](crate::ProtocolError::ContentTooLarge).
     pub discard_time_max: Duration,
     /// The length of the outbox in bytes. Senders wait while it is full. Default 1 MiB.
     ///
     /// One packet, or one call of [`try_send_frames`], may exceed it. [`set_outbox`] changes the limit and its
     /// policy for one connection. With this many bytes of replies queued, handlers get no new packets, and
-    /// handlers that run in place pause, until the peer reads some. Contents of 64 KiB and more have a separate
-    /// limit if smaller packets may
+    /// handlers that run in place pause, until the peer reads some.
+    ///
+    /// Contents of 64 KiB and more have a separate limit if smaller packets may
     /// [overtake](https://docs.rs/frisbee/latest/frisbee/trait.Router.html#method.interleaves) them: the same
-    /// number of bytes again, plus one content of the largest size for replies.
+    /// number of bytes again. For replies, one content of the largest size may come on top.
     ///
     /// [`try_send_frames`]: https://docs.rs/frisbee/latest/frisbee/struct.Connection.html#method.try_send_frames
     /// [`set_outbox`]: https://docs.rs/frisbee/latest/frisbee/struct.Connection.html#method.set_outbox
     pub outbox_len_max: usize,
     /// The number of packets waiting for a handler at which reading pauses. Default 1024.
     ///
-    /// [`Config::backlog_len_max`] bounds their contents. Two cases differ. If the router knows [how long peers
-    /// wait], and packets have waited for more than half of that time, the oldest packet is refused instead. If
-    /// this side awaits answers from the peer, reading goes on, because the answers come after those packets; then
+    /// [`Config::backlog_len_max`] bounds their contents. Reading goes on in two cases. If the router knows [how
+    /// long peers wait], and packets have waited for more than half of that time, the oldest packet is refused
+    /// instead. If this side awaits answers from the peer, these come after the waiting packets; then
     /// [`Config::handlers_len_max`] bounds the packets.
     ///
     /// [how long peers wait]: https://docs.rs/frisbee/latest/frisbee/trait.Router.html#method.packet_timeout
     pub backlog_max: usize,
-    /// Bytes waiting for a handler at which reading pauses, as with [`Config::backlog_max`]. Default 1 MiB.
+    /// Bytes of packets waiting for a handler at which reading pauses, as for [`Config::backlog_max`]. Default 1
+    /// MiB.
     ///
     /// Each packet counts as its content plus 64 bytes. One packet may exceed the limit.
     pub backlog_len_max: usize,
@@ -70,24 +72,24 @@ pub struct Config {
     /// the peer, waiting packets count too, and a packet above the limit is refused as
     /// [`Busy`](https://docs.rs/frisbee/latest/frisbee/enum.Refusal.html).
     pub handlers_len_max: usize,
-    /// The time without progress after which waiting packets are refused to break a deadlock. Default 500 ms.
+    /// The time without progress after which waiting packets are refused, to break a deadlock. Default 500 ms.
     ///
-    /// Both sides may wait for each other if at least as many answers are outstanding as handlers are running. If
-    /// then no handler ends and no answer arrives for this time, waiting packets are refused as
-    /// [`Busy`](https://docs.rs/frisbee/latest/frisbee/enum.Refusal.html). A longer time spares packets queued
-    /// after handlers with slow calls to the peer. It also prolongs a real deadlock.
+    /// A deadlock is possible if at least as many answers are outstanding as handlers are running: both sides may
+    /// be waiting for each other. If then no handler ends and no answer arrives for this time, waiting packets are
+    /// refused as [`Busy`](https://docs.rs/frisbee/latest/frisbee/enum.Refusal.html). A longer time spares packets
+    /// queued after handlers with slow calls to the peer, and prolongs real deadlocks.
     pub handlers_stall_max: Duration,
     /// The number of streams of this connection, including ended streams with a live handle. Default 1024. Further
     /// streams of the peer are closed immediately.
     pub streams_max: usize,
-    /// Bytes of unread data in one stream. Default 1 MiB.
+    /// The limit on unread data in one stream, in bytes. Default 1 MiB.
     ///
     /// Each packet counts as its content plus 64 bytes. A single packet always fits. An extended peer may send
     /// twice this amount before it has to wait if the reader is fast, because data being processed counts too. A
     /// plain peer cannot be slowed down on a single stream. Its stream above the limit pauses all reading from the
     /// connection, for [`Config::stream_stall_max`] at most.
     pub stream_queue_len_max: usize,
-    /// Bytes held by all streams of this connection together. Default 32 MiB.
+    /// The limit on data held by all streams of this connection together, in bytes. Default 32 MiB.
     ///
     /// Unread data counts, and so does the last packet of each reader until it reads again or drops its stream.
     /// Each packet counts as its content plus 64 bytes. A single packet always fits. Streams above the limit pause
@@ -101,22 +103,22 @@ pub struct Config {
     pub streams_len_max: usize,
     /// The longest time for which a stream may pause reading from the connection. Default 100 ms.
     ///
-    /// The pause ends once half of the unread data is read. After this time the stream is closed with
+    /// The pause ends earlier once half of the unread data is read. After this time the stream is closed with
     /// [`StreamEnd::Overflow`](crate::StreamEnd::Overflow). A long time spares streams with slow readers and
-    /// delays the rest of the connection. Zero has the opposite effect. An extended peer normally waits for credit
-    /// and never gets to this point.
+    /// delays the rest of the connection. Zero has the opposite effect. An extended peer waits for credit before
+    /// it gets to this point.
     pub stream_stall_max: Duration,
-    /// The number of streams opened by the peer and waiting for [`accept_stream`]. Default 0: new streams are
+    /// The number of streams from the peer that may wait for [`accept_stream`]. Default 0: new streams are
     /// refused, like in the Go implementation without a stream handler.
     ///
     /// [`accept_stream`]: https://docs.rs/frisbee/latest/frisbee/struct.Connection.html#method.accept_stream
     pub accept_backlog: usize,
-    /// The number of control packets in one burst from a peer. Default 1000.
+    /// The number of control packets a peer may send in one burst. Default 1000.
     ///
-    /// Control packets are PING, PONG, reserved operations, and stream closes not caused by data of this side. The allowance
-    /// refills by a tenth of this number per second, and by one for each packet with content.
+    /// Control packets are PING, PONG, reserved operations, and stream closes not caused by data of this side. The
+    /// allowance refills by a tenth of this number per second, and by one for each packet with content.
     pub control_burst: u32,
-    /// The number of packets in one burst of withdrawals by a peer. Default 1000.
+    /// The number of packets a peer may withdraw in one burst. Default 1000.
     ///
     /// Dropped handlers have already cost work, so withdrawals are limited. The allowance refills by a tenth of
     /// this number per second, and by one for each packet with content sent by this side, such as an answer. An
@@ -139,7 +141,7 @@ pub struct Config {
     /// The interval of PINGs, independent of other traffic. Default 500 ms. `None` sends none; Go peers then need
     /// other traffic at least every 5 s.
     pub ping_interval: Option<Duration>,
-    /// The longest silence of a live peer. Default 5 s. `None` waits forever.
+    /// The time without input after which the peer counts as dead. Default 5 s. `None` waits forever.
     pub silence_max: Option<Duration>,
     /// The longest time a write may make no progress before the connection fails. Default 5 s. After a socket
     /// failure, handlers of packets already received have the same time.
@@ -151,7 +153,7 @@ pub struct Config {
     pub handshake_max: Duration,
 }
 
-/// A limit on the bytes queued for writing on one connection, and the policy when it is reached.
+/// A limit on the bytes queued for writing on one connection, and the policy for a full outbox.
 ///
 /// Applies to packets sent through the handle. Replies of handlers are bounded by [`Config::outbox_len_max`], and
 /// data of streams always waits.

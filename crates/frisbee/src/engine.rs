@@ -1,4 +1,4 @@
-//! Threads for connections, and their I/O interface to the kernel.
+//! Engines: the threads that serve connections, and the kernel interface for their sockets.
 
 use std::{
     collections::HashMap,
@@ -18,7 +18,7 @@ use tokio::runtime::{Builder, Handle};
 
 use crate::net::{RingKind, uring};
 
-/// The threads that serve connections, and their I/O interface to the kernel.
+/// The threads that serve connections, and the kernel interface for their sockets.
 ///
 /// The io_uring engines need the feature `uring` and a Linux kernel that allows io_uring. Otherwise they fail with
 /// an error that names the missing part; [`choose`](Self::choose) helps with a fallback. TLS connections stay on
@@ -33,7 +33,8 @@ pub enum Engine {
     /// callers.
     #[default]
     Tokio,
-    /// One thread per core, each with its own tokio runtime. A new connection goes to the thread with the fewest.
+    /// One thread per core, each with its own tokio runtime. A new connection goes to the thread with the fewest
+    /// connections.
     ///
     /// A good choice for servers with many connections and short handlers: no work of a connection changes
     /// threads.
@@ -41,7 +42,7 @@ pub enum Engine {
     /// Like [`PerCore`](Self::PerCore), with the sockets of each thread on an io_uring. One system call then
     /// handles everything ready, instead of two per message.
     ///
-    /// Uses the most of io_uring the kernel allows: from Linux 6.1 on, the kernel reads into buffers it picks. On
+    /// Uses the newest features of the kernel: from Linux 6.1 on, the kernel receives into buffers it selects. On
     /// older kernels this equals [`UringPortable`](Self::UringPortable). A good choice for hundreds of busy
     /// connections with small messages, on servers and on clients.
     Uring,
@@ -140,8 +141,8 @@ impl Engine {
         match begun.recv().unwrap_or_else(|_| Err(io::Error::other("the thread ended at once"))) {
             Ok(runtime) => Ok((runtime, thread)),
             Err(error) => {
-                // The thread is about to end. Join it, so none of its resources remain. Its panic hook has already
-                // reported a panic.
+                // The thread is about to end. Joining it makes sure that all of its resources are freed. The panic
+                // hook has already reported a panic of the thread.
                 let _ = thread.join();
                 Err(error)
             }

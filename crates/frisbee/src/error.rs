@@ -1,4 +1,4 @@
-//! Error types, one for each operation or event with its own causes.
+//! Error types of the crate.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -226,8 +226,7 @@ pub enum SendError {
     },
     /// The packet needs an extended peer. This peer is plain, or has not yet announced the extended protocol.
     PlainPeer,
-    /// The outbox is full, and the connection drops packets without room
-    /// ([`WhenFull::Drop`](crate::WhenFull::Drop)).
+    /// The outbox is full, and the packet was dropped ([`WhenFull::Drop`](crate::WhenFull::Drop)).
     OutboxFull,
 }
 

@@ -1,4 +1,4 @@
-//! Packets, and operation numbers for their purpose.
+//! Packets and their operation numbers.
 
 use std::fmt;
 

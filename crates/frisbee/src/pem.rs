@@ -135,7 +135,7 @@ pub struct ServerTls {
     config: Arc<ServerConfig>,
 }
 
-/// A certificate chain starting with the own certificate, and its key.
+/// A certificate chain, starting with the end-entity certificate, and its key.
 struct Identity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,

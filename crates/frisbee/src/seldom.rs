@@ -1,4 +1,4 @@
-//! A compact map for entries only few connections have.
+//! A compact map for data that most connections do not have.
 
 use std::{collections::HashMap, hash::Hash};
 

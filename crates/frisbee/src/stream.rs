@@ -212,7 +212,7 @@ impl StreamSender {
         connection.shared().when_sendable(*key, content.len(), content, push).await
     }
 
-    /// Sends several packets at a lower cost than one call each.
+    /// Sends several packets, at a lower cost than one call of [`send`](Self::send) for each.
     ///
     /// After an error, the packets remaining in `contents` were not sent, and neither was the last one removed.
     ///

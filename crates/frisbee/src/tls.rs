@@ -120,15 +120,14 @@ fn identity(session: &CommonState) -> Identity {
     Some(Proof(Arc::new(Certificates(Arc::new(owned)))))
 }
 
-/// Explains frequent handshake failures with a cryptic rustls error: a peer without TLS, or a certificate for
-/// another use.
+/// Adds an explanation to frequent handshake failures: a peer without TLS, or a certificate for another use.
 fn explain(error: io::Error, peer: &str) -> io::Error {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     let text = match inner {
         Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
             format!("the {peer} does not speak TLS: leave it away on this side, or configure it on the other")
         }
-        // rustls wraps this error of webpki without a public type. Its debug text is the only way to recognize it.
+        // rustls wraps this webpki error without exposing its type. Only the debug text identifies it.
         Some(rustls::Error::InvalidCertificate(CertificateError::Other(other)))
             if format!("{:?}", other.0) == "CaUsedAsEndEntity" =>
         {

@@ -68,7 +68,7 @@ impl SocketOptions {
     }
 }
 
-/// The maximum on Linux.
+/// The longest keepalive period on Linux.
 const KEEPALIVE_MAX: Duration = Duration::from_secs(32_767);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The step between a socket and frisbee: a TLS handshake, or nothing.
+//! The optional TLS handshake between a socket and frisbee.
 
 use std::{any::Any, future::Future, io, pin::Pin, sync::Arc};
 

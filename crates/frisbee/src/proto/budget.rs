@@ -1,4 +1,4 @@
-//! Token bucket for packets without use to this side.
+//! A token bucket against floods of useless packets.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
-//! Queue of large outgoing contents between extended peers. Other frames overtake them.
+//! The queue of large outgoing contents between extended peers. Other frames overtake them.
 //!
-//! A connection with large contents only sends them whole, because pieces would cost time without a benefit. If it
-//! has sent other frames recently, it cuts the next content into pieces, with other frames in between. It also
-//! limits the bytes in flight to a window, because nothing can overtake bytes already in the kernel or at the
+//! A connection that sends large contents only sends them whole, because pieces would cost time without a benefit.
+//! If it has sent other frames recently, it cuts the next content into pieces, with other frames in between. It
+//! also limits the bytes in flight to a window, because nothing can overtake bytes already in the kernel or at the
 //! peer.
 //!
 //! Frames with a common id stay in order: a frame with the id of a queued content is queued after it.

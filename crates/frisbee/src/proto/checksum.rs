@@ -5,7 +5,7 @@
 //!           └──── all of an empty frame ─────┘
 //! ```
 //!
-//! Frames are sealed after a batch is assembled. No other code for sending depends on checksums.
+//! Frames are sealed after a batch is assembled, so no other sending code depends on checksums.
 
 use std::{collections::VecDeque, mem};
 
@@ -30,7 +30,7 @@ pub(super) enum Sealing {
     On,
 }
 
-/// Returns the checksum after a header. It is verified before the announced length is used.
+/// Returns the checksum after a header. It protects the length, which is used before the content arrives.
 pub(super) fn header_checksum(format: HeaderFormat, header: Header) -> u32 {
     crc32c(format.part(&header.layout()))
 }

@@ -18,7 +18,7 @@ pub struct Counters {
     pub batches_in: u64,
     /// Batches passed to the socket.
     pub batches_out: u64,
-    /// Packets dropped for a reserved operation.
+    /// Packets dropped: reserved operations, and unknown or unexpected control frames.
     pub dropped: u64,
     /// Packets refused because a limit was reached, their time was over or the connection was draining.
     pub refused: u64,

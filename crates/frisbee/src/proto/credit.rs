@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!   ┌───────────────────────────────── window ────────────────────────────────┐
-//!   credit ──data──▶ under way ──▶ queued, or with the reader ──▶ owed ──CREDIT──▶ credit
+//!   credit ──data──▶ in flight ──▶ queued, or with the reader ──▶ owed ──CREDIT──▶ credit
 //!   SendCredit                                          ReceiveWindow
 //! ```
-//! The sum of all four stations is always the window, so no credit is lost. A frame may cost more than the
-//! remaining credit. The credit then becomes negative.
+//! At any time, the amounts at the four stations add up to the window, so no credit is lost. A frame may cost more
+//! than the remaining credit. The credit then becomes negative.
 //!
 //! One half of the memory limit for a connection's streams backs their initial windows. [`WindowBudget`] lends out
 //! the other half. A window widens while its reader is fast, but only if a multiple of the additional bytes
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use crate::Config;
 
-/// The credit of a sender with its peer's reader.
+/// The credit of a stream's sender: the bytes it may still send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SendCredit(i64);
 
@@ -104,8 +104,8 @@ impl ReceiveWindow {
 
     /// Returns `true` if enough credit is owed to send it.
     ///
-    /// Enough is half of the window, or the initial window if the reader waits and that is less. In the latter
-    /// case, the sender may be waiting too. Otherwise more will be owed soon.
+    /// Enough is half of the window. If the reader waits, the initial window is enough if it is less, because the
+    /// sender may be waiting too. Otherwise more will be owed soon.
     pub(super) fn is_due(&self, reader_waits: bool) -> bool {
         let enough = if reader_waits { self.initial.min(self.len / 2) } else { self.len / 2 };
         self.owed > 0 && self.owed >= enough

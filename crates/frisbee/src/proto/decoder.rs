@@ -3,7 +3,7 @@
 //! ```text
 //!   First ──no foreign protocol──▶ Head
 //!   Head ──header, content to keep────────────────────▶ Content ──all of it──▶ Head   (a frame)
-//!     └───header of a reserved op, or of too much  ───▶ Skip    ──all of it──▶ Head
+//!     └───header of a reserved op, or too long     ───▶ Skip    ──all of it──▶ Head
 //! ```
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -42,7 +42,7 @@ pub struct Decoder {
 /// The set of reserved operations whose contents are kept. Contents of others are skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// None.
+    /// No reserved operations.
     Plain,
     /// Control frames. One of them may identify the peer as extended.
     Control,

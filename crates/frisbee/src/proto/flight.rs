@@ -1,4 +1,4 @@
-//! Pieces in flight to the peer. Other frames cannot overtake these.
+//! The pieces in flight to the peer. Other frames cannot overtake these.
 //!
 //! PINGs sent after pieces measure progress: each PONG shows that the peer has read up to its PING. The bytes in
 //! flight are limited to a window. It widens while PONGs take about the shortest time seen, because then nothing
@@ -21,7 +21,7 @@ pub(super) struct Flight {
     marks: VecDeque<Mark>,
     /// The shortest time from a PING to its PONG.
     shortest: Option<Duration>,
-    /// The time since the window is full.
+    /// The time at which the window became full.
     full_since: Option<Instant>,
     /// `false` if no PONG will arrive any more.
     is_limited: bool,

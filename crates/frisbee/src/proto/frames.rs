@@ -10,9 +10,9 @@ use super::{
 };
 use crate::{Content, Operation, Packet, PacketName};
 
-/// Collects packets for many connections, and encodes each of them once.
+/// A buffer that collects packets for many connections, and encodes each of them once.
 ///
-/// For
+/// Send them with
 /// [`Connection::try_send_frames`](https://docs.rs/frisbee/latest/frisbee/struct.Connection.html#method.try_send_frames).
 ///
 /// ```
@@ -41,10 +41,10 @@ pub struct FrameBuffer {
     totals: Totals,
 }
 
-/// Encoded packets, ready for a socket. Clones share the bytes.
+/// Encoded packets, ready for any number of connections. Clones share the bytes.
 ///
-/// The peer receives them like packets sent one by one. Each of their buffers holds up to 64 KiB and lives as long
-/// as any of its packets.
+/// The peer receives them like packets sent one by one. Small packets share buffers of up to 64 KiB. A buffer
+/// stays allocated while any of its packets is.
 #[derive(Clone, Debug)]
 pub struct Frames(Arc<Encoded>);
 

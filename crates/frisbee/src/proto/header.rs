@@ -29,7 +29,7 @@ impl HeaderFormat {
         }
     }
 
-    /// Returns the bytes of the longer layout used by this format.
+    /// Returns the bytes this format takes from the longer layout.
     #[inline]
     pub(super) fn part(self, layout: &[u8; 10]) -> &[u8] {
         &layout[10 - self.header_len()..]

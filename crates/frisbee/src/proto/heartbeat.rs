@@ -1,4 +1,4 @@
-//! Heartbeats: when to send a PING, when a silent peer is dead, and the round-trip time.
+//! Heartbeats: the times to send a PING and to give up a silent peer, and the round-trip time.
 
 use std::time::{Duration, Instant};
 

@@ -30,7 +30,7 @@ pub struct Hello {
     parts: Vec<(Bytes, Bytes)>,
 }
 
-/// A set of features. A connection uses the features of both sides.
+/// A set of features. A connection uses the features supported by both sides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features(u32);
 
@@ -158,7 +158,7 @@ impl Hello {
                     }
                     let name = value.split_to(name_len.into());
                     if parts.len() < PARTS_MAX && !parts.iter().any(|(of, _)| *of == name) {
-                        // Copied, because they live as long as the connection and would otherwise pin a larger
+                        // Copied, because they are kept for the life of the connection and would pin a larger
                         // buffer.
                         parts.push((Bytes::copy_from_slice(&name), Bytes::copy_from_slice(&value)));
                     }

@@ -1,10 +1,10 @@
 //! Contents in pieces, with other frames in between.
 //!
 //! ```text
-//!   PIECE = header with operation 5 | [ operation u16 | total u32 | ] bytes        the first piece has what is in brackets
+//!   PIECE = header with operation 5 | [ operation u16 | total u32 | ] bytes        [ ] in the first piece only
 //!
-//!   None ──first──▶ Kept ──────the last──▶ None   (a frame)
-//!     └────first, the total is too much──▶ Skipped ──the last──▶ None
+//!   None ──first──▶ Kept ──last──▶ None   (a frame)
+//!     └────first, total too large──▶ Skipped ──last──▶ None
 //! ```
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};

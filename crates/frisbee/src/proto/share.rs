@@ -9,7 +9,7 @@ pub(super) enum Cause {
     Local,
     /// A handler replied to the peer.
     Reply,
-    /// Input alone, without a handler: a PONG, a refusal or the close of a refused stream.
+    /// Input alone, without a handler: a refusal, or the close of a refused stream.
     PeerInduced,
 }
 

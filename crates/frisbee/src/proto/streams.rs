@@ -8,9 +8,9 @@
 //!
 //! An ended stream frees its id immediately. Its queued data stays readable until its handle is dropped. A stream
 //! with a delayed close ends on this side without a packet. The close packet goes out before the next data of any
-//! stream. If the peer reuses the id before that, no packet is sent, because it would close the new stream. If
-//! this side gives credit, the close packet is not delayed: after reusing the id, the peer would mistake new
-//! credit for credit of the old stream.
+//! stream. If the peer reuses the id before that, no packet is sent, because it would close the new stream. With
+//! credit, the close packet is not delayed: a peer that takes the old stream for open would add the credit of a
+//! new one to it.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -57,7 +57,7 @@ pub(super) struct Streams {
     unannounced: BTreeSet<u16>,
     /// Bytes held by all streams.
     len: usize,
-    /// The time since all streams together hold too much.
+    /// The time at which all streams together exceeded their limit.
     over_since: Option<Instant>,
     /// The budget for their windows.
     budget: WindowBudget,
@@ -81,7 +81,7 @@ struct Entry {
     end: Option<StreamEnd>,
     /// The reason for ignoring further data from the peer on an open stream.
     input_end: Option<StreamEnd>,
-    /// The time since too much data is unread.
+    /// The time at which the unread data exceeded its limit.
     stalls_since: Option<Instant>,
     /// `true` if further data will not be read.
     is_ignored: bool,

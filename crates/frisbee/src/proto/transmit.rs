@@ -4,7 +4,7 @@ use std::{collections::VecDeque, io::IoSlice, mem};
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// The first length of contents never copied into the batch. Shorter ones are copied.
+/// Contents below this length are copied into the batch. Longer ones never are.
 pub const COPY_LEN_MAX: usize = 4 * 1024;
 /// The length at which a buffer of collected frames is closed instead of growing.
 pub(super) const FLAT_LEN_MAX: usize = 64 * 1024;

@@ -1,4 +1,4 @@
-//! The accept loop's listener, closable from another task.
+//! The listener of the accept loop. Other tasks can close it.
 
 use std::{
     future::poll_fn,

@@ -115,8 +115,7 @@ impl<R: Router> ServerBuilder<R> {
         self
     }
 
-    /// Sets how long a [shutdown](Server::shutdown) keeps serving peers that leave after being asked to. Default 5
-    /// s.
+    /// Sets how long a [shutdown](Server::shutdown) serves peers that leave after being asked to. Default 5 s.
     ///
     /// Channels of frpc are such peers. The time is at most half of the shutdown's limit, and ends early once all
     /// of them have left. New packets of other peers are refused immediately; with zero, those of all peers are.

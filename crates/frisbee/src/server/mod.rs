@@ -116,7 +116,7 @@ impl Server {
     /// immediately, so a new server can listen during the shutdown. Load balancers must be told before the call if
     /// they need time to switch.
     ///
-    /// Extended peers are asked to send nothing new. Peers that then [leave by themselves](crate::Router::leaves)
+    /// Extended peers are asked to start nothing new. Peers that then [leave by themselves](crate::Router::leaves)
     /// lose nothing: everything they sent before hearing of the shutdown is served, within the time of
     /// [`lame_duck`](ServerBuilder::lame_duck). New packets from all other peers are
     /// [refused](crate::Router::refuse), and their connections close once nothing is in flight.

@@ -30,7 +30,7 @@ use crate::net::{Raw, Wire};
 /// use frisbee::{Drain, Protocol, Raw, Recognized, Server};
 /// use tokio::io::{AsyncReadExt, AsyncWriteExt};
 ///
-/// /// Tells load balancers that the server is there.
+/// /// Answers the health checks of load balancers.
 /// struct Health;
 ///
 /// impl Protocol for Health {

@@ -151,7 +151,7 @@ async fn open(
 /// Waits for a handshake or a protocol decision. Returns `None` if the server is dropped, or shuts down in the
 /// meantime.
 ///
-/// A shutdown leaves a short time, so a connection accepted just before it can send its first call.
+/// A shutdown leaves a short grace time, so a connection accepted just before it can send its first call.
 async fn unless_shut_down<T>(server: &ServerShared, future: impl Future<Output = T>) -> Option<T> {
     let shut_down = async {
         server.draining.cancelled().await;

@@ -132,7 +132,8 @@ impl ServerShared {
 
     /// Makes `retire` drain connections from now on, instead of asking their peers to leave.
     pub(super) fn stop_serving(&self) {
-        // Relaxed is enough: the lock of the slots orders this store before the list of connections.
+        // Relaxed is enough: a connection not yet in the list is added under the lock of the list, and so sees
+        // this store.
         self.serves_nobody.store(true, Ordering::Relaxed);
     }
 

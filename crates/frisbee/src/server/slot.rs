@@ -27,7 +27,7 @@ struct Open {
 pub(super) struct ConnectionSlot {
     slots: Arc<Slots>,
     key: usize,
-    /// The connection's share of a thread's load, if the server has its own threads.
+    /// The place of the connection on one of the server's threads, if the engine has its own threads.
     pub(super) on_thread: Option<OnThread>,
 }
 

@@ -17,7 +17,7 @@ struct Thread {
     connections: usize,
 }
 
-/// A connection's share of a thread's load. Released on drop.
+/// The place of a connection on a thread. Released on drop.
 pub(super) struct OnThread {
     threads: Arc<Threads>,
     index: usize,
@@ -38,7 +38,7 @@ impl Threads {
         let here = threads.iter().position(|thread| thread.runtime.id() == here)?;
         let fewest = (0..threads.len()).min_by_key(|index| threads[*index].connections)?;
         let least = threads[fewest].connections;
-        // Moving a connection has a cost, so small imbalances are tolerated.
+        // Moving a connection to another thread has a cost, so a small imbalance is tolerated.
         let goes_elsewhere = threads[here].connections > least + least / TOLERATED_PART;
         let index = if goes_elsewhere { fewest } else { here };
         threads[index].connections += 1;
@@ -57,5 +57,5 @@ impl Drop for OnThread {
     }
 }
 
-/// The tolerated imbalance is the least loaded thread's connections divided by this.
+/// The tolerated imbalance, as a part of the connections on the least loaded thread.
 const TOLERATED_PART: usize = 16;

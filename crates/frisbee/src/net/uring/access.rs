@@ -1,4 +1,4 @@
-//! Interface of a thread to the kernel: frisbee's own ring, or the ring of tokio-uring.
+//! The kernel interface of a thread's sockets: frisbee's own ring, or the ring of tokio-uring.
 
 use std::{
     io,

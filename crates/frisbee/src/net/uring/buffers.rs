@@ -222,7 +222,7 @@ mod tests {
     fn buffers_come_back_in_any_order_as_often_as_one_likes() {
         let mut kernel = Kernel::new();
         let mut held = Vec::new();
-        // Both the ring index and the 16-bit tail wrap around.
+        // Enough turns for the position in the ring to wrap around.
         for turn in 0..2 * usize::from(COUNT) {
             let byte = turn.to_le_bytes()[0];
             held.push((byte, kernel.receive(&[byte; 3]).unwrap()));

@@ -49,7 +49,7 @@ pub(crate) fn block_on<F: Future<Output = io::Result<()>>>(
 }
 
 fn way(kind: RingKind) -> io::Result<Way> {
-    /// A final answer of the kernel. An error is stored as text, because it cannot be cloned.
+    /// A final answer of the kernel. Errors are stored as text, because an `io::Error` cannot be cloned.
     type Final = OnceLock<Result<Way, (io::ErrorKind, String)>>;
     static BEST: Final = OnceLock::new();
     static PORTABLE: Final = OnceLock::new();

@@ -99,7 +99,7 @@ pub struct Connection {
     attempted: u64,
     /// The oversized content being discarded, and its deadline.
     discarding: Option<Discarding>,
-    /// The time since this side stopped reading.
+    /// The time at which this side stopped reading.
     paused: Option<Instant>,
     /// The time for copying unread stream contents out of the read buffers they pin.
     detach_due: Option<Instant>,
@@ -180,7 +180,7 @@ impl Connection {
         if peer == Peer::Unknown {
             decoder.set_reach(Reach::Control);
             if role == Role::Client {
-                // Sent after the HELLO. Its PONG therefore shows whether the peer answered the HELLO.
+                // Sent after the HELLO: a peer that answers the PING has seen the HELLO.
                 outbox.push_ping();
             }
         }
@@ -366,7 +366,7 @@ impl Connection {
         !self.is_open()
     }
 
-    /// Returns `true` between [`drain`](Self::drain) and the close.
+    /// Returns `true` after [`drain`](Self::drain), until [`finish`](Self::finish) or [`fail`](Self::fail).
     pub fn is_draining(&self) -> bool {
         matches!(self.state, State::Draining(_))
     }
@@ -432,7 +432,8 @@ impl Connection {
         self.outbox.peer_induced_len() >= self.config.outbox_len_max
     }
 
-    /// Returns `true` if the outbox holds too many bytes caused by input alone to read even awaited answers.
+    /// Returns `true` if the outbox holds too many bytes caused by input alone to go on reading for awaited
+    /// answers.
     ///
     /// The limit is that of [`is_overrun`](Self::is_overrun), or [`PEER_INDUCED_LEN_MAX`] if greater.
     pub fn is_flooded(&self) -> bool {
@@ -589,7 +590,7 @@ impl Connection {
         self.assembly.as_ref().is_some_and(|assembly| assembly.is_under_way())
     }
 
-    /// Queues a PING before all other frames. Every peer answers it.
+    /// Queues a PING before all queued packets. Every peer answers it.
     pub fn ping(&mut self) {
         if self.is_open() {
             self.outbox.push_ping();
@@ -620,7 +621,7 @@ impl Connection {
         self.state = if self.outbox.is_empty() { State::Closed(reason) } else { State::Finishing(reason) };
     }
 
-    /// Closes immediately. Queued packets are lost. The first reason is kept.
+    /// Closes immediately. Queued packets are lost. A closed connection keeps its first reason.
     pub fn fail(&mut self, reason: CloseReason) {
         if !matches!(self.state, State::Closed(_)) {
             self.streams.end_all();

@@ -195,8 +195,8 @@ impl Connection {
 
     /// Delays the close packet of a stream until the next data on any stream.
     ///
-    /// No packet is sent if the peer closes the stream first or reuses its id. The close is immediate with more
-    /// than [`Config::streams_max`](crate::Config::streams_max) such streams, and if this side gives credit.
+    /// No packet is sent if the peer closes the stream first or reuses its id. The close packet is not delayed if
+    /// the sides use credit, or if more than [`Config::streams_max`](crate::Config::streams_max) of them are.
     pub fn defer_stream_close(&mut self, key: StreamKey) {
         self.streams.defer_close(key);
     }

@@ -81,7 +81,7 @@ impl Activity {
 #[derive(Debug, Default)]
 struct Comparison {
     spins: bool,
-    /// The start of the current trial or of the time after the trials.
+    /// The start of the current trial, or of the time after the last trial.
     since: Option<Instant>,
     /// The number of trials left, in both modes together.
     trials_left: u32,

@@ -1,4 +1,4 @@
-//! The ring of a thread: one system call submits the requests of all sockets and collects results.
+//! The ring of a thread. One system call submits the requests of all sockets and collects their results.
 
 mod activity;
 mod turn;
@@ -265,7 +265,8 @@ impl Ring {
         self.mark(key);
     }
 
-    /// Makes the ring run after all tasks that are ready now.
+    /// Adds the socket to those with requests, and wakes the task of the ring. It runs after all tasks that are
+    /// ready now.
     fn mark(&mut self, key: usize) {
         if mem::replace(&mut self.slots[key].is_dirty, true) {
             return;
