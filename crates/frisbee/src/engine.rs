@@ -138,7 +138,7 @@ impl Engine {
                 let _ = sender.send(Err(error));
             }
         })?;
-        match begun.recv().unwrap_or_else(|_| Err(io::Error::other("the thread ended at once"))) {
+        match begun.recv().unwrap_or_else(|_| Err(io::Error::other("the thread ended during its start"))) {
             Ok(runtime) => Ok((runtime, thread)),
             Err(error) => {
                 // The thread is about to end. Joining it makes sure that all of its resources are freed. The panic

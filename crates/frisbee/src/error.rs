@@ -174,19 +174,21 @@ impl fmt::Display for CloseReason {
         match self {
             Self::Local => f.write_str("closed by this side"),
             Self::Peer => f.write_str("closed by the peer"),
-            Self::Truncated => f.write_str("the peer ended in the middle of a packet: it crashed, or was cut off"),
+            Self::Truncated => {
+                f.write_str("the input ended in the middle of a packet: the peer crashed, or the network cut it off")
+            }
             Self::Shutdown => f.write_str("the server shut down"),
-            Self::TooOld => f.write_str("as old as the server lets connections get (connection_age_max)"),
+            Self::TooOld => f.write_str("the connection reached its age limit (connection_age_max)"),
             Self::TakenOver => f.write_str("taken over as a raw connection"),
             Self::Silent { limit } => write!(f, "nothing received for {limit:?} (silence_max)"),
-            Self::WriteStalled { limit } => write!(f, "the peer took nothing for {limit:?} (write_stall_max)"),
+            Self::WriteStalled { limit } => write!(f, "the peer read nothing for {limit:?} (write_stall_max)"),
             Self::Protocol(error) => write!(f, "the peer broke the protocol: {error}"),
             Self::HandlerPanicked(message) => write!(f, "a handler panicked: {message}"),
             Self::ReplyTooLarge { len, limit } => {
                 write!(f, "a handler replied with {len} bytes of content, the limit is {limit} (content_len_max)")
             }
             Self::OutboxFull { limit } => {
-                write!(f, "the peer did not keep up: more than {limit} bytes wait for it (len_max)")
+                write!(f, "the peer reads too slowly: more than {limit} bytes are queued for it (len_max)")
             }
             Self::Io(error) => write!(f, "connection failed: {error}"),
         }
@@ -237,7 +239,7 @@ impl fmt::Display for SendError {
             Self::ContentTooLarge { len, limit } => write_too_large(f, *len, *limit),
             Self::TooLargeForPeer { len, limit } => write_too_large_for_peer(f, *len, *limit),
             Self::PlainPeer => f.write_str("the peer is not known to speak the extended protocol"),
-            Self::OutboxFull => f.write_str("the outbox is full, and the packet was let go"),
+            Self::OutboxFull => f.write_str("the outbox is full, and the packet was dropped"),
         }
     }
 }
@@ -303,7 +305,7 @@ pub enum TrySendError<T = Packet, E = SendError> {
 impl<T, E: fmt::Display> fmt::Display for TrySendError<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Full(_) => f.write_str("the outbox is full (outbox_len_max), or the reader of the stream is behind"),
+            Self::Full(_) => f.write_str("the outbox is full (outbox_len_max), or the stream waits for its reader"),
             Self::Failed(error) => error.fmt(f),
         }
     }
@@ -379,7 +381,7 @@ impl fmt::Display for StreamEnd {
         f.write_str(match self {
             Self::Closed => "the stream was closed by this side",
             Self::ClosedByPeer => "the stream was closed by the peer",
-            Self::Overflow => "the stream was closed because too much waited to be read for too long (stream_queue_len_max, stream_stall_max)",
+            Self::Overflow => "the stream was closed because its unread data exceeded a limit for too long (stream_queue_len_max, stream_stall_max)",
             Self::TooLarge { announced, limit } => {
                 return write!(
                     f,

@@ -78,13 +78,13 @@ impl Pem {
         let mut roots = RootCertStore::empty();
         for certificate in self.certificates()? {
             let added = roots.add(certificate);
-            added.map_err(|error| TlsError::of(format!("a certificate in {self} is no good: {error}"), error))?;
+            added.map_err(|error| TlsError::of(format!("a certificate in {self} is not usable: {error}"), error))?;
         }
         Ok(roots)
     }
 
     fn malformed(&self, error: &pem::Error) -> TlsError {
-        TlsError::new(format!("{self} is no valid PEM: {error}"))
+        TlsError::new(format!("{self} is not valid PEM: {error}"))
     }
 }
 
@@ -93,7 +93,7 @@ fn sections(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let labels = text.lines().filter_map(|line| line.trim().strip_prefix("-----BEGIN ")?.strip_suffix("-----"));
     let labels: Vec<&str> = labels.collect();
-    if labels.is_empty() { "text that is no PEM".to_owned() } else { labels.join(", ") }
+    if labels.is_empty() { "text without PEM sections".to_owned() } else { labels.join(", ") }
 }
 
 /// Shows the path or the length, never the content: it may be a secret.
@@ -187,7 +187,8 @@ impl ServerTls {
         clients: Option<Arc<dyn rustls::server::danger::ClientCertVerifier>>,
     ) -> Result<Self, TlsError> {
         let config = ServerConfig::builder_with_provider(provider()?).with_safe_default_protocol_versions();
-        let config = config.map_err(|error| TlsError::of(format!("the crypto provider is no good: {error}"), error))?;
+        let config =
+            config.map_err(|error| TlsError::of(format!("the crypto provider is not usable: {error}"), error))?;
         let config = match clients {
             None => config.with_no_client_auth(),
             Some(clients) => config.with_client_cert_verifier(clients),
@@ -267,7 +268,7 @@ impl ClientTls {
 
 fn builder(roots: Arc<RootCertStore>) -> Result<rustls::ConfigBuilder<ClientConfig, WantsClientCert>, TlsError> {
     let config = ClientConfig::builder_with_provider(provider()?).with_safe_default_protocol_versions();
-    let config = config.map_err(|error| TlsError::of(format!("the crypto provider is no good: {error}"), error))?;
+    let config = config.map_err(|error| TlsError::of(format!("the crypto provider is not usable: {error}"), error))?;
     Ok(config.with_root_certificates(roots))
 }
 
@@ -306,7 +307,7 @@ impl TlsName {
     /// Returns the name for rustls, or an error for an invalid text.
     pub fn to_server_name(&self) -> io::Result<ServerName<'static>> {
         self.0.clone().map_err(|text| {
-            let why = format!("{text:?} is no name for TLS: expected a DNS name or an IP address");
+            let why = format!("{text:?} is not a name for TLS: expected a DNS name or an IP address");
             io::Error::new(io::ErrorKind::InvalidInput, why)
         })
     }

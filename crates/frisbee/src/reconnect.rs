@@ -347,7 +347,7 @@ impl fmt::Display for NotSent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotConnected => {
-                f.write_str("there is no connection, and nothing more waits for one (waiting_len_max)")
+                f.write_str("there is no connection, and no more packets may wait for one (waiting_len_max)")
             }
             Self::Ended(None) => f.write_str("this side has closed the connection for good"),
             Self::Ended(Some(error)) => error.fmt(f),
@@ -459,7 +459,7 @@ impl<R: Router> Keeper<R> {
         let done = AssertUnwindSafe(async { setup(connection.without_keeping_open()).await }).catch_unwind();
         match select(pin!(timeout(limit, done)), pin!(connection.closed())).await {
             Either::Left((Ok(Ok(done)), _)) => done.map_err(io::Error::other),
-            Either::Left((Ok(Err(_)), _)) => Err(io::Error::other("what is done first on a connection panicked")),
+            Either::Left((Ok(Err(_)), _)) => Err(io::Error::other("the on_connected function panicked")),
             Either::Left((Err(_), _)) => {
                 Err(io::Error::new(io::ErrorKind::TimedOut, format!("not set up within {limit:?} (setup_timeout)")))
             }

@@ -125,7 +125,7 @@ fn explain(error: io::Error, peer: &str) -> io::Error {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     let text = match inner {
         Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
-            format!("the {peer} does not speak TLS: leave it away on this side, or configure it on the other")
+            format!("the {peer} does not speak TLS: turn TLS off on this side, or configure it on the other")
         }
         // rustls wraps this webpki error without exposing its type. Only the debug text identifies it.
         Some(rustls::Error::InvalidCertificate(CertificateError::Other(other)))

@@ -111,7 +111,7 @@ fn a_text_that_is_no_name_is_an_error_that_shows_it() {
         let tls = ClientTls::with_roots(pem(&self_signed().certificate)).unwrap();
         let client = Client::new(()).tls_with_name(tls, "not a name");
         let error = client.attach(duplex(100).0).await.unwrap_err();
-        assert!(error.to_string().contains("\"not a name\" is no name for TLS"), "{error}");
+        assert!(error.to_string().contains("\"not a name\" is not a name for TLS"), "{error}");
     });
 }
 
@@ -183,14 +183,14 @@ fn errors_name_the_file_and_the_problem() {
     check(server(&certificate.pem(), &missing), &missing, "No such file");
     check(server(&key.pem(), &key.pem()), &key.pem(), "has no certificate, only PRIVATE KEY");
     check(server(&certificate.pem(), &certificate.pem()), &certificate.pem(), "has no private key, only CERTIFICATE");
-    check(server(&mute.pem(), &key.pem()), &mute.pem(), "has no certificate, only text that is no PEM");
-    check(server(&garbled.pem(), &key.pem()), &garbled.pem(), "is no valid PEM");
+    check(server(&mute.pem(), &key.pem()), &mute.pem(), "has no certificate, only text without PEM sections");
+    check(server(&garbled.pem(), &key.pem()), &garbled.pem(), "is not valid PEM");
     check(server(&hollow.pem(), &key.pem()), &hollow.pem(), "cannot use the certificate in");
     check(server(&certificate.pem(), &encrypted.pem()), &encrypted.pem(), "is encrypted");
     check(server(&certificate.pem(), &other.pem()), &other.pem(), "they do not belong together");
     check(ClientTls::with_roots(missing.clone()).map(drop), &missing, "No such file");
     check(ClientTls::with_roots(key.pem()).map(drop), &key.pem(), "has no certificate");
-    check(ClientTls::with_roots(hollow.pem()).map(drop), &hollow.pem(), "is no good");
+    check(ClientTls::with_roots(hollow.pem()).map(drop), &hollow.pem(), "is not usable");
     let tls = ServerTls::new(certificate.pem(), key.pem()).unwrap();
     check(tls.client_roots(mute.pem()).map(drop), &mute.pem(), "has no certificate");
     let tls = ClientTls::with_roots(certificate.pem()).unwrap();

@@ -60,7 +60,7 @@ impl SocketOptions {
     pub(crate) fn check(&self) -> Result<(), InvalidSetting> {
         match self.keepalive {
             Some(period) if period < Duration::from_secs(1) => {
-                let why = format!("of {period:?} is too short: sockets take a second and more (None sends none)");
+                let why = format!("of {period:?} is too short: the minimum is one second (None sends none)");
                 Err(InvalidSetting::new("keepalive", why))
             }
             _ => Ok(()),

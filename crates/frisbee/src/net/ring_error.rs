@@ -26,11 +26,7 @@ impl RingError {
 
 impl fmt::Display for RingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the kernel refused to go on with the io_uring of this thread, connect again to do without: {}",
-            self.0
-        )
+        write!(f, "the io_uring of this thread failed, connect again to continue without it: {}", self.0)
     }
 }
 

@@ -241,7 +241,7 @@ impl<R: Router> ServerBuilder<R> {
             runtime.spawn(async move {
                 match wire.onto_current_runtime() {
                     Ok(wire) => serve(shared, slot, wire, local, peer, router, front).instrument(span).await,
-                    Err(error) => debug!(%error, %peer, "a connection was gone before it was served"),
+                    Err(error) => debug!(%error, %peer, "a connection was lost before it was served"),
                 }
             });
         };

@@ -101,7 +101,7 @@ async fn open(
             Some(Ok((None, read))) => {
                 server.handshakes_failed.fetch_add(1, Ordering::Relaxed);
                 let seen = read[..read.len().min(SEEN_LEN)].escape_ascii();
-                debug!(%peer, %seen, "closed a connection that speaks none of the protocols served here");
+                debug!(%peer, %seen, "closed a connection that speaks no protocol of this server");
                 if let Some(foreign) = Foreign::recognize(None, &read) {
                     let refusing = Box::pin(refuse(wire, foreign, &server.config));
                     server.scope.kill.run_until_cancelled(refusing).await;
@@ -124,7 +124,7 @@ async fn open(
             }
             Some(Err(error)) => {
                 server.handshakes_failed.fetch_add(1, Ordering::Relaxed);
-                debug!(%error, "a connection did not say which protocol it speaks");
+                debug!(%error, "a connection sent too little to detect its protocol");
                 return None;
             }
             None => return None,
@@ -171,7 +171,7 @@ const BEGINNING_GRACE: Duration = Duration::from_secs(1);
 
 /// Moves a socket onto the ring of this thread, if any. Returns `None` on failure, and the connection ends.
 fn onto_ring(wire: Wire) -> Option<Wire> {
-    wire.onto_ring().inspect_err(|error| debug!(%error, "the connection was gone before it was served")).ok()
+    wire.onto_ring().inspect_err(|error| debug!(%error, "a connection was lost before it was served")).ok()
 }
 
 /// Returns `true` if an unrecognized connection may speak frisbee.

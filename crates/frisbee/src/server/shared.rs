@@ -95,7 +95,7 @@ impl ServerShared {
                     self.clone().admit(wire, local, peer);
                 }
                 Err(error) if is_about_one_connection(&error) => {
-                    debug!(%error, "a connection was gone before it was accepted")
+                    debug!(%error, "a connection was lost before it was accepted")
                 }
                 Err(error) => {
                     warn!(%error, ?pause, "cannot accept, trying again after a pause");

@@ -50,7 +50,7 @@ pub(crate) async fn connect(
         Address::Mem(name) => {
             let (ours, theirs) = tokio::io::duplex(MEM_BUFFER_LEN);
             let listener = mem_listeners(|all| all.get(name).cloned());
-            let refused = || io::Error::new(io::ErrorKind::ConnectionRefused, format!("nobody listens on {address}"));
+            let refused = || io::Error::new(io::ErrorKind::ConnectionRefused, format!("no listener on {address}"));
             listener.ok_or_else(refused)?.send(theirs).await.map_err(|_| refused())?;
             Ok((Wire::Mem(ours), Address::Unnamed, address.clone()))
         }

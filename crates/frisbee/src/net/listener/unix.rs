@@ -95,7 +95,7 @@ async fn lock_directory(path: &Path) -> io::Result<Option<File>> {
             Ok(()) => return Ok(Some(file)),
             Err(Errno::WOULDBLOCK) if since.elapsed() < LOCK_WAIT_MAX => tokio::time::sleep(LOCK_PAUSE).await,
             Err(Errno::WOULDBLOCK) => {
-                let why = format!("somebody holds a lock on the directory {}", directory.display());
+                let why = format!("another process holds a lock on the directory {}", directory.display());
                 return Err(io::Error::new(io::ErrorKind::TimedOut, why));
             }
             // Not all file systems have locks. Without one, the race between servers remains.

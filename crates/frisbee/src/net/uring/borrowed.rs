@@ -110,7 +110,7 @@ impl Borrowed {
 impl Drop for Borrowed {
     fn drop(&mut self) {
         if !self.sends.is_empty() {
-            warn!(sends = self.sends.len(), "the kernel did not let go of a ring: its memory is leaked");
+            warn!(sends = self.sends.len(), "the kernel did not release a ring: its memory is leaked");
         }
     }
 }

@@ -303,7 +303,7 @@ impl Drop for Kernel {
         let cancelled = self.cancel_all();
         if self.in_flight > 0 {
             // The kernel may still access this memory. Freeing it would corrupt its next use, so it is leaked.
-            warn!(error = ?cancelled.err(), requests = self.in_flight, "the kernel did not let go of a ring: its memory is leaked");
+            warn!(error = ?cancelled.err(), requests = self.in_flight, "the kernel did not release a ring: its memory is leaked");
             return;
         }
         // SAFETY: neither is used again. Without requests in flight, the kernel uses neither. Requests not yet

@@ -57,7 +57,7 @@ impl Socket {
 }
 
 fn no_ring() -> io::Error {
-    io::Error::other("the connection is used away from the ring of its thread")
+    io::Error::other("the connection is used on a thread without its ring")
 }
 
 impl Drop for Socket {
