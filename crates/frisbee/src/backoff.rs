@@ -47,4 +47,5 @@ impl Backoff {
     }
 }
 
+/// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(5);

@@ -106,6 +106,7 @@ impl Engine {
         }
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         let runtimes = shared.entry(self).or_default();
+        // If a start fails, the threads started so far are kept for the next call.
         for core in runtimes.len()..cores() {
             // These threads run until the process ends.
             runtimes.push(self.start(core, std::future::pending())?.0);

@@ -391,6 +391,7 @@ impl<R: Router> Keeper<R> {
             self.states.send_replace(ReconnectState::Connected(connection.without_keeping_open()));
             let heard = heard(&connection);
             connection.shared().until_left().await;
+            // The connection was usable, so the next pauses start short again.
             if heard < self::heard(&connection) {
                 backoff.reset();
             }

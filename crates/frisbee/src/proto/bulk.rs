@@ -113,6 +113,7 @@ impl Bulk {
             if self.flight.is_full(now) {
                 return (0, false);
             }
+            // One piece per batch, so other frames can go in between.
             let added = self.hand_out(format, PIECE_LEN, batch);
             return (added, self.flight.handle_sent(PIECE_LEN));
         }

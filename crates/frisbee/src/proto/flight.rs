@@ -114,8 +114,10 @@ impl Flight {
             self.arrived = mark.position;
             let shortest = self.shortest.map_or(took, |shortest| shortest.min(took));
             self.shortest = Some(shortest);
+            // Much slower than the shortest time: bytes are queued on the way.
             if took > shortest * 4 {
                 self.window = WINDOW_MIN.max(self.window - self.window.min(len / 2));
+            // About the shortest time with a full window: only the window limits the rate.
             } else if took <= shortest * 2 && mark.was_full {
                 self.window = self.window.saturating_add(len);
             }

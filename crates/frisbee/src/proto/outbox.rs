@@ -272,6 +272,8 @@ impl Outbox {
 
     pub(super) fn handle_written(&mut self, len: usize) {
         self.len -= len;
+        // Counts in a fixed order: heartbeats, other frames, large contents. Checksums and headers of pieces count
+        // as heartbeats, wherever they are in the batch.
         let heartbeats = len.min(self.heartbeats_len);
         self.heartbeats_len -= heartbeats;
         let others = (len - heartbeats).min(self.handed_len);
@@ -328,6 +330,7 @@ impl Outbox {
             let tail = mem::replace(&mut self.tail, mem::take(&mut batch.spare));
             batch.push(Part::Flat(tail, self.packets));
         }
+        // Everything is handed out, except for packets in `bulk`. `poll_bulk` subtracts these again.
         if self.parts.is_empty() && self.tail.is_empty() {
             batch.packets = self.packets;
         }

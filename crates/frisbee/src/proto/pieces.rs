@@ -85,6 +85,8 @@ impl Assembly {
         let content = is_kept.then(|| {
             self.spare_is_idle = false;
             let mut content = std::mem::take(&mut self.spare);
+            // Reuses the buffer only if it is free and large enough. Nothing is allocated for the announced
+            // length.
             if !content.try_reclaim(first.total as usize) {
                 content = BytesMut::new();
             }

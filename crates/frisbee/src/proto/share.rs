@@ -24,6 +24,7 @@ pub(super) struct Share {
 }
 
 impl Share {
+    /// Counts a queued frame. `belongs` is `true` for frames of this cause.
     pub(super) fn handle_queued(&mut self, len: usize, belongs: bool) {
         let start = self.queued;
         self.queued += len as u64;
@@ -37,6 +38,7 @@ impl Share {
         }
     }
 
+    /// Removes written bytes, in the order of their queuing.
     pub(super) fn handle_written(&mut self, len: usize) {
         self.written += len as u64;
         while let Some(run) = self.runs.front_mut()

@@ -181,6 +181,7 @@ impl Streams {
             entry.clear();
             self.end(StreamKey(key), StreamEnd::Overflow);
             self.release(StreamKey(key), len, true);
+            // An ended stream only frees its data, and the search goes on.
             if was_open {
                 return Some(StreamKey(key));
             }
@@ -271,6 +272,7 @@ impl Streams {
         self.len += cost;
         entry.queue_len += cost;
         let is_over = entry.queue_len > self.queue_len_max && !entry.queue.is_empty();
+        // Data within the window is no reason to stall: the peer was allowed to send it.
         if is_over && !had_credit && entry.stalls_since.is_none() {
             entry.stalls_since = Some(now);
             self.stalling += 1;
@@ -420,6 +422,7 @@ impl Streams {
             return false;
         }
         self.end(key, StreamEnd::Closed);
+        // The number of delayed closes is bounded, because ids can be closed without any data being sent.
         if defers_close && !self.gives_credit && self.unannounced.len() < self.streams_max {
             self.unannounced.insert(id);
             return false;
@@ -470,6 +473,7 @@ impl Streams {
         }
     }
 
+    /// Ends an open stream for this reason. An earlier end is kept.
     fn end(&mut self, key: StreamKey, end: StreamEnd) {
         let entry = &mut self.entries[key.0];
         if entry.end.is_none() {
@@ -516,6 +520,7 @@ impl Streams {
         }
     }
 
+    /// Ends the stall of a stream, if any.
     fn relieve(&mut self, key: StreamKey) {
         if self.entries[key.0].stalls_since.take().is_some() {
             self.stalling -= 1;

@@ -183,6 +183,8 @@ impl<R: Router> ServerBuilder<R> {
             Engine::Tokio => 1,
             _ => cores(),
         };
+        // In this order: bind all ports, start the threads, then listen. A failure leaves nothing behind, and no
+        // client connects to a server that fails to start.
         let mut bound = Vec::new();
         for ListenTarget(target) in targets {
             let name = target.to_string();

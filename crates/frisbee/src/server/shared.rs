@@ -159,7 +159,9 @@ impl ServerShared {
     }
 }
 
+/// The pause after a failed accept, for example without free file descriptors. Doubles with each failure.
 const ACCEPT_PAUSE_MIN: Duration = Duration::from_millis(5);
+/// The longest pause after a failed accept.
 const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// The time for connections to end after a kill.
 pub(super) const KILL_GRACE: Duration = Duration::from_millis(100);

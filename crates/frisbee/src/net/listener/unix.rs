@@ -121,4 +121,5 @@ fn abstract_addr(name: &str) -> io::Result<net::SocketAddr> {
 /// Far longer than a bind, which takes microseconds.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
 
+/// The pause between attempts to lock a directory.
 const LOCK_PAUSE: Duration = Duration::from_millis(1);

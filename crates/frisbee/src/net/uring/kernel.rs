@@ -228,6 +228,7 @@ impl Kernel {
         match entered {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::ETIME)) => Ok(()),
             Err(error) => Err(error),
+            // The kernel took nothing and reported no error. It may do so later.
             Ok(_) if taken == 0 && requests > 0 => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
             Ok(_) => Ok(()),
         }

@@ -107,6 +107,7 @@ impl Slot {
         loop {
             let mut ready = ready!(direct.poll_read_ready(cx))?;
             let received = receive_now(&self.fd, buf);
+            // A short read has emptied the socket, so the next one has to wait for readiness.
             if received.is_pending() || buf.remaining() > 0 {
                 ready.clear_ready();
             }

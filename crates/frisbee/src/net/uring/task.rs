@@ -104,4 +104,5 @@ impl Drop for RingTask {
     }
 }
 
+/// The pause before the next attempt, after a transient error of the kernel.
 const REFUSED_PAUSE: Duration = Duration::from_millis(1);

@@ -166,6 +166,7 @@ impl Connection {
 
     /// Handles a piece of a content. The last piece completes the frame.
     fn handle_piece(&mut self, now: Instant, mut frame: Frame) -> Result<Option<Event>, ProtocolError> {
+        // Pieces are counted separately. The whole content counts as one packet.
         self.counters.packets_in -= 1;
         self.counters.pieces_in += 1;
         self.budget.earn();
@@ -204,6 +205,7 @@ impl Connection {
                 Ok(self.handle_stream_received(frame.id, received))
             }
             Kind::Stream => {
+                // A close that data of this side may have caused costs the peer nothing.
                 match self.closes_expected.checked_sub(1) {
                     Some(left) => self.closes_expected = left,
                     None => self.spend(now)?,

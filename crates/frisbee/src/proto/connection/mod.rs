@@ -283,6 +283,7 @@ impl Connection {
 
     /// Moves the next batch for writing into the empty `batch`. Returns `false` if there is none.
     pub fn poll_transmit(&mut self, now: Instant, batch: &mut Transmit) -> bool {
+        // Sent no earlier than the first batch, so parts can be added until then.
         if self.own_hello.is_some() && self.role == Role::Client {
             self.say_hello();
         }

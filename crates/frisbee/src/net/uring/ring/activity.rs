@@ -127,9 +127,11 @@ impl Comparison {
 
 /// The number of turns in the moving average of activity.
 const RECENT_TURNS: usize = 4;
+/// The limit on turns to skip after unsuccessful waits.
 const SPINS_SKIPPED_MAX: u32 = 255;
 /// Each mode gets half of the trials, alternating, so a change of load affects both.
 const TRIALS: u32 = 10;
+/// The duration of one trial.
 const TRIAL_LEN: Duration = Duration::from_millis(8);
 /// Long compared with all trials, because half of their time uses the worse mode.
 const KEPT_FOR: Duration = Duration::from_secs(1);

@@ -81,6 +81,7 @@ impl Ring {
             let slots = ring.slots.iter_mut();
             let waiting: Vec<Waker> =
                 slots.flat_map(|(_, slot)| [slot.reader.take(), slot.writer.take()]).flatten().collect();
+            // Before the wake-ups, so the kernel has released all sockets by then.
             drop(ring);
             waiting.into_iter().for_each(Waker::wake);
         }
@@ -120,12 +121,14 @@ impl Ring {
             self.read_received(key, buf);
             return Poll::Ready(Ok(()));
         }
+        // Reports an error once. Later reads return the end of the stream.
         if let Some(end) = slot.end.take() {
             slot.end = Some(Ok(()));
             return Poll::Ready(end);
         }
         let is_large = buf.remaining() >= LARGE_LEN;
         match slot.receiving {
+            // Bypasses the ring: a large read saves a copy, and a quiet thread has no system calls to share.
             Receiving::Off if self.kernel.receives() && (is_large || is_quiet) => {
                 let received = slot.poll_direct(cx, buf);
                 if received.is_ready() {
@@ -138,6 +141,7 @@ impl Ring {
                 slot.receiving = Receiving::Wanted;
                 self.mark(key);
             }
+            // A portable ring cannot receive. Reads directly, unless the last read emptied the socket.
             Receiving::Off => {
                 if !mem::take(&mut slot.is_drained)
                     && let Poll::Ready(received) = receive_now(&slot.fd, buf)
@@ -149,6 +153,7 @@ impl Ring {
                 self.kernel.wait_readable(key, &slot.fd);
                 self.mark(key);
             }
+            // Stops the kernel, so that the next read can bypass the ring without reordering bytes.
             Receiving::On if is_large => self.stop_receiving(key),
             Receiving::Wanted | Receiving::On | Receiving::Stopping | Receiving::Waiting => {}
         }
@@ -185,6 +190,7 @@ impl Ring {
             return Poll::Ready(Err(failure));
         }
         let is_large = len > SEND_LEN_MAX;
+        // Bypasses the ring only with nothing queued or in flight, to keep the bytes in order.
         if (is_large || is_quiet) && slot.queued.is_empty() && !slot.is_sending && !slot.is_waiting_writable {
             if let Poll::Ready(sent) = send_now(&slot.fd, slices) {
                 return Poll::Ready(sent);

@@ -219,6 +219,7 @@ impl Ring {
 const RECEIVED_LEN_MAX: usize = 64 * 1024;
 /// The limit on buffers held by one socket. Further bytes are copied.
 const FILLED_MAX: usize = 8;
+/// The limit on spare send buffers of a ring.
 const SPARE_MAX: usize = 64;
 /// The longest wait of a busy thread on its ring.
 const SPIN_MAX: Duration = Duration::from_micros(50);
