@@ -1,4 +1,4 @@
-//! Errors: one type for each question that a caller can ask.
+//! Error types, one for each operation of a client.
 
 use std::{error::Error, fmt, sync::Arc};
 
@@ -6,17 +6,17 @@ use bytes::Bytes;
 
 use crate::InvalidSubject;
 
-/// The answer of a broker that does not do what it was asked for.
+/// A broker's answer to a request it did not carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The kind of reason.
+    /// Category of the reason.
     pub code: RefusalCode,
-    /// The reason in words.
+    /// Explanation for humans. May be empty.
     pub text: String,
 }
 
 impl Refusal {
-    /// Makes a refusal.
+    /// Creates a refusal.
     pub fn new(code: RefusalCode, text: impl Into<String>) -> Self {
         Self { code, text: text.into() }
     }
@@ -28,8 +28,8 @@ impl fmt::Display for Refusal {
             RefusalCode::Malformed => "the broker cannot read the packet",
             RefusalCode::Denied => "the broker does not allow it",
             RefusalCode::LimitReached => "a limit of the broker is reached",
-            RefusalCode::ShuttingDown => "the broker shuts down",
-            RefusalCode::Unknown => "the broker refuses, for a reason that is not known here",
+            RefusalCode::ShuttingDown => "the broker is shutting down",
+            RefusalCode::Unknown => "the broker refused for an unknown reason",
         })?;
         if self.text.is_empty() { Ok(()) } else { write!(f, ": {}", self.text) }
     }
@@ -37,47 +37,47 @@ impl fmt::Display for Refusal {
 
 impl Error for Refusal {}
 
-/// The kind of reason for which a broker refuses.
+/// Category of a broker's reason to refuse a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RefusalCode {
-    /// It cannot read what it was sent: the fault of the client.
+    /// The broker cannot parse the packet. The client is at fault.
     Malformed,
-    /// The client is not allowed to do that.
+    /// The client lacks permission.
     Denied,
-    /// There is no room for it.
+    /// A limit of the broker is reached.
     LimitReached,
-    /// The broker takes nothing new.
+    /// The broker is shutting down and accepts nothing new.
     ShuttingDown,
-    /// A code that a later broker has.
+    /// A code added by a newer version of the protocol.
     Unknown,
 }
 
-/// The reason why something was not published.
+/// Reason for a failed publication.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum PublishError {
-    /// The subject cannot be one. Nothing was sent.
+    /// The subject is invalid. Nothing was sent.
     InvalidSubject(InvalidSubject),
-    /// The message is larger than the connection carries. Nothing was sent.
+    /// The message exceeds the size limit of the connection. Nothing was sent.
     TooLarge {
-        /// Bytes of the message with its subjects.
+        /// Bytes of the message, including its subjects.
         len: usize,
-        /// The most that both sides carry.
+        /// Limit exceeded by the message, set by this side or by the broker.
         limit: usize,
     },
-    /// The broker refused it.
+    /// The broker refused the message.
     Refused(Refusal),
-    /// The connection was lost. Whether the broker has got the message is not known if it may have left.
+    /// The connection was lost before the broker answered.
     Lost {
-        /// True if the message was given to the socket.
+        /// True if the socket accepted the message. The broker may have received it then.
         may_have_left: bool,
     },
-    /// There was no connection for as long as a message may wait for one. Nothing was sent.
+    /// No connection was established within [`wait_max`](crate::ClientBuilder::wait_max). Nothing was sent.
     NotConnected,
     /// The client was closed. Nothing was sent.
     Closed,
-    /// An error of another backend.
+    /// Error of another [`Backend`](crate::Backend).
     Backend(Arc<dyn Error + Send + Sync>),
 }
 
@@ -85,12 +85,12 @@ impl fmt::Display for PublishError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InvalidSubject(error) => error.fmt(f),
-            Self::TooLarge { len, limit } => write!(f, "{len} bytes with subjects, the limit is {limit}"),
+            Self::TooLarge { len, limit } => write!(f, "{len} bytes including subjects exceed the limit of {limit}"),
             Self::Refused(refusal) => refusal.fmt(f),
             Self::Lost { may_have_left: true } => {
-                f.write_str("the connection was lost before the broker answered; it may have got the message")
+                f.write_str("the connection was lost before the broker answered; it may have received the message")
             }
-            Self::Lost { may_have_left: false } => f.write_str("the connection was lost before the message left"),
+            Self::Lost { may_have_left: false } => f.write_str("the connection was lost before the message was sent"),
             Self::NotConnected => f.write_str("there is no connection to the broker"),
             Self::Closed => f.write_str("the client is closed"),
             Self::Backend(error) => error.fmt(f),
@@ -115,19 +115,19 @@ impl From<InvalidSubject> for PublishError {
     }
 }
 
-/// The reason why something was not published without waiting.
+/// Reason for a failed attempt to publish without waiting.
 #[derive(Clone, Debug)]
 pub enum TryPublishError {
-    /// The broker has to give credit first, or the connection takes nothing now. Gives the payload back.
+    /// The publisher has no credit, or the outbox of the connection is full. Returns the payload.
     Full(Bytes),
-    /// It cannot be published, and waiting would not help.
+    /// The message cannot be published. Waiting would not help.
     Failed(PublishError),
 }
 
 impl fmt::Display for TryPublishError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Full(_) => f.write_str("the broker has to give credit first, or the outbox is full"),
+            Self::Full(_) => f.write_str("there is no credit for publishing, or the outbox is full"),
             Self::Failed(error) => error.fmt(f),
         }
     }
@@ -148,24 +148,24 @@ impl<E: Into<PublishError>> From<E> for TryPublishError {
     }
 }
 
-/// The reason why there is no subscription.
+/// Reason for a failed subscription.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum SubscribeError {
-    /// The pattern, or the name of the group, cannot be one. Nothing was sent.
+    /// The pattern or the name of the group is invalid. Nothing was sent.
     InvalidPattern(InvalidSubject),
-    /// The broker refused it.
+    /// The broker refused the subscription.
     Refused(Refusal),
-    /// This client has as many subscriptions as it may have.
+    /// The client has reached its limit on subscriptions, in total or with this pattern.
     TooMany {
-        /// The most that there may be.
+        /// Limit on the number of subscriptions.
         limit: usize,
     },
     /// The connection was lost before the broker answered.
     Lost,
     /// The client was closed.
     Closed,
-    /// An error of another backend.
+    /// Error of another [`Backend`](crate::Backend).
     Backend(Arc<dyn Error + Send + Sync>),
 }
 
@@ -174,7 +174,7 @@ impl fmt::Display for SubscribeError {
         match self {
             Self::InvalidPattern(error) => error.fmt(f),
             Self::Refused(refusal) => refusal.fmt(f),
-            Self::TooMany { limit } => write!(f, "this client has {limit} subscriptions already"),
+            Self::TooMany { limit } => write!(f, "this client already has the maximum of {limit} subscriptions"),
             Self::Lost => f.write_str("the connection was lost before the broker answered"),
             Self::Closed => f.write_str("the client is closed"),
             Self::Backend(error) => error.fmt(f),
@@ -199,25 +199,25 @@ impl From<InvalidSubject> for SubscribeError {
     }
 }
 
-/// The reason why a request has no answer.
+/// Reason for a request without an answer.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// Nobody has subscribed to the subject: known at once.
+    /// The subject has no subscribers. The broker reports this without waiting for the timeout.
     NoResponders,
-    /// Somebody has subscribed, and nobody answered in time.
+    /// The subject has subscribers, but none of them answered in time.
     TimedOut,
     /// The request was not published.
     Publish(PublishError),
-    /// The answers could not be subscribed to.
+    /// The client could not subscribe to its own answers.
     Subscribe(SubscribeError),
 }
 
 impl fmt::Display for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoResponders => f.write_str("nobody has subscribed to the subject"),
-            Self::TimedOut => f.write_str("nobody answered in time"),
+            Self::NoResponders => f.write_str("the subject has no subscribers"),
+            Self::TimedOut => f.write_str("no subscriber answered in time"),
             Self::Publish(error) => error.fmt(f),
             Self::Subscribe(error) => write!(f, "cannot subscribe to the answers: {error}"),
         }
@@ -240,24 +240,24 @@ impl<E: Into<PublishError>> From<E> for RequestError {
     }
 }
 
-/// The reason why a subscription ended.
+/// Reason for the end of a subscription.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum SubscriptionEnd {
-    /// This side ended it.
+    /// The subscriber unsubscribed.
     Unsubscribed,
-    /// Its [`Policy`](crate::Policy) ended it, because this side took messages too slowly.
+    /// The [`Policy`](crate::Policy) ended it because the subscriber took messages too slowly.
     TooSlow {
-        /// Messages that it did not get.
+        /// Messages lost to the subscriber and not reported before.
         missing: u64,
     },
-    /// The broker does not go on with it, such as after a connection was lost.
+    /// The broker refused to resume the subscription, for example after a reconnection.
     Refused(Refusal),
-    /// The connection was lost, and there will be no other.
+    /// The connection was lost, and the client does not reconnect.
     Lost,
     /// The client was closed.
     Closed,
-    /// An error of another backend.
+    /// Error of another [`Backend`](crate::Backend).
     Backend(Arc<dyn Error + Send + Sync>),
 }
 

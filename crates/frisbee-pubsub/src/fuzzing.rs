@@ -1,10 +1,10 @@
-//! Doors for fuzz targets, built with `--cfg fuzzing` only.
+//! Entry points for fuzz targets, built only with `--cfg fuzzing`.
 
 use bytes::Bytes;
 
 use crate::{Pattern, trie::Trie, wire};
 
-/// Patterns by subject.
+/// Numbers stored under patterns.
 #[derive(Debug, Default)]
 pub struct Patterns(Trie<usize>);
 
@@ -14,12 +14,12 @@ impl Patterns {
         self.0.insert(pattern, number);
     }
 
-    /// Removes a number under a pattern. Returns how many times it was there.
+    /// Removes a number under a pattern. Returns the count of removed entries.
     pub fn remove(&mut self, pattern: &Pattern, number: usize) -> usize {
         self.0.remove(pattern, |there| *there == number)
     }
 
-    /// Returns the numbers under all patterns that stand for a subject, sorted.
+    /// Returns the numbers under all patterns matching the subject, sorted.
     pub fn matching(&self, subject: &str) -> Vec<usize> {
         let mut numbers = Vec::new();
         self.0.matching(subject, &mut |number| numbers.push(*number));
@@ -28,7 +28,7 @@ impl Patterns {
     }
 }
 
-/// Reads a content as each packet that a client gets.
+/// Parses the content as every kind of packet a client can receive.
 pub fn read_as_client(content: &[u8]) {
     let bytes = Bytes::copy_from_slice(content);
     if let Ok((_, message)) = wire::read_message(&bytes) {

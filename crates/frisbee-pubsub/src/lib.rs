@@ -1,8 +1,9 @@
-//! Publish and subscribe on frisbee.
+//! Publish and subscribe over frisbee.
 //!
-//! A [`Client`] publishes messages under subjects, and subscribes to patterns of them. A [`Broker`] is a router of frisbee that hands them
-//! on; it can stand beside RPC services on one port and one connection. Behind the client is a [`Backend`], so that another engine can take
-//! over from the broker without a change to the code that uses it.
+//! A [`Client`] publishes messages under subjects and subscribes to patterns of subjects. A [`Broker`] is a frisbee
+//! router. It delivers each message to the matching subscribers, and it can share a port and a connection with RPC
+//! services. A client works through a [`Backend`], so you can replace the broker with another engine without changing
+//! the code of publishers and subscribers.
 //!
 //! ```
 //! use frisbee::Server;
@@ -23,24 +24,26 @@
 //!
 //! # Subscribers that do not keep up
 //!
-//! Each subscription has a window: what may be on its way to the task that takes its messages, or wait there. What is beyond waits at the
-//! broker, and when its room is full as well, the [`Policy`] of the subscription decides. Every message that is dropped is counted, and
-//! told at its place by [`Event::Missing`]. A subscriber that is slow, or gone, holds up nobody else, unless it asked for that
-//! ([`Policy::Block`]).
+//! Each subscription has a window: a limit on the bytes in flight to the subscribing task or buffered on its side.
+//! Further messages queue at the broker. When that queue is full too, the [`Policy`] of the subscription decides. The
+//! broker counts every dropped message and reports it at its position in the stream ([`Event::Missing`]). A slow or
+//! lost subscriber delays no other client, unless its subscription asks for that ([`Policy::Block`]).
 //!
-//! Messages that a connection loses when it breaks are not kept: delivery is at most once. Those who need more take a backend that stores messages.
+//! Delivery is at most once: messages in flight on a broken connection are lost. If you need more, use a backend with
+//! stored messages.
 //!
 //! # Features
 //!
 //! | feature | default | brings |
 //! |---|---|---|
-//! | `prost` | no | messages of prost as [`Payload`]s of a [`Topic`] |
+//! | `prost` | no | prost messages as [`Payload`]s of a [`Topic`] |
 //!
 //! # Limits
 //!
-//! A subject has at most [`SUBJECT_LEN_MAX`] bytes and [`DEPTH_MAX`] tokens. Everything that clients can make grow at a broker has a name in
-//! [`Limits`]. A client has at most 32,768 subscriptions, of which 256 have the same pattern, and waits for 16,384 acknowledgements at
-//! once; what a broker sends without credit is dropped beyond twice the window.
+//! A subject has at most [`SUBJECT_LEN_MAX`] bytes and [`DEPTH_MAX`] tokens. [`Limits`] names everything clients can
+//! make grow at a broker. A client has at most 32,768 subscriptions, at most 256 of them with the same pattern, and at
+//! most 16,384 unanswered acknowledgements. It drops messages sent without credit once a subscription buffers twice its
+//! window.
 
 mod broker;
 mod client;

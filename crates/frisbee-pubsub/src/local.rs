@@ -8,9 +8,11 @@ use tokio::io::duplex;
 use crate::{Broker, Client, ConnectError};
 
 impl Broker {
-    /// Returns a client of the broker in the same process, which subscribes as any other does. What it publishes may have to wait for
-    /// credit, as that of others. The broker's decisions on what is allowed are made for its connection too, which says nothing of who it
-    /// is; [`client_as`](Self::client_as) does.
+    /// Returns a client of this broker, connected within the process.
+    ///
+    /// The client behaves as a remote one: it needs credit to publish, and the broker asks
+    /// [`Authorize`](crate::Authorize) about its actions. Its connection carries no identity; use
+    /// [`client_as`](Self::client_as) to attach one.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -28,13 +30,15 @@ impl Broker {
     ///
     /// # Cancel safety
     ///
-    /// Nothing is left of a dropped call.
+    /// A dropped call leaves no client and no connection.
     pub async fn client(&self) -> Result<Client, ConnectError> {
         self.client_over(()).await
     }
 
-    /// Returns a client of the broker in the same process, as [`client`](Self::client) does, that says who it is: `identity` is on its
-    /// connection for [`Authorize`](crate::Authorize) to find.
+    /// Returns a client of this broker in the same process, as [`client`](Self::client) does, with an identity.
+    ///
+    /// The value is attached to the client's connection. [`Authorize`](crate::Authorize) reads it there with
+    /// [`Connection::state`].
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -58,7 +62,7 @@ impl Broker {
     ///
     /// # Cancel safety
     ///
-    /// Nothing is left of a dropped call.
+    /// A dropped call leaves no client and no connection.
     pub async fn client_as<T: Send + Sync + 'static>(&self, identity: T) -> Result<Client, ConnectError> {
         self.client_over(Identity(Mutex::new(Some(identity)))).await
     }
@@ -72,7 +76,7 @@ impl Broker {
     }
 }
 
-/// Attaches a value to the one connection that it is the router of.
+/// Attaches a value to the only connection of this router.
 struct Identity<T>(Mutex<Option<T>>);
 
 impl<T: Send + Sync + 'static> Router for Identity<T> {

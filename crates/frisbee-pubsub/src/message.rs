@@ -1,80 +1,81 @@
-//! Messages: as they are published, and as subscribers get them.
+//! Messages as published and as received.
 
 use bytes::Bytes;
 
 use crate::Subject;
 
-/// A message that was published under a subject.
+/// A message received by a subscriber.
 ///
-/// The payload may be a slice of the buffer that it was read into; copy a small one that is kept for long.
+/// The payload may be a slice of a larger read buffer and keeps that buffer alive. Copy small payloads before you store
+/// them for long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Message {
-    /// The subject under which it was published.
+    /// Subject of the publication.
     pub subject: Subject,
-    /// The subject under which an answer is awaited, if one is: the message is a request.
+    /// Subject for the answer. Present if the message is a request.
     pub reply: Option<Subject>,
-    /// The message itself.
+    /// Content of the message.
     pub payload: Bytes,
-    /// True if this is the last value of the subject, which was published before the subscription began.
+    /// True for the retained value of the subject, published before the subscription began.
     pub is_retained: bool,
 }
 
 impl Message {
-    /// Makes a message that asks for no answer.
+    /// Creates a message without a reply subject.
     pub fn new(subject: Subject, payload: impl Into<Bytes>) -> Self {
         Self { subject, reply: None, payload: payload.into(), is_retained: false }
     }
 }
 
-/// A message on its way to the broker. What a [`Backend`](crate::Backend) publishes.
+/// A message to publish, as passed to a [`Backend`](crate::Backend).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Publication<'a> {
-    /// The subject, checked by whoever calls the backend.
+    /// Subject of the message. Callers of a backend have already validated it.
     pub subject: &'a str,
-    /// The subject under which an answer is awaited, checked as well.
+    /// Subject for the answer, if the message is a request. Validated too.
     pub reply: Option<&'a str>,
-    /// The message itself.
+    /// Content of the message.
     pub payload: Bytes,
-    /// True if the broker keeps it as the last value of the subject. An empty payload removes that.
+    /// True to retain the message as the last value of its subject. An empty payload removes the retained value.
     pub retain: bool,
 }
 
 impl<'a> Publication<'a> {
-    /// Makes a publication of a message that asks for no answer and is not retained.
+    /// Creates a publication without a reply subject, not retained.
     pub fn new(subject: &'a str, payload: impl Into<Bytes>) -> Self {
         Self { subject, reply: None, payload: payload.into(), retain: false }
     }
 
-    /// Names the subject under which an answer is awaited.
+    /// Sets the subject for the answer.
     pub fn reply(mut self, reply: &'a str) -> Self {
         self.reply = Some(reply);
         self
     }
 
-    /// Has the broker keep the message as the last value of the subject, for those who subscribe later.
+    /// Retains the message as the last value of its subject, for later subscribers.
     pub fn retain(mut self) -> Self {
         self.retain = true;
         self
     }
 }
 
-/// One item of a [`Subscription`](crate::Subscription).
+/// An item of a [`Subscription`](crate::Subscription).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
     /// A message.
     Message(Message),
-    /// At this place, as many messages were dropped, because this side took them too slowly.
+    /// The broker or this client dropped this number of messages here because the subscriber was too slow.
     Missing(u64),
-    /// The connection was lost, and there is another on which the subscription goes on. What was published in between is
-    /// missing here, and nobody counted it.
+    /// The client reconnected and resumed the subscription. Messages published while it was disconnected are lost and
+    /// not counted.
     Reconnected,
 }
 
 impl Event {
-    /// Returns the message, if it is one.
+    /// Returns the message, if this event is one.
     pub fn message(self) -> Option<Message> {
         match self {
             Self::Message(message) => Some(message),
@@ -83,22 +84,25 @@ impl Event {
     }
 }
 
-/// The fate of messages for a subscriber that does not take them as fast as they come. Until its queue at the broker is
-/// full, all of them wait; every message that is dropped is counted, and told at its place ([`Event::Missing`]).
+/// The treatment of messages for a subscriber slower than its publishers.
+///
+/// A policy applies when the subscription's queue at the broker is full. The broker counts every dropped message and
+/// reports it at its position in the stream ([`Event::Missing`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Policy {
-    /// The messages that come are dropped. What waits is delivered: a subscriber sees the beginning of a burst.
+    /// Drop new messages and deliver the queued ones. The subscriber sees the beginning of a burst.
     #[default]
     DropNewest,
-    /// The messages that have waited longest are dropped: a subscriber sees the end of a burst.
+    /// Drop the oldest queued messages. The subscriber sees the end of a burst.
     DropOldest,
-    /// Of each subject, only the last message waits, from the first that has to wait. For values of which only the current one
-    /// counts.
+    /// Keep only the last message of each subject in the queue, from the first queued message on. Use it for values of
+    /// which only the current one matters.
     KeepLatest,
-    /// Publishers wait. The slowest such subscriber sets the pace for all who publish what it subscribed to, and one that takes
-    /// nothing for too long is treated as by [`Disconnect`](Self::Disconnect).
+    /// Block the publishers. The slowest subscriber with this policy sets the pace for every publisher of its subjects.
+    /// A subscriber without progress for [`stall_max`](crate::Limits::stall_max) is treated as with
+    /// [`Disconnect`](Self::Disconnect).
     Block,
-    /// The subscription ends, as [too slow](crate::SubscriptionEnd::TooSlow).
+    /// End the subscription as [too slow](crate::SubscriptionEnd::TooSlow).
     Disconnect,
 }

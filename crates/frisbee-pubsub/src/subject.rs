@@ -1,18 +1,18 @@
-//! Subjects that messages are published under, and patterns that stand for many of them.
+//! Subjects of messages, and patterns over subjects.
 
 use std::{borrow::Borrow, fmt, ops::Deref, str};
 
 use bytes::Bytes;
 
-/// The most bytes of a subject or a pattern.
+/// Maximum length of a subject or pattern in bytes.
 pub const SUBJECT_LEN_MAX: usize = 255;
-/// The most tokens of a subject or a pattern.
+/// Maximum number of tokens in a subject or pattern.
 pub const DEPTH_MAX: usize = 16;
 
-/// The name under which messages are published: tokens with dots in between, such as `orders.eu.created`.
+/// The name that messages are published under: tokens separated by dots, such as `orders.eu.created`.
 ///
-/// A token has at least one character, and none of them is a dot, `*`, `>`, a space or a control character. A subject has at most
-/// [`SUBJECT_LEN_MAX`] bytes and [`DEPTH_MAX`] tokens. Cheap to clone.
+/// A token has at least one character and contains no dot, `*`, `>`, whitespace or control character. A subject has at
+/// most [`SUBJECT_LEN_MAX`] bytes and [`DEPTH_MAX`] tokens. Clones are cheap: they share the bytes.
 ///
 /// ```
 /// use frisbee_pubsub::Subject;
@@ -26,20 +26,20 @@ pub const DEPTH_MAX: usize = 16;
 pub struct Subject(Bytes);
 
 impl Subject {
-    /// Checks a subject and copies it.
+    /// Validates a subject and copies it.
     pub fn new(text: &str) -> Result<Self, InvalidSubject> {
         Self::check(text)?;
         Ok(Self(Bytes::copy_from_slice(text.as_bytes())))
     }
 
-    /// Checks the bytes of a subject, and keeps them as they are.
+    /// Validates the bytes of a subject and keeps them without a copy.
     pub fn from_bytes(bytes: Bytes) -> Result<Self, InvalidSubject> {
         let text = str::from_utf8(&bytes).map_err(|_| InvalidSubject::new("", "is not UTF-8"))?;
         Self::check(text)?;
         Ok(Self(bytes))
     }
 
-    /// Finds out what is wrong with a subject, if anything is.
+    /// Returns an error if the text is not a valid subject.
     pub fn check(text: &str) -> Result<(), InvalidSubject> {
         check(text, |token, _| {
             if token.contains(['*', '>']) { Err("has a wildcard, which only patterns may have") } else { Ok(()) }
@@ -51,7 +51,7 @@ impl Subject {
         str::from_utf8(&self.0).expect("it was checked when it was made")
     }
 
-    /// Returns what stands between the dots.
+    /// Returns the tokens between the dots.
     pub fn tokens(&self) -> impl Iterator<Item = &str> {
         self.as_str().split('.')
     }
@@ -95,7 +95,7 @@ impl PartialEq<&str> for Subject {
     }
 }
 
-/// The subjects that a subscription is for: a subject in which `*` stands for any one token, and a last `>` for one or more.
+/// A set of subjects to subscribe to. `*` matches one token, and a final `>` matches one or more.
 ///
 /// ```
 /// use frisbee_pubsub::Pattern;
@@ -110,13 +110,13 @@ impl PartialEq<&str> for Subject {
 pub struct Pattern(Box<str>);
 
 impl Pattern {
-    /// Checks a pattern and copies it.
+    /// Validates a pattern and copies it.
     pub fn new(text: &str) -> Result<Self, InvalidSubject> {
         Self::check(text)?;
         Ok(Self(text.into()))
     }
 
-    /// Finds out what is wrong with a pattern, if anything is.
+    /// Returns an error if the text is not a valid pattern.
     pub fn check(text: &str) -> Result<(), InvalidSubject> {
         check(text, |token, is_last| match token {
             "*" => Ok(()),
@@ -132,17 +132,17 @@ impl Pattern {
         &self.0
     }
 
-    /// Returns what stands between the dots.
+    /// Returns the tokens between the dots.
     pub fn tokens(&self) -> impl Iterator<Item = &str> {
         self.0.split('.')
     }
 
-    /// Returns whether the pattern stands for one subject only, its own text.
+    /// Returns `true` if the pattern has no wildcard and matches only its own text.
     pub fn is_subject(&self) -> bool {
         !self.tokens().any(|token| token == "*" || token == ">")
     }
 
-    /// Returns whether a subject is one that the pattern stands for.
+    /// Returns `true` if the pattern matches the subject.
     pub fn matches(&self, subject: &str) -> bool {
         let mut subject = subject.split('.');
         for token in self.tokens() {
@@ -203,7 +203,7 @@ fn check(text: &str, token: impl Fn(&str, bool) -> Result<(), &'static str>) -> 
     Ok(())
 }
 
-/// A subject, a pattern or the name of a group that cannot be one.
+/// An invalid subject, pattern or name of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidSubject {
     text: String,
@@ -212,7 +212,7 @@ pub struct InvalidSubject {
 
 impl InvalidSubject {
     pub(crate) fn new(text: &str, why: &'static str) -> Self {
-        // As much as a message about it needs, whatever came.
+        // Keep a bounded prefix: the text may come from a peer and has any length.
         Self { text: text.chars().take(SUBJECT_LEN_MAX).collect(), why }
     }
 }

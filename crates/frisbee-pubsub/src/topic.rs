@@ -1,4 +1,4 @@
-//! Topics: patterns whose messages have a type.
+//! Topics: patterns with a type for their messages.
 
 use std::{error::Error, fmt, marker::PhantomData};
 
@@ -9,12 +9,12 @@ use crate::{
     SubscriptionEnd,
 };
 
-/// A type that payloads are made of and read into. With the feature `prost`, every message of prost is one.
+/// A type convertible to and from payloads. The feature `prost` implements it for every prost message.
 pub trait Payload: Sized {
-    /// Writes a payload.
+    /// Encodes the value as a payload.
     fn to_payload(&self) -> Bytes;
 
-    /// Reads a payload, which may come from anybody who is allowed to publish.
+    /// Decodes a payload. Every client with permission to publish can send arbitrary bytes here.
     fn from_payload(payload: &Bytes) -> Result<Self, Box<dyn Error + Send + Sync>>;
 }
 
@@ -29,8 +29,9 @@ impl<M: prost::Message + Default> Payload for M {
     }
 }
 
-/// A pattern of subjects under which messages of one type are published. frpc-build makes constants of them
-/// (`.topic("shop.OrderCreated", "orders.*.created")`).
+/// A pattern of subjects with one type of message.
+///
+/// `frpc-build` generates constants of this type (`.topic("shop.OrderCreated", "orders.*.created")`).
 ///
 /// ```
 /// use std::error::Error;
@@ -68,7 +69,7 @@ pub struct Topic<M> {
 }
 
 impl<M> Topic<M> {
-    /// Makes a topic of a pattern, which is checked when it is used.
+    /// Creates a topic. The first use validates the pattern.
     pub const fn new(pattern: &'static str) -> Self {
         Self { pattern, payload: PhantomData }
     }
@@ -80,7 +81,7 @@ impl<M> Topic<M> {
 }
 
 impl<M: Payload> Topic<M> {
-    /// Publishes a message under the subject of a topic that has only one.
+    /// Publishes a message to a topic without wildcards, under its only subject.
     ///
     /// # Cancel safety
     ///
@@ -89,7 +90,7 @@ impl<M: Payload> Topic<M> {
         client.publish(self.pattern, message.to_payload()).await
     }
 
-    /// Publishes a message under a subject that the pattern stands for.
+    /// Publishes a message under one of the topic's subjects.
     ///
     /// # Cancel safety
     ///
@@ -99,7 +100,7 @@ impl<M: Payload> Topic<M> {
         client.publish(subject, message.to_payload()).await
     }
 
-    /// Publishes a message under a subject that the pattern stands for, and waits until the broker has it; see
+    /// Publishes a message under one of the topic's subjects and waits for the broker to accept it; see
     /// [`Client::publish_acknowledged`].
     ///
     /// # Cancel safety
@@ -124,7 +125,7 @@ impl<M: Payload> Topic<M> {
         Ok(TopicSubscription::of(client.subscribe(self.pattern).await?))
     }
 
-    /// Subscribes to all subjects of the topic as [`subscribe`](Self::subscribe) does, with this policy.
+    /// Subscribes to all subjects of the topic as [`subscribe`](Self::subscribe) does, with another policy.
     ///
     /// # Cancel safety
     ///
@@ -160,7 +161,7 @@ impl<M> fmt::Debug for Topic<M> {
     }
 }
 
-/// A [`Subscription`] whose payloads are read. [`of`](Self::of) makes one of any.
+/// A [`Subscription`] with decoded payloads. [`of`](Self::of) converts any subscription.
 #[derive(Debug)]
 pub struct TopicSubscription<M> {
     subscription: Subscription,
@@ -168,12 +169,12 @@ pub struct TopicSubscription<M> {
 }
 
 impl<M: Payload> TopicSubscription<M> {
-    /// Reads the payloads of a subscription, whichever way it was made.
+    /// Wraps a subscription and decodes its payloads.
     pub fn of(subscription: Subscription) -> Self {
         Self { subscription, payload: PhantomData }
     }
 
-    /// Returns the next event, or `None` when there will be none.
+    /// Returns the next event, or `None` after the end of the subscription.
     ///
     /// # Cancel safety
     ///
@@ -189,23 +190,23 @@ impl<M: Payload> TopicSubscription<M> {
         })
     }
 
-    /// Returns why it ended, once it has.
+    /// Returns the reason for the end, after the subscription has ended.
     pub fn end(&self) -> Option<&SubscriptionEnd> {
         self.subscription.end()
     }
 }
 
-/// One item of a [`TopicSubscription`].
+/// An item of a [`TopicSubscription`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TopicEvent<M> {
-    /// A message, and what it was read from.
+    /// A decoded message, and its original form.
     Message(M, Message),
-    /// A message that is none of the topic's type: somebody has published what does not belong there.
+    /// A message with an undecodable payload, published by a client of another type.
     Unreadable(Message, Box<dyn Error + Send + Sync>),
-    /// As [`Event::Missing`].
+    /// See [`Event::Missing`].
     Missing(u64),
-    /// As [`Event::Reconnected`].
+    /// See [`Event::Reconnected`].
     Reconnected,
 }
 
@@ -216,7 +217,7 @@ mod tests {
 
     #[tokio::test]
     async fn messages_of_prost_are_payloads_and_what_is_none_is_told() {
-        // `String` stands for `google.protobuf.StringValue`.
+        // prost implements `Message` for `String` as `google.protobuf.StringValue`.
         let (topic, client) = (Topic::<String>::new("names.*"), Broker::new().client().await.expect("it is here"));
         let mut names = topic.subscribe(&client).await.expect("it is allowed");
         topic.publish_under(&client, "names.first", &"Ada".to_owned()).await.expect("there is room");

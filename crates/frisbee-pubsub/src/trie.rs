@@ -1,27 +1,27 @@
-//! Patterns and what stands under each of them, found by subject. The cost of a look does not grow with patterns that have
-//! nothing to do with the subject, and grows with the shapes of patterns rather than with their number.
+//! A map from patterns to values, searched by subject. The cost of a search grows with the number of pattern shapes. It
+//! does not grow with the number of patterns, nor with patterns unrelated to the subject.
 
 use std::collections::{HashMap, hash_map::Entry};
 
 use crate::Pattern;
 
-/// Values under patterns. A pattern that has no more values takes no memory.
+/// A trie of patterns with their values. Patterns without values use no memory.
 ///
-/// A node stands for the tokens on the way to it. It has at most as many levels as a pattern has tokens, and a look visits at
-/// most two nodes for each it comes from: the one of the token, and that of `*`. All nodes that it visits on one level are of patterns
-/// with different shapes, so it visits no more than there are shapes, on each level.
+/// Each node stands for the tokens on the path from the root, so the trie is as deep as the longest pattern. From each
+/// node a search visits at most two children: the child of the next token and the child of `*`. All nodes visited on
+/// one level belong to different shapes. A search therefore visits at most one node per shape on each level.
 #[derive(Debug)]
 pub(crate) struct Trie<T> {
     root: Node<T>,
     shapes: Shapes,
 }
 
-/// Counts patterns by their shapes: the places at which they have a `*`. One that has none counts nowhere.
+/// Number of patterns by shape, where a shape is the set of positions with a `*`. Patterns without `*` are not counted.
 #[derive(Debug, Default)]
 pub(crate) struct Shapes(HashMap<u16, usize>);
 
 impl Shapes {
-    /// Returns whether there are at most this number of shapes if this pattern is added.
+    /// Returns `true` if adding this pattern leaves at most `shapes_max` shapes.
     pub(crate) fn has_room(&self, pattern: &Pattern, shapes_max: usize) -> bool {
         let shape = shape(pattern);
         shape == 0 || self.0.len() < shapes_max || self.0.contains_key(&shape)
@@ -34,7 +34,7 @@ impl Shapes {
         }
     }
 
-    /// Takes off this number of patterns.
+    /// Subtracts `count` patterns of this shape.
     pub(crate) fn remove(&mut self, pattern: &Pattern, count: usize) {
         if let Entry::Occupied(mut there) = self.0.entry(shape(pattern)) {
             *there.get_mut() -= count;
@@ -45,7 +45,7 @@ impl Shapes {
     }
 }
 
-/// Returns the places of `*` in a pattern as bits.
+/// Returns the positions of `*` in a pattern as a bit set.
 fn shape(pattern: &Pattern) -> u16 {
     let bit = |(place, token): (usize, &str)| u16::from(token == "*") << place;
     pattern.tokens().enumerate().map(bit).fold(0, |shape, bit| shape | bit)
@@ -55,19 +55,19 @@ fn shape(pattern: &Pattern) -> u16 {
 struct Node<T> {
     tokens: HashMap<Box<str>, Node<T>>,
     star: Option<Box<Node<T>>>,
-    /// The values of the pattern that ends here.
+    /// Values of the pattern that ends at this node.
     here: Vec<T>,
-    /// The values of the pattern that ends with a `>` behind this.
+    /// Values of the pattern that continues with a final `>`.
     rest: Vec<T>,
 }
 
 impl<T> Trie<T> {
-    /// Returns the shapes of the patterns.
+    /// Returns the shapes of the stored patterns.
     pub(crate) fn shapes(&self) -> &Shapes {
         &self.shapes
     }
 
-    /// Adds a value under a pattern, behind those that are there.
+    /// Adds a value under a pattern, after the existing ones.
     pub(crate) fn insert(&mut self, pattern: &Pattern, value: T) {
         self.shapes.add(pattern);
         let mut node = &mut self.root;
@@ -85,7 +85,7 @@ impl<T> Trie<T> {
         node.here.push(value);
     }
 
-    /// Removes the values under a pattern for which `is_it` holds. Returns how many there were.
+    /// Removes the values under a pattern for which `is_it` returns `true`. Returns their number.
     pub(crate) fn remove(&mut self, pattern: &Pattern, mut is_it: impl FnMut(&T) -> bool) -> usize {
         let tokens: Vec<_> = pattern.tokens().collect();
         let removed = self.root.remove(&tokens, &mut is_it);
@@ -93,7 +93,7 @@ impl<T> Trie<T> {
         removed
     }
 
-    /// Returns the first value under exactly this pattern for which `is_it` holds.
+    /// Returns the first value under exactly this pattern for which `is_it` returns `true`.
     pub(crate) fn find(&self, pattern: &Pattern, mut is_it: impl FnMut(&T) -> bool) -> Option<&T> {
         let mut node = &self.root;
         for token in pattern.tokens() {
@@ -106,7 +106,7 @@ impl<T> Trie<T> {
         node.here.iter().find(|value| is_it(value))
     }
 
-    /// Hands over the values under all patterns that stand for a subject. Returns the number of nodes that it visited.
+    /// Calls `found` with every value of every matching pattern. Returns the number of visited nodes.
     pub(crate) fn matching<'a>(&'a self, subject: &str, found: &mut impl FnMut(&'a T)) -> usize {
         self.root.matching(Some(subject), found)
     }
@@ -186,7 +186,7 @@ mod tests {
         values
     }
 
-    /// Few tokens, so that many patterns stand for many subjects.
+    /// Uses an alphabet of three tokens, so patterns and subjects often match.
     fn tokens(wild: bool) -> impl Strategy<Value = String> {
         let token = if wild { "a|b|c|\\*" } else { "a|b|c" };
         let tokens = vec(token, 1..5).prop_map(|tokens| tokens.join("."));

@@ -1,5 +1,5 @@
-//! The packets between clients and brokers, as docs/pubsub.md defines them. Nothing that is read here is trusted, and nothing is
-//! allocated because it was announced.
+//! Encoding of the packets between clients and brokers, as defined in `docs/pubsub.md`. Decoders trust no input and
+//! allocate nothing for a merely announced length.
 
 use std::str;
 
@@ -8,7 +8,7 @@ use frisbee::{InvalidSetting, Operation};
 
 use crate::{InvalidSubject, Message, Policy, Refusal, RefusalCode, SUBJECT_LEN_MAX, Subject};
 
-/// The kinds of packets. The operation of a packet is that of the base and this.
+/// Kinds of packets. A packet's operation number is the base plus its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -43,7 +43,7 @@ const KINDS: [Kind; 13] = [
     Kind::Refused,
 ];
 
-/// The operation numbers of publish and subscribe on a connection: as many as there are kinds of packets, from this one on.
+/// The first of the consecutive operation numbers for publish and subscribe, one per kind of packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Base(u16);
 
@@ -56,7 +56,7 @@ impl Base {
         self.0
     }
 
-    /// Refuses numbers that frisbee reserves, and those that are too high for all kinds to have one.
+    /// Rejects numbers reserved by frisbee, and numbers too high to leave room for all kinds.
     pub(crate) fn check(self) -> Result<(), InvalidSetting> {
         if self.0 >= Operation::FIRST && usize::from(self.0) + KINDS.len() <= usize::from(u16::MAX) + 1 {
             return Ok(());
@@ -69,26 +69,26 @@ impl Base {
         Operation::new(self.0.wrapping_add(u16::from(kind as u8))).unwrap_or(Operation::EXTENDED)
     }
 
-    /// Returns the kind of a packet, if it is one of publish and subscribe.
+    /// Returns the kind of a packet, or `None` if its operation is outside the range.
     #[inline]
     pub(crate) fn kind(self, operation: Operation) -> Option<Kind> {
         KINDS.get(usize::from(operation.number().wrapping_sub(self.0))).copied()
     }
 }
 
-/// The first operation number unless another is set, far above those of methods.
+/// Default for the first operation number, far above the numbers of RPC methods.
 pub const BASE: u16 = 7000;
 
 pub(crate) const VERSION: u8 = 1;
 
-/// Each message counts with its content, and with this.
+/// Fixed cost of a message, in addition to its content.
 pub(crate) const MESSAGE_COST: usize = 64;
 
 pub(crate) const ACKNOWLEDGE: u8 = 1;
 pub(crate) const RETAIN: u8 = 2;
 pub(crate) const REPLY: u8 = 4;
 
-/// A packet that cannot be read.
+/// A packet with an invalid content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
@@ -104,7 +104,7 @@ impl From<InvalidSubject> for Refusal {
     }
 }
 
-/// The rest of a content that is being read.
+/// A cursor over the unread part of a content.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -122,7 +122,7 @@ impl<'a> Reader<'a> {
         Ok(u32::from_be_bytes(self.array()?))
     }
 
-    /// Reads a text of at most 255 bytes, with its length before it.
+    /// Reads at most 255 bytes after their length.
     fn short(&mut self) -> Result<&'a [u8], Malformed> {
         let len = usize::from(self.u8()?);
         let (short, left) =
@@ -136,11 +136,11 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Where the parts of a PUBLISH are, or those of a MESSAGE behind its number.
+/// Parts of a PUBLISH, or of a MESSAGE after its subscription number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Published<'a> {
     pub(crate) flags: u8,
-    /// Not checked: whoever knows a subject need not look at it again.
+    /// Not validated, so that known subjects cost no second validation.
     pub(crate) subject: &'a [u8],
     pub(crate) reply: Option<&'a [u8]>,
     pub(crate) payload: &'a [u8],
@@ -156,13 +156,13 @@ impl<'a> Published<'a> {
         Ok(Self { flags, subject, reply, payload: reader.0 })
     }
 
-    /// Returns the bytes before the payload, flags excepted.
+    /// Returns the bytes between the flags and the payload.
     pub(crate) fn subjects<'c>(&self, content: &'c [u8]) -> &'c [u8] {
         &content[1..content.len() - self.payload.len()]
     }
 }
 
-/// Writes what comes before the payload in a PUBLISH. The subjects were checked, so they are short.
+/// Writes everything before the payload of a PUBLISH. Expects validated subjects.
 pub(crate) fn write_publish(flags: u8, subject: &str, reply: Option<&str>, into: &mut Vec<u8>) {
     into.push(flags | if reply.is_some() { REPLY } else { 0 });
     write_short(subject.as_bytes(), into);
@@ -173,13 +173,13 @@ pub(crate) fn write_publish(flags: u8, subject: &str, reply: Option<&str>, into:
 
 fn write_short(bytes: &[u8], into: &mut Vec<u8>) {
     debug_assert!(bytes.len() <= SUBJECT_LEN_MAX);
-    // A longer one was refused before; it is cut here rather than misread there.
+    // Callers have validated the length. A longer text is truncated here, so the rest of the packet stays readable.
     let len = u8::try_from(bytes.len()).unwrap_or(u8::MAX);
     into.push(len);
     into.extend_from_slice(&bytes[..usize::from(len)]);
 }
 
-/// Reads a MESSAGE: the number of its subscription, and the message as slices of the content.
+/// Reads a MESSAGE. Returns the number of its subscription and the message, made of slices of the content.
 pub(crate) fn read_message(content: &Bytes) -> Result<(u32, Message), Malformed> {
     let number = Reader(content).u32()?;
     let published = Published::read(&content[4..])?;
@@ -193,16 +193,16 @@ pub(crate) fn read_message(content: &Bytes) -> Result<(u32, Message), Malformed>
     Ok((number, message))
 }
 
-/// A SUBSCRIBE.
+/// Content of a SUBSCRIBE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Subscribe<'a> {
     pub(crate) policy: Policy,
-    /// Zero is none: the broker sends what the connection takes.
+    /// Zero means no window: the broker sends whatever the connection takes.
     pub(crate) window: u32,
-    /// Tells apart the subscriptions of a client that have the same pattern.
+    /// Distinguishes a client's subscriptions with the same pattern.
     pub(crate) slot: u8,
     pub(crate) pattern: &'a str,
-    /// Empty if there is no group.
+    /// Empty without a group.
     pub(crate) group: &'a str,
 }
 
@@ -247,7 +247,7 @@ fn policy_number(policy: Policy) -> u8 {
     }
 }
 
-/// The reasons in an ENDED.
+/// Reasons in an ENDED.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndReason {
     Unsubscribed,
@@ -255,12 +255,12 @@ pub(crate) enum EndReason {
     Unknown,
 }
 
-/// An ENDED, the last packet of a subscription.
+/// Content of an ENDED, the last packet of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended<'a> {
     pub(crate) number: u32,
     pub(crate) reason: EndReason,
-    /// Messages that the subscriber has not got and was not told of before.
+    /// Messages neither delivered nor reported as missing before.
     pub(crate) missing: u64,
     pub(crate) text: &'a str,
 }
@@ -293,7 +293,7 @@ impl<'a> Ended<'a> {
     }
 }
 
-/// Reads a MISSING: the number of the subscription, and how many messages.
+/// Reads a MISSING: the number of the subscription and the count of messages.
 pub(crate) fn read_missing(content: &[u8]) -> Result<(u32, u64), Malformed> {
     let mut reader = Reader(content);
     Ok((reader.u32()?, u64::from_be_bytes(reader.array()?)))
@@ -305,7 +305,7 @@ pub(crate) fn write_missing(number: u32, count: u64) -> Vec<u8> {
     content
 }
 
-/// Reads a CREDIT: the number of the subscription, and bytes.
+/// Reads a CREDIT: the number of the subscription and the bytes.
 pub(crate) fn read_credit(content: &[u8]) -> Result<(u32, u32), Malformed> {
     let mut reader = Reader(content);
     Ok((reader.u32()?, reader.u32()?))
@@ -318,7 +318,7 @@ pub(crate) fn write_credit(number: u32, bytes: u32) -> [u8; 8] {
     content
 }
 
-/// Reads the content of SUBSCRIBED, UNSUBSCRIBE, PUBLISHED and ALLOW: one number.
+/// Reads a SUBSCRIBED, UNSUBSCRIBE, PUBLISHED or ALLOW: a single number.
 pub(crate) fn read_number(content: &[u8]) -> Result<u32, Malformed> {
     Reader(content).u32()
 }
@@ -328,7 +328,7 @@ pub(crate) fn read_hello(content: &[u8]) -> Result<u8, Malformed> {
     Reader(content).u8()
 }
 
-/// Reads a WELCOME: the version, and the window for publishing.
+/// Reads a WELCOME: the version and the window for publishing.
 pub(crate) fn read_welcome(content: &[u8]) -> Result<(u8, u32), Malformed> {
     let mut reader = Reader(content);
     Ok((reader.u8()?, reader.u32()?))
@@ -340,7 +340,7 @@ pub(crate) fn write_welcome(window: u32) -> Vec<u8> {
     content
 }
 
-/// Reads a REFUSED: the kind of the packet that is refused, and why.
+/// Reads a REFUSED: the kind of the refused packet and the reason.
 pub(crate) fn read_refused(content: &[u8]) -> Result<(Option<Kind>, Refusal), Malformed> {
     let mut reader = Reader(content);
     let kind = KINDS.get(usize::from(reader.u8()?)).copied();

@@ -68,7 +68,7 @@ fn the_address_alone_decides_between_a_cluster_and_a_broker_on_frisbee() {
         let server = nats.start("one", "").await;
         let broker = frisbee::Server::builder(frisbee_pubsub::Broker::new().router());
         let broker = broker.bind("tcp://127.0.0.1:0").await.unwrap();
-        let expected = "jobs.first b\"do it\" b\"done\" nobody has subscribed to the subject";
+        let expected = "jobs.first b\"do it\" b\"done\" the subject has no subscribers";
         assert_eq!(program(&server.url()).await, expected);
         assert_eq!(program(&broker.local_addr().to_string()).await, expected);
         assert!(frisbee_nats::connect("http://localhost").await.is_err());

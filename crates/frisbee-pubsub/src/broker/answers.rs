@@ -1,4 +1,5 @@
-//! Words of the broker for one client, besides messages. It waits when the outbox is full, and is never dropped.
+//! The broker's answers to one client. They wait while the outbox is full. None is dropped while the connection is
+//! open.
 
 use std::{
     collections::VecDeque,
@@ -13,24 +14,25 @@ use tokio::sync::Notify;
 
 use crate::wire::{Base, Kind};
 
-/// Answers in their order. What would add more than may wait waits itself; see [`is_full`](Self::is_full).
+/// A queue of answers in order. While [`is_full`](Self::is_full) returns `true`, the router delays packets that need an
+/// answer.
 #[derive(Debug)]
 pub(super) struct Answers {
     base: Base,
     len_max: usize,
     waiting: Mutex<Waiting>,
-    /// The number of those that wait, for a look without the lock.
+    /// Number of queued answers, readable without the lock.
     len: AtomicUsize,
-    /// Notified when fewer wait.
+    /// Notified when the number of queued answers falls.
     pub(super) drained: Notify,
 }
 
 #[derive(Debug)]
 struct Waiting {
-    /// None when it has ended: the connection holds the value that holds this, and neither would ever go.
+    /// `None` after the connection has ended. The connection owns this queue, so keeping it would leak both.
     connection: Option<Connection>,
     packets: VecDeque<Packet>,
-    /// Credit for publishing that is not told yet. One packet tells of all of it.
+    /// Credit for publishing that the client was not told of yet. A single ALLOW carries all of it.
     allowed: usize,
 }
 
@@ -40,38 +42,39 @@ impl Answers {
         Self { base, len_max, waiting: Mutex::new(waiting), len: AtomicUsize::new(0), drained: Notify::new() }
     }
 
-    /// Sends an answer, or has it wait.
+    /// Sends an answer, or queues it if the outbox is full.
     pub(super) fn say(&self, kind: Kind, id: u16, content: impl Into<frisbee::Content>) {
         let mut waiting = self.waiting();
         waiting.packets.push_back(Packet::new(id, self.base.operation(kind), content));
         self.send(waiting);
     }
 
-    /// Gives a publisher credit.
+    /// Grants a publisher more credit.
     pub(super) fn allow(&self, bytes: usize) {
         let mut waiting = self.waiting();
         waiting.allowed += bytes;
         self.send(waiting);
     }
 
-    /// Sends what waits, as far as the outbox takes it. Returns whether all of it was sent.
+    /// Sends queued answers until the outbox is full. Returns `true` if none is left.
     pub(super) fn drain(&self) -> bool {
         let waiting = self.waiting();
         self.send(waiting);
         !self.are_waiting()
     }
 
-    /// Returns whether anything waits, which goes before all messages. Without a lock: what this thread said counts.
+    /// Returns `true` if answers are queued. They go before all messages. Reads without the lock, but sees every answer
+    /// queued by this thread.
     pub(super) fn are_waiting(&self) -> bool {
         self.len.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns whether as many wait as may.
+    /// Returns `true` if the queue has reached its limit.
     pub(super) fn is_full(&self) -> bool {
         self.len.load(Ordering::Relaxed) >= self.len_max
     }
 
-    /// Lets go of the connection, which has ended.
+    /// Drops the queue and the connection, after the connection has ended.
     pub(super) fn end(&self) {
         let mut waiting = self.waiting();
         waiting.connection = None;
@@ -95,7 +98,7 @@ impl Answers {
                     packets.push_front(packet);
                     break;
                 }
-                // The connection ends, and whoever waits for the answer learns of that.
+                // The connection is about to end, which also ends the client's wait for the answer.
                 Err(TrySendError::Failed(_)) => {}
             }
         }
@@ -116,7 +119,7 @@ impl Answers {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        // Nothing that runs under the lock leaves it half changed.
+        // No code under this lock leaves a partial change, so a poisoned lock is safe to use.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! The permissions of clients.
+//! Permissions of clients.
 
 use frisbee::Connection;
 
@@ -6,24 +6,25 @@ use frisbee::Connection;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Action {
-    /// It publishes under a subject.
+    /// Publish under a subject.
     Publish,
-    /// It publishes under a subject, and the message is to be its last value.
+    /// Publish under a subject and retain the message as its last value.
     Retain,
-    /// It subscribes to a pattern. Whoever allows a pattern allows all subjects that it stands for.
+    /// Subscribe to a pattern. Permission for a pattern covers all subjects it matches.
     Subscribe,
 }
 
-/// Decides what clients are allowed to do. A function of the same arguments is one.
+/// Decides which actions clients may perform. Implemented for functions with the same arguments.
 ///
-/// The answer for a subject is remembered for the connection until [`Broker::reauthorize`](crate::Broker::reauthorize) or until
-/// patterns of the broker change, so it should not depend on anything else. It must not block, for its connection waits. It may use the
-/// broker: no lock is held but that of what the connection publishes.
+/// The broker caches the answer for each connection and subject until
+/// [`Broker::reauthorize`](crate::Broker::reauthorize) is called or the set of subscribed patterns changes. The answer
+/// should therefore depend only on the arguments. An implementation must not block, because the connection waits for
+/// it. It may call the broker: the only lock held is the one of the connection's publications.
 ///
-/// The identity of a client stands on its connection, such as a value that an earlier call has left there ([`Connection::set_state`]). A
-/// client in the same process has one by [`Broker::client_as`](crate::Broker::client_as).
+/// To identify a client, read a value that an earlier call left on its connection ([`Connection::set_state`]). A client
+/// in the same process has such a value if it was created by [`Broker::client_as`](crate::Broker::client_as).
 pub trait Authorize: Send + Sync + 'static {
-    /// Returns whether a client may do this, or the reason why it may not, which it is told.
+    /// Allows the action, or returns the reason for the refusal. The client receives that text.
     fn authorize(&self, connection: &Connection, action: Action, subject: &str) -> Result<(), String>;
 }
 

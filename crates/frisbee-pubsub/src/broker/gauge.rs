@@ -1,4 +1,4 @@
-//! The bytes of all messages that a broker keeps for its subscribers.
+//! Total size of the messages queued for a broker's subscribers.
 
 use std::sync::{
     Arc,
@@ -7,7 +7,7 @@ use std::sync::{
 
 use frisbee::Content;
 
-/// Counts the bytes that all queues of a broker hold together: each [`Parcel`] once, and every place in a queue.
+/// A counter of the bytes in all queues of a broker. Each [`Parcel`] counts once; each queue entry counts in addition.
 #[derive(Debug)]
 pub(super) struct Gauge {
     len: AtomicUsize,
@@ -24,20 +24,20 @@ impl Gauge {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Returns how many more bytes there may be.
+    /// Returns the number of bytes left below the limit.
     pub(super) fn left(&self) -> usize {
         self.len_max.saturating_sub(self.len())
     }
 
-    /// Counts what was `before` bytes, and is `now`.
+    /// Changes the count of an item from `before` to `now` bytes.
     pub(super) fn change(&self, before: usize, now: usize) {
-        // Wraps around where it gets less, which is what is meant.
+        // Wraps around if `now` is smaller. The wrapping addition then subtracts the difference.
         self.len.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
     }
 }
 
-/// A message that waits in queues. It is a copy, which keeps no buffer alive that others were read into, and the queues of all
-/// subscribers to a pattern share it.
+/// A queued message, shared by the queues of all its subscribers. It owns a copy of the bytes, so it keeps no read
+/// buffer alive.
 #[derive(Debug)]
 pub(super) struct Parcel {
     content: Content,

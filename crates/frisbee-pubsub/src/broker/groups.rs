@@ -1,4 +1,4 @@
-//! Queue groups: each message goes to one of the members.
+//! Queue groups: each message goes to one member.
 
 use std::sync::Arc;
 
@@ -10,8 +10,9 @@ use crate::broker::{
     subscriber::{Subscriber, Taken, Verdict},
 };
 
-/// Gives a message to the first member that takes it now. Where none does, it waits for the one whose turn it is. Returns whether
-/// there is any. The work does not grow with the number of members that take nothing.
+/// Delivers a message to the first member able to take it now, or else queues it for the next member in turn.
+///
+/// Returns `false` if the group has no members left. The cost does not grow with the number of full members.
 pub(super) fn deliver_to_one(
     group: &Group,
     account: &Arc<Account>,
@@ -30,7 +31,7 @@ pub(super) fn deliver_to_one(
     for _ in 0..REFUSALS_MAX {
         let Some(member) = group.in_turn() else { return false };
         match member.offer_one(&message(member.number), account) {
-            // It is about to be removed.
+            // The member has ended and is about to leave the group. Try the next one.
             Verdict::HasEnded => continue,
             Verdict::TooSlow(missing) => too_slow.push((member, missing)),
             Verdict::GoesOn => {}
@@ -40,7 +41,8 @@ pub(super) fn deliver_to_one(
     false
 }
 
-/// Members that are asked to take a message and do not, for another reason than that they have no room.
+/// Maximum number of members tried in vain per message. Members without room are not counted, because they leave the
+/// ready list.
 const REFUSALS_MAX: usize = 16;
 
 #[cfg(test)]

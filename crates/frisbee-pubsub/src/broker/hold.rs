@@ -1,4 +1,4 @@
-//! The account of what a publisher has under way at the broker, and how long it has to wait for subscribers that block it.
+//! A publisher's account at the broker: its credit, and the messages held by blocking subscribers.
 
 use std::sync::{
     Arc, Weak,
@@ -20,19 +20,19 @@ use crate::broker::{answers::Answers, gauge::Gauge};
 pub(super) struct Account {
     window: usize,
     gauge: Arc<Gauge>,
-    /// The cost of what was published and not given back as credit.
+    /// Cost of published messages not returned as credit yet.
     unreturned: AtomicUsize,
-    /// The cost of what waits for subscribers that block.
+    /// Cost of messages in the queues of blocking subscribers.
     held: AtomicUsize,
-    /// Set by a publisher that keeps to credit.
+    /// Set once the publisher has sent HELLO and therefore respects its credit.
     keeps_to_credit: AtomicBool,
-    /// Notified when less is held.
+    /// Notified when `held` falls.
     pub(super) freed: Notify,
     answers: Weak<Answers>,
 }
 
 impl Account {
-    /// Makes the account of a publisher that is told of its credit by these answers.
+    /// Creates an account. The broker grants credit through `answers`.
     pub(super) fn new(window: u32, gauge: Arc<Gauge>, answers: Weak<Answers>) -> Self {
         Self {
             window: window as usize,
@@ -49,24 +49,25 @@ impl Account {
         self.keeps_to_credit.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether as much waits for subscribers that block as may: as much of this publisher as its window allows, or anything
-    /// of it while all queues together are full. Either ends when its messages are taken, of which `freed` tells.
+    /// Returns `true` if the publisher has to wait for blocking subscribers. That is the case when they hold its whole
+    /// window, or when they hold anything at all while the broker's queues are full. `freed` is notified when they take
+    /// its messages.
     pub(super) fn is_full(&self) -> bool {
         let held = self.held.load(Ordering::Relaxed);
         held >= self.window || (held > 0 && self.gauge.left() == 0)
     }
 
-    /// Notes what was published.
+    /// Charges a publication to the account.
     pub(super) fn spend(&self, cost: usize) {
         if self.keeps_to_credit.load(Ordering::Relaxed) {
             self.unreturned.fetch_add(cost, Ordering::Relaxed);
         }
     }
 
-    /// Gives credit back for what no subscriber holds, if it is worth a packet.
+    /// Returns credit for messages no longer held, if the amount justifies a packet.
     pub(super) fn settle(&self) {
-        // Both numbers may change meanwhile. Who changes them settles as well, so nothing is forgotten, and what is taken from
-        // `unreturned` is taken once.
+        // Both counters may change concurrently. Every change is followed by another `settle`, so no credit is lost,
+        // and `compare_exchange` lets only one thread return it.
         let unreturned = self.unreturned.load(Ordering::Relaxed);
         let free = unreturned.saturating_sub(self.held.load(Ordering::Relaxed));
         if free * 2 < self.window || free == 0 || self.is_full() {
@@ -82,7 +83,8 @@ impl Account {
     }
 }
 
-/// A message that waits for subscribers that block its publisher. All of them share it.
+/// A message in the queues of blocking subscribers. All these queues share it; its cost is held until the last of them
+/// drops it.
 #[derive(Debug)]
 pub(super) struct Hold {
     account: Arc<Account>,

@@ -1,10 +1,10 @@
-//! The limits of a broker.
+//! Limits of a broker.
 
 use std::time::Duration;
 
 use frisbee::InvalidSetting;
 
-/// Everything that clients can make grow at a broker, and how far. Where bytes of messages count, each has 64 on top.
+/// Limits on everything clients can make grow at a broker. Each message counts with its bytes and 64 more.
 ///
 /// ```
 /// use frisbee_pubsub::Limits;
@@ -14,36 +14,41 @@ use frisbee::InvalidSetting;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Subscriptions of one connection. Default 1024.
+    /// Subscriptions per connection. Default 1024.
     pub subscriptions_max: usize,
-    /// Patterns, and members of queue groups, over all connections. Default 1,000,000. Connections that share a pattern count once.
+    /// Patterns, plus members of queue groups, over all connections. Default 1,000,000. Connections with the same
+    /// pattern share one.
     pub patterns_max: usize,
-    /// Shapes of the patterns of one connection: sets of places at which a pattern has a `*`. Default 32.
+    /// Shapes of patterns per connection. A shape is the set of positions with a `*`. Default 32.
     pub shapes_max: usize,
-    /// Shapes of all patterns. Default 512. To find the subscribers of a subject takes at most 17 steps for each shape that there is.
+    /// Shapes of patterns over all connections. Default 512. Finding the subscribers of a subject takes at most 17
+    /// steps per shape.
     pub all_shapes_max: usize,
-    /// Bytes of messages that wait for one subscription, beyond what its window and the outbox of the connection take. Default 1 MiB.
-    /// Then its [`Policy`](crate::Policy) says what happens.
+    /// Bytes queued for one subscription, in addition to its window and the outbox of the connection. Default 1 MiB.
+    /// When the queue is full, the [`Policy`](crate::Policy) applies.
     pub queue_len_max: usize,
-    /// Bytes of messages that wait for all subscriptions together. Default 256 MiB. Then the policies act as if each queue were full, and
-    /// a publisher with messages that wait for [`Policy::Block`](crate::Policy::Block) waits until they are taken. Subscribers to the
-    /// same pattern share the bytes of a message, and each adds 64.
+    /// Bytes queued for all subscriptions together. Default 256 MiB. When they reach this limit, every policy acts as
+    /// if its queue were full, and publishers with messages queued for [`Policy::Block`](crate::Policy::Block) wait
+    /// until those are taken. Subscribers to the same pattern share the bytes of a message; each adds 64.
     pub queued_len_max: usize,
-    /// Bytes of one publisher that may wait for subscribers with [`Policy::Block`](crate::Policy::Block). Default 1 MiB, exceeded by
-    /// what came in one read. Publishers that keep to credit begin with as much of it; reading from any other pauses.
+    /// Bytes of one publisher queued for subscribers with [`Policy::Block`](crate::Policy::Block). Default 1 MiB. The
+    /// messages of a single read may exceed it. A publisher that respects credit starts with this amount. For any other
+    /// publisher the broker pauses reading.
     pub publish_window: u32,
-    /// The time for which a subscriber may block its publishers and take nothing. Default 30 s; then its subscription ends.
+    /// Time a subscriber may block publishers without taking a message. Default 30 s. Then its subscription ends.
     pub stall_max: Duration,
-    /// Subjects with a retained value. Default 10,000. Values of further subjects are refused.
+    /// Subjects with a retained value. Default 10,000. The broker refuses values of further subjects.
     pub retained_max: usize,
-    /// Bytes of all retained values. Default 64 MiB. A value that does not fit is refused.
+    /// Bytes of all retained values. Default 64 MiB. The broker refuses a value beyond this limit.
     pub retained_len_max: usize,
-    /// Subjects whose subscribers are remembered for one publishing connection, with 16 patterns or queue groups each on average. Default
-    /// 4096; beyond, all of them are looked up anew.
+    /// Subjects with cached subscribers per publishing connection. Default 4096, with 16 patterns or queue groups each
+    /// on average. Beyond that, the connection clears its cache and looks them up again.
     pub routes_max: usize,
-    /// Answers that wait for room in the outbox of one connection. Default 256. Then its publications and subscriptions wait.
+    /// Answers queued for room in the outbox of one connection. Default 256. Then the broker delays the connection's
+    /// publications and subscriptions.
     pub answers_max: usize,
-    /// Prefixes of subjects with numbers of their own in [`Metrics`](crate::Metrics). Default 64; the others share one.
+    /// First tokens with their own counters in [`Metrics`](crate::Metrics). Default 64. All further ones share one
+    /// entry.
     pub prefixes_max: usize,
 }
 
@@ -68,11 +73,11 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Finds the first limit under which nothing could be published or subscribed to.
+    /// Returns an error for the first limit that rules out all publications or subscriptions.
     pub(crate) fn check(&self) -> Result<(), InvalidSetting> {
-        InvalidSetting::refuse_zero("publish_window", &self.publish_window, "nobody could publish anything")?;
-        InvalidSetting::refuse_zero("routes_max", &self.routes_max, "nobody could publish anything")?;
-        InvalidSetting::refuse_zero("answers_max", &self.answers_max, "nobody could publish anything")?;
-        InvalidSetting::refuse_zero("stall_max", &self.stall_max, "every subscriber that blocks would be ended at once")
+        InvalidSetting::refuse_zero("publish_window", &self.publish_window, "clients could not publish")?;
+        InvalidSetting::refuse_zero("routes_max", &self.routes_max, "clients could not publish")?;
+        InvalidSetting::refuse_zero("answers_max", &self.answers_max, "clients could not publish")?;
+        InvalidSetting::refuse_zero("stall_max", &self.stall_max, "every blocking subscription would end immediately")
     }
 }

@@ -1,4 +1,4 @@
-//! Counters of all that goes through a broker, by the first token of subjects.
+//! Counters of a broker's traffic, by the first token of the subject.
 
 use std::{
     collections::HashMap,
@@ -8,36 +8,36 @@ use std::{
     },
 };
 
-/// A snapshot of what a broker holds, and of what went through it.
+/// A snapshot of a broker's state and traffic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// Patterns with subscribers, and members of queue groups.
+    /// Subscribed patterns, plus members of queue groups.
     pub patterns: usize,
-    /// Bytes of messages that wait for subscribers, as [`Limits::queued_len_max`](crate::Limits::queued_len_max) counts them.
+    /// Bytes of queued messages, counted as for [`Limits::queued_len_max`](crate::Limits::queued_len_max).
     pub queued_len: usize,
     /// Subjects with a retained value.
     pub retained: usize,
-    /// Messages that were dropped because subscribers were too slow, or that waited for a queue group when its last member went.
+    /// Messages dropped because subscribers were too slow, or because the last member of their queue group left.
     pub missing: u64,
-    /// Packets of clients that were refused: what they are not allowed to do, what there is no room for, and what cannot be read.
+    /// Refused packets: without permission, beyond a limit, or malformed.
     pub refused: u64,
-    /// Numbers by the first token of the subject, sorted by that. Tokens beyond [`Limits::prefixes_max`](crate::Limits::prefixes_max)
-    /// share the empty one.
+    /// Counters by the first token of the subject, sorted by token. Tokens beyond
+    /// [`Limits::prefixes_max`](crate::Limits::prefixes_max) share the entry with an empty prefix.
     pub prefixes: Vec<PrefixMetrics>,
 }
 
-/// Numbers of the messages under subjects with the same first token.
+/// Counters of the messages with the same first token in their subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PrefixMetrics {
-    /// The first token.
+    /// First token of the subjects.
     pub prefix: String,
-    /// Messages.
+    /// Messages published.
     pub published: u64,
     /// Bytes of their payloads.
     pub bytes: u64,
-    /// Subscriptions that they went to, those included that dropped them.
+    /// Deliveries to subscriptions, including deliveries dropped by a policy.
     pub deliveries: u64,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Adds what was counted meanwhile, of which nothing is left.
+    /// Adds the numbers of a tally and resets it.
     pub(super) fn add(&self, tally: &mut Tally) {
         let Tally { published, bytes, deliveries } = std::mem::take(tally);
         self.published.fetch_add(published, Ordering::Relaxed);
@@ -58,7 +58,8 @@ impl Counters {
     }
 }
 
-/// Numbers that are not added to the counters yet.
+/// Numbers not yet added to the shared counters. A publisher adds them once per run of messages to save atomic
+/// operations.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) published: u64,
@@ -66,12 +67,12 @@ pub(super) struct Tally {
     pub(super) deliveries: u64,
 }
 
-/// The counters of each prefix.
+/// Counters by prefix.
 #[derive(Debug, Default)]
 pub(super) struct Prefixes(Mutex<HashMap<String, Arc<Counters>>>);
 
 impl Prefixes {
-    /// Returns the counters of a subject's prefix, or those that all others share.
+    /// Returns the counters for a subject's prefix, or the shared ones if there are too many prefixes.
     pub(super) fn of(&self, subject: &str, prefixes_max: usize) -> Arc<Counters> {
         let prefix = subject.split('.').next().unwrap_or_default();
         let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! The broker: a router that hands on what clients publish to those who have subscribed.
+//! The broker: a router that delivers published messages to subscribers.
 
 mod answers;
 mod authorize;
@@ -39,7 +39,7 @@ use crate::{
     wire::{BASE, Base, RETAIN, write_publish},
 };
 
-/// A handle of a broker. Cheap to clone, and usable from any thread and task.
+/// A handle to a broker. Clones are cheap and refer to the same broker; use them from any thread or task.
 ///
 /// ```
 /// use frisbee::Server;
@@ -60,12 +60,12 @@ pub struct Broker(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     shared: Arc<Shared>,
-    /// For all that is published in this process, without a connection.
+    /// Account of all messages published through this handle, without a connection.
     account: Arc<Account>,
     publishing: Mutex<Publishing>,
 }
 
-/// Makes a [`Broker`].
+/// Configures and creates a [`Broker`].
 #[derive(Default)]
 pub struct BrokerBuilder {
     base: Option<u16>,
@@ -74,48 +74,50 @@ pub struct BrokerBuilder {
 }
 
 impl Broker {
-    /// Makes a broker with everything as it is unless it is set.
+    /// Creates a broker with default settings.
     #[allow(clippy::new_without_default, reason = "each is another one")]
     pub fn new() -> Self {
         Self::builder().build()
     }
 
-    /// Begins to make a broker.
+    /// Returns a builder for a broker with other settings.
     pub fn builder() -> BrokerBuilder {
         BrokerBuilder::default()
     }
 
-    /// Returns the router of the broker, for a server that does nothing else. Routers of the same broker may serve on several servers.
+    /// Returns a router for a server dedicated to this broker. One broker can serve on several servers.
     pub fn router(&self) -> BrokerRouter<()> {
         self.over(())
     }
 
-    /// Returns the router of the broker in front of another one, which gets all that is not publish and subscribe. A connection may have
-    /// one broker.
+    /// Returns a router that handles publish and subscribe and passes all other packets to `fallback`. A connection can
+    /// have only one broker.
     pub fn over<F: Router>(&self, fallback: F) -> BrokerRouter<F> {
         BrokerRouter { shared: self.0.shared.clone(), fallback }
     }
 
-    /// Publishes a message from within the process, waiting while as much of it as may waits for subscribers with
-    /// [`Policy::Block`](crate::Policy::Block). Returns to how many subscriptions it goes.
+    /// Publishes a message from within the process. Returns the number of subscriptions it goes to.
+    ///
+    /// Waits while messages published through the broker's handles fill [`Limits::publish_window`] at subscribers with
+    /// [`Policy::Block`](crate::Policy::Block).
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has published the message whole or not at all.
+    /// A dropped call has published the complete message or nothing.
     pub async fn publish(&self, subject: &str, payload: impl Into<Bytes>) -> Result<u32, PublishError> {
         self.send(Publication::new(subject, payload)).await
     }
 
-    /// Publishes a message as [`publish`](Self::publish) does, with what else there is to say of it.
+    /// Publishes a message as [`publish`](Self::publish) does, with a reply subject or retained.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has published the message whole or not at all.
+    /// A dropped call has published the complete message or nothing.
     pub async fn send(&self, publication: Publication<'_>) -> Result<u32, PublishError> {
         let Publication { subject, reply, retain, mut payload } = publication;
         loop {
             let mut freed = pin!(self.0.account.freed.notified());
-            // Before the attempt: what is freed right behind it would otherwise go unnoticed.
+            // Register before the attempt. A message freed right after the attempt would not wake this task otherwise.
             freed.as_mut().enable();
             payload = match self.try_send(Publication { subject, reply, retain, payload }) {
                 Ok(deliveries) => return Ok(deliveries),
@@ -126,12 +128,13 @@ impl Broker {
         }
     }
 
-    /// Publishes a message as [`publish`](Self::publish) does, if nothing keeps it from that.
+    /// Publishes a message as [`publish`](Self::publish) does, but fails with [`TryPublishError::Full`] instead of
+    /// waiting.
     pub fn try_publish(&self, subject: &str, payload: impl Into<Bytes>) -> Result<u32, TryPublishError> {
         self.try_send(Publication::new(subject, payload))
     }
 
-    /// Publishes a message as [`try_publish`](Self::try_publish) does, with what else there is to say of it.
+    /// Publishes a message as [`try_publish`](Self::try_publish) does, with a reply subject or retained.
     pub fn try_send(&self, publication: Publication<'_>) -> Result<u32, TryPublishError> {
         let Publication { subject, reply, retain, payload } = publication;
         Subject::check(subject)?;
@@ -148,12 +151,13 @@ impl Broker {
         published.map_err(|refusal| PublishError::Refused(refusal).into())
     }
 
-    /// Has every client asked anew what it is allowed to publish. Subscriptions that there are stay.
+    /// Makes the broker ask [`Authorize`] again about every subject of every publisher. Existing subscriptions
+    /// continue.
     pub fn reauthorize(&self) {
         self.0.shared.reauthorize();
     }
 
-    /// Returns what the broker holds, and what went through it.
+    /// Returns a snapshot of the broker's counters.
     pub fn metrics(&self) -> Metrics {
         self.0.shared.metrics()
     }
@@ -168,26 +172,27 @@ impl Broker {
     }
 
     fn publishing(&self) -> MutexGuard<'_, Publishing> {
-        // A panic of a user's `Authorize` leaves nothing half changed.
+        // A user's `Authorize` may panic under this lock. It leaves no partial change, so a poisoned lock is safe to
+        // use.
         self.0.publishing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl BrokerBuilder {
-    /// Sets the first operation number of publish and subscribe, which takes the 13 from there on. Default 7000; clients need the
-    /// same.
+    /// Sets the first of the 13 consecutive operation numbers for publish and subscribe. Default 7000. Clients need the
+    /// same value.
     pub fn base(mut self, operation: u16) -> Self {
         self.base = Some(operation);
         self
     }
 
-    /// Sets how far clients can make things grow.
+    /// Sets the limits on everything clients can make grow.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Sets who decides what clients are allowed to do. Unless it is set, they may do everything.
+    /// Sets the permissions of clients. Default: clients may do everything.
     ///
     /// ```
     /// use frisbee::Connection;
@@ -204,7 +209,7 @@ impl BrokerBuilder {
         self
     }
 
-    /// Makes the broker. Settings under which nothing could work are found when its router is to serve.
+    /// Creates the broker. Invalid settings are reported when a server starts with its router.
     pub fn build(self) -> Broker {
         let Self { base, limits, authorize } = self;
         let window = limits.publish_window;

@@ -1,4 +1,4 @@
-//! The part of a broker that belongs to one connection: its subscriptions, what it publishes, and what it is to be told.
+//! State of a broker for one connection: its subscriptions, its publications and its answers.
 
 use std::{
     pin::pin,
@@ -26,14 +26,14 @@ use crate::{
     wire::{EndReason, Kind, Published, Subscribe},
 };
 
-/// The part of a broker that belongs to one connection.
+/// State of a broker for one connection.
 pub(super) struct Peer {
     pub(super) account: Arc<Account>,
     pub(super) answers: Arc<Answers>,
     pub(super) slow: Arc<SlowList<Subscriber>>,
     pub(super) publishing: Mutex<Publishing>,
     pub(super) subscriptions: Arc<Subscriptions>,
-    /// Packets that wait for their turn, in the order in which they came.
+    /// Number of delayed packets, handled later in order of arrival.
     pub(super) waiting: AtomicUsize,
     pub(super) gate: tokio::sync::Mutex<()>,
 }
@@ -53,16 +53,16 @@ impl Peer {
         }
     }
 
-    /// Returns whether a packet that adds to what waits has to wait itself.
+    /// Returns `true` if a packet has to wait because earlier ones still use up the room for answers or held messages.
     pub(super) fn is_full(&self) -> bool {
         self.account.is_full() || self.answers.is_full()
     }
 
-    /// Waits until a packet may add to what waits.
+    /// Waits until `is_full` is false.
     pub(super) async fn room(&self) {
         loop {
             let (mut freed, mut drained) = (pin!(self.account.freed.notified()), pin!(self.answers.drained.notified()));
-            // Before the look: what changes right behind it would otherwise go unnoticed.
+            // Register before the check. A change right after the check would not wake this task otherwise.
             freed.as_mut().enable();
             drained.as_mut().enable();
             match (self.account.is_full(), self.answers.is_full()) {
@@ -77,7 +77,7 @@ impl Peer {
         self.publishing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a subscription, and answers the client.
+    /// Adds a subscription and answers the client.
     pub(super) fn subscribe(
         &self,
         shared: &Shared,
@@ -91,7 +91,8 @@ impl Peer {
             check_group(group)?;
         }
         shared.authorize(Some(connection), Action::Subscribe, &pattern)?;
-        // Messages that become retained values come before all of this, or behind it.
+        // Publications of retained values take this lock too, so each comes either before this subscription or after
+        // it.
         let retained = shared.retained();
         let mut registry = shared.registry_mut();
         let mut locked = self.subscriptions.lock();
@@ -124,7 +125,7 @@ impl Peer {
         };
         let make = |number| Arc::new(Subscriber::new(number, wishes, place));
         let (subscriber, is_new) = registry.add(&pattern, group, slot, make);
-        // Whoever publishes from now on waits for this, so that what is said here comes first.
+        // Publishers need this lock from now on, so the answer and the retained values go out before their messages.
         let mut delivery = subscriber.delivery();
         subscriptions.add(subscriber.clone());
         if is_new {
@@ -133,7 +134,8 @@ impl Peer {
         drop((locked, registry));
         let values: Vec<Bytes> =
             if group.is_empty() { retained.matching(&pattern).cloned().collect() } else { Vec::new() };
-        // A value that is published from now on comes behind these, as any message to this subscription does.
+        // Retained values published from now on queue after the ones collected here, like any message to this
+        // subscription.
         drop(retained);
         self.answers.say(Kind::Subscribed, id, subscriber.number.to_be_bytes().to_vec());
         let mut verdict = Verdict::GoesOn;
@@ -150,7 +152,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Ends a subscription that the client does not want any more.
+    /// Ends a subscription at the client's request.
     pub(super) fn unsubscribe(&self, shared: &Shared, number: u32) -> Result<(), Refusal> {
         let Some(subscriber) = self.subscriptions.get(number) else {
             return Err(Refusal::new(RefusalCode::Malformed, "there is no subscription with this number"));
@@ -161,7 +163,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Forgets all about the connection, which has ended.
+    /// Discards all state of the connection, after the connection has ended.
     pub(super) fn forget(&self, shared: &Shared) {
         let subscriptions = self.subscriptions.lock().take().unwrap_or_default();
         for subscriber in subscriptions.by_number.values() {
@@ -173,7 +175,8 @@ impl Peer {
     }
 }
 
-/// Returns the content of a MESSAGE with a retained value. A payload that may well be dropped is not copied.
+/// Returns the content of a MESSAGE for a retained value. It shares the payload instead of copying it, because a full
+/// queue may drop the message.
 fn retained_message(number: u32, value: &Bytes) -> Content {
     let payload = Published::read(value).map_or(&[][..], |published| published.payload);
     let head = [&number.to_be_bytes()[..], &value[..value.len() - payload.len()]].concat();

@@ -1,5 +1,4 @@
-//! The messages of one publisher on their way to the subscribers: routes that were found before, and frames that are gathered until
-//! everything that came together is there.
+//! Publications of one connection: cached routes, and frames gathered per pattern until a whole read is processed.
 
 use std::{
     cell::OnceCell,
@@ -24,31 +23,31 @@ use crate::{
     wire::{EndReason, Kind, MESSAGE_COST, Published, REPLY, RETAIN},
 };
 
-/// The state of one publisher, under its lock.
+/// State of one publisher, kept under its lock.
 #[derive(Debug, Default)]
 pub(super) struct Publishing {
-    /// The state of the registry that the routes are of.
+    /// Generation of the registry at the time the routes were computed.
     generation: u64,
     routes: Vec<Route>,
-    /// The lanes and groups of all routes together.
+    /// Number of lanes and groups of all routes together.
     targets: usize,
     by_subject: HashMap<Bytes, usize>,
-    /// The last subject and its route: most publishers stay with one.
+    /// Last subject with its route. Most publishers keep using the same subject.
     last: Option<(Bytes, usize)>,
     outgoing: Vec<Outgoing>,
     by_lane: HashMap<u32, usize>,
-    /// Those of `outgoing` that have something to send.
+    /// Indices in `outgoing` with frames to send.
     dirty: Vec<usize>,
     spare: Vec<FrameBuffer>,
-    /// Numbers of the route of the message before, since the route before that or the last flush.
+    /// Numbers of the current route since the last change of route or flush.
     tally: Tally,
-    /// The cost of what was published since the last flush.
+    /// Cost of all publications since the last flush.
     spent: usize,
-    /// Subscribers that are to be ended, and the messages that each of them misses.
+    /// Subscribers about to be ended, each with its number of missing messages.
     too_slow: Vec<(Arc<Subscriber>, u64)>,
 }
 
-/// Where the messages of a subject go.
+/// Destinations of a subject's messages.
 #[derive(Debug)]
 struct Route {
     lanes: Vec<usize>,
@@ -57,7 +56,7 @@ struct Route {
     refusal: Option<Refusal>,
 }
 
-/// Messages for the subscribers of a lane.
+/// Gathered messages for the subscribers of a lane.
 #[derive(Debug)]
 struct Outgoing {
     lane: Arc<Lane>,
@@ -66,7 +65,7 @@ struct Outgoing {
 }
 
 impl Publishing {
-    /// Takes the content of a PUBLISH. Returns to how many subscriptions it goes.
+    /// Processes the content of a PUBLISH. Returns the number of subscriptions it goes to.
     pub(super) fn publish(
         &mut self,
         shared: &Shared,
@@ -85,7 +84,7 @@ impl Publishing {
         self.append(shared, account, connection, &published, content)
     }
 
-    /// Sends everything that was gathered.
+    /// Sends all gathered frames.
     pub(super) fn flush(&mut self, shared: &Shared, account: &Arc<Account>) {
         self.count();
         let Self { outgoing, dirty, spare, too_slow, .. } = self;
@@ -110,8 +109,10 @@ impl Publishing {
         account.settle();
     }
 
-    /// Publishes a message that becomes the last value of its subject. Nobody may subscribe in between: they would get it twice, or
-    /// not at all.
+    /// Publishes a message and retains it as the last value of its subject.
+    ///
+    /// The lock on the retained values keeps new subscriptions out meanwhile. A concurrent subscriber would receive the
+    /// message twice or not at all.
     #[cold]
     fn publish_retained(
         &mut self,
@@ -122,7 +123,8 @@ impl Publishing {
         content: &Bytes,
     ) -> Result<u32, Refusal> {
         let subject = check(published.subject)?;
-        // Both before anything changes, for a value that may not be published may not stay either, and before a lock that others need.
+        // Check both permissions before any change, since a refused value must not be retained. `authorize` runs user
+        // code, so call it before taking a lock other tasks need.
         let index = self.route(shared, account, connection, published.subject)?;
         if let Some(refusal) = &self.routes[index].refusal {
             return Err(refusal.clone());
@@ -130,7 +132,7 @@ impl Publishing {
         shared.authorize(connection, Action::Retain, subject)?;
         let mut retained = shared.retained();
         retained.set(&shared.common.limits, subject, published, content)?;
-        // Nobody is asked again, even if the route has to be found once more.
+        // `None` skips `authorize`, even if the route has to be computed again. The publisher was authorized above.
         let deliveries = self.append(shared, account, None, published, content);
         self.flush(shared, account);
         drop(retained);
@@ -188,7 +190,7 @@ impl Publishing {
         Ok(u32::try_from(deliveries).unwrap_or(u32::MAX))
     }
 
-    /// Adds what was published on the route of the message before to its counters.
+    /// Adds the tally to the counters of the current route.
     fn count(&mut self) {
         if let Some((_, index)) = &self.last
             && self.tally.published > 0
@@ -197,7 +199,7 @@ impl Publishing {
         }
     }
 
-    /// Returns the route of a subject, which is mostly that of the message before.
+    /// Returns the route of a subject. The common case: the same subject as before.
     #[inline]
     fn route(
         &mut self,
@@ -217,7 +219,7 @@ impl Publishing {
         }
     }
 
-    /// Finds the route of a subject that is not that of the message before.
+    /// Looks up or computes the route of a subject other than the last one.
     fn find(
         &mut self,
         shared: &Shared,
@@ -249,14 +251,14 @@ impl Publishing {
         let index = self.routes.len();
         self.targets += route.lanes.len() + route.groups.len();
         self.routes.push(route);
-        // Not a slice of what was read, which it would keep alive.
+        // Copy the subject. A slice would keep the whole read buffer alive.
         let subject = Bytes::copy_from_slice(subject);
         self.by_subject.insert(subject.clone(), index);
         self.last = Some((subject, index));
         Ok(index)
     }
 
-    /// Lets go of all routes, after what was gathered on them was sent.
+    /// Sends all gathered frames and clears all routes.
     fn forget_routes(&mut self, shared: &Shared, account: &Arc<Account>) {
         self.flush(shared, account);
         self.routes.clear();
@@ -275,11 +277,11 @@ fn check(subject: &[u8]) -> Result<&str, Refusal> {
     Ok(text)
 }
 
-/// Payloads from here on are not copied for subscribers.
+/// Larger payloads are shared among subscribers instead of copied.
 const REFERRED_LEN_MIN: usize = 4096;
-/// Patterns and groups of a remembered subject, on average.
+/// Average number of patterns and groups per cached subject.
 const TARGETS_MAX: usize = 16;
-/// Buffers that are kept for the next time.
+/// Number of empty buffers kept for reuse.
 const SPARE_MAX: usize = 16;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The messages that wait for one subscription, and what its policy does when there is no room for one more.
+//! A subscription's queue, and the effects of its policy when the queue is full.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,16 +14,16 @@ use crate::{
     wire::{MESSAGE_COST, Published},
 };
 
-/// Messages in the order in which they are delivered, each with the number of those that are missing directly before it.
+/// A queue of messages in delivery order, each with the number of messages dropped directly before it.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     items: VecDeque<Item>,
     len: usize,
-    /// Messages that are missing behind the last.
+    /// Messages dropped after the last queued one.
     missing: u64,
-    /// Items that were taken from the front since the queue was made.
+    /// Number of items removed from the front since the queue was created.
     taken: u64,
-    /// Where the message of each subject is, counted as `taken` is. Only kept for [`Policy::KeepLatest`].
+    /// Position of each subject's message, counted like `taken`. Filled only for [`Policy::KeepLatest`].
     latest: HashMap<Bytes, u64>,
 }
 
@@ -34,17 +34,17 @@ struct Item {
     hold: Option<Arc<Hold>>,
 }
 
-/// The fate of a message for which there is no room at once.
+/// Outcome of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pushed {
     Waits,
-    /// It waits or does not, and this many others, or it, are missing.
+    /// This number of messages was dropped. The new message may be among them.
     Dropped(u64),
-    /// The subscription has to end.
+    /// The policy ends the subscription.
     TooSlow,
 }
 
-/// The next thing to be told.
+/// The next item to send.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next<'a> {
     Missing(u64),
@@ -56,23 +56,25 @@ impl Queue {
         self.items.is_empty() && self.missing == 0
     }
 
-    /// Returns the bytes that wait, with what each message costs in addition.
+    /// Returns the queued bytes plus the fixed cost of each message.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns the number of messages that wait.
+    /// Returns the number of queued messages.
     pub(super) fn count(&self) -> usize {
         self.items.len()
     }
 
-    /// Returns the number of items that were taken so far, which grows as long as the subscriber takes any.
+    /// Returns the number of items removed so far. It grows while the subscriber makes progress.
     pub(super) fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// Adds the content of a MESSAGE, with this much room for it and what is there. `parcel` makes what waits of it. A message that
-    /// blocks its publisher has a hold, and is let in whatever room there is.
+    /// Queues the content of a MESSAGE, or drops messages as the policy demands.
+    ///
+    /// `room` is the limit for the whole queue. `parcel` creates the shared copy; it is called only if the message is
+    /// queued. A message with a `hold` is queued regardless of the room, because its publisher waits for it.
     pub(super) fn push(
         &mut self,
         policy: Policy,
@@ -92,7 +94,8 @@ impl Queue {
             while self.len - former + cost > room && self.taken < place && self.drop_first() {
                 dropped += 1;
             }
-            // All that was before it has gone if there is no room now.
+            // Everything before the former message is dropped. If the new one still does not fit, drop the former too
+            // and append it.
             if self.len - former + cost > room {
                 dropped += u64::from(self.drop_first());
             } else {
@@ -106,7 +109,7 @@ impl Queue {
         }
         if self.len + cost > room && hold.is_none() {
             match policy {
-                // Nothing is dropped for one that does not fit even so.
+                // The message exceeds the room of an empty queue. Drop it and keep the others.
                 Policy::DropOldest | Policy::KeepLatest if cost > room => {}
                 Policy::DropOldest | Policy::KeepLatest => {
                     while self.len + cost > room && self.drop_first() {
@@ -114,7 +117,7 @@ impl Queue {
                     }
                 }
                 Policy::DropNewest => {}
-                // Without a hold there is nobody to wait for a message that blocks.
+                // Without a hold there is no publisher to block.
                 Policy::Block | Policy::Disconnect => return Pushed::TooSlow,
             }
             if self.len + cost > room {
@@ -132,7 +135,7 @@ impl Queue {
         if dropped == 0 { Pushed::Waits } else { Pushed::Dropped(dropped) }
     }
 
-    /// Returns all that is to be told, in order.
+    /// Returns all items to send, in order.
     pub(super) fn upcoming(&self) -> impl Iterator<Item = Next<'_>> {
         let missing = |count: u64| (count > 0).then_some(Next::Missing(count));
         let told = self
@@ -142,7 +145,7 @@ impl Queue {
         told.chain(missing(self.missing))
     }
 
-    /// Notes that the number of missing messages that comes next was told.
+    /// Records that the next count of missing messages was sent to the client.
     pub(super) fn told_missing(&mut self) {
         match self.items.front_mut() {
             Some(item) => item.missing = 0,
@@ -150,7 +153,7 @@ impl Queue {
         }
     }
 
-    /// Lets go of the first message, which was delivered.
+    /// Removes the first message after its delivery.
     pub(super) fn pop(&mut self) {
         if let Some(item) = self.items.pop_front() {
             debug_assert_eq!(item.missing, 0, "it is told what is missing before");
@@ -158,7 +161,7 @@ impl Queue {
         }
     }
 
-    /// Lets go of the first message, which is missing from now on. Returns whether there was one.
+    /// Drops the first message and counts it as missing. Returns `false` if the queue was empty.
     pub(super) fn drop_first(&mut self) -> bool {
         let Some(item) = self.items.pop_front() else { return false };
         self.forget(&item);
@@ -169,7 +172,7 @@ impl Queue {
         true
     }
 
-    /// Takes out all messages that wait, each with its hold. Those that were missing already stay to be told.
+    /// Removes all queued messages and returns them with their holds. Counts of missing messages stay queued.
     pub(super) fn take_all(&mut self) -> Vec<(Arc<Parcel>, Option<Arc<Hold>>)> {
         let mut all = Vec::with_capacity(self.items.len());
         while let Some(item) = self.items.pop_front() {
@@ -180,7 +183,7 @@ impl Queue {
         all
     }
 
-    /// Lets go of everything. Returns how many messages are missing by that, and were not told before.
+    /// Drops everything. Returns the number of missing messages not reported before.
     pub(super) fn clear(&mut self) -> u64 {
         while self.drop_first() {}
         std::mem::take(&mut self.missing)
@@ -193,7 +196,7 @@ impl Queue {
             self.latest.remove(subject(item.parcel.content()));
         }
         if self.items.is_empty() && self.items.capacity() > SPARE_MAX {
-            // A burst that is over leaves no memory behind.
+            // Give the memory of a past burst back.
             (self.items, self.latest) = (VecDeque::new(), HashMap::new());
         }
     }
@@ -203,13 +206,13 @@ pub(super) fn cost(content: &Content) -> usize {
     content.len() + MESSAGE_COST
 }
 
-/// Returns the subject in the content of a MESSAGE that this side wrote. It is in the first piece.
+/// Returns the subject of a MESSAGE created by this broker. The first piece of such a content always contains it.
 fn subject(content: &Content) -> &[u8] {
     let published = content.pieces()[0].get(4..).and_then(|published| Published::read(published).ok());
     published.map_or(&[], |published| published.subject)
 }
 
-/// Items for which an empty queue keeps the memory.
+/// Maximum capacity kept by an empty queue, in items.
 const SPARE_MAX: usize = 64;
 
 #[cfg(test)]
@@ -229,7 +232,7 @@ mod tests {
         content.into()
     }
 
-    /// Takes everything out, in words.
+    /// Takes everything out of the queue and describes it in words.
     fn drained(queue: &mut Queue) -> String {
         let mut words = Vec::new();
         for next in queue.upcoming() {
@@ -248,7 +251,7 @@ mod tests {
         words.join(" ")
     }
 
-    /// Has room for three messages with a subject and payload of a byte each.
+    /// Room for three messages with one byte of subject and one byte of payload each.
     const ROOM: usize = 3 * (4 + 1 + 2 + 1 + MESSAGE_COST);
 
     fn pushed(policy: Policy, messages: &[(&str, &str)]) -> (Queue, Vec<Pushed>) {
@@ -304,7 +307,7 @@ mod tests {
     #[test]
     fn a_value_that_is_larger_than_the_one_before_takes_no_more_than_the_room() {
         let with_len = |len: usize| "x".repeat(len);
-        // The room is for 3 messages of 72 bytes.
+        // ROOM holds 3 messages of 72 bytes.
         for (large, expected) in [(1 + 72, "missing 1 2 missing 1 X"), (1 + 2 * 72, "missing 3 X")] {
             let (mut queue, _) = pushed(Policy::KeepLatest, &[("a", "1"), ("b", "2"), ("c", "3")]);
             let before = queue.taken();
@@ -312,7 +315,7 @@ mod tests {
             assert!(queue.len() <= ROOM, "{} bytes wait after {before} were taken", queue.len());
             assert_eq!(drained(&mut queue).replace(&with_len(large), "X"), expected);
         }
-        // It is the first itself that has to go for it.
+        // The larger value replaces the first message, so that message itself has to be dropped.
         let (mut queue, _) = pushed(Policy::KeepLatest, &[("a", "1"), ("b", "2"), ("c", "3")]);
         push(&mut queue, Policy::KeepLatest, &message("a", &with_len(1 + 2 * 72)));
         assert!(queue.len() <= ROOM, "{} bytes wait", queue.len());

@@ -1,4 +1,4 @@
-//! The patterns that are subscribed to, and the subscribers of each.
+//! The subscribed patterns with their subscribers.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -14,7 +14,7 @@ use crate::{
     trie::{Shapes, Trie},
 };
 
-/// All patterns. What changes the set of lanes and groups makes routes out of date that were found before.
+/// All subscribed patterns. A change in the set of lanes or groups invalidates the cached routes of publishers.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     trie: Trie<Target>,
@@ -22,14 +22,16 @@ pub(super) struct Registry {
     last_number: u32,
 }
 
-/// The subscribers to a pattern that get its messages in the same frames, or a group of which one gets each message.
+/// Recipients of a pattern's messages: a lane, where all subscribers get each message, or a group, where one member
+/// gets it.
 #[derive(Clone, Debug)]
 pub(super) enum Target {
     Lane(Arc<Lane>),
     Group(Arc<Group>),
 }
 
-/// The subscribers that share a number, and so the frames of each message. A connection has one of them at most.
+/// Subscribers with the same subscription number. They receive the same encoded frames. A lane has at most one
+/// subscriber per connection.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) number: u32,
@@ -43,11 +45,11 @@ pub(super) struct Group {
     name: Box<str>,
     members: Subscribers,
     turn: AtomicUsize,
-    /// Members that take a message now, as far as they know, in the order of their turns. Each is here once.
+    /// Members believed to have room for a message, in the order of their turns. No member is in the list twice.
     ready: Mutex<VecDeque<Arc<Subscriber>>>,
 }
 
-/// Subscribers that get messages alike. Those who send to them have a list that does not change meanwhile.
+/// A list of subscribers. Publishers iterate over a snapshot of it without holding the lock.
 #[derive(Debug, Default)]
 pub(super) struct Subscribers {
     list: Mutex<Arc<Vec<Arc<Subscriber>>>>,
@@ -55,7 +57,7 @@ pub(super) struct Subscribers {
 }
 
 impl Registry {
-    /// Returns the number of lanes and of members of groups.
+    /// Returns the number of lanes plus members of groups.
     pub(super) fn patterns(&self) -> usize {
         self.numbers.len()
     }
@@ -65,7 +67,7 @@ impl Registry {
         self.trie.shapes()
     }
 
-    /// Adds the subscriber that `make` makes with a number. Returns it, and whether routes are out of date.
+    /// Adds a subscriber created by `make` with its number. Returns it, and `true` if cached routes became invalid.
     pub(super) fn add(
         &mut self,
         pattern: &Pattern,
@@ -111,7 +113,7 @@ impl Registry {
         }
     }
 
-    /// Removes a subscriber. Returns whether routes are out of date.
+    /// Removes a subscriber. Returns `true` if cached routes became invalid.
     pub(super) fn remove(&mut self, subscriber: &Arc<Subscriber>) -> bool {
         let Self { trie, numbers, .. } = self;
         let removed = trie.remove(&subscriber.pattern, |target| match target {
@@ -132,7 +134,7 @@ impl Registry {
         removed > 0
     }
 
-    /// Returns the group that a subscriber is, or was, a member of, as long as it has others.
+    /// Returns the group of a current or former member, if the group still has members.
     pub(super) fn group_of(&self, subscriber: &Subscriber) -> Option<Arc<Group>> {
         let is_it = |target: &Target| matches!(target, Target::Group(group) if *group.name == *subscriber.group);
         match self.trie.find(&subscriber.pattern, is_it) {
@@ -141,7 +143,7 @@ impl Registry {
         }
     }
 
-    /// Hands over all lanes and groups that messages under a subject go to.
+    /// Calls `found` with all lanes and groups of the patterns matching a subject.
     pub(super) fn matching<'a>(&'a self, subject: &str, found: &mut impl FnMut(&'a Target)) {
         self.trie.matching(subject, found);
     }
@@ -164,14 +166,14 @@ impl Group {
         self.add_ready(member.clone());
     }
 
-    /// Returns the member whose turn it is of all, ready or not, if there is any.
+    /// Returns the next member in turn, ready or not. Returns `None` if the group is empty.
     pub(super) fn in_turn(&self) -> Option<Arc<Subscriber>> {
         let members = self.members.snapshot();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         members.get(turn % members.len().max(1)).cloned()
     }
 
-    /// Returns the member whose turn it is of those that are ready, and puts it behind the others.
+    /// Returns the next ready member and moves it to the end of the list.
     pub(super) fn ready_in_turn(&self) -> Option<Arc<Subscriber>> {
         let mut ready = self.ready();
         let member = ready.pop_front()?;
@@ -179,17 +181,17 @@ impl Group {
         Some(member)
     }
 
-    /// Removes a member that takes none now. It comes back by itself.
+    /// Removes a member without room from the ready list. The member adds itself again later.
     pub(super) fn remove_ready(&self, member: &Arc<Subscriber>) {
         let mut ready = self.ready();
-        // It had its turn, so it is among the last.
+        // The member had its turn just now, so it is near the end of the list.
         if let Some(index) = ready.iter().rposition(|ready| Arc::ptr_eq(ready, member)) {
             ready.remove(index);
         }
     }
 
     fn ready(&self) -> MutexGuard<'_, VecDeque<Arc<Subscriber>>> {
-        // Nothing that runs under the lock leaves it half changed.
+        // No code under this lock leaves a partial change, so a poisoned lock is safe to use.
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -205,7 +207,7 @@ impl Subscribers {
         self.list().clone()
     }
 
-    /// Returns how many there are, without a lock.
+    /// Returns the number of subscribers without locking.
     pub(super) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
@@ -216,7 +218,7 @@ impl Subscribers {
         self.count.store(list.len(), Ordering::Relaxed);
     }
 
-    /// Removes a subscriber, and returns whether none is left.
+    /// Removes a subscriber. Returns `true` if none is left.
     fn remove(&self, subscriber: &Arc<Subscriber>) -> bool {
         let mut list = self.list();
         if let Some(index) = list.iter().position(|there| Arc::ptr_eq(there, subscriber)) {
@@ -227,7 +229,7 @@ impl Subscribers {
     }
 
     fn list(&self) -> MutexGuard<'_, Arc<Vec<Arc<Subscriber>>>> {
-        // Nothing that runs under the lock leaves it half changed.
+        // No code under this lock leaves a partial change, so a poisoned lock is safe to use.
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! The last value of each subject that has one.
+//! Retained values: the last message of each subject published with the retain flag.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::{
     wire::{ACKNOWLEDGE, MESSAGE_COST, Published, RETAIN},
 };
 
-/// Values by subject: what stands behind the number in a MESSAGE.
+/// Retained values by subject. Each is stored as the part of a MESSAGE after the subscription number.
 #[derive(Debug, Default)]
 pub(super) struct Retained {
     values: BTreeMap<Box<str>, Bytes>,
@@ -18,7 +18,7 @@ pub(super) struct Retained {
 }
 
 impl Retained {
-    /// Keeps the content of a PUBLISH as the value of its subject, or removes that if there is no payload.
+    /// Retains the content of a PUBLISH as the value of its subject. An empty payload removes the value.
     pub(super) fn set(
         &mut self,
         limits: &Limits,
@@ -46,9 +46,9 @@ impl Retained {
         Ok(())
     }
 
-    /// Returns the values of all subjects that a pattern stands for.
+    /// Returns the values of all subjects matching a pattern.
     pub(super) fn matching<'a>(&'a self, pattern: &'a Pattern) -> impl Iterator<Item = &'a Bytes> {
-        // Only subjects that begin as the pattern does can match.
+        // A matching subject starts with the text of the pattern before its first wildcard, so search only that range.
         let fixed = pattern.as_str().find(['*', '>']).map_or(pattern.as_str(), |at| &pattern.as_str()[..at]);
         let from = self.values.range::<str, _>((std::ops::Bound::Included(fixed), std::ops::Bound::Unbounded));
         from.take_while(move |(subject, _)| subject.starts_with(fixed))

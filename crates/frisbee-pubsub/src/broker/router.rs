@@ -1,4 +1,4 @@
-//! The broker as a router of frisbee, beside whatever else its connections are for.
+//! The broker as a frisbee router, in combination with a fallback router.
 
 use std::{
     collections::VecDeque,
@@ -22,18 +22,19 @@ use crate::{
     wire::{ACKNOWLEDGE, Kind, read_credit, read_hello, read_number, write_refused, write_welcome},
 };
 
-/// A broker in front of another router, which gets all that is not publish and subscribe; see [`Broker::over`](crate::Broker::over).
+/// A broker combined with a fallback router for all other packets; see [`Broker::over`](crate::Broker::over).
 ///
-/// Packets of clients are dealt with as they arrive, without handlers. Only those of publishers that have too much under way and do
-/// not keep to credit wait in handlers, in their order, as long as handlers run [in place](frisbee::Dispatch::InPlace) or
-/// [in order](frisbee::Dispatch::Ordered).
+/// The broker processes most packets directly as they arrive, without a handler. A handler runs only for a packet that
+/// has to wait, because blocking subscribers hold too many of the publisher's messages or because the client does not
+/// read its answers. Such packets keep their order with [`Dispatch::InPlace`](frisbee::Dispatch::InPlace) and
+/// [`Dispatch::Ordered`](frisbee::Dispatch::Ordered).
 #[derive(Clone, Debug)]
 pub struct BrokerRouter<F> {
     pub(super) shared: Arc<Shared>,
     pub(super) fallback: F,
 }
 
-/// The value that is attached to a connection.
+/// The state attached to a connection.
 struct Attached(Arc<Peer>);
 
 impl<F: Router> BrokerRouter<F> {
@@ -41,7 +42,7 @@ impl<F: Router> BrokerRouter<F> {
         &connection.state_or_insert_with(|| Attached(Arc::new(Peer::new(&self.shared, connection)))).0
     }
 
-    /// Returns the kind of a packet that is for a broker.
+    /// Returns the kind of a packet sent from a client to a broker.
     #[inline]
     fn kind(&self, packet: &Packet) -> Option<Kind> {
         let kind = self.shared.common.base.kind(packet.operation)?;
@@ -49,7 +50,7 @@ impl<F: Router> BrokerRouter<F> {
         is_ours.then_some(kind)
     }
 
-    /// Deals with a packet, or gives it back if it has to wait.
+    /// Processes a packet, or returns it if it has to wait.
     fn take(&self, kind: Kind, packet: Packet, connection: &Connection) -> Option<Packet> {
         let peer = self.peer(connection);
         if may_wait(kind) && (peer.waiting.load(Ordering::Relaxed) > 0 || peer.is_full()) {
@@ -65,13 +66,13 @@ impl<F: Router> BrokerRouter<F> {
         let handled = match kind {
             Kind::Publish => return self.publish(peer, &mut peer.publishing(), id, content, connection),
             Kind::Credit => read_credit(content).map_err(Refusal::from).map(|(number, bytes)| {
-                // One that ended a moment ago is no mistake of the client.
+                // A missing subscription is no error: it may have ended while this packet was in flight.
                 if let Some(subscriber) = peer.subscriptions.get(number) {
                     subscriber.give_credit(bytes);
                 }
             }),
             Kind::Subscribe => {
-                // Messages that were published before do not belong to it.
+                // Earlier messages do not belong to the new subscription.
                 peer.publishing().flush(shared, &peer.account);
                 peer.subscribe(shared, connection, id, content)
             }
@@ -86,7 +87,7 @@ impl<F: Router> BrokerRouter<F> {
         };
         let Err(refusal) = handled else { return };
         if !may_wait(kind) && peer.answers.is_full() {
-            // It sends what makes no sense and reads no answers.
+            // The client sends invalid packets and does not read the answers.
             connection.close();
             return;
         }
@@ -109,7 +110,7 @@ impl<F: Router> BrokerRouter<F> {
         }
     }
 
-    /// Deals with a packet when it is its turn and there is room for what it brings.
+    /// Processes a packet after the earlier ones, as soon as there is room for its effects.
     async fn handle_in_turn(&self, kind: Kind, packet: Packet, connection: &Connection) {
         let peer = self.peer(connection).clone();
         let _waiting = Waiting(&peer.waiting);
@@ -120,12 +121,12 @@ impl<F: Router> BrokerRouter<F> {
     }
 }
 
-/// Returns whether a packet may wait until there is room for what it brings. The others make room.
+/// Returns `true` if a packet may be delayed. The other kinds free room, so delaying them could block forever.
 fn may_wait(kind: Kind) -> bool {
     !matches!(kind, Kind::Credit | Kind::Unsubscribe)
 }
 
-/// A packet that waits. Those behind it wait as well, until it is gone.
+/// Counts a delayed packet until it is processed. Meanwhile all later packets are delayed too.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Drop for Waiting<'_> {

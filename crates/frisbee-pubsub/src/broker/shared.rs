@@ -1,4 +1,4 @@
-//! The state that all handles of a broker share, and how subscriptions begin and end.
+//! State shared by all handles of a broker, and the end of subscriptions.
 
 use std::{
     fmt,
@@ -26,17 +26,19 @@ use crate::{
     wire::{Base, EndReason, Ended, Kind},
 };
 
-/// The state of a broker. Locks are taken in this order: publishing, retained, registry, subscriptions of a peer, delivery of a
-/// subscriber, and then those that are held for a moment only.
+/// State of a broker.
+///
+/// Lock order: publishing, retained, registry, subscriptions of a peer, delivery of a subscriber. All other locks come
+/// last and are held only briefly.
 pub(super) struct Shared {
     pub(super) common: Arc<Common>,
     authorize: Option<Box<dyn Authorize>>,
     registry: RwLock<Registry>,
-    /// Changes with the set of lanes and groups, and with what is allowed.
+    /// Version of the set of lanes, groups and permissions. A change invalidates the cached routes of publishers.
     pub(super) generation: AtomicU64,
     retained: Mutex<Retained>,
     pub(super) prefixes: Prefixes,
-    /// Holds messages of a group whose publisher is not held up by them.
+    /// Account for group messages that pass to another member without holding up a publisher.
     orphans: Arc<Account>,
     itself: Weak<Self>,
 }
@@ -60,10 +62,11 @@ impl Shared {
         })
     }
 
-    /// Removes a subscription of which nothing more is sent, and tells the client. `missing` messages are, beyond those that wait.
+    /// Removes an ended subscription and reports it to the client. `missing` counts dropped messages in addition to the
+    /// queued ones.
     pub(super) fn end(&self, subscriber: &Arc<Subscriber>, reason: EndReason, missing: u64) {
         let mut ended = vec![(subscriber.clone(), reason, missing)];
-        // The messages that one member of a group leaves may end the next.
+        // Messages handed over to another member of the group may end that member too.
         while let Some((subscriber, reason, missing)) = ended.pop() {
             self.remove(std::slice::from_ref(&subscriber));
             subscriber.forget_number();
@@ -79,7 +82,7 @@ impl Shared {
         }
     }
 
-    /// Removes the subscriptions of a connection that has ended.
+    /// Removes the subscriptions of a closed connection.
     pub(super) fn forget(&self, subscribers: Vec<Arc<Subscriber>>) {
         subscribers.chunks(AT_ONCE_MAX).for_each(|subscribers| self.remove(subscribers));
         let mut too_slow = Vec::new();
@@ -102,7 +105,8 @@ impl Shared {
         }
     }
 
-    /// Hands what waits for a subscription that has ended to the other members of its group. Returns how many messages are missing.
+    /// Hands the queued messages of an ended subscription to the other members of its group. Returns the number of
+    /// missing messages.
     fn hand_over(&self, subscriber: &Arc<Subscriber>, too_slow: &mut Vec<(Arc<Subscriber>, u64)>) -> u64 {
         let Remains { mut missing, waiting } = subscriber.take_remains();
         if waiting.is_empty() {
@@ -121,13 +125,13 @@ impl Shared {
         missing
     }
 
-    /// Finds the first setting under which nothing could work.
+    /// Returns an error for the first invalid setting.
     pub(super) fn check(&self) -> Result<(), InvalidSetting> {
         self.common.base.check()?;
         self.common.limits.check()
     }
 
-    /// Has everybody asked anew for what is allowed.
+    /// Invalidates all cached permissions.
     pub(super) fn reauthorize(&self) {
         self.generation.fetch_add(1, Ordering::Release);
     }
@@ -146,7 +150,7 @@ impl Shared {
     }
 
     pub(super) fn metrics(&self) -> Metrics {
-        // One lock after the other. A subscription takes them together, and in the other order.
+        // Lock one after the other: `subscribe` holds both, in the opposite order.
         let patterns = self.registry().patterns();
         let retained = self.retained().count();
         Metrics {
@@ -160,7 +164,7 @@ impl Shared {
     }
 
     pub(super) fn retained(&self) -> MutexGuard<'_, Retained> {
-        // Nothing that runs under the lock leaves it half changed, nor under the others.
+        // No code under this lock or the following ones leaves a partial change, so poisoned locks are safe to use.
         self.retained.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -179,7 +183,7 @@ impl EndStalled for Shared {
     }
 }
 
-/// Subscriptions that are removed with one lock.
+/// Number of subscriptions removed per acquisition of the lock.
 const AT_ONCE_MAX: usize = 32;
 
 impl fmt::Debug for Shared {

@@ -1,11 +1,11 @@
-//! The subscriptions of one connection that go on when it takes packets again.
+//! Subscriptions of one connection waiting for room in its outbox.
 
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Subscriptions in the order in which they found no room. Each of them is here once at most.
+/// Subscriptions in the order in which they ran out of room. Each is in the list at most once.
 #[derive(Debug)]
 pub(super) struct SlowList<T>(Mutex<VecDeque<Arc<T>>>);
 
@@ -14,13 +14,13 @@ impl<T> SlowList<T> {
         self.list().push_back(slow);
     }
 
-    /// Takes all of them off. One that finds no room again comes back, behind the others.
+    /// Takes all entries. A subscription that runs out of room again is added after the others.
     pub(super) fn take(&self) -> VecDeque<Arc<T>> {
         std::mem::take(&mut *self.list())
     }
 
     fn list(&self) -> MutexGuard<'_, VecDeque<Arc<T>>> {
-        // Nothing that runs under the lock leaves it half changed.
+        // No code under this lock leaves a partial change, so a poisoned lock is safe to use.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

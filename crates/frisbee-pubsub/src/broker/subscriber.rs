@@ -1,4 +1,4 @@
-//! One subscription at the broker: what is sent at once, what waits, and what its policy makes of the rest.
+//! A subscription at the broker: its queue of undelivered messages, its credit, and its policy for a full queue.
 
 use std::{
     cell::OnceCell,
@@ -28,16 +28,16 @@ use crate::{
     wire::{Base, Kind, MESSAGE_COST, write_missing},
 };
 
-/// State that all subscriptions of a broker have in common.
+/// State shared by all subscriptions of a broker.
 #[derive(Debug)]
 pub(super) struct Common {
     pub(super) base: Base,
     pub(super) limits: Limits,
-    /// Bytes that wait for all subscriptions together.
+    /// Bytes queued for all subscriptions together.
     pub(super) gauge: Arc<Gauge>,
-    /// Messages that were dropped.
+    /// Number of dropped messages.
     pub(super) missing: AtomicU64,
-    /// Packets that were refused.
+    /// Number of refused packets.
     pub(super) refused: AtomicU64,
 }
 
@@ -45,74 +45,74 @@ pub(super) struct Common {
 pub(super) struct Subscriber {
     pub(super) number: u32,
     pub(super) pattern: Pattern,
-    /// Empty if there is none.
+    /// Name of the queue group. Empty without a group.
     pub(super) group: Box<str>,
     pub(super) slot: u8,
     policy: Policy,
     connection: Connection,
     pub(super) answers: Arc<Answers>,
     slow: Arc<SlowList<Self>>,
-    /// Where it is found by its number.
+    /// The connection's subscriptions, for removal by number.
     siblings: Weak<Subscriptions>,
-    /// The group that it is a member of.
+    /// The queue group, if the subscription is a member of one.
     group_members: OnceLock<Weak<dyn ReadyMembers>>,
     common: Arc<Common>,
-    /// Ends the subscription when it has stalled for too long.
+    /// Ends the subscription after it has blocked publishers for too long.
     stalled: Weak<dyn EndStalled>,
     delivery: Mutex<Delivery>,
 }
 
-/// Ends subscriptions that have stalled.
+/// Ends stalled subscriptions.
 pub(super) trait EndStalled: Send + Sync {
     fn end_stalled(&self, subscriber: &Arc<Subscriber>, missing: u64);
 }
 
 #[derive(Debug)]
 pub(super) struct Delivery {
-    /// Bytes that the subscriber still takes. None if it has no window: then the outbox alone counts.
+    /// Bytes the subscriber still accepts. `None` without a window: then only the outbox limits delivery.
     credit: Option<i64>,
     queue: Queue,
     has_ended: bool,
-    /// Set while it is on the list of those that go on when the connection is writable.
+    /// Set while the subscription is in `slow`, waiting for a writable connection.
     is_listed: bool,
-    /// Set while a task looks whether it takes anything.
+    /// Set while a task checks the subscription for progress.
     is_watched: bool,
-    /// Set while it is among the members of its group that take a message now.
+    /// Set while the subscription is in the ready list of its group.
     is_ready: bool,
 }
 
-/// The step that has to follow on an offer.
+/// Outcome of an offer, with the action required from the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     GoesOn,
-    /// It has ended, and this many messages are missing that did not come into its queue.
+    /// The subscription has just ended. This number of messages never entered its queue and is missing.
     TooSlow(u64),
-    /// It had ended before, and has not got the message.
+    /// The subscription had ended before and did not get the message.
     HasEnded,
 }
 
-/// The members of a group that take a message now.
+/// Ready list of a queue group.
 pub(super) trait ReadyMembers: Send + Sync {
-    /// Adds a member that takes messages again.
+    /// Adds a member with room for messages.
     fn add_ready(&self, member: Arc<Subscriber>);
 }
 
-/// The fate of a message that a member of a group is to take now.
+/// Answer of a group member asked to take a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     Yes,
-    /// It takes none for now.
+    /// The member has no room for any message now.
     NotNow,
-    /// It takes others, such as smaller ones.
+    /// The member cannot take this message, for example because it is too large. It may take others.
     NotThis,
 }
 
-/// The rest of a subscription that has ended.
+/// Remains of an ended subscription.
 #[derive(Debug, Default)]
 pub(super) struct Remains {
-    /// Messages that it has not got and was not told of.
+    /// Messages neither delivered nor reported as missing.
     pub(super) missing: u64,
-    /// Messages for other members of its group.
+    /// Queued messages to hand over to other members of the group.
     pub(super) waiting: Vec<(Arc<Parcel>, Option<Arc<Hold>>)>,
 }
 
@@ -121,18 +121,18 @@ pub(super) struct Batch<'a> {
     pub(super) frames: &'a Frames,
     pub(super) cost: usize,
     pub(super) account: &'a Arc<Account>,
-    /// One for each frame, made for the first subscriber that does not take all of them now.
+    /// One entry per frame. Created for the first subscriber unable to take the whole batch.
     pub(super) shared: OnceCell<Vec<SharedMessage>>,
 }
 
-/// The parts of a message that all queues in which it waits share.
+/// Parts of a queued message, shared by all queues with it.
 #[derive(Debug, Default)]
 pub(super) struct SharedMessage {
     parcel: OnceCell<Arc<Parcel>>,
     hold: OnceCell<Arc<Hold>>,
 }
 
-/// The wishes of a subscriber.
+/// Parameters of a subscription, as requested by the client.
 pub(super) struct Wishes {
     pub(super) pattern: Pattern,
     pub(super) group: Box<str>,
@@ -141,7 +141,7 @@ pub(super) struct Wishes {
     pub(super) window: u32,
 }
 
-/// The connection of a subscriber, and what belongs to that.
+/// The connection of a subscription, with the state attached to it.
 pub(super) struct Place<'a> {
     pub(super) connection: &'a Connection,
     pub(super) answers: &'a Arc<Answers>,
@@ -180,8 +180,10 @@ impl Subscriber {
         }
     }
 
-    /// Sends a batch if all of it can be sent at once, which costs one lock and one wake-up. Otherwise each message is dealt with by
-    /// itself.
+    /// Sends a batch to the subscriber.
+    ///
+    /// If the whole batch can be sent now, this costs one lock and one wake-up. Otherwise each message is sent, queued
+    /// or dropped individually.
     pub(super) fn offer(self: &Arc<Self>, batch: &Batch<'_>) -> Verdict {
         let mut delivery = self.delivery();
         let cost = i64::try_from(batch.cost).unwrap_or(i64::MAX);
@@ -192,7 +194,7 @@ impl Subscriber {
                     return Verdict::GoesOn;
                 }
                 Err(TrySendError::Failed(SendError::Closed)) => return Verdict::GoesOn,
-                // One of them may be larger than the subscriber takes.
+                // The outbox is full, or a message exceeds the peer's size limit. Handle each message individually.
                 Err(TrySendError::Full(()) | TrySendError::Failed(_)) => {}
             }
         }
@@ -210,13 +212,13 @@ impl Subscriber {
         Verdict::GoesOn
     }
 
-    /// Makes it a member of a group, which it is ready to take messages of.
+    /// Makes the subscription a member of a group. New members are ready for messages.
     pub(super) fn join(&self, members: Weak<dyn ReadyMembers>) {
-        // It joins once, when it is made.
+        // Called only once, at creation.
         let _ = self.group_members.set(members);
     }
 
-    /// Sends a message of the group if that can be done now.
+    /// Sends a message of the group if the subscriber has room for it now.
     pub(super) fn take(self: &Arc<Self>, content: &Content) -> Taken {
         let mut delivery = self.delivery();
         while !delivery.has_ended && delivery.has_credit() && delivery.queue.is_empty() {
@@ -240,12 +242,12 @@ impl Subscriber {
         Taken::NotNow
     }
 
-    /// Has a message of the group dealt with by itself: sent, queued or dropped.
+    /// Sends, queues or drops a single message of the group.
     pub(super) fn offer_one(self: &Arc<Self>, content: &Content, account: &Arc<Account>) -> Verdict {
         self.push(&mut self.delivery(), content, &SharedMessage::default(), Some(account))
     }
 
-    /// Adds to what the subscriber takes.
+    /// Increases the subscriber's credit and sends queued messages.
     pub(super) fn give_credit(self: &Arc<Self>, bytes: u32) {
         let mut delivery = self.delivery();
         if let Some(credit) = &mut delivery.credit {
@@ -254,19 +256,19 @@ impl Subscriber {
         self.drain(&mut delivery);
     }
 
-    /// Goes on when the connection takes packets again.
+    /// Resumes delivery after the connection has become writable.
     pub(super) fn go_on(self: &Arc<Self>) {
         let mut delivery = self.delivery();
         delivery.is_listed = false;
         self.drain(&mut delivery);
     }
 
-    /// Ends the subscription. Returns whether it had not ended before.
+    /// Ends the subscription. Returns `false` if it had ended before.
     pub(super) fn end(&self) -> bool {
         !std::mem::replace(&mut self.delivery().has_ended, true)
     }
 
-    /// Takes out all that waits for a subscription that has ended.
+    /// Takes the queue of an ended subscription.
     pub(super) fn take_remains(&self) -> Remains {
         let mut delivery = self.delivery();
         let before = delivery.queue.count();
@@ -276,25 +278,25 @@ impl Subscriber {
         Remains { missing, waiting }
     }
 
-    /// Lets nobody find it by its number any more.
+    /// Removes the subscription's number, so packets of the client no longer refer to it.
     pub(super) fn forget_number(&self) {
         if let Some(siblings) = self.siblings.upgrade() {
             siblings.remove(self.number);
         }
     }
 
-    /// Keeps others from sending anything on the subscription.
+    /// Locks the subscription against concurrent delivery.
     pub(super) fn delivery(&self) -> MutexGuard<'_, Delivery> {
-        // Nothing that runs under the lock leaves it half changed.
+        // No code under this lock leaves a partial change, so a poisoned lock is safe to use.
         self.delivery.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a message dealt with that belongs to the beginning of a subscription.
+    /// Delivers a retained value at the beginning of a subscription.
     pub(super) fn begin_with(self: &Arc<Self>, delivery: &mut Delivery, content: &Content) -> Verdict {
         self.push(delivery, content, &SharedMessage::default(), None)
     }
 
-    /// Returns whether nothing waits that goes before a message.
+    /// Returns `true` if nothing is queued before a new message.
     fn is_through(&self, delivery: &Delivery) -> bool {
         delivery.queue.is_empty() && !delivery.has_ended && !self.answers.are_waiting()
     }
@@ -331,7 +333,7 @@ impl Subscriber {
                 return Verdict::TooSlow(1);
             }
         }
-        // Not for each message of one that waits for room.
+        // A listed subscription waits for room in the outbox. Do not try to send for each further message.
         if !delivery.is_listed {
             self.drain(delivery);
         }
@@ -342,7 +344,7 @@ impl Subscriber {
         Verdict::GoesOn
     }
 
-    /// Sends a message that need not wait. Returns whether it did.
+    /// Sends a message if it can go before all queues. Returns `true` if it was sent.
     fn send_now(&self, delivery: &mut Delivery, content: &Content) -> bool {
         if !delivery.has_credit() || !self.is_through(delivery) {
             return false;
@@ -355,7 +357,7 @@ impl Subscriber {
         is_sent
     }
 
-    /// Sends what waits, as far as the subscriber and the connection take it.
+    /// Sends queued messages until the credit is used up or the outbox is full.
     fn drain(self: &Arc<Self>, delivery: &mut Delivery) {
         if delivery.has_ended {
             return;
@@ -374,9 +376,9 @@ impl Subscriber {
                     }
                 }
                 Ok(sent) => packets[..sent].iter().for_each(|packet| self.note_sent(delivery, packet)),
-                // Messages that wait are let go, or handed to others, with all subscriptions of the connection.
+                // `Peer::forget` drops the queue or hands it over, together with all subscriptions of the connection.
                 Err(SendError::Closed) => break,
-                // It is larger than the subscriber takes.
+                // The message exceeds the peer's size limit.
                 Err(_) => {
                     delivery.queue.drop_first();
                     self.count_missing(1);
@@ -387,21 +389,21 @@ impl Subscriber {
         self.note_ready(delivery);
     }
 
-    /// Puts a member of a group back among those that take messages, if it does.
+    /// Adds a member of a group to the ready list again, if it has room.
     fn note_ready(self: &Arc<Self>, delivery: &mut Delivery) {
         if delivery.is_ready || !delivery.has_credit() || !delivery.queue.is_empty() {
             return;
         }
         let Some(members) = self.group_members.get().and_then(Weak::upgrade) else { return };
         if self.answers.are_waiting() && (!self.list(delivery) || self.answers.are_waiting()) {
-            // It is told when they have gone.
+            // `go_on` runs after the answers are sent.
             return;
         }
         delivery.is_ready = true;
         members.add_ready(self.clone());
     }
 
-    /// Returns the first packets that wait, as far as there is credit for them.
+    /// Returns the first queued packets covered by the credit.
     fn next_packets(&self, delivery: &Delivery) -> Vec<Packet> {
         let (mut packets, mut credit) = (Vec::new(), delivery.credit);
         for next in delivery.queue.upcoming().take(AT_ONCE_MAX) {
@@ -429,8 +431,10 @@ impl Subscriber {
         }
     }
 
-    /// Has itself told when the connection takes packets again. Returns whether it was not to be told before: then it may be writable
-    /// already, with nobody left to tell, and has to be tried once more.
+    /// Registers the subscription for the next writable connection. Returns `true` if it was not registered before.
+    ///
+    /// The connection may have become writable just before the registration, without waking this subscription. On
+    /// `true`, the caller therefore has to try again.
     fn list(self: &Arc<Self>, delivery: &mut Delivery) -> bool {
         if delivery.is_listed {
             return false;
@@ -440,7 +444,7 @@ impl Subscriber {
         true
     }
 
-    /// Counts the places in the queue. What waits there counts itself.
+    /// Updates the count of queue entries in the gauge. The parcels count their own bytes.
     fn count_queued(&self, before: usize, now: usize) {
         self.common.gauge.change(before * MESSAGE_COST, now * MESSAGE_COST);
     }
@@ -449,7 +453,7 @@ impl Subscriber {
         self.common.missing.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Looks after a while whether the subscriber takes anything of what holds up publishers, and ends it if it does not.
+    /// Spawns a task to end the subscription if it blocks publishers and makes no progress.
     fn watch(self: &Arc<Self>, mut taken: u64) {
         let (subscriber, pause) = (Arc::downgrade(self), self.common.limits.stall_max);
         self.connection.runtime().spawn(async move {
@@ -461,8 +465,7 @@ impl Subscriber {
         });
     }
 
-    /// Returns what is to be done with a subscription of which this many messages were taken when it was looked at last, or `None` if it
-    /// need not be looked at again.
+    /// Checks the progress since `taken` messages were removed. Returns `None` if no further check is needed.
     fn look(&self, taken: &mut u64) -> Option<Verdict> {
         let mut delivery = self.delivery();
         if delivery.has_ended || delivery.queue.is_empty() {
@@ -477,21 +480,21 @@ impl Subscriber {
     }
 }
 
-/// The subscriptions of a connection. None when the connection has ended.
+/// The subscriptions of a connection. `None` after the connection has ended.
 #[derive(Debug)]
 pub(super) struct Subscriptions(Mutex<Option<Numbered>>);
 
-/// Subscriptions by their numbers.
+/// Subscriptions by number.
 #[derive(Debug, Default)]
 pub(super) struct Numbered {
     pub(super) by_number: HashMap<u32, Arc<Subscriber>>,
-    /// The pattern and slot of each that is not in a group.
+    /// Pattern and slot of each subscription outside of groups.
     taken: HashSet<(Pattern, u8)>,
     pub(super) shapes: Shapes,
 }
 
 impl Numbered {
-    /// Returns whether there is a subscription with the pattern and slot, outside of groups.
+    /// Returns `true` if a subscription outside of groups has this pattern and slot.
     pub(super) fn has(&self, pattern: &Pattern, slot: u8) -> bool {
         self.taken.contains(&(pattern.clone(), slot))
     }
@@ -520,13 +523,13 @@ impl Subscriptions {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Option<Numbered>> {
-        // Nothing that runs under the lock leaves it half changed.
+        // No code under this lock leaves a partial change, so a poisoned lock is safe to use.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn remove(&self, number: u32) {
         let removed = self.lock().as_mut().and_then(|subscriptions| subscriptions.remove(number));
-        // Without the lock: it may be the last that holds it.
+        // Drop without the lock held: this may be the last reference to the subscriber and its connection.
         drop(removed);
     }
 }
@@ -573,8 +576,8 @@ fn less(credit: i64, cost: usize) -> i64 {
     credit.saturating_sub(i64::try_from(cost).unwrap_or(i64::MAX))
 }
 
-/// Packets that are sent with one lock and one wake-up.
+/// Maximum number of packets sent with one lock and one wake-up.
 const AT_ONCE_MAX: usize = 64;
 
-/// The most credit that counts.
+/// Upper bound of the credit. A client cannot overflow it with more.
 const CREDIT_MAX: u32 = i32::MAX as u32;

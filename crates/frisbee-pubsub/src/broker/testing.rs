@@ -1,4 +1,4 @@
-//! Subscribers for tests of the parts of a broker, on a connection whose other end is not read.
+//! Test subscribers, on a connection with an unread other end.
 
 use std::sync::{Arc, Weak};
 
@@ -43,7 +43,7 @@ impl Bench {
         Self { shared, peer, connection, _open: (server, ours) }
     }
 
-    /// Adds a member of a group, with room for one message.
+    /// Adds a group member with room for one message.
     pub(super) fn join(&self, registry: &mut Registry, pattern: &str, group: &str) -> Arc<Subscriber> {
         let pattern = Pattern::new(pattern).expect("it is good");
         let wishes =

@@ -1,4 +1,4 @@
-//! The work behind a client: a broker on frisbee, or any other.
+//! The interface between a client and its messaging engine.
 
 use std::{future::Future, pin::Pin, time::Duration};
 
@@ -8,25 +8,27 @@ use crate::{
     Message, Pattern, Policy, Publication, PublishError, RequestError, SubscribeError, Subscription, TryPublishError,
 };
 
-/// A future that a backend makes.
+/// A boxed future returned by a [`Backend`].
 pub type BackendFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Does the work of a [`Client`](crate::Client). Subjects, patterns and names of groups that it gets are checked.
+/// A messaging engine, used through a [`Client`](crate::Client).
+///
+/// The client validates subjects and names of groups before it calls a backend.
 pub trait Backend: Send + Sync + 'static {
-    /// Publishes a message if that can be done at once.
+    /// Publishes a message if that is possible without waiting.
     fn try_publish(&self, publication: Publication<'_>) -> Result<(), TryPublishError>;
 
-    /// Publishes a message as soon as that can be done.
+    /// Publishes a message, waiting for credit or a connection if necessary.
     fn publish<'a>(&'a self, publication: Publication<'a>) -> BackendFuture<'a, Result<(), PublishError>>;
 
-    /// Publishes a message, and returns when the other side has taken it: to how many subscriptions it goes, as far as that is
-    /// known there.
+    /// Publishes a message and waits until the engine has accepted it. Returns the number of subscriptions it goes to,
+    /// or `None` if the engine does not know.
     fn publish_acknowledged<'a>(
         &'a self,
         publication: Publication<'a>,
     ) -> BackendFuture<'a, Result<Option<u32>, PublishError>>;
 
-    /// Publishes a message and waits for the first answer.
+    /// Publishes a request and waits for the first answer, at most for the given time.
     fn request<'a>(
         &'a self,
         subject: &'a str,
@@ -34,33 +36,33 @@ pub trait Backend: Send + Sync + 'static {
         limit: Duration,
     ) -> BackendFuture<'a, Result<Message, RequestError>>;
 
-    /// Subscribes. The subscription is there when the future is ready.
+    /// Subscribes. The subscription is active when the future completes.
     fn subscribe(&self, options: SubscribeOptions) -> BackendFuture<'_, Result<Subscription, SubscribeError>>;
 
-    /// Waits until the other side has everything that was published before, or at least until it has left this process. Returns the
-    /// first error of those messages that is known and was not told before.
+    /// Waits until the engine has processed all earlier publications, or at least until they have left this process.
+    /// Returns the first known error not reported before.
     fn flush(&self) -> BackendFuture<'_, Result<(), PublishError>>;
 
-    /// Ends all subscriptions and the connection. What was published before is written.
+    /// Ends all subscriptions and closes the connection. Earlier publications are still written.
     fn close(&self) -> BackendFuture<'_, ()>;
 }
 
-/// The wishes for a subscription.
+/// Options of a subscription.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SubscribeOptions {
-    /// The subjects.
+    /// Subjects to receive.
     pub pattern: Pattern,
-    /// The queue group: each message goes to one of its members.
+    /// Queue group: each message goes to one of its members.
     pub group: Option<String>,
-    /// The fate of messages that are not taken fast enough.
+    /// Treatment of messages the subscriber takes too slowly.
     pub policy: Policy,
-    /// Bytes of messages that may be on their way to this side or wait here.
+    /// Limit on bytes in flight or buffered on the client's side.
     pub window: u32,
 }
 
 impl SubscribeOptions {
-    /// Makes options with everything as it is unless it is set.
+    /// Creates options with default values.
     pub fn new(pattern: Pattern) -> Self {
         Self { pattern, group: None, policy: Policy::default(), window: WINDOW }
     }

@@ -1,4 +1,4 @@
-//! The handle that publishers and subscribers hold.
+//! The client, used by publishers and subscribers.
 
 mod backend;
 mod subscription;
@@ -16,9 +16,9 @@ use crate::{
     TryPublishError,
 };
 
-/// A handle of a publisher and subscriber. Cheap to clone, and usable from any thread and task.
+/// A publisher and subscriber. Clones are cheap and share the connection; use them from any thread or task.
 ///
-/// It stands on a [`Backend`], which the code that uses it does not see.
+/// A [`Backend`] does the work. The code of publishers and subscribers does not depend on it.
 #[derive(Clone)]
 pub struct Client {
     backend: Arc<dyn Backend>,
@@ -26,32 +26,34 @@ pub struct Client {
 }
 
 impl Client {
-    /// Makes a client on a backend.
+    /// Creates a client with a backend.
     pub fn on(backend: Arc<dyn Backend>) -> Self {
         Self { backend, request_limit: REQUEST_LIMIT }
     }
 
-    /// Makes a client on the same backend whose requests wait this long for an answer. Default 10 s.
+    /// Returns a client with the same backend and this timeout for requests. Default 10 s.
     pub fn with_request_limit(&self, limit: Duration) -> Self {
         Self { backend: self.backend.clone(), request_limit: limit }
     }
 
-    /// Publishes a message, waiting as long as the broker gives no credit or the connection takes nothing. It is on its way then, and the
-    /// answer is not waited for: a refusal of the broker shows at the next [`flush`](Self::flush), and in the log. See
-    /// [`publish_acknowledged`](Self::publish_acknowledged) for the fate of each message.
+    /// Publishes a message. Waits while the publisher has no credit or the outbox of the connection is full.
+    ///
+    /// The call does not wait for an answer of the broker. A refusal is logged and returned by the next
+    /// [`flush`](Self::flush). Use [`publish_acknowledged`](Self::publish_acknowledged) to learn the outcome for each
+    /// message.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has published the message whole or not at all.
+    /// A dropped call has published the complete message or nothing.
     pub async fn publish(&self, subject: &str, payload: impl Into<Bytes>) -> Result<(), PublishError> {
         self.send(Publication::new(subject, payload)).await
     }
 
-    /// Publishes a message as [`publish`](Self::publish) does, with what else there is to say of it.
+    /// Publishes a message as [`publish`](Self::publish) does, with a reply subject or retained.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has published the message whole or not at all.
+    /// A dropped call has published the complete message or nothing.
     pub async fn send(&self, publication: Publication<'_>) -> Result<(), PublishError> {
         let Publication { subject, reply, retain, .. } = publication;
         match self.try_send(publication) {
@@ -63,18 +65,19 @@ impl Client {
         }
     }
 
-    /// Publishes a message if that can be done at once.
+    /// Publishes a message if that is possible without waiting.
     pub fn try_publish(&self, subject: &str, payload: impl Into<Bytes>) -> Result<(), TryPublishError> {
         self.try_send(Publication::new(subject, payload))
     }
 
-    /// Publishes a message as [`try_publish`](Self::try_publish) does, with what else there is to say of it.
+    /// Publishes a message as [`try_publish`](Self::try_publish) does, with a reply subject or retained.
     pub fn try_send(&self, publication: Publication<'_>) -> Result<(), TryPublishError> {
         check(&publication)?;
         self.backend.try_publish(publication)
     }
 
-    /// Publishes a message and waits until the broker has it. Returns to how many subscriptions it goes, if the broker knows.
+    /// Publishes a message and waits until the broker has accepted it. Returns the number of subscriptions it goes to,
+    /// if the broker knows.
     ///
     /// # Cancel safety
     ///
@@ -87,7 +90,8 @@ impl Client {
         self.send_acknowledged(Publication::new(subject, payload)).await
     }
 
-    /// Publishes a message as [`publish_acknowledged`](Self::publish_acknowledged) does, with what else there is to say of it.
+    /// Publishes a message as [`publish_acknowledged`](Self::publish_acknowledged) does, with a reply subject or
+    /// retained.
     ///
     /// # Cancel safety
     ///
@@ -97,22 +101,21 @@ impl Client {
         self.backend.publish_acknowledged(publication).await
     }
 
-    /// Publishes a message that asks for an answer, and waits for the first. Fails at once if nobody has subscribed to the
-    /// subject.
+    /// Publishes a request and waits for the first answer. Fails without waiting if the subject has no subscribers.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call may have published the request. Its answer is dropped.
+    /// A dropped call may have published the request. The client discards the answer.
     pub async fn request(&self, subject: &str, payload: impl Into<Bytes>) -> Result<Message, RequestError> {
         Subject::check(subject)?;
         self.backend.request(subject, payload.into(), self.request_limit).await
     }
 
-    /// Answers a message that asks for an answer. One that does not is let go.
+    /// Answers a request. Does nothing if the message has no reply subject.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has published the answer whole or not at all.
+    /// A dropped call has published the complete answer or nothing.
     pub async fn respond(&self, to: &Message, payload: impl Into<Bytes>) -> Result<(), PublishError> {
         match &to.reply {
             Some(reply) => self.publish(reply, payload).await,
@@ -120,8 +123,8 @@ impl Client {
         }
     }
 
-    /// Subscribes to the subjects that a pattern stands for: `*` for one token, a last `>` for one or more. Await it, after setting
-    /// what is to be set.
+    /// Subscribes to a pattern of subjects. `*` matches one token, a final `>` matches one or more. Set options on the
+    /// returned builder, then await it.
     ///
     /// ```no_run
     /// # async fn example(client: frisbee_pubsub::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -136,22 +139,24 @@ impl Client {
         Subscribe { client: self, options: Pattern::new(pattern).map(SubscribeOptions::new) }
     }
 
-    /// Waits until the broker has dealt with everything that was published before. Returns the first error that [`publish`](Self::publish)
-    /// did not wait for since the last call: the broker refused a message, or a connection was lost with messages that may have been on
-    /// their way. Other backends may wait for less; see there.
+    /// Waits until the broker has processed all earlier publications.
+    ///
+    /// Returns the first error of a [`publish`](Self::publish) since the last call: the broker refused a message, or a
+    /// connection was lost with messages possibly in flight. Other backends may give weaker guarantees; see their
+    /// documentation.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has changed nothing.
+    /// A dropped call has no effect.
     pub async fn flush(&self) -> Result<(), PublishError> {
         self.backend.flush().await
     }
 
-    /// Ends all subscriptions and the connection, for all clones. What was published before is written.
+    /// Ends all subscriptions and closes the connection for all clones. Earlier publications are still written.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has begun to close.
+    /// A dropped call has already started to close the connection.
     pub async fn close(&self) {
         self.backend.close().await;
     }
@@ -163,7 +168,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// A subscription that is about to be made; see [`Client::subscribe`].
+/// A builder for a subscription, returned by [`Client::subscribe`]. Await it to subscribe.
 #[derive(Debug)]
 #[must_use = "nothing is subscribed to before it is awaited"]
 pub struct Subscribe<'a> {
@@ -172,8 +177,8 @@ pub struct Subscribe<'a> {
 }
 
 impl Subscribe<'_> {
-    /// Joins a queue group: each message goes to one of the subscriptions that have the same pattern and group. The name is one
-    /// token.
+    /// Joins a queue group: each message goes to one of the subscriptions with the same pattern and group. The name is
+    /// a single token.
     pub fn group(self, name: &str) -> Self {
         let named = self.options.and_then(|options| {
             check_group(name)?;
@@ -182,7 +187,7 @@ impl Subscribe<'_> {
         Self { options: named, ..self }
     }
 
-    /// Sets what becomes of messages that are not taken fast enough. Default [`Policy::DropNewest`].
+    /// Sets the policy for messages the subscriber takes too slowly. Default [`Policy::DropNewest`].
     pub fn policy(mut self, policy: Policy) -> Self {
         if let Ok(options) = &mut self.options {
             options.policy = policy;
@@ -190,8 +195,8 @@ impl Subscribe<'_> {
         self
     }
 
-    /// Sets how many bytes of messages may be on their way to this side or wait here. What is beyond waits at the broker, as long
-    /// as it has room. Each message counts with its subject and 64 bytes more. Default 1 MiB; 0 counts as 1.
+    /// Limits the bytes in flight to the client or buffered there. Further messages queue at the broker, up to its own
+    /// limits. Each message counts with its subject and 64 more bytes. Default 1 MiB; 0 counts as 1.
     pub fn window(mut self, bytes: u32) -> Self {
         if let Ok(options) = &mut self.options {
             options.window = bytes.max(1);
@@ -212,7 +217,7 @@ impl<'a> IntoFuture for Subscribe<'a> {
     }
 }
 
-/// Finds out what is wrong with the name of a group: it is one token of a subject.
+/// Validates the name of a queue group: a single token of a subject.
 pub(crate) fn check_group(name: &str) -> Result<(), InvalidSubject> {
     Subject::check(name)?;
     if name.contains('.') {

@@ -1,4 +1,4 @@
-//! The receiving end of a subscription.
+//! The receiving side of a subscription.
 
 use std::{
     fmt,
@@ -11,7 +11,7 @@ use futures_core::Stream;
 
 use crate::{Event, Message, SubscriptionEnd};
 
-/// The messages of a subscription, and what is to be said of them. Ends the subscription when it is dropped.
+/// A stream of messages and other events of a subscription. Dropping it unsubscribes.
 ///
 /// ```no_run
 /// # async fn example(client: frisbee_pubsub::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -34,28 +34,28 @@ pub struct Subscription {
     end: Option<SubscriptionEnd>,
 }
 
-/// Where the events of a subscription come from. Dropping it ends the subscription.
+/// Source of a subscription's events, implemented by backends. Dropping it unsubscribes.
 pub trait Events: Send + Sync + 'static {
-    /// Returns the next event, or why there will be none.
+    /// Polls for the next event, or returns the reason for the end of the subscription.
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, SubscriptionEnd>>;
 }
 
 impl Subscription {
-    /// Makes a subscription of its events, for a [`Backend`](crate::Backend).
+    /// Creates a subscription from its events. For implementations of [`Backend`](crate::Backend).
     pub fn new(events: Box<dyn Events>) -> Self {
         Self { events, end: None }
     }
 
-    /// Returns the next event, or `None` when there will be none.
+    /// Returns the next event, or `None` after the end of the subscription.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has taken nothing.
+    /// A dropped call has taken no event.
     pub async fn next(&mut self) -> Option<Event> {
         poll_fn(|cx| self.poll_event(cx)).await
     }
 
-    /// Returns the next message, whatever is missing before it, or `None` when there will be none.
+    /// Returns the next message and skips all other events. Returns `None` after the end of the subscription.
     ///
     /// # Cancel safety
     ///
@@ -68,7 +68,7 @@ impl Subscription {
         }
     }
 
-    /// Returns why it ended, once it has.
+    /// Returns the reason for the end, after the subscription has ended.
     pub fn end(&self) -> Option<&SubscriptionEnd> {
         self.end.as_ref()
     }

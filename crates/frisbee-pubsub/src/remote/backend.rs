@@ -1,4 +1,4 @@
-//! Publishing, requests and subscriptions over a session with a broker.
+//! Publications, requests and subscriptions over a session with a broker.
 
 use std::{
     cell::RefCell,
@@ -25,7 +25,7 @@ use crate::{
     wire::{ACKNOWLEDGE, Kind, MESSAGE_COST, RETAIN, VERSION, write_publish},
 };
 
-/// A broker on frisbee.
+/// A backend for brokers on frisbee.
 #[derive(Clone, Debug)]
 pub(super) struct FrisbeeBackend {
     pub(super) session: Arc<Session>,
@@ -34,7 +34,7 @@ pub(super) struct FrisbeeBackend {
 }
 
 impl FrisbeeBackend {
-    /// Sends a publication if that can be done at once.
+    /// Sends a publication if credit and outbox allow it now.
     fn send_now(
         &self,
         connection: &Connection,
@@ -79,7 +79,7 @@ impl FrisbeeBackend {
                 }
                 Ok(sent)
             }
-            // A connection that has ended is followed by another, or by the end of the session.
+            // After a lost connection, either another one follows or the session ends. Both wake the caller.
             Err(TrySendError::Full(()) | TrySendError::Failed(SendError::Closed)) => Err(Hindrance::Wait),
             Err(TrySendError::Failed(
                 SendError::ContentTooLarge { len, limit } | SendError::TooLargeForPeer { len, limit },
@@ -88,12 +88,12 @@ impl FrisbeeBackend {
         }
     }
 
-    /// Does something as soon as it is possible, within the time that it may wait.
+    /// Repeats an attempt until it succeeds or fails. Waits at most `wait_max` for a connection.
     async fn when_possible<T>(&self, mut attempt: impl FnMut() -> Result<T, Hindrance>) -> Result<T, PublishError> {
         let possible = async {
             loop {
                 let mut changed = pin!(self.session.changed.notified());
-                // Before the attempt: what changes right behind it would otherwise go unnoticed.
+                // Register before the attempt. A change right after the attempt would not wake this task otherwise.
                 changed.as_mut().enable();
                 match attempt() {
                     Ok(done) => return Ok(done),
@@ -104,7 +104,7 @@ impl FrisbeeBackend {
         };
         let mut possible = pin!(possible);
         loop {
-            // The limit is for the time without a connection. One that is there gives credit, or ends.
+            // The limit applies only without a connection. An existing connection eventually grants credit or ends.
             match timeout(self.wait_max, &mut possible).await {
                 Ok(result) => return result,
                 Err(_) if self.session.connection().is_ok() => {}
@@ -124,7 +124,8 @@ impl FrisbeeBackend {
         answer.await.unwrap_or(Err(PublishError::Lost { may_have_left: true }))
     }
 
-    /// Waits until the broker has dealt with all that was sent before: it answers in order, also to a greeting.
+    /// Waits until the broker has processed all earlier packets. It answers in order, so the answer to another HELLO
+    /// proves that.
     async fn round_trip(&self) -> Result<(), PublishError> {
         let hello = |connection: &Connection, id| {
             let packet = Packet::new(id, self.session.base.operation(Kind::Hello), vec![VERSION]);
@@ -149,10 +150,10 @@ impl FrisbeeBackend {
     }
 }
 
-/// Keeps the connection open, as long as there is a handle of the client or of one of its subscriptions.
+/// Keeps the connection open while a client or a subscription refers to it.
 #[derive(Clone)]
 pub(super) enum Keeper {
-    /// It is kept open by others.
+    /// The owner of the connection keeps it open.
     Others,
     Task {
         _ends_with_this: Arc<AbortOnDropHandle<()>>,
@@ -166,7 +167,7 @@ impl fmt::Debug for Keeper {
     }
 }
 
-/// An answer that is waited for, until this is dropped.
+/// A pending request. Dropping it stops waiting for the answer.
 struct Awaited<'a> {
     session: &'a Session,
     number: u64,
@@ -217,7 +218,7 @@ impl Backend for FrisbeeBackend {
         Box::pin(async move {
             let feed = Arc::new(Feed::new(options.window));
             let (key, answer) = self.session.subscribe(options, Sink::Feed(feed.clone()))?;
-            // Made before the answer is there, so that a call that is dropped unsubscribes.
+            // Create the reader before awaiting the answer. Dropping the call then drops the reader and unsubscribes.
             let reader = Reader { backend: self.clone(), key, feed, events: VecDeque::new(), owed: 0 };
             answer.await.unwrap_or(Err(SubscribeError::Lost))?;
             Ok(Subscription::new(Box::new(reader)))
@@ -251,14 +252,14 @@ impl Backend for FrisbeeBackend {
     }
 }
 
-/// The end of a subscription at which a task takes its events.
+/// Receiving end of a subscription, polled by the subscriber's task.
 struct Reader {
     backend: FrisbeeBackend,
     key: u16,
     feed: Arc<Feed>,
-    /// Taken out of the feed, and not by the task.
+    /// Events taken from the feed, but not by the subscriber yet.
     events: VecDeque<Event>,
-    /// The cost of what the task has taken and the broker has no credit for yet.
+    /// Cost of messages taken by the subscriber and not returned to the broker as credit yet.
     owed: usize,
 }
 
@@ -268,7 +269,7 @@ impl Events for Reader {
             if let Some(event) = self.events.pop_front() {
                 match &event {
                     Event::Message(message) => self.owed += cost(message),
-                    // The window is whole again.
+                    // The new subscription starts with a full window.
                     Event::Reconnected => self.owed = 0,
                     Event::Missing(_) => {}
                 }
@@ -289,9 +290,9 @@ impl Drop for Reader {
 }
 
 thread_local! {
-    /// Small publications are written here.
+    /// Scratch space for encoding small publications.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Payloads from here on are not copied.
+/// Larger payloads are sent without a copy.
 const COPIED_LEN_MAX: usize = 4096;

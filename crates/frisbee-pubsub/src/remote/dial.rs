@@ -1,4 +1,4 @@
-//! Connecting to a broker, and again when a connection is lost.
+//! Connecting to a broker, and reconnecting after a loss.
 
 use std::{error::Error, fmt, pin::pin, sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
     wire::{BASE, Base},
 };
 
-/// Makes clients of a broker on frisbee.
+/// A builder for clients of a frisbee broker.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -41,42 +41,43 @@ pub struct ClientBuilder {
 }
 
 impl Client {
-    /// Connects to a broker at an address such as `"tcp://localhost:7300"`. When the connection is lost, the client connects again, and its
-    /// subscriptions go on ([`Event::Reconnected`](crate::Event::Reconnected)).
+    /// Connects to a broker at an address such as `"tcp://localhost:7300"`. After a lost connection the client
+    /// reconnects and resumes its subscriptions ([`Event::Reconnected`](crate::Event::Reconnected)).
     ///
     /// # Cancel safety
     ///
-    /// Nothing is left of a dropped call.
+    /// A dropped call leaves no connection.
     pub async fn connect(address: impl ToAddress) -> Result<Self, ConnectError> {
         Self::builder().connect(address).await
     }
 
-    /// Begins to make a client with settings of its own.
+    /// Returns a builder for a client with other settings.
     pub fn builder() -> ClientBuilder {
         ClientBuilder { frisbee: frisbee::Client::new(()), base: BASE, wait_max: WAIT_MAX, connect_max: CONNECT_MAX }
     }
 }
 
 impl ClientBuilder {
-    /// Sets how connections are made: limits, TLS, the time for an attempt and the number of attempts.
+    /// Sets the frisbee client used to connect. It defines limits, TLS, the timeout of an attempt and the number of
+    /// attempts.
     pub fn frisbee(mut self, client: frisbee::Client<()>) -> Self {
         self.frisbee = client;
         self
     }
 
-    /// Sets the first operation number of publish and subscribe, which has to be that of the broker. Default 7000.
+    /// Sets the first operation number of publish and subscribe. Must equal the broker's. Default 7000.
     pub fn base(mut self, operation: u16) -> Self {
         self.base = operation;
         self
     }
 
-    /// Limits the time for the first connection, in which attempts are made again. Default 10 s.
+    /// Limits the time for the first connection, including retries. Default 10 s.
     pub fn connect_max(mut self, limit: Duration) -> Self {
         self.connect_max = limit;
         self
     }
 
-    /// Sets how long what is published waits for a connection when there is none. Default 10 s; then it fails with
+    /// Limits the time a publication waits for a lost connection to return. Default 10 s. Then it fails with
     /// [`PublishError::NotConnected`](crate::PublishError::NotConnected).
     pub fn wait_max(mut self, limit: Duration) -> Self {
         self.wait_max = limit;
@@ -87,7 +88,7 @@ impl ClientBuilder {
     ///
     /// # Cancel safety
     ///
-    /// Nothing is left of a dropped call.
+    /// A dropped call leaves no connection.
     pub async fn connect(self, address: impl ToAddress) -> Result<Client, ConnectError> {
         let inbox = self.checked_inbox(Connections::Several)?;
         let session = inbox.session.clone();
@@ -103,11 +104,12 @@ impl ClientBuilder {
         Ok(inbox.client_with(Keeper::Link(link)))
     }
 
-    /// Talks to a broker over a stream of the user's own. When it ends, so do the client and its subscriptions.
+    /// Uses an existing stream as the connection to a broker. When the stream ends, the client and its subscriptions
+    /// end too.
     ///
     /// # Cancel safety
     ///
-    /// The stream is closed if the future is dropped.
+    /// A dropped call closes the stream.
     pub async fn attach(
         self,
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -115,7 +117,7 @@ impl ClientBuilder {
         self.attach_and_keep(stream, ()).await
     }
 
-    /// Talks over a stream as [`attach`](Self::attach) does, and keeps a value as long as the connection is there.
+    /// Uses a stream as [`attach`](Self::attach) does and keeps a value alive while the connection is open.
     pub(crate) async fn attach_and_keep(
         self,
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -133,7 +135,7 @@ impl ClientBuilder {
         Ok(inbox.client_with(Keeper::Task { _ends_with_this: Arc::new(AbortOnDropHandle::new(holding)) }))
     }
 
-    /// Returns the router of a client whose connections something else makes, and makes again.
+    /// Returns a router for connections that other code creates, and replaces after a loss.
     pub fn inbox(self) -> Inbox {
         Inbox { session: Session::new(Base::new(self.base), Connections::Foreign), wait_max: self.wait_max }
     }
@@ -146,7 +148,7 @@ impl ClientBuilder {
 }
 
 impl Inbox {
-    /// Returns a client on the connections that this is the router of.
+    /// Returns a client on this router's connections.
     pub fn client(&self) -> Client {
         self.client_with(Keeper::Others)
     }
@@ -157,7 +159,7 @@ impl Inbox {
     }
 }
 
-/// Waits for the first connection, within this time.
+/// Waits for the first connection, at most for the given time.
 async fn connected(link: &Reconnecting, limit: Duration) -> Result<(), ConnectError> {
     let (mut states, mut last) = (link.states(), None);
     let connected = async {
@@ -176,7 +178,7 @@ async fn connected(link: &Reconnecting, limit: Duration) -> Result<(), ConnectEr
     result.unwrap_or_else(|_| Err(last.map_or(ConnectError::NoBroker, ConnectError::Connect)))
 }
 
-/// Returns whether a connection was made, and nobody answered as a broker.
+/// Returns `true` if a connection was established, but no broker answered on it.
 fn is_no_broker(error: &frisbee::ConnectError) -> bool {
     let io = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
     let inner = io.and_then(std::io::Error::get_ref).and_then(|inner| inner.downcast_ref());
@@ -188,7 +190,7 @@ async fn welcomed(session: Arc<Session>, connection: Connection) -> Result<(), C
     let welcomed = async {
         loop {
             let mut changed = pin!(session.changed.notified());
-            // Before the look: what changes right behind it would otherwise go unnoticed.
+            // Register before the check. A change right after the check would not wake this task otherwise.
             changed.as_mut().enable();
             match session.connection() {
                 Ok(current) if current == connection => return Ok(()),
@@ -200,15 +202,15 @@ async fn welcomed(session: Arc<Session>, connection: Connection) -> Result<(), C
     timeout(WELCOME_MAX, welcomed).await.unwrap_or(Err(ConnectError::NoBroker))
 }
 
-/// The reason why there is no client.
+/// Reason for a failed connection to a broker.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// A setting or the address is no good.
+    /// A setting or the address is invalid.
     Setting(std::io::Error),
-    /// There is no connection. With the error of the last attempt.
+    /// No connection could be established. Contains the error of the last attempt.
     Connect(Arc<frisbee::ConnectError>),
-    /// There is a connection, and no broker at its other end that answers on these operations.
+    /// A connection was established, but no broker answered on these operations.
     NoBroker,
 }
 
@@ -218,8 +220,8 @@ impl fmt::Display for ConnectError {
             Self::Setting(error) => error.fmt(f),
             Self::Connect(error) => error.fmt(f),
             Self::NoBroker => f.write_str(
-                "the peer does not answer as a broker: it may have none, or one with other operations (base), or have lost the \
-                 connection",
+                "the peer does not answer as a broker: it may serve no broker or one with another `base`, or the connection \
+                 was lost",
             ),
         }
     }

@@ -1,4 +1,4 @@
-//! The events of one subscription between the connection that they come from and the task that takes them.
+//! Event queues between a client's connection and its subscribers' tasks.
 
 use std::{
     collections::VecDeque,
@@ -9,7 +9,7 @@ use std::{
 
 use crate::{Event, Message, SubscriptionEnd, wire::MESSAGE_COST};
 
-/// A queue that holds no more than the window lets the broker send, whatever it sends.
+/// A queue of events for one subscription. Bounded by twice the window, even if the broker ignores its credit.
 #[derive(Debug)]
 pub(super) struct Feed {
     window: u32,
@@ -19,7 +19,7 @@ pub(super) struct Feed {
 #[derive(Debug, Default)]
 struct State {
     events: VecDeque<Event>,
-    /// The cost of the messages here.
+    /// Cost of the queued messages.
     len: usize,
     end: Option<SubscriptionEnd>,
     waker: Option<Waker>,
@@ -37,7 +37,7 @@ impl Feed {
     pub(super) fn push(&self, message: Message) {
         let cost = cost(&message);
         let mut state = self.state();
-        // Messages from before the connection was lost may wait here with as much of the next.
+        // Twice the window: messages from before a reconnection may still be queued when a new window arrives.
         if state.len >= 2 * self.window as usize {
             self.add(state, Event::Missing(1));
             return;
@@ -50,14 +50,14 @@ impl Feed {
         self.add(self.state(), event);
     }
 
-    /// Lets the task know that nothing follows on what is here.
+    /// Ends the subscription after the queued events.
     pub(super) fn end(&self, end: SubscriptionEnd) {
         let mut state = self.state();
         state.end.get_or_insert(end);
         Self::wake(state);
     }
 
-    /// Moves all events into `into`, which is empty, or returns why there will be none.
+    /// Moves all events into the empty queue `into`, or returns the reason for the end if none are left.
     pub(super) fn poll_take(
         &self,
         cx: &mut Context<'_>,
@@ -97,12 +97,12 @@ impl Feed {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing that runs under the lock leaves it half changed.
+        // No code under this lock leaves a partial change, so a poisoned lock is safe to use.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Returns what a message costs of its window: what its packet has behind the header, and 64.
+/// Returns the cost of a message against the window: the content of its packet plus 64.
 pub(super) fn cost(message: &Message) -> usize {
     let subject = |subject: &str| 1 + subject.len();
     let reply = message.reply.as_deref().map_or(0, subject);

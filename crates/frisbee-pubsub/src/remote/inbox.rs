@@ -1,4 +1,4 @@
-//! The router of a client's connections: what the broker says goes where it is waited for.
+//! The router of a client's connections: passes the broker's packets to the session.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -11,10 +11,10 @@ use crate::{
     wire::{EndReason, Ended, Kind, Malformed, read_message, read_missing, read_number, read_refused, read_welcome},
 };
 
-/// The router of a [`Client`](crate::Client), for a connection that is made by something else, such as a channel of frpc. It drops
-/// what is not of publish and subscribe.
+/// A router for [`Client`](crate::Client)s on connections created by other code, such as a channel of frpc. It drops
+/// all packets other than publish and subscribe.
 ///
-/// Each connection that it is the router of becomes that of the client, and subscriptions go on there.
+/// Every new connection with this router replaces the client's previous one, and subscriptions resume on it.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -34,7 +34,7 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// Returns the kind of a packet that is for a client.
+    /// Returns the kind of a packet sent from a broker to a client.
     fn kind(&self, packet: &Packet) -> Option<Kind> {
         let kind = self.session.base.kind(packet.operation)?;
         let is_ours = !matches!(kind, Kind::Hello | Kind::Subscribe | Kind::Unsubscribe | Kind::Publish | Kind::Credit);
@@ -43,8 +43,8 @@ impl Inbox {
 
     fn handle(&self, kind: Kind, packet: Packet, connection: &Connection) {
         if let Err(Malformed(why)) = self.read(kind, packet, connection) {
-            // Nothing that follows could be trusted.
-            debug!(?kind, why, "the broker breaks the protocol");
+            // After a malformed packet, later ones cannot be trusted.
+            debug!(?kind, why, "the broker violates the protocol");
             connection.close();
         }
     }
@@ -58,7 +58,7 @@ impl Inbox {
                 match session.sink(connection, number) {
                     Some(Sink::Feed(feed)) => feed.push(message),
                     Some(Sink::Replies) => session.replies.push(message),
-                    // Nobody wants it any more.
+                    // The subscription has ended on this side.
                     None => {}
                 }
             }
@@ -102,7 +102,7 @@ impl Inbox {
                         session.acknowledge(id, Err(PublishError::Refused(refusal)));
                     }
                     Some(Kind::Publish) => session.note_refused(refusal),
-                    refused => debug!(?refused, %refusal, "the broker refuses what nobody waits for"),
+                    refused => debug!(?refused, %refusal, "the broker refused a packet without a waiting caller"),
                 }
             }
             _ => {}

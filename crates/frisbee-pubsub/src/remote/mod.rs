@@ -1,4 +1,4 @@
-//! The client of a broker on frisbee.
+//! Clients of a broker on frisbee.
 
 mod backend;
 mod dial;

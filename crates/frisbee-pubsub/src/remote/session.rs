@@ -1,4 +1,4 @@
-//! The state that a client keeps across its connections to a broker: subscriptions, acknowledgements that it waits for, and its credit.
+//! A client's state across connections to a broker: subscriptions, pending acknowledgements and credit.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -19,58 +19,58 @@ use crate::{
     wire::{Base, Kind, Subscribe, VERSION, write_credit},
 };
 
-/// The client's end of the protocol, without the ways in which connections are made.
+/// The client side of the protocol, independent of how connections are established.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) base: Base,
     connections: Connections,
     link: Mutex<Link>,
     sinks: Mutex<Sinks>,
-    /// Bytes that may be published before the broker gives more.
+    /// Bytes the client may still publish before the broker grants more.
     pub(super) credit: AtomicI64,
     unacknowledged: Unacknowledged,
-    /// Notified when something may be published that could not be.
+    /// Notified when a blocked publication may be possible.
     pub(super) changed: Notify,
     pub(super) replies: Replies,
 }
 
-/// Messages that were published without an acknowledgement.
+/// Messages published without an acknowledgement.
 #[derive(Debug, Default)]
 struct Unacknowledged {
     published: AtomicU64,
-    /// Those of them of which the broker says nothing more.
+    /// Number of messages, counted from the first, with a settled outcome. The broker reports nothing more about them.
     settled: AtomicU64,
-    /// The first failure that was not told yet.
+    /// First failure not returned by `flush` yet.
     failure: Mutex<Option<PublishError>>,
 }
 
-/// The connections of a session, as far as it has a say in them.
+/// Ownership of the session's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Connections {
-    /// There is one, and it belongs to the session.
+    /// A single connection, owned by the session.
     One,
-    /// They belong to the session, and one follows on the other.
+    /// A sequence of connections, owned by the session.
     Several,
-    /// They belong to others, who use them for other things too.
+    /// Connections owned and also used by other code.
     Foreign,
 }
 
-/// Subscriptions on the current connection by the numbers that its broker gave them. What comes on another is not heard: while a
-/// connection is left for the next, both may bring the same message.
+/// Subscriptions on the current connection, by the numbers its broker assigned. Messages from other connections are
+/// ignored, because both the old and the new connection may carry them during a switch.
 #[derive(Debug, Default)]
 struct Sinks {
     connection: Option<Connection>,
     by_number: HashMap<u32, Sink>,
 }
 
-/// The connection, and what depends on it.
+/// The connection, with all state tied to it.
 #[derive(Debug)]
 struct Link {
     state: LinkState,
-    /// Packets for the broker, besides messages, that wait for room in the outbox.
+    /// Packets waiting for room in the outbox. Publications are not among them.
     unsent: VecDeque<Packet>,
     subscriptions: HashMap<u16, Entry>,
-    /// Of the subscriptions outside of groups.
+    /// Used slots per pattern, for subscriptions outside of groups.
     slots: HashMap<Pattern, HashSet<u8>>,
     last_key: u16,
     acknowledgements: HashMap<u16, Waiting>,
@@ -89,21 +89,21 @@ enum LinkState {
     Closed,
 }
 
-/// A subscription that this side wants.
+/// A subscription requested on this side.
 #[derive(Debug)]
 struct Entry {
     options: SubscribeOptions,
     slot: u8,
     sink: Sink,
-    /// On the current connection.
+    /// Number on the current connection. `None` until the broker has answered.
     number: Option<u32>,
-    /// Told when the broker has answered for the first time.
+    /// Notified of the broker's first answer.
     made: Option<oneshot::Sender<Result<(), SubscribeError>>>,
-    /// Set when nobody wants it any more, and the broker has not answered yet.
+    /// Set if the subscription was dropped before the broker's answer. It ends as soon as the answer arrives.
     is_abandoned: bool,
 }
 
-/// Where the messages of a subscription go.
+/// Destination of a subscription's messages.
 #[derive(Clone, Debug)]
 pub(super) enum Sink {
     Feed(Arc<Feed>),
@@ -117,28 +117,28 @@ struct Waiting {
     told: oneshot::Sender<Result<u32, PublishError>>,
 }
 
-/// The answers to requests, which all come to subjects of this client.
+/// Pending requests. All their answers arrive under subjects of this client.
 #[derive(Debug)]
 pub(super) struct Replies {
-    /// The beginning of those subjects, with a dot behind it.
+    /// Common prefix of these subjects, with a final dot.
     pub(super) prefix: String,
     last: AtomicU64,
     waiting: Mutex<HashMap<u64, oneshot::Sender<Message>>>,
     subscription: watch::Sender<ReplySubscription>,
 }
 
-/// The state of the subscription to answers. All requests share it, and it stays when the request that began it is given up.
+/// State of the subscription to answers. All requests share it, so it survives a dropped first request.
 #[derive(Clone, Debug)]
 enum ReplySubscription {
-    /// There is none, or none any more.
+    /// No subscription was requested yet, or it failed or ended. Contains the error, if any.
     Missing(Option<SubscribeError>),
     Asked,
     Ready,
 }
 
-/// The reason why something cannot be published now.
+/// Reason why a publication is not possible now.
 pub(super) enum Hindrance {
-    /// It may be possible when something has changed.
+    /// A later change may make it possible.
     Wait,
     Failed(PublishError),
 }
@@ -166,7 +166,7 @@ impl Session {
         })
     }
 
-    /// Begins with a connection that was made, in the place of the one before.
+    /// Starts the handshake on a new connection and replaces the previous one.
     pub(super) fn greet(&self, connection: &Connection) {
         let mut link = self.link();
         if matches!(link.state, LinkState::Closed) {
@@ -177,7 +177,7 @@ impl Session {
         link.send(Packet::new(0, self.base.operation(Kind::Hello), vec![VERSION]));
     }
 
-    /// Goes on as the broker has answered: subscribes to all that this side wants.
+    /// Completes the handshake and requests all subscriptions again.
     pub(super) fn welcome(&self, connection: &Connection, window: u32) {
         let mut link = self.link();
         match &link.state {
@@ -194,7 +194,7 @@ impl Session {
         self.changed.notify_waiters();
     }
 
-    /// Lets more be published on the current connection.
+    /// Adds credit for publishing on the current connection.
     pub(super) fn allow(&self, connection: &Connection, bytes: u32) {
         if self.link().is_current(connection) {
             self.credit.fetch_add(i64::from(bytes), Ordering::Relaxed);
@@ -202,7 +202,7 @@ impl Session {
         }
     }
 
-    /// Notes that a connection has ended. What waited for its broker is told.
+    /// Handles the end of a connection. Fails everything waiting for its broker.
     pub(super) fn lose(&self, connection: &Connection) {
         let mut link = self.link();
         let is_current = link.is_current(connection);
@@ -215,7 +215,7 @@ impl Session {
         let acknowledgements: Vec<_> = link.acknowledgements.extract_if(on_it).collect();
         drop(link);
         for (_, Waiting { sent, told, .. }) in acknowledgements {
-            // Whoever waited may be gone.
+            // The receiver may have been dropped.
             let _ = told.send(Err(PublishError::Lost { may_have_left: connection.may_have_left(sent) }));
         }
         if !is_current {
@@ -229,7 +229,7 @@ impl Session {
         }
     }
 
-    /// Ends everything for this reason.
+    /// Closes the session and ends all subscriptions with the given reason.
     pub(super) fn close(&self, end: SubscriptionEnd) {
         let mut link = self.link();
         if self.connections == Connections::Foreign {
@@ -266,7 +266,7 @@ impl Session {
         }
     }
 
-    /// Returns the connection to a broker that has answered.
+    /// Returns the current connection, after its handshake.
     pub(super) fn connection(&self) -> Result<Connection, Hindrance> {
         match &self.link().state {
             LinkState::Up(connection) => Ok(connection.clone()),
@@ -275,7 +275,7 @@ impl Session {
         }
     }
 
-    /// Wants a subscription from now on. Returns the name by which this side knows it.
+    /// Adds a subscription. Returns its key, used as id in packets and by `unsubscribe`.
     pub(super) fn subscribe(
         &self,
         options: SubscribeOptions,
@@ -313,7 +313,7 @@ impl Session {
         Ok((key, answer))
     }
 
-    /// Does not want a subscription any more.
+    /// Removes a subscription, after the broker's answer if that is still pending.
     pub(super) fn unsubscribe(&self, key: u16) {
         let mut link = self.link();
         let is_up = matches!(link.state, LinkState::Up(_));
@@ -332,7 +332,7 @@ impl Session {
         }
     }
 
-    /// Notes the number that the broker has given to a subscription.
+    /// Stores the number assigned by the broker and completes the subscription.
     pub(super) fn subscribed(&self, connection: &Connection, key: u16, number: u32) {
         let mut link = self.link();
         if !link.is_current(connection) {
@@ -346,7 +346,7 @@ impl Session {
         }
         entry.number = Some(number);
         let (sink, made) = (entry.sink.clone(), entry.made.take());
-        // Before anybody else can end it.
+        // Insert while the link is locked, so a concurrent `unsubscribe` or `close` finds the number.
         self.sinks().by_number.insert(number, sink.clone());
         drop(link);
         match (made, sink) {
@@ -358,7 +358,7 @@ impl Session {
         }
     }
 
-    /// Ends a subscription that the broker does not begin.
+    /// Removes a subscription refused by the broker.
     pub(super) fn not_subscribed(&self, connection: &Connection, key: u16, refusal: Refusal) {
         let mut link = self.link();
         if !link.is_current(connection) {
@@ -378,7 +378,7 @@ impl Session {
         }
     }
 
-    /// Ends a subscription that the broker has ended.
+    /// Removes a subscription ended by the broker.
     pub(super) fn ended(&self, connection: &Connection, number: u32, end: SubscriptionEnd) {
         let Some(sink) = self.sinks().remove(connection, number) else { return };
         let mut link = self.link();
@@ -393,7 +393,7 @@ impl Session {
         }
     }
 
-    /// Waits until answers reach this client. The first request subscribes to them.
+    /// Waits until the client is subscribed to its answers. The first request starts that subscription.
     pub(super) async fn replies_ready(&self) -> Result<(), SubscribeError> {
         if matches!(*self.replies.subscription.borrow(), ReplySubscription::Ready) {
             return Ok(());
@@ -415,18 +415,18 @@ impl Session {
                 ReplySubscription::Missing(error) => return Err(error.clone().unwrap_or(SubscribeError::Lost)),
                 ReplySubscription::Asked => {}
             }
-            // The sender is as long there as this.
+            // The sender is part of `self`, so it cannot be dropped while this call waits.
             let _ = states.changed().await;
         }
     }
 
-    /// Returns where the messages of a subscription go.
+    /// Returns the destination of a subscription's messages.
     pub(super) fn sink(&self, connection: &Connection, number: u32) -> Option<Sink> {
         let sinks = self.sinks();
         if sinks.connection.as_ref() == Some(connection) { sinks.by_number.get(&number).cloned() } else { None }
     }
 
-    /// Lets the broker send more of a subscription.
+    /// Grants the broker credit for further messages of a subscription.
     pub(super) fn give_credit(&self, key: u16, bytes: usize) {
         let mut link = self.link();
         if let Some(number) = link.subscriptions.get(&key).and_then(|entry| entry.number) {
@@ -435,7 +435,7 @@ impl Session {
         }
     }
 
-    /// Sends a publication that is to be acknowledged, by `send` with an id. Returns where the answer comes.
+    /// Sends a publication by `send` and registers it for an acknowledgement. Returns the receiver of the answer.
     pub(super) fn await_acknowledgement(
         &self,
         send: impl FnOnce(&Connection, u16) -> Result<Sent, Hindrance>,
@@ -451,7 +451,7 @@ impl Session {
         }
         loop {
             link.last_id = link.last_id.wrapping_add(1);
-            // Zero is that of publications without an acknowledgement.
+            // Id 0 marks publications without an acknowledgement.
             if link.last_id != 0 && !link.acknowledgements.contains_key(&link.last_id) {
                 break;
             }
@@ -463,42 +463,42 @@ impl Session {
         Ok(answer)
     }
 
-    /// Hands on what the broker says of a publication.
+    /// Passes the broker's answer to the waiting publisher. Returns `false` if the id is unknown.
     pub(super) fn acknowledge(&self, id: u16, result: Result<u32, PublishError>) -> bool {
         let Some(Waiting { told, .. }) = self.link().acknowledgements.remove(&id) else { return false };
-        // Whoever waited may be gone.
+        // The receiver may have been dropped.
         let _ = told.send(result);
         self.changed.notify_waiters();
         true
     }
 
-    /// Notes that a message was sent without an acknowledgement.
+    /// Counts a message sent without an acknowledgement.
     pub(super) fn note_published(&self) {
         self.unacknowledged.published.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes that the broker refuses such a message, which the next flush tells.
+    /// Records the refusal of such a message for the next `flush`.
     pub(super) fn note_refused(&self, refusal: Refusal) {
         self.unacknowledged.fail(PublishError::Refused(refusal));
     }
 
-    /// Returns how many messages were published without an acknowledgement, if the broker may still refuse one of them.
+    /// Returns the number of messages published without an acknowledgement, if the outcome of some is still open.
     pub(super) fn unsettled(&self) -> Option<u64> {
         let published = self.unacknowledged.published.load(Ordering::Relaxed);
         (published > self.unacknowledged.settled.load(Ordering::Relaxed)).then_some(published)
     }
 
-    /// Notes that the broker says nothing more of the first messages that were published without an acknowledgement.
+    /// Records that the outcome of the first `published` messages is known.
     pub(super) fn settle(&self, published: u64) {
         self.unacknowledged.settled.fetch_max(published, Ordering::Relaxed);
     }
 
-    /// Returns the first failure of such a message since the last call.
+    /// Takes the first failure since the last call.
     pub(super) fn take_failure(&self) -> Option<PublishError> {
         self.unacknowledged.failure().take()
     }
 
-    /// Goes on when the connection takes packets again.
+    /// Resumes sending after the connection has become writable.
     pub(super) fn go_on(&self) {
         self.link().send_unsent();
         self.changed.notify_waiters();
@@ -507,7 +507,7 @@ impl Session {
     fn send_subscribe(&self, link: &mut Link, key: u16) {
         let Some(Entry { options, slot, sink, .. }) = link.subscriptions.get(&key) else { return };
         let SubscribeOptions { pattern, group, policy, window } = options;
-        // Replies are taken as they come.
+        // Answers are consumed on arrival, so they need no window.
         let window = if matches!(sink, Sink::Replies) { 0 } else { *window };
         let group = group.as_deref().unwrap_or_default();
         let content = Subscribe { policy: *policy, window, slot: *slot, pattern, group }.write();
@@ -519,7 +519,7 @@ impl Session {
     }
 
     fn link(&self) -> MutexGuard<'_, Link> {
-        // Nothing that runs under the lock leaves it half changed.
+        // No code under this lock leaves a partial change, so a poisoned lock is safe to use.
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -532,12 +532,12 @@ impl Unacknowledged {
     fn fail(&self, error: PublishError) {
         let mut failure = self.failure();
         if failure.is_none() {
-            warn!("a message that was published without an acknowledgement failed: {error}");
+            warn!("a message published without acknowledgement failed: {error}");
         }
         failure.get_or_insert(error);
     }
 
-    /// Notes that the connection was lost.
+    /// Marks all open messages as lost with the connection.
     fn lose(&self) {
         let published = self.published.load(Ordering::Relaxed);
         if self.settled.fetch_max(published, Ordering::Relaxed) < published {
@@ -577,11 +577,11 @@ impl Link {
         Some(entry)
     }
 
-    /// Forgets all that was said and heard on the connection before.
+    /// Resets all state of the previous connection.
     fn begin(&mut self, state: LinkState) {
         self.state = state;
         self.unsent.clear();
-        // Those that nobody wants any more end with the connection.
+        // Abandoned subscriptions ended with their connection, so do not request them again.
         let abandoned = self.subscriptions.iter().filter(|(_, entry)| entry.is_abandoned).map(|(key, _)| *key);
         for key in abandoned.collect::<Vec<_>>() {
             self.remove(key);
@@ -589,7 +589,7 @@ impl Link {
         self.subscriptions.values_mut().for_each(|entry| entry.number = None);
     }
 
-    /// Sends a packet behind those that wait, or has it wait.
+    /// Sends a packet after the queued ones, or queues it.
     fn send(&mut self, packet: Packet) {
         self.unsent.push_back(packet);
         self.send_unsent();
@@ -608,7 +608,7 @@ impl Link {
 
 impl Replies {
     fn new() -> Self {
-        // Every state has other keys, which makes the hash of nothing a random number.
+        // Each `RandomState` has other random keys, so even the hash of `()` is a random number.
         let random = || RandomState::new().hash_one(());
         Self {
             prefix: format!("_INBOX.{:016x}{:016x}.", random(), random()),
@@ -627,7 +627,7 @@ impl Replies {
         SubscribeOptions { policy: Policy::DropNewest, ..SubscribeOptions::new(pattern) }
     }
 
-    /// Waits for an answer from now on. Returns the number that its subject ends with.
+    /// Registers a request. Returns the last token of its reply subject.
     pub(super) fn begin(&self) -> (u64, oneshot::Receiver<Message>) {
         let (told, answer) = oneshot::channel();
         let number = self.last.fetch_add(1, Ordering::Relaxed);
@@ -643,7 +643,7 @@ impl Replies {
         let number = message.subject.strip_prefix(&*self.prefix).and_then(|number| number.parse().ok());
         let told = number.and_then(|number: u64| self.waiting().remove(&number));
         if let Some(told) = told {
-            // Whoever waited may be gone.
+            // The receiver may have been dropped.
             let _ = told.send(message);
         }
     }
