@@ -1,4 +1,4 @@
-//! Messages that streams of JetStream keep, and subscriptions that remember how far they have come.
+//! JetStream streams, and durable subscriptions to their messages.
 
 use std::{
     fmt,
@@ -29,27 +29,28 @@ use tokio::time::Instant;
 
 use crate::{Nats, StreamError, nats::connects, subscription::convert};
 
-/// The settings of a stream: which messages a cluster keeps, and for how long.
+/// Options of a stream: the stored subjects, and the limits on storage.
 #[derive(Clone, Debug)]
 pub struct StreamOptions {
-    /// Its name, without dots and spaces.
+    /// Name of the stream, without dots and spaces.
     pub name: String,
-    /// The subjects that it keeps. No other stream may keep any of them.
+    /// Stored subjects. They must not overlap with those of another stream.
     pub subjects: Vec<Pattern>,
-    /// The servers that have each message. Default 1. Three go on when one dies; two wait for it to come back, and lose nothing.
+    /// Number of servers with a copy of each message. Default 1. With three, the stream survives the loss of one server
+    /// without a pause. With two, it waits for the server to return, but loses nothing.
     pub replicas: usize,
-    /// Bytes that it keeps; the oldest messages go first. No limit by default.
+    /// Maximum size in bytes. The oldest messages are removed first. Default: no limit.
     pub len_max: Option<u64>,
-    /// The time for which it keeps a message. No limit by default.
+    /// Maximum age of a message. Default: no limit.
     pub age_max: Option<Duration>,
-    /// The time within which a message that is published again is known. Default 2 minutes.
+    /// Time for which the stream recognizes a repeated message. Default 2 minutes.
     pub duplicates: Duration,
-    /// True if it is in memory, and gone when all its servers are.
+    /// True to keep messages in memory only. They are lost if all servers of the stream fail.
     pub is_in_memory: bool,
 }
 
 impl StreamOptions {
-    /// Makes options with everything else as it is by default.
+    /// Creates options with default values.
     pub fn new(name: impl Into<String>, subjects: impl IntoIterator<Item = Pattern>) -> Self {
         Self {
             name: name.into(),
@@ -64,12 +65,13 @@ impl StreamOptions {
 }
 
 impl Nats {
-    /// Makes a stream, unless there is one of that name, which stays as it is. While servers elect a leader, that takes as long as an
-    /// [acknowledgement](crate::Options::acknowledge_max) may.
+    /// Creates a stream. An existing stream of the same name stays unchanged.
+    ///
+    /// Retries while the servers elect a leader, at most for [`acknowledge_max`](crate::Options::acknowledge_max).
     ///
     /// # Cancel safety
     ///
-    /// A dropped call may have made it.
+    /// A dropped call may have created the stream.
     pub async fn make_stream(&self, options: &StreamOptions) -> Result<(), StreamError> {
         let config = Config {
             name: options.name.clone(),
@@ -86,7 +88,7 @@ impl Nats {
         loop {
             let connection = connects(&shared.client);
             let Err(error) = shared.jetstream.get_or_create_stream(config.clone()).await else { return Ok(()) };
-            // Servers that have not found each other, or a leader, refuse for now.
+            // Servers without a leader, or still without contact to the cluster, refuse temporarily.
             let is_lasting = matches!(error.kind(), CreateStreamErrorKind::JetStream(code) if !is_passing(&code));
             if is_lasting || Instant::now() > deadline {
                 return Err(StreamError::failed(error));
@@ -95,8 +97,8 @@ impl Nats {
         }
     }
 
-    /// Begins to subscribe to what a stream keeps. The cluster remembers by this name how far the subscription has come; all who
-    /// use one name share its messages.
+    /// Returns a builder for a durable subscription to a stream. The cluster stores the subscription's position under
+    /// its name. All subscribers with the same name share the messages.
     ///
     /// ```no_run
     /// # async fn example(nats: frisbee_nats::Nats) -> Result<(), Box<dyn std::error::Error>> {
@@ -125,21 +127,21 @@ impl Nats {
     }
 }
 
-/// The place in a stream from which a new durable subscription reads.
+/// Starting point of a new durable subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Start {
-    /// Everything that the stream has.
+    /// The first stored message.
     All,
-    /// Messages that are stored from now on.
+    /// The first message stored after the subscription is created.
     New,
-    /// The message with this number and those after it.
+    /// The message with this sequence number.
     Sequence(u64),
-    /// Messages that were stored from this time on.
+    /// The first message stored at or after this time.
     Time(SystemTime),
 }
 
-/// A durable subscription that is about to be made; see [`Nats::durable`].
+/// A builder for a durable subscription; see [`Nats::durable`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is subscribed to before `subscribe` is awaited"]
 pub struct DurableBuilder {
@@ -153,36 +155,37 @@ pub struct DurableBuilder {
 }
 
 impl DurableBuilder {
-    /// Sets which subjects of the stream it is for. Default all.
+    /// Restricts the subscription to some subjects of the stream. Default: all.
     pub fn pattern(mut self, pattern: Pattern) -> Self {
         self.pattern = Some(pattern);
         self
     }
 
-    /// Sets where it starts if it is new. Default [`Start::All`]. One that exists goes on where it was, with the settings that it
-    /// was made with.
+    /// Sets the starting point of a new subscription. Default [`Start::All`]. An existing one resumes at its last
+    /// position with its original settings.
     pub fn start(mut self, start: Start) -> Self {
         self.start = start;
         self
     }
 
-    /// Sets the time after which a message that was not acknowledged comes again. Default 30 s.
+    /// Sets the time before an unacknowledged message is redelivered. Default 30 s.
     pub fn acknowledge_max(mut self, limit: Duration) -> Self {
         self.acknowledge_max = limit;
         self
     }
 
-    /// Sets how many messages may wait in this process. Default 64.
+    /// Sets the maximum number of messages buffered in this process. Default 64.
     pub fn window(mut self, messages: usize) -> Self {
         self.window = messages.max(1);
         self
     }
 
-    /// Subscribes. While servers elect a leader, that takes as long as an [acknowledgement](crate::Options::acknowledge_max) may.
+    /// Subscribes. Retries while the servers elect a leader, at most for
+    /// [`acknowledge_max`](crate::Options::acknowledge_max).
     ///
     /// # Cancel safety
     ///
-    /// The cluster may remember a subscription that nobody has.
+    /// A dropped call may leave the durable subscription in the cluster.
     pub async fn subscribe(self) -> Result<Durable, StreamError> {
         let deadline = Instant::now() + self.nats.shared().options.acknowledge_max;
         let mut durable = Durable { settings: self, messages: None, unreadable: Arc::default() };
@@ -212,19 +215,22 @@ impl DurableBuilder {
     }
 }
 
-/// A subscription to the messages of a stream. Made by [`Nats::durable`].
+/// A durable subscription to the messages of a stream, created by [`Nats::durable`].
 ///
-/// It goes on by itself when servers die, for as long as it takes. When it is dropped, the cluster remembers how far it has come.
+/// It survives the loss of servers and retries without a time limit. After it is dropped, the cluster keeps its
+/// position.
 pub struct Durable {
     settings: DurableBuilder,
-    /// `None` until there is a leader to ask.
+    /// `None` until a leader has accepted the request for messages.
     messages: Option<pull::Stream>,
     unreadable: Arc<AtomicU64>,
 }
 
 impl Durable {
-    /// Returns the next message, which comes again if it is not acknowledged in time. A message whose subject is longer or deeper
-    /// than a [`Subject`](frisbee_pubsub::Subject) may be is [terminated](Delivery::terminate) and [counted](Self::unreadable).
+    /// Returns the next message. It is redelivered unless it is acknowledged in time.
+    ///
+    /// A message with a longer or deeper subject than a [`Subject`](frisbee_pubsub::Subject) may have is
+    /// [terminated](Delivery::terminate) and [counted](Self::unreadable).
     ///
     /// # Cancel safety
     ///
@@ -239,7 +245,7 @@ impl Durable {
                     Ok(()) => {}
                     Err(error) if error.is_final() => return Err(error),
                     Err(error) => {
-                        tracing::debug!("the subscription {:?} waits: {error}", self.settings.name);
+                        tracing::debug!("the subscription {:?} retries: {error}", self.settings.name);
                         self.pause().await;
                     }
                 }
@@ -253,28 +259,28 @@ impl Durable {
                 Some(Err(error)) if error.kind() == MessagesErrorKind::ConsumerDeleted => {
                     return Err(StreamError::Deleted);
                 }
-                // Its leader has gone, or the connection. Both come back, perhaps elsewhere.
+                // The connection or the leader was lost. Open the subscription again.
                 Some(Err(_)) | None => self.messages = None,
             }
         }
     }
 
-    /// Returns the number of messages that this subscription has terminated because it could not read them. The stream keeps them.
+    /// Returns the number of messages terminated because they could not be decoded. The stream keeps them.
     pub fn unreadable(&self) -> u64 {
         self.unreadable.load(Ordering::Relaxed)
     }
 
-    /// Returns the counter of [`unreadable`](Self::unreadable), which goes on while the subscription belongs to somebody else.
+    /// Returns the counter of [`unreadable`](Self::unreadable), for use while another task owns the subscription.
     pub(crate) fn count_unreadable(&self) -> Arc<AtomicU64> {
         self.unreadable.clone()
     }
 
-    /// Terminates a message that would come again and again, and be read no better.
+    /// Terminates an undecodable message. It would be redelivered forever otherwise.
     async fn set_aside(&self, Unreadable { reply, why }: Unreadable) {
-        tracing::warn!("the subscription {:?} sets a message aside: {why}", self.settings.name);
+        tracing::warn!("the subscription {:?} terminates an undecodable message: {why}", self.settings.name);
         self.unreadable.fetch_add(1, Ordering::Relaxed);
         if let Some(reply) = reply {
-            // If this is lost, it comes again and is terminated then.
+            // If this publication is lost, the message is redelivered and terminated then.
             let _ = self.settings.nats.shared().client.publish(reply, TERMINATE.into()).await;
         }
     }
@@ -312,22 +318,22 @@ impl fmt::Debug for Durable {
 /// A message of a durable subscription.
 #[derive(Debug)]
 pub struct Delivery {
-    /// The message. Where it asks for an answer, the stream did not keep that.
+    /// The message. Streams do not store its original reply subject.
     pub message: Message,
-    /// Its number in the stream.
+    /// Sequence number in the stream.
     pub sequence: u64,
-    /// The time when it was stored.
+    /// Time of storage.
     pub stored: SystemTime,
-    /// The number of times it was delivered, this one included.
+    /// Number of deliveries, including this one.
     pub deliveries: u64,
     nats: Nats,
     reply: async_nats::Subject,
     headers: Option<HeaderMap>,
 }
 
-/// A message that is none for a subscriber.
+/// A stored message that cannot be converted for subscribers.
 struct Unreadable {
-    /// The way to acknowledge it, if it has one.
+    /// Subject for the acknowledgement, if there is one.
     reply: Option<async_nats::Subject>,
     why: String,
 }
@@ -341,11 +347,11 @@ impl Delivery {
         };
         let mut message = message.message;
         let Some(reply) = message.reply.take() else {
-            return Err(Unreadable { reply: None, why: "it has no way to acknowledge it".into() });
+            return Err(Unreadable { reply: None, why: "it has no reply subject for an acknowledgement".into() });
         };
         let (subject, headers) = (message.subject.clone(), message.headers.take());
         let Some(message) = convert(message) else {
-            let why = format!("message {sequence}, the subject {subject:?} is longer or deeper than subjects may be");
+            let why = format!("the subject {subject:?} of message {sequence} is longer or deeper than allowed");
             return Err(Unreadable { reply: Some(reply), why });
         };
         let deliveries = u64::try_from(deliveries).unwrap_or_default();
@@ -356,24 +362,27 @@ impl Delivery {
         self.headers.as_ref()
     }
 
-    /// Says that the message is dealt with, and waits until the cluster has noted that; while servers elect a leader, as long as an
-    /// [acknowledgement](crate::Options::acknowledge_max) may take. If this fails, the message may come again; also if the only server
-    /// that noted it is killed right then.
+    /// Acknowledges the message and waits until the cluster has recorded that.
+    ///
+    /// Retries while the servers elect a leader, at most for [`acknowledge_max`](crate::Options::acknowledge_max).
+    /// After an error the message may be redelivered. The same applies if the only server with the acknowledgement is
+    /// killed right after it.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call may have acknowledged it.
+    /// A dropped call may have acknowledged the message.
     pub async fn acknowledge(self) -> Result<(), StreamError> {
         self.settle("+ACK").await
     }
 
-    /// Gives the message up: it comes to none of those who share the subscription any more. The stream keeps it, and the cluster tells
-    /// of it under `$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.<stream>.<subscription>`. Waits as
-    /// [`acknowledge`](Self::acknowledge) does.
+    /// Terminates the message: it is not delivered to any subscriber of this name again. The stream keeps it.
+    ///
+    /// The cluster publishes an advisory under `$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.<stream>.<subscription>`.
+    /// Waits as [`acknowledge`](Self::acknowledge) does.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call may have terminated it.
+    /// A dropped call may have terminated the message.
     pub async fn terminate(self) -> Result<(), StreamError> {
         self.settle(TERMINATE).await
     }
@@ -382,7 +391,7 @@ impl Delivery {
         let shared = self.nats.shared();
         let deadline = Instant::now() + shared.options.acknowledge_max;
         loop {
-            // It is noted once, however often it is said.
+            // A retry is harmless: repeating an acknowledgement has no further effect.
             let request = async_nats::Request::new().payload(word.into()).timeout(Some(shared.options.attempt_max()));
             let connection = connects(&shared.client);
             let asked =
@@ -396,39 +405,39 @@ impl Delivery {
         }
     }
 
-    /// Gives the message back as [`refuse`](Self::refuse) does, to come again after this time.
+    /// Rejects the message as [`refuse`](Self::refuse) does, for redelivery after a pause.
     pub(crate) async fn refuse_for(self, pause: Duration) -> Result<(), StreamError> {
         let word = format!("-NAK {{\"delay\": {}}}", pause.as_nanos());
         let published = self.nats.shared().client.publish(self.reply, word.into()).await;
         published.map_err(StreamError::failed)
     }
 
-    /// Gives the message back, to come again, to whoever shares the subscription.
+    /// Rejects the message for immediate redelivery to any subscriber of this name.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has given it back or not.
+    /// A dropped call may have rejected the message.
     pub async fn refuse(self) -> Result<(), StreamError> {
         let published = self.nats.shared().client.publish(self.reply, "-NAK".into()).await;
         published.map_err(StreamError::failed)
     }
 }
 
-/// Tells whether JetStream may answer otherwise in a moment.
+/// Returns `true` if JetStream may answer differently in a moment.
 fn is_passing(error: &async_nats::jetstream::Error) -> bool {
     error.code() == 503 || [ErrorCode::CLUSTER_NO_PEERS, ErrorCode::CLUSTER_NOT_LEADER].contains(&error.error_code())
 }
 
 impl StreamError {
-    /// Tells whether trying again is of no use.
+    /// Returns `true` if a retry is useless.
     fn is_final(&self) -> bool {
         !matches!(self, Self::Failed(_))
     }
 }
 
-/// Says that a message is not to come again.
+/// Payload of an acknowledgement that stops all further deliveries of a message.
 const TERMINATE: &str = "+TERM";
-/// The time for which a server keeps a question for messages.
+/// Time a server holds a request for messages open.
 const ASK_MAX: Duration = Duration::from_secs(10);
-/// The time between two signs of life of a server that has no messages. After twice as long it counts as dead.
+/// Interval of heartbeats from an idle server. After twice this time without one, the server counts as dead.
 const HEARTBEAT: Duration = Duration::from_secs(1);

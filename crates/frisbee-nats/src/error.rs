@@ -1,10 +1,10 @@
-//! Errors of NATS itself. Those of publishing and subscribing are of `frisbee_pubsub`.
+//! Errors specific to NATS. Publishing and subscribing return the errors of `frisbee_pubsub`.
 
 use std::{error::Error, fmt, io, path::Path, sync::Arc};
 
 use frisbee_pubsub::InvalidSubject;
 
-/// The reason why there is no connection to a broker or a cluster.
+/// Reason for a failed connection to a broker or cluster.
 #[derive(Debug)]
 pub struct ConnectError(Why);
 
@@ -18,7 +18,7 @@ enum Why {
 
 impl ConnectError {
     pub(crate) fn url(url: &str, why: impl Into<String>) -> Self {
-        // Behind the `@` there is no secret. Options have none either.
+        // Credentials precede the `@`. The host and the options hold no secrets.
         let servers = url.split(',').map(|server| server.rsplit_once('@').map_or(server, |(_, host)| host));
         Self(Why::Url { servers: servers.collect::<Vec<_>>().join(","), why: why.into() })
     }
@@ -27,7 +27,7 @@ impl ConnectError {
         Self(Why::Credentials { path: path.display().to_string(), error })
     }
 
-    /// Tells whether the servers refused what this client showed of itself. Trying again does not help.
+    /// Returns `true` if the servers rejected the client's login. A retry does not help then.
     pub fn is_refused(&self) -> bool {
         use async_nats::ConnectErrorKind::{Authentication, AuthorizationViolation};
         matches!(&self.0, Why::Nats(error) if matches!(error.kind(), Authentication | AuthorizationViolation))
@@ -68,19 +68,19 @@ impl Error for ConnectError {
     }
 }
 
-/// The reason why something of JetStream failed.
+/// Reason for a failed operation on a stream or durable subscription.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum StreamError {
-    /// A pattern cannot be one. Nothing was sent.
+    /// A pattern is invalid. Nothing was sent.
     InvalidPattern(InvalidSubject),
-    /// There is no stream of this name.
+    /// No stream has this name.
     NoStream(String),
-    /// Somebody has deleted the durable subscription, which knew how far this side had come.
+    /// The durable subscription was deleted on the servers, and its position with it.
     Deleted,
     /// The client was closed.
     Closed,
-    /// The servers refused, did not answer in time, or could not be asked.
+    /// The servers refused, did not answer in time, or could not be reached.
     Failed(Arc<dyn Error + Send + Sync>),
 }
 
@@ -118,7 +118,7 @@ impl From<InvalidSubject> for StreamError {
     }
 }
 
-/// A message that NATS has no place for.
+/// A message or option without an equivalent in NATS.
 #[derive(Debug)]
 pub(crate) struct Unsupported(pub(crate) &'static str);
 

@@ -1,6 +1,6 @@
 //! Publish and subscribe over a NATS cluster, with the [`Client`](frisbee_pubsub::Client) of `frisbee-pubsub`.
 //!
-//! A program moves from a broker on frisbee to a cluster, and back, by its configuration: everything but the address stays.
+//! A program switches between a broker on frisbee and a NATS cluster by its configuration. Only the address changes.
 //!
 //! ```no_run
 //! # async fn example(url: &str) -> Result<(), Box<dyn std::error::Error>> {
@@ -13,30 +13,32 @@
 //! # }
 //! ```
 //!
-//! # Messages that are kept
+//! # Stored messages
 //!
-//! [`Nats::make_stream`] has a cluster keep messages, [`Nats::durable`] reads them: from any point on, and from where it was after a
-//! restart. Each message comes until it is acknowledged: at least once.
+//! [`Nats::make_stream`] creates a stream, which stores messages in the cluster. [`Nats::durable`] reads them from any
+//! starting point and, after a restart, from the last position. Delivery is at least once: a message is redelivered
+//! until it is acknowledged.
 //!
 //! # Brokers and a cluster
 //!
-//! [`Nats::bridge`] hands messages between a broker on frisbee and a cluster: clients stay where they are, and brokers hear each other.
+//! [`Nats::bridge`] forwards messages between a broker on frisbee and a cluster. Clients stay connected to their
+//! broker, and several brokers can exchange messages.
 //!
 //! # Differences from the broker on frisbee
 //!
-//! - Publishers are not held up by subscribers: [`Policy::Block`](frisbee_pubsub::Policy::Block) acts as
-//!   [`Disconnect`](frisbee_pubsub::Policy::Disconnect). A window bounds what waits in this process.
-//! - Nothing is retained: publishing with `retain` is an error.
-//! - An acknowledgement does not say how many subscriptions there are, and means that the server that this client is connected to
-//!   has the message; of subjects that a stream keeps ([`Options::streams`]), that the stream has stored it.
-//! - [`Client::flush`](frisbee_pubsub::Client::flush) waits until messages have left this process. What a server refuses of them is in the
-//!   log.
-//! - A subscription is known to the server that this client is connected to when it is ready. The others learn of it a moment later.
-//! - A server that dies takes messages with it that nobody acknowledged. Subscriptions go on by themselves, with
+//! - Subscribers cannot hold up publishers. [`Policy::Block`](frisbee_pubsub::Policy::Block) acts like
+//!   [`Disconnect`](frisbee_pubsub::Policy::Disconnect), and a window limits the messages buffered in this process.
+//! - There are no retained values. Publishing with `retain` is an error.
+//! - An acknowledgement contains no number of subscriptions. It means that the connected server has received the
+//!   message or, for the subjects in [`Options::streams`], that the stream has stored it.
+//! - [`Client::flush`](frisbee_pubsub::Client::flush) only waits until the messages have left this process. Messages
+//!   refused by a server are reported in the log.
+//! - A new subscription is known to the connected server. The other servers of the cluster learn of it a moment later.
+//! - If a server dies, messages without an acknowledgement may be lost. Subscriptions resume with
 //!   [`Event::Reconnected`](frisbee_pubsub::Event::Reconnected).
-//! - Messages whose subject is longer or deeper than those of `frisbee-pubsub` may be are told as missing. A durable subscription
-//!   terminates them ([`Durable::unreadable`]); the stream keeps them.
-//! - A client needs the right to publish and to subscribe to `_INBOX.>`.
+//! - A message with a longer or deeper subject than `frisbee-pubsub` allows is reported as missing. A durable
+//!   subscription terminates it instead ([`Durable::unreadable`]), and the stream keeps it.
+//! - A client needs permission to publish and subscribe to `_INBOX.>`.
 
 mod bridge;
 mod durable;

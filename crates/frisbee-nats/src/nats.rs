@@ -1,4 +1,4 @@
-//! The connection to a cluster, as a backend of `frisbee_pubsub`.
+//! Connection to a cluster, as a backend of `frisbee_pubsub`.
 
 use std::{
     error::Error,
@@ -31,10 +31,10 @@ use crate::{
     subscription::{NatsEvents, Registry, convert},
 };
 
-/// A connection to a NATS cluster. Cheap to clone.
+/// A connection to a NATS cluster. Clones are cheap and share the connection.
 ///
-/// Make [clients](Self::client) of it, which do not show what is behind them. It goes from server to server by itself when one
-/// dies, for as long as it takes; commands wait in the meantime.
+/// [`client`](Self::client) returns a client for code independent of NATS. If the connected server dies, the connection
+/// moves to another one and retries without a time limit. Commands are queued in the meantime.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -56,38 +56,38 @@ pub(crate) struct Shared {
     changes: Arc<Changes>,
 }
 
-/// Changes of the connection, for those who wait.
+/// Changes of the connection, for waiting tasks.
 #[derive(Default)]
 struct Changes {
     connected: watch::Sender<()>,
-    /// True once nothing more comes.
+    /// True after the connection has ended for good.
     closed: watch::Sender<bool>,
 }
 
 impl Nats {
-    /// Connects, with the options that the URL [has](Options).
+    /// Connects to the servers in the URL, with the URL's [options](Options).
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has left nothing behind.
+    /// A dropped call leaves no connection.
     pub async fn connect(url: &str) -> Result<Self, ConnectError> {
         let (servers, options) = Options::from_url(url)?;
         Self::connect_with(&servers, options).await
     }
 
-    /// Connects to the first of these servers that can be reached. The servers tell of others in their cluster.
+    /// Connects to the first reachable server of a list. The servers announce further members of their cluster.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has left nothing behind.
+    /// A dropped call leaves no connection.
     pub async fn connect_with(servers: &[impl AsRef<str>], options: Options) -> Result<Self, ConnectError> {
         let parse = |server: &str| {
             let address = server.parse::<ServerAddr>();
             let address = address.map_err(|error| ConnectError::url(server, error.to_string()))?;
-            // async-nats would not show it to the server.
+            // async-nats ignores credentials in this address, so the login would fail without a hint.
             let has_login = address.has_user_pass() || address.password().is_some();
             if has_login {
-                Err(ConnectError::url(server, "its password belongs into the options"))
+                Err(ConnectError::url(server, "put the password into `Options::login`"))
             } else {
                 Ok(address)
             }
@@ -95,7 +95,7 @@ impl Nats {
         let addresses = servers.iter().map(|server| parse(server.as_ref())).collect::<Result<Vec<_>, _>>()?;
         let registry = Arc::new(Registry::default());
         let changes = Arc::new(Changes::default());
-        // The events of a connection begin before there is a client.
+        // Events can arrive before `connect` returns the client, so the callback reads it from a cell.
         let client = Arc::new(OnceLock::<async_nats::Client>::new());
         let hear = {
             let (registry, changes, client) = (registry.clone(), changes.clone(), client.clone());
@@ -111,12 +111,12 @@ impl Nats {
         Ok(Self(Arc::new(Shared { client: connected, jetstream, options, registry, changes })))
     }
 
-    /// Tells whether there is a connection to a server now.
+    /// Returns `true` if the connection to a server is currently up.
     pub fn is_connected(&self) -> bool {
         self.0.client.connection_state() == async_nats::connection::State::Connected
     }
 
-    /// Returns a client, which any code that publishes and subscribes can use.
+    /// Returns a client with this connection as its backend.
     pub fn client(&self) -> Client {
         Client::on(Arc::new(self.clone()))
     }
@@ -134,18 +134,19 @@ impl fmt::Debug for Nats {
     }
 }
 
-/// Acts on an event of the connection. Called for one after the other.
+/// Handles an event of the connection. Events arrive one after another.
 fn hear(event: async_nats::Event, registry: &Arc<Registry>, changes: &Changes, client: &OnceLock<async_nats::Client>) {
     use async_nats::{ClientError, Event, ServerError};
     match event {
         Event::Connected => {
             tracing::debug!("connected to NATS");
             changes.connected.send_replace(());
-            // The first one may come before there is a client.
+            // The first connection is no reconnection. Its event may come before the client is set.
             if let Some(client) = client.get().filter(|client| connects(client) > 1) {
                 let (client, registry) = (client.clone(), registry.clone());
                 tokio::spawn(async move {
-                    // Behind the subscriptions that were made again, so that nothing is missed after the note.
+                    // The round trip ends after the server has processed all renewed subscriptions. Messages after the
+                    // event are therefore complete.
                     if round_trip(&client, RESUBSCRIBE_MAX).await.is_ok() {
                         registry.reconnected();
                     }
@@ -153,23 +154,23 @@ fn hear(event: async_nats::Event, registry: &Arc<Registry>, changes: &Changes, c
             }
         }
         Event::ServerError(ServerError::Other(text)) => {
-            tracing::warn!("NATS says: {text}");
+            tracing::warn!("NATS server error: {text}");
             if let Some(pattern) = denied_subscription(&text) {
                 registry.deny(pattern);
             }
         }
         Event::SlowConsumer(_) => {
-            tracing::warn!("messages of a subscription were dropped, because its task did not run");
+            tracing::warn!("messages of a subscription were dropped because its task did not run in time");
         }
         Event::Closed | Event::ClientError(ClientError::MaxReconnects) => {
-            // Subscriptions end behind what waits for them.
+            // Subscriptions end after their queued messages, see `move_messages`.
             changes.closed.send_replace(true);
         }
         event => tracing::debug!("NATS: {event}"),
     }
 }
 
-/// Returns the pattern that a server does not let this client subscribe to, if it says that.
+/// Returns the pattern from a server's message about a denied subscription.
 fn denied_subscription(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once("Permissions Violation for Subscription to \"")?;
     rest.split_once('"').map(|(pattern, _)| pattern)
@@ -207,20 +208,22 @@ impl Shared {
         if self.is_closed() { Err(PublishError::Closed) } else { Ok(()) }
     }
 
-    /// Publishes, and waits until the server that this client is connected to has the message.
+    /// Publishes a message and waits until the connected server has received it.
     async fn publish_to_server(&self, publication: Publication<'_>) -> Result<(), PublishError> {
         let connection = connects(&self.client);
         self.publish(publication).await?;
         let answered = self.while_connected(connection, round_trip(&self.client, self.options.acknowledge_max)).await;
-        // With another connection, the answer may be there although the message was lost with the one before.
+        // After a reconnection, the answer may come from a new server although the message was lost with the old one.
         match answered {
             Some(Ok(())) if connects(&self.client) == connection => Ok(()),
             _ => Err(PublishError::Lost { may_have_left: true }),
         }
     }
 
-    /// Publishes, and waits until a stream has stored the message. While servers die and elect others, it is sent again, with
-    /// the same name, by which the stream knows what it has already.
+    /// Publishes a message and waits until a stream has stored it.
+    ///
+    /// Retries while servers fail and elect a leader. All attempts carry the same message id, so the stream discards
+    /// duplicates.
     async fn publish_to_stream(
         &self,
         publication: &Publication<'_>,
@@ -248,7 +251,7 @@ impl Shared {
                     let (len, limit) = (publication.payload.len(), self.client.max_payload());
                     return Err(PublishError::TooLarge { len, limit });
                 }
-                // Without a leader, a stream looks like none. One more look shortly, until the time is over.
+                // Without a leader, JetStream reports that the stream is missing. Retry until the deadline.
                 Kind::StreamNotFound | Kind::TimedOut if Instant::now() + ELECTION_PAUSE < deadline => {
                     self.pause(connection).await;
                 }
@@ -258,7 +261,8 @@ impl Shared {
         }
     }
 
-    /// Publishes with headers: until a stream has stored the message, if one keeps its subject, or else at most once.
+    /// Publishes with headers. Retries until a stream has stored the message if one stores its subject; otherwise sends
+    /// it at most once.
     pub(crate) async fn publish_until_kept(
         &self,
         publication: Publication<'_>,
@@ -294,11 +298,11 @@ impl Shared {
                     PublishError::Backend(Arc::new(error)).into()
                 }
             })?;
-        let why = "the subject of the answer is longer or deeper than subjects may be";
+        let why = "the subject of the answer is longer or deeper than allowed";
         convert(answer).ok_or_else(|| PublishError::Backend(Arc::new(Unsupported(why))).into())
     }
 
-    /// Waits for an answer that is lost with the connection. `None` if there is another one first.
+    /// Waits for an answer bound to the current connection. Returns `None` if a reconnection comes first.
     pub(crate) async fn while_connected<T>(&self, connection: u64, answer: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             answer = answer => Some(answer),
@@ -306,14 +310,14 @@ impl Shared {
         }
     }
 
-    /// Waits a moment for servers to find a leader. Another connection is worth a look at once.
+    /// Waits briefly for the servers to elect a leader. Returns early after a reconnection.
     pub(crate) async fn pause(&self, connection: u64) {
         let _ = timeout(ELECTION_PAUSE, self.reconnected(connection)).await;
     }
 
-    /// Waits until there is another connection than this one.
+    /// Waits until the connection differs from the given one.
     async fn reconnected(&self, connection: u64) {
-        // The sender is as long there as this.
+        // The sender is part of `self`, so it cannot be dropped while this call waits.
         let _ = self.changes.connected.subscribe().wait_for(|()| connects(&self.client) != connection).await;
     }
 }
@@ -321,7 +325,8 @@ impl Shared {
 impl Backend for Nats {
     fn try_publish(&self, publication: Publication<'_>) -> Result<(), TryPublishError> {
         let payload = publication.payload.clone();
-        // It is ready unless as many commands wait as may. Dropped, it has sent nothing.
+        // The future completes in its first poll unless the command queue is full. In that case it is dropped and has
+        // sent nothing.
         let publishing = pin!(self.0.publish(publication));
         match publishing.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(published) => Ok(published?),
@@ -343,7 +348,7 @@ impl Backend for Nats {
             } else {
                 self.0.publish_to_server(publication).await?;
             }
-            // No server knows how many subscribers there are in a cluster.
+            // No server knows the number of subscribers in a cluster.
             Ok(None)
         })
     }
@@ -374,10 +379,10 @@ impl Backend for Nats {
     fn close(&self) -> BackendFuture<'_, ()> {
         Box::pin(async {
             self.0.registry.close();
-            // Messages to be published wait ahead of this. It fails if the connection has ended.
+            // Draining sends all queued messages first. It fails if the connection has already ended.
             if self.0.client.drain().await.is_ok() {
                 let mut closed = self.0.changes.closed.subscribe();
-                // Without a server to write to, it would never end.
+                // Without a reachable server, draining would never complete.
                 if timeout(CLOSE_MAX, closed.wait_for(|closed| *closed)).await.is_err() {
                     self.0.registry.finish();
                 }
@@ -387,7 +392,7 @@ impl Backend for Nats {
 }
 
 impl Shared {
-    /// Subscribes to messages whose headers are for this subscriber.
+    /// Subscribes to the messages with headers accepted by `takes`.
     pub(crate) async fn subscribe(
         &self,
         options: SubscribeOptions,
@@ -404,7 +409,8 @@ impl Shared {
             None => self.client.subscribe(pattern).await,
         };
         events.start(subscriber.map_err(failed)?, takes);
-        // When the answer is there, the server has the subscription. Another server is told of it by itself.
+        // After the answer, the server has processed the subscription. After a reconnection, `async-nats` has sent it
+        // again, so ask the new server.
         let answered = async {
             loop {
                 let connection = connects(&self.client);
@@ -419,13 +425,15 @@ impl Shared {
     }
 }
 
-/// Connects to a broker: by `nats://` and `tls://` to a NATS cluster ([`Nats::connect`]), by the addresses of frisbee, such as
-/// `tcp://host:7300` or `unix:/run/broker.sock`, to a broker within a server of frisbee
-/// ([`Client::connect`](frisbee_pubsub::Client::connect)). The configuration of a program decides.
+/// Connects to a NATS cluster or to a broker on frisbee, depending on the URL.
+///
+/// `nats://` and `tls://` connect to a cluster ([`Nats::connect`]). Addresses of frisbee, such as `tcp://host:7300` or
+/// `unix:/run/broker.sock`, connect to a broker in a frisbee server
+/// ([`Client::connect`](frisbee_pubsub::Client::connect)).
 ///
 /// # Cancel safety
 ///
-/// Nothing is left of a dropped call.
+/// A dropped call leaves no connection.
 pub async fn connect(url: &str) -> Result<Client, ConnectError> {
     match url.split_once("://") {
         Some(("nats" | "tls", _)) => Ok(Nats::connect(url).await?.client()),
@@ -433,13 +441,13 @@ pub async fn connect(url: &str) -> Result<Client, ConnectError> {
     }
 }
 
-/// Returns how often there was a new connection, the first included.
+/// Returns the number of connections established so far, including the first.
 pub(crate) fn connects(client: &async_nats::Client) -> u64 {
     client.statistics().connects.load(Ordering::Acquire)
 }
 
-/// Waits until the server has handled what it was sent before. It answers a request that nobody answers at once, in its
-/// turn.
+/// Waits until the server has processed all earlier commands. Sends a request without a responder; the server answers
+/// it in order, without delay.
 async fn round_trip(client: &async_nats::Client, limit: Duration) -> Result<(), Box<dyn Error + Send + Sync>> {
     let request = async_nats::Request::new().timeout(Some(limit));
     match client.send_request(client.new_inbox(), request).await {
@@ -449,9 +457,9 @@ async fn round_trip(client: &async_nats::Client, limit: Duration) -> Result<(), 
     }
 }
 
-/// The time that the server may take to make all subscriptions again.
+/// Time for a server to process all renewed subscriptions.
 const RESUBSCRIBE_MAX: Duration = Duration::from_secs(10);
-/// The time that closing may take where there is no server to write to.
+/// Time to close the connection without a reachable server.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
-/// The time between two looks for the leader of a stream.
+/// Pause between two attempts while a stream has no leader.
 const ELECTION_PAUSE: Duration = Duration::from_millis(100);

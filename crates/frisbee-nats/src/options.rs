@@ -1,4 +1,4 @@
-//! Settings: the way to a cluster, and the proof that lets a client in.
+//! Options of a connection to a cluster: names, logins, TLS and limits.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -7,7 +7,7 @@ use frisbee_pubsub::Pattern;
 
 use crate::ConnectError;
 
-/// The settings of a connection to NATS. Each has a name in a URL as well, so that a program needs none of this.
+/// Options of a connection to NATS. Most of them can be part of the URL, so a program needs only a URL.
 ///
 /// | in the URL | here |
 /// |---|---|
@@ -28,41 +28,42 @@ use crate::ConnectError;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The name by which the servers list the connection.
+    /// Connection name, shown in the servers' lists of connections.
     pub name: Option<String>,
-    /// The proof of who this is.
+    /// Credentials of the client.
     pub login: Option<Login>,
-    /// A PEM file with authorities besides those of the system, for `tls://`.
+    /// PEM file with certificate authorities for `tls://`, in addition to those of the system.
     pub roots: Option<PathBuf>,
-    /// The PEM files of a certificate and its key, for servers that ask for one.
+    /// PEM files of a client certificate and its key, for servers that request one.
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// The subjects that streams of JetStream keep. [`publish_acknowledged`](frisbee_pubsub::Client::publish_acknowledged) waits
-    /// until the stream has stored a message of theirs; of others, until the server that this client is connected to has it.
+    /// Subjects stored by JetStream streams. For these,
+    /// [`publish_acknowledged`](frisbee_pubsub::Client::publish_acknowledged) waits until the stream has stored the
+    /// message. For all other subjects it waits until the connected server has received it.
     pub streams: Vec<Pattern>,
-    /// The time that an acknowledgement may take, reconnecting included. Default 10 s.
+    /// Timeout of an acknowledgement, including reconnections. Default 10 s.
     pub acknowledge_max: Duration,
-    /// The time between two PINGs. Default 2 s. A server that leaves three of them unanswered counts as dead.
+    /// Interval between two PINGs. Default 2 s. After three unanswered PINGs a server counts as dead.
     pub ping_interval: Duration,
-    /// Commands, such as messages to publish, that may wait for the connection. Default 2048. Publishing waits when there are
-    /// as many.
+    /// Maximum number of commands, such as publications, queued for the connection. Default 2048. When the queue is
+    /// full, publishing waits.
     pub commands_max: usize,
 }
 
-/// A proof of who a client is.
+/// Credentials of a client.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Login {
-    /// A file with a JWT and the seed that belongs to it, as `nsc` makes.
+    /// A file with a JWT and its seed, as created by `nsc`.
     CredentialsFile(PathBuf),
-    /// A seed.
+    /// A seed (nkey).
     Seed(String),
-    /// A word that the server knows.
+    /// A token configured on the server.
     Token(String),
-    /// A name and a password.
+    /// A user name and a password.
     Password {
-        /// The name.
+        /// User name.
         user: String,
-        /// The password.
+        /// Password.
         password: String,
     },
 }
@@ -83,8 +84,9 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Reads a list of servers with commas in between, and the options behind a question mark. Nothing is unescaped: a name or a
-    /// password has no `?` or `,` in it, a path no `&`.
+    /// Parses a comma-separated list of servers and the options after the question mark.
+    ///
+    /// Nothing is unescaped: names and passwords cannot contain `?` or `,`, and paths cannot contain `&`.
     pub fn from_url(url: &str) -> Result<(Vec<String>, Self), ConnectError> {
         let (servers, query) = url.split_once('?').unwrap_or((url, ""));
         let mut options = Self::default();
@@ -113,7 +115,7 @@ impl Options {
                     let pattern = Pattern::new(value).map_err(|error| ConnectError::url(url, error.to_string()))?;
                     options.streams.push(pattern);
                 }
-                _ => return Err(ConnectError::url(url, format!("it has an option {name:?}, which is not known"))),
+                _ => return Err(ConnectError::url(url, format!("the option {name:?} is unknown"))),
             }
         }
         options.identity = match (certificate, key) {
@@ -151,18 +153,18 @@ impl Options {
         })
     }
 
-    /// Returns the time after which a question to JetStream is asked again.
+    /// Returns the timeout of one JetStream request before it is retried.
     pub(crate) fn attempt_max(&self) -> Duration {
         self.acknowledge_max.min(ATTEMPT_MAX)
     }
 
-    /// Tells whether a stream keeps what is published under this subject.
+    /// Returns `true` if a stream stores messages under this subject.
     pub(crate) fn is_kept(&self, subject: &str) -> bool {
         self.streams.iter().any(|pattern| pattern.matches(subject))
     }
 }
 
-/// Splits the address of a server into one without a password, and the password.
+/// Splits a server address into the address without credentials, and the credentials.
 fn split_login(server: &str) -> (String, Option<Login>) {
     let (scheme, rest) = server.split_once("://").unwrap_or(("nats", server));
     match rest.rsplit_once('@') {
@@ -188,11 +190,12 @@ impl fmt::Debug for Login {
     }
 }
 
-/// Messages of one subscription that may wait ahead of its queue. A task moves them there as they come, so there are this
-/// many only where the runtime does not run it; more are dropped, which the log tells.
+/// Maximum number of messages buffered per subscription in `async-nats`. A task moves each message to the
+/// subscription's queue as it arrives, so they pile up here only while the runtime does not run that task. Beyond this
+/// limit messages are dropped and the log reports it.
 const BURST_MAX: usize = 1 << 20;
 
-/// The time that a server may take to answer for JetStream. It may have died.
+/// Timeout of one JetStream request. The server asked may have died.
 const ATTEMPT_MAX: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

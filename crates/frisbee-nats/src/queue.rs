@@ -1,4 +1,4 @@
-//! The messages of one subscription that wait to be taken, bounded in bytes, and what becomes of those beyond.
+//! A subscription's queue, bounded in bytes, and its policy when full.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -7,17 +7,17 @@ use std::{
 
 use frisbee_pubsub::{Event, Message, Policy, Subject, SubscriptionEnd};
 
-/// Events on their way from NATS to a subscriber. Takes no time and does no I/O.
+/// A queue of events between NATS and a subscriber. Performs no I/O and never waits.
 #[derive(Debug)]
 pub(crate) struct Queue {
     events: VecDeque<Event>,
-    /// The place of the first event. Those behind it count on from there.
+    /// Position of the first event. Later events have consecutive positions.
     first: u64,
-    /// The places of the messages that wait, by subject, for [`Policy::KeepLatest`].
+    /// Positions of the queued messages by subject. Filled only for [`Policy::KeepLatest`].
     places: HashMap<Subject, u64>,
-    /// The bytes of the messages in `events`.
+    /// Cost of the messages in `events`.
     len: usize,
-    /// The number of messages in `events`.
+    /// Number of messages in `events`.
     messages: usize,
     window: usize,
     policy: Policy,
@@ -40,7 +40,7 @@ impl Queue {
         }
     }
 
-    /// Takes a message in, or drops one as the policy says. One always fits, whatever its length.
+    /// Queues a message, or drops messages as the policy demands. An empty queue accepts a message of any length.
     pub(crate) fn push(&mut self, message: Message) {
         if self.end.is_some() {
             return;
@@ -48,7 +48,7 @@ impl Queue {
         let len = cost(&message);
         let mut is_full = self.len + len > self.window && self.messages > 0;
         match self.policy {
-            // Of one subject, it is the message that waited that goes.
+            // Drop the queued message of the same subject first, even if others are older.
             Policy::KeepLatest if is_full => {
                 self.remove(&message.subject);
                 is_full = self.len + len > self.window && self.messages > 0;
@@ -57,7 +57,7 @@ impl Queue {
                 }
             }
             Policy::DropOldest if is_full => self.drop_oldest(len),
-            // Nobody can hold up the publishers of a cluster.
+            // NATS has no way to block publishers, so `Block` ends the subscription too.
             Policy::Disconnect | Policy::Block if is_full => {
                 return self.finish(SubscriptionEnd::TooSlow { missing: 1 });
             }
@@ -73,7 +73,7 @@ impl Queue {
         self.append(Event::Message(message));
     }
 
-    /// Notes at the end that messages are missing.
+    /// Appends an event for missing messages.
     pub(crate) fn miss(&mut self, count: u64) {
         if self.end.is_some() {
             return;
@@ -85,14 +85,14 @@ impl Queue {
         }
     }
 
-    /// Notes that there is another connection. One note is enough as long as nobody has read it.
+    /// Appends an event for a reconnection, unless the last event already is one.
     pub(crate) fn reconnected(&mut self) {
         if self.end.is_none() && !matches!(self.events.back(), Some(Event::Reconnected)) {
             self.append(Event::Reconnected);
         }
     }
 
-    /// Ends it, behind what waits. The first reason counts.
+    /// Ends the queue after its events. The first reason takes precedence.
     pub(crate) fn finish(&mut self, end: SubscriptionEnd) {
         self.end.get_or_insert(end);
         self.wake();
@@ -122,7 +122,7 @@ impl Queue {
         }
     }
 
-    /// Takes the first event. Losses in a row are told as one.
+    /// Removes the first event. Merges consecutive losses into one.
     fn pop(&mut self) -> Option<Event> {
         let mut event = self.events.pop_front()?;
         self.first += 1;
@@ -140,7 +140,7 @@ impl Queue {
         Some(event)
     }
 
-    /// Takes a message that has left `events` off the books.
+    /// Updates the counters for a message no longer in `events`.
     fn forget(&mut self, message: &Message, place: u64) {
         self.len -= cost(message);
         self.messages -= 1;
@@ -149,20 +149,20 @@ impl Queue {
         }
     }
 
-    /// Drops the message of this subject that waits, if one does.
+    /// Drops the queued message of this subject, if there is one.
     fn remove(&mut self, subject: &Subject) {
         let Some(place) = self.places.get(subject).copied() else { return };
         let index = usize::try_from(place - self.first).expect("as many are in memory");
         if let Event::Message(message) = std::mem::replace(&mut self.events[index], Event::Missing(1)) {
             self.forget(&message, place);
         }
-        // Notes of losses must not pile up where nobody reads.
+        // Limit the events for losses. They would accumulate without a reader otherwise.
         if self.events.len() > 2 * self.messages + NOTES_MAX {
             self.compact();
         }
     }
 
-    /// Drops messages from the front until this much more fits, or no message is left.
+    /// Drops messages from the front until `len` more bytes fit or no message is left.
     fn drop_oldest(&mut self, len: usize) {
         let (mut missing, mut reconnected) = (0, false);
         while self.len + len > self.window && self.messages > 0 {
@@ -175,12 +175,12 @@ impl Queue {
         let notes = [(missing > 0).then_some(Event::Missing(missing)), reconnected.then_some(Event::Reconnected)];
         for note in notes.into_iter().flatten().rev() {
             self.events.push_front(note);
-            // At least one message has left its place.
+            // At most two events go back, and they replace at least as many removed ones.
             self.first -= 1;
         }
     }
 
-    /// Has each row of losses take one place.
+    /// Merges consecutive losses into one event each.
     fn compact(&mut self) {
         let mut events: VecDeque<Event> = VecDeque::with_capacity(2 * self.messages + NOTES_MAX);
         self.places.clear();
@@ -199,13 +199,13 @@ impl Queue {
     }
 }
 
-/// Returns what a message counts: as much as at a broker on frisbee.
+/// Returns the cost of a message against the window, similar to a broker on frisbee.
 fn cost(message: &Message) -> usize {
     message.payload.len() + message.subject.len() + OVERHEAD
 }
 
 const OVERHEAD: usize = 64;
-/// The losses and reconnections that may be noted on top of one for each message.
+/// Maximum number of losses and reconnections, in addition to one per message.
 const NOTES_MAX: usize = 64;
 
 #[cfg(test)]
@@ -214,7 +214,7 @@ mod tests {
 
     use super::*;
 
-    /// A queue for three messages, with what is in it as text.
+    /// A queue with room for three messages. `all` formats its events as text.
     struct Check(Queue);
 
     impl Check {
@@ -222,7 +222,7 @@ mod tests {
             Self(Queue::new(policy, 3 * 66))
         }
 
-        /// Pushes messages, each a subject and a payload of one character.
+        /// Pushes messages, each given as one character of subject and one of payload.
         fn push(mut self, messages: &str) -> Self {
             for text in messages.split_whitespace() {
                 let (subject, payload) = text.split_at(1);
@@ -264,7 +264,7 @@ mod tests {
         let after = |policy| Check::new(policy).push("a1 b2 a3 a4 c5").all();
         assert_eq!(after(Policy::DropNewest), "a1 b2 a3 -2");
         assert_eq!(after(Policy::DropOldest), "-2 a3 a4 c5");
-        // The place of a3 goes to a4, and then there is room for nothing else.
+        // a4 replaces a3. c5 then has no room until a1 is dropped.
         assert_eq!(after(Policy::KeepLatest), "-1 b2 -1 a4 c5");
         assert_eq!(after(Policy::Disconnect), "a1 b2 a3 TooSlow { missing: 1 }");
         assert_eq!(after(Policy::Block), "a1 b2 a3 TooSlow { missing: 1 }");

@@ -1,4 +1,4 @@
-//! Subscriptions: a task moves what comes into a queue with a policy, from which the subscriber takes it.
+//! Subscriptions: a task moves arriving messages into a queue with a policy, and the subscriber polls the queue.
 
 use std::{
     future::poll_fn,
@@ -19,7 +19,7 @@ use tokio::task::AbortHandle;
 
 use crate::queue::Queue;
 
-/// The queues of all subscriptions of a connection, to tell them what happened to it.
+/// The queues of a connection's subscriptions. It passes changes of the connection on to them.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     queues: Mutex<Vec<(Pattern, Weak<Mutex<Queue>>)>>,
@@ -27,12 +27,12 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// Tells all subscriptions that there is another connection.
+    /// Reports a new connection to all subscriptions.
     pub(crate) fn reconnected(&self) {
         self.each(|_, queue| queue.reconnected());
     }
 
-    /// Notes that this side ends the connection.
+    /// Records that this side is closing the connection.
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::Release);
     }
@@ -41,17 +41,17 @@ impl Registry {
         self.closing.load(Ordering::Acquire)
     }
 
-    /// Ends all subscriptions with the connection.
+    /// Ends all subscriptions, after the connection has ended.
     pub(crate) fn finish(&self) {
         self.each(|_, queue| queue.finish(self.end()));
     }
 
-    /// Returns why subscriptions end that have no reason of their own.
+    /// Returns the reason for subscriptions without a more specific one.
     fn end(&self) -> SubscriptionEnd {
         if self.is_closing() { SubscriptionEnd::Closed } else { SubscriptionEnd::Lost }
     }
 
-    /// Ends the subscriptions to a pattern that this client may not subscribe to.
+    /// Ends the subscriptions to a pattern after the server denied permission for it.
     pub(crate) fn deny(&self, denied: &str) {
         self.each(|pattern, queue| {
             if pattern.as_str() == denied {
@@ -74,23 +74,26 @@ impl Registry {
     }
 }
 
-/// The events of one subscription.
+/// Events of one subscription.
 pub(crate) struct NatsEvents {
     queue: Arc<Mutex<Queue>>,
     registry: Arc<Registry>,
-    /// The task that moves messages, once there are any to move.
+    /// The task moving messages. `None` before the subscription is established.
     task: Option<AbortHandle>,
 }
 
 impl NatsEvents {
-    /// Makes a queue that hears of the connection. To be made before the server is asked, for it may say no at once.
+    /// Creates the queue and registers it for changes of the connection.
+    ///
+    /// Call it before the request to the server. The server may deny the subscription immediately, and `Registry::deny`
+    /// must find the queue then.
     pub(crate) fn new(options: &SubscribeOptions, registry: Arc<Registry>) -> Self {
         let queue = Arc::new(Mutex::new(Queue::new(options.policy, options.window)));
         registry.add(options.pattern.clone(), &queue);
         Self { queue, registry, task: None }
     }
 
-    /// Starts to move messages into the queue. Those that `takes` refuses are not for this subscriber.
+    /// Spawns the task moving messages into the queue. Messages with headers rejected by `takes` are discarded.
     pub(crate) fn start(
         &mut self,
         subscriber: Subscriber,
@@ -109,7 +112,7 @@ impl Events for NatsEvents {
 
 impl Drop for NatsEvents {
     fn drop(&mut self) {
-        // With the task goes the subscriber, which unsubscribes.
+        // Aborting the task drops the subscriber, which unsubscribes.
         if let Some(task) = &self.task {
             task.abort();
         }
@@ -133,11 +136,11 @@ async fn move_messages(
             None => queue.miss(1),
         }
     }
-    // This comes behind the last message. If there was a better reason, it is there already.
+    // Runs after the last message. An earlier reason takes precedence.
     lock(&queue).finish(registry.end());
 }
 
-/// Returns a message as subscribers see it. `None` if its subject is longer or deeper than theirs may be.
+/// Converts a message. Returns `None` if a subject is longer or deeper than `frisbee-pubsub` allows.
 pub(crate) fn convert(message: async_nats::Message) -> Option<Message> {
     let reply = message.reply.map(|reply| Subject::new(&reply)).transpose().ok()?;
     let mut converted = Message::new(Subject::new(&message.subject).ok()?, message.payload);

@@ -1,34 +1,34 @@
-//! Messages that somebody publishes and will hear again as a subscriber.
+//! Messages published to the broker and expected back through a subscription.
 
 use std::collections::{HashMap, hash_map::Entry};
 
 use bytes::Bytes;
 use frisbee_pubsub::{Message, Subject};
 
-/// Counts messages by what they are. Two that are the same are the same to every subscriber, so it does not matter which of them
-/// is taken for the one that comes back.
+/// A multiset of expected messages, compared by subject and payload. Subscribers cannot tell equal messages apart, so
+/// either may be taken for the returning one.
 #[derive(Debug, Default)]
 pub(super) struct Echoes(HashMap<(Subject, Bytes), usize>);
 
 impl Echoes {
-    /// Notes that a message will come back as often.
+    /// Records that a message will return `count` times.
     pub(super) fn expect(&mut self, message: &Message, count: usize) {
         if count == 0 {
             return;
         }
         if self.0.len() >= ECHOES_MAX {
-            tracing::warn!("{ECHOES_MAX} messages have not come back from the broker, and are forgotten");
+            tracing::warn!("forgot {ECHOES_MAX} messages expected back from the broker");
             self.clear();
         }
         *self.0.entry(key(message)).or_default() += count;
     }
 
-    /// Takes a message that has come, and returns whether it was one to come back.
+    /// Removes a returned message. Returns `false` if it was not expected.
     pub(super) fn take(&mut self, message: &Message) -> bool {
         !self.0.is_empty() && self.remove(message, 1)
     }
 
-    /// Notes that a message will not come back after all.
+    /// Records that a message will not return.
     pub(super) fn forget(&mut self, message: &Message, count: usize) {
         self.remove(message, count);
     }
@@ -48,12 +48,12 @@ impl Echoes {
     }
 }
 
-/// The reply subject of a request is made anew for the broker, so it does not count.
+/// Reply subjects are not compared: the broker replaces them in requests.
 fn key(message: &Message) -> (Subject, Bytes) {
     (message.subject.clone(), message.payload.clone())
 }
 
-/// More than can wait at a broker and on the way from it.
+/// More than the messages in flight to the broker and queued on the way back.
 const ECHOES_MAX: usize = 64 * 1024;
 
 #[cfg(test)]

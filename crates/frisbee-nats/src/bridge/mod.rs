@@ -1,4 +1,4 @@
-//! The way of messages between a broker on frisbee and a cluster, so that they go round in no circle.
+//! Bridges between a broker on frisbee and a cluster, without loops.
 
 mod echoes;
 
@@ -22,22 +22,22 @@ use tokio::{sync::Semaphore, task::JoinSet};
 use self::echoes::Echoes;
 use crate::{Delivery, Durable, Nats, StreamError, subscription::lock};
 
-/// Hands messages from a broker on frisbee to a cluster, and back. Made by [`Nats::bridge`]; ends when it is dropped.
+/// A bridge between a broker on frisbee and a cluster, created by [`Nats::bridge`]. Dropping it stops it.
 ///
-/// A message that came from the cluster does not go back there, and one that this bridge brought to the cluster does not come
-/// back. For that, messages in the cluster have a header with the name of the broker that they come from, and the bridge knows
-/// what it publishes at its broker when it comes back as a subscriber. If the broker tells it that something is missing, it forgets
-/// those it waits for, and the other brokers may get one a second time; never more often. Messages with the same subject and the
-/// same bytes are the same to it: where they are published on both sides at the same moment, one may take the other's place.
+/// The bridge never sends a message back to its origin. In the cluster, a header names the original broker of a
+/// message. At the broker, the bridge remembers its own publications and recognizes them when they return through its
+/// subscriptions. If the broker reports missing messages, the bridge forgets the expected ones. The other brokers may
+/// then receive a message twice, but not more often. The bridge cannot distinguish messages with the same subject and
+/// the same bytes. If both sides publish such messages at the same time, one may be taken for the other.
 ///
-/// A broker has one bridge, to one cluster. A message that asks for an answer is asked on the other side as well, and the first answer
-/// comes back; a requester does not learn at once that nobody is there, for there is the bridge.
+/// A broker may have one bridge, to one cluster. The bridge forwards requests too, and returns the first answer. A
+/// requester no longer learns immediately that there are no subscribers, because the bridge is one.
 pub struct Bridge {
     tasks: JoinSet<()>,
     shared: Arc<Shared>,
 }
 
-/// A bridge that is about to be made; see [`Nats::bridge`].
+/// A builder for a bridge; see [`Nats::bridge`].
 #[must_use = "nothing is handed on before `start` is awaited"]
 pub struct BridgeBuilder {
     nats: Nats,
@@ -49,28 +49,30 @@ pub struct BridgeBuilder {
     policy: Policy,
 }
 
-/// The messages that a bridge handed on so far.
+/// Counters of the messages forwarded by a bridge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BridgeMetrics {
-    /// From the broker to the cluster.
+    /// Messages forwarded from the broker to the cluster.
     pub out: u64,
-    /// From the cluster to the broker.
+    /// Messages forwarded from the cluster to the broker.
     pub incoming: u64,
-    /// Messages that came back, and were let go.
+    /// Messages recognized as the bridge's own and discarded.
     pub returned: u64,
-    /// Messages that the bridge was too slow for, or that were lost with a connection to the broker, as far as they were counted.
+    /// Known losses: messages dropped because the bridge was too slow, or lost with a connection to the broker.
     pub missing: u64,
-    /// Messages that the other side did not take, such as too large ones. One that is tried again counts again.
+    /// Messages refused by the receiving side, for example because they are too large. Each attempt counts.
     pub refused: u64,
-    /// Messages of durable subscriptions that were [terminated](Delivery::terminate), because the broker does not take them or their
-    /// subjects are longer or deeper than its may be. The stream keeps them.
+    /// Messages of durable subscriptions [terminated](Delivery::terminate) because the broker refuses them or because
+    /// their subjects are longer or deeper than it allows. The stream keeps them.
     pub set_aside: u64,
 }
 
 impl Nats {
-    /// Begins to make a bridge between a broker and this cluster. The client is of the broker and serves nobody else; the name is
-    /// the broker's, and no other broker at this cluster has it.
+    /// Returns a builder for a bridge between a broker and this cluster.
+    ///
+    /// `broker` must be a client of the broker, not used for anything else. `name` is the broker's name, unique in this
+    /// cluster.
     ///
     /// ```no_run
     /// # async fn example(broker: frisbee_pubsub::Broker) -> Result<(), Box<dyn std::error::Error>> {
@@ -97,45 +99,48 @@ impl Nats {
 }
 
 impl BridgeBuilder {
-    /// Hands what is published at the broker to the cluster. Messages of subjects that a stream keeps
-    /// ([`Options::streams`](crate::Options::streams)) are published until it has stored them, one after the other.
+    /// Forwards messages from the broker to the cluster. If a stream stores their subjects
+    /// ([`Options::streams`](crate::Options::streams)), they are sent one after another, and each is repeated until the
+    /// stream has stored it.
     pub fn out(mut self, pattern: Pattern) -> Self {
         self.out.push(pattern);
         self
     }
 
-    /// Hands what is published in the cluster to the broker, at most once.
+    /// Forwards messages from the cluster to the broker, at most once.
     pub fn incoming(mut self, pattern: Pattern) -> Self {
         self.incoming.push(pattern);
         self
     }
 
-    /// Hands messages both ways.
+    /// Forwards messages in both directions.
     pub fn both_ways(self, pattern: Pattern) -> Self {
         self.out(pattern.clone()).incoming(pattern)
     }
 
-    /// Hands the messages of a durable subscription to the broker, at least once: each is acknowledged when the broker has it, and
-    /// comes again if the broker could not be asked. One that the broker does not take is [set aside](BridgeMetrics::set_aside). No
-    /// other pattern for what comes in may have the same subjects.
+    /// Forwards the messages of a durable subscription to the broker, at least once.
+    ///
+    /// Each message is acknowledged after the broker has accepted it, and redelivered if the broker cannot be reached.
+    /// A message refused by the broker is [set aside](BridgeMetrics::set_aside). No other incoming pattern may match
+    /// the same subjects.
     pub fn incoming_durable(mut self, durable: Durable) -> Self {
         self.durable.push(durable);
         self
     }
 
-    /// Sets what becomes of messages at the broker while the cluster takes none. Default [`Policy::DropNewest`];
-    /// [`Policy::Block`] has publishers wait for the cluster, for as long as the broker lets them
-    /// ([`stall_max`](frisbee_pubsub::Limits::stall_max)).
+    /// Sets the policy for messages queued at the broker while the cluster takes none. Default [`Policy::DropNewest`].
+    /// With [`Policy::Block`], publishers wait for the cluster, at most for the broker's
+    /// [`stall_max`](frisbee_pubsub::Limits::stall_max).
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// Subscribes on both sides, and hands on what comes from then on.
+    /// Subscribes on both sides and forwards all later messages.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is left of a dropped call.
+    /// A dropped call leaves nothing running.
     pub async fn start(self) -> Result<Bridge, SubscribeError> {
         let Self { nats, broker, name, out, incoming, durable, policy } = self;
         let mut tasks = JoinSet::new();
@@ -170,7 +175,7 @@ impl BridgeBuilder {
 }
 
 impl Bridge {
-    /// Returns what it handed on so far.
+    /// Returns the counters.
     pub fn metrics(&self) -> BridgeMetrics {
         let Counts { out, incoming, returned, missing, refused, set_aside } = &self.shared.counts;
         let [out, incoming, returned, missing, refused, set_aside] =
@@ -179,12 +184,12 @@ impl Bridge {
         BridgeMetrics { out, incoming, returned, missing, refused, set_aside: set_aside + unreadable }
     }
 
-    /// Waits until one of its ways has ended, because a client was closed or its subscription was ended: the log says why. The
-    /// others go on until the bridge is dropped.
+    /// Waits until one direction or pattern stops, because a client was closed or a subscription ended. The log
+    /// contains the reason. The others continue until the bridge is dropped.
     ///
     /// # Cancel safety
     ///
-    /// A dropped call has changed nothing.
+    /// A dropped call has no effect.
     pub async fn ended(&mut self) {
         self.tasks.join_next().await;
     }
@@ -200,13 +205,13 @@ struct Shared {
     nats: Nats,
     broker: Client,
     name: String,
-    /// Tells other bridges, and this one, where a message comes from.
+    /// Header with the name of the broker, added to all messages for the cluster.
     header: HeaderMap,
     out: Vec<Pattern>,
-    /// Messages from the cluster that will come back from the broker.
+    /// Messages from the cluster expected back from the broker.
     echoes: Mutex<Echoes>,
     requests: Arc<Semaphore>,
-    /// Counters of the messages that each durable subscription could not read.
+    /// Counters of the undecodable messages of each durable subscription.
     unreadable: Vec<Arc<AtomicU64>>,
     counts: Counts,
 }
@@ -228,7 +233,8 @@ impl Shared {
                 match event {
                     Event::Message(message) if lock(&self.echoes).take(&message) => add(&self.counts.returned, 1),
                     Event::Message(message) => self.clone().send_out(message).await,
-                    // Nobody knows whether one of those is missing that were to come back.
+                    // The missing messages may include expected ones. Forget all of those, because an outdated entry
+                    // would suppress a later message.
                     Event::Missing(count) => {
                         add(&self.counts.missing, count);
                         lock(&self.echoes).clear();
@@ -236,13 +242,13 @@ impl Shared {
                     _ => lock(&self.echoes).clear(),
                 }
             }
-            tracing::warn!("the bridge of {:?} was cut off from {pattern}: {:?}", self.name, subscription.end());
+            tracing::warn!("the bridge {:?} lost its subscription to {pattern}: {:?}", self.name, subscription.end());
             let Some(SubscriptionEnd::TooSlow { missing }) = subscription.end() else { return };
             add(&self.counts.missing, *missing);
             lock(&self.echoes).clear();
             match self.broker.subscribe(&pattern).policy(policy).await {
                 Ok(again) => subscription = again,
-                Err(error) => return tracing::warn!("the bridge hands out no more of {pattern}: {error}"),
+                Err(error) => return tracing::warn!("the bridge stops forwarding {pattern}: {error}"),
             }
         }
     }
@@ -251,21 +257,21 @@ impl Shared {
         while let Some(event) = subscription.next().await {
             match event {
                 Event::Message(message) => {
-                    // A broker that refuses it does so again.
+                    // A retry would be refused again.
                     let _ = self.send_in(message).await;
                 }
                 Event::Missing(count) => add(&self.counts.missing, count),
                 _ => {}
             }
         }
-        tracing::warn!("the bridge of {:?} hands in no more: {:?}", self.name, subscription.end());
+        tracing::warn!("the bridge {:?} stops sending to the broker: {:?}", self.name, subscription.end());
     }
 
     async fn hand_in_durable(self: Arc<Self>, mut durable: Durable) {
         loop {
             let delivery = match durable.next().await {
                 Ok(delivery) => delivery,
-                Err(error) => break tracing::warn!("the bridge of {:?} hands in no more: {error}", self.name),
+                Err(error) => break tracing::warn!("the bridge {:?} stops sending to the broker: {error}", self.name),
             };
             let sent =
                 if self.is_foreign(delivery.headers()) { self.send_in(delivery.message.clone()).await } else { Ok(()) };
@@ -273,22 +279,22 @@ impl Shared {
                 Ok(()) => delivery.acknowledge().await,
                 Err(PublishError::Closed) => {
                     break tracing::warn!(
-                        "the bridge of {:?} hands in no more: the broker's client is closed",
+                        "the bridge {:?} stops sending to the broker: the broker's client is closed",
                         self.name
                     );
                 }
                 Err(error) => self.keep(delivery, &error).await,
             };
             if let Err(error) = settled {
-                tracing::debug!("a message will come again: {error}");
+                tracing::debug!("a message will be redelivered: {error}");
             }
         }
     }
 
-    /// Keeps a message of a stream that could not be handed on: to come again, or aside if that would help nothing.
+    /// Handles a stored message after the broker refused it: retries it later, or sets it aside if a retry is useless.
     async fn keep(&self, delivery: Delivery, error: &PublishError) -> Result<(), StreamError> {
         let is_lasting = match error {
-            // It comes again when its time is over.
+            // The message is redelivered when its acknowledgement times out.
             PublishError::Lost { .. } | PublishError::NotConnected => return Ok(()),
             PublishError::TooLarge { .. } | PublishError::InvalidSubject(_) => true,
             PublishError::Refused(refusal) => match refusal.code {
@@ -301,12 +307,12 @@ impl Shared {
         if !is_lasting {
             return delivery.refuse_for(RETRY_PAUSE).await;
         }
-        tracing::warn!("the bridge of {:?} sets message {} aside: {error}", self.name, delivery.sequence);
+        tracing::warn!("the bridge {:?} sets message {} aside: {error}", self.name, delivery.sequence);
         add(&self.counts.set_aside, 1);
         delivery.terminate().await
     }
 
-    /// Tells whether a message in the cluster comes from elsewhere.
+    /// Returns `true` if a message in the cluster comes from another broker.
     fn is_foreign(&self, headers: Option<&HeaderMap>) -> bool {
         let origin = headers.and_then(|headers| headers.get(ORIGIN));
         let is_foreign = origin.is_none_or(|origin| origin.as_str() != self.name);
@@ -328,7 +334,7 @@ impl Shared {
             let answer = self.nats.shared().request(&message.subject, request.timeout(Some(ANSWER_MAX))).await;
             add(&self.counts.out, 1);
             if let Ok(answer) = answer {
-                // The broker takes answers as it takes anything.
+                // An answer is delivered at most once, like any message. Ignore a failure.
                 let _ = self.broker.publish(&reply, answer.payload).await;
             }
         });
@@ -350,14 +356,14 @@ impl Shared {
             let answer = bridge.broker.request(&message.subject, message.payload.clone()).await;
             add(&bridge.counts.incoming, 1);
             if let Ok(answer) = answer {
-                // A requester that has gone misses nothing.
+                // If this fails, the requester is gone and nothing is lost.
                 let _ = bridge.nats.client().publish(&reply, answer.payload).await;
             }
         });
         Ok(())
     }
 
-    /// Waits for an answer beside everything else. Beyond a limit, nobody asks.
+    /// Spawns a task for a request. Refuses the request if there are too many pending ones.
     fn ask(self: Arc<Self>, asking: impl Future<Output = ()> + Send + 'static) {
         match self.requests.clone().try_acquire_owned() {
             Ok(place) => {
@@ -374,7 +380,7 @@ impl Shared {
         match published {
             Ok(_) => add(count, 1),
             Err(error) => {
-                tracing::warn!("the bridge of {:?} could not hand on a message: {error}", self.name);
+                tracing::warn!("the bridge {:?} could not forward a message: {error}", self.name);
                 add(&self.counts.refused, 1);
             }
         }
@@ -385,15 +391,15 @@ fn add(count: &AtomicU64, more: u64) {
     count.fetch_add(more, Ordering::Relaxed);
 }
 
-/// The header with the name of the broker from which a message comes.
+/// Header with the name of the message's original broker.
 const ORIGIN: &str = "Frisbee-Broker";
-/// The number of times a message of a stream is offered to a broker that refuses it for a reason that may pass.
+/// Maximum number of deliveries of a message if the broker keeps refusing it for a temporary reason.
 const DELIVERIES_MAX: u64 = 10;
-/// The time until it is offered again.
+/// Pause before such a message is offered again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// The time that an answer of the cluster may take.
+/// Timeout of an answer from the cluster.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// Questions of one side that wait for an answer of the other.
+/// Maximum number of pending requests in both directions together.
 const REQUESTS_MAX: usize = 1024;
-/// Bytes of messages from the cluster that may wait for the broker.
+/// Bytes of messages from the cluster buffered for the broker.
 const INCOMING_WINDOW: u32 = 16 * 1024 * 1024;
