@@ -1,5 +1,5 @@
-//! Refuses descriptors that say what no proto file can say. A compiler of proto files makes no others, but descriptors
-//! may come from anywhere, and their names become source text and paths of files.
+//! Rejects descriptors no proto file can produce. Compilers do not create them, but descriptors may come from any
+//! source, and their names become source code and file paths.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,7 +18,7 @@ use crate::{
     rules::{self, NUMBER_MAX, Rules},
 };
 
-/// Returns all mistakes.
+/// Returns all mistakes in a set of files.
 pub(crate) fn find(set: &FileDescriptorSet) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     let mut files = HashSet::new();
@@ -38,7 +38,8 @@ pub(crate) fn find(set: &FileDescriptorSet) -> Vec<Diagnostic> {
     found
 }
 
-/// Returns the bytes that the default of a `bytes` field stands for. Descriptors write it with the escapes of C.
+/// Decodes the default value of a `bytes` field. Descriptors write it with the escapes of C. Returns `None` if an
+/// escape is invalid.
 pub fn unescaped(text: &str) -> Option<Vec<u8>> {
     let mut bytes = text.bytes().peekable();
     let mut unescaped = Vec::new();
@@ -79,14 +80,14 @@ pub fn unescaped(text: &str) -> Option<Vec<u8>> {
     Some(unescaped)
 }
 
-/// The types of all files by their full names.
+/// Types of all files by full name.
 struct Types<'a>(HashMap<String, Declared<'a>>);
 
 #[derive(Clone, Copy)]
 enum Declared<'a> {
     Message(&'a DescriptorProto),
     Enum(&'a EnumDescriptorProto),
-    /// An enum of proto2.
+    /// An enum declared in proto2.
     ClosedEnum(&'a EnumDescriptorProto),
 }
 
@@ -121,7 +122,7 @@ impl<'a> Types<'a> {
         }
     }
 
-    /// Returns whether a message needs itself before it can be complete.
+    /// Returns `true` if a message contains itself through required fields only, so that no value can be complete.
     fn requires_itself(&self, name: &str) -> bool {
         let mut seen = HashSet::new();
         let mut next = vec![name];
@@ -149,7 +150,7 @@ struct Checker<'a, 'b> {
 }
 
 impl<'a> Checker<'a, '_> {
-    /// Checks all declarations. `names` holds those of other files in the same package.
+    /// Checks all declarations. `names` holds the names declared in other files of the package.
     fn file(&mut self, names: &mut HashSet<&'a str>) {
         let file = self.file;
         if !matches!(file.syntax(), "" | "proto2" | "proto3" | "editions") {
@@ -209,7 +210,8 @@ impl<'a> Checker<'a, '_> {
             }
         }
         for (index, oneof) in (0..).zip(&declared.oneof_decl) {
-            // The oneofs of `optional` fields are no part of a schema, and their names were not chosen by anybody.
+            // Compilers generate the oneof of a proto3 `optional` field. It is not part of the schema, so its name
+            // needs no check.
             let mut fields = declared.field.iter().filter(|field| field.oneof_index == Some(index));
             if !fields.all(|field| field.proto3_optional()) {
                 self.own_name("oneof", oneof.name(), &joined(path, &[ONEOFS_OF_MESSAGE, index]), &mut names);
@@ -224,7 +226,7 @@ impl<'a> Checker<'a, '_> {
         }
     }
 
-    /// Checks that the entry of a map is a key and a value.
+    /// Checks that a map entry consists of a key and a value.
     fn entry(&mut self, declared: &DescriptorProto, path: &[i32], depth: usize) {
         let is_single = |field: &FieldDescriptorProto| field.label() == Label::Optional && field.oneof_index.is_none();
         let is_right = depth > 1
@@ -351,7 +353,7 @@ impl<'a> Checker<'a, '_> {
         }
     }
 
-    /// Checks that a name is one, and that no sibling has it.
+    /// Checks that a name is valid and not used by a sibling.
     fn own_name(&mut self, what: &str, name: &'a str, path: &[i32], siblings: &mut HashSet<&'a str>) {
         self.name(what, name, path);
         if !siblings.insert(name) {
@@ -384,7 +386,7 @@ fn prefix(file: &FileDescriptorProto) -> String {
     if file.package().is_empty() { String::new() } else { format!(".{}", file.package()) }
 }
 
-/// Returns whether a message is the entry of a map.
+/// Returns `true` if a message is a map entry.
 pub(crate) fn is_entry(declared: &DescriptorProto) -> bool {
     declared.options.as_ref().is_some_and(|options| options.map_entry())
 }
@@ -402,7 +404,8 @@ fn not_declared(name: &str, is_other: bool) -> String {
     }
 }
 
-/// protoc and protox allow fewer; compilers of generated code are at ease with as many.
+/// Maximum nesting of messages. protoc and protox allow less, and compilers handle generated code of this depth easily.
 const DEPTH_MAX: usize = 64;
-/// Tools such as rustdoc write files with the names of types and some characters more, and file systems allow 255.
+/// Maximum length of a name. Tools such as rustdoc add some characters to type names for file names, and file systems
+/// allow 255 bytes.
 const NAME_LEN_MAX: usize = 200;

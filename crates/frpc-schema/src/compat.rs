@@ -1,28 +1,32 @@
-//! The comparison of two proto files: can one side read, in protobuf's own encoding, the messages of the other?
+//! Compatibility of two proto files: can one side read the other side's messages in protobuf's own encoding?
 //!
-//! Two sides with different [fingerprints](crate::fingerprint) of a message cannot speak the format of frpc, but most
-//! changes of a proto file are safe in protobuf. [`misfit`] finds the first that is not:
+//! Two sides with different [fingerprints](crate::fingerprint) of a message cannot use the encoding of frpc. Most
+//! changes of a proto file are safe in protobuf's encoding, however. [`misfit`] finds the first unsafe change, by these
+//! rules:
 //!
-//! - A field is known by its number. One that only one side knows fits: the other skips it, or leaves it unset. Names of
-//!   fields and messages do not matter.
-//! - Types fit if their encodings do: `int32`, `int64`, `uint32`, `uint64`, `bool` and enums among each other, `sint32` and `sint64`, `fixed32` and `sfixed32`, `fixed64` and
-//!   `sfixed64`, `string` and `bytes`. Bytes that are no UTF-8 do not decode as a `string`: that call fails by itself, which
-//!   no declaration can tell in advance. All other types fit only themselves.
-//! - Messages fit if their fields do. A map is a list of messages with the fields `key` (1) and `value` (2).
-//! - A reader may take a list where the writer has at most one. The reverse would lose items, so it does not fit.
-//! - Fields that the writer can set together have to be more than members of one oneof for the reader, who would keep the
-//!   last one. A single field that moves into a new oneof fits, and so do members that leave theirs.
-//! - `optional` and `required` do not matter: a reader takes what is not there for unset.
-//! - Groups do not fit, because frpc cannot send them.
+//! - Fields are identified by number. A field unknown to one side is compatible: that side skips it or leaves it unset.
+//!   Names of fields and messages do not matter.
+//! - Two types are compatible if they share an encoding. The groups are: `int32`, `int64`, `uint32`, `uint64`, `bool`
+//!   and enums; `sint32` and `sint64`; `fixed32` and `sfixed32`; `fixed64` and `sfixed64`; `string` and `bytes`. Bytes
+//!   with invalid UTF-8 do not decode as a `string`. Such a call fails at run time, because the declarations cannot
+//!   predict it. Every other type is compatible only with itself.
+//! - Messages are compatible if their fields are. A map counts as a list of messages with the fields `key` (1) and
+//!   `value` (2).
+//! - The reader may have a list where the writer has a single field. The reverse would lose items, so it is
+//!   incompatible.
+//! - Fields the writer can set at the same time must not be members of one oneof on the reader's side, because the
+//!   reader would keep only the last of them. A single field may move into a new oneof, and members may leave theirs.
+//! - `optional` and `required` do not matter: the reader treats an absent field as unset.
+//! - Groups are incompatible, because frpc cannot send them.
 //!
-//! Some of what fits loses values without an error: [`narrowing`] finds the first field that does.
+//! Some compatible changes lose values without an error. [`narrowing`] finds the first such field:
 //!
-//! - A number that its reader's type does not hold: `int64` read as `int32` (2^40 becomes 0), `uint32` as `int32`, or back,
-//!   anything but `bool` as `bool`. Enums have the numbers of `int32`.
-//! - A list of messages that is read as a map: one entry is left for each key.
+//! - An integer outside the range of the reader's type: `int64` read as `int32` (2^40 becomes 0), `uint32` as `int32`
+//!   or the reverse, or any type except `bool` read as `bool`. Enums have the range of `int32`.
+//! - A list of messages read as a map. Only one entry per key remains.
 //!
-//! Descriptors of a peer may say anything. Comparing them takes time and memory in proportion to their size and to
-//! [`FIELDS_MAX`], and ends whatever they say.
+//! A peer's descriptors may contain anything. A comparison always terminates, and its time and memory are proportional
+//! to the descriptors' size and to [`FIELDS_MAX`].
 
 use std::{
     collections::{HashMap, HashSet},
@@ -36,118 +40,118 @@ use prost_types::{
 
 use crate::{check::is_entry, diagnostic::shown};
 
-/// The number of fields that one call of [`misfit`] looks at. Messages that hold more, with all that they reach on both
-/// sides, count as a misfit.
+/// Maximum number of fields compared in one call of [`misfit`]. Messages with more fields, including those of all
+/// messages they contain on both sides, count as incompatible.
 pub const FIELDS_MAX: usize = 1 << 18;
 
-/// The messages that descriptors declare, found by their names.
+/// The messages declared in a set of descriptors, by name.
 #[derive(Clone, Debug)]
 pub struct Declarations<'a> {
-    /// Packages, messages and the nested ones, by the node that they are in and their own name. The root is node 0.
+    /// Packages and messages by parent node and own name. The root is node 0.
     nodes: HashMap<(usize, &'a str), usize>,
-    /// The messages of the nodes.
+    /// The message of each node. `None` for packages.
     messages: Vec<Option<&'a DescriptorProto>>,
 }
 
-/// The role of the other side in a call.
+/// Role of the other side in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Peer {
-    /// The other side is the caller, and this one the server.
+    /// The other side is the caller, this side the server.
     Caller,
-    /// The other side is the server, and this one the caller.
+    /// The other side is the server, this side the caller.
     Server,
 }
 
-/// The part of a call that a message is.
+/// Role of a message in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
-    /// The messages that the caller writes and the server reads.
+    /// Messages written by the caller and read by the server.
     Request,
-    /// The messages that the server writes and the caller reads.
+    /// Messages written by the server and read by the caller.
     Response,
 }
 
-/// A message that one side declares.
+/// A message with the declarations of its side.
 #[derive(Clone, Copy, Debug)]
 pub struct Declared<'a> {
     /// All declarations of the side.
     pub declarations: &'a Declarations<'a>,
-    /// The full name of the message.
+    /// Full name of the message.
     pub name: &'a str,
 }
 
-/// The reason why a message of one side does not fit that of the other. Prints as a sentence without its full stop, for
-/// people on this side.
+/// An incompatibility between the two declarations of a message. `Display` prints a sentence without a full stop, for
+/// readers on this side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Misfit {
-    /// The way from the message to the field, or the message itself: `Order.items.price`, with the names of this side.
+    /// Path to the field or message, with the names of this side: `Order.items.price`.
     pub path: String,
-    /// The rule that is broken.
+    /// The violated rule.
     pub reason: Reason,
-    /// The role of the other side.
+    /// Role of the other side.
     pub peer: Peer,
 }
 
-/// The rule that two declarations of a message break.
+/// Rule violated by two declarations of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
-    /// A field has types that do not fit.
+    /// The types of a field are incompatible.
     Types {
-        /// The field, as this side declares it.
+        /// The field, as declared on this side.
         field: Member,
-        /// Its type on this side, as a proto file would have it.
+        /// Its type on this side, in the syntax of proto files.
         here: String,
         /// Its type on the other side.
         there: String,
     },
-    /// The writer can set fields together of which the reader keeps the last.
+    /// The writer can set several fields at the same time, but the reader keeps only the last one.
     Together {
-        /// The first of them.
+        /// The first of these fields.
         first: Member,
-        /// Another one.
+        /// Another of them.
         second: Member,
         /// True if this side is the writer.
         is_here: bool,
     },
-    /// A field fits, but its reader loses some of the values that it can have. Only [`narrowing`] finds these.
+    /// The field is compatible, but the reader loses some of its values. Returned only by [`narrowing`].
     Narrows {
-        /// The field, as this side declares it.
+        /// The field, as declared on this side.
         field: Member,
-        /// Its type on this side, as a proto file would have it.
+        /// Its type on this side, in the syntax of proto files.
         here: String,
         /// Its type on the other side.
         there: String,
     },
     /// One side does not declare the message.
     Undeclared {
-        /// The full name of the message.
+        /// Full name of the message.
         message: String,
-        /// True if this side lacks it.
+        /// True if the declaration is missing on this side.
         is_here: bool,
     },
-    /// There are more fields to compare than [`FIELDS_MAX`].
+    /// The comparison exceeds [`FIELDS_MAX`].
     TooLarge {
-        /// The full name of the message.
+        /// Full name of the message reached last.
         message: String,
     },
 }
 
-/// A field and the message that has it.
+/// A field with its message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Member {
-    /// The full name of the message.
+    /// Full name of the message.
     pub message: String,
-    /// The name of the field.
+    /// Name of the field.
     pub name: String,
-    /// The number of the field.
+    /// Number of the field.
     pub number: i32,
 }
 
-/// Returns the first field in which a message of this side does not fit that of the other, in the direction in which this
-/// part of a call travels.
+/// Returns the first incompatibility between the two declarations of a message, or `None`. `peer` and `part` determine
+/// which side writes the message.
 ///
 /// ```
 /// use frpc_schema::compat::{Declarations, Declared, Part, Peer, misfit};
@@ -167,8 +171,9 @@ pub fn misfit(here: Declared<'_>, there: Declared<'_>, peer: Peer, part: Part) -
     find(here, there, peer, part, false)
 }
 
-/// Returns the first field whose values do not all arrive, in the direction in which this part of a call travels: one that does
-/// not [fit](misfit), or one that fits and [narrows](Reason::Narrows).
+/// Returns the first field that loses values, or `None`. `peer` and `part` determine which side writes the message.
+///
+/// A field loses values if it is [incompatible](misfit) or if it [narrows](Reason::Narrows).
 pub fn narrowing(here: Declared<'_>, there: Declared<'_>, peer: Peer, part: Part) -> Option<Misfit> {
     find(here, there, peer, part, true)
 }
@@ -189,18 +194,18 @@ fn find(here: Declared<'_>, there: Declared<'_>, peer: Peer, part: Part, keeps_v
     Some(Misfit { path: comparison.path(at, field), reason, peer })
 }
 
-/// Returns whether protobuf's own encoding of these types fits, as the documentation of this module has it.
+/// Returns `true` if two types share protobuf's own encoding, by the rules of this module.
 pub fn is_same_encoding(one: Type, other: Type) -> bool {
     Kind::of(one).is_some_and(|kind| Kind::of(other) == Some(kind))
 }
 
-/// Returns whether protobuf's own encoding of these types fits, and each holds all values of the other.
+/// Returns `true` if two types share protobuf's own encoding and have the same range.
 pub fn has_same_values(one: Type, other: Type) -> bool {
     is_same_encoding(one, other) && range(one) == range(other)
 }
 
 impl<'a> Declarations<'a> {
-    /// Returns the messages of a set. Of two with the same name the first counts.
+    /// Collects the messages of a set. If a name is declared twice, the first declaration counts.
     pub fn of(set: &'a FileDescriptorSet) -> Self {
         let mut declarations = Self { nodes: HashMap::new(), messages: vec![None] };
         let mut left = Vec::new();
@@ -210,7 +215,7 @@ impl<'a> Declarations<'a> {
                 package = declarations.node(package, part);
             }
             left.extend(file.message_type.iter().rev().map(|message| (package, message)));
-            // Not by recursion, because nothing says how deep a peer nests its messages.
+            // Use a stack instead of recursion: a peer may nest its messages to any depth.
             while let Some((parent, message)) = left.pop() {
                 let node = declarations.node(parent, message.name());
                 declarations.messages[node].get_or_insert(message);
@@ -227,12 +232,12 @@ impl<'a> Declarations<'a> {
         })
     }
 
-    /// Returns a message by its full name, with or without the leading dot that descriptors have.
+    /// Returns a message by its full name, with or without a leading dot.
     pub(crate) fn get(&self, full_name: &str) -> Option<&'a DescriptorProto> {
         self.find(full_name).map(|node| self.message(node))
     }
 
-    /// Returns the node of a message by its full name, with or without the leading dot that descriptors have.
+    /// Returns the node of a message by its full name, with or without a leading dot.
     fn find(&self, full_name: &str) -> Option<usize> {
         let mut parts = full_name.strip_prefix('.').unwrap_or(full_name).split('.');
         let node = parts.try_fold(ROOT, |node, part| self.nodes.get(&(node, part)).copied())?;
@@ -243,7 +248,7 @@ impl<'a> Declarations<'a> {
         self.messages[node].expect("nodes of messages only are compared")
     }
 
-    /// Returns the type of a field as a proto file has it.
+    /// Returns the type of a field in the syntax of proto files.
     fn type_of(&self, field: &FieldDescriptorProto) -> String {
         let entry = (kind(field) == Some(Kind::Message)).then(|| self.find(field.type_name())).flatten();
         if let Some(entry) = entry.map(|entry| self.message(entry)).filter(|entry| is_entry(entry)) {
@@ -258,15 +263,15 @@ impl<'a> Declarations<'a> {
     }
 }
 
-/// A comparison under way.
+/// State of a comparison.
 struct Comparison<'a> {
     here: &'a Declarations<'a>,
     there: &'a Declarations<'a>,
-    /// True if this side writes what the other reads.
+    /// True if this side is the writer.
     is_writer: bool,
-    /// True if fields that narrow count.
+    /// True if narrowing fields count as incompatible.
     keeps_values: bool,
-    /// Messages that stand for each other, in the order in which they were met.
+    /// Pairs of corresponding messages, in the order of discovery.
     pairs: Vec<Pair<'a>>,
 }
 
@@ -274,14 +279,15 @@ struct Comparison<'a> {
 struct Pair<'a> {
     here: usize,
     there: usize,
-    /// The full name of the message of this side.
+    /// Full name of the message on this side.
     name: &'a str,
-    /// The pair in which it was met, and the field there.
+    /// The pair and field this pair was discovered in. `None` for the first pair.
     within: Option<(usize, &'a str)>,
 }
 
 impl<'a> Comparison<'a> {
-    /// Compares all pairs. Returns where it ended with a misfit: the pair, and its field if there is one.
+    /// Compares all pairs. Returns the pair and the field of the first incompatibility, without a field if it concerns
+    /// the message.
     fn run(&mut self) -> Option<(usize, Option<&'a str>, Reason)> {
         let mut seen: HashSet<_> = self.pairs.iter().map(|pair| (pair.here, pair.there)).collect();
         let (mut next, mut compared) = (0, 0);
@@ -347,7 +353,8 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Returns two fields of this side that the writer can set together, though they share a oneof of the reader.
+    /// Returns two fields of this side that the writer can set at the same time although they share a oneof on the
+    /// reader's side.
     fn together(
         &self,
         own: &'a DescriptorProto,
@@ -367,7 +374,7 @@ impl<'a> Comparison<'a> {
         None
     }
 
-    /// Returns the way from the message that was asked about to a field.
+    /// Returns the path from the first message to a field.
     fn path(&self, at: usize, field: Option<&'a str>) -> String {
         let mut names: Vec<_> = field.into_iter().collect();
         let mut pair = &self.pairs[at];
@@ -386,17 +393,17 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// The comparison of two fields.
+/// Result of comparing two fields.
 enum Fit {
     Whole,
-    /// They fit if these messages do.
+    /// Compatible if this pair of messages is.
     If(usize, usize),
-    /// They fit, and the reader does not hold all values of the writer.
+    /// Compatible, but the reader's type does not hold all values of the writer's.
     Narrows,
     Not,
 }
 
-/// The types that have the same encoding.
+/// Groups of types with the same encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Varint,
@@ -429,7 +436,7 @@ impl Kind {
     }
 }
 
-/// Returns whether a type has all values of another one with the same encoding.
+/// Returns `true` if the reader's type holds all values of the writer's type. Expects types with the same encoding.
 fn holds(reader: Type, writer: Type) -> bool {
     match (range(reader), range(writer)) {
         (Some(reader), Some(writer)) => reader.0 <= writer.0 && writer.1 <= reader.1,
@@ -437,7 +444,7 @@ fn holds(reader: Type, writer: Type) -> bool {
     }
 }
 
-/// Returns the least and the greatest number of a type, if it is one of integers.
+/// Returns the smallest and largest number of an integer type, or `None` for other types.
 fn range(of: Type) -> Option<(i128, i128)> {
     Some(match of {
         Type::Bool => (0, 1),
@@ -449,12 +456,12 @@ fn range(of: Type) -> Option<(i128, i128)> {
     })
 }
 
-/// Returns the type of a field, which the descriptors of a peer may lack.
+/// Returns the type of a field, or `None` if a peer's descriptor has an invalid one.
 fn scalar(field: &FieldDescriptorProto) -> Option<Type> {
     field.r#type.and_then(|of| Type::try_from(of).ok())
 }
 
-/// Returns the type of a single value of a field as a proto file has it.
+/// Returns the type of a field's single value in the syntax of proto files.
 fn single_type(field: &FieldDescriptorProto) -> String {
     match scalar(field) {
         Some(Type::Message) if field.type_name().is_empty() => "of no type".to_owned(),
@@ -470,12 +477,12 @@ fn is_repeated(field: &FieldDescriptorProto) -> bool {
     field.label == Some(Label::Repeated as i32)
 }
 
-/// Returns the oneof of a field. The one that stands for proto3 `optional` is none.
+/// Returns the oneof of a field. Ignores the generated oneof of a proto3 `optional` field.
 fn oneof(field: &FieldDescriptorProto) -> Option<i32> {
     field.oneof_index.filter(|_| !field.proto3_optional())
 }
 
-/// Returns the fields of a message by their numbers. Of two with the same number the first counts.
+/// Returns the fields of a message by number. If a number is declared twice, the first field counts.
 fn by_number(message: &DescriptorProto) -> HashMap<i32, &FieldDescriptorProto> {
     message.field.iter().rev().map(|field| (field.number(), field)).collect()
 }
@@ -519,7 +526,7 @@ impl fmt::Display for Member {
 }
 
 const ROOT: usize = 0;
-/// The number of fields that the path of a misfit names, the last ones.
+/// Maximum number of fields in the path of a misfit. Longer paths keep the last ones.
 const PATH_LEN_MAX: usize = 16;
 
 #[cfg(test)]
@@ -628,7 +635,7 @@ mod tests {
 
     #[test]
     fn a_reader_that_does_not_hold_all_values_narrows() {
-        // Those that each type holds among its own encoding, itself left out.
+        // For each type, the other types it holds among those with its encoding.
         let table = [
             ("int32", &["bool", "E"][..]),
             ("int64", &["bool", "E", "int32", "uint32"]),
@@ -851,7 +858,8 @@ mod tests {
 
     #[test]
     fn pairs_of_messages_are_compared_up_to_the_limit() {
-        // One side goes round in a circle of 1,009 messages, the other in one of 1,013: all pairs would be met.
+        // One side is a cycle of 1,009 messages, the other a cycle of 1,013. Without a limit, all pairs would be
+        // compared.
         let [here, there] = [1_009, 1_013].map(|count| {
             let message = |index| format!("message M{index} {{ M{} next = 1; }}", (index + 1) % count);
             compiled(&(0..count).map(message).collect::<String>())
@@ -877,7 +885,7 @@ mod tests {
         assert!(matches!(ask(FIELDS_MAX - 1).unwrap().reason, Reason::TooLarge { .. }));
     }
 
-    /// Asserts that what one file declares can be read by another, whichever side looks at it.
+    /// Asserts that messages of one file can be read by another, from the view of either side.
     fn assert_fits(writer: &str, reader: &str) {
         assert!(fits(writer, reader), "{}", misfits(writer, reader));
     }
@@ -892,12 +900,12 @@ mod tests {
         answers[0][0]
     }
 
-    /// Returns the misfit of a request that this side writes.
+    /// Returns the misfit of a request written by this side.
     fn misfits(here: &str, there: &str) -> Misfit {
         ask(here, there, Peer::Server, Part::Request).expect("the messages do not fit")
     }
 
-    /// Returns how a request that this side writes narrows; a response narrows the other way.
+    /// Returns the narrowing of a request written by this side. A response narrows in the other direction.
     fn narrows(here: &str, there: &str) -> Option<Misfit> {
         let [here, there] = [here, there].map(compiled);
         let [here, there] = [&here, &there].map(Declarations::of);

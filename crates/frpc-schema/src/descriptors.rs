@@ -1,11 +1,11 @@
-//! Descriptors by package.
+//! Selection of descriptors by package.
 
 use std::collections::{HashMap, HashSet};
 
 use prost_types::{FileDescriptorProto, FileDescriptorSet};
 
-/// Returns the files of a package and everything that they import, in the order of the set and without source
-/// information, as server reflection needs them.
+/// Returns the files of a package and all their imports, as needed for server reflection. Keeps the order of the set
+/// and drops source information.
 pub fn descriptors_of(package: &str, set: &FileDescriptorSet) -> FileDescriptorSet {
     let by_name: HashMap<_, _> = set.file.iter().map(|file| (file.name(), file)).collect();
     let mut left: Vec<_> = set.file.iter().filter(|file| file.package() == package).map(|file| file.name()).collect();

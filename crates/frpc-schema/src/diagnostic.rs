@@ -1,4 +1,4 @@
-//! Mistakes in a schema, with their places in the proto files.
+//! Mistakes in a schema, with their positions in the proto files.
 
 use std::{error, fmt};
 
@@ -6,38 +6,39 @@ use crate::location::Place;
 
 /// A mistake in a schema.
 ///
-/// Prints as a message, its places and its notes. A tool that has the proto files at hand can show the lines instead.
+/// `Display` prints the message, the places and the notes. A tool with access to the proto files can show the source
+/// lines instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Diagnostic {
-    /// The mistake in one line.
+    /// Description of the mistake in one line.
     pub message: String,
-    /// The places that it concerns, the most important one first.
+    /// Affected places, the most important one first.
     pub labels: Vec<Label>,
-    /// Lines that start with `note: ` or `help: `.
+    /// Further lines, each starting with `note: ` or `help: `.
     pub notes: Vec<String>,
 }
 
-/// A place that a diagnostic concerns.
+/// A place in a proto file, with an optional remark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Label {
     /// The place.
     pub place: Place,
-    /// A remark about it, or nothing.
+    /// A remark on the place. May be empty.
     pub text: String,
 }
 
-/// The reasons why descriptors are no schema.
+/// All mistakes found in a set of descriptors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Error {
-    /// Everything that is wrong; at least one mistake.
+    /// The mistakes, at least one.
     pub diagnostics: Vec<Diagnostic>,
 }
 
 impl Diagnostic {
-    /// Returns a diagnostic without places or notes.
+    /// Creates a diagnostic without places or notes.
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), labels: Vec::new(), notes: Vec::new() }
     }
@@ -53,7 +54,7 @@ impl Diagnostic {
         self
     }
 
-    /// Adds background.
+    /// Adds background information.
     pub fn note(mut self, note: impl fmt::Display) -> Self {
         self.notes.push(format!("note: {note}"));
         self
@@ -102,12 +103,12 @@ impl From<Diagnostic> for Error {
     }
 }
 
-/// Returns a name without control characters, cut to a length that can be read.
+/// Returns a name without control characters, truncated to a readable length.
 pub(crate) fn shown(name: &str) -> String {
     let name = name.strip_prefix('.').unwrap_or(name);
     let shown: String = name.escape_debug().take(SHOWN_LEN_MAX).collect();
     if shown.len() < name.len() { shown + "…" } else { shown }
 }
 
-/// The number of characters of a name that a diagnostic shows.
+/// Maximum length of a name in a diagnostic, in characters.
 const SHOWN_LEN_MAX: usize = 200;

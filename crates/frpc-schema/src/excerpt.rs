@@ -1,4 +1,4 @@
-//! The part of a schema that a peer needs to tell whether its own messages fit.
+//! Excerpts of a schema, for peers to check the compatibility of their own messages.
 
 use std::{collections::HashSet, ptr};
 
@@ -9,9 +9,10 @@ use prost_types::{
 
 use crate::{check::is_entry, compat::Declarations};
 
-/// Returns descriptors of these messages and of all messages that they hold, with what [`misfit`](crate::compat::misfit)
-/// looks at. Enums, options and defaults are left out, and so are fields of messages that only have one of these nested in
-/// them.
+/// Returns descriptors of the given messages and of all messages they contain.
+///
+/// An excerpt has everything [`misfit`](crate::compat::misfit) looks at. It omits enums, options and defaults. A
+/// message included only because a needed one is nested in it has no fields.
 pub fn excerpt(set: &FileDescriptorSet, messages: &[&str]) -> FileDescriptorSet {
     let declarations = Declarations::of(set);
     let (mut left, mut wanted) = (messages.to_vec(), Wanted::new());
@@ -33,10 +34,10 @@ pub fn excerpt(set: &FileDescriptorSet, messages: &[&str]) -> FileDescriptorSet 
     FileDescriptorSet { file: files.filter(|file| !file.message_type.is_empty()).collect() }
 }
 
-/// Messages of a set, told apart by where they are.
+/// The needed messages of a set, identified by address.
 type Wanted = HashSet<*const DescriptorProto>;
 
-/// Returns those of some messages that are wanted, or that have such a one nested in them.
+/// Returns the needed messages, and those with needed messages nested in them.
 fn kept(messages: &[DescriptorProto], wanted: &Wanted) -> Vec<DescriptorProto> {
     let kept = messages.iter().filter_map(|message| {
         let name = message.name.clone();

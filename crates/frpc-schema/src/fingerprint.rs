@@ -1,13 +1,13 @@
-//! Fingerprints of messages: 128 bits by which two peers find out whether they mean the same bytes.
+//! Fingerprints of messages: 128 bits for two peers to verify that they encode a message in the same way.
 //!
-//! Two messages have the same fingerprint if each side can read what the other writes in the format of frpc, and gives it
-//! to the same field numbers. Names of messages, fields, enums, values and oneofs do not matter, nor do comments, options
-//! and files. The numbers of fields and of enum values matter, and so does their order.
+//! Two messages have the same fingerprint if each side can read the other side's encoding in frpc and assigns the
+//! values to the same field numbers. Names of messages, fields, enums, values and oneofs do not matter. Neither do
+//! comments, options and files. The numbers of fields and enum values matter, and so does their order.
 //!
 //! # The canonical form
 //!
-//! A fingerprint is computed from the *canonical form* of a message, which describes the message and all messages and
-//! enums that it reaches. All integers in it have 32 bits and are big-endian; tags have one byte.
+//! A fingerprint is computed from the *canonical form* of a message. The form describes the message and every message
+//! and enum reachable from it. All its integers have 32 bits and are big-endian, and tags have one byte.
 //!
 //! ```text
 //! form    = "frpc-schema-1" message* enum*     13 bytes of ASCII; the first message is the one in question
@@ -32,21 +32,21 @@
 //! enum    = count number*                      count: how many values, aliases among them
 //! ```
 //!
-//! - The fields of a message are in the order of the wire: first all that are neither list, map nor message, then the
-//!   lists, then messages and maps. Each of these groups is in the order of declaration. A member of a oneof stands in the
-//!   group of its type.
-//! - A field of proto3 is *optional* if it is declared `optional` or holds a message, and *always there* otherwise. In
-//!   proto2 and editions, `required` fields are always there and other single ones are optional. The oneof that a compiler
-//!   makes of an `optional` field is none.
-//! - The oneofs of a message are numbered from 0, in the order in which its fields here first name them.
-//! - Messages are numbered from 0, the one in question first. Each other message gets the next number where a type first
-//!   names it, reading the messages in the order of their numbers. They are written in this order, each once, so a message
-//!   that holds itself names its own number. The entries of maps are no messages.
-//! - Enums are numbered from 0 in the same way and written behind the messages.
+//! - The fields of a message are in wire order: first all fields that are neither lists, maps nor messages, then lists,
+//!   then messages and maps. Each group is in the order of declaration. A oneof's members belong to the groups of their
+//!   types.
+//! - A proto3 field is *optional* if it is declared `optional` or has a message type; otherwise it is *always there*.
+//!   In proto2 and editions, `required` fields are always there, and other single fields are optional. The oneof
+//!   generated for an `optional` field does not count as a oneof.
+//! - The oneofs of a message are numbered from 0, in the order of their first member in the list of fields.
+//! - Messages are numbered from 0, beginning with the message in question. Every other message gets the next number at
+//!   its first mention as a type, with messages read in the order of their numbers. Messages are written once each, in
+//!   this order. A recursive message refers to its own number. Map entries are not messages.
+//! - Enums are numbered from 0 in the same way and written after the messages.
 //! - The values of an enum are in the order of declaration. Their numbers are those of the proto file, in two's
 //!   complement.
 //!
-//! The fingerprint is the first 16 bytes of the SHA-256 of this form, as an integer whose first byte is the highest.
+//! The fingerprint consists of the first 16 bytes of the form's SHA-256, as a big-endian integer.
 //!
 //! # Example
 //!
@@ -66,7 +66,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::model::{Enum, Field, Message, Schema, Shape, Type};
 
-/// The messages of a schema, ready to be fingerprinted.
+/// Messages and enums of a schema, indexed to compute fingerprints.
 #[derive(Clone, Debug)]
 pub struct Fingerprints<'a> {
     messages: HashMap<&'a str, &'a Message>,
@@ -74,7 +74,7 @@ pub struct Fingerprints<'a> {
 }
 
 impl Schema {
-    /// Returns the fingerprints of the messages of this schema.
+    /// Returns the index to compute fingerprints of this schema's messages.
     pub fn fingerprints(&self) -> Fingerprints<'_> {
         let messages = self.packages.iter().flat_map(|package| &package.messages);
         let enums = self.packages.iter().flat_map(|package| &package.enums);
@@ -86,7 +86,7 @@ impl Schema {
 }
 
 impl Fingerprints<'_> {
-    /// Returns the fingerprint of a message, or `None` if the schema does not declare it and everything that it reaches.
+    /// Returns the fingerprint of a message, or `None` if the schema lacks the message or a type reachable from it.
     pub fn of(&self, full_name: &str) -> Option<u128> {
         let digest = Sha256::digest(self.form(full_name)?);
         let (first, _) = digest.split_first_chunk().expect("SHA-256 has 32 bytes");
@@ -109,7 +109,7 @@ impl Fingerprints<'_> {
     }
 }
 
-/// A canonical form that is being written.
+/// A canonical form under construction.
 struct Form<'a> {
     bytes: Vec<u8>,
     messages: Numbered<'a>,
@@ -125,7 +125,7 @@ impl<'a> Form<'a> {
         }
     }
 
-    /// Writes a field. `oneofs` holds those of its message that were named before it.
+    /// Writes a field. `oneofs` holds the oneofs of its message in the order of their numbers.
     fn field(&mut self, field: &'a Field, oneofs: &mut Vec<usize>) {
         self.bytes.extend(field.number.to_be_bytes());
         match &field.shape {
@@ -184,7 +184,7 @@ impl<'a> Form<'a> {
     }
 }
 
-/// Names in the order in which they were first seen.
+/// Names numbered in the order of their first use.
 #[derive(Default)]
 struct Numbered<'a> {
     names: Vec<&'a str>,
@@ -192,7 +192,7 @@ struct Numbered<'a> {
 }
 
 impl<'a> Numbered<'a> {
-    /// Returns the number of a name.
+    /// Returns the number of a name. A new name gets the next number.
     fn number(&mut self, name: &'a str) -> usize {
         *self.numbers.entry(name).or_insert_with(|| {
             self.names.push(name);
@@ -363,7 +363,7 @@ mod tests {
 
     #[test]
     fn the_order_in_which_oneofs_are_declared_matters_only_for_their_fields() {
-        // The messages are behind the scalars on the wire, whichever oneof comes first.
+        // Messages come after scalars on the wire, regardless of the order of the oneofs.
         let before = "message M { oneof x { M a = 1; } oneof y { string b = 2; } }";
         assert_same(before, "message M { oneof y { string b = 2; } oneof x { M a = 1; } }");
     }
@@ -450,7 +450,7 @@ mod tests {
         assert_eq!(fingerprints.len(), count);
     }
 
-    /// Returns the fingerprint of the message `M` in the body of a file.
+    /// Returns the fingerprint of message `M` in the body of a file.
     fn of_m(body: &str) -> u128 {
         schema(body).fingerprints().of("t.M").unwrap()
     }

@@ -1,12 +1,13 @@
-//! Turns protobuf descriptors into the schema that frpc speaks: the fields of each message in the order of the wire, the
-//! positions of enum values, and the operation, path and kind of each method.
+//! Converts protobuf descriptors to the schema used by frpc: each message's fields in wire order, the positions of enum
+//! values, and the operation, path and kind of each method.
 //!
-//! Descriptors come from a compiler of proto files, such as protox or `protoc --include_imports -o`. [`Schema::read`]
-//! checks them first: it accepts nothing that a proto file could not have said, so names in a [`Schema`] are identifiers
-//! and types exist. Names are those of the proto files; full names have no leading dot (`shop.Order.Item`).
+//! Descriptors come from a proto compiler, such as protox or `protoc --include_imports -o`. [`Schema::read`] validates
+//! them first and rejects everything a proto file cannot express. Names in a [`Schema`] are therefore valid
+//! identifiers, and referenced types exist. Names are those of the proto files, and full names have no leading dot
+//! (`shop.Order.Item`).
 //!
-//! [`fingerprint`] says how two peers find out whether they mean the same by a message, and [`compat`] whether protobuf's own
-//! encoding bridges the difference.
+//! With [`fingerprint`], two peers find out whether they agree on a message. [`compat`] checks if protobuf's own
+//! encoding can bridge a difference.
 //!
 //! ```
 //! use frpc_schema::{Options, Schema};

@@ -1,4 +1,4 @@
-//! Places and comments in proto files, and the paths by which descriptors refer to them.
+//! Places and comments in proto files, and the paths used for them in descriptors.
 
 use std::collections::HashMap;
 
@@ -8,35 +8,35 @@ use prost_types::{FileDescriptorProto, SourceCodeInfo, source_code_info::Locatio
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Place {
-    /// The name of the file, as other proto files import it.
+    /// File name, as written in imports.
     pub file: String,
-    /// The text at this place. Descriptors without source information have none.
+    /// Position of the text. `None` for descriptors without source information.
     pub span: Option<Span>,
 }
 
-/// A stretch of text within one line. Numbers count from zero, columns in bytes.
+/// A stretch of text within one line. Lines and columns count from zero, and columns count bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Span {
-    /// The line.
+    /// Line number.
     pub line: usize,
-    /// The first column.
+    /// First column.
     pub column: usize,
-    /// The length on this line: at least 1, and possibly more than the line has.
+    /// Length in bytes, at least 1. May exceed the end of the line.
     pub len: usize,
 }
 
-/// The comment of a declaration, as the proto file has it.
+/// The comment of a declaration, as written in the proto file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Comment {
-    /// The lines in front of the declaration.
+    /// Lines before the declaration.
     pub leading: String,
-    /// The lines behind it.
+    /// Lines after the declaration.
     pub trailing: String,
 }
 
-/// The locations of a file's declarations, found by their paths in the descriptor.
+/// Source locations of a file's declarations, by their path in the descriptor.
 #[derive(Clone, Debug)]
 pub struct Locations<'a> {
     file: &'a str,
@@ -44,19 +44,20 @@ pub struct Locations<'a> {
 }
 
 impl Place {
-    /// Returns a place in a file, or the file itself if there is no span.
+    /// Creates a place. Without a span it refers to the whole file.
     pub fn new(file: impl Into<String>, span: Option<Span>) -> Self {
         Self { file: file.into(), span }
     }
 }
 
 impl Span {
-    /// Returns a span of at least one byte.
+    /// Creates a span of at least one byte.
     pub fn new(line: usize, column: usize, len: usize) -> Self {
         Self { line, column, len: len.max(1) }
     }
 
-    /// Reads the span of a location in a descriptor: line, column, last line unless it is the same, last column.
+    /// Decodes a span in a descriptor: first line, first column, last line (omitted if equal to the first), last
+    /// column.
     fn of_location(span: &[i32]) -> Option<Self> {
         let number = |index: usize| span.get(index).and_then(|&number| usize::try_from(number).ok());
         let (line, column) = (number(0)?, number(1)?);
@@ -90,44 +91,44 @@ impl<'a> Locations<'a> {
     }
 }
 
-/// Returns the path of a declaration within another.
+/// Appends the rest of a path to the path of an enclosing declaration.
 pub fn joined(path: &[i32], rest: &[i32]) -> Vec<i32> {
     [path, rest].concat()
 }
 
-// The field numbers of descriptor.proto, of which paths are made.
+// Field numbers of descriptor.proto. Paths consist of these and of indices.
 
-/// Leads from a file to its package.
+/// Path element from a file to its package.
 pub const PACKAGE_OF_FILE: i32 = 2;
-/// Leads from a file to its messages; an index follows.
+/// Path element from a file to its messages, followed by an index.
 pub const MESSAGES_OF_FILE: i32 = 4;
-/// Leads from a file to its enums; an index follows.
+/// Path element from a file to its enums, followed by an index.
 pub const ENUMS_OF_FILE: i32 = 5;
-/// Leads from a file to its services; an index follows.
+/// Path element from a file to its services, followed by an index.
 pub const SERVICES_OF_FILE: i32 = 6;
-/// Leads from a message to its fields; an index follows.
+/// Path element from a message to its fields, followed by an index.
 pub const FIELDS_OF_MESSAGE: i32 = 2;
-/// Leads from a message to those nested in it; an index follows.
+/// Path element from a message to its nested messages, followed by an index.
 pub const MESSAGES_OF_MESSAGE: i32 = 3;
-/// Leads from a message to the enums nested in it; an index follows.
+/// Path element from a message to its nested enums, followed by an index.
 pub const ENUMS_OF_MESSAGE: i32 = 4;
-/// Leads from a message to its oneofs; an index follows.
+/// Path element from a message to its oneofs, followed by an index.
 pub const ONEOFS_OF_MESSAGE: i32 = 8;
-/// Leads from a file to its extensions; an index follows.
+/// Path element from a file to its extensions, followed by an index.
 pub(crate) const EXTENSIONS_OF_FILE: i32 = 7;
-/// Leads from a message to its ranges of extensions; an index follows.
+/// Path element from a message to its extension ranges, followed by an index.
 pub(crate) const EXTENSION_RANGES_OF_MESSAGE: i32 = 5;
-/// Leads from a message to the extensions declared in it; an index follows.
+/// Path element from a message to the extensions declared in it, followed by an index.
 pub(crate) const EXTENSIONS_OF_MESSAGE: i32 = 6;
-/// Leads from a message to its reserved numbers; an index follows.
+/// Path element from a message to its reserved numbers, followed by an index.
 pub(crate) const RESERVED_RANGES_OF_MESSAGE: i32 = 9;
-/// Leads from a message to its reserved names; an index follows.
+/// Path element from a message to its reserved names, followed by an index.
 pub(crate) const RESERVED_NAMES_OF_MESSAGE: i32 = 10;
-/// Leads from an enum to its reserved numbers; an index follows.
+/// Path element from an enum to its reserved numbers, followed by an index.
 pub(crate) const RESERVED_RANGES_OF_ENUM: i32 = 4;
-/// Leads from an enum to its reserved names; an index follows.
+/// Path element from an enum to its reserved names, followed by an index.
 pub(crate) const RESERVED_NAMES_OF_ENUM: i32 = 5;
-/// Leads from an enum to its values; an index follows.
+/// Path element from an enum to its values, followed by an index.
 pub const VALUES_OF_ENUM: i32 = 2;
-/// Leads from a service to its methods; an index follows.
+/// Path element from a service to its methods, followed by an index.
 pub const METHODS_OF_SERVICE: i32 = 2;

@@ -1,10 +1,10 @@
-//! The declarations of proto files. Full names have no leading dot.
+//! The schema: declarations of proto files, prepared for frpc. Full names have no leading dot.
 
 use prost_types::{field_descriptor_proto::Type as FieldType, method_options::IdempotencyLevel};
 
 use crate::location::{Comment, Place};
 
-/// The packages of all files, in the order of their first file.
+/// All packages, in the order of their first file.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Schema {
@@ -16,83 +16,84 @@ pub struct Schema {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Package {
-    /// The name, such as `shop.order.v1`; empty for files without one.
+    /// Package name, such as `shop.order.v1`. Empty for files without a package.
     pub name: String,
-    /// The messages, each before those nested in it.
+    /// Messages, each before those nested in it.
     pub messages: Vec<Message>,
-    /// The enums, nested ones included.
+    /// Enums, including nested ones.
     pub enums: Vec<Enum>,
-    /// The services.
+    /// Services.
     pub services: Vec<Service>,
-    /// The place of the name in the first file.
+    /// Place of the package name in its first file.
     pub place: Place,
 }
 
-/// A message, nested or not. The entries of maps are no messages here.
+/// A message, top-level or nested. Map entries are not included.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Message {
-    /// The name with the package and the messages around it.
+    /// Name with the package and the enclosing messages.
     pub full_name: String,
-    /// The fields, in the order of the wire.
+    /// Fields in wire order.
     pub fields: Vec<Field>,
-    /// The oneofs that have members. Those that stand for proto3 `optional` are left out.
+    /// Oneofs with members. The generated oneofs of proto3 `optional` fields are not included.
     pub oneofs: Vec<Oneof>,
-    /// The names of the messages and enums that are declared in this one, the entries of its maps among them.
+    /// Names of the messages and enums declared in this message, including its map entries.
     pub nested: Vec<String>,
-    /// The place of the declaration.
+    /// Place of the declaration.
     pub place: Place,
 }
 
-/// A field of a message, or a member of one of its oneofs.
+/// A field of a message, including members of oneofs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Field {
-    /// The name.
+    /// Name in the proto file.
     pub name: String,
-    /// The name in JSON: `json_name`, or the name in lower camel case.
+    /// Name in JSON: the option `json_name`, or the name in lower camel case.
     pub json_name: String,
-    /// The number in protobuf's own encoding. The wire of frpc has none.
+    /// Number in protobuf's own encoding. The encoding of frpc has no field numbers.
     pub number: i32,
-    /// The type, and how often a value may occur.
+    /// Type and cardinality.
     pub shape: Shape,
-    /// True if the field is a `required` one of proto2.
+    /// True for a `required` field of proto2.
     pub is_required: bool,
-    /// True if protobuf's own encoding has its values in a fixed length: `fixed32`, `sfixed64`, `float`, `double` and so on.
+    /// True if protobuf encodes its values with a fixed length: `fixed32`, `sfixed64`, `float`, `double` and similar
+    /// types.
     pub is_fixed: bool,
     /// True if the field is deprecated.
     pub is_deprecated: bool,
-    /// The place of the declaration.
+    /// Place of the declaration.
     pub place: Place,
 }
 
-/// The type of a field, and how often a value may occur.
+/// Type and cardinality of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Exactly once. A field of proto3 without a label is one, unless it holds a message.
+    /// Exactly one value, such as a proto3 field without a label and not of a message type.
     Always(Type),
-    /// At most once.
+    /// At most one value.
     Optional(Type),
-    /// At most once, and then no other member of this oneof, an index into [`Message::oneofs`].
+    /// At most one value among all members of a oneof, given as an index into [`Message::oneofs`].
     Member(usize, Type),
-    /// Any number of times.
+    /// Any number of values.
     List(Type),
-    /// Any number of times, with keys.
+    /// A map from keys to values.
     Map(Type, Type),
 }
 
-/// The type of a value, as the wire tells them apart: `int32`, `sint32` and `sfixed32` are one.
+/// Type of a single value. Types with the same encoding in frpc, such as `int32`, `sint32` and `sfixed32`, are one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Type {
     /// `bool`.
     Bool,
-    /// 32 bits with a sign.
+    /// A signed 32-bit integer.
     I32,
-    /// 64 bits with a sign.
+    /// A signed 64-bit integer.
     I64,
-    /// 32 bits without a sign.
+    /// An unsigned 32-bit integer.
     U32,
-    /// 64 bits without a sign.
+    /// An unsigned 64-bit integer.
     U64,
     /// `float`.
     F32,
@@ -102,9 +103,9 @@ pub enum Type {
     String,
     /// `bytes`.
     Bytes,
-    /// An enum, by its full name.
+    /// An enum, by full name.
     Enum(String),
-    /// A message, by its full name.
+    /// A message, by full name.
     Message(String),
 }
 
@@ -112,23 +113,23 @@ pub enum Type {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Oneof {
-    /// The name.
+    /// Name of the oneof.
     pub name: String,
-    /// The names of the members, in the order of declaration.
+    /// Names of the members, in the order of declaration.
     pub members: Vec<String>,
-    /// The place of the declaration.
+    /// Place of the declaration.
     pub place: Place,
 }
 
-/// An enum, nested or not.
+/// An enum, top-level or nested.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Enum {
-    /// The name with the package and the messages around it.
+    /// Name with the package and the enclosing messages.
     pub full_name: String,
-    /// The values in the order of declaration, aliases included. The wire names a value by its position here.
+    /// Values in the order of declaration, including aliases. frpc encodes a value as its position in this list.
     pub values: Vec<EnumValue>,
-    /// The place of the declaration.
+    /// Place of the declaration.
     pub place: Place,
 }
 
@@ -136,11 +137,11 @@ pub struct Enum {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct EnumValue {
-    /// The name.
+    /// Name of the value.
     pub name: String,
-    /// The number, which several values share if they are aliases.
+    /// Number of the value. Aliases share a number.
     pub number: i32,
-    /// The place of the declaration.
+    /// Place of the declaration.
     pub place: Place,
 }
 
@@ -148,17 +149,17 @@ pub struct EnumValue {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Service {
-    /// The name without the package.
+    /// Name without the package.
     pub name: String,
-    /// The name with the package.
+    /// Name with the package.
     pub full_name: String,
-    /// The methods, in the order of declaration.
+    /// Methods in the order of declaration.
     pub methods: Vec<Method>,
     /// True if the service is deprecated.
     pub is_deprecated: bool,
-    /// The comment.
+    /// Comment in the proto file.
     pub comment: Comment,
-    /// The place of the declaration.
+    /// Place of the declaration.
     pub place: Place,
 }
 
@@ -166,43 +167,43 @@ pub struct Service {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Method {
-    /// The name.
+    /// Name of the method.
     pub name: String,
-    /// The name behind that of its service, as in `shop.Orders/Place`. gRPC puts a slash in front.
+    /// Full name of the service and name of the method, as in `shop.Orders/Place`. gRPC adds a leading slash.
     pub path: String,
-    /// The number in the packets of frisbee.
+    /// Operation number in frisbee packets.
     pub operation: u16,
-    /// The sides that send a stream of messages.
+    /// Streaming on the side of the caller, the server, or both.
     pub kind: MethodKind,
-    /// The full name of the message that callers send.
+    /// Full name of the request message.
     pub input: String,
-    /// The full name of the message that they receive.
+    /// Full name of the response message.
     pub output: String,
-    /// A promise that calls may be repeated, or even answered from a cache.
+    /// Declared idempotency: calls may be repeated, or even answered from a cache.
     pub idempotency: IdempotencyLevel,
     /// True if the method is deprecated.
     pub is_deprecated: bool,
-    /// The comment.
+    /// Comment in the proto file.
     pub comment: Comment,
-    /// The place of the declaration.
+    /// Place of the declaration.
     pub place: Place,
 }
 
-/// The sides of a call that send a stream of messages.
+/// Streaming of a method: which sides of a call send a stream of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MethodKind {
-    /// One message each way.
+    /// One request, one response.
     Unary,
     /// One request, a stream of responses.
     ServerStreaming,
     /// A stream of requests, one response.
     ClientStreaming,
-    /// A stream of messages each way.
+    /// A stream in each direction.
     Bidirectional,
 }
 
 impl Message {
-    /// Returns the full names of the messages that this one holds.
+    /// Returns the full names of the message types of all fields.
     pub fn messages(&self) -> impl Iterator<Item = &str> {
         self.fields.iter().filter_map(|field| match field.shape.element() {
             Type::Message(of) => Some(of.as_str()),
@@ -212,7 +213,7 @@ impl Message {
 }
 
 impl Type {
-    /// Returns the type of a scalar, a text or bytes, or `None` for what has a name: enums, messages and groups.
+    /// Returns the type for a scalar, string or bytes field, or `None` for named types: enums, messages and groups.
     pub fn of_scalar(scalar: FieldType) -> Option<Self> {
         Some(match scalar {
             FieldType::Bool => Self::Bool,
@@ -230,7 +231,7 @@ impl Type {
 }
 
 impl Shape {
-    /// Returns the type of a single value: that of an item for a list, that of a value for a map.
+    /// Returns the type of a single value: of a list's item or a map's value.
     pub fn element(&self) -> &Type {
         match self {
             Self::Always(of) | Self::Optional(of) | Self::Member(_, of) | Self::List(of) | Self::Map(_, of) => of,

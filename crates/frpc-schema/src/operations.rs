@@ -1,7 +1,7 @@
-//! The operations of methods: the numbers by which frisbee packets name them.
+//! Operations: the numbers of methods in frisbee packets.
 //!
-//! Each file counts by itself, over all methods of all its services in the order of declaration, from
-//! [`FIRST_OPERATION`] or from the number in [`Options`].
+//! Every file has its own sequence over all methods of all its services, in the order of declaration. It starts at
+//! [`FIRST_OPERATION`] or at the file's number in [`Options`].
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
@@ -9,19 +9,19 @@ use prost_types::{FileDescriptorProto, FileDescriptorSet};
 
 use crate::{diagnostic::Diagnostic, location::Place};
 
-/// The lowest operation of a method. Those below belong to frisbee.
+/// Lowest operation of a method. frisbee reserves the lower numbers.
 pub const FIRST_OPERATION: u16 = 10;
 
-/// Settings that change a schema. Both sides of a connection need the same.
+/// Options for reading a schema. Both sides of a connection need the same.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Options {
-    /// The operations of the first methods of files, by the names of the files. Default: [`FIRST_OPERATION`] for each.
+    /// First operation of each file, by file name. Default: [`FIRST_OPERATION`].
     pub first_operations: BTreeMap<String, u16>,
 }
 
 impl Options {
-    /// Returns the mistakes in the options themselves.
+    /// Returns the mistakes in the options.
     pub(crate) fn mistakes(&self, set: &FileDescriptorSet) -> Vec<Diagnostic> {
         let files: Vec<_> = set.file.iter().map(FileDescriptorProto::name).collect();
         let mistake = |(file, &number): (&String, &u16)| {
@@ -42,7 +42,7 @@ impl Options {
     }
 }
 
-/// The operations of one file.
+/// The operations of a file.
 pub(crate) struct Operations<'a> {
     file: &'a FileDescriptorProto,
     first: u16,
@@ -55,7 +55,7 @@ impl<'a> Operations<'a> {
         Self { file, first, left: first..=u16::MAX }
     }
 
-    /// Returns the operation of the next method, which is declared at `place`.
+    /// Returns the operation of the next method, declared at `place`.
     pub(crate) fn next(&mut self, place: &Place) -> Result<u16, Diagnostic> {
         self.left.next().ok_or_else(|| self.too_many(place.clone()))
     }

@@ -1,17 +1,18 @@
-//! The order of fields on the wire.
+//! Order of fields in the encoding of frpc.
 //!
-//! frpc-go generates the encoding of a message in three loops over its fields: first scalars, strings, bytes and enums,
-//! then lists, then single messages and maps. Within each group the order is that of declaration; field numbers do not
-//! matter. A member of a oneof stands where its type puts it, beside fields that are in no oneof.
+//! frpc-go generates the encoding of a message as three loops over its fields. The first covers scalars, strings, bytes
+//! and enums, the second covers lists, and the third covers single messages and maps. Each group keeps the order of
+//! declaration, and field numbers do not matter. A oneof's members belong to the groups of their types, next to other
+//! fields.
 
 use crate::model::{Field, Shape, Type};
 
-/// Sorts fields from the order of declaration to the order of the wire.
+/// Sorts fields from the order of declaration to wire order.
 pub(crate) fn sort(fields: &mut [Field]) {
     fields.sort_by_key(|field| Group::of(&field.shape));
 }
 
-/// The groups of fields, in the order of the wire.
+/// Groups of fields in wire order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Group {
     Scalars,

@@ -1,28 +1,29 @@
-//! Enum values on the wire: positions, where Rust has numbers.
+//! Mapping between the numbers of enum values in Rust and their positions on the wire.
 //!
-//! The wire names a value by its position in the declaration. A peer may hold numbers that no value has here, and send
-//! positions that no value has. They stand for each other, one to one: a position for the same number; or, if a value
-//! has that number, for that value's position taken as a number, and so on. No two of these chains meet.
+//! The wire encodes an enum value as its position in the declaration. A peer may still hold undeclared numbers and send
+//! undeclared positions, so these are mapped to each other, one to one. An undeclared position maps to the same number.
+//! If a declared value has that number, its position, taken as a number, is used instead, and so on. No two of these
+//! chains meet.
 
 use std::collections::HashMap;
 
 use crate::model::Enum;
 
-/// The tables between numbers and positions of an enum whose numbers are not its positions. They hold the ends of all
-/// chains, so that nobody has to follow one.
+/// Tables between numbers and positions, for an enum with at least one number different from its position. They contain
+/// the end of every chain, so a lookup never follows one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PositionTables {
-    /// Numbers and their positions, numbers ascending: each declared number with its first position, and each number
-    /// below the count of values that is not declared with the position beyond them that stands for it. A number for
-    /// which an alias leaves no position is not there.
+    /// Pairs of number and position, in ascending order of numbers. Declared numbers have their first position. An
+    /// undeclared number below the count of values has the undeclared position it maps to. It is missing if an alias
+    /// leaves no position for it.
     pub positions: Vec<(i32, u32)>,
-    /// Positions beyond those of the values, ascending, that stand for another number than themselves.
+    /// Undeclared positions not equal to the number they map to, in ascending order.
     pub unknown: Vec<(u32, i32)>,
 }
 
 impl PositionTables {
-    /// Returns the tables of an enum, or `None` if each value's number is its position.
+    /// Returns the tables of an enum, or `None` if every number equals its position.
     pub fn of(declared: &Enum) -> Option<Self> {
         Self::of_numbers(&declared.values.iter().map(|value| value.number).collect::<Vec<_>>())
     }
@@ -40,7 +41,7 @@ impl PositionTables {
         let mut unknown = Vec::new();
         for number in (0..count.cast_signed()).filter(|number| !firsts.contains_key(number)) {
             let mut position = number.cast_unsigned();
-            // No two chains meet, so following all of them takes no more steps than there are values.
+            // Chains never meet, so all of them together have at most as many steps as there are values.
             let is_alias = loop {
                 let Some(&declared) = numbers.get(position as usize) else { break false };
                 if firsts[&declared] != position {

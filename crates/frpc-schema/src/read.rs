@@ -1,4 +1,4 @@
-//! Reads descriptors into a schema.
+//! Conversion of descriptors to a schema.
 
 use prost_types::{
     DescriptorProto, EnumDescriptorProto, EnumValueDescriptorProto, FieldDescriptorProto, FileDescriptorProto,
@@ -19,9 +19,9 @@ use crate::{
 };
 
 impl Schema {
-    /// Reads what the files of a set declare. The set has to hold everything that its files import.
+    /// Reads the declarations of all files in a set. The set must contain all imports.
     ///
-    /// Files of an edition are read as proto2: a field that occurs at most once may be unset.
+    /// Files of an edition are read as proto2: single fields may be unset.
     pub fn read(set: &FileDescriptorSet, options: &Options) -> Result<Self, Error> {
         let mut mistakes = check::find(set);
         mistakes.extend(options.mistakes(set));
@@ -35,7 +35,7 @@ impl Schema {
         Ok(schema)
     }
 
-    /// Returns the package of this name, which is added if there is none yet.
+    /// Returns the package with this name and adds it if it is new.
     fn package(&mut self, name: &str, place: Place) -> &mut Package {
         let index = self.packages.iter().position(|package| package.name == name).unwrap_or_else(|| {
             let (messages, enums, services) = Default::default();
@@ -46,7 +46,7 @@ impl Schema {
     }
 }
 
-/// Reads one file, which was checked.
+/// Reads a validated file.
 struct FileReader<'a> {
     file: &'a FileDescriptorProto,
     locations: Locations<'a>,
@@ -87,7 +87,7 @@ impl<'a> FileReader<'a> {
         let mut fields = Vec::with_capacity(declared.field.len());
         for (index, field) in (0..).zip(&declared.field) {
             let path = joined(path, &[FIELDS_OF_MESSAGE, index]);
-            // A checked field that has the type of an entry has that of an entry in its own message.
+            // Validation ensures that a field with the type of a map entry refers to an entry in its own message.
             let entry = entries
                 .iter()
                 .map(|(_, entry)| *entry)
@@ -123,7 +123,8 @@ impl<'a> FileReader<'a> {
         Ok(())
     }
 
-    /// Returns the oneofs that have members, and lets these count them without those of `optional` fields.
+    /// Returns the oneofs with members, without the generated ones of `optional` fields, and renumbers the members'
+    /// oneofs to match.
     fn oneofs(&self, declared: &DescriptorProto, fields: &mut [Field], path: &[i32]) -> Vec<Oneof> {
         let mut oneofs = Vec::new();
         for ((before, oneof), index) in declared.oneof_decl.iter().enumerate().zip(0..) {
@@ -237,17 +238,17 @@ impl<'a> FileReader<'a> {
     }
 }
 
-/// Returns the full name of a declaration in a package or message, or in none.
+/// Returns the full name of a declaration in a package or message. An empty parent adds nothing.
 fn within(parent: &str, name: &str) -> String {
     if parent.is_empty() { name.to_owned() } else { format!("{parent}.{name}") }
 }
 
-/// Returns a full name without the dot that it starts with in descriptors.
+/// Returns a full name without the leading dot used in descriptors.
 fn undotted(name: &str) -> String {
     name.strip_prefix('.').unwrap_or(name).to_owned()
 }
 
-/// Returns the name that a field has in JSON by default.
+/// Returns the default name of a field in JSON.
 fn camel_case(name: &str) -> String {
     let mut is_first = false;
     let mut camel = String::with_capacity(name.len());

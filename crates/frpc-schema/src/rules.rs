@@ -1,5 +1,5 @@
-//! The rules of protoc about what could be encoded all the same: reserved numbers and names, extensions, and options where they
-//! mean nothing. Compilers of proto files in Rust let them pass.
+//! protoc's rules about declarations that could be encoded but are not allowed: reserved numbers and names, extensions,
+//! and options without an effect. Proto compilers written in Rust do not check them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// The rules for the declarations of one file.
+/// Checks the declarations of one file.
 pub(crate) struct Rules<'a, 'b> {
     locations: &'b Locations<'a>,
     is_proto3: bool,
@@ -30,7 +30,7 @@ impl<'a, 'b> Rules<'a, 'b> {
         Self { locations, is_proto3: file.syntax() == "proto3", found: Vec::new() }
     }
 
-    /// Returns the mistakes in a message, without those in the declarations inside it.
+    /// Returns the mistakes in a message, without those of nested declarations.
     pub(crate) fn message(mut self, declared: &DescriptorProto, path: &[i32]) -> Vec<Diagnostic> {
         let reserved = (0..).zip(&declared.reserved_range).map(|(index, range)| {
             let path = joined(path, &[RESERVED_RANGES_OF_MESSAGE, index]);
@@ -128,7 +128,7 @@ impl<'a, 'b> Rules<'a, 'b> {
         }
     }
 
-    /// Checks that ranges end behind their beginning and share no number, and leaves them sorted.
+    /// Checks that ranges are not reversed and do not overlap. Sorts them by start.
     fn ranges(&mut self, ranges: &mut [Range]) {
         for range in ranges.iter().filter(|range| range.end < range.start) {
             self.refuse(format!("the {range} ends before it begins"), &range.path);
@@ -146,7 +146,7 @@ impl<'a, 'b> Rules<'a, 'b> {
         }
     }
 
-    /// Checks that names are reserved once, and returns them.
+    /// Checks that no name is reserved twice and returns the names.
     fn names<'n>(&mut self, names: &'n [String], path: &[i32]) -> HashSet<&'n str> {
         let mut once = HashSet::new();
         for (index, name) in (0..).zip(names) {
@@ -197,7 +197,7 @@ pub(crate) fn extensions(set: &FileDescriptorSet) -> Vec<Diagnostic> {
     found
 }
 
-/// A range of numbers, its ends included.
+/// A range of numbers, including both ends.
 struct Range {
     what: &'static str,
     start: i32,
@@ -216,7 +216,7 @@ impl std::fmt::Display for Range {
     }
 }
 
-/// Returns the range that holds a number. They are sorted by their start.
+/// Returns the range containing a number. Expects ranges sorted by start.
 fn holder(ranges: &[Range], number: i32) -> Option<&Range> {
     let behind = ranges.partition_point(|range| range.start <= number);
     ranges[..behind].last().filter(|range| number <= range.end)
@@ -226,12 +226,12 @@ fn is_packable(of: Type) -> bool {
     !matches!(of, Type::String | Type::Bytes | Type::Message | Type::Group)
 }
 
-/// The highest number that the wire of protobuf has room for.
+/// Highest field number protobuf's encoding can represent.
 pub(crate) const NUMBER_MAX: i32 = 536_870_911;
 
 const RESERVED_FOR_PROTOBUF: std::ops::RangeInclusive<i32> = 19_000..=19_999;
 
-/// The length of the path of a message that is nested as deep as `check` allows.
+/// Length of a path to a message at the maximum nesting depth of `check`.
 const PATH_LEN_MAX: usize = 128;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Proto files in memory, for tests.
+//! In-memory proto files for tests.
 
 use prost_types::FileDescriptorSet;
 use protox::{
@@ -8,12 +8,12 @@ use protox::{
 
 use crate::{model::Schema, operations::Options};
 
-/// Compiles the body of a proto3 file of the package `t`.
+/// Compiles the body of a proto3 file in package `t`.
 pub(crate) fn compiled(body: &str) -> FileDescriptorSet {
     compiled_files(&[("t.proto", &format!("syntax = \"proto3\"; package t; {body}"))])
 }
 
-/// Compiles files, given as names and texts.
+/// Compiles files, given as pairs of name and text.
 pub(crate) fn compiled_files(files: &[(&'static str, &str)]) -> FileDescriptorSet {
     let mut resolver = ChainFileResolver::new();
     resolver.add(Memory(files.iter().map(|&(name, text)| (name, text.to_owned())).collect()));
@@ -23,7 +23,7 @@ pub(crate) fn compiled_files(files: &[(&'static str, &str)]) -> FileDescriptorSe
     compiler.file_descriptor_set()
 }
 
-/// Reads the schema of the body of a proto3 file of the package `t`.
+/// Reads the schema from the body of a proto3 file in package `t`.
 pub(crate) fn schema(body: &str) -> Schema {
     Schema::read(&compiled(body), &Options::default()).unwrap()
 }
