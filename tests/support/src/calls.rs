@@ -1,5 +1,4 @@
-//! Calls: a [`TestService`] that does what messages say, channels and servers in memory, and peers that speak the wire of
-//! calls by hand.
+//! Calls: a scriptable [`TestService`], in-memory channels and servers, and peers for raw RPC frames.
 
 use std::{
     iter,
@@ -32,24 +31,24 @@ use schema::{callback_server::Callback, test_server::Test};
 
 use crate::{EventLog, Gate, Peer, SECOND, frames::stream_frame, settle};
 
-/// The generated code.
+/// Generated code.
 pub mod schema {
     #![allow(missing_docs, unreachable_pub, reason = "it is generated for any use")]
     frpc::include_proto!("calls");
 }
 
-/// Serves both services and does what each message says; what it does not know, it sends back.
+/// Implements both services. Each message is a command for the handler; unknown commands are echoed.
 #[derive(Clone, Default)]
 pub struct TestService {
-    /// Handlers that began, and those that were dropped before their end.
+    /// Log of handlers: each start, and each drop before completion.
     pub log: EventLog,
-    /// The gate at which handlers wait that are told to.
+    /// Gate for handlers with the command to wait.
     pub gate: Gate,
     made: Arc<AtomicUsize>,
 }
 
 impl TestService {
-    /// Returns the number of answers that were made in streams.
+    /// Returns the number of messages produced in response streams.
     pub fn made(&self) -> usize {
         self.made.load(Ordering::Relaxed)
     }
@@ -59,7 +58,7 @@ impl TestService {
         Handling { log: self.log.clone(), what, is_done: false }
     }
 
-    /// Does what a text says, and returns the answer.
+    /// Executes a command and returns the answer.
     async fn play(&self, text: &str) -> Result<String, Status> {
         let (first, rest) = text.split_once(' ').unwrap_or((text, ""));
         match first {
@@ -78,7 +77,7 @@ impl TestService {
         Ok(text.to_owned())
     }
 
-    /// Makes a stream of a list, or an endless one.
+    /// Creates a stream from a list, or an endless stream.
     fn answers(&self, handling: Handling, list: &str) -> Streaming<Words> {
         let items: Box<dyn Iterator<Item = String> + Send> = match list.strip_prefix("endless ") {
             Some(item) => Box::new(iter::repeat(item.to_owned())),
@@ -122,7 +121,7 @@ impl TestService {
         }
     }
 
-    /// Joins what it is told.
+    /// Joins all messages of the stream. They may contain commands.
     async fn gather(&self, request: Request<Streaming<Words>>) -> Result<Response<Words>, Status> {
         let handling = self.begin("gather".into());
         let (mut all, mut texts) = (Vec::new(), request.into_inner());
@@ -135,7 +134,7 @@ impl TestService {
         handling.done(words(all.join(" ")).into())
     }
 
-    /// Answers each message, or, when told so, alone without hearing the rest.
+    /// Answers each message. On command, answers on its own without reading further messages.
     async fn chat(&self, request: Request<Streaming<Words>>) -> Result<Response<Streaming<Words>>, Status> {
         let handling = self.begin("chat".into());
         let (service, texts) = (self.clone(), request.into_inner());
@@ -186,7 +185,7 @@ macro_rules! serves {
 
 serves!(Test Callback);
 
-/// Calls from a handler to the side that called it.
+/// Calls from a handler back to its caller.
 struct CallBack(Channel);
 
 impl CallBack {
@@ -204,7 +203,7 @@ impl CallBack {
     }
 }
 
-/// A handler under way. Tells when it is dropped before it is done.
+/// A running handler. Logs if it is dropped before completion.
 struct Handling {
     log: EventLog,
     what: String,
@@ -226,30 +225,30 @@ impl Drop for Handling {
     }
 }
 
-/// Returns a peer, and the stream to it.
+/// Returns a stream, and the peer at its other end.
 pub fn peer() -> (DuplexStream, Peer) {
     peer_with_buffer(64 * 1024)
 }
 
-/// Returns a peer, and the stream to it, which takes this many bytes in each direction until they are read.
+/// Returns a stream with a buffer of this length per direction, and the peer at its other end.
 pub fn peer_with_buffer(buffer_len: usize) -> (DuplexStream, Peer) {
     Peer::pair(buffer_len, describe)
 }
 
-/// Returns a peer of a server.
+/// Returns a peer connected to a server.
 pub fn peer_of(server: &Server) -> Peer {
     let (theirs, peer) = peer();
     server.attach(theirs);
     peer
 }
 
-/// Returns a client and its peer, which has answered the PING of the opening as plain peers do.
+/// Returns a client and its peer. Like any plain peer, it has answered the opening PING.
 pub async fn peer_of_channel(builder: ChannelBuilder) -> (TestClient, Peer) {
     let (theirs, mut peer) = peer();
     (attach_to_peer(builder, theirs, &mut peer).await, peer)
 }
 
-/// Returns a client of a peer that answers the PING of the opening as plain peers do.
+/// Returns a client of this peer. Like any plain peer, it answers the opening PING.
 pub async fn attach_to_peer(builder: ChannelBuilder, theirs: DuplexStream, peer: &mut Peer) -> TestClient {
     let mut attaching = pin!(builder.attach(theirs));
     let channel = tokio::select! {
@@ -276,22 +275,22 @@ fn describe(frame: &Frame) -> String {
     }
 }
 
-/// Returns the bytes that open a stream for a call.
+/// Returns the frame to open a stream for a call.
 pub fn open_frame(id: u16, operation: u8) -> Vec<u8> {
     stream_frame(id, [9, operation])
 }
 
-/// Returns a message as content.
+/// Encodes a message.
 pub fn encoded(text: &str) -> Bytes {
     codec::encode(&words(text))
 }
 
-/// Returns the error of a Go peer as content.
+/// Encodes an error in the form of Go peers.
 pub fn error(text: &str) -> Bytes {
     codec::encode_error(text, None)
 }
 
-/// Returns the content behind the last message of a stream.
+/// Returns the content after a stream's last message.
 pub fn end() -> Bytes {
     error("EOF")
 }
@@ -301,12 +300,12 @@ pub fn words(text: impl Into<String>) -> Words {
     Words { text: text.into() }
 }
 
-/// Returns a stream with a message for each word, all there already.
+/// Returns a stream with one message per word, all immediately available.
 pub fn stream_of(text: &str) -> Streaming<Words> {
     text.split_whitespace().map(words).collect()
 }
 
-/// Returns all messages of a stream, or the status that ends it.
+/// Returns all messages of a stream, or the status at its end.
 pub async fn all(stream: Response<Streaming<Words>>) -> Result<Vec<String>, Status> {
     let (mut stream, mut texts) = (stream.into_inner(), Vec::new());
     while let Some(Words { text }) = stream.message().await? {
@@ -315,12 +314,12 @@ pub async fn all(stream: Response<Streaming<Words>>) -> Result<Vec<String>, Stat
     Ok(texts)
 }
 
-/// Returns the next message of a stream that has one.
+/// Returns the next message of a stream. Panics if there is none.
 pub async fn next(stream: &mut Streaming<Words>) -> String {
     stream.message().await.unwrap().expect("there is another message").text
 }
 
-/// Makes a call of each kind with the same text, and returns the result of each.
+/// Makes a call of each kind with the same text and returns all results.
 pub async fn each_kind(client: &TestClient, text: &str) -> [Result<String, Status>; 4] {
     [
         of_kind(client, 0, text).await,
@@ -351,13 +350,13 @@ pub async fn ask(client: &TestClient, text: &str) -> Result<String, Status> {
     client.say(words(text)).await.map(|answer| answer.into_inner().text)
 }
 
-/// Begins a unary call that goes on while the test does something else.
+/// Starts a unary call in the background.
 pub fn asking(client: &TestClient, text: &str) -> tokio::task::JoinHandle<Result<String, Status>> {
     let (client, text) = (client.clone(), text.to_owned());
     tokio::spawn(async move { ask(&client, &text).await })
 }
 
-/// Tells whether the request of a call whose connection was lost may have been executed.
+/// Returns `true` if the request of a call with a lost connection may have been executed.
 #[track_caller]
 pub fn may_have_executed(status: &Status) -> bool {
     match status.call_error() {
@@ -369,7 +368,7 @@ pub fn may_have_executed(status: &Status) -> bool {
     }
 }
 
-/// Returns a server of the service, for streams that the test hands to it, without timers.
+/// Returns a server of the service, without a listener and without timers.
 pub fn serve(service: &TestService) -> Server {
     Server::builder().config(quiet()).add_service(TestServer::new(service.clone())).without_listener().unwrap()
 }
@@ -381,14 +380,14 @@ pub async fn connect(server: &Server) -> TestClient {
     TestClient::new(quiet_channel().attach(ours).await.unwrap())
 }
 
-/// Returns a client of this server that speaks the plain protocol only, as Go peers do.
+/// Returns a client of this server limited to the plain protocol, like Go peers.
 pub async fn connect_plainly(server: &Server) -> TestClient {
     let (ours, theirs) = duplex(64 * 1024);
     server.attach(theirs);
     TestClient::new(quiet_channel().config(plain()).attach(ours).await.unwrap())
 }
 
-/// Returns a service, its server, and a client of that.
+/// Returns a service, its server and a client.
 pub async fn serve_and_connect() -> (TestService, Server, TestClient) {
     let service = TestService::default();
     let server = serve(&service);
@@ -396,7 +395,7 @@ pub async fn serve_and_connect() -> (TestService, Server, TestClient) {
     (service, server, client)
 }
 
-/// Returns the settings of a channel without timers.
+/// Returns a channel builder without timers.
 pub fn quiet_channel() -> ChannelBuilder {
     Channel::builder().config(quiet())
 }
@@ -406,12 +405,12 @@ pub fn quiet() -> Config {
     Config { ping_interval: None, silence_max: None, ..Config::default() }
 }
 
-/// Returns a configuration without timers for a side that speaks the plain protocol only, as Go peers do.
+/// Returns a configuration without timers, limited to the plain protocol, like Go peers.
 pub fn plain() -> Config {
     Config { extended: false, ..quiet() }
 }
 
-/// Returns the one connection that this server has.
+/// Returns the only connection of a server.
 pub async fn only_connection(server: &Server) -> Connection {
     settle().await;
     let connections = server.connections();
@@ -419,24 +418,24 @@ pub async fn only_connection(server: &Server) -> Connection {
     connections[0].clone()
 }
 
-/// Returns an address in memory that nobody has.
+/// Returns an unused in-memory address.
 pub fn unused_address() -> Address {
     static MADE: AtomicU32 = AtomicU32::new(0);
     Address::Mem(format!("calls-{}-{}", process::id(), MADE.fetch_add(1, Ordering::Relaxed)))
 }
 
-/// Returns a packet of the user's own.
+/// Returns a packet of an operation outside of RPC.
 pub fn own_packet(id: u16, content: &'static str) -> Packet {
     Packet::new(id, OWN, content)
 }
 
 /// The unary method.
 pub const SAY: u16 = 10;
-/// The method with a stream of answers.
+/// The method with a response stream.
 pub const COUNT: u8 = 11;
-/// The method with a stream of requests.
+/// The method with a request stream.
 pub const GATHER: u8 = 12;
-/// The method with a stream each way.
+/// The method with streams in both directions.
 pub const CHAT: u8 = 13;
-/// An operation that is no method.
+/// An operation without a method.
 pub const OWN: Operation = Operation::new(1000).expect("not reserved");

@@ -1,4 +1,4 @@
-//! Certificates that are their own authority, for either side.
+//! Self-signed certificates for servers and clients.
 
 use std::{
     env, fs,
@@ -17,7 +17,7 @@ use rustls::{
     server::WebPkiClientVerifier,
 };
 
-/// A certificate for `localhost` and `127.0.0.1`, and its key.
+/// A certificate for `localhost` and `127.0.0.1` with its key.
 #[derive(Debug)]
 pub struct Identity {
     /// The certificate.
@@ -28,7 +28,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Makes a fresh one.
+    /// Generates a new certificate and key.
     #[allow(clippy::new_without_default, reason = "each is another one")]
     pub fn new() -> Self {
         let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
@@ -37,35 +37,35 @@ impl Identity {
         Self { pem: cert.pem(), key_pem, certificate: cert.into(), key: signing_key.into() }
     }
 
-    /// Returns the settings of a server that takes any client.
+    /// Returns the configuration of a server for any client.
     pub fn server(&self) -> ServerConfig {
         ServerConfig::builder().with_no_client_auth().with_single_cert(self.chain(), self.key.clone_key()).unwrap()
     }
 
-    /// Returns the settings of a server that takes one client only.
+    /// Returns the configuration of a server for a single client certificate.
     pub fn server_for(&self, client: &Self) -> ServerConfig {
         let verifier = WebPkiClientVerifier::builder(Arc::new(roots(client.certificate.clone()))).build().unwrap();
         let config = ServerConfig::builder().with_client_cert_verifier(verifier);
         config.with_single_cert(self.chain(), self.key.clone_key()).unwrap()
     }
 
-    /// Returns the settings of an anonymous client of this server.
+    /// Returns the configuration of an anonymous client of this server.
     pub fn client(&self) -> ClientConfig {
         trusting(self.certificate.clone())
     }
 
-    /// Returns the settings of a client of this server that shows its own certificate.
+    /// Returns the configuration of a client of this server with its own certificate.
     pub fn client_as(&self, client: &Self) -> ClientConfig {
         let config = ClientConfig::builder().with_root_certificates(roots(self.certificate.clone()));
         config.with_client_auth_cert(client.chain(), client.key.clone_key()).unwrap()
     }
 
-    /// Writes the certificate to a file, for other programs.
+    /// Writes the certificate to a file for other programs.
     pub fn pem_file(&self) -> PemFile {
         PemFile::new(&self.pem)
     }
 
-    /// Writes the key to a file, for other programs.
+    /// Writes the key to a file for other programs.
     pub fn key_file(&self) -> PemFile {
         PemFile::new(&self.key_pem)
     }
@@ -75,7 +75,7 @@ impl Identity {
     }
 }
 
-/// A file that is removed when this is dropped.
+/// A file, removed on drop.
 #[derive(Debug)]
 pub struct PemFile(PathBuf);
 
@@ -88,7 +88,7 @@ impl PemFile {
         Self(path)
     }
 
-    /// Returns where it is.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -96,12 +96,12 @@ impl PemFile {
 
 impl Drop for PemFile {
     fn drop(&mut self) {
-        // Left behind it does no harm.
+        // A leftover file is harmless.
         let _ = fs::remove_file(&self.0);
     }
 }
 
-/// Returns the settings of a client that trusts this certificate and no other.
+/// Returns the configuration of a client with this certificate as its only trusted root.
 pub fn trusting(certificate: CertificateDer<'static>) -> ClientConfig {
     ClientConfig::builder().with_root_certificates(roots(certificate)).with_no_client_auth()
 }
@@ -112,7 +112,7 @@ fn roots(certificate: CertificateDer<'static>) -> RootCertStore {
     roots
 }
 
-/// Returns the name that the certificates are for.
+/// Returns the server name of all certificates.
 pub fn localhost() -> ServerName<'static> {
     "localhost".try_into().unwrap()
 }

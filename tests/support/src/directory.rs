@@ -1,4 +1,4 @@
-//! Directories for the files of one test.
+//! Temporary directories for the files of one test.
 
 use std::{
     env, fs,
@@ -7,12 +7,12 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-/// A directory that goes when this does.
+/// A directory, removed on drop.
 #[derive(Debug)]
 pub struct Directory(PathBuf);
 
 impl Directory {
-    /// Makes a new one with this in its name.
+    /// Creates a directory with `name` as part of its name.
     pub fn new(name: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("frisbee-{name}-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -21,7 +21,7 @@ impl Directory {
         Self(path)
     }
 
-    /// Returns where it is.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.0
     }

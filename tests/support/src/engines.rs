@@ -2,21 +2,22 @@ use std::env;
 
 use frisbee::Engine;
 
-/// Returns the engines that can be had here, but for that of tokio-uring: it panics where a ring cannot be made.
+/// Returns the engines available here. Excludes tokio-uring, because it panics where the kernel refuses a ring.
 pub fn engines() -> impl Iterator<Item = Engine> {
     [Engine::Tokio, Engine::PerCore].into_iter().chain(rings())
 }
 
-/// Returns the engines on rings of our own that can be had here: as this kernel allows, and as older ones do.
+/// Returns the available engines on our own rings: with all features of this kernel, and limited to those of older
+/// kernels.
 pub fn rings() -> impl Iterator<Item = Engine> {
     [Engine::Uring, Engine::UringPortable].into_iter().filter(|engine| can_be_had(*engine))
 }
 
-/// Tells whether an engine can be had here, and prints the reason if not.
+/// Returns `true` if an engine is available here, and prints the reason otherwise.
 ///
 /// # Panics
 ///
-/// If it cannot where `CI` is set, on Linux: what CI has not tested, nobody has.
+/// Panics on Linux if `CI` is set and the engine is not available. CI is the only place where every engine is tested.
 pub fn can_be_had(engine: Engine) -> bool {
     let Err(reason) = engine.choose() else { return true };
     let is_ci = cfg!(target_os = "linux") && env::var_os("CI").is_some();

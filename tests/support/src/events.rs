@@ -3,7 +3,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// Events in the order in which they happened.
+/// A log of events in the order of their occurrence.
 #[derive(Clone, Debug, Default)]
 pub struct EventLog(Arc<Mutex<Vec<String>>>);
 
@@ -13,7 +13,7 @@ impl EventLog {
         self.0.lock().unwrap().push(event.into());
     }
 
-    /// Returns the events since the last time.
+    /// Takes all events since the last call.
     pub fn take(&self) -> Vec<String> {
         mem::take(&mut self.0.lock().unwrap())
     }

@@ -1,4 +1,4 @@
-//! Programs of others that judge our wires, as `tests/foreign/build.sh` installs them.
+//! Third-party programs to check our protocols, as installed by `tests/foreign/build.sh`.
 
 use std::{
     env,
@@ -8,23 +8,23 @@ use std::{
 
 use crate::installed::{is_current, is_installed};
 
-/// Returns where a program of Go is. `None` if it is not installed: the test is skipped, see [`is_installed`].
+/// Returns the path of a Go program, or `None` if it is not installed. The test is skipped then, see [`is_installed`].
 pub fn foreign_program(name: &str) -> Option<PathBuf> {
     let installed =
         env::var_os("FOREIGN_BIN").map(|folder| Path::new(&folder).join(name)).filter(|program| program.is_file());
-    // Those of ours are only there.
+    // The programs in this repository are only there.
     let program = installed.unwrap_or_else(|| Path::new(FOREIGN).join("bin").join(name));
     is_there(program.is_file(), name).then_some(program)
 }
 
-/// Returns the folder where programs of node find the packages that judge us, or `None` as [`foreign_program`] does.
+/// Returns the folder of npm packages for our checks, or `None` as [`foreign_program`] does.
 pub fn foreign_packages() -> Option<PathBuf> {
     let folder = PathBuf::from(FOREIGN);
     let has_packages = folder.join("node_modules/.installed").is_file();
     (has_node() && is_there(has_packages, "npm's packages")).then_some(folder)
 }
 
-/// Returns the folder of our client in TypeScript, compiled with its tests, or `None` as [`foreign_program`] does.
+/// Returns the folder of our TypeScript client, compiled with its tests, or `None` as [`foreign_program`] does.
 pub fn typescript_client() -> Option<PathBuf> {
     let folder = PathBuf::from(FOREIGN).join("../../clients/typescript");
     let sources = ["src", "test", "package-lock.json"].map(|name| folder.join(name));
@@ -32,15 +32,16 @@ pub fn typescript_client() -> Option<PathBuf> {
     (has_node() && is_there(is_built, "the client in TypeScript")).then_some(folder)
 }
 
-/// Returns a runtime of JavaScript that npm installs, `deno` or `bun`, or `None` as [`foreign_program`] does.
+/// Returns the path of `deno` or `bun`, as installed by npm, or `None` as [`foreign_program`] does.
 pub fn foreign_runtime(name: &str) -> Option<PathBuf> {
     let program = Path::new(FOREIGN).join("node_modules/.bin").join(name);
-    // Without the scripts of npm's packages there are only files that say so.
+    // If npm did not run the packages' scripts, the programs are placeholders that fail.
     let version = process::Command::new(&program).arg("--version").output();
     is_there(version.is_ok_and(|version| version.status.success()), name).then_some(program)
 }
 
-/// Returns where Chromium is, a package of Debian or what `CHROMIUM` names, or `None` as [`foreign_program`] does.
+/// Returns the path of Chromium, from Debian's package or from the variable `CHROMIUM`, or `None` as
+/// [`foreign_program`] does.
 pub fn foreign_browser() -> Option<PathBuf> {
     let program =
         env::var_os("CHROMIUM").map_or_else(|| PathBuf::from("/usr/bin/chromium-headless-shell"), PathBuf::from);
@@ -52,7 +53,7 @@ fn has_node() -> bool {
     is_there(version.is_ok_and(|version| version.status.success()), "node")
 }
 
-/// Returns the folder with Python and the packages that judge us, or `None` as [`foreign_program`] does.
+/// Returns the folder of Python with the packages for our checks, or `None` as [`foreign_program`] does.
 pub fn foreign_python() -> Option<PathBuf> {
     let folder = Path::new(FOREIGN).join("venv");
     is_there(folder.join(".installed").is_file(), "PyPI's packages").then(|| folder.join("bin"))

@@ -1,4 +1,4 @@
-//! Frames as bytes, and a [`Peer`] that speaks them by hand.
+//! Encoded frames, and a [`Peer`] to exchange them by hand.
 
 use bytes::BytesMut;
 use frisbee::proto::{Decoder, Frame, Header, HeaderFormat, Kind};
@@ -9,9 +9,9 @@ use tokio::{
 
 use crate::MILLI;
 
-/// The other end of a connection, which speaks in bytes and answers nothing by itself.
+/// The other end of a connection. It exchanges raw frames and answers nothing automatically.
 pub struct Peer {
-    /// The stream to the other side, for what is no frame.
+    /// The stream, for bytes outside of frames.
     pub io: DuplexStream,
     decoder: Decoder,
     inbox: BytesMut,
@@ -19,7 +19,7 @@ pub struct Peer {
     describe: Describe,
 }
 
-/// The progress of the other side in its opening, which is not heard of: a HELLO, and a PING behind it.
+/// Progress of the other side's opening: a HELLO, then a PING. `hear` and its variants skip both frames.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Opening {
     Begins,
@@ -27,7 +27,7 @@ enum Opening {
     IsOver,
 }
 
-/// Puts a frame with data in a stream, or with an operation of the application, into words.
+/// Describes a stream frame or an application frame in words.
 pub type Describe = fn(&Frame) -> String;
 
 impl Peer {
@@ -36,7 +36,7 @@ impl Peer {
         Self { io, decoder: Decoder::new(None, u32::MAX), inbox: BytesMut::new(), opening: Opening::Begins, describe }
     }
 
-    /// Returns a peer, and the stream to it, which takes this many bytes in each direction until they are read.
+    /// Returns a stream with a buffer of this length per direction, and the peer at its other end.
     pub fn pair(buffer_len: usize, describe: Describe) -> (DuplexStream, Self) {
         let (theirs, io) = duplex(buffer_len);
         (theirs, Self::over(io, describe))
@@ -52,7 +52,7 @@ impl Peer {
         self.say(frames.into_iter().collect::<Vec<_>>().concat()).await;
     }
 
-    /// Returns the next frame behind the opening, in words, or `"end"`.
+    /// Returns a description of the next frame after the opening, or `"end"`.
     pub async fn hear_any(&mut self) -> String {
         loop {
             let Some(frame) = self.next_frame().await else { return "end".into() };
@@ -62,7 +62,7 @@ impl Peer {
         }
     }
 
-    /// Answers the PING behind the HELLO, so that the other side knows that this is a plain peer.
+    /// Answers the PING after the HELLO. The other side then treats this peer as a plain one.
     pub async fn answer_opening(&mut self) {
         while self.opening != Opening::IsOver {
             let frame = self.next_frame().await.expect("the other side has an opening");
@@ -71,7 +71,7 @@ impl Peer {
         self.say(pong()).await;
     }
 
-    /// Tells whether a frame belongs to the opening.
+    /// Returns `true` if a frame belongs to the opening.
     fn take_opening(&mut self, frame: &Frame) -> bool {
         let before = self.opening;
         self.opening = match (before, frame.kind) {
@@ -81,7 +81,7 @@ impl Peer {
         self.opening == Opening::HasSaidHello || (before == Opening::HasSaidHello && frame.kind == Kind::Ping)
     }
 
-    /// Returns the next frame, or `None` at the end.
+    /// Returns the next frame, or `None` at the end of the stream.
     async fn next_frame(&mut self) -> Option<Frame> {
         loop {
             if let Some(frame) = self.decoder.decode(&mut self.inbox).expect("only whole frames come") {
@@ -94,7 +94,7 @@ impl Peer {
         }
     }
 
-    /// Returns the next frame that is no heartbeat.
+    /// Returns the next frame other than a heartbeat.
     pub async fn hear(&mut self) -> String {
         loop {
             let frame = self.hear_any().await;
@@ -104,7 +104,7 @@ impl Peer {
         }
     }
 
-    /// Returns this many frames that are no heartbeats.
+    /// Returns this number of frames, without heartbeats.
     pub async fn hear_times(&mut self, times: usize) -> Vec<String> {
         let mut frames = Vec::new();
         for _ in 0..times {
@@ -113,7 +113,7 @@ impl Peer {
         frames
     }
 
-    /// Returns everything up to the end, but heartbeats.
+    /// Returns all frames up to the end, without heartbeats.
     pub async fn hear_out(&mut self) -> Vec<String> {
         let mut frames = Vec::new();
         loop {
@@ -124,7 +124,7 @@ impl Peer {
         }
     }
 
-    /// Returns everything that the other side has sent up to this moment.
+    /// Returns everything sent by the other side so far.
     pub async fn heard(&mut self) -> Vec<String> {
         let mut frames = Vec::new();
         while let Ok(frame) = timeout(MILLI, self.hear_any()).await {
@@ -137,18 +137,18 @@ impl Peer {
         frames
     }
 
-    /// Tells whether the other side has sent nothing up to this moment.
+    /// Returns `true` if the other side has sent nothing so far.
     pub async fn hears_nothing(&mut self) -> bool {
         self.heard().await.is_empty()
     }
 
-    /// Sends bytes, and returns what comes back at once.
+    /// Sends bytes and returns the immediate answer.
     pub async fn asks(&mut self, bytes: impl AsRef<[u8]>) -> Vec<String> {
         self.say(bytes).await;
         self.heard().await
     }
 
-    /// Ends its half of the stream, and goes on hearing.
+    /// Closes the sending half of the stream. Receiving still works.
     pub async fn fall_silent(&mut self) {
         self.io.shutdown().await.unwrap();
     }
@@ -165,30 +165,30 @@ impl Peer {
     }
 }
 
-/// Returns the bytes of a whole frame in the ten byte layout.
+/// Encodes a whole frame with a ten-byte header.
 pub fn frame(id: u16, operation: u16, content: impl AsRef<[u8]>) -> Vec<u8> {
     let content = content.as_ref();
     [&header(id, operation, content.len().try_into().unwrap()), content].concat()
 }
 
-/// Returns the bytes of a header in the ten byte layout.
+/// Encodes a ten-byte header.
 pub fn header(id: u16, operation: u16, len: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     Header { id, operation, len }.encode(HeaderFormat::Magic10, &mut bytes);
     bytes
 }
 
-/// Returns the bytes of data in a stream, or of its close if there are none.
+/// Encodes stream data. Without data, the frame closes the stream.
 pub fn stream_frame(id: u16, content: impl AsRef<[u8]>) -> Vec<u8> {
     frame(id, 2, content)
 }
 
-/// Returns the bytes of a ping.
+/// Encodes a ping.
 pub fn ping() -> Vec<u8> {
     frame(0, 0, b"")
 }
 
-/// Returns the bytes of a pong.
+/// Encodes a pong.
 pub fn pong() -> Vec<u8> {
     frame(0, 1, b"")
 }

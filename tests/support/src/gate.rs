@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-/// A gate that lets one task pass each time it opens.
+/// A gate for tasks. Each opening lets one task pass.
 #[derive(Clone, Debug)]
 pub struct Gate(Arc<Inner>);
 
@@ -13,12 +13,12 @@ struct Inner {
 }
 
 impl Gate {
-    /// Lets this many tasks pass, those included that have yet to come.
+    /// Lets this number of tasks pass, including later arrivals.
     pub fn open(&self, times: usize) {
         self.0.open.add_permits(times);
     }
 
-    /// Waits for a task to arrive: once for each.
+    /// Waits for a task to arrive. Each arrival is reported once.
     pub async fn arrival(&self) {
         self.0.arrived.acquire().await.expect("nobody closes it").forget();
     }

@@ -1,4 +1,4 @@
-//! The peers written in Go, in `tests/go`. What they do is said in the README there.
+//! Peers written in Go, from `tests/go`. The README there describes their behavior.
 
 use std::{
     net::SocketAddr,
@@ -16,23 +16,23 @@ use tokio::{
 
 use crate::installed::{is_current, is_installed};
 
-/// The peers, built and ready to run.
+/// The Go peers, built and ready to run.
 #[derive(Clone, Copy, Debug)]
 pub struct GoPeers(());
 
-/// A server that runs until this is dropped.
+/// A server process, stopped on drop.
 #[derive(Debug)]
 pub struct GoServer {
-    /// Where it listens.
+    /// Address of the listener.
     pub addr: SocketAddr,
-    /// The certificate that it shows to clients, if it serves TLS.
+    /// Certificate of the server, if it uses TLS.
     pub certificate: Option<CertificateDer<'static>>,
     _process: Child,
 }
 
 impl GoPeers {
-    /// Returns the peers. `None` if `tests/go/build.sh` has not built them as they are now: the test is skipped, see
-    /// [`is_installed`].
+    /// Returns the peers, or `None` unless `tests/go/build.sh` has built their current sources. The test is skipped
+    /// then, see [`is_installed`].
     pub fn find() -> Option<Self> {
         static ARE_CURRENT: OnceLock<bool> = OnceLock::new();
         let sources = ["cmd", "internal", "load", "go.mod", "header8.mod"].map(|name| Path::new(GO).join(name));
@@ -40,7 +40,7 @@ impl GoPeers {
         is_installed(*ARE_CURRENT.get_or_init(are_current), "the Go peers", "tests/go/build.sh").then_some(Self(()))
     }
 
-    /// Returns where one of the programs is.
+    /// Returns the path of a program.
     pub fn program(self, name: &str, header: HeaderFormat) -> PathBuf {
         let directory = match header {
             HeaderFormat::Magic10 => "header10",
@@ -49,14 +49,14 @@ impl GoPeers {
         Path::new(GO).join("bin").join(directory).join(name)
     }
 
-    /// One of the programs, to be given arguments. It is killed when its handle is dropped.
+    /// Returns a command for a program. Arguments can be added. The process is killed on drop.
     pub fn command(self, program: &str, header: HeaderFormat) -> Command {
         let mut command = Command::new(self.program(program, header));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
         command
     }
 
-    /// Starts one of the servers on a port of its choice, once configured.
+    /// Starts a server on a free port.
     pub async fn serve(self, program: &str, header: HeaderFormat, tls: bool, flags: &[&str]) -> GoServer {
         let mut command = self.command(program, header);
         if tls {

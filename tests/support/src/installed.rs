@@ -1,4 +1,4 @@
-//! Programs that tests need and scripts install. Tests themselves install, build and download nothing.
+//! Programs needed by tests and installed by scripts. Tests themselves install, build and download nothing.
 
 use std::{
     env, fs,
@@ -7,23 +7,23 @@ use std::{
     time::SystemTime,
 };
 
-/// Returns `found`. Without the program, says which command installs it, and the test skips itself.
+/// Returns `found`. If it is `false`, prints the command to install the program, and the caller skips its test.
 ///
 /// # Panics
 ///
-/// Panics without the program where `CI` is set, which must not skip tests.
+/// Panics if the program is missing and `CI` is set, because CI must not skip tests.
 #[track_caller]
 pub fn is_installed(found: bool, program: &str, command: &str) -> bool {
     if !found {
         let why = format!("missing or out of date: {program}; run `{command}`");
         assert!(env::var_os("CI").is_none(), "{why}; CI must not skip its tests");
-        // Not `eprintln!`, which shows only in tests that fail.
+        // `eprintln!` output is shown only for failed tests.
         let _ = writeln!(io::stderr(), "skipped, {why}");
     }
     found
 }
 
-/// Returns `true` if a script has left this stamp after the last change of the sources, which are files and folders.
+/// Returns `true` if a stamp is newer than all sources, given as files and folders.
 pub(crate) fn is_current(stamp: &Path, sources: &[&Path]) -> bool {
     let Some(built) = changed(stamp) else { return false };
     sources.iter().all(|source| is_older(source, built))
@@ -31,7 +31,7 @@ pub(crate) fn is_current(stamp: &Path, sources: &[&Path]) -> bool {
 
 fn is_older(source: &Path, built: SystemTime) -> bool {
     match fs::read_dir(source) {
-        // Entries come and go with the build, so the time of the folder itself says nothing.
+        // Builds add and remove entries, so ignore the folder's own modification time.
         Ok(mut entries) => entries.all(|entry| entry.is_ok_and(|entry| is_older(&entry.path(), built))),
         Err(_) => changed(source).is_some_and(|changed| changed <= built),
     }

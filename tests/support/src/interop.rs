@@ -1,4 +1,4 @@
-//! The services of `go/interop.proto`, as the README in `go` says they behave.
+//! Services of `go/interop.proto`, with the behavior described in the README of `go`.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use tokio::time::sleep;
 
 use schema::{Blob, Delay, Number, Rich, Series, Summary, Text, interop_server, second_server};
 
-/// The generated code.
+/// Generated code.
 pub mod schema {
     #![allow(missing_docs, reason = "the schema has none")]
     frpc::include_proto!("interop");
 }
 
-/// Serves both services.
+/// Implements both services.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Service;
 

@@ -1,5 +1,5 @@
-//! Tools that tests share: time that jumps, gates, events in their order, peers that speak frames. With the feature `full`
-//! also test services and routers, certificates, engines, peers written in Go, servers of PostgreSQL and NATS, and an ear for the log.
+//! Helpers shared by tests: virtual time, gates, event logs and peers for raw frames. The feature `full` adds test
+//! services and routers, certificates, engines, peers written in Go, PostgreSQL and NATS servers, and log capture.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
@@ -54,18 +54,18 @@ pub use self::{
 #[cfg(all(unix, feature = "full"))]
 pub use self::postgres::Postgres;
 
-/// The messages and the service of a plain unary call.
+/// Messages and service of a plain unary call.
 #[cfg(feature = "full")]
 pub mod echo {
     #![allow(missing_docs, reason = "the schema has none")]
     frpc::include_proto!("echo");
 }
 
-/// Messages with an enum, and a service that sends them back.
+/// Messages with an enum, and an echo service for them.
 #[cfg(feature = "full")]
 pub mod paint;
 
-/// Two versions of the same proto file.
+/// Two versions of one proto file.
 #[cfg(feature = "full")]
 pub mod schemas {
     #![allow(missing_docs, reason = "the schemas have none")]

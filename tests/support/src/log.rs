@@ -9,7 +9,7 @@ use tracing::{
     subscriber::{DefaultGuard, set_default, set_global_default},
 };
 
-/// Has what frisbee logs in this process heard, from now on and down to this level.
+/// Passes all events logged by frisbee in this process to `hear`. Ignores events below a level.
 pub fn hear_log(level: Level, hear: impl Fn(&Metadata<'_>, String) + Send + Sync + 'static) {
     set_global_default(Log { level, hear }).expect("one hears it at most");
 }
@@ -19,7 +19,7 @@ struct Log<F> {
     hear: F,
 }
 
-/// Hears what frisbee and frpc log on this thread, down to a level, until it is dropped.
+/// Captures the log of frisbee and frpc on this thread until it is dropped. Ignores events below a level.
 pub struct ThreadLog {
     heard: Arc<Mutex<Heard>>,
     _hearing: DefaultGuard,
@@ -28,20 +28,20 @@ pub struct ThreadLog {
 #[derive(Default)]
 struct Heard {
     lines: Vec<String>,
-    /// The text of each span. Its id is its place here, from 1 on.
+    /// Text of each span. The id of a span is its index plus 1.
     spans: Vec<String>,
     entered: Vec<u64>,
 }
 
 impl ThreadLog {
-    /// Hears from now on.
+    /// Starts capturing.
     pub fn hear(level: Level) -> Self {
         let heard = Arc::<Mutex<Heard>>::default();
         let hearing = set_default(ThreadListener { level, heard: heard.clone() });
         Self { heard, _hearing: hearing }
     }
 
-    /// Returns the lines since the last time, such as `WARN span{field=1}: message field=2`.
+    /// Takes the lines since the last call, such as `WARN span{field=1}: message field=2`.
     pub fn take(&self) -> Vec<String> {
         mem::take(&mut self.heard.lock().expect("nobody panics with it").lines)
     }

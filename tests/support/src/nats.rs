@@ -1,4 +1,4 @@
-//! NATS servers of a test's own, alone or in a cluster.
+//! NATS servers for a single test, alone or in a cluster.
 
 use std::{
     fs,
@@ -15,25 +15,25 @@ use tokio::{
 
 use crate::{directory::Directory, installed::is_installed};
 
-/// The program, installed and ready to run.
+/// The NATS server program, installed and ready to run.
 #[derive(Clone, Copy, Debug)]
 pub struct NatsProgram(());
 
-/// A server that runs until this is dropped.
+/// A server process, killed on drop.
 #[derive(Debug)]
 pub struct NatsServer {
     program: NatsProgram,
-    /// Where it listens for clients, also after a restart.
+    /// Address for clients. It stays the same after a restart.
     pub addr: SocketAddr,
     settings: String,
     name: String,
-    // Ahead of the directory, which is gone for good only once nobody writes there.
+    // Dropped before the directory: the process must end before its files are removed.
     process: Running,
     directory: Directory,
     log: mpsc::UnboundedReceiver<String>,
 }
 
-/// A process that is gone when this is.
+/// A process, killed on drop.
 #[derive(Debug)]
 struct Running(Child);
 
@@ -47,20 +47,22 @@ impl Drop for Running {
 }
 
 impl NatsProgram {
-    /// Returns the program. `None` if `tests/nats/build.sh` has not installed it: the test is skipped, see [`is_installed`].
+    /// Returns the program, or `None` if `tests/nats/build.sh` has not installed it. The test is skipped then, see
+    /// [`is_installed`].
     pub fn find() -> Option<Self> {
         let found = Path::new(NATS).join("bin/nats-server").is_file();
         is_installed(found, "nats-server", "tests/nats/build.sh").then_some(Self(()))
     }
 
-    /// Starts a server with JetStream. What else its file of settings says is for the test to say.
+    /// Starts a server with JetStream. `settings` is added to its configuration file.
     pub async fn start(self, name: &str, settings: &str) -> NatsServer {
         self.run(name, settings, Directory::new("nats"), None).await
     }
 
-    /// Starts servers that know each other, and waits until they have elected a leader.
+    /// Starts the servers of a cluster and waits until they have elected a leader.
     pub async fn start_cluster(self, len: usize) -> Vec<NatsServer> {
-        // Each has to know the addresses of all. The ports are free again, and nobody else is given them so soon.
+        // Every server has to know all addresses in advance. The kernel does not reuse a port immediately after its
+        // release.
         let listeners: Vec<_> = (0..len).map(|_| TcpListener::bind("127.0.0.1:0").expect("there is a port")).collect();
         let addrs: Vec<_> = listeners.iter().map(|listener| listener.local_addr().expect("it listens")).collect();
         drop(listeners);
@@ -89,7 +91,7 @@ impl NatsProgram {
         let mut process = command.kill_on_drop(true).spawn().expect("the server can run");
         let mut lines = BufReader::new(process.stderr.take().expect("its log is piped")).lines();
         let (sender, log) = mpsc::unbounded_channel();
-        // It must not stop because nobody reads its log.
+        // Read the whole log. A full pipe would block the server.
         tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
                 let _ = sender.send(line);
@@ -108,17 +110,17 @@ impl NatsProgram {
 }
 
 impl NatsServer {
-    /// Returns where clients find it.
+    /// Returns the URL for clients.
     pub fn url(&self) -> String {
         format!("nats://{}", self.addr)
     }
 
-    /// Waits until it knows the leader of its cluster.
+    /// Waits until the server knows the leader of its cluster.
     pub async fn has_leader(&mut self) {
         self.says(&["new JetStream cluster metadata leader", "JetStream cluster new metadata leader"]).await;
     }
 
-    /// Waits until the log has a line with one of these texts, and returns what follows it there. Lines before are gone.
+    /// Waits for a log line with one of these texts and returns the rest of the line. Discards the lines before it.
     async fn says(&mut self, texts: &[&str]) -> String {
         let mut before = Vec::new();
         while let Some(line) = self.log.recv().await {
@@ -130,22 +132,22 @@ impl NatsServer {
         panic!("the server has ended before it said {texts:?}:\n{}", before.join("\n"));
     }
 
-    /// Stops it, without its clients hearing of that.
+    /// Stops the process with a signal. Its connections stay open.
     #[cfg(unix)]
     pub fn stop(&self) {
         use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
         let pid = self.process.0.id().and_then(|id| Pid::from_raw(id.cast_signed())).expect("it runs");
         kill_process(pid, Signal::STOP).expect("it is ours");
-        // The signal alone says nothing of when its threads stop.
+        // The signal only requests the stop. Wait until all threads have stopped.
         waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED).expect("it is a child of ours");
     }
 
-    /// Kills it, as a power failure would.
+    /// Kills the process, as a power failure would.
     pub async fn kill(&mut self) {
         self.process.0.kill().await.expect("it is ours");
     }
 
-    /// Starts it again after a [`kill`](Self::kill), with the same addresses and files.
+    /// Restarts the server after a [`kill`](Self::kill), with the same addresses and files.
     pub async fn restart(self) -> Self {
         self.program.run(&self.name, &self.settings, self.directory, Some(self.addr)).await
     }

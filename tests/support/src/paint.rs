@@ -1,17 +1,17 @@
-//! A service whose messages have an enum, lists and maps.
+//! A service with enums, lists and maps in its messages.
 
 use frpc::{Request, Response, Status, Streaming};
 
 use self::schema::painter_server::Painter;
 pub use self::schema::{Wall, painter_server::PainterServer};
 
-/// The generated code.
+/// Generated code.
 pub mod schema {
     #![allow(missing_docs, unreachable_pub, reason = "it is generated for any use")]
     frpc::include_proto!("paint");
 }
 
-/// Sends back what it gets; of a stream, the last message.
+/// Echoes each message. Of a request stream, echoes the last message.
 #[derive(Debug)]
 pub struct Echo;
 

@@ -1,4 +1,4 @@
-//! A PostgreSQL server of a test's own, if the package is installed.
+//! A PostgreSQL server for a single test, if the package is installed.
 
 use std::{
     env, fs,
@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::{directory::Directory, installed::is_installed};
 
-/// A server that runs until this is dropped. Everybody who reaches its socket is whoever they say they are.
+/// A server process, stopped on drop. It accepts any user name on its socket without a password.
 #[derive(Debug)]
 pub struct Postgres {
     directory: Directory,
@@ -23,8 +23,8 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Starts a server with the superuser `postgres`. `None` if PostgreSQL is not installed: the test is skipped, see
-    /// [`is_installed`].
+    /// Starts a server with the superuser `postgres`. Returns `None` if PostgreSQL is not installed. The test is
+    /// skipped then, see [`is_installed`].
     pub async fn start() -> Option<Self> {
         let programs = programs();
         is_installed(programs.is_some(), "PostgreSQL", "apt-get install postgresql");
@@ -52,12 +52,12 @@ impl Postgres {
             }
             read += &(line + "\n");
         }
-        // It must not stop because nobody reads its log.
+        // Read the whole log. A full pipe would block the server.
         tokio::spawn(async move { while let Ok(Some(_)) = log.next_line().await {} });
         Some(Self { directory, process })
     }
 
-    /// Returns the path of its socket.
+    /// Returns the path of the server's socket.
     pub fn socket(&self) -> PathBuf {
         self.directory.path().join(".s.PGSQL.5432")
     }
@@ -65,7 +65,7 @@ impl Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        // Killed, it would leave its children and shared memory behind. This is an immediate shutdown.
+        // Request an immediate shutdown. A killed server would leave child processes and shared memory.
         if let Some(pid) = self.process.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
             let _ = kill_process(pid, Signal::QUIT);
             while let Ok(None) = self.process.try_wait() {
@@ -75,7 +75,7 @@ impl Drop for Postgres {
     }
 }
 
-/// Returns a command that does not run as root, which PostgreSQL refuses.
+/// Returns a command for a process without root privileges, because PostgreSQL refuses to run as root.
 fn command(program: &Path, directory: &Directory) -> process::Command {
     let mut command = process::Command::new(program);
     command.current_dir(directory.path());
@@ -85,7 +85,7 @@ fn command(program: &Path, directory: &Directory) -> process::Command {
     command
 }
 
-/// Returns the folder of the server's programs, which Debian keeps off the path.
+/// Returns the folder of the server programs. Debian does not add it to `PATH`.
 fn programs() -> Option<PathBuf> {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let debian = versions.map(|version| version.path().join("bin"));
@@ -93,5 +93,5 @@ fn programs() -> Option<PathBuf> {
     debian.chain(env::split_paths(&path)).find(|folder| folder.join("initdb").is_file())
 }
 
-/// The user without rights, on every Linux.
+/// User id of the unprivileged user `nobody` on Linux.
 const NOBODY: u32 = 65_534;

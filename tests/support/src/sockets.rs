@@ -1,4 +1,4 @@
-//! Servers and clients of frisbee over every kind of address, and a router that does what tests of them need.
+//! frisbee servers and clients over all kinds of addresses, and a router for their tests.
 
 use std::{
     env,
@@ -23,7 +23,7 @@ use tokio::{
 
 use crate::{Gate, Identity, can_be_had, localhost};
 
-/// The kinds of sockets below a connection.
+/// Kind of socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// TCP.
@@ -32,31 +32,31 @@ pub enum Kind {
     UnixPath,
     /// A Unix socket with an abstract name.
     UnixAbstract,
-    /// A listener in this process.
+    /// An in-process listener.
     Mem,
-    /// A stream of the test's own.
+    /// A stream created by the test.
     Own,
 }
 
-/// The ways to run a conversation.
+/// Environment of a test: socket, TLS and engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// The kind of socket.
+    /// Kind of socket.
     pub kind: Kind,
-    /// True with TLS on top.
+    /// True to use TLS.
     pub tls: bool,
-    /// The engine of both sides.
+    /// Engine of both sides.
     pub engine: Engine,
 }
 
 impl Setting {
-    /// Tells whether the engine can be had here.
+    /// Returns `true` if the engine is available here.
     pub fn can_be_had(&self) -> bool {
         can_be_had(self.engine)
     }
 }
 
-/// A server in a setting, which knows how to connect to it.
+/// A running server with its setting. It can connect clients.
 pub struct Served {
     /// The server.
     pub server: Server,
@@ -91,14 +91,14 @@ impl Served {
         client.connect(self.server.local_addr()).await
     }
 
-    /// Returns a connection, and what arrives on it.
+    /// Returns a connection, and an inbox of the packets it receives.
     pub async fn connect(&self) -> (Connection, Inbox) {
         let (router, inbox) = Inbox::new();
         (self.try_connect(Client::new(router)).await.unwrap(), inbox)
     }
 }
 
-/// Returns an address of this kind that nobody has.
+/// Returns an unused address of this kind.
 pub fn unused_address(kind: Kind) -> Address {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let name = format!("frisbee-tests-{}-{}", process::id(), MADE.fetch_add(1, Ordering::Relaxed));
@@ -111,7 +111,7 @@ pub fn unused_address(kind: Kind) -> Address {
     }
 }
 
-/// Returns a path for a socket that nobody has.
+/// Returns an unused path for a socket.
 pub fn unused_path() -> PathBuf {
     match unused_address(Kind::UnixPath) {
         Address::Unix(path) => path,
@@ -119,22 +119,22 @@ pub fn unused_path() -> PathBuf {
     }
 }
 
-/// A router that puts packets where the test takes them from.
+/// A router that forwards all packets to an [`Inbox`].
 pub struct Forward(mpsc::UnboundedSender<Packet>);
 
 impl Router for Forward {
     async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
-        // A test that has what it wanted does not look at the rest.
+        // The test may drop its inbox before the last packet.
         let _ = self.0.send(packet);
         Outcome::Nothing
     }
 }
 
-/// The packets that a [`Forward`] gets.
+/// The packets received by a [`Forward`].
 pub struct Inbox(mpsc::UnboundedReceiver<Packet>);
 
 impl Inbox {
-    /// Returns a router, and the inbox that it puts packets into.
+    /// Returns a router and its inbox.
     pub fn new() -> (Forward, Self) {
         let (sender, receiver) = mpsc::unbounded_channel();
         (Forward(sender), Self(receiver))
@@ -146,19 +146,19 @@ impl Inbox {
     }
 }
 
-/// A router with an operation for each thing that tests want of a server. Others it echoes.
+/// A router with one operation per behavior needed by tests. It echoes unknown operations.
 #[derive(Clone, Default)]
 pub struct TestRouter {
-    /// Sent as soon as a connection is there.
+    /// Packet sent on each new connection.
     pub greeting: Option<Packet>,
-    /// Handlers that were told to wait, and what lets them go on.
+    /// Gate for handlers of [`WAIT`].
     pub waiting: Gate,
-    /// The channel to which its hooks report.
+    /// Channel for reports of the router's hooks.
     pub hooks: Option<mpsc::UnboundedSender<String>>,
 }
 
 impl TestRouter {
-    /// Returns a router and what its hooks report.
+    /// Returns a router, and the receiver of its hooks' reports.
     pub fn with_hooks() -> (Self, mpsc::UnboundedReceiver<String>) {
         let (hooks, reports) = mpsc::unbounded_channel();
         (Self { hooks: Some(hooks), ..Self::default() }, reports)
@@ -166,7 +166,7 @@ impl TestRouter {
 
     fn report(&self, hook: String) {
         if let Some(hooks) = &self.hooks {
-            // As for packets.
+            // The test may drop its receiver before the last report.
             let _ = hooks.send(hook);
         }
     }
@@ -187,7 +187,8 @@ impl Router for TestRouter {
             TAKE => {
                 connection.send(packet).await.unwrap();
                 let mut raw = connection.takeover().await.unwrap();
-                // The client is the second to change, and the first to speak.
+                // The client takes over after the server, so its heartbeats may still arrive. It also sends the first
+                // bytes.
                 raw.skip_heartbeats();
                 tokio::spawn(async move {
                     let (mut reader, mut writer) = tokio::io::split(raw);
@@ -220,7 +221,7 @@ impl Router for TestRouter {
     }
 }
 
-/// Returns the settings of a server of a [`TestRouter`].
+/// Returns a server builder with a [`TestRouter`].
 pub fn test_server() -> ServerBuilder<TestRouter> {
     Server::builder(TestRouter::default())
 }
@@ -230,23 +231,23 @@ pub fn packet(id: u16, operation: Operation, content: impl Into<Content>) -> Pac
     Packet::new(id, operation, content)
 }
 
-/// Returns this many bytes that tell when they are in the wrong place.
+/// Returns this number of bytes with a position-dependent pattern.
 pub fn pattern(len: usize) -> Bytes {
     (0..=250).cycle().take(len).collect()
 }
 
-/// The certificate of servers in settings with TLS.
+/// Certificate of servers with TLS.
 pub static IDENTITY: LazyLock<Identity> = LazyLock::new(Identity::new);
 
-/// Is echoed.
+/// Operation: echo the packet.
 pub const ECHO: Operation = Operation::new(20).expect("not reserved");
-/// Is echoed, and then the connection closes.
+/// Operation: echo the packet, then close the connection.
 pub const BYE: Operation = Operation::new(21).expect("not reserved");
-/// Is echoed when the test lets it.
+/// Operation: echo the packet after the gate has opened.
 pub const WAIT: Operation = Operation::new(22).expect("not reserved");
-/// Is echoed, and then the connection taken over, whose bytes are echoed.
+/// Operation: echo the packet, take over the connection, and echo all further bytes.
 pub const TAKE: Operation = Operation::new(23).expect("not reserved");
-/// Is answered with the name of the thread that handles it.
+/// Operation: answer with the name of the handler's thread.
 pub const WHERE: Operation = Operation::new(24).expect("not reserved");
-/// The time after which a connect counts as hanging.
+/// Timeout of a connection attempt.
 const CONNECT_MAX: Duration = Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! Running tests, in virtual and in real time.
+//! Running tests in virtual and in real time.
 
 use std::{pin::Pin, time::Duration};
 
@@ -7,24 +7,24 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-/// Runs a test in virtual time, which jumps to the next deadline whenever all tasks wait.
+/// Runs a test in virtual time. It jumps to the next deadline whenever all tasks wait.
 pub fn in_virtual_time(test: impl Future<Output = ()>) {
     run_in_virtual_time(Box::pin(test));
 }
 
-// Not generic, as all that follows would be compiled again for every test.
+// Not generic, to compile the rest only once for all tests.
 fn run_in_virtual_time(test: Test<'_>) {
     let runtime = runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async { timeout(DAY, test).await.expect("a test ends within a day of virtual time") });
 }
 
-/// Runs a test in real time, on two threads.
+/// Runs a test in real time on two threads.
 #[cfg(feature = "full")]
 pub fn in_real_time(test: impl Future<Output = ()>) {
     run_in_real_time(REAL_TIME_MAX, Box::pin(test));
 }
 
-/// Runs a test in real time that waits for other programs, which may take this long.
+/// Runs a test with other programs in real time, with this time limit.
 #[cfg(feature = "full")]
 pub fn in_real_time_within(limit: Duration, test: impl Future<Output = ()>) {
     run_in_real_time(limit, Box::pin(test));
@@ -39,31 +39,31 @@ fn run_in_real_time(limit: Duration, test: Test<'_>) {
 
 type Test<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// Returns when all tasks have done what they can do without time passing. For virtual time.
+/// Lets all tasks run until they wait. Use it in virtual time only.
 pub async fn settle() {
     sleep(MILLI).await;
 }
 
-/// Lets other tasks run until the condition is met.
+/// Yields to other tasks until the condition is met.
 pub async fn until(mut is_met: impl FnMut() -> bool) {
     while !is_met() {
         tokio::task::yield_now().await;
     }
 }
 
-/// Asserts that this much virtual time has passed, up to the resolution of timers.
+/// Asserts that this amount of virtual time has passed, within the resolution of timers.
 #[track_caller]
 pub fn assert_elapsed(since: Instant, expected: Duration) {
     let elapsed = since.elapsed();
     assert!(expected <= elapsed && elapsed <= expected + 3 * MILLI, "{elapsed:?} instead of {expected:?}");
 }
 
-/// A millisecond.
+/// One millisecond.
 pub const MILLI: Duration = Duration::from_millis(1);
-/// A second.
+/// One second.
 pub const SECOND: Duration = Duration::from_secs(1);
-/// A day.
+/// One day.
 pub const DAY: Duration = Duration::from_secs(24 * 3600);
-/// Only what hangs takes longer, however busy the machine is.
+/// Time limit for hanging tests. Long enough for any busy machine.
 #[cfg(feature = "full")]
 const REAL_TIME_MAX: Duration = Duration::from_secs(120);
