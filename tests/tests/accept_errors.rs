@@ -1,5 +1,5 @@
-//! A server that runs out of descriptors goes on as soon as there are some again. Alone in its process, because the
-//! limit is that of the process.
+//! A server out of file descriptors resumes as soon as some are free again. Runs in its own process, because it lowers
+//! the process limit.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
@@ -22,10 +22,10 @@ use tokio::{
 };
 use tracing::Level;
 
-/// A permit for each warning of a server that cannot accept.
+/// One permit per warning of a server unable to accept.
 static WARNED: Semaphore = Semaphore::const_new(0);
 
-/// Lowers the limit of this process so that it can open one more descriptor. Returns the limit it had.
+/// Lowers the limit of this process to leave room for one more descriptor. Returns the old limit.
 fn leave_one_descriptor() -> Rlimit {
     let before = getrlimit(Resource::Nofile);
     let lowest_free = File::open("/dev/null").unwrap().as_raw_fd();
@@ -34,7 +34,7 @@ fn leave_one_descriptor() -> Rlimit {
     before
 }
 
-/// Comes back when the server has answered on this socket.
+/// Returns after the server has answered on this socket.
 async fn served(mut socket: TcpStream) -> TcpStream {
     socket.write_all(&[0, 0x0f, 0, 1, 0, 20, 0, 0, 0, 0]).await.unwrap();
     loop {
@@ -60,7 +60,7 @@ async fn check(engine: Engine) {
     let waiting = TcpStream::connect(addr).await.unwrap();
     for failures in 0..6 {
         WARNED.acquire().await.unwrap().forget();
-        // Pauses of 5, 10, 20 and so on milliseconds.
+        // The pauses are 5, 10, 20 and so on milliseconds.
         let pauses = Duration::from_millis(5 * ((1 << failures) - 1));
         assert!(pauses <= since.elapsed(), "it does not try again and again");
     }

@@ -1,5 +1,5 @@
-//! Connections of every kind at once, the rude ones too, on rings of io_uring: when they are over, nothing of them is
-//! left. `SOAK_SECONDS` says how long. Alone in its process, because it counts what the process holds.
+//! Concurrent connections of every kind, including misbehaving ones, on io_uring engines. No resource may remain after
+//! they end. `SOAK_SECONDS` sets the duration. Runs in its own process, because it counts the resources of the process.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
@@ -58,19 +58,19 @@ fn nothing_is_left_behind() {
     }
 }
 
-/// By how much the memory of the process may differ when it holds the same.
+/// Tolerance for the memory of the process.
 const GROWTH_MAX: usize = 32 << 20;
 
-/// The figures that have to be as before.
+/// Resource counts that must return to their initial values.
 #[derive(Debug, PartialEq)]
 struct Held {
     descriptors: usize,
-    /// Those of servers, and those that clients share.
+    /// Threads of servers, and threads shared by clients.
     threads: usize,
 }
 
 impl Held {
-    /// When it has not changed for longer than the ends of connections take.
+    /// Waits until the counts have not changed for longer than connections take to end.
     async fn settled() -> Self {
         loop {
             let now = Self::now();
@@ -87,23 +87,23 @@ impl Held {
 
     fn now() -> Self {
         let names = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path().join("comm"));
-        // A thread may be gone by now.
+        // The thread may have ended since the directory was read.
         let is_ours = |name: &PathBuf| fs::read_to_string(name).is_ok_and(|name| name.starts_with("frisbee-"));
         Self { descriptors: fs::read_dir("/proc/self/fd").unwrap().count(), threads: names.filter(is_ours).count() }
     }
 }
 
-/// Returns the memory of this process.
+/// Returns the resident memory of this process.
 fn resident_len() -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     1024 * line.trim_end_matches(" kB").trim().parse::<usize>().unwrap()
 }
 
-/// Longer than anything here takes, but for what hangs.
+/// Time limit for hanging acts, longer than any act takes.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Serves users on an engine for this long. Returns how often they did each of [`ACTS`].
+/// Serves users on an engine for a duration. Returns the number of times each of [`ACTS`] was performed.
 async fn soak(engine: Engine, duration: Duration) -> [usize; ACTS.len()] {
     let server = Server::builder().engine(engine).router(Raws);
     let server = server.add_service(InteropServer::new(Service)).add_service(SecondServer::new(Service));
@@ -129,7 +129,7 @@ async fn soak(engine: Engine, duration: Duration) -> [usize; ACTS.len()] {
 
 const USERS: usize = 16;
 
-/// Does everything in turn.
+/// Performs all acts in turn.
 async fn act(addr: SocketAddr, rings: Engine, user: usize, end: Instant) -> [usize; ACTS.len()] {
     let mut counts = [0; ACTS.len()];
     for turn in user.. {
@@ -151,7 +151,7 @@ async fn act(addr: SocketAddr, rings: Engine, user: usize, end: Instant) -> [usi
 struct Visit {
     addr: SocketAddr,
     engine: Engine,
-    /// Decides what differs from one time to the next.
+    /// Varies the act from one time to the next.
     round: usize,
 }
 
@@ -268,7 +268,7 @@ async fn connections_dropped_with_a_full_outbox(visit: Visit) {
 async fn resets_with_replies_under_way(visit: Visit) {
     let mut socket = TcpStream::connect(visit.addr).await.unwrap();
     for len in [0, 10, 1000, 100_000] {
-        // The server may take its time.
+        // The server may be slow to read.
         socket.write_all(&packet(ECHO, len)).await.unwrap();
     }
     if visit.round.is_multiple_of(2) {
@@ -312,7 +312,7 @@ async fn garbage(visit: Visit) {
     let mut socket = TcpStream::connect(visit.addr).await.unwrap();
     let noise = (0..visit.round * 31 % 2000).map(|place| ((place * place * visit.round) >> 3).to_le_bytes()[0]);
     let noise: Vec<_> = noise.collect();
-    // The server may have had enough at any point.
+    // The server may close the connection at any point.
     if socket.write_all(&noise).await.is_ok() && socket.shutdown().await.is_ok() {
         let _ = socket.read_to_end(&mut Vec::new()).await;
     }
@@ -324,13 +324,13 @@ impl Visit {
     }
 }
 
-/// Polls a future and gives it up.
+/// Polls a future once and drops it.
 async fn begin(future: impl Future) {
     let mut future = pin!(future);
     poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_ready())).await;
 }
 
-/// Has the socket end with a reset.
+/// Makes the socket end with a reset.
 fn reset(socket: &TcpStream) {
     SockRef::from(socket).set_linger(Some(Duration::ZERO)).unwrap();
 }
@@ -339,7 +339,7 @@ fn text(text: &str) -> Text {
     Text { text: text.into() }
 }
 
-/// The bytes of a packet with so much content.
+/// Encodes a packet with a content of this length.
 fn packet(operation: Operation, len: usize) -> Vec<u8> {
     let mut packet = vec![0, 0x0f, 0, 1];
     packet.extend(operation.number().to_be_bytes());
@@ -348,13 +348,13 @@ fn packet(operation: Operation, len: usize) -> Vec<u8> {
     packet
 }
 
-/// So many bytes that tell when they are in the wrong place, and look like no heartbeat.
+/// Returns bytes with a position-dependent pattern. None of them looks like a heartbeat.
 fn pattern(len: usize) -> Bytes {
     static PATTERN: LazyLock<Bytes> = LazyLock::new(|| (1..=251).cycle().take(300_000).collect());
     PATTERN.slice(..len)
 }
 
-/// The work of the server besides calls.
+/// Operations of the server outside of RPC.
 struct Raws;
 
 impl Router for Raws {
@@ -368,7 +368,7 @@ impl Router for Raws {
             raw.skip_heartbeats();
             tokio::spawn(async move {
                 let (mut reader, mut writer) = split(raw);
-                // The client may have dropped or reset it.
+                // The client may have dropped or reset the connection.
                 let _ = copy(&mut reader, &mut writer).await;
                 let _ = writer.shutdown().await;
             });

@@ -1,5 +1,5 @@
-//! Counts what calls allocate: a plain unary call on each side, over TCP, the strings of its messages included; messages that are
-//! made to take as much memory as they can, on every wire.
+//! Counts allocations: of a plain unary call on each side over TCP, including the strings in its messages, and of
+//! messages designed to take as much memory as possible, on every wire.
 #![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
@@ -42,7 +42,7 @@ fn a_call_among_ten_allocates_little() {
     check(10);
 }
 
-/// Makes calls with so many under way at once, on a connection that has seen some.
+/// Makes calls with this number in flight, on a connection that is already warm.
 fn check(callers: usize) {
     let server = Counted::start();
     let runtime = current_thread();
@@ -70,7 +70,7 @@ fn run(runtime: &Runtime, client: &EchoClient, callers: usize) {
     runtime.block_on(join_all(callers)).into_iter().for_each(Result::unwrap);
 }
 
-/// A server on a thread of its own, which ends with it.
+/// A server on its own thread. Both end on drop.
 struct Counted {
     addr: SocketAddr,
     count: Arc<AtomicUsize>,
@@ -94,7 +94,7 @@ impl Counted {
         Self { addr: addr.recv().unwrap(), count, _end: end }
     }
 
-    /// The count of the server's thread when its last call arrived.
+    /// Returns the count of the server's thread at the arrival of its last call.
     fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
@@ -117,15 +117,16 @@ fn current_thread() -> Runtime {
 
 thread_local! {
     static COUNT: Cell<usize> = const { Cell::new(0) };
-    /// The bytes that this thread holds, and the most that it held.
+    /// Bytes held by this thread, and the maximum so far.
     static LIVE: Cell<isize> = const { Cell::new(0) };
     static PEAK: Cell<isize> = const { Cell::new(0) };
 }
 
-/// Counts the allocations of each thread, and what it holds. Growing counts as one more, with the old and the new memory there together.
+/// Counts the allocations and held bytes of each thread. Growing counts as an allocation, with old and new memory held
+/// at the same time.
 struct Counting;
 
-// SAFETY: all memory comes from `System` and goes back there with the layout it came with; counting allocates nothing,
+// SAFETY: all memory comes from `System` and is returned to it with the same layout. Counting itself does not allocate,
 // because the cells are constants without destructors.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -133,12 +134,12 @@ unsafe impl GlobalAlloc for Counting {
         let live = LIVE.get() + layout.size().cast_signed();
         LIVE.set(live);
         PEAK.set(PEAK.get().max(live));
-        // SAFETY: the caller's promises are those that `System` asks for.
+        // SAFETY: the caller upholds the requirements of `System`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // Memory may come from another thread, so the count may pass below zero.
+        // Another thread may have allocated the memory, so the count may become negative.
         LIVE.set(LIVE.get() - layout.size().cast_signed());
         // SAFETY: `ptr` came from `System` with this layout.
         unsafe { System.dealloc(ptr, layout) }
@@ -147,9 +148,9 @@ unsafe impl GlobalAlloc for Counting {
 
 const TEXT: &str = "thirty-two bytes of a plain text";
 const CALLS: usize = 10_000;
-/// The text of the request, its content, the text of the answer.
+/// The text of the request, its content and the text of the answer.
 const ON_CLIENT_MAX: usize = 3;
-/// The text of the request, which goes on into the answer, and the content of that.
+/// The text of the request, reused in the answer, and the content of the answer.
 const ON_SERVER_MAX: usize = 2;
-/// For what is not done in every call: new read buffers, tasks of the callers.
+/// Allowance for occasional allocations: new read buffers and the callers' tasks.
 const SPARE: usize = CALLS / 100;

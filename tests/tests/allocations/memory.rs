@@ -1,4 +1,4 @@
-//! Messages that take a few bytes on the wire and as much memory as they can: refused on every wire before the memory is taken.
+//! Small messages designed to take as much memory as possible. Every wire refuses them before it takes the memory.
 
 use std::{
     io::Write,
@@ -27,7 +27,7 @@ use tokio::{
 
 use crate::{LIVE, PEAK, current_thread};
 
-/// Some 400 bytes in memory and two on the wire.
+/// A message of about 400 bytes in memory and two on the wire.
 #[derive(Clone, PartialEq, prost::Message)]
 #[prost(prost_path = "::frpc::prost")]
 struct Wide {
@@ -83,13 +83,13 @@ impl codec::Message for Wide {
     }
 }
 
-/// Says how many messages there are.
+/// Answers with the number of messages.
 #[derive(Clone, Default)]
 struct Counter {
     was_called: Arc<AtomicBool>,
-    /// Told of each handler that waits.
+    /// Notified by each waiting handler.
     waits: Arc<Notify>,
-    /// Handlers of requests with a text wait for it.
+    /// Releases the handlers of requests with a text.
     gate: Arc<Notify>,
 }
 
@@ -126,7 +126,7 @@ fn builder() -> (ServerBuilder<((), Counter)>, Counter) {
     )
 }
 
-/// As many empty messages as fit into 4 MiB.
+/// Returns as many empty messages as fit into 4 MiB.
 fn bomb() -> Vec<u8> {
     [0x0a, 0].repeat(2 << 20)
 }
@@ -148,19 +148,19 @@ fn post(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// Sends bytes on a connection of its own, and returns the answer.
+/// Sends bytes on a new connection and returns the answer.
 async fn ask(server: &Server, request: &[u8]) -> String {
     let (ours, theirs) = duplex(64 << 10);
     server.attach(theirs);
     let (mut answers, mut requests) = tokio::io::split(ours);
     let mut answer = Vec::new();
-    // A server that refuses early may not read all of it.
+    // A server that refuses early may not read the whole request.
     let (_, read) = tokio::join!(requests.write_all(request), answers.read_to_end(&mut answer));
     read.unwrap();
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// Runs this, and returns the most bytes that it held beyond those that were held before.
+/// Runs a future. Returns its output and the maximum of bytes held in addition to those held before.
 async fn peak_of<T>(work: impl Future<Output = T>) -> (T, usize) {
     let before = LIVE.get();
     PEAK.set(before);
@@ -168,7 +168,7 @@ async fn peak_of<T>(work: impl Future<Output = T>) -> (T, usize) {
     (done, (PEAK.get() - before).cast_unsigned())
 }
 
-/// The body in parts that double, what was inflated, and the rest of a connection.
+/// The body in parts of doubling size, the inflated data, and the buffers of a connection.
 const RECEIVED_MAX: usize = 24 << 20;
 
 #[test]
@@ -211,14 +211,15 @@ fn bombs_in_protocol_buffers_are_refused_on_every_wire_of_http() {
             assert!(peak < RECEIVED_MAX, "{wire}: {peak} bytes");
             assert!(!counter.was_called.load(Ordering::Relaxed), "{wire}");
         }
-        // As long, and honest.
+        // An honest message of the same length.
         let honest = prost::Message::encode_to_vec(&Wide { b: "b".repeat(4_000_000), ..Wide::default() });
         let answer = ask(&server, &post(path, connect, &honest)).await;
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     });
 }
 
-/// A server's budget holds for protocol buffers and polyglot over frisbee, and a channel's for what servers answer.
+/// The budget of a server applies to protobuf and polyglot over frisbee, and the budget of a channel to the answers of
+/// servers.
 #[test]
 fn bombs_are_refused_over_frisbee_and_in_answers() {
     in_virtual_time(async {
@@ -263,7 +264,7 @@ fn channels_of_http_refuse_bombs_in_answers() {
     });
 }
 
-/// Returns a server whose answer is always the same.
+/// Returns a server with a constant answer.
 fn answering(content: Bytes) -> ServerBuilder<((), Vec<BoxService>)> {
     let answers = BoxService::of_methods(METHODS, move |_, _| {
         let content = content.clone();
@@ -306,7 +307,7 @@ fn trees_of_values_are_refused_by_functions() {
             assert!(answer.contains("-32008"), "{item}: {answer}");
             assert!(peak < RECEIVED_MAX, "{item}: {peak} bytes over TCP");
         }
-        // As long, and honest.
+        // An honest message of the same length.
         let numbers = "0.123456,".repeat(400_000);
         let request = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"size\",\"params\":[[{numbers}0]],\"id\":1}}");
         let answer = ask(&server, &post("/rpc", "content-type: application/json\r\n", request.as_bytes())).await;
@@ -314,7 +315,7 @@ fn trees_of_values_are_refused_by_functions() {
     });
 }
 
-/// Memory of a request while its handler runs, and of requests that are still on their way.
+/// Counts the memory of requests during their handlers and of requests not received completely.
 #[test]
 fn the_messages_of_all_connections_share_the_memory_of_the_server() {
     in_virtual_time(async {
@@ -332,7 +333,7 @@ fn the_messages_of_all_connections_share_the_memory_of_the_server() {
             };
             let others = async {
                 counter.waits.notified().await;
-                // Of the next body there is a part when it is refused.
+                // The next body is refused after a part of it has arrived.
                 let (ours, theirs) = duplex(64 << 10);
                 server.attach(theirs);
                 let (mut answers, mut requests) = tokio::io::split(ours);
@@ -341,7 +342,7 @@ fn the_messages_of_all_connections_share_the_memory_of_the_server() {
                 let answer = String::from_utf8_lossy(&answer[..read.unwrap()]).into_owned();
                 assert!(refused(&answer), "{answer}");
                 drop((answers, requests));
-                // Small ones have room.
+                // There is still room for small requests.
                 let answer = ask(&server, &short).await;
                 assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
                 counter.gate.notify_one();
@@ -389,7 +390,7 @@ fn a_message_of_json_rpc_that_has_no_room_ends_its_connection() {
         let (ours, theirs) = duplex(64 << 10);
         server.attach(theirs);
         let (mut answers, mut requests) = tokio::io::split(ours);
-        // Again and again: the room is given back.
+        // Repeat it to check that the memory is released.
         for _ in 0..3 {
             let mut answer = vec![0; 36];
             let request = text(800_000);

@@ -1,4 +1,4 @@
-//! Every call is answered: with a response, or with a status that says what is wrong.
+//! Every call is answered: with a response, or with a status that explains the failure.
 
 use frpc::{CallError, Channel, Code, Config, Server, Services, Streaming, Unimplemented};
 use support::{
@@ -79,7 +79,7 @@ fn a_handler_that_passes_a_refusal_on_is_not_taken_for_a_server_that_refuses(tra
         for text in TEXTS {
             let (code, message) = text.split_once(' ').unwrap();
             let results = each_kind(&client, &format!("fail {text}")).await;
-            // Of a stream whose text has a comma, the first message is the beginning of the text.
+            // If the text contains a comma, the first message of the stream is only the beginning of the text.
             let whole = results.into_iter().enumerate().filter(|(kind, _)| *kind != 1 || !text.contains(','));
             let first = joined(client.count(words(format!("first fail {text}"))).await).await;
             for (kind, result) in whole.chain([(1, first)]) {
@@ -195,7 +195,7 @@ fn a_stream_that_does_not_open_a_call_is_closed() {
         for content in [encoded("hi").to_vec(), vec![9], vec![9, 0x80], vec![9, 0xff, 0xff, 0xff]] {
             assert_eq!(peer.asks(stream_frame(5, &content)).await, ["stream 5 closed"], "{content:x?}");
         }
-        // The bytes behind the number are nobody's business.
+        // The bytes after the operation are ignored.
         assert_eq!(
             peer.asks([stream_frame(6, [9, COUNT, 1, 2]), stream_frame(6, encoded("one"))].concat()).await.len(),
             2
@@ -313,7 +313,7 @@ fn an_answer_that_is_too_large_becomes_an_error() {
             assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
             assert!(status.call_error().is_none(), "it is not this side that refused");
         }
-        // The longest that fits, with its kind, flags and length.
+        // The longest answer that fits, with its kind, flags and length.
         assert_eq!(ask(&client, "large 194").await.unwrap().len(), 194);
         assert_eq!(server.metrics().accepted, 1);
     });

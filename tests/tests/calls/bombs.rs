@@ -1,5 +1,5 @@
-//! Peers that lie about what they compress, compress too much or send too much metadata: their calls end with a status, and
-//! nothing else is harmed.
+//! Peers that lie about compressed messages, compress too much or send too much metadata. Their calls end with a
+//! status, and nothing else is affected.
 
 use std::time::Duration;
 
@@ -19,19 +19,19 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// One side of a connection, as a peer that writes everything by hand.
+/// One side of a connection with hand-written packets.
 struct ByHand {
     connection: Connection,
     packets: mpsc::UnboundedReceiver<Packet>,
 }
 
-/// Says that it serves the test service, and answers with what it is told to.
+/// Announces the test service and answers with prepared content.
 #[derive(Clone)]
 struct Script {
     packets: mpsc::UnboundedSender<Packet>,
-    /// The content of every answer to a packet.
+    /// Content of every answer to a packet.
     answer: Bytes,
-    /// The data that answers a call on a stream.
+    /// Data of the answers to calls on streams.
     data: Vec<Bytes>,
 }
 
@@ -51,10 +51,10 @@ impl Router for Script {
     async fn stream(&self, mut stream: frpc::frisbee::Stream, _: &Connection) {
         stream.read().await.unwrap();
         for data in &self.data {
-            // The other side may have heard enough.
+            // The other side may have closed the stream already.
             let _ = stream.send(data.clone()).await;
         }
-        // The other side closes it.
+        // Wait until the other side closes the stream.
         while stream.read().await.is_ok() {}
     }
 }
@@ -75,7 +75,7 @@ impl ByHand {
         self.connection.send(Packet::new(id, Operation::EXTENDED, content)).await.unwrap();
     }
 
-    /// Returns the next answer: its id, and its message or the code of its failure.
+    /// Returns the id of the next answer, with its message or the code of its failure.
     async fn answer(&mut self) -> (u16, Result<String, Code>) {
         let packet = self.packets.recv().await.expect("the connection is there");
         (packet.id, read(&packet.content))
@@ -86,7 +86,7 @@ impl ByHand {
         self.answer().await.1
     }
 
-    /// Makes a call on a stream, and returns what ends its answers.
+    /// Makes a call on a stream. Returns the end of its answers.
     async fn stream(&mut self, operation: u8, data: &[Vec<u8>]) -> Result<String, Code> {
         let mut stream = self.connection.open_stream().unwrap();
         stream.send(vec![0x10, 0, operation, 0, 0, 0, 0, 0]).await.unwrap();
@@ -108,7 +108,7 @@ impl ByHand {
     }
 }
 
-/// Returns the message of an answer that is not compressed, or the code of a failure.
+/// Returns the message of an uncompressed answer, or the code of a failure.
 fn read(content: &Bytes) -> Result<String, Code> {
     let head = |at: usize| u32::from_be_bytes(content[at..at + 4].try_into().unwrap()) as usize;
     match content[0] {
@@ -126,7 +126,7 @@ fn message(content: &[u8]) -> String {
     }
 }
 
-/// The hello of a peer that serves the test service and inflates everything.
+/// Returns the hello of a peer with the test service and support for all compression algorithms.
 fn hello() -> Bytes {
     let mut part = vec![1, 0, 0, 0, 4, 0, 0, 32, 0, 4, 0, 0, 0, 2, 1, 2];
     for (operation, kind, name) in [(10, 0, "Say"), (11, 1, "Count"), (12, 2, "Gather"), (13, 3, "Chat")] {
@@ -142,39 +142,39 @@ fn hello() -> Bytes {
 
 const LZ4: u8 = 1;
 
-/// Returns what stands in front of bytes that say they inflate to this many.
+/// Returns the prefix of compressed bytes with this announced length.
 fn compressed(algorithm: u8, len: usize) -> [u8; 5] {
     let [a, b, c, d] = u32::try_from(len).unwrap().to_be_bytes();
     [algorithm, a, b, c, d]
 }
 
-/// Returns a request to say something that is compressed.
+/// Returns a compressed request to say something.
 fn request(announced: [u8; 5], bytes: &[u8]) -> Vec<u8> {
     [&[1, 0, u8::try_from(SAY).unwrap(), 0, 0, 0, 0, 10, 7, 0, 0, 0, 5][..], &announced, bytes].concat()
 }
 
-/// Returns an answer that is compressed.
+/// Returns a compressed answer.
 fn answer(announced: [u8; 5], bytes: &[u8]) -> Bytes {
     [&[2, 0, 0, 0, 10, 7, 0, 0, 0, 5][..], &announced, bytes].concat().into()
 }
 
-/// Returns data of a stream that is compressed.
+/// Returns compressed stream data.
 fn data(announced: [u8; 5], bytes: &[u8]) -> Vec<u8> {
     [&[0x14][..], &announced, bytes].concat()
 }
 
-/// Returns a message behind its length, as streams have it.
+/// Returns a message after its length, as in streams.
 fn packed(message: &[u8]) -> Vec<u8> {
     [&u32::try_from(message.len()).unwrap().to_be_bytes()[..], message].concat()
 }
 
-/// Returns a message of this many bytes, and what it is compressed to.
+/// Returns the length of a message and its compressed bytes.
 fn message_of(text: &str) -> (usize, Vec<u8>) {
     let message = encoded(text);
     (message.len(), deflated(&message))
 }
 
-/// Compresses bytes, each part on its own.
+/// Compresses bytes, with independent parts.
 fn deflated(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     for part in bytes.chunks(256 * 1024) {
@@ -185,7 +185,7 @@ fn deflated(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Returns a block of LZ4 for bytes that end with one of them repeated: the others, the repetition, and five bytes more.
+/// Returns an LZ4 block for bytes with a repeated last byte: the other bytes, the repetition, and five more bytes.
 fn block(bytes: &[u8]) -> Vec<u8> {
     let last = bytes[bytes.len() - 1];
     let run = bytes.iter().rev().take_while(|byte| **byte == last).count();
@@ -200,7 +200,7 @@ fn block(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Appends literals, and the repetition of the last of them.
+/// Appends literals and a repetition of the last one.
 fn sequence(out: &mut Vec<u8>, literals: &[u8], repetition: Option<usize>) {
     let lens = [literals.len(), repetition.map_or(0, |len| len - 4)];
     let [high, low] = lens.map(|len| u8::try_from(len.min(15)).unwrap());
@@ -228,7 +228,7 @@ fn serve(limit: u32, inflated_len_max: usize) -> (TestService, Server) {
     (service, server.without_listener().unwrap())
 }
 
-/// Returns everything that is wrong with a compressed message within a limit of 1 MiB, and the code that it ends with.
+/// Returns all defects of a compressed message under a limit of 1 MiB, with the expected codes.
 fn lies(message: &[u8], of_server: bool) -> Vec<([u8; 5], Vec<u8>, Code)> {
     let malformed = if of_server { Code::Internal } else { Code::InvalidArgument };
     let (len, bytes) = (message.len(), deflated(message));
@@ -322,7 +322,7 @@ fn answers_that_lie_fail_their_call_alone() {
     }
 }
 
-/// Returns a head with one field of metadata whose value has this many bytes, behind a code if there is one.
+/// Returns a head with one metadata value of this length, after a code if there is one.
 fn head(code: Option<u8>, tag: u8, value_len: usize) -> Vec<u8> {
     let entry = [&[0, 1, b'a'][..], &vec![b'x'; value_len]].concat();
     let mut fields = code.map_or_else(Vec::new, |code| vec![4, 0, 0, 0, 1, code]);
@@ -333,7 +333,7 @@ fn head(code: Option<u8>, tag: u8, value_len: usize) -> Vec<u8> {
 #[test]
 fn answers_with_more_metadata_than_is_accepted_fail_their_call_alone() {
     const LIMIT: usize = 100;
-    // The size of a value is its length, that of its name, and 34.
+    // The size of an entry is the length of its value and its name, plus 34.
     const ROOM: usize = LIMIT - 1 - 34;
     let (message, messages) = (encoded("hi"), [&[0x11][..], &packed(&encoded("hi"))].concat());
     let empty = packed(&[]);
@@ -381,7 +381,7 @@ fn a_message_at_the_limit_when_it_is_inflated_arrives_and_one_byte_more_does_not
         const LIMIT: usize = 300_000;
         let (_service, server) = serve(u32::try_from(LIMIT).unwrap(), 0x1000);
         let mut peer = ByHand::connect(&server).await;
-        // Its handler fails, which shows that it was called.
+        // The handler always fails, which proves that it was called.
         let text = |len: usize| format!("fail 5 {}", "x".repeat(len - 7));
         let overhead = encoded(&text(LIMIT)).len() - LIMIT;
         for (len, code) in [(LIMIT, Code::NotFound), (LIMIT + 1, Code::ResourceExhausted)] {
@@ -408,7 +408,7 @@ fn what_is_inflated_at_once_has_a_limit_and_calls_beyond_it_wait_for_room() {
         settle().await;
         assert_eq!(service.log.take().len(), 2, "there is no room for the third");
 
-        // Without compression there is no limit but those of handlers.
+        // Without compression, only the limits of handlers apply.
         let sibling = connect(&server).await;
         assert_eq!(ask(&sibling, "hi").await.unwrap(), "hi");
         let mut other = ByHand::connect(&server).await;
@@ -426,7 +426,7 @@ fn what_is_inflated_at_once_has_a_limit_and_calls_beyond_it_wait_for_room() {
         assert_eq!(peer.answer().await, (4, Err(Code::ResourceExhausted)), "nothing ended meanwhile");
         assert_elapsed(start, Duration::from_millis(500));
 
-        // A stream that has begun does not wait.
+        // A stream that has started does not wait.
         let packed = packed(&encoded(&"x".repeat(60_000)));
         let said = peer.stream(GATHER, &[data(compressed(LZ4, packed.len()), &deflated(&packed))]).await;
         assert_eq!(said, Err(Code::ResourceExhausted));
@@ -471,7 +471,7 @@ fn what_a_call_that_is_given_up_had_inflated_makes_room() {
             peer.send(id, request(compressed(LZ4, len), &bytes)).await;
             settle().await;
             assert_eq!(service.log.take().len(), 1, "it has room");
-            // CANCEL of that packet.
+            // A CANCEL of this packet.
             peer.connection.withdraw(frisbee::PacketName { id, operation: Operation::EXTENDED });
             tokio::time::sleep(MILLI).await;
             assert!(service.log.take()[0].starts_with("dropped"));

@@ -1,4 +1,4 @@
-//! Calls in bytes, by callers that learned of the methods while they ran.
+//! Calls in bytes, by callers that learn the methods at run time.
 
 use bytes::Bytes;
 use frpc::{
@@ -72,7 +72,7 @@ fn a_plain_peer_takes_polyglot_at_the_operations_of_the_method_and_nothing_else(
     });
 }
 
-/// Makes a call in protocol buffers, and returns the texts that answer it.
+/// Makes a protobuf call and returns the texts of its answer.
 async fn said(channel: &Channel, method: Method, texts: &[&str]) -> Result<Vec<String>, Status> {
     let answer = channel.call(call(method, Format::Proto, texts)).await?;
     self::texts(answer.into_body()).await
@@ -104,7 +104,7 @@ async fn texts(body: Body) -> Result<Vec<String>, Status> {
     }
 }
 
-// Without types and without operations: of some, peers know nothing but the paths.
+// Methods without types and operations. Callers may know only the path of a method.
 const SAY: Method = Method::unary("calls.Test", "Say", 0);
 const COUNT: Method = Method::server_streaming("calls.Test", "Count", 0);
 const GATHER: Method = Method::client_streaming("calls.Test", "Gather", 0);

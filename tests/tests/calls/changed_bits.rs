@@ -1,6 +1,6 @@
-//! Calls over a wire that changes a bit.
+//! Calls over a wire that flips a bit.
 //!
-//! This is about frisbee: no other wire of ours has checksums of its own.
+//! Only for frisbee, because our other wires have no checksums.
 
 use std::sync::{
     Arc,
@@ -14,7 +14,7 @@ use support::{
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, ReadHalf, WriteHalf, duplex, split};
 
-/// Copies bytes, and changes a bit of one of them.
+/// Copies bytes and flips a bit in one of them.
 async fn carry(
     mut from: ReadHalf<DuplexStream>,
     mut to: WriteHalf<DuplexStream>,
@@ -33,7 +33,7 @@ async fn carry(
     }
 }
 
-/// A client, and how many bytes went to the server and back. One byte each way changes.
+/// Returns a client and the numbers of bytes in each direction. One byte per direction is changed.
 async fn connect(server: &Server, there: usize, back: usize) -> (TestClient, [Arc<AtomicUsize>; 2]) {
     let (ours, middle) = duplex(64 * 1024);
     let (other_middle, theirs) = duplex(64 * 1024);
@@ -56,7 +56,7 @@ fn checksums_fail_a_call_whose_bytes_change_and_never_change_its_answer() {
         let service = TestServer::new(TestService::default());
         let server = Server::builder().config(checked()).add_service(service).without_listener().unwrap();
         let (client, carried) = connect(&server, usize::MAX, usize::MAX).await;
-        // The server has heard of the checksums once the first answer is there.
+        // After the first answer, the server has heard about the checksums.
         ask(&client, "first").await.unwrap();
         let before = carried.each_ref().map(|len| len.load(Ordering::Relaxed));
         ask(&client, "transfer 100 to the account 4711").await.unwrap();

@@ -1,4 +1,4 @@
-//! Messages that are compressed between extended peers: who compresses what.
+//! Compression between extended peers: which side compresses which messages.
 
 use frpc::{Channel, ChannelBuilder, Code, Config, Request, Server, ServerBuilder, codec::Compression, interceptor};
 use support::{
@@ -13,7 +13,7 @@ use tokio::{io::duplex, time::Instant};
 
 const ALGORITHMS: [Compression; 3] = [Compression::Lz4, Compression::Zstd, Compression::Gzip];
 
-/// A server of the test service and a client of that, which offers the same service.
+/// A server of the test service, and a client that offers the same service.
 struct Pair {
     service: TestService,
     server: Server,
@@ -45,7 +45,7 @@ impl Pair {
         Self { service, server, client: TestClient::new(channel) }
     }
 
-    /// Returns how many bytes went to the server and back during a call, and what came of that.
+    /// Returns the bytes sent in each direction during a call, and its result.
     async fn measured<T>(&self, call: impl Future<Output = T>) -> (u64, u64, T) {
         settle().await;
         let before = self.server.metrics().counters;
@@ -64,7 +64,7 @@ impl Pair {
     }
 }
 
-/// Returns a text that gets much shorter.
+/// Returns a text that compresses well.
 fn text(len: usize) -> String {
     "to-be-or-not-to-be-".chars().cycle().take(len).collect()
 }

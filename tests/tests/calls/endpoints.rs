@@ -1,5 +1,5 @@
-//! The parts of a call that wires besides frisbee are made of: endpoints, heads, services told of each other, and transports by
-//! the schemes of their addresses.
+//! Building blocks for wires other than frisbee: endpoints, heads, services informed of each other, and transports by
+//! the scheme of their addresses.
 
 use std::sync::{
     Arc, Mutex,
@@ -19,7 +19,7 @@ use support::{
 };
 use tokio::{io::duplex, time::Instant};
 
-/// Calls a method of an endpoint with one message, and returns the texts of its answer.
+/// Calls a method of an endpoint with one message. Returns the texts of its answer.
 async fn call(endpoint: &Endpoint, method: &str, text: &str, head: Head) -> Result<Vec<String>, Status> {
     let found = endpoint.find(&format!("calls.Test/{method}")).unwrap();
     let body = Body::from(words(text).encode_to_vec());
@@ -107,7 +107,7 @@ fn a_guard_tells_tasks_of_a_handler_that_the_caller_has_given_up() {
     });
 }
 
-/// Keeps the paths of what is served beside it, and notes the shutdown.
+/// Records the paths of the other services, and the shutdown.
 #[derive(Clone, Default)]
 struct Curious(Arc<Mutex<Vec<String>>>);
 
@@ -159,7 +159,7 @@ async fn services_are_told_of_a_shutdown_of_their_server() {
     assert_eq!(*three.0.lock().unwrap(), expected);
 }
 
-/// Answers every call in the name of the address that it was connected to.
+/// Answers every call with the address it was connected to.
 struct Oracle;
 
 struct Answering(String);
@@ -201,10 +201,10 @@ async fn a_channel_connects_over_the_transport_that_has_the_scheme() {
     assert!(error.contains("another protocol"), "{error}");
 }
 
-/// Carries frisbee to a server in this process.
+/// Connects frisbee to a server in this process.
 struct Tunnel {
     server: Server,
-    /// The number of times that it was asked to connect.
+    /// Number of connection attempts.
     connects: Arc<AtomicUsize>,
 }
 

@@ -1,4 +1,4 @@
-//! Calls between extended peers, as far as they are more than plain ones: by path, given up, with deadlines and limits.
+//! Calls between extended peers, with features plain peers lack: paths, cancellation, deadlines and limits.
 
 use std::future::pending;
 
@@ -17,7 +17,7 @@ use support::{
 };
 use tokio::io::duplex;
 
-/// Has handlers that never end by themselves, and logs that each began and was dropped.
+/// Has handlers that never complete. Logs the start and the drop of each.
 #[derive(Clone, Default)]
 struct Holding(EventLog);
 
@@ -65,7 +65,7 @@ fn serve<T: Test>(service: T) -> Server {
     Server::builder().config(quiet()).add_service(TestServer::new(service)).without_listener().unwrap()
 }
 
-/// Makes a call of a kind, up to the end of its answer.
+/// Makes a call of a kind and reads its answer to the end.
 async fn call(client: &TestClient, kind: usize, timeout: Option<std::time::Duration>) -> Result<(), Status> {
     let mut one = Request::new(words("hi"));
     let mut many = Request::new(stream_of("hi"));
@@ -129,7 +129,7 @@ fn ids_of_calls_that_were_given_up_are_used_again() {
         let service = TestService::default();
         let server = serve(service.clone());
         let client = TestClient::new(attached(&server).await);
-        // More than there are ids, in steps that the server lets through.
+        // More calls than there are ids, in batches within the limits of the server.
         for _ in 0..200 {
             let mut calls = tokio::task::JoinSet::new();
             for _ in 0..400 {
@@ -239,7 +239,7 @@ fn an_answer_with_more_metadata_than_its_caller_accepts_is_a_status() {
     });
 }
 
-/// The methods of the test service as another version of its proto file has them: in another order, and with one more.
+/// The methods of the test service as in another version of its proto file: in another order, with an additional one.
 struct Reordered(TestServer<TestService>);
 
 impl Service for Reordered {
@@ -280,7 +280,7 @@ fn a_call_that_is_made_before_the_peer_is_known_never_ends_well_in_another_metho
         let services = Services::new().add_service(Reordered(TestServer::new(TestService::default())));
         let server = ::frisbee::Server::builder(services).config(quiet()).without_listener();
         let (ours, theirs) = duplex(64 * 1024);
-        // The server is slower than a client waits for it.
+        // The client does not wait long enough for the server.
         let connecting = quiet_channel().attach(ours);
         let client = TestClient::new(connecting.await.unwrap());
         let calling = tokio::spawn({
@@ -313,7 +313,7 @@ fn with_the_extension_off_on_either_side_calls_go_as_ever() {
     });
 }
 
-/// Passes each call on to another server, and answers with what that says.
+/// Forwards each call to another server and returns its answer.
 struct Relay(TestClient);
 
 impl Test for Relay {
@@ -342,7 +342,7 @@ impl Test for Relay {
     }
 }
 
-/// Answers with the time that a call has left and the trace that it belongs to.
+/// Answers with the remaining time of a call and its trace.
 struct Tell;
 
 impl Tell {
@@ -370,7 +370,7 @@ impl Test for Tell {
     }
 }
 
-/// Makes a call of a kind with some metadata, and returns the text of its last answer.
+/// Makes a call of a kind with metadata. Returns the text of its last answer.
 async fn told(client: &TestClient, kind: usize, text: &str, timeout: Option<std::time::Duration>) -> String {
     let mut metadata = Metadata::new();
     metadata.insert("traceparent", "00-1").unwrap();
@@ -446,7 +446,7 @@ fn a_server_has_the_last_word_on_the_time_of_calls() {
         let tell = server(TestServer::new(Tell)).without_listener().unwrap();
         let client = TestClient::new(attached(&tell).await);
         for kind in 0..4 {
-            // A channel says how long its unary calls take.
+            // A channel sends its default timeout with unary calls.
             let unsaid = if kind == 0 { 30_000 } else { 10_000 };
             for (given, left) in
                 [(Some(MILLI), 1000), (Some(3600 * SECOND), 60_000), (Some(5 * SECOND), 5000), (None, unsaid)]

@@ -1,6 +1,6 @@
-//! Calls while the server wants them elsewhere: what goes on, what is made on another connection, and what is repeated.
+//! Calls to a server that is going away: which ones continue, move to another connection, or are repeated.
 //!
-//! This is about frisbee: calls in process have no connection.
+//! Only for frisbee, because in-process calls have no connection.
 
 use std::{
     future::ready,
@@ -35,7 +35,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// A server at an address, and what it serves.
+/// Returns a server at an address, and its service.
 async fn serve_at(address: &Address, config: Config) -> (TestService, Server) {
     let service = TestService::default();
     let server = Server::builder().config(config).add_service(TestServer::new(service.clone()));
@@ -46,7 +46,7 @@ async fn connect_to(address: &Address) -> TestClient {
     TestClient::new(quiet_channel().connect(address).await.unwrap())
 }
 
-/// The first server at an address that shuts down while a call is under way, the second one, and the client of both.
+/// Two successive servers at an address, and a client. The first one shuts down during a call.
 struct Succession {
     first: TestService,
     shutdown: JoinHandle<usize>,
@@ -69,7 +69,7 @@ impl Succession {
         Self { first, shutdown, second, server, client, under_way }
     }
 
-    /// Lets the call that was under way finish, which lets the first server finish at once.
+    /// Lets the pending call finish. The first server finishes at the same time.
     async fn end(self) {
         let since = Instant::now();
         self.first.gate.open(1);
@@ -123,7 +123,7 @@ fn streams_under_way_go_on_and_the_connection_closes_behind_the_last() {
         let mut count = client.count(words("one, wait, two, three")).await.unwrap().into_inner();
         assert_eq!(next(&mut count).await, "one");
         let shutdown = tokio::spawn(server.shutdown(60 * SECOND));
-        // Longer than anything that arrives would be served.
+        // Longer than new packets would be served.
         sleep(30 * SECOND).await;
         service.gate.open(1);
         let rest = [next(&mut count).await, next(&mut count).await, next(&mut count).await];
@@ -215,7 +215,7 @@ fn a_call_that_waits_for_room_goes_elsewhere() {
     });
 }
 
-// Channels that cannot connect again
+// Channels unable to reconnect
 
 #[test]
 fn a_channel_over_a_stream_of_the_users_own_has_nowhere_to_go() {
@@ -299,7 +299,7 @@ fn calls_of_a_server_that_shuts_down_to_its_clients_finish() {
     }
 }
 
-// Repeating
+// Retries
 
 #[test]
 fn a_call_refused_by_a_server_that_cannot_ask_is_made_again() {
@@ -332,7 +332,8 @@ fn a_call_that_sends_a_stream_is_not_made_again_once_it_was_opened() {
     }
 }
 
-/// A server of frisbee that turns every call away, as one that shuts down does. Streams have an answer first if told so.
+/// A frisbee server that rejects every call, like one that is shutting down. On request, sends one answer on streams
+/// first.
 struct Refusing {
     answers_first: bool,
     calls: AtomicUsize,
@@ -359,7 +360,7 @@ impl Router for Refusing {
 
     async fn stream(&self, stream: Stream, _: &Connection) {
         let (sender, mut reader) = stream.split();
-        // The data that opens the call, and its request.
+        // Read the data to open the call, then its request.
         let _ = (reader.read().await, reader.read().await);
         if self.answers_first {
             sender.send(encoded("one")).await.unwrap();
@@ -433,7 +434,7 @@ fn a_call_whose_handler_meets_a_server_that_shuts_down_is_made_once() {
     }
 }
 
-/// A service that passes on what a call of its own comes to.
+/// A service that passes on the result of its own call.
 struct PassesOn {
     downstream: TestClient,
     handled: Arc<AtomicUsize>,
@@ -455,7 +456,7 @@ impl Test for PassesOn {
     }
 
     async fn count(&self, _: Request<Words>) -> Result<Response<Streaming<Words>>, Status> {
-        // As the first that comes of the stream.
+        // Pass it on as the first item of the stream.
         let status = self.pass_on::<()>().await.unwrap_err();
         Ok(Streaming::new(futures_util::stream::iter([Err(status)])).into())
     }
@@ -502,7 +503,7 @@ fn a_stream_whose_answers_have_begun_is_not_made_again() {
     });
 }
 
-// Age
+// Maximum age of connections
 
 #[test]
 fn no_call_notices_that_connections_get_old() {

@@ -1,5 +1,5 @@
-//! Beside the messages of a call: metadata, deadlines, trailers, details of a status, cancellation. In process all of
-//! it arrives. Plain frisbee carries none of it, and says so.
+//! Everything in a call except its messages: metadata, deadlines, trailers, status details and cancellation. In process
+//! all of it arrives. Plain frisbee carries none of it, and reports the loss.
 
 use std::{sync::Arc, time::Duration};
 
@@ -36,8 +36,8 @@ over_full_transports! {
     a_handler_sees_the_time_that_its_caller_gives_it
 }
 
-/// Answers calls with the metadata that came with them, as text and in front of the answer, and with trailers behind it.
-/// Those that ask for something else get nothing beside their messages.
+/// Returns the metadata of a call as text, as metadata of the answer, and as trailers. Calls with other commands get
+/// only messages.
 #[derive(Clone, Default)]
 struct Mirror {
     log: EventLog,
@@ -45,7 +45,7 @@ struct Mirror {
 }
 
 impl Mirror {
-    /// Plays the text of a request, and returns the text of the answer.
+    /// Executes the command in a request and returns the text of the answer.
     async fn play(&self, text: &str, head: &Head) -> Result<String, Status> {
         match text {
             "wait" => {
@@ -128,7 +128,7 @@ impl Test for Mirror {
 /// The answer to a call.
 #[derive(Debug, Default, PartialEq)]
 struct Reply {
-    /// The last message.
+    /// Text of the last message.
     text: String,
     metadata: Metadata,
     trailers: Metadata,
@@ -170,7 +170,7 @@ fn with<T>(metadata: &Metadata, message: T) -> Request<T> {
     request
 }
 
-/// Metadata of every form: ASCII, binary, several values for a name.
+/// Returns metadata in every form: ASCII, binary, and several values for a name.
 fn every_form() -> Metadata {
     let mut metadata = Metadata::new();
     metadata.insert("authorization", "Bearer s3cret").unwrap();
@@ -197,7 +197,7 @@ fn trailers() -> Metadata {
 
 const RETRY_IN: prost_types::Duration = prost_types::Duration { seconds: 3, nanos: 0 };
 
-/// A status with typed details and metadata.
+/// Returns a status with typed details and metadata.
 fn rich_status() -> Status {
     let detail = prost_types::Any::from_msg(&RETRY_IN).unwrap();
     let mut status = Status::with_error_details(Code::Unavailable, "come back later", [detail]);
@@ -233,7 +233,7 @@ fn extensions_stay_on_their_side(transport: Transport) {
     });
 }
 
-/// The failure of a handler's own call says nothing about the call that the handler answers.
+/// The failure of a handler's own call must not look like a failure of the outer call.
 fn the_source_of_a_status_stays_on_its_side(transport: Transport) {
     in_virtual_time(async {
         let (_mirror, _served, client) = mirror(transport).await;
@@ -268,7 +268,7 @@ fn metadata_of_a_stream_is_there_with_its_first_message_and_trailers_behind_its_
     });
 }
 
-/// Makes a call of each kind that may take 5 s, and returns what the handlers know of that.
+/// Makes a call of each kind with a timeout of 5 s. Returns the timeouts seen by the handlers.
 async fn each_time(client: &TestClient) -> [String; 4] {
     let (mut one, mut stream) = (Request::new(words("time")), Request::new(Streaming::from_iter([words("time")])));
     let mut chat = Request::new(Streaming::from_iter([words("time")]));
@@ -324,7 +324,7 @@ fn details_and_metadata_of_a_status_arrive(transport: Transport) {
     });
 }
 
-/// Starts a call of this kind that waits, and returns what gives it up when it is dropped.
+/// Starts a waiting call of this kind. Dropping the returned set cancels the call.
 async fn waiting(client: &TestClient, kind: usize, timeout: Option<Duration>) -> JoinSet<Option<Code>> {
     let mut calls = JoinSet::new();
     let client = client.clone();
@@ -385,7 +385,7 @@ fn a_handler_over_frisbee_hears_that_the_connection_of_its_caller_has_ended() {
             let (mirror, served, client) = mirror(Transport::Frisbee).await;
             let call = waiting(&client, kind, None).await;
             assert_eq!(mirror.log.take(), ["waits"], "{kind}");
-            // Dropped, it cuts its connections.
+            // Dropping the server closes its connections.
             drop(served.server);
             settle().await;
             assert_eq!(mirror.log.take(), ["cancelled"], "{kind}");
@@ -410,7 +410,7 @@ fn a_call_with_metadata_fails_over_frisbee_and_nothing_is_sent() {
     });
 }
 
-/// Returns a channel over frisbee that accepts the loss of metadata with a warning, and its server.
+/// Returns a frisbee channel that accepts the loss of metadata with a warning, and its server.
 async fn channel_that_warns() -> (Server, Channel) {
     let server = serve(&TestService::default());
     let (ours, theirs) = duplex(64 * 1024);
@@ -448,7 +448,8 @@ fn a_channel_over_a_connection_loses_no_metadata_either() {
     });
 }
 
-/// The only test of this program in which something is lost: the one warning would otherwise be in another.
+/// The only test in this binary that loses anything. The warning appears once per process and would otherwise show up
+/// in another test.
 #[test]
 fn metadata_trailers_and_details_of_handlers_are_lost_over_frisbee_with_one_warning() {
     in_virtual_time(async {

@@ -1,4 +1,4 @@
-//! Layers around calls, on servers, on services and on channels.
+//! Layers around calls: on servers, services and channels.
 
 use frpc::{
     Answer, Body, Call, Code, Layer, Layered, Next, Request, Services, Status, Streaming, interceptor,
@@ -51,7 +51,7 @@ mod own {
     }
 }
 
-/// Writes down which calls come by, and which answers.
+/// Logs calls and answers.
 struct Note {
     log: EventLog,
     name: &'static str,
@@ -87,7 +87,7 @@ fn the_layer_that_was_added_first_sees_a_call_first_and_its_answer_last(transpor
         let service = TestService::default();
         let note = |name| Note { log: service.log.clone(), name };
         let client = Layered::new(TestServer::new(service.clone()), note("service")).layer(note("inner service"));
-        // Layers are around services that are added later, too.
+        // Layers also apply to services added later.
         let services = Services::new().layer(note("server")).add_service(client).layer(note("inner server"));
         let served = transport.serve(services).await;
         let channel = served.channel.clone().layer(note("channel")).layer(note("inner channel"));
@@ -103,7 +103,7 @@ fn the_layer_that_was_added_first_sees_a_call_first_and_its_answer_last(transpor
         for (kind, method) in [(1, "Count"), (2, "Gather"), (3, "Chat")] {
             of_kind(&client, kind, "hi").await.unwrap();
             let log = service.log.take();
-            // An answer that is a stream comes back to the channel before it has begun.
+            // A streamed answer reaches the channel before its first message.
             let calls = log.iter().filter(|line| line.ends_with(method));
             assert!(calls.eq(&order.map(|name| format!("{name}: {method}"))), "{log:?}");
             let answers = log.iter().filter(|line| line.ends_with("answer") && line.contains("ser"));
@@ -182,7 +182,7 @@ fn metadata_of_a_layer_of_the_channel_fails_calls_to_plain_peers() {
     });
 }
 
-/// Answers every call without running what is next.
+/// Answers every call without the next layer.
 struct Cache;
 
 impl Layer for Cache {
@@ -209,7 +209,7 @@ fn a_layer_may_answer_by_itself(transport: Transport) {
     });
 }
 
-/// Lets no call on, as an interceptor that finds no valid token.
+/// Refuses calls without a valid token.
 fn refusal() -> impl Layer {
     interceptor(|call: &mut Call| match call.head().metadata().get("authorization") {
         Some("Bearer s3cret") => Ok(()),
@@ -243,7 +243,7 @@ fn a_call_that_a_layer_of_the_channel_refuses_never_leaves(transport: Transport)
     });
 }
 
-/// Writes down what a layer sees of each call.
+/// Logs the information about each call visible to a layer.
 fn looking(log: &EventLog) -> impl Layer {
     let log = log.clone();
     interceptor(move |call: &mut Call| {
@@ -299,7 +299,7 @@ fn a_layer_sees_who_calls_and_with_what(transport: Transport) {
     });
 }
 
-/// Makes the best of calls that fail.
+/// Turns failed calls into successful ones.
 struct Cure;
 
 impl Layer for Cure {
@@ -344,7 +344,7 @@ fn a_panic_of_a_layer_is_a_status(transport: Transport) {
     });
 }
 
-/// Holds every call until the gate opens. Tells when a call is dropped meanwhile.
+/// Holds every call until the gate opens. Logs calls dropped meanwhile.
 #[derive(Clone, Default)]
 struct Hold {
     log: EventLog,
@@ -368,7 +368,7 @@ impl Layer for Hold {
     }
 }
 
-/// Makes a call, drops it while the layer holds it, and returns what the layer saw.
+/// Makes a call and drops it while the layer holds it. Returns the log of the layer.
 async fn seen_of_dropped(client: &TestClient, kind: usize, log: &EventLog) -> Vec<String> {
     let client = client.clone();
     let call = tokio::spawn(async move { of_kind(&client, kind, "hi").await });
@@ -396,7 +396,7 @@ fn a_layer_of_a_server_is_dropped_with_a_call_with_streams(transport: Transport)
         for kind in 1..4 {
             assert_eq!(seen_of_dropped(&client, kind, &hold.log).await, ["holds", "dropped"]);
         }
-        // Frisbee tells nobody of a unary call that is given up.
+        // frisbee does not notify the server about dropped unary calls.
         if transport == Transport::InProcess {
             assert_eq!(seen_of_dropped(&client, 0, &hold.log).await, ["holds", "dropped"]);
         }
@@ -429,7 +429,7 @@ fn a_timeout_ends_handlers_that_are_not_done_in_time(transport: Transport) {
 
 fn a_timeout_lets_a_stream_of_answers_go_on(transport: Transport) {
     in_virtual_time(async {
-        // One after the other: a server of HTTP does not keep connections without a request.
+        // One after another: an HTTP server does not keep connections without a request.
         for is_around_server in [true, false] {
             let (_service, _served, client) = match is_around_server {
                 true => layered(transport, Timeout::new(5 * SECOND)).await,
@@ -494,7 +494,7 @@ fn a_limit_that_fails_calls_refuses_one_more(transport: Transport) {
     });
 }
 
-/// Checks that a stream of answers counts from its begin until it ends or is dropped.
+/// Checks that a response stream counts from its start until its end or drop.
 async fn check_that_a_stream_counts(client: &TestClient) {
     let is_full = async || {
         settle().await;
@@ -525,7 +525,7 @@ async fn check_that_a_stream_counts(client: &TestClient) {
 fn a_stream_counts_until_it_ends(transport: Transport) {
     in_virtual_time(async {
         let (_service, _served, client) = layered(transport, ConcurrencyLimit::new(1).failing()).await;
-        // Messages under way are none that a caller has read: the handler has to wait for something.
+        // Messages in flight may all be sent before the caller reads them, so make the handler wait.
         let mut answers = client.count(words("one, wait")).await.unwrap().into_inner();
         assert_eq!(next(&mut answers).await, "one");
         assert_eq!(ask(&client, "hi").await.unwrap_err().code(), Code::ResourceExhausted);
@@ -593,7 +593,7 @@ fn a_trace_says_whose_fault_a_failure_is(transport: Transport) {
     });
 }
 
-/// Writes down how calls end, and after how long.
+/// Logs the results and durations of calls.
 struct Ends(EventLog);
 
 impl Layer for Ends {
@@ -635,12 +635,12 @@ fn a_layer_sees_the_end_of_streams(transport: Transport) {
     });
 }
 
-/// Returns what was logged within spans.
+/// Returns the log lines within spans.
 fn traced(log: &ThreadLog) -> Vec<String> {
     log.take().into_iter().filter(|line| line.contains("call{")).collect()
 }
 
-/// A server of frpc takes layers as its services do.
+/// A server of frpc accepts layers like its services do.
 #[test]
 fn a_server_and_the_builder_of_a_channel_take_layers() {
     in_virtual_time(async {

@@ -1,6 +1,7 @@
-//! Messages above the receiver's limit: they fail their call, say whose limit it is, and harm nothing beside it.
+//! Messages above the receiver's limit. They fail their own call, name the side with the limit, and do not affect other
+//! calls.
 //!
-//! The limits are those of a connection of frisbee.
+//! The limits are those of a frisbee connection.
 
 use frpc::{CallError, Code, Config, Refusal, Server, Status, Streaming, Unimplemented};
 use support::{
@@ -29,7 +30,7 @@ fn assert_names(status: &Status, side: &str, limit: u32) {
 
 #[test]
 fn a_request_above_the_limit_of_the_server_fails_alone() {
-    // An extended client knows the limit, and sends nothing.
+    // An extended client knows the limit and sends nothing.
     for (len, extended) in [201, 70_000, 6_000_000].into_iter().flat_map(|len| [(len, true), (len, false)]) {
         in_virtual_time(async {
             let service = TestService::default();
@@ -107,7 +108,7 @@ fn messages_before_one_that_is_too_large_arrive() {
         let server = serve(&TestService::default(), 200);
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         server.attach(theirs);
-        // An extended client would know, and cut the call off.
+        // An extended client would know the limit and cancel the call.
         let plain = Config { extended: false, ..quiet() };
         let client = TestClient::new(quiet_channel().config(plain).attach(ours).await.unwrap());
         let speech = [words("one"), words("x".repeat(300)), words("two")];
@@ -118,7 +119,7 @@ fn messages_before_one_that_is_too_large_arrive() {
     });
 }
 
-/// A Go peer takes any error in place of a message for the failure of the call.
+/// Go peers treat any error in place of a message as the failure of the call.
 #[test]
 fn on_the_wire_it_is_an_error_like_any_other() {
     in_virtual_time(async {

@@ -1,6 +1,6 @@
-//! Both sides calling each other from their handlers.
+//! Handlers on both sides calling each other.
 //!
-//! Only frisbee carries calls both ways.
+//! Only frisbee carries calls in both directions.
 
 use frpc::{Channel, Code, Config, Dispatch, Server, Status};
 use support::{
@@ -17,10 +17,10 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// A client and a server, each of which can call the other.
+/// A client and a server that can call each other.
 struct Both {
     client: TestClient,
-    /// From the server to the client.
+    /// Calls from the server to the client.
     callback: CallbackClient,
     _server: Server,
 }
@@ -55,7 +55,7 @@ fn limited(limit: usize) -> Dispatch {
 const DISPATCHES: fn() -> [Dispatch; 5] =
     || [Dispatch::InPlace, Dispatch::Ordered, Dispatch::Spawned, limited(1), limited(20)];
 
-/// Returns the number of these calls that were answered. The others were refused for want of room, and nothing else.
+/// Returns the number of answered calls. Asserts that the others were refused for lack of room.
 async fn answered(calls: Vec<JoinHandle<Result<String, Status>>>) -> usize {
     let mut answered = 0;
     for call in calls {
@@ -109,7 +109,7 @@ fn handlers_that_call_back_with_streams_do_not_lock_up() {
     }
 }
 
-/// Numbers that look random, from a seed.
+/// Deterministic pseudo-random numbers for a seed.
 struct Random(u64);
 
 impl Random {
@@ -121,7 +121,7 @@ impl Random {
         usize::try_from((mixed ^ (mixed >> 31)) % limit as u64).unwrap()
     }
 
-    /// Up to a limit, and small as often as large.
+    /// Returns a number up to a limit, evenly distributed over orders of magnitude.
     fn up_to(&mut self, limit: usize) -> usize {
         let magnitude = 1 + self.below(limit.ilog2() as usize + 1);
         1 + self.below(limit.min(1 << magnitude))

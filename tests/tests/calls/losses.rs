@@ -1,6 +1,6 @@
-//! Calls whose connection is lost, and channels that get another.
+//! Calls with a lost connection, and channels that reconnect.
 //!
-//! This is about frisbee: calls in process have no connection.
+//! Only for frisbee, because in-process calls have no connection.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ fn a_call_that_was_sent_may_have_been_executed() {
     });
 }
 
-/// A configuration under which the first byte is one of a call.
+/// Returns a configuration without an opening, so that the first byte belongs to a call.
 fn plain() -> Config {
     Config { extended: false, ..quiet() }
 }
@@ -125,7 +125,7 @@ fn a_peer_that_speaks_something_else_has_executed_nothing() {
                 assert!(!may_have_executed(&status), "{status}");
             }
         }
-        // One that has spoken frisbee before may have.
+        // If the peer has spoken frisbee before, it may have executed the calls.
         let (client, mut peer) = peer_of_channel(quiet_channel()).await;
         let calls = [asking(&client, "a"), asking(&client, "b")];
         peer.heard().await;
@@ -236,7 +236,7 @@ fn a_channel_connects_again_when_the_server_is_back() {
 fn calls_that_never_left_are_made_again_on_a_new_connection() {
     in_virtual_time(async {
         let (service, address) = (TestService::default(), unused_address());
-        // A server that stops reading with its first request.
+        // The server stops reading after its first request.
         let config = Config { handlers_max: 1, backlog_max: 1, ..quiet() };
         let server = serving_at(&address, &service, config).await;
         let client = connected_to(&address, Channel::builder()).await;
@@ -291,7 +291,8 @@ fn a_server_that_cannot_be_reached_is_dialed_by_one_for_all() {
                 assert!(status.message().contains("attempts: 10"), "{status}");
                 assert!(matches!(status.call_error(), Some(CallError::Unreachable(_))), "{status}");
             }
-            // Ten attempts: nine pauses from 10 ms on, each twice as long as the one before, less half of it at most.
+            // Ten attempts with nine pauses. The first is 10 ms, each is twice the previous one, and jitter shortens
+            // them by up to half.
             let elapsed = since.elapsed();
             assert!((MILLI * 2555..MILLI * 5200).contains(&elapsed), "{elapsed:?}");
         }
@@ -350,7 +351,7 @@ fn a_call_waits_for_a_connection_within_its_timeout_and_dialing_goes_on() {
 #[test]
 fn a_call_that_finds_no_way_out_in_time_was_not_executed() {
     in_virtual_time(async {
-        // A peer that takes nothing: the first call gets into the outbox, the others do not.
+        // The peer reads nothing: the first call enters the outbox, the others do not.
         let (theirs, _peer) = peer_with_buffer(128);
         let config = Config { outbox_len_max: 100, write_stall_max: 1000 * SECOND, ..quiet() };
         let client = TestClient::new(quiet_channel().config(config).timeout(SECOND).attach(theirs).await.unwrap());
@@ -391,7 +392,7 @@ fn another_call_begins_to_dial_when_the_runtime_that_dialed_is_gone() {
         (client, server)
     });
     home.block_on(async {
-        // Once it is lost, the channel may have none.
+        // After its loss, the channel may have no connection.
         let connection = client.channel().connection().unwrap();
         drop(server);
         connection.closed().await;
@@ -428,7 +429,7 @@ fn a_channel_over_a_stream_of_the_users_own_stays_lost() {
     });
 }
 
-/// Calls the server as soon as there is a connection, and panics then if told to.
+/// Calls the server immediately after the connection is established. Panics then if told to.
 struct Eager {
     panics: bool,
     answers: mpsc::UnboundedSender<Result<String, Status>>,

@@ -1,6 +1,8 @@
-//! Calls in memory and in virtual time: between a channel and a server, and of each with a peer that speaks bytes.
+//! Calls in memory and in virtual time, between a channel and a server, or between one of them and a peer with
+//! hand-written bytes.
 //!
-//! Tests about calls as such run over [every transport](transport); those about connections and bytes are for frisbee.
+//! Tests of calls in general run over [every transport](transport). Tests of connections and bytes are specific to
+//! frisbee.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 

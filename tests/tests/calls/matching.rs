@@ -1,6 +1,6 @@
-//! Which answer belongs to which call, and how many calls there may be.
+//! The matching of answers to calls, and limits on the number of calls.
 //!
-//! Ids are part of frisbee's wire.
+//! Ids are specific to the wire of frisbee.
 
 use std::sync::{Arc, Mutex};
 
@@ -66,7 +66,7 @@ fn answers_that_nobody_waits_for_are_discarded() {
         let (client, mut peer) = peer_of_channel(quiet_channel()).await;
         let call = asking(&client, "hi");
         assert_eq!(peer.heard().await, ["10 1: hi"]);
-        // Another id, another operation, both; and the first of two answers counts.
+        // Answers with another id, another operation, or both are ignored. Of two answers the first counts.
         let strays = [frame(2, SAY, encoded("no")), frame(1, 14, encoded("no")), frame(7, 99, error("no"))];
         assert!(peer.asks(strays.concat()).await.is_empty());
         assert!(!call.is_finished());
@@ -97,7 +97,7 @@ fn an_answer_that_cannot_be_read_fails_its_call_and_no_other() {
     });
 }
 
-/// Returns a service whose gate is closed, its server, and a client that may have this many calls under way.
+/// Returns a service with a closed gate, its server, and a client with this limit on calls in flight.
 async fn limited(calls_max: usize, when_full: WhenFull) -> (TestService, Server, TestClient) {
     let service = TestService::default();
     let server = serve(&service);
@@ -154,7 +154,7 @@ fn a_call_that_gives_up_waiting_for_room_takes_no_turn_of_another() {
         settle().await;
         let last = asking(&client, "last");
         settle().await;
-        // At once: the end of the first call, which gives its room to the next, and the end of the next.
+        // The end of the first call, which makes room for the next one, coincides with the end of that next one.
         service.gate.open(1);
         given_up.abort();
         assert!(timeout(SECOND, last).await.expect("there is room").unwrap().is_ok());
@@ -180,7 +180,7 @@ fn calls_past_the_limit_fail_if_they_are_to() {
     });
 }
 
-/// Returns a service whose gate is closed, and its server, which takes this many calls of a connection at once.
+/// Returns a service with a closed gate, and its server with this limit on calls per connection.
 fn limiting(calls_max: u32) -> (TestService, Server) {
     let service = TestService::default();
     let server = Server::builder().config(quiet()).calls_max(calls_max);
@@ -248,7 +248,7 @@ fn calls_that_come_all_the_same_are_refused_and_were_not_executed() {
         assert_eq!(service.log.take().len(), 2);
         assert_too_many_for_peer(&ask(&client, "one more").await.unwrap_err(), 2);
         assert!(service.log.take().is_empty());
-        // Each connection has its own.
+        // Each connection has its own limit.
         let other = connect_plainly(&server).await;
         assert_eq!(ask(&other, "hi").await.unwrap(), "hi");
         service.gate.open(2);
@@ -257,7 +257,7 @@ fn calls_that_come_all_the_same_are_refused_and_were_not_executed() {
         }
         assert_eq!(ask(&client, "again").await.unwrap(), "again");
 
-        // And those of extended peers that say more than a message.
+        // The limit also covers packets of extended peers with more than a message.
         let mut peer = peer_of(&server);
         let hello = frame(0, 3, [1, 1]);
         let request = |id| frame(id, 4, [&[1, 0, 10, 0, 0, 0, 0, 0][..], &encoded("wait")].concat());
@@ -331,13 +331,13 @@ fn a_handler_is_dropped_when_its_caller_is_gone() {
         settle().await;
         call.abort();
         drop(client);
-        // The client lets the answer come for a second. After that, the next ping fails.
+        // The client accepts the answer for another second. After that, the next ping fails.
         tokio::time::sleep(2 * SECOND).await;
         assert_eq!(service.log.take(), ["say wait", "dropped say wait"]);
     });
 }
 
-/// A server that answers when the test says so: each request goes back as its own answer.
+/// A server that answers at the test's command. Each request is its own answer.
 #[derive(Clone, Default)]
 struct Late(Arc<Mutex<Vec<(Connection, Packet)>>>);
 
@@ -346,7 +346,7 @@ impl Late {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 
-    /// Serves them, and a client.
+    /// Returns a server and a client of it.
     async fn serve_and_connect(&self) -> (frisbee::Server, TestClient) {
         let server = frisbee::Server::builder(self.clone()).config(quiet()).without_listener();
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
@@ -356,7 +356,7 @@ impl Late {
 
     async fn answer(requests: impl IntoIterator<Item = (Connection, Packet)>) {
         for (connection, request) in requests {
-            // A connection that is gone needs no answers.
+            // A closed connection needs no answers.
             let _ = connection.send(request).await;
         }
         settle().await;
@@ -370,7 +370,7 @@ impl Router for Late {
     }
 }
 
-/// Makes calls that nobody answers in time, many at once.
+/// Makes calls without timely answers, many of them concurrently.
 async fn give_up(client: &TestClient, times: usize) {
     let hasty = TestClient::new(client.channel().clone().with_timeout(SECOND));
     for number in (0..times).step_by(8192) {
@@ -406,7 +406,7 @@ fn no_call_gets_the_answer_of_another_that_was_given_up_long_before() {
         assert_eq!(given_up.len(), HALF + 1);
         Late::answer(first.drain(..)).await;
         assert_eq!(under_way.await.unwrap().unwrap(), "under way");
-        // Whatever comes late, and twice, reaches nobody else.
+        // Late and duplicate answers must not reach other calls.
         let (mut asked, mut given_up) = (0, given_up.into_iter());
         for _ in 0..100 {
             let some: Vec<_> = given_up.by_ref().take(100).collect();
@@ -461,7 +461,7 @@ fn a_channel_over_a_connection_says_that_too_many_answers_are_owed() {
         let late = Late::default();
         let services = Services::new().over(late.clone());
         let client = frisbee::Client::new(services).config(quiet()).attach(ours).await.unwrap();
-        // The side that connects speaks first.
+        // The connecting side has to send first.
         client.try_send(own_packet(1, "hello")).unwrap();
         let client = TestClient::new(Channel::over(&only_connection(&server).await).unwrap());
         give_up(&client, HALF + 1).await;

@@ -1,4 +1,4 @@
-//! More calls than a server can handle: those that it does handle are answered in time.
+//! Overloaded servers: the calls they do handle are answered in time.
 
 use std::{
     sync::{
@@ -29,7 +29,7 @@ use tokio::{
 #[derive(Clone)]
 struct Slow {
     work: Duration,
-    /// Calls that began.
+    /// Number of started calls.
     begun: Arc<AtomicUsize>,
 }
 
@@ -59,12 +59,12 @@ impl Test for Slow {
     }
 }
 
-/// Four handlers that take 10 ms each.
+/// Calls per second with four handlers of 10 ms each.
 const CAPACITY: usize = 400;
 const DEADLINE: Duration = Duration::from_millis(500);
 
-/// Asks a server for `per_milli` calls each millisecond for three seconds, whatever comes of them. Returns how many were answered
-/// in time of those that were made in the last two.
+/// Sends `per_milli` calls per millisecond to a server for three seconds, regardless of the results. Returns the number
+/// of calls from the last two seconds with a timely answer.
 async fn goodput(server: ServerBuilder, per_milli: usize) -> usize {
     let slow = Slow::new(10 * MILLI);
     let server = server.add_service(TestServer::new(slow.clone())).without_listener().unwrap();
@@ -158,7 +158,7 @@ fn the_time_of_a_handler_counts_from_the_arrival_of_its_call() {
                 let (ours, theirs) = duplex(64 * 1024);
                 server.attach(theirs);
                 let client = TestClient::new(quiet_channel().timeout(10 * SECOND).attach(ours).await.unwrap());
-                // So that the peers know each other.
+                // Let the peers exchange their hellos.
                 asking(&client, "hi").await.unwrap().unwrap();
                 left.lock().unwrap().clear();
                 let calls = [0, 1].map(|_| {

@@ -1,4 +1,4 @@
-//! Large messages beside small calls, between extended peers.
+//! Large messages next to small calls, between extended peers.
 
 use frisbee::{Connection, Outcome, Packet, Router};
 use frpc::{Channel, Server, Services};
@@ -9,7 +9,7 @@ use support::{
 };
 use tokio::io::duplex;
 
-/// Has packets of its own, which arrive in order.
+/// Has application packets, delivered in order.
 struct InOrder;
 
 impl Router for InOrder {
@@ -24,7 +24,7 @@ async fn attached(server: &Server) -> Channel {
     quiet_channel().attach(ours).await.unwrap()
 }
 
-/// Makes a small call, a large one and a small one, the last two at once, and returns the order of their answers.
+/// Makes a small call, then a large and a small one concurrently. Returns the order of their answers.
 async fn answered(client: &TestClient) -> Vec<String> {
     let log = EventLog::default();
     client.say(words("hi")).await.unwrap();

@@ -1,4 +1,4 @@
-//! Streams of requests that do not end as they should: they panic, or their runtime is gone.
+//! Request streams with an irregular end: a panic, or a runtime shutdown.
 
 use frpc::{Code, Status, Streaming};
 use futures_util::{StreamExt, stream};
@@ -19,7 +19,7 @@ over_every_transport! {
     a_call_ends_when_its_request_stream_panics_and_the_handler_is_dropped
 }
 
-/// Says so much and then panics.
+/// Yields this number of messages and then panics.
 fn panicking(texts: usize) -> Streaming<Words> {
     Streaming::new(stream::iter(0..).map(move |number| {
         assert!(number < texts, "out of words");
@@ -52,7 +52,7 @@ fn a_call_ends_when_its_request_stream_panics_and_the_handler_is_dropped(transpo
     });
 }
 
-/// In process no task sends requests: the handler takes them itself.
+/// Not for in-process calls: their requests are read by the handler, without a task.
 #[test]
 fn a_call_over_frisbee_ends_with_the_runtime_that_sends_its_requests() {
     let runtime = || runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

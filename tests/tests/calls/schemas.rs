@@ -1,5 +1,5 @@
-//! Two extended peers with two versions of the same proto file: what fits arrives, what does not fit fails with a status
-//! that says where. Each check is made with the old client and the new server, and the other way round.
+//! Two extended peers with different versions of a proto file. Compatible messages arrive; incompatible ones fail with
+//! a status that names the field. Each check runs with the old client and the new server, and vice versa.
 
 use std::future::pending;
 
@@ -22,11 +22,11 @@ use tokio::{
 };
 use tracing::Level;
 
-/// Sends every message back, and names the method where that is what matters.
+/// Echoes every message, or answers with the name of the method.
 #[derive(Clone, Copy)]
 struct Echo;
 
-/// Implements services of a version whose methods make each response of a request.
+/// Implements services of a version. Their methods convert each request to a response.
 macro_rules! echoes {
     ($version:ident: $($server:ident::$service:ident($request:ident) -> $response:ident = $make:expr;)*) => {$(
         impl $version::$server::$service for Echo {
@@ -106,7 +106,7 @@ macro_rules! named_methods {
 named_methods!(old: first first_stream second second_stream gone gone_stream before before_stream);
 named_methods!(new: inserted inserted_stream second second_stream first first_stream after after_stream);
 
-/// Makes a channel to a server of a version, and waits until it knows the server.
+/// Creates a channel to a server of a version and waits until it knows the server.
 macro_rules! channel_to {
     ($version:ident, $($server:ident::$service:ident)*) => {{
         let server = Server::builder().config(quiet())$(.add_service($version::$server::$service::new(Echo)))*;
@@ -128,14 +128,14 @@ async fn to_old() -> (Channel, Server) {
         grown_server::GrownServer armed_server::ArmedServer answered_server::AnsweredServer)
 }
 
-/// Serves in another order than [`to_old`], so that hardly an operation is the same.
+/// Serves in a different order than [`to_old`], so that most operations differ.
 async fn to_new() -> (Channel, Server) {
     channel_to!(new, answered_server::AnsweredServer armed_server::ArmedServer grown_server::GrownServer
         retyped_server::RetypedServer widened_server::WidenedServer renamed_server::RenamedServer
         reordered_server::ReorderedServer added_server::AddedServer methods_server::MethodsServer)
 }
 
-/// Makes a call of each kind with a message, and returns the first message of each answer.
+/// Makes a call of each kind with a message. Returns the first message of each answer.
 macro_rules! each_kind {
     ($client:expr, $item:expr) => {{
         let (client, item) = ($client, $item);
@@ -153,7 +153,7 @@ async fn first<M>(answer: Result<Response<Streaming<M>>, Status>) -> Result<M, S
     answer?.into_inner().message().await.map(|message| message.expect("an answer has a message"))
 }
 
-/// Checks what comes back of messages that a client of a version sends to a server of the other.
+/// Checks the answers to messages from a client of one version to a server of the other.
 macro_rules! comes_back {
     ($version:ident to $channel:expr, $module:ident::$client:ident: $($sent:expr => $back:expr),*) => {$(
         for answer in each_kind!($version::$module::$client::new($channel.clone()), $sent) {
@@ -190,7 +190,7 @@ fn fields_in_another_order_or_with_other_names_arrive_where_they_belong() {
     });
 }
 
-/// Makes a channel between two versions of `Widened`, whose sides accept the loss of values or do not.
+/// Creates a channel between two versions of `Widened`, with settings for the loss of values on each side.
 macro_rules! widened {
     ($version:ident, server: $server_accepts:expr, channel: $channel_accepts:expr) => {{
         let server = Server::builder().config(quiet()).accept_narrowing($server_accepts);
@@ -369,7 +369,7 @@ fn nothing_is_sent_of_a_call_whose_types_do_not_fit_even_if_only_those_of_the_an
     });
 }
 
-/// Returns what the log says of the methods of `Retyped` whose calls will fail.
+/// Returns the methods of `Retyped` reported as failing in the log.
 fn told_of_retyped(log: &ThreadLog) -> Vec<&'static str> {
     let lines = log.take();
     let told = KINDS.into_iter().filter(|kind| {
@@ -441,7 +441,7 @@ fn a_server_that_calls_its_client_compares_as_well() {
     });
 }
 
-/// A service that says what its messages are with a fingerprint only.
+/// A service that describes its messages only by a fingerprint.
 struct Undescribed;
 
 impl Service for Undescribed {
@@ -469,7 +469,7 @@ fn a_peer_that_does_not_describe_its_messages_gets_them_in_protocol_buffers_all_
     });
 }
 
-/// A service whose methods never answer.
+/// A service with methods that never answer.
 struct Stuck;
 
 impl new::added_server::Added for Stuck {
@@ -510,7 +510,7 @@ fn a_server_that_does_not_answer_in_time_what_its_messages_are_is_sent_no_call()
     });
 }
 
-/// Checks that a method answers with its name, in one packet and in a stream, or that there is no such method.
+/// Checks that a method answers with its name, in a packet and in a stream, or that it does not exist.
 macro_rules! answers {
     ($client:expr, $note:expr, $method:ident $stream:ident: $expected:expr) => {{
         let (client, note) = ($client, $note);
@@ -547,7 +547,7 @@ fn methods_are_the_ones_that_are_meant_or_none() {
     });
 }
 
-/// Makes a channel to a peer that says nothing, and takes what the channel says up to the end of its opening.
+/// Creates a channel to a silent peer. Returns the channel's opening.
 async fn to_nobody() -> (Channel, DuplexStream, Vec<u8>) {
     let (ours, mut wire) = duplex(64 * 1024);
     let channel = quiet_channel().attach(ours).await.unwrap();
@@ -577,7 +577,7 @@ fn a_stream_to_a_peer_that_is_slow_to_tell_what_it_serves_reaches_its_own_method
         });
         settle().await;
 
-        // Only now is there a server at the other end.
+        // Start the server at the other end only now.
         let server = Server::builder().config(quiet());
         let server = server.add_service(new::methods_server::MethodsServer::new(Echo));
         let server = server.add_service(new::retyped_server::RetypedServer::new(Echo)).without_listener().unwrap();

@@ -1,5 +1,5 @@
-//! The handlers of a connection at work, and the end of a server. This is about servers of frisbee: in process there are
-//! neither dispatch nor shutdown.
+//! Handlers of a connection, and the end of a server. Only for frisbee servers, because in-process calls have neither
+//! dispatch nor shutdown.
 
 use std::num::NonZeroUsize;
 
@@ -62,7 +62,7 @@ fn as_many_handlers_run_as_the_mode_allows() {
             let calls: Vec<_> = (0..10).map(|_| asking(&client, "wait")).collect();
             settle().await;
             assert_eq!(service.log.take().len(), expected, "{dispatch:?}");
-            // Calls with streams are tasks of their own.
+            // Calls with streams run in their own tasks.
             for kind in 1..4 {
                 timeout(SECOND, of_kind(&client, kind, "hi")).await.expect("it does not wait").unwrap();
             }

@@ -1,4 +1,4 @@
-//! Services of several proto files on one side, whose methods are all numbered from the same operation on.
+//! Services of several proto files on one side. The methods of each file are numbered from the same operation.
 
 use frpc::{BoxService, Channel, Code, Endpoint, Request, Response, Server, Services, Status, Streaming};
 use support::{
@@ -17,13 +17,13 @@ use support::{
 use tokio::io::duplex;
 use tracing::Level;
 
-/// Serves both files, the first with this service.
+/// Serves both files, the first one with this service.
 fn serve_both(service: &TestService) -> Server {
     let server = Server::builder().config(quiet()).add_service(TestServer::new(service.clone()));
     server.add_service(InteropServer::new(Service)).without_listener().unwrap()
 }
 
-/// Makes a call to methods of each kind of both files, all of which are shared operations but the last.
+/// Calls methods of each kind in both files. All but the last share operations.
 async fn check_calls(channel: &Channel) {
     let (test, interop) = (TestClient::new(channel.clone()), InteropClient::new(channel.clone()));
     for (answer, expected) in each_kind(&test, "hi").await.into_iter().zip(["hi", "hi", "hi", "re: hi"]) {
@@ -38,7 +38,7 @@ async fn check_calls(channel: &Channel) {
     assert_eq!(numbers.message().await.unwrap(), Some(Number { value: 5 }));
     let sum = interop.total(Streaming::from_iter([Number { value: 5 }, Number { value: 6 }])).await.unwrap();
     assert_eq!(sum.into_inner(), Summary { sum: 11, count: 2 });
-    // A call that has more than a message is another packet.
+    // A call with more than a message uses another packet.
     let mut request = Request::new(words("hi"));
     request.set_timeout(7 * SECOND);
     assert_eq!(test.say(request).await.unwrap().into_inner(), words("hi"));
@@ -80,7 +80,7 @@ fn a_server_calls_the_methods_of_every_file_of_its_client() {
     });
 }
 
-/// Checks that a call failed because nobody knows which method is meant.
+/// Checks that a call failed because its operation is ambiguous.
 #[track_caller]
 fn check_ambiguous<T: std::fmt::Debug>(answer: Result<T, Status>, operation: u16) {
     let status = answer.unwrap_err();
@@ -102,7 +102,7 @@ fn plain_clients_are_told_which_services_share_an_operation_and_reach_none_of_th
         check_ambiguous(interop.payload(Blob::default()).await, 11);
         settle().await;
         assert!(service.log.take().is_empty());
-        // Nothing else has this one.
+        // Only one method has this operation.
         let talk: Response<_> = interop.talk(Streaming::from_iter([Text { text: "hi".into() }])).await.unwrap();
         assert_eq!(talk.into_inner().message().await.unwrap().unwrap().text, "re: hi");
     });

@@ -1,6 +1,6 @@
-//! Calls with streams, frame by frame: what each side says, and when it closes the stream.
+//! Calls with streams, frame by frame: the frames of each side, and when it closes the stream.
 //!
-//! The frames are those of frisbee.
+//! The frames are specific to frisbee.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// A service, its server, and a peer of it.
+/// Returns a service, its server, and a peer of the server.
 fn server_and_peer() -> (TestService, Server, Peer) {
     let service = TestService::default();
     let server = serve(&service);
@@ -36,7 +36,7 @@ fn a_server_lets_go_of_a_stream_of_answers_with_its_end() {
         let heard = peer.asks([open_frame(1, COUNT), stream_frame(1, encoded("one, two"))].concat()).await;
         assert_eq!(heard, ["stream 1: one", "stream 1: two", "stream 1: end"], "nothing comes behind the end");
         assert_eq!(only_connection(&server).await.metrics().streams, 0);
-        // An end marker of the caller, which this kind of call does not need, is no call of its own.
+        // The caller's end marker is optional for this kind of call. It must not start a new call.
         assert!(peer.asks(stream_frame(1, end())).await.is_empty());
         let heard = peer.asks([open_frame(1, COUNT), stream_frame(1, encoded("again"))].concat()).await;
         assert_eq!(heard, ["stream 1: again", "stream 1: end"], "the id is free again, and its new call not closed");
@@ -54,7 +54,7 @@ fn a_server_lets_go_of_a_stream_of_requests_after_both_ends() {
             stream_frame(1, end()),
         ];
         assert_eq!(peer.asks(frames.concat()).await, ["stream 1: a b", "stream 1: end"]);
-        // The handler is done before its caller is.
+        // The handler finishes before its caller.
         let frames = [open_frame(2, GATHER), stream_frame(2, encoded("a")), stream_frame(2, encoded("now"))];
         assert_eq!(peer.asks(frames.concat()).await, ["stream 1 closed", "stream 2: a now", "stream 2: end"]);
         assert!(peer.asks([stream_frame(2, encoded("late")), stream_frame(2, [0xff])].concat()).await.is_empty());
@@ -78,8 +78,8 @@ fn a_server_lets_go_of_a_conversation_after_both_ends() {
     });
 }
 
-/// frisbee-go hangs for ever if it reads anything about a stream while it closes the connection, as a caller may once it
-/// has what it waited for. What comes ahead of that is safe.
+/// frisbee-go hangs forever if it receives a stream frame while it closes the connection, and a caller may close as
+/// soon as it has its answer. A frame before the answer is safe.
 #[test]
 fn a_server_closes_a_stream_only_ahead_of_data_that_somebody_waits_for() {
     in_virtual_time(async {
@@ -92,7 +92,7 @@ fn a_server_closes_a_stream_only_ahead_of_data_that_somebody_waits_for() {
             assert_eq!(heard, closed.into_iter().chain(answer).collect::<Vec<_>>());
         }
         assert_eq!(peer.asks(frame(7, SAY, encoded("hi"))).await, ["10 7: hi"], "a packet announces nothing");
-        // Rust callers close their streams themselves, and are not told what they know.
+        // Rust callers close their streams themselves, so they need no such frame.
         assert!(peer.asks(stream_frame(9, "")).await.is_empty());
         service.gate.open(1);
         assert_eq!(peer.heard().await, ["stream 1: re: wait"]);
@@ -165,7 +165,7 @@ fn a_status_of_a_stream_is_an_error_and_an_end() {
 fn a_call_on_a_stream_that_is_open_already_is_no_message() {
     in_virtual_time(async {
         let (service, _server, mut peer) = server_and_peer();
-        // Two services of a Go client count their streams each by itself.
+        // A Go client numbers the streams of each service separately, so ids may collide.
         let heard =
             peer.asks([open_frame(1, CHAT), stream_frame(1, encoded("a")), open_frame(1, GATHER)].concat()).await;
         assert_eq!(heard[0], "stream 1: re: a");
@@ -257,7 +257,7 @@ fn a_server_waits_while_its_peer_does_not_read() {
         peer.say([open_frame(1, COUNT), stream_frame(1, encoded("endless tick"))].concat()).await;
         settle().await;
         let made = service.made();
-        // The outbox holds 1 MiB, and each answer is 21 bytes.
+        // The outbox holds 1 MiB, and each answer has 21 bytes.
         assert!(made < 80_000, "{made}");
         settle().await;
         assert_eq!(service.made(), made);
@@ -291,7 +291,7 @@ fn a_client_closes_a_stream_of_answers_when_it_has_the_end() {
         assert_eq!(answers.message().await.unwrap(), None);
         assert_eq!(answers.message().await.unwrap(), None);
         assert_eq!(peer.heard().await, ["stream 1 closed"]);
-        // A second end marker was still under way: it opens nothing, and disturbs nobody.
+        // A second end marker was still in flight. It must neither open a stream nor affect other calls.
         assert!(peer.asks(stream_frame(1, end())).await.is_empty());
         let call = asking(&client, "hi");
         assert_eq!(peer.heard().await, ["10 1: hi"]);
@@ -311,14 +311,14 @@ fn a_client_closes_a_conversation_after_both_ends() {
         assert_eq!(peer.asks(stream_frame(1, end())).await, ["stream 1 closed"]);
         let (first, last, _answers) = read.await.unwrap();
         assert_eq!((first.unwrap(), last.unwrap()), (Some(words("c")), None));
-        // The server is the first to end.
+        // The server ends first.
         let (sender, requests) = Streaming::channel(1);
         let mut answers = client.chat(requests).await.unwrap().into_inner();
         assert_eq!(peer.heard().await, ["stream 2: open 13"]);
         peer.say(stream_frame(2, end())).await;
         assert_eq!(answers.message().await.unwrap(), None);
         assert_eq!(peer.heard().await, ["stream 2: end", "stream 2 closed"]);
-        // The caller's own stream learns of it with its next message, or the one after.
+        // The caller's sender notices it with its next message or the one after.
         let _ = sender.send(words("late")).await;
         settle().await;
         sender.send(words("later")).await.unwrap_err();
@@ -559,7 +559,7 @@ fn both_directions_of_a_conversation_are_independent() {
     in_virtual_time(async {
         let (_service, server, _peer) = server_and_peer();
         let client = connect(&server).await;
-        // Only the client speaks for a while, then only the server.
+        // First only the client sends, then only the server.
         let (sender, requests) = Streaming::channel(4);
         let mut answers = client.chat(requests).await.unwrap().into_inner();
         for _ in 0..100 {

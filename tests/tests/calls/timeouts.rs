@@ -1,5 +1,5 @@
-//! The time that calls may take, to the millisecond. Behind the tests for every transport are those about connections and
-//! the runtimes that serve them.
+//! Time limits of calls, to the millisecond. The tests for every transport come first, then those of connections and
+//! runtimes.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ over_every_transport! {
     a_method_has_times_of_its_own
 }
 
-/// Asserts that a call ended because its time was up, which was this long.
+/// Asserts that a call ended because of its timeout of this length.
 #[track_caller]
 fn assert_timed_out(status: &Status, expected: Duration) {
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
@@ -48,9 +48,9 @@ fn within<T>(limit: Duration, message: T) -> Request<T> {
     request
 }
 
-/// Serves a test service with times to a channel without any.
+/// Serves a test service with time limits to a channel without any.
 async fn serve_with(transport: Transport, change: impl FnOnce(Services) -> Services) -> (Served, TestClient) {
-    // In process there is no server with times.
+    // In-process services have no server to limit their time.
     assert!(transport != Transport::InProcess);
     let service = TestServer::new(TestService::default());
     let served = transport.serve(change(Services::new()).add_service(service)).await;
@@ -58,7 +58,7 @@ async fn serve_with(transport: Transport, change: impl FnOnce(Services) -> Servi
     (served, client)
 }
 
-/// Asserts that it was the server that gave a call no more time, and that it says so.
+/// Asserts that the server ended a call for lack of time, and that the status says so.
 #[track_caller]
 fn assert_ended_by_the_server(result: Result<String, Status>, limit: &str) {
     let status = result.unwrap_err();
@@ -155,7 +155,7 @@ fn each_call_has_its_own_deadline_whatever_was_called_before(transport: Transpor
             assert_timed_out(&status, limit);
             assert!((limit..limit + 20 * MILLI).contains(&elapsed), "{elapsed:?} instead of {limit:?}");
         }
-        // Long after everything that was known, one more.
+        // One more call, long after all known deadlines.
         let since = Instant::now();
         client.say(within(2 * SECOND, words("wait"))).await.unwrap_err();
         assert_elapsed(since, 2 * SECOND);
@@ -255,7 +255,7 @@ fn a_stream_that_always_has_more_ends_as_well(transport: Transport) {
     });
 }
 
-/// A stream of requests that never ends.
+/// An endless request stream.
 fn endless(pause: Duration) -> Streaming<Words> {
     Streaming::new(futures_util::stream::unfold((), move |()| async move {
         tokio::time::sleep(pause).await;
@@ -321,12 +321,12 @@ fn a_connection_closes_with_its_last_channel_and_call() {
     });
 }
 
-/// A runtime in real time.
+/// Returns a runtime in real time.
 fn real() -> Runtime {
     runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
-/// Asserts that a call, from a runtime of its own, that nobody answers ends when its time is up.
+/// Asserts that an unanswered call from a separate runtime ends at its timeout.
 fn assert_ends_in_time(channel: Channel) {
     let here = runtime::Builder::new_current_thread().enable_all().build().unwrap();
     here.block_on(async {

@@ -1,4 +1,4 @@
-//! The transports that calls go over.
+//! Transports for calls.
 
 use std::{
     future::{Ready, ready},
@@ -15,7 +15,8 @@ use support::{
 };
 use tokio::io::{DuplexStream, duplex};
 
-/// Mounts tests once for each transport, such as `answers::frisbee::a_panic_is_answered`. A test takes the transport.
+/// Defines tests once per transport, such as `answers::frisbee::a_panic_is_answered`. Each test takes the transport as
+/// its argument.
 macro_rules! over_every_transport {
     ($($test:ident)*) => {
         crate::transport::over_own_transports! { $($test)* }
@@ -34,7 +35,8 @@ macro_rules! over_every_transport {
     };
 }
 
-/// Mounts tests once for each transport that is not HTTP: of what HTTP has no word for, and of bytes in the format of fRPC.
+/// Defines tests once per transport other than HTTP. For features without an equivalent in HTTP, and for bytes in the
+/// format of fRPC.
 macro_rules! over_own_transports {
     ($($test:ident)*) => {
         crate::transport::over_every_transport! { in_process InProcess: $($test)* }
@@ -44,7 +46,7 @@ macro_rules! over_own_transports {
     };
 }
 
-/// Mounts tests once for each transport that carries everything that goes with a call.
+/// Defines tests once per transport with support for everything in the head of a call.
 macro_rules! over_full_transports {
     ($($test:ident)*) => {
         crate::transport::over_every_transport! { full_in_process InProcess: $($test)* }
@@ -60,21 +62,21 @@ pub(crate) use {over_every_transport, over_full_transports, over_own_transports}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
     InProcess,
-    /// As between plain peers.
+    /// frisbee between plain peers.
     Frisbee,
-    /// Frisbee between extended peers.
+    /// frisbee between extended peers.
     Extended,
-    /// Frisbee between extended peers, in the messages of a WebSocket.
+    /// frisbee between extended peers over WebSocket.
     WebSocket,
     Grpc,
-    /// On HTTP/2.
+    /// Connect over HTTP/2.
     Connect,
 }
 
-/// Services that are served over a transport, and a channel to them.
+/// Services served over a transport, with a channel to them.
 pub(crate) struct Served {
     pub(crate) channel: Channel,
-    /// In process there is none.
+    /// `None` in process.
     pub(crate) server: Option<frisbee::Server>,
 }
 
@@ -105,19 +107,19 @@ impl Transport {
     }
 }
 
-/// Serves services over HTTP/2 in memory.
+/// Serves services over in-memory HTTP/2.
 async fn serve_http(services: impl IntoEndpoint, url: &str) -> Served {
     let protocol = OverHttp { http: Http::new(), endpoint: Endpoint::new(services).unwrap() };
     let server = frisbee::Server::builder(()).config(quiet()).protocol(protocol).without_listener();
     let taken = taken_once(&server);
-    // Statuses have long texts, and metadata are those of the calls alone.
+    // Allow the long texts of some statuses, and add no metadata to those of the calls.
     let client = Client::new().headers_len_max(1024 * 1024).user_agent(None);
     let client = client.http_version(HttpVersion::Http2).connector(taken);
     let channel = Channel::builder().transport(client).attempts(1).connect(url).await.unwrap();
     Served { channel, server: Some(server) }
 }
 
-/// Serves services over WebSocket in memory.
+/// Serves services over in-memory WebSocket.
 async fn serve_websocket(services: impl Router) -> Served {
     let protocol = OverHttp { http: Http::new(), endpoint: Endpoint::new(Services::new()).unwrap() };
     let config = Config { extended: true, ..quiet() };
@@ -127,7 +129,7 @@ async fn serve_websocket(services: impl Router) -> Served {
     Served { channel, server: Some(server) }
 }
 
-/// Makes one connection to a server, in memory.
+/// Returns a connector for a single in-memory connection to a server.
 fn taken_once(server: &frisbee::Server) -> impl Fn() -> Ready<io::Result<DuplexStream>> + Send + Sync + 'static {
     let (ours, theirs) = duplex(64 * 1024);
     server.attach(theirs);
@@ -135,7 +137,7 @@ fn taken_once(server: &frisbee::Server) -> impl Fn() -> Ready<io::Result<DuplexS
     move || ready(ours.lock().unwrap().take().ok_or_else(|| io::ErrorKind::ConnectionRefused.into()))
 }
 
-/// A wire of frpc on a server of frisbee without services.
+/// A wire of frpc on a frisbee server without services.
 struct OverHttp {
     http: Http,
     endpoint: Endpoint,
@@ -152,7 +154,7 @@ impl Protocol for OverHttp {
 }
 
 impl Served {
-    /// Asserts that whatever failed was a call and no connection, and that no call left anything behind.
+    /// Asserts that failures affected only calls and not the connection, and that no call left anything behind.
     pub(crate) async fn assert_unharmed(&self) {
         settle().await;
         let Some(server) = &self.server else { return };

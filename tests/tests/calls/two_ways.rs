@@ -1,6 +1,6 @@
-//! Handlers and their connection: who called, calls in the other direction, and what else goes over the same port.
+//! Handlers and their connection: the caller, calls in the reverse direction, and other packets on the same port.
 //!
-//! Only frisbee lets a handler do so.
+//! Only frisbee supports this.
 
 use std::{sync::Arc, time::Duration};
 
@@ -35,7 +35,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// Returns a server, a client that offers it a service, and that service.
+/// Returns a server, a client with a service for the server, and that service.
 async fn with_callback() -> (Server, TestClient, TestService) {
     let (server, callback) = (serve(&TestService::default()), TestService::default());
     let (ours, theirs) = duplex(64 * 1024);
@@ -101,10 +101,10 @@ fn methods_that_this_side_serves_cannot_be_called_on_the_other() {
 fn a_server_calls_the_clients_it_has() {
     in_virtual_time(async {
         let (server, client, callback) = with_callback().await;
-        // The side that connects speaks first.
+        // The connecting side has to send first.
         ask(&client, "hi").await.unwrap();
         let connection = only_connection(&server).await;
-        // Each channel over a connection shares its ids.
+        // All channels over a connection share its ids.
         let callbacks = [(); 2].map(|()| CallbackClient::new(Channel::over(&connection).unwrap()));
         let calls = callbacks.clone().map(|callback| tokio::spawn(async move { callback.say(words("wait")).await }));
         settle().await;
@@ -113,7 +113,7 @@ fn a_server_calls_the_clients_it_has() {
         for call in calls {
             assert_eq!(call.await.unwrap().unwrap().into_inner(), words("wait"));
         }
-        // They take no longer than others, and do not keep the connection open.
+        // These calls have timeouts too, and they do not keep the connection open.
         let hasty = CallbackClient::new(Channel::over(&connection).unwrap().with_timeout(SECOND));
         let since = Instant::now();
         assert_eq!(hasty.say(words("wait")).await.unwrap_err().code(), Code::DeadlineExceeded);
@@ -176,7 +176,7 @@ fn a_service_that_is_there_twice_is_found_before_anything_is_served() {
         };
         check(client().attach(duplex(10).0).await.unwrap_err().to_string());
         check(client().connect("mem:calls-collision").await.unwrap_err().to_string());
-        // As `main` prints it.
+        // The format of a returned error in `main`.
         check(format!("{:?}", both().without_listener().unwrap_err()));
         check(format!("{:?}", client().connect("mem:calls-collision").await.unwrap_err()));
 
@@ -292,7 +292,7 @@ fn a_handler_knows_who_calls() {
         for (client, visits) in [(&first, "1"), (&first, "2"), (&second, "1"), (&first, "3")] {
             assert_eq!(ask(client, "visit").await.unwrap(), visits, "what is kept with a connection stays with it");
         }
-        // Extensions are for code on the same side.
+        // Extensions stay on their side.
         let mut request = Request::new(words("extension"));
         request.extensions_mut().insert(7_u32);
         assert_eq!(first.say(request).await.unwrap().into_inner(), words("None"));
@@ -323,7 +323,7 @@ fn packets_and_streams_of_the_users_own_share_the_port() {
     });
 }
 
-/// Sends back everything, on streams too.
+/// Echoes everything, including streams.
 struct Mirror;
 
 impl frisbee::Router for Mirror {
@@ -373,7 +373,7 @@ fn a_client_hears_packets_of_the_servers_own() {
     });
 }
 
-/// Notes the hooks around what is read and written.
+/// Logs the hooks around reads and writes.
 struct Hooked(EventLog);
 
 impl frisbee::Router for Hooked {
@@ -419,7 +419,7 @@ fn a_router_below_hears_of_the_end_of_a_read_and_of_room_on_both_sides() {
     });
 }
 
-/// Takes its connection over when a packet says so.
+/// Takes over its connection on command.
 struct Taker(mpsc::UnboundedSender<frpc::Raw>);
 
 impl frisbee::Router for Taker {
@@ -469,7 +469,7 @@ fn a_connection_becomes_a_byte_stream_after_some_calls() {
     });
 }
 
-/// Takes its connection over behind its answer to "open up".
+/// Takes over its connection after its answer to "open up".
 struct Host(mpsc::UnboundedSender<frpc::Raw>);
 
 impl SecondTrait for Host {

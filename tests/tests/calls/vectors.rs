@@ -1,4 +1,4 @@
-//! The conversations of the vectors of docs/protocol.md: our server and our client each say, byte for byte, what stands
+//! Conversations from the vectors of docs/protocol.md. Our server and our client each send exactly the bytes given
 //! there.
 
 use std::future::pending;
@@ -54,7 +54,7 @@ fn our_client_says_what_the_vectors_say() {
                         let (client, name, going_on) = caller.take().unwrap();
                         calling = Some(tokio::spawn(async move { call(&client, &name, going_on).await }));
                     }
-                    // Most callers speak once.
+                    // Most callers send once.
                     _ => drop(go_on.send(())),
                 })
                 .await;
@@ -64,7 +64,7 @@ fn our_client_says_what_the_vectors_say() {
     }
 }
 
-/// Makes the call of a conversation and checks its answer. Where the caller speaks twice, it is told when.
+/// Makes the call of a conversation and checks its answer. If the caller sends twice, it waits for a signal.
 async fn call(client: &TestClient, name: &str, mut going_on: mpsc::UnboundedReceiver<()>) {
     let mut say = Request::new(words("hi"));
     match name {
@@ -130,7 +130,7 @@ async fn call(client: &TestClient, name: &str, mut going_on: mpsc::UnboundedRece
     }
 }
 
-/// Serves what the vectors ask for: a call with metadata gets metadata and a trailer.
+/// Behaves as the vectors require: a call with metadata gets metadata and a trailer.
 struct Vectors;
 
 impl Vectors {
@@ -226,19 +226,19 @@ fn check_failure(status: &Status) {
     assert_eq!((status.details(), status.metadata()), (expected.details(), expected.metadata()));
 }
 
-/// The limits that both sides of the vectors have.
+/// Limits of both sides in the vectors.
 fn config() -> Config {
     Config { content_len_max: 1 << 20, streams_max: 100, streams_len_max: 1_000_000, cancel_burst: 50, ..quiet() }
 }
 
 impl Conversation {
-    /// Without any, a side does not say that it inflates.
+    /// With 0, a side does not announce decompression.
     fn inflated_len_max(&self) -> usize {
         if self.name.starts_with("compressed") { 1 << 20 } else { 0 }
     }
 
-    /// Plays one side of the conversation by hand: says what that side says, and compares what comes with what the
-    /// other says. `before` hears of each step by its number.
+    /// Plays one side of the conversation by hand: sends its bytes, and compares the bytes received with those of the
+    /// other side. `before` is called with the number of each step.
     async fn play(&self, side: &str, io: &mut DuplexStream, mut before: impl FnMut(usize)) {
         let Self { name, steps, .. } = self;
         for (number, step) in steps.iter().enumerate() {
@@ -285,7 +285,7 @@ struct Frame {
     means: String,
 }
 
-/// Returns the conversations in which one of our sides is tried.
+/// Returns the conversations that test one of our sides.
 fn conversations(side: &str) -> Vec<Conversation> {
     let file: File = serde_json::from_str(VECTORS).expect("the vectors are JSON");
     file.conversations.into_iter().filter(|conversation| conversation.replay.iter().any(|of| of == side)).collect()

@@ -1,5 +1,4 @@
-//! A wire written by hand, on the port of a server beside frisbee: it finds methods by path, and its messages are protocol
-//! buffers.
+//! A wire implemented by hand on the port of a frisbee server. It finds methods by path and has protobuf messages.
 
 use bytes::Bytes;
 use frpc::{
@@ -13,8 +12,8 @@ use support::{
 };
 use tokio::io::{self, AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, ReadHalf, WriteHalf, duplex, split};
 
-/// Calls as lines. A call is the path of its method, a line for each message in hexadecimal digits, and an empty line. Its
-/// answer is a line for each message as well, and one with the code and the text of its status.
+/// Calls as lines of text. A call consists of the path of its method, a line per message in hexadecimal digits, and an
+/// empty line. Its answer consists of a line per message, and a line with the code and text of its status.
 struct Lines;
 
 const GREETING: &str = "LINES\n";
@@ -46,7 +45,7 @@ impl Wire for Lines {
     }
 }
 
-/// Serves a call. Fails if the connection ends, and the handler is dropped.
+/// Serves a call. Fails if the connection ends. The handler is dropped then.
 async fn serve_call(
     endpoint: &Endpoint,
     path: &str,
@@ -70,12 +69,12 @@ async fn read_requests(reader: &mut Reader, sender: StreamSender<Bytes>) -> Resu
         if line.is_empty() {
             return Ok(());
         }
-        // A method that is done reads no more.
+        // A finished method reads no more requests.
         let _ = sender.send(unhex(&line)).await;
     }
 }
 
-/// Calls the method, and writes the messages of its answer as they come.
+/// Calls the method and writes the messages of its answer as they arrive.
 async fn answer(
     endpoint: &Endpoint,
     path: &str,
@@ -104,7 +103,7 @@ async fn write_message(writer: &mut Writer, content: &Bytes) -> Result<(), Statu
     written.map_err(|error| Status::unavailable(error.to_string()))
 }
 
-/// Fails at the end of the connection as well.
+/// Reads a line. The end of the connection is an error too.
 async fn next_line(reader: &mut Reader) -> Result<String, io::Error> {
     reader.next_line().await?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
@@ -114,12 +113,12 @@ fn unhex(line: &str) -> Bytes {
     digits.map(|digits| u8::from_str_radix(digits, 16).unwrap()).collect()
 }
 
-/// Returns the settings of a server of frisbee and lines.
+/// Returns a builder for a server of frisbee and lines.
 fn server(service: &TestService) -> ServerBuilder<((), TestServer<TestService>)> {
     Server::builder().config(quiet()).wire(Lines).add_service(TestServer::new(service.clone()))
 }
 
-/// A caller that speaks lines.
+/// A caller with hand-written lines.
 struct LineCaller(io::Lines<BufReader<ReadHalf<DuplexStream>>>, WriteHalf<DuplexStream>);
 
 impl LineCaller {
@@ -140,7 +139,8 @@ impl LineCaller {
         self.say(&format!("{:x}\n", Bytes::from(words(text).encode_to_vec()))).await;
     }
 
-    /// Returns the text of the next message, or the status at the end of a call. `None` at the end of the connection.
+    /// Returns the text of the next message, or the status at the end of a call. Returns `None` at the end of the
+    /// connection.
     async fn hear(&mut self) -> Option<Result<String, String>> {
         let line = self.0.next_line().await.unwrap()?;
         Some(match line.contains(' ') {
@@ -149,7 +149,7 @@ impl LineCaller {
         })
     }
 
-    /// Returns the messages of the answer under way, and its status behind them.
+    /// Returns the messages of the current answer, followed by its status.
     async fn answer(&mut self) -> Vec<String> {
         let mut heard = Vec::new();
         loop {
@@ -163,7 +163,7 @@ impl LineCaller {
         }
     }
 
-    /// Makes a call, and returns the messages of its answer and its status.
+    /// Makes a call. Returns the messages of its answer and its status.
     async fn ask(&mut self, path: &str, texts: &[&str]) -> Vec<String> {
         self.say(&format!("{path}\n")).await;
         for text in texts {
@@ -243,7 +243,7 @@ fn a_handler_ends_with_the_connection_of_a_wire() {
     });
 }
 
-/// Writes down the method and the format of each call, and refuses those of one method.
+/// Logs the method and format of each call. Refuses the calls of one method.
 struct Note {
     log: EventLog,
     refused: &'static str,

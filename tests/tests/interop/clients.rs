@@ -1,4 +1,4 @@
-//! Runs of a client written in Go against servers of ours, in every setting.
+//! Runs Go clients against our servers, in every setting.
 
 use std::future::Future;
 
@@ -11,7 +11,7 @@ use tokio::{
 
 use crate::{WIRES, all, name, settings};
 
-/// A client written in Go, and the settings of the server that it wants.
+/// A Go client with its requirements on the server.
 pub(crate) struct GoClient {
     name: String,
     command: Command,
@@ -21,12 +21,12 @@ pub(crate) struct GoClient {
 }
 
 impl GoClient {
-    /// Returns the identity of a server with TLS, which the client trusts.
+    /// Returns the identity of the TLS server trusted by the client.
     pub(crate) fn identity(&self) -> Option<&Identity> {
         self.tls.as_ref().map(|(identity, _)| identity)
     }
 
-    /// Runs the client against the server at an address. Fails if one of its checks does that is promised.
+    /// Runs the client against a server. Fails if one of the promised checks fails.
     pub(crate) async fn run(mut self, addr: String, is_promised: impl Fn(&str) -> bool) {
         let mut process = self.command.arg(addr).spawn().expect("the client was built");
         let mut lines = BufReader::new(process.stdout.take().expect("its output is piped")).lines();
@@ -43,8 +43,8 @@ impl GoClient {
     }
 }
 
-/// Has a client do its quick checks over each wire, with each of these dispatches, on each engine, and beside them those
-/// that mostly sleep. `serve` starts the server of each client and runs the client.
+/// Runs the quick checks of a client over each wire, dispatch and engine, and its mostly idle checks at the same time.
+/// `serve` starts the server of each client and runs the client.
 pub(crate) async fn run_clients<F>(
     program: &str,
     dispatches: &[Dispatch],

@@ -1,4 +1,4 @@
-//! Clients written in Go against our server.
+//! Go clients against our server.
 
 use std::{
     collections::HashMap,
@@ -37,7 +37,7 @@ async fn go_clients_are_content_with_our_server() {
 
 async fn serve(client: GoClient) {
     let dispatch = client.dispatch;
-    // In place, replies are in order only if handlers are ready at once.
+    // With in-place dispatch, replies keep their order only if every handler is immediately ready.
     let service = Service { waits: dispatch != Dispatch::InPlace, ..Service::default() };
     let mut builder = Server::builder(service).dispatch(dispatch).engine(client.engine);
     if let Some(identity) = client.identity() {
@@ -51,7 +51,7 @@ async fn serve(client: GoClient) {
     assert_eq!(server.shutdown(Duration::from_secs(5)).await, 0, "connections outlived their client");
 }
 
-/// Checks of the Go client that hold only if handlers run one after the other.
+/// Checks of the Go client that require handlers to run one after another.
 const NEED_ORDER: [&str; 2] = ["500 packets answered in order", "packets without a reply"];
 const EIGHT: NonZeroUsize = NonZeroUsize::new(8).expect("eight is not zero");
 
@@ -85,7 +85,7 @@ async fn a_peer_that_breaks_the_protocol_is_turned_away() {
     }
 }
 
-/// A server that wants the newer header, and why its connections ended.
+/// Returns a server that accepts only the newer header format, and the reasons for the ends of its connections.
 async fn picky_server() -> (Server, mpsc::UnboundedReceiver<CloseReason>) {
     struct Reasons(mpsc::UnboundedSender<CloseReason>);
 
@@ -95,7 +95,7 @@ async fn picky_server() -> (Server, mpsc::UnboundedReceiver<CloseReason>) {
         }
 
         fn closed(&self, _: &Connection, reason: &CloseReason) {
-            // A test that has seen enough does not listen any more.
+            // The test may have dropped its receiver.
             let _ = self.0.send(reason.clone());
         }
     }
@@ -118,10 +118,10 @@ fn addr(server: &Server) -> String {
     server.local_addr().socket_addr().expect("it listens on TCP").to_string()
 }
 
-/// Does what the server written in Go does.
+/// Behaves like the Go server.
 #[derive(Default)]
 struct Service {
-    /// True if every other handler is not ready at once.
+    /// True if every other handler has to wait.
     waits: bool,
     topics: Mutex<HashMap<Bytes, Topic>>,
 }
@@ -132,7 +132,7 @@ struct Topic {
     subscribers: Vec<Connection>,
 }
 
-/// Packets of one connection that got no reply.
+/// Packets of one connection without a reply.
 #[derive(Default)]
 struct Silent(AtomicU64);
 
@@ -186,7 +186,7 @@ impl Service {
         topics.entry(topic).or_default().subscribers.push(connection.clone());
     }
 
-    /// Sends one content to all subscribers of its topic, and returns how many there are.
+    /// Sends a content to all subscribers of its topic. Returns their number.
     fn publish(&self, content: &Bytes) -> usize {
         let end = content.iter().position(|&byte| byte == 0).unwrap_or(content.len());
         let mut topics = self.topics.lock().expect("no handler panics");
@@ -219,12 +219,12 @@ async fn echo(mut stream: Stream) {
 }
 
 async fn serve_raw(connection: &Connection) {
-    // The client leaves packet mode without a word, so only time can tell when it has.
+    // The client leaves packet mode without notice, so the only way is to wait.
     sleep(Duration::from_millis(50)).await;
     let Ok(raw) = connection.takeover().await else { return };
     let (mut reader, mut writer) = split(raw);
     if writer.write_all(b"READY\n").await.is_ok() {
-        // The client closes without ceremony, perhaps with a reset.
+        // The client may close the connection with a reset.
         let _ = copy(&mut reader, &mut writer).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Our client against servers written in Go.
+//! Our client against Go servers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -186,7 +186,7 @@ async fn the_server_opens_a_stream(go: Arc<Go>) {
 }
 
 async fn the_server_hangs_up_after_its_reply(go: Arc<Go>) {
-    // A Go server loses one such reply in some hundreds, and a late PING of ours may break on its closed socket.
+    // A Go server loses one in some hundreds of these replies, and a late PING of ours may hit its closed socket.
     for _ in 0..5 {
         let mut peer = go.dial().await;
         peer.send(1, HANGUP, "bye").await;
@@ -219,7 +219,7 @@ async fn both_sides_leave_packet_mode(go: Arc<Go>) {
 
 async fn an_idle_connection_stays(go: Arc<Go>) {
     let mut peer = go.dial().await;
-    // Longer than Go suffers silence. Its clock cannot be turned.
+    // Longer than the silence timeout of the Go peer, which runs in real time.
     sleep(Duration::from_millis(6500)).await;
     peer.echo(2, "awake").await;
 }
@@ -230,12 +230,12 @@ async fn garbage_ends_the_connection(go: Arc<Go>) {
     }
     let mut raw = go.dial().await.connection.takeover().await.unwrap();
     raw.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-    // Unread bytes may turn its close into a reset.
+    // Unread bytes may turn the close into a reset.
     let ended = timeout(Duration::from_secs(4), raw.read_to_end(&mut Vec::new())).await;
     assert!(ended.is_ok(), "closed for silence if at all");
 }
 
-/// A server written in Go.
+/// A Go server.
 struct Go {
     server: GoServer,
     header: HeaderFormat,
@@ -243,7 +243,7 @@ struct Go {
     is_ordered: bool,
 }
 
-/// A connection to it, and the packets that came.
+/// A connection to the server, with the received packets.
 struct Peer {
     connection: Connection,
     packets: mpsc::UnboundedReceiver<Packet>,
@@ -253,7 +253,7 @@ struct Forward(mpsc::UnboundedSender<Packet>);
 
 impl Router for Forward {
     async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
-        // A check that has seen enough does not listen any more.
+        // The check may have dropped its receiver.
         let _ = self.0.send(packet);
         Outcome::Nothing
     }
@@ -304,7 +304,7 @@ async fn read(raw: &mut (impl AsyncReadExt + Unpin), len: usize) -> Bytes {
     bytes.into()
 }
 
-/// Bytes that look like headers.
+/// Returns bytes resembling headers.
 fn pattern(len: usize) -> Bytes {
     Bytes::from(b"\x00\x0fab".repeat(len / 4 + 1)).slice(..len)
 }

@@ -1,5 +1,5 @@
-//! frisbee against frisbee-go and frpc against frpc-go, each as client and as server, in both header formats, plain and
-//! with TLS.
+//! frisbee with frisbee-go and frpc with frpc-go, each as client and as server, in both header formats, with and
+//! without TLS.
 #![allow(clippy::unwrap_used, reason = "the checks are tests without the attribute")]
 
 mod clients;
@@ -23,7 +23,7 @@ use support::{engines, hear_log};
 use tokio::{sync::Semaphore, time::timeout};
 use tracing::Level;
 
-/// The kinds of wire.
+/// Header formats, with and without TLS.
 const WIRES: [(HeaderFormat, bool); 4] = [
     (HeaderFormat::Magic10, false),
     (HeaderFormat::Magic10, true),
@@ -31,13 +31,13 @@ const WIRES: [(HeaderFormat, bool); 4] = [
     (HeaderFormat::Plain8, true),
 ];
 
-/// The engines, and over which wires each is tried where not all of them are: tokio over all, the others over the plainest.
+/// Engines with their wires. tokio is tested over all wires, the other engines only over the first.
 fn settings() -> impl Iterator<Item = (Engine, HeaderFormat, bool)> {
     let wires = |engine| if engine == Engine::Tokio { &WIRES[..] } else { &WIRES[..1] };
     engines().flat_map(move |engine| wires(engine).iter().map(move |&(header, tls)| (engine, header, tls)))
 }
 
-// The operations of the servers on both sides; tests/go/README.md says what each does.
+// Operations of the servers on both sides, as described in tests/go/README.md.
 const ECHO: Operation = operation(20);
 const OTHER: Operation = operation(21);
 const SILENT: Operation = operation(22);
@@ -54,15 +54,15 @@ const fn operation(number: u16) -> Operation {
     Operation::new(number).expect("the number is not reserved")
 }
 
-/// The name in failures.
+/// Returns the name of a wire for failures.
 fn name(header: HeaderFormat, tls: bool) -> String {
     format!("{header:?} {}", if tls { "tls" } else { "plain" })
 }
 
-/// The calls that our client makes to a server.
+/// A sequence of calls from our client to a server.
 type Check<S> = fn(Arc<S>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Checks with their names.
+/// Lists checks with their names.
 macro_rules! checks {
     ($($check:ident,)*) => {
         [$((stringify!($check), (|server| Box::pin($check(server))) as $crate::Check<_>)),*]
@@ -70,9 +70,11 @@ macro_rules! checks {
 }
 use checks;
 
-/// Lets all run, and fails with the names of those that failed or took too long. Few are busy at once: with hundreds of
-/// connections under way on two cores, each waits for seconds until it is its turn, and a peer written in Go closes a
-/// connection that is silent for five. Those that mostly sleep are `idle`, and run beside the others.
+/// Runs all checks and fails with the names of those that failed or took too long.
+///
+/// Only a few `busy` checks run at the same time. With hundreds of active connections on two cores, each would wait for
+/// seconds, and Go peers close a connection after five seconds of silence. `idle` checks mostly sleep and run
+/// concurrently with the busy ones.
 async fn all<F>(busy: impl IntoIterator<Item = (String, F)>, idle: impl IntoIterator<Item = (String, F)>)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -102,7 +104,7 @@ where
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
-/// Adds to the output of tests that fail why connections ended that nobody closed.
+/// Shows the reasons for unexpected ends of connections in the output of failed tests.
 fn show_why_connections_end() {
     const EXPECTED: [&str; 3] = ["closed by this side", "closed by the peer", "taken over"];
     static HEARD: Once = Once::new();
@@ -115,7 +117,7 @@ fn show_why_connections_end() {
     });
 }
 
-/// The number of programs that are busy at once in all tests together.
+/// Maximum number of busy programs in all tests together.
 const PLACES_MAX: usize = 6;
-/// Anything that takes longer hangs.
+/// Timeout for hanging programs.
 const RUN_MAX: Duration = Duration::from_secs(180);

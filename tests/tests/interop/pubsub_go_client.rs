@@ -1,4 +1,4 @@
-//! A client of publish and subscribe in Go, on frisbee-go alone, against our broker.
+//! A publish and subscribe client in Go, based on frisbee-go alone, against our broker.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! RPC clients written in Go against our server.
+//! Go RPC clients against our server.
 
 use std::time::Duration;
 
@@ -29,5 +29,5 @@ async fn serve(client: GoClient) {
     assert_eq!(server.shutdown(Duration::from_secs(5)).await, 0, "connections outlived their client");
 }
 
-/// The check of the Go client that fails if handlers run one after the other.
+/// The check of the Go client that fails if handlers run one after another.
 const AT_ONCE: &str = "40 calls at once";

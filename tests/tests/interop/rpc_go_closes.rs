@@ -1,4 +1,4 @@
-//! RPC clients written in Go that close their connection as soon as they have what they wait for.
+//! Go RPC clients that close their connection as soon as they have their answer.
 
 use std::{collections::BTreeMap, env, net::SocketAddr};
 
@@ -12,8 +12,9 @@ use support::{
     },
 };
 
-/// frisbee-go hangs in its close for ever if anything about a stream arrives meanwhile. `CLOSES=800` in the environment
-/// has that many connections closed after each kind of call, against a Go server as well, and shows how many hung.
+/// frisbee-go hangs forever in its close if a stream frame arrives meanwhile. With `CLOSES=800` in the environment, the
+/// test closes this number of connections after each kind of call, also with a Go server, and prints the number of
+/// hangs.
 #[tokio::test(flavor = "multi_thread")]
 async fn go_clients_that_close_at_once_do_not_hang() {
     let Some(go) = GoPeers::find() else { return };
@@ -43,7 +44,7 @@ async fn go_clients_that_close_at_once_do_not_hang() {
     }
 }
 
-/// Has a Go client close many connections after calls of each kind, and counts those that hang.
+/// Makes a Go client close many connections after calls of each kind. Returns the number of hangs.
 async fn hung_closes(go: GoPeers, header: HeaderFormat, flags: &[&str], addr: SocketAddr) -> BTreeMap<String, u32> {
     let mut client = go.command("rpc-closer", header);
     let output = client.args(flags).arg(addr.to_string()).output().await.expect("the client was built");

@@ -1,4 +1,4 @@
-//! Our RPC client against servers written in Go.
+//! Our RPC client against Go servers.
 
 use std::{
     collections::HashMap,
@@ -141,15 +141,15 @@ async fn a_message_over_the_limit_is_refused_here(go: Arc<Go>) {
 
 async fn an_answer_over_the_limit_costs_no_more_than_go_makes_it(go: Arc<Go>) {
     let peer = go.dial().await;
-    // The server puts `hello ` in front.
+    // The server adds the prefix `hello `.
     let status = peer.second.greet(text(&"x".repeat(LEN_MAX))).await.unwrap_err();
     match go.header {
-        // It sends what it has.
+        // This server sends the whole answer.
         HeaderFormat::Plain8 => {
             assert!(matches!(status.call_error(), Some(CallError::AnswerTooLarge { .. })), "{status:?}");
             assert!(peer.connection.close_reason().is_none());
         }
-        // It has a limit of its own, and closes the connection instead of sending more.
+        // This server has a limit and closes the connection instead of sending a larger answer.
         HeaderFormat::Magic10 => {
             assert_lost(&status);
             peer.connection.closed().await;
@@ -185,12 +185,12 @@ async fn slow_calls_run_at_once(go: Arc<Go>) {
         assert_eq!(peer.slow(400 - 10 * call, &call.to_string()).await.unwrap(), call.to_string())
     })
     .await;
-    // One after the other they take 8 s.
+    // One after another, they would take 8 s.
     assert!(start.elapsed() < Duration::from_secs(7), "took {:?}", start.elapsed());
 }
 
 async fn the_answer_of_a_server_that_hangs_up_is_heard(go: Arc<Go>) {
-    // A Go server loses one such answer in some hundreds.
+    // A Go server loses one in some hundreds of these answers.
     let (mut answers, mut lost) = (0, 0);
     while answers < 5 {
         let peer = go.dial().await;
@@ -233,7 +233,8 @@ async fn a_server_answers_a_stream(go: Arc<Go>) {
 async fn a_server_fails_a_stream_that_is_still_sent(go: Arc<Go>) {
     let peer = go.dial().await;
     let (sender, numbers) = Streaming::channel(1);
-    // A Go server reads no more from the connection once 8,191 packets wait in a stream, even if nobody will read them.
+    // A Go server stops reading from the connection once a stream has 8,191 unread packets, even if they will never be
+    // read.
     let sending = async {
         for value in -1000..3000 {
             if sender.send(Number { value }).await.is_err() {
@@ -335,14 +336,14 @@ async fn call_ids_wrap_around_a_call_that_waits(go: Arc<Go>) {
     assert_eq!(waiting.await.unwrap(), "patience");
 }
 
-/// The server says twice that its answer is complete, and the second time may come when the stream is closed.
+/// The server reports the end of its answer twice, and the second report may arrive after the stream was closed.
 async fn stream_ids_wrap_around_a_stream_that_is_open(go: Arc<Go>) {
     if !go.is_chosen() {
         return;
     }
     let peer = go.dial().await;
     let (sender, mut answers) = peer.talk().await;
-    // This side's half of the ids is 32,767.
+    // Our half of the ids has 32,767.
     peer.callers(0..100, |peer, caller| async move {
         for call in 0..350 {
             let numbers = [caller, call].map(|value| Number { value });
@@ -371,7 +372,7 @@ async fn calls_given_up_disturb_nobody(go: Arc<Go>) {
     for _ in 0..100 {
         assert!(once(peer.slow(100, "late")).await.is_pending());
     }
-    // Its answer comes behind the others.
+    // Its answer arrives after the others.
     assert_eq!(peer.slow(300, "in time").await.unwrap(), "in time");
     for call in 0..200 {
         assert_eq!(peer.slow(0, &call.to_string()).await.unwrap(), call.to_string());
@@ -419,7 +420,7 @@ async fn a_call_without_an_answer_times_out(go: Arc<Go>) {
 async fn an_idle_connection_stays(go: Arc<Go>) {
     let peer = go.dial().await;
     let (sender, mut answers) = peer.talk().await;
-    // Longer than Go suffers silence. Its clock cannot be turned.
+    // Longer than the silence timeout of the Go peer, which runs in real time.
     sleep(Duration::from_millis(6500)).await;
     sender.send(text("awake")).await.unwrap();
     assert_eq!(next(&mut answers).await, "re: awake");
@@ -440,7 +441,7 @@ async fn a_server_that_dies_fails_what_waits(go: Arc<Go>) {
     let mut total = pin!(peer.interop.total(numbers));
     assert!(once(&mut total).await.is_pending());
     let (talker, mut answers) = peer.talk().await;
-    // Its answers come behind all that.
+    // These answers arrive after all of that.
     peer.is_well().await;
 
     drop(mortal);
@@ -454,7 +455,7 @@ async fn a_server_that_dies_fails_what_waits(go: Arc<Go>) {
     assert_eq!(refused.code(), Code::Unavailable);
 }
 
-/// A server written in Go.
+/// A Go server.
 struct Go {
     peers: GoPeers,
     server: GoServer,
@@ -462,18 +463,18 @@ struct Go {
     engine: Engine,
 }
 
-/// The clients of both services on one connection to it.
+/// Clients of both services on one connection to the server.
 #[derive(Clone)]
 struct Peer {
     interop: InteropClient,
     second: SecondClient,
     channel: Channel,
-    /// The one that the channel began with.
+    /// Initial connection of the channel.
     connection: Connection,
 }
 
 impl Go {
-    /// True if it gets the checks that are much work and the same on every wire and engine.
+    /// Returns `true` for the one setting with checks that are expensive and the same everywhere.
     fn is_chosen(&self) -> bool {
         self.engine == Engine::Tokio && self.header == HeaderFormat::Magic10 && self.server.certificate.is_none()
     }
@@ -505,7 +506,7 @@ impl Peer {
         (sender, self.interop.talk(texts).await.unwrap().into_inner())
     }
 
-    /// The numbers, and how the stream failed if it did.
+    /// Returns the numbers of a stream, and its error if it failed.
     async fn numbers(&self, start: i64, count: u32, fail_with: &str) -> (Vec<i64>, Option<(Code, String)>) {
         let series = Series { start, count, fail_with: fail_with.to_owned() };
         let mut numbers = self.interop.numbers(series).await.unwrap().into_inner();
@@ -533,7 +534,7 @@ impl Peer {
         assert_eq!(greeting.text, format!("hello {name}"));
     }
 
-    /// Lets callers call at once.
+    /// Runs callers concurrently.
     async fn callers<T, F>(&self, callers: impl Iterator<Item = T>, call: impl Fn(Self, T) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -541,13 +542,13 @@ impl Peer {
         callers.map(|caller| call(self.clone(), caller)).collect::<JoinSet<_>>().join_all().await;
     }
 
-    /// Calls of both kinds get their answers.
+    /// Asserts that calls of both services are answered.
     async fn is_well(&self) {
         self.is_greeted("you").await;
         assert_eq!(self.tail("abc").await, "abc");
     }
 
-    /// The connection holds no stream any more, and is well.
+    /// Waits until the connection has no open streams, and asserts that it still works.
     async fn is_quiet(&self) {
         while self.connection.metrics().streams > 0 {
             self.is_well().await;
@@ -599,7 +600,7 @@ async fn next(answers: &mut Streaming<Text>) -> String {
     answers.message().await.unwrap().expect("another answer comes").text
 }
 
-/// Sends until nobody listens.
+/// Sends messages until the receiver is gone.
 async fn for_ever<M>(sender: StreamSender<M>, message: impl Fn(i64) -> M) {
     let mut index = 0;
     while sender.send(message(index)).await.is_ok() {
@@ -607,13 +608,13 @@ async fn for_ever<M>(sender: StreamSender<M>, message: impl Fn(i64) -> M) {
     }
 }
 
-/// Polls a future and gives it up.
+/// Polls a future once and drops it.
 async fn once<T>(future: impl Future<Output = T>) -> Poll<T> {
     let mut future = pin!(future);
     poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
 }
 
-/// A request for an answer that never comes.
+/// Returns a request with a short timeout, for an answer that never comes.
 fn hasty<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(HASTE);
@@ -638,6 +639,6 @@ fn assert_too_large(status: &Status) {
 }
 
 const CONTENT_LEN_MAX: usize = 5 * 1024 * 1024;
-/// Of a text or payload in a message with nothing else: flags, kind and length take the rest.
+/// Maximum length of the only text or payload in a message. Flags, kind and length take the rest.
 const LEN_MAX: usize = CONTENT_LEN_MAX - 8;
 const HASTE: Duration = Duration::from_millis(200);

@@ -1,4 +1,4 @@
-//! The bytes between a peer written in Go and one of ours, as a proxy between them sees it.
+//! Records the bytes between a Go peer and one of ours through a proxy.
 
 use std::{collections::BTreeSet, io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -60,8 +60,7 @@ fn check_server(transcripts: Vec<Transcript>) {
     }
 }
 
-/// Checks what clients of ours sent on their connections to a Go server: a HELLO first, and never again anything that
-/// is reserved.
+/// Checks the frames our clients sent to a Go server: a HELLO first, then no reserved operation.
 pub(crate) fn check_clients(transcripts: Vec<Transcript>) {
     let mut seen = BTreeSet::new();
     for Transcript { client, server } in transcripts {
@@ -72,11 +71,11 @@ pub(crate) fn check_clients(transcripts: Vec<Transcript>) {
         assert!(!rest.iter().any(is_reserved), "{client:?}");
         seen.extend(rest.iter().copied());
     }
-    // Streams, and all unary methods of the first service: it is not for lack of frames that nothing was found.
+    // The check saw streams and all unary methods of the first service, so it did not pass for lack of frames.
     assert!([STREAM, 10, 11, 12, 13, 18].iter().all(|operation| seen.contains(operation)), "{seen:?}");
 }
 
-/// Tells whether a number is one that only extended peers give a meaning.
+/// Returns `true` for an operation with a meaning only among extended peers.
 fn is_reserved(operation: &u16) -> bool {
     (3..=9).contains(operation)
 }
@@ -90,38 +89,38 @@ fn addr(server: &Server) -> SocketAddr {
     server.local_addr().socket_addr().expect("it listens on TCP")
 }
 
-/// A proxy in front of a server, which writes down what goes by.
+/// A recording proxy in front of a server.
 pub(crate) struct Recorder {
-    /// The address by which clients find it.
+    /// Address for clients.
     pub(crate) addr: SocketAddr,
-    /// Told when a server has sent something.
+    /// Notified when a server has sent something.
     answered: Arc<Notify>,
     accepting: JoinHandle<()>,
     ended: mpsc::UnboundedReceiver<Transcript>,
 }
 
-/// The frames of a connection.
+/// Frames of a connection.
 #[derive(Debug)]
 pub(crate) struct Transcript {
     client: Direction,
     server: Direction,
 }
 
-/// The frames of one direction, by their operations.
+/// Frames of one direction, as a list of operations.
 #[derive(Debug)]
 struct Direction {
     header: HeaderFormat,
     operations: Vec<u16>,
-    /// The beginning of the content of the first frame.
+    /// Beginning of the first frame's content.
     first_content: Vec<u8>,
-    /// The header of the frame that comes, as far as it has come.
+    /// The part of the next frame's header received so far.
     partial: Vec<u8>,
-    /// The rest of the content of the last frame.
+    /// Number of remaining content bytes of the last frame.
     content_left: usize,
 }
 
 impl Recorder {
-    /// Starts a proxy in front of the server at an address.
+    /// Starts a proxy in front of a server.
     pub(crate) async fn start(header: HeaderFormat, server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("some port is free");
         let addr = listener.local_addr().expect("it is bound");
@@ -138,7 +137,7 @@ impl Recorder {
         Self { addr, answered, accepting, ended }
     }
 
-    /// Waits until all connections have ended, and returns what went over each.
+    /// Waits until all connections have ended, and returns their transcripts.
     pub(crate) async fn transcripts(mut self) -> Vec<Transcript> {
         self.accepting.abort();
         let mut transcripts = Vec::new();
@@ -163,13 +162,13 @@ async fn record(
     if let Ok(mut server) = TcpStream::connect(server).await {
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
-        // A side that is gone ends both directions, as it would without the proxy.
+        // The end of one side ends both directions, as without the proxy.
         let _ = tokio::try_join!(
             forward(from_client, to_server, &mut transcript.client, None),
             forward(from_server, to_client, &mut transcript.server, Some(&answered)),
         );
     }
-    // Nobody waits for it after a test that failed.
+    // After a failed test, the receiver is gone.
     let _ = ended.send(transcript);
 }
 
@@ -221,7 +220,7 @@ impl Direction {
 
 const STREAM: u16 = 2;
 const CONTROL: u16 = 3;
-/// The kind of a CONTROL frame.
+/// Kind of a HELLO among CONTROL frames.
 const HELLO: u8 = 1;
-/// The part that is kept of the first content.
+/// Number of bytes kept of the first content.
 const FIRST_KEPT: usize = 16;

@@ -1,4 +1,5 @@
-//! Every message is accounted for: delivered or told missing, in order and none twice, whatever connections and subscribers do.
+//! Every message is accounted for: delivered or reported missing, in order and at most once, under all failures of
+//! connections and subscribers.
 
 use std::{
     cell::RefCell,
@@ -19,7 +20,7 @@ const PUBLISHERS: usize = 10;
 const MESSAGES: usize = 100_000;
 const SUBJECTS: usize = 200;
 
-/// Random numbers that are the same in each run.
+/// Deterministic pseudo-random numbers.
 #[derive(Clone)]
 struct Random(u64);
 
@@ -32,7 +33,7 @@ impl Random {
     }
 }
 
-/// Messages that one subscriber has seen of one subject: publisher by publisher, the last number.
+/// Messages of one subject seen by a subscriber: the last number of each publisher.
 #[derive(Default)]
 struct Seen {
     last: HashMap<(usize, String), usize>,
@@ -60,7 +61,7 @@ impl Seen {
     }
 }
 
-/// Takes messages at a pace of its own, until told to take what is left.
+/// Takes messages at a given pace, and at the end without pauses.
 async fn subscriber(mut subscription: Subscription, pace: usize, seen: Rc<RefCell<Seen>>, progress: Rc<Notify>) {
     let mut taken = 0;
     while let Some(event) = subscription.next().await {
@@ -109,9 +110,9 @@ fn limits() -> Limits {
     Limits { queue_len_max: 4_000, publish_window: 50_000, ..Limits::default() }
 }
 
-/// The part of a subscriber in the account.
+/// Account of one subscriber.
 struct Account {
-    /// All, if there is none.
+    /// Subject of the subscription. `None` for all subjects.
     subject: Option<usize>,
     policy: Policy,
     seen: Rc<RefCell<Seen>>,
@@ -122,13 +123,13 @@ impl Account {
         self.subject.map_or(counts.iter().sum(), |subject| counts[subject])
     }
 
-    /// Returns how many messages it has got or was told of.
+    /// Returns the number of messages delivered or reported missing.
     fn told(&self) -> usize {
         let seen = self.seen.borrow();
         seen.delivered + usize::try_from(seen.missing).unwrap()
     }
 
-    /// Returns whether all messages have to be accounted for: a connection that is lost takes some along, which nobody counts.
+    /// Returns `true` if all messages must be accounted for. Messages lost with a connection are not counted.
     fn is_whole(&self) -> bool {
         let seen = self.seen.borrow();
         !seen.has_reconnected && !seen.has_been_ended
@@ -151,7 +152,7 @@ async fn account(party: Party) {
             17 => Policy::Disconnect,
             _ => Policy::Block,
         };
-        // Most are for one subject, some for all.
+        // Most subscriptions are for one subject, some for all.
         let subject = if index % 200 == 0 { None } else { Some(random.below(SUBJECTS)) };
         let pattern = subject.map_or("subject.*".to_owned(), |subject| format!("subject.{subject}"));
         let window = 200 + random.below(4_000);
@@ -168,7 +169,8 @@ async fn account(party: Party) {
     for index in 0..PUBLISHERS {
         publishers.push(tokio::task::spawn_local(publisher(party.client().await, index, counts.clone())));
     }
-    // A fifth of the subscribers' connections are lost, at random times. The publishers connected last.
+    // Close a fifth of the subscribers' connections at random times. The publishers connected last, so they are not
+    // affected.
     let lost = party.server.connections();
     for _ in 0..CLIENTS / 5 {
         sleep(Duration::from_millis(random.below(10) as u64)).await;
@@ -179,7 +181,7 @@ async fn account(party: Party) {
     }
     let counts = counts.take();
     assert_eq!(counts.iter().sum::<usize>(), MESSAGES);
-    // Messages in the hands of the clients are taken at the pace of each.
+    // Each client takes its buffered messages at its own pace.
     let is_done = |account: &Account| !account.is_whole() || account.told() >= account.expected(&counts);
     while party.broker.metrics().queued_len > 0 || !subscribers.iter().all(is_done) {
         progress.notified().await;

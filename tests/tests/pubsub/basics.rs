@@ -1,4 +1,4 @@
-//! Subjects, groups, requests, retained values, acknowledgements, and what is allowed.
+//! Subjects, groups, requests, retained values, acknowledgements and permissions.
 
 use std::{
     sync::{
@@ -122,7 +122,7 @@ fn a_member_that_cannot_take_a_message_is_passed_over() {
     });
 }
 
-/// A group of two of which each has room for one message, and then has five more wait. Returns it with what each has.
+/// Returns a group of two members, each with room for one message and five more messages queued.
 async fn full_group(party: &Party) -> [(Client, Subscription); 2] {
     let mut members = Vec::new();
     for _ in 0..2 {

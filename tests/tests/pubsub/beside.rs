@@ -1,4 +1,4 @@
-//! Publish and subscribe beside RPC: one port, and one connection.
+//! Publish and subscribe together with RPC, on one port and one connection.
 
 use frisbee_pubsub::{Broker, Client};
 use frpc::{Channel, Server, Unimplemented};

@@ -1,4 +1,4 @@
-//! Publish and subscribe: brokers, clients and peers that write the wire by hand. In virtual time, but for sockets.
+//! Publish and subscribe: brokers, clients and peers with hand-written packets. In virtual time, except for sockets.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 

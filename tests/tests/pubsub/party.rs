@@ -1,4 +1,4 @@
-//! A broker, its server in memory, and clients of it.
+//! A broker with an in-memory server and clients.
 
 use frisbee::{Address, Server};
 use frisbee_pubsub::{Broker, Client, Event, Limits, Subscription};
@@ -8,7 +8,7 @@ use support::{
 };
 use tokio::time::timeout;
 
-/// A broker and its server.
+/// A broker with its server.
 pub(crate) struct Party {
     pub(crate) broker: Broker,
     pub(crate) server: Server,
@@ -40,7 +40,7 @@ impl Party {
     }
 }
 
-/// Serves a broker at an address in memory, without timers.
+/// Serves a broker at an in-memory address, without timers.
 pub(crate) async fn serve(broker: &Broker, address: &Address) -> Server {
     Server::builder(broker.router()).config(quiet()).bind(address).await.unwrap()
 }
@@ -51,7 +51,7 @@ pub(crate) async fn client_of(address: &Address) -> Client {
     Client::builder().frisbee(settings).connect(address).await.unwrap()
 }
 
-/// Returns the events that are there, in words.
+/// Returns the available events in words.
 pub(crate) async fn heard(subscription: &mut Subscription) -> String {
     settle().await;
     let mut words = Vec::new();
@@ -79,7 +79,7 @@ pub(crate) fn word(event: Event) -> String {
     }
 }
 
-/// The numbers from `from` up to `to`, as [`heard`] has them.
+/// Returns the numbers from `from` to before `to`, in the format of [`heard`].
 pub(crate) fn numbers(from: u32, to: u32) -> String {
     (from..to).map(|number| number.to_string()).collect::<Vec<_>>().join(" ")
 }

@@ -1,4 +1,4 @@
-//! Subscribers that do not keep up: what each policy does to them and to publishers, and that every message is accounted for.
+//! Slow subscribers: the effects of each policy on them and on publishers. Every message is accounted for.
 
 use frisbee_pubsub::{Client, Limits, Policy, Subscription, SubscriptionEnd};
 use support::{SECOND, assert_elapsed, in_virtual_time, settle};
@@ -6,12 +6,12 @@ use tokio::{task::JoinHandle, time::Instant};
 
 use crate::party::{Party, heard, numbers};
 
-/// The cost of a message with subject `a` and a payload of two bytes: number, flags, subject, payload, and 64.
+/// Cost of a message with subject `a` and a two-byte payload: number, flags, subject, payload and 64.
 const COST: usize = 4 + 1 + 2 + 2 + 64;
 
 const WINDOW: u32 = 5 * 73;
 
-/// A subscriber that has room for five messages, with five more at the broker.
+/// Returns a subscriber with room for five messages and five more at the broker.
 async fn slow(party: &Party, policy: Policy) -> (Client, Subscription) {
     let client = party.client().await;
     let subscription = client.subscribe(">").policy(policy).window(WINDOW).await.unwrap();

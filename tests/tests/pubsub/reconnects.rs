@@ -1,4 +1,4 @@
-//! Connections that are lost, and what publishers and subscribers learn of that.
+//! Lost connections, and their effects on publishers and subscribers.
 
 use std::time::Duration;
 
@@ -186,7 +186,7 @@ fn a_server_that_is_replaced_under_load_loses_nothing_that_was_acknowledged() {
     in_virtual_time(async {
         let Party { broker, server, address } = Party::new().await;
         let publisher = crate::party::client_of(&address).await;
-        // The journal is in the process of the broker, which goes on: only its servers are replaced.
+        // The journal is a client in the broker's process. The broker continues; only its servers are replaced.
         let mut journal = broker.client().await.unwrap().subscribe("a").window(1 << 20).await.unwrap();
         let publishing = tokio::spawn(async move {
             let (mut acknowledged, mut unknown) = (Vec::new(), Vec::new());

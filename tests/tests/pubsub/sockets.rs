@@ -1,4 +1,4 @@
-//! The same over sockets and engines.
+//! Publish and subscribe over sockets and engines.
 
 use std::{
     sync::{
@@ -60,14 +60,14 @@ fn one_that_stops_reading_does_not_hold_up_the_others_and_memory_stays_bounded()
     in_real_time(async {
         let limits = Limits { queue_len_max: 100_000, ..Limits::default() };
         let broker = Broker::builder().limits(limits).build();
-        // Long enough for the whole test: the connection that is not read stays.
+        // Longer than the whole test: the connection with an idle reader must stay open.
         let config = Config { outbox_len_max: 50_000, write_stall_max: Duration::from_secs(60), ..Config::default() };
         let server = Server::builder(broker.router()).engine(Engine::Tokio).config(config);
         let server = server.bind("tcp://127.0.0.1:0").await.unwrap();
 
         let address = server.local_addr().to_string();
         let mut silent = TcpStream::connect(address.strip_prefix("tcp://").unwrap()).await.unwrap();
-        // SUBSCRIBE with policy 1, no window, slot 0, the pattern `load` and no group.
+        // A SUBSCRIBE with policy 1, no window, slot 0, the pattern `load` and no group.
         let content = [&[1, 0, 0, 0, 0, 0, 4][..], b"load", &[0]].concat();
         silent.write_all(&support::frames::frame(1, frisbee_pubsub::BASE + 2, content)).await.unwrap();
         until(|| broker.metrics().patterns == 1).await;

@@ -1,4 +1,4 @@
-//! Peers that write the wire by hand: plain clients, and hostile ones.
+//! Peers with hand-written packets: plain clients and hostile ones.
 
 use bytes::Bytes;
 use frisbee::proto::{Frame, Kind};
@@ -17,7 +17,7 @@ const UNSUBSCRIBE: u16 = 4;
 const PUBLISH: u16 = 6;
 const CREDIT: u16 = 10;
 
-/// Puts a packet of the broker into words.
+/// Describes a packet of the broker in words.
 fn describe(frame: &Frame) -> String {
     let Kind::Application(operation) = frame.kind else { return format!("{:?}", frame.kind) };
     let content: &Bytes = &frame.content;
@@ -156,7 +156,7 @@ fn one_that_sends_nonsense_and_reads_no_answers_is_let_go() {
         let (theirs, mut peer) = Peer::pair(1024, describe);
         party.server.attach(theirs);
         peer.say(packet(HELLO, 1, [1])).await;
-        // The other side closes at some point, and then this cannot be written.
+        // The other side closes the connection at some point. Further writes fail then.
         let nonsense = packet(CREDIT, 2, [0; 3]).repeat(100);
         let mut sent = 0;
         while sent < 2000 && tokio::io::AsyncWriteExt::write_all(&mut peer.io, &nonsense).await.is_ok() {

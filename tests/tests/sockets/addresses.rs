@@ -1,4 +1,4 @@
-//! Binding and connecting: names, files left behind, and errors that say what is wrong.
+//! Binding and connecting: addresses, leftover socket files, and helpful errors.
 
 use std::{fs, io::ErrorKind, os::unix::net::UnixListener};
 
@@ -9,7 +9,7 @@ use support::{
     sockets::{ECHO, Inbox, Kind, packet, test_server, unused_address, unused_path},
 };
 
-/// Checks that this server answers.
+/// Checks that a server answers.
 pub(crate) async fn check_serving(server: &Server) {
     let (router, mut inbox) = Inbox::new();
     let connection = Client::new(router).connect(server.local_addr()).await.unwrap();
@@ -100,7 +100,7 @@ fn a_file_that_is_no_socket_is_left_alone() {
 #[test]
 fn a_server_that_comes_late_is_found() {
     in_real_time(async {
-        // Bound but not listening, it keeps the port for the server and refuses connections.
+        // A bound socket without listening reserves the port for the server and refuses connections.
         let holder = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         holder.set_reuse_address(true).unwrap();
         holder.set_reuse_port(true).unwrap();

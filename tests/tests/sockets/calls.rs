@@ -1,4 +1,4 @@
-//! Calls over every kind of address and engine, and what of them only real sockets show.
+//! Calls over every kind of address and engine, and effects visible only on real sockets.
 
 use std::{future::pending, sync::Arc};
 
@@ -210,7 +210,7 @@ async fn a_shutdown_lets_calls_finish(setting: Setting) {
     assert_eq!(shutdown.await.unwrap(), 0);
 }
 
-/// Tells who calls.
+/// Answers with the identity of the caller.
 struct Doorman;
 
 impl Second for Doorman {

@@ -16,7 +16,7 @@ fn large_messages_of_every_kind_of_call_arrive_compressed() {
             let channel = Channel::builder().engine(engine).send_compressed(algorithm);
             let channel = channel.connect(server.local_addr()).await.unwrap();
             let client = TestClient::new(channel.clone());
-            // More than a part, and more than a socket takes at once.
+            // Larger than a single part and than the buffer of a socket.
             let text: String = (0..20_000).map(|number| format!("{number}-th word;")).collect();
             let calls: Vec<_> = (0..4)
                 .map(|_| {

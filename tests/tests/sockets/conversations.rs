@@ -1,4 +1,4 @@
-//! One list of conversations, mounted once for every setting.
+//! A list of conversations, run in every setting.
 
 use std::collections::BTreeSet;
 
@@ -123,7 +123,7 @@ async fn the_reply_before_a_close_always_arrives(setting: Setting) {
     for id in 0..300 {
         let (connection, mut inbox) = served.connect().await;
         connection.send(packet(id, BYE, "bye")).await.unwrap();
-        // Input that the server does not read any more.
+        // Input the server no longer reads.
         while connection.try_send(packet(1000, ECHO, pattern(100))).is_ok() && id % 2 == 0 {
             tokio::task::yield_now().await;
         }
@@ -208,7 +208,7 @@ async fn large_packets_travel_in_pieces_beside_small_ones(setting: Setting) {
     assert!(connection.metrics().counters.pieces_in > 0);
 }
 
-/// Lets packets overtake each other. Sends them back, or hands them on.
+/// A router without order between packets. It echoes or forwards them.
 struct Overtaken(Option<UnboundedSender<Packet>>);
 
 impl Router for Overtaken {
@@ -281,7 +281,7 @@ async fn shutdown_cuts_what_hangs(setting: Setting) {
     }
 }
 
-/// A client that has stopped reading, with more sent to it than any socket holds.
+/// Returns the connection of a client that has stopped reading, with more data queued than any socket buffers.
 async fn deaf(served: &Served) -> Connection {
     let router = TestRouter::default();
     let waiting = router.waiting.clone();
@@ -336,7 +336,7 @@ async fn metrics_tell_what_went_through(setting: Setting) {
     }
     let ours = connection.metrics();
     assert_eq!((ours.outbox_len, ours.streams, ours.handlers), (0, 0, 0));
-    // The last reply is here a moment before the server counts it.
+    // The last reply may arrive shortly before the server counts it.
     until(|| served.server.metrics().counters.bytes_out == 1000).await;
     let theirs = served.server.connections()[0].metrics().counters;
     for counters in [ours.counters, theirs, served.server.metrics().counters] {

@@ -1,4 +1,4 @@
-//! Engines on a kernel that allows io_uring or refuses it, and mistakes that only io_uring could make.
+//! Engines on kernels with and without io_uring, and faults specific to io_uring.
 #![expect(unsafe_code, reason = "only the kernel can refuse a system call")]
 
 use std::{
@@ -60,7 +60,7 @@ fn connections_are_spread_evenly_over_the_threads_of_an_engine() {
                 until(|| server.connections().len() == connections.len()).await;
                 let on = |runtime| server.connections().iter().filter(|one| one.runtime().id() == runtime).count();
                 assert!(server.connections().iter().all(|one| on(one.runtime().id()) == 8), "{engine}");
-                // Those that come in place of others go where those were.
+                // Replacements for closed connections must go to the same thread.
                 let gone = server.connections()[0].runtime().id();
                 server.connections().iter().filter(|one| one.runtime().id() == gone).for_each(Connection::close);
                 until(|| server.metrics().connections == connections.len() - 8).await;
@@ -99,7 +99,7 @@ fn with_rings_that_do_nothing_there_is_another_engine() {
 
 #[test]
 fn rings_of_an_older_kernel_will_do() {
-    // Not in the process of its own, which would remember.
+    // Do not check this in the child process, because `can_be_had` caches its result.
     if env::var_os(ALONE).is_none() && !can_be_had(Engine::Uring) {
         return;
     }
@@ -117,7 +117,7 @@ fn nothing_is_left_of_a_server_that_could_not_have_all_its_threads() {
     alone("nothing_is_left_of_a_server_that_could_not_have_all_its_threads", || {
         in_real_time(async {
             for engine in engines().filter(|engine| *engine != Engine::Tokio) {
-                // The first round makes things that are kept.
+                // The first round creates resources that stay for the lifetime of the process.
                 test_server().engine(engine).bind("127.0.0.1:0").await.unwrap().shutdown(SECOND).await;
                 until(|| threads_of_engines() == 0).await;
                 let path = unused_path();
@@ -141,7 +141,7 @@ fn nothing_is_left_of_a_server_that_could_not_have_all_its_threads() {
                     failures += 1;
                     assert_eq!(fs::read_dir("/proc/self/fd").unwrap().count(), before, "sockets are left");
                     assert!(!path.exists(), "a file is left");
-                    // A thread that was joined may be listed for a moment.
+                    // A joined thread may remain listed for a moment.
                     until(|| threads_of_engines() == 0).await;
                 }
                 assert!(failures > 3, "{engine} needs more than {failures} descriptors");
@@ -153,7 +153,7 @@ fn nothing_is_left_of_a_server_that_could_not_have_all_its_threads() {
 fn threads_of_engines() -> usize {
     let tasks = fs::read_dir("/proc/self/task").unwrap();
     let is_ours = |task: &fs::DirEntry| {
-        // One that has ended meanwhile has no name.
+        // A thread may have ended since the directory was read. Its name is gone then.
         fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.starts_with("frisbee-"))
     };
     tasks.filter_map(Result::ok).filter(is_ours).count()
@@ -190,11 +190,11 @@ fn a_ring_that_is_refused_later_on_ends_its_connections_and_new_ones_do_without(
                 let (router, inbox) = Inbox::new();
                 users.push((Client::new(router).connect(server.local_addr()).await.unwrap(), inbox));
             }
-            // All at once, until the thread of each is busy enough for its ring.
+            // Send on all connections until each thread is busy enough to enter its ring.
             for id in (1..=u16::MAX).cycle() {
                 let operation = if id % 50 == 0 { REFUSE } else { ECHO };
                 for (connection, _) in &users {
-                    // Its end shows below.
+                    // The check below covers the end of a connection.
                     let _ = connection.send(packet(id, operation, "")).await;
                 }
                 let mut left = Vec::new();
@@ -218,7 +218,7 @@ fn a_ring_that_is_refused_later_on_ends_its_connections_and_new_ones_do_without(
     }
 }
 
-/// Has the kernel refuse the ring of its thread when it is asked to. Answers everything.
+/// Makes the kernel refuse the ring of its thread on request. Answers all packets.
 struct Refuser {
     refusal: libc::c_int,
     reasons: UnboundedSender<CloseReason>,
@@ -226,7 +226,7 @@ struct Refuser {
 
 impl Router for Refuser {
     async fn route(&self, packet: Packet, _: &Connection) -> Outcome {
-        // Once is enough for a thread, and the kernel allows a thread only so many filters.
+        // One filter per thread is enough, and the kernel limits their number.
         if packet.operation == REFUSE && !IS_REFUSED.replace(true) {
             refuse(&[libc::SYS_io_uring_enter], self.refusal);
         }
@@ -234,7 +234,7 @@ impl Router for Refuser {
     }
 
     fn closed(&self, _: &Connection, reason: &CloseReason) {
-        // The test has heard what it wanted.
+        // The test may have dropped its receiver.
         let _ = self.reasons.send(reason.clone());
     }
 }
@@ -245,7 +245,7 @@ thread_local! {
     static IS_REFUSED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs a test in a process of its own.
+/// Runs a test in its own process.
 fn alone(name: &str, test: impl FnOnce()) {
     if env::var_os(ALONE).is_some() {
         return test();
@@ -262,7 +262,7 @@ fn alone(name: &str, test: impl FnOnce()) {
 
 const ALONE: &str = "FRISBEE_TEST_ALONE";
 
-/// Checks what becomes of each engine when these system calls are not permitted.
+/// Checks the behavior of each engine while these system calls are not permitted.
 fn check_refusal(calls: &[libc::c_long]) {
     refuse(calls, libc::EPERM);
     in_real_time(async {
@@ -289,7 +289,7 @@ fn assert_refused(error: &str) {
 
 const REFUSAL: &str = "Operation not permitted";
 
-/// Has the kernel refuse system calls to this thread and those it will start.
+/// Makes the kernel refuse system calls of this thread and of all threads it starts later.
 fn refuse(calls: &[libc::c_long], error: libc::c_int) {
     let instruction = |code: u32, k, jf| libc::sock_filter { code: code.try_into().unwrap(), jt: 0, jf, k };
     let answer = |answer| instruction(libc::BPF_RET | libc::BPF_K, answer, 0);
@@ -300,7 +300,7 @@ fn refuse(calls: &[libc::c_long], error: libc::c_int) {
     }
     program.push(answer(libc::SECCOMP_RET_ALLOW));
     let program = libc::sock_fprog { len: program.len().try_into().unwrap(), filter: program.as_mut_ptr() };
-    // SAFETY: the kernel copies the program, whose instructions are there until the end of this function.
+    // SAFETY: the kernel copies the program during the call, and the instructions live until the end of this function.
     let is_set = unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
             && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
@@ -308,10 +308,10 @@ fn refuse(calls: &[libc::c_long], error: libc::c_int) {
     assert!(is_set, "{}", std::io::Error::last_os_error());
 }
 
-/// Gives away connections.
+/// Hands over the raw connections to the test.
 struct Giver {
     raws: mpsc::Sender<Raw>,
-    /// Passed before the packet in front of that is answered.
+    /// Passed before the packet ahead of the takeover is answered.
     gate: Option<Gate>,
 }
 
@@ -380,8 +380,8 @@ fn a_takeover_does_not_wait_for_ever_for_a_peer_that_does_not_read() {
             let config = Config { write_stall_max: SECOND, ..quiet() };
             let server = test_server().config(config).engine(engine).bind("127.0.0.1:0").await.unwrap();
             let addr = server.local_addr().socket_addr().unwrap();
-            // Sends packets until they wait, and then fewer: these have left the outbox, but not all of
-            // them this process.
+            // Send packets until they queue, then send fewer: these have left the outbox, but not all of them have left
+            // this process.
             let mut fits = usize::MAX;
             let (_peer, connection) = loop {
                 let peer = idle(addr);
@@ -409,7 +409,7 @@ fn a_takeover_does_not_wait_for_ever_for_a_peer_that_does_not_read() {
 
 const ROUNDS: usize = 20;
 
-/// Sends packets and raw bytes in one go, and expects the reply and the raw bytes.
+/// Sends packets and raw bytes in one write, and expects the reply and the raw bytes.
 fn ask_raw(addr: SocketAddr) {
     let (echo, take) = (empty(ECHO), empty(TAKE));
     let mut socket = TcpStream::connect(addr).unwrap();
@@ -420,7 +420,7 @@ fn ask_raw(addr: SocketAddr) {
     assert!(heard == [&echo[..], &raw_bytes()].concat(), "{} bytes came back", heard.len());
 }
 
-/// Hears everything and says it again: as a stream, or as the socket and what was read from it.
+/// Reads everything and sends it back, both through the stream and through the socket with the bytes already read.
 fn answer_raw((number, mut raw): (usize, Raw)) {
     let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -439,12 +439,12 @@ fn answer_raw((number, mut raw): (usize, Raw)) {
     });
 }
 
-/// They are no packets.
+/// Bytes that are no packets.
 fn raw_bytes() -> Bytes {
     pattern(1 << 20)
 }
 
-/// The bytes of a packet without content.
+/// Encodes a packet without content.
 fn empty(operation: Operation) -> [u8; 10] {
     let [high, low] = operation.number().to_be_bytes();
     [0, 0x0f, 0, 1, high, low, 0, 0, 0, 0]
@@ -504,10 +504,10 @@ fn an_idle_connection_holds_little_memory() {
     });
 }
 
-/// Futures are larger where nothing is optimised.
+/// Futures are larger in unoptimized builds.
 const IDLE_LEN_MAX: usize = if cfg!(debug_assertions) { 5 } else { 4 } * 1024;
 
-/// A client that got an answer and will not say more.
+/// Returns a client that has received an answer and stays idle.
 fn idle(addr: SocketAddr) -> TcpStream {
     let mut socket = TcpStream::connect(addr).unwrap();
     socket.write_all(&empty(ECHO)).unwrap();
@@ -517,7 +517,7 @@ fn idle(addr: SocketAddr) -> TcpStream {
     socket
 }
 
-/// Returns the memory of this process.
+/// Returns the resident memory of this process.
 fn resident_len() -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

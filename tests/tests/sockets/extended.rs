@@ -1,4 +1,4 @@
-//! Things that only extended peers have, over sockets, on every engine: metadata, deadlines, cancellation, and what calls inherit.
+//! Features of extended peers over sockets, on every engine: metadata, deadlines, cancellation and inherited metadata.
 
 use std::{future::pending, time::Duration};
 
@@ -10,7 +10,7 @@ use support::{
 };
 use tokio::sync::mpsc;
 
-/// Answers every call with what came with it, asks another server for that, or never answers.
+/// Answers calls with their metadata, forwards them to another server, or never answers.
 struct Tell {
     onward: Option<TestClient>,
     events: mpsc::UnboundedSender<&'static str>,
@@ -24,7 +24,7 @@ impl Drop for Held {
     }
 }
 
-/// The head of a call as it arrived.
+/// The head of a received call.
 struct Head {
     metadata: Metadata,
     has_time: bool,
@@ -86,7 +86,7 @@ impl Test for Tell {
     }
 }
 
-/// Serves on an engine, and connects on the same. Calls that are not answered go to another server.
+/// Serves and connects on an engine. `onward` is the server for forwarded calls.
 async fn serve(
     engine: Engine,
     onward: Option<TestClient>,
@@ -95,7 +95,7 @@ async fn serve(
         .await
 }
 
-/// Serves for these times at most.
+/// Serves with these limits on the time of calls.
 async fn serve_for(
     times: Times,
     engine: Engine,
@@ -115,7 +115,7 @@ async fn serve_for(
     (server, TestClient::new(channel), seen)
 }
 
-/// Makes a call of a kind with metadata. Returns the answer, and the values in front of it and behind it.
+/// Makes a call of a kind with metadata. Returns the answer with the values of its metadata and trailers.
 async fn call(
     client: &TestClient,
     kind: usize,
@@ -175,7 +175,7 @@ fn handlers_are_dropped_when_their_time_is_up_and_when_their_calls_are() {
         in_real_time(async {
             let (_server, client, mut seen) = serve(engine, None).await;
             for kind in 0..4 {
-                // Until it has begun in time, which a busy machine may not let it.
+                // Repeat until the handler has started in time. On a busy machine it may not.
                 loop {
                     let status = call(&client, kind, "ask", "hold", Some(SECOND / 20)).await.unwrap_err();
                     assert_eq!(status.code(), Code::DeadlineExceeded, "{engine} {kind}: {status}");

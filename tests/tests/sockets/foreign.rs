@@ -1,4 +1,4 @@
-//! Peers that speak something else: both sides say what, and the client as soon as it connects.
+//! Peers with another protocol: both sides report it, and clients do so already on connecting.
 
 use frisbee::{Client, CloseReason, Connection, ProtocolError, Server, proto::Foreign};
 use frpc::Channel;
@@ -11,8 +11,8 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-/// Returns what a client was told when it connected, which it is unless the machine is so busy that the peer says nothing
-/// for half a second.
+/// Returns the error of a client on connecting. The first attempt reports it unless a busy machine keeps the peer
+/// silent for half a second.
 fn told_at_once(error: &impl ToString) -> String {
     let error = error.to_string();
     assert!(error.contains("(attempts: 1)"), "{error}");
@@ -64,7 +64,7 @@ fn a_server_says_that_it_was_called_by_http() {
                 let (front, rest) = call.as_bytes().split_at(split);
                 socket.write_all(front).await.unwrap();
                 assert_eq!(reports.recv().await.unwrap(), "opened");
-                // The server may have closed by now.
+                // The server may have closed the connection already.
                 let _ = socket.write_all(rest).await;
                 let closed = format!("closed: Protocol(Foreign({expected:?}))");
                 assert_eq!(reports.recv().await.unwrap(), closed, "{call:?} split at {split}");
@@ -86,7 +86,7 @@ fn a_client_that_looks_says_what_the_server_speaks_instead() {
             let server = tokio::spawn(async move {
                 let mut socket = listener.accept().await.unwrap().0;
                 socket.write_all(answer).await.unwrap();
-                // Until the client has enough, however it ends.
+                // Wait until the client closes the connection, in any way.
                 let _ = socket.read_to_end(&mut Vec::new()).await;
             });
             let error = match Client::new(()).check_peer().connect(address).await {
@@ -125,7 +125,7 @@ fn a_plain_client_that_does_not_look_learns_it_from_the_first_answer() {
     in_real_time(async {
         let server = test_server().tls(IDENTITY.server()).bind("127.0.0.1:0").await.unwrap();
         let connection = Client::new(()).connect(server.local_addr()).await.unwrap();
-        // It may know already, because its own hello was answered.
+        // The connection may have failed already, because the peer answered the client's hello.
         let _ = connection.send(packet(1, ECHO, "hi")).await;
         let reason = connection.closed().await;
         let is_tls = matches!(reason, CloseReason::Protocol(ProtocolError::Foreign(Foreign::TlsServer)));

@@ -1,4 +1,5 @@
-//! Conversations over every kind of address, plain and with TLS, on every engine, and what only real sockets show.
+//! Conversations over every kind of address, plain and with TLS, on every engine, and effects visible only on real
+//! sockets.
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 

@@ -1,4 +1,4 @@
-//! TLS from PEM on both sides, and errors that name the file and what is wrong with it.
+//! TLS from PEM on both sides, with errors that name the file and its defect.
 
 use std::{env, fs, path::PathBuf};
 
@@ -14,7 +14,7 @@ use support::{
 };
 use tokio::{io::duplex, process::Command};
 
-/// A certificate and its key, as PEM.
+/// A certificate with its key in PEM.
 struct Identity {
     certificate: String,
     key: String,
@@ -24,7 +24,7 @@ fn names() -> [String; 2] {
     ["localhost".into(), "127.0.0.1".into()]
 }
 
-/// An authority, and somebody it vouches for.
+/// Returns an authority, and an identity signed by it.
 fn signed() -> (String, Identity) {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -45,7 +45,7 @@ fn pem(text: &str) -> Pem {
     Pem::bytes(text)
 }
 
-/// A file with this text, as long as it is wanted.
+/// A file with this text, removed on drop.
 struct TempFile(PathBuf);
 
 impl TempFile {
@@ -137,7 +137,7 @@ fn each_side_can_ask_the_other_for_a_certificate() {
         let anonymous = ClientTls::with_roots(pem(&authority)).unwrap();
         for (failed, tls) in [(1, unknown), (2, anonymous)] {
             let client = Client::new(()).attempts(1).tls(tls);
-            // A client of TLS 1.3 is done before the server has looked at its certificate.
+            // With TLS 1.3, the client completes its handshake before the server has verified the client's certificate.
             if let Ok(connection) = client.connect(server.local_addr()).await {
                 connection.closed().await;
             }

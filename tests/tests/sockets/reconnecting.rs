@@ -1,4 +1,4 @@
-//! A client of frisbee that connects again, to servers that follow each other at one address.
+//! A reconnecting frisbee client, with successive servers at one address.
 
 use std::{
     io,
@@ -16,7 +16,7 @@ use tokio::{sync::mpsc, task::yield_now};
 
 use crate::restarts::lasting_address;
 
-/// Counts what comes, of all servers together.
+/// Counts the packets received by all servers together.
 #[derive(Clone, Default)]
 struct Count(Arc<Mutex<Vec<u32>>>);
 
@@ -47,7 +47,7 @@ async fn serve_at(address: &Address, engine: Engine, count: &Count) -> Server {
     }
 }
 
-/// Returns a link that says hello first on each connection, and the answers to that.
+/// Returns a link that sends a hello on each connection, and the answers to it.
 fn greeting(address: &Address, engine: Engine) -> (Reconnecting, mpsc::UnboundedReceiver<Packet>) {
     let (answers, answered) = mpsc::unbounded_channel();
     let router = frisbee::Table::new().on(HELLO, move |packet: Packet| {
@@ -84,7 +84,7 @@ fn nothing_that_crosses_shutdowns_is_lost_or_comes_twice() {
                 answers.recv().await.unwrap();
                 let before = count.heard();
                 until(|| count.heard() > before + 1000).await;
-                // The next one has the address while this one serves those that have not left.
+                // The next server takes the address while this one still serves its remaining connections.
                 let shutdown = tokio::spawn(server.shutdown(10 * SECOND));
                 server = serve_at(&address, engine, &count).await;
                 assert_eq!(shutdown.await.unwrap(), 0);

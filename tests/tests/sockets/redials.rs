@@ -1,4 +1,4 @@
-//! Channels that get another connection where that takes long.
+//! Channels whose reconnection takes long.
 
 use std::{
     sync::{
@@ -20,7 +20,7 @@ use support::{
 };
 use tokio::time::{Instant, sleep};
 
-/// Lets everybody in to a server, who has to wait at the door.
+/// A router that passes each connection on to a server, after a delay.
 #[derive(Clone)]
 struct Door {
     server: Arc<Server>,

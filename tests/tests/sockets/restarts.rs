@@ -1,4 +1,4 @@
-//! Servers that follow each other at one address while their clients go on calling.
+//! Successive servers at one address, with clients that keep calling.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -22,7 +22,7 @@ use tokio::{
     task::{JoinSet, yield_now},
 };
 
-/// Returns an address whose port nobody has, and nobody is given by the system: those begin at 32 768.
+/// Returns an address with an unused port below 32768, outside the range the system assigns to other sockets.
 pub(crate) fn lasting_address(kind: Kind) -> Address {
     if kind != Kind::Tcp {
         return unused_address(kind);
@@ -45,7 +45,7 @@ async fn serve_at(address: &Address, engine: Engine) -> Server {
     }
 }
 
-/// Callers that go on until they are told to stop, and never wait for anything but their answers.
+/// Callers that run until stopped and wait only for their answers.
 struct Load {
     is_over: Arc<AtomicBool>,
     answered: Arc<Semaphore>,
@@ -71,7 +71,7 @@ impl Load {
         load
     }
 
-    /// Waits until this many more calls were answered.
+    /// Waits for this number of further answers.
     async fn goes_on(&mut self, calls: u32) {
         tokio::select! {
             answered = self.answered.acquire_many(calls) => answered.unwrap().forget(),
@@ -87,7 +87,7 @@ impl Load {
     }
 }
 
-/// Makes a call, half of them unary, and the others of every kind that has streams.
+/// Makes a call. Half of the callers make unary calls, the others use each kind of stream.
 async fn call(client: &TestClient, caller: u32) -> Result<(), Status> {
     match caller {
         0 | 1 => assert_eq!(all(client.count(words("a, b, c")).await?).await?, ["a", "b", "c"]),
@@ -136,7 +136,7 @@ fn restarts_under_load_fail_no_call_whatever_the_engine() {
 }
 
 const CHANNELS: u64 = 2;
-/// On each channel.
+/// Number of callers per channel.
 const CALLERS: u32 = 8;
-/// The number of calls that each server answers at least.
+/// Minimum number of calls answered by each server.
 const CALLS_EACH: u32 = 500;

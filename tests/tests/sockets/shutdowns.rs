@@ -1,4 +1,4 @@
-//! Shutting down while handshakes are under way, while connections are busy, and while both happen at once.
+//! Shutting down during handshakes, during traffic, and during both.
 
 use frisbee::{Client, Config, Server};
 use support::{
@@ -84,7 +84,7 @@ fn an_address_can_be_used_again_when_shutdown_returns() {
                 let connection = Client::new(()).connect(&address).await.unwrap();
                 connection.send(packet(1, ECHO, "hi")).await.unwrap();
                 assert_eq!(server.shutdown(15 * SECOND).await, 0);
-                // With the port shared among listeners, an old one would take connections and never serve them.
+                // If an old listener still shared the port, it would accept connections and never serve them.
                 assert!(Client::new(()).attempts(1).connect(&address).await.is_err());
             }
         });

@@ -1,4 +1,4 @@
-//! Servers that want the same address, and servers that could not start or are dropped.
+//! Servers competing for an address, and servers that fail to start or are dropped.
 
 use std::{
     fs,
@@ -21,7 +21,7 @@ use crate::addresses::check_serving;
 
 const KINDS: [Kind; 4] = [Kind::Tcp, Kind::UnixPath, Kind::UnixAbstract, Kind::Mem];
 
-/// Checks that nobody listens there.
+/// Checks that no server listens at an address.
 async fn check_nobody(address: &Address) {
     let error = Client::new(()).attempts(1).connect(address).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound), "{error}");
@@ -193,7 +193,8 @@ fn every_thread_has_its_share_of_a_port_that_is_shared_with_nobody() {
     }
 }
 
-/// Has several servers bind at once, each on a thread and a runtime of its own, and checks that one gets the address.
+/// Makes several servers bind at the same time, each with its own thread and runtime. Checks that exactly one gets the
+/// address.
 fn check_race(engine: Engine, address: &Address) {
     const SERVERS: usize = 4;
     let (start, end) = (Arc::new(Barrier::new(SERVERS)), Arc::new(Barrier::new(SERVERS)));
@@ -364,7 +365,7 @@ fn a_server_of_streams_only_refuses_them_as_well() {
     test_server().handlers_max(0).without_listener();
 }
 
-/// A router that has something against serving.
+/// A router that refuses to serve.
 struct Unwilling;
 
 impl Router for Unwilling {

@@ -1,8 +1,9 @@
-//! Both sides stopped and continued at random while they are under load, on every engine: no call outlives its deadline, and
-//! publish and subscribe go on.
+//! Random stops of both processes under load, on every engine. No call outlives its deadline, and publish and subscribe
+//! continue.
 //!
-//! `STOPS_SECONDS` says how long on each engine, `STOPS_SEED` repeats the stops of a run, and `STOPS_LATE_MS` by how much a call may
-//! outlive its deadline: 50 on a machine that does nothing else. Only the time counts in which the client's process ran.
+//! `STOPS_SECONDS` sets the duration per engine. `STOPS_SEED` repeats the stops of an earlier run. `STOPS_LATE_MS` sets
+//! how long a call may outlive its deadline; 50 is enough on an idle machine. Only the run time of the client's process
+//! counts.
 
 use std::{
     env,
@@ -39,7 +40,7 @@ use tokio::{
 };
 
 const NAME: &str = "stops::no_call_outlives_its_deadline_when_processes_are_stopped";
-/// The part of a process that this program started, and what that needs to know.
+/// Variables for child processes of this program: their role and its parameters.
 const ROLE: &str = "FRISBEE_STOPS_ROLE";
 const ENGINE: &str = "FRISBEE_STOPS_ENGINE";
 const ADDRESS: &str = "FRISBEE_STOPS_ADDRESS";
@@ -80,7 +81,7 @@ fn threads() -> runtime::Runtime {
     runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// Starts this program once more. It ends when its input does.
+/// Starts another process of this program. It exits when its input is closed.
 fn start(role: &str, engine: Engine, address: &str) -> (Child, BufReader<ChildStdout>) {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["--exact", "--nocapture", NAME]).kill_on_drop(true);
@@ -90,7 +91,7 @@ fn start(role: &str, engine: Engine, address: &str) -> (Child, BufReader<ChildSt
     (child, said)
 }
 
-/// Returns what stands behind this in the first line that has it.
+/// Returns the rest of the first line containing this text.
 async fn line_after(said: &mut BufReader<ChildStdout>, begin: &str) -> Option<String> {
     let mut lines = said.lines();
     while let Some(line) = lines.next_line().await.unwrap() {
@@ -101,7 +102,7 @@ async fn line_after(said: &mut BufReader<ChildStdout>, begin: &str) -> Option<St
     None
 }
 
-/// Stops one process, the other or both, again and again.
+/// Repeatedly stops one process, the other, or both.
 async fn stop_and_continue(processes: &[&Child; 2], duration: Duration, random: &mut Random) {
     let end = Instant::now() + duration;
     let signal = |which: u64, signal| {
@@ -121,12 +122,12 @@ async fn stop_and_continue(processes: &[&Child; 2], duration: Duration, random: 
     }
 }
 
-/// Numbers that look random, and are the same for the same seed.
+/// Deterministic pseudo-random numbers for a seed.
 struct Random(u64);
 
 impl Random {
     fn below(&mut self, limit: u64) -> u64 {
-        // The generator splitmix64.
+        // The generator is splitmix64.
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -136,7 +137,7 @@ impl Random {
 
 // The server
 
-/// Answers at once, or after as many milliseconds as the text says.
+/// Answers immediately, or after the number of milliseconds in the text.
 struct Slow;
 
 impl Echo for Slow {
@@ -166,7 +167,7 @@ async fn until_end_of_input() {
 
 // The client
 
-/// The time in which this process did not run, in nanoseconds, as far as a thread that does nothing else has noticed.
+/// Time this process did not run, in nanoseconds, as measured by a dedicated thread.
 static NOT_RUN: LazyLock<Arc<AtomicU64>> = LazyLock::new(|| {
     let not_run = Arc::<AtomicU64>::default();
     let counting = not_run.clone();
@@ -177,7 +178,7 @@ static NOT_RUN: LazyLock<Arc<AtomicU64>> = LazyLock::new(|| {
             let now = Instant::now();
             let more = (now - before).saturating_sub(TICK);
             before = now;
-            // Less is how long a thread waits for its turn.
+            // Shorter gaps are normal scheduling delays.
             if more > TICK {
                 counting.fetch_add(more.as_nanos().try_into().unwrap(), Ordering::Relaxed);
             }
@@ -188,7 +189,7 @@ static NOT_RUN: LazyLock<Arc<AtomicU64>> = LazyLock::new(|| {
 
 const TICK: Duration = Duration::from_millis(5);
 
-/// A time since which the process has run for some time, and has been stopped for some.
+/// A starting time, for measuring the run time of the process without its stops.
 #[derive(Clone, Copy)]
 struct Since {
     at: Instant,
@@ -200,10 +201,10 @@ impl Since {
         Self { at: Instant::now(), not_run: NOT_RUN.load(Ordering::Relaxed) }
     }
 
-    /// Returns how long the process has run since then.
+    /// Returns the run time since then.
     async fn run_time(self) -> Duration {
         let elapsed = self.at.elapsed();
-        // The thread that notices a stop may come later.
+        // The measuring thread may notice a stop late.
         sleep(4 * TICK).await;
         elapsed.saturating_sub(Duration::from_nanos(NOT_RUN.load(Ordering::Relaxed) - self.not_run))
     }
@@ -239,10 +240,10 @@ async fn load() {
     let mut messaging = JoinSet::new();
     messaging.spawn(async move {
         while !over.load(Ordering::Relaxed) {
-            // A connection that is lost and made again may cost messages, and a word about it.
+            // A lost connection may lose messages, and returns an error.
             let _ = publisher.publish("n", "x".repeat(200)).await;
         }
-        // Something to hear for whoever waits.
+        // Wake up the subscriber for the last time.
         let _ = publisher.publish_acknowledged("n", "last").await;
     });
     let over = is_over.clone();
@@ -277,11 +278,11 @@ async fn load() {
     assert!(read(&counts.answered) > 0 && read(&counts.messages) > 0, "something came through");
 }
 
-/// Makes calls with deadlines, one after the other.
+/// Makes calls with deadlines, one after another.
 async fn call(client: EchoClient, mut random: Random, is_over: Arc<AtomicBool>, counts: Arc<Counts>) {
     while !is_over.load(Ordering::Relaxed) {
         let limit = MILLI * u32::try_from(20 + random.below(180)).unwrap();
-        // Now and then one that takes about as long as it may.
+        // Sometimes the handler takes about as long as the deadline.
         let text = if random.below(20) == 0 { limit.as_millis().to_string() } else { "0".to_owned() };
         let mut request = Request::new(Text { text });
         request.set_timeout(limit);

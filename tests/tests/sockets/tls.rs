@@ -1,4 +1,4 @@
-//! Proof of identity in each direction, and the fate of peers without.
+//! Authentication in both directions, and rejection of peers without it.
 
 use std::{
     io::{self, Read, Write},
@@ -110,7 +110,7 @@ fn a_client_without_the_certificate_that_is_asked_for_is_not_served() {
         let (router, mut reports) = TestRouter::with_hooks();
         let server = Server::builder(router).tls(IDENTITY.server_for(&Identity::new()));
         let server = server.bind("127.0.0.1:0").await.unwrap();
-        // In TLS 1.3 the client is done before the server has looked.
+        // With TLS 1.3, the client completes its handshake before the server has verified it.
         if let Ok(connection) = Client::new(()).attempts(1).tls(IDENTITY.client()).connect(server.local_addr()).await {
             let reason = connection.closed().await;
             assert!(matches!(reason, CloseReason::Io(_) | CloseReason::Peer), "{reason:?}");
@@ -210,7 +210,7 @@ fn an_attempt_to_connect_may_take_so_long_handshake_included() {
     });
 }
 
-/// Says hello to those who agreed on it in their handshake, before they say anything.
+/// Greets peers that agreed on it in their handshake, before they send anything.
 struct Hello;
 
 const HELLO: &[u8] = b"hello";
@@ -319,16 +319,16 @@ fn a_connection_that_is_cut_ends_properly_too() {
     });
 }
 
-/// The way in which a peer ends its side.
+/// The way a peer closes its side.
 #[derive(Clone, Copy)]
 enum Half {
     /// With a close_notify.
     Tls,
-    /// And with the end of its half of the socket.
+    /// With a close_notify, then by closing its half of the socket.
     Socket,
 }
 
-/// A peer that speaks TLS by hand.
+/// A peer with a hand-driven TLS session.
 struct Peer {
     session: rustls::Connection,
     socket: net::TcpStream,
@@ -372,7 +372,7 @@ impl Peer {
         heard
     }
 
-    /// Hears nothing but heartbeats and then an end, which is none if the stream was cut off.
+    /// Reads heartbeats up to a regular end. Panics if the stream was truncated.
     fn hear_the_end(&mut self) {
         while self.read(&mut [0; 1000]).unwrap() > 0 {}
     }

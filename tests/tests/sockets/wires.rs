@@ -1,4 +1,4 @@
-//! The wires of others over real sockets, on every engine.
+//! Other protocols over real sockets, on every engine.
 
 use frpc::{Call, Channel, Code, Engine, Layered, Server, Status, Streaming, interceptor};
 use frpc_http::Http;
@@ -26,7 +26,7 @@ async fn serve(engine: Engine, service: impl frpc::Service) -> Server {
     server
 }
 
-/// The schemes of addresses, with the path behind them, and whether requests can be streams.
+/// Schemes of addresses with their path. The flag is set if requests can be streams.
 const SCHEMES: [(&str, &str, bool); 9] = [
     ("grpc", "", true),
     ("grpc-web+http", "", false),

@@ -1,9 +1,9 @@
-//! The floors of each crate: a module names things of its own floor and of those below, and no modules name each other in a
-//! circle.
+//! Layering of each crate: a module may only refer to modules on its own floor or below, and references must not form
+//! cycles.
 
 use crate::imports::{Edge, Modules, circles};
 
-/// The floors of a crate, the lowest first. A name stands for the module and for all within it. `lib.rs` only hands on.
+/// Floors of a crate, from the lowest up. A name stands for a module and everything in it. `lib.rs` only re-exports.
 struct House {
     krate: &'static str,
     floors: &'static [&'static [&'static str]],
@@ -166,7 +166,7 @@ impl House {
     fn floor(&self, module: &str) -> Option<usize> {
         let is_within =
             |name: &&str| module.strip_prefix(*name).is_some_and(|more| more.is_empty() || more.starts_with("::"));
-        // The most exact name counts.
+        // The most specific name counts.
         let names =
             self.floors.iter().enumerate().flat_map(|(floor, names)| names.iter().map(move |name| (floor, name)));
         names.filter(|(_, name)| is_within(name)).max_by_key(|(_, name)| name.len()).map(|(floor, _)| floor)
@@ -181,7 +181,7 @@ impl House {
 
     fn offences(&self, modules: &Modules, edges: &[Edge]) -> Vec<String> {
         let mut offences = Vec::new();
-        // The root has no floor as long as nobody needs one for it.
+        // The root needs a floor only if an edge involves it.
         let is_involved = |module: &str| edges.iter().any(|edge| edge.from == module || edge.to == module);
         for module in modules.files().filter(|module| !module.is_empty() || is_involved(module)) {
             if self.floor(module).is_none() {

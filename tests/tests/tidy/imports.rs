@@ -1,52 +1,52 @@
-//! Reads the modules of a crate and finds out which of them names things of which other one.
+//! Reads the modules of a crate and finds the references between them.
 //!
-//! A name is followed to the file that defines it: through `use`, through re-exports in `mod.rs` and `lib.rs`, through
-//! `crate`, `self` and `super`. A name that a `mod.rs` or `lib.rs` only re-exports makes no edge of its own. Methods are
-//! not looked at: an edge is where a file names something. Unit tests stand last in a file and are left out.
+//! Every name is traced to the file with its definition: through `use`, through re-exports in `mod.rs` and `lib.rs`,
+//! and through `crate`, `self` and `super`. A name merely re-exported by a `mod.rs` or `lib.rs` adds no edge for that
+//! file. Methods are ignored: only explicit paths count as references. Unit tests at the end of a file are ignored too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The modules of one crate, by path: `net::wire`, and nothing for `lib.rs`.
+/// Modules of one crate by path, such as `net::wire`. The path of `lib.rs` is empty.
 pub(crate) struct Modules {
     modules: BTreeMap<String, Module>,
 }
 
-/// One file, or a module that is written out within one.
+/// A file, or an inline module in a file.
 #[derive(Default)]
 struct Module {
-    /// The module of the file.
+    /// Module of the file.
     within: String,
-    /// The name of the file.
+    /// Name of the file.
     file: String,
     defines: BTreeSet<String>,
     uses: Vec<Use>,
     paths: Vec<(usize, Vec<String>)>,
-    /// Every identifier outside of `use`, to tell what is used from what is only handed on.
+    /// All identifiers outside of `use`. They distinguish used imports from mere re-exports.
     words: BTreeSet<String>,
 }
 
-/// One leaf of a `use`.
+/// A single name imported by a `use`.
 struct Use {
     line: usize,
-    /// Its name here. `*` for everything.
+    /// Local name, or `*` for a glob.
     name: String,
     path: Vec<String>,
     is_public: bool,
 }
 
-/// A file that names something of another one.
+/// A reference from one file to another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Edge {
     pub(crate) from: String,
     pub(crate) to: String,
     pub(crate) file: String,
     pub(crate) line: usize,
-    /// The path as it is written.
+    /// Path as written in the source.
     pub(crate) path: String,
 }
 
 impl Modules {
-    /// Reads files, given by their names below `src` and their text.
+    /// Reads files, given as pairs of a path below `src` and a text.
     pub(crate) fn read(files: &[(&str, &str)]) -> Self {
         let mut modules = BTreeMap::new();
         for (file, text) in files {
@@ -57,12 +57,12 @@ impl Modules {
         Self { modules }
     }
 
-    /// Returns the modules that are files, in order. The root is the empty name.
+    /// Returns the modules with files of their own, in order. The root has an empty name.
     pub(crate) fn files(&self) -> impl Iterator<Item = &str> {
         self.modules.iter().filter(|(path, module)| **path == module.within).map(|(path, _)| &**path)
     }
 
-    /// Finds out which file names something of which other one. Each pair counts once, where it comes first.
+    /// Returns the references between files. For each pair of files, returns the first one.
     pub(crate) fn edges(&self) -> Vec<Edge> {
         let mut edges: BTreeMap<(String, String), Edge> = BTreeMap::new();
         for (path, module) in &self.modules {
@@ -86,10 +86,10 @@ impl Modules {
         edges.into_values().collect()
     }
 
-    /// Follows a path that is written in a module to the module that defines what it names. `None` if that is in another
-    /// crate.
+    /// Resolves a path written in a module to the module that defines its target. Returns `None` for paths into other
+    /// crates.
     fn resolve(&self, module: &str, path: &[String], depth: usize, lookups: &mut Lookups) -> Option<String> {
-        // A name that is imported under its own name would go on for ever.
+        // Stop at some depth, because a name imported under its own name would recurse forever.
         if depth > 20 {
             return None;
         }
@@ -112,14 +112,14 @@ impl Modules {
                 Some(Step::Module(next)) => (at, rest) = (next, more),
                 Some(Step::Defined(by)) => return Some(by),
                 Some(Step::Elsewhere) => return None,
-                // A macro made it, or it is a glob: it is counted for the module that is named.
+                // The name comes from a macro or a glob. Attribute it to the module found so far.
                 None => return Some(at),
             }
         }
         Some(at)
     }
 
-    /// Looks a name up in a module.
+    /// Looks up a name in a module.
     fn step(&self, at: &str, name: &str, depth: usize, lookups: &mut Lookups) -> Option<Step> {
         let child = if at.is_empty() { name.to_owned() } else { format!("{at}::{name}") };
         if self.modules.contains_key(&child) {
@@ -129,7 +129,8 @@ impl Modules {
         if module.defines.contains(name) {
             return Some(Step::Defined(at.to_owned()));
         }
-        // Modules import of each other, so without this each would be searched on every way to it.
+        // Cache the lookup. Modules import from each other, and every path through them would be searched again
+        // otherwise.
         let lookup = (at.to_owned(), name.to_owned());
         if let Some(known) = lookups.get(&lookup) {
             return known.clone();
@@ -140,7 +141,7 @@ impl Modules {
         found
     }
 
-    /// Looks a name up in what a module imports.
+    /// Looks up a name among the imports of a module.
     fn imported(&self, at: &str, name: &str, depth: usize, lookups: &mut Lookups) -> Option<Step> {
         let module = self.modules.get(at)?;
         if let Some(leaf) = module.uses.iter().find(|leaf| leaf.name == name && leaf.path != [name]) {
@@ -165,21 +166,21 @@ impl Modules {
     }
 }
 
-/// Imported names that were looked up while one path is followed: the module, the name, and where it leads. Those that are still
-/// looked up lead nowhere.
+/// Results of looking up imported names during the resolution of one path: module, name, and target. Pending lookups
+/// have no target.
 type Lookups = BTreeMap<(String, String), Option<Step>>;
 
-/// The place to which one segment of a path leads.
+/// Target of one path segment.
 #[derive(Clone)]
 enum Step {
     Module(String),
-    /// To something that this module defines.
+    /// An item defined in this module.
     Defined(String),
-    /// To another crate.
+    /// An item of another crate.
     Elsewhere,
 }
 
-/// Finds edges that lead back to where they began. Returns the edges of each circle.
+/// Returns all cycles, each as a list of edges.
 pub(crate) fn circles(edges: &[Edge]) -> Vec<Vec<Edge>> {
     let mut found: Vec<Vec<Edge>> = Vec::new();
     let modules: BTreeSet<&str> = edges.iter().map(|edge| &*edge.from).collect();
@@ -192,7 +193,7 @@ pub(crate) fn circles(edges: &[Edge]) -> Vec<Vec<Edge>> {
     found
 }
 
-/// Finds a shortest way from a module to itself.
+/// Returns a shortest path from a module back to itself.
 fn way_back(edges: &[Edge], start: &str) -> Option<Vec<Edge>> {
     let (mut ways, mut seen) = (vec![Vec::new()], BTreeSet::new());
     while !ways.is_empty() {
@@ -224,11 +225,11 @@ fn module_of(file: &str) -> String {
 
 type Token = (usize, String);
 
-/// Reads the modules of one file: what they define, import and name.
+/// Collects the definitions, imports and references of the modules in one file.
 fn scan(path: &str, file: &str, tokens: &[Token], modules: &mut BTreeMap<String, Module>) {
     let new = || Module { within: path.to_owned(), file: file.to_owned(), ..Module::default() };
     modules.insert(path.to_owned(), new());
-    // The modules around the place, each with the depth of braces that its items have.
+    // Enclosing modules, each with the brace depth of its items.
     let mut around = vec![(path.to_owned(), 0)];
     let (mut depth, mut i) = (0, 0);
     let word = |i: usize| tokens.get(i).map_or("", |(_, word)| word.as_str());
@@ -258,7 +259,7 @@ fn scan(path: &str, file: &str, tokens: &[Token], modules: &mut BTreeMap<String,
                 module.uses.extend(leaves);
                 continue;
             }
-            // A visibility names a module and imports nothing.
+            // A visibility refers to a module but imports nothing.
             "pub" if word(i + 1) == "(" && word(i + 2) == "in" => {
                 while word(i) != ")" {
                     i += 1;
@@ -288,7 +289,7 @@ fn scan(path: &str, file: &str, tokens: &[Token], modules: &mut BTreeMap<String,
     }
 }
 
-/// Reads a `use` from behind its keyword, or a part of one. Returns the place behind it.
+/// Parses a `use` after its keyword, or a part of one. Returns the position after it.
 fn use_tree(tokens: &[Token], mut i: usize, front: &[String], is_public: bool, leaves: &mut Vec<Use>) -> usize {
     let word = |i: usize| tokens.get(i).map_or("", |(_, word)| word.as_str());
     let line = tokens.get(i).map_or(0, |(line, _)| *line);
@@ -314,7 +315,7 @@ fn use_tree(tokens: &[Token], mut i: usize, front: &[String], is_public: bool, l
             "self" if !path.is_empty() => {}
             "::" => {}
             segment if is_name(segment) => path.push(segment.to_owned()),
-            // The end of this part, or of all of it.
+            // The end of this part, or of the whole `use`.
             _ => break,
         }
         i += 1;
@@ -328,7 +329,7 @@ fn is_name(word: &str) -> bool {
     word.starts_with(|first: char| first.is_alphabetic() || first == '_')
 }
 
-/// Takes text apart into names, `::` and single characters, without comments, text in quotes and numbers.
+/// Splits text into names, `::` and single characters. Skips comments, string literals and numbers.
 fn tokens(text: &str) -> Vec<Token> {
     let (mut tokens, mut line) = (Vec::new(), 1);
     let mut rest = text;
@@ -357,7 +358,7 @@ fn tokens(text: &str) -> Vec<Token> {
     tokens
 }
 
-/// Returns the length of text in quotes that begins here.
+/// Returns the length of the string literal at the start of the text.
 fn quoted_len(text: &str) -> usize {
     let mut is_escaped = false;
     let end = text.char_indices().skip(1).find(|(_, next)| {
@@ -368,7 +369,7 @@ fn quoted_len(text: &str) -> usize {
     end.map_or(text.len(), |(end, _)| end + 1)
 }
 
-/// Returns the length of a raw or a byte string, if one begins here.
+/// Returns the length of a raw string or byte string at the start of the text.
 fn raw_len(text: &str) -> Option<usize> {
     let plain = text.strip_prefix('b').unwrap_or(text);
     let Some(raw) = plain.strip_prefix('r') else {
@@ -381,7 +382,7 @@ fn raw_len(text: &str) -> Option<usize> {
     Some(text.len() - content.len() + len)
 }
 
-/// Returns the length of a character in quotes, or of the quote of a lifetime.
+/// Returns the length of a character literal, or of a lifetime's quote.
 fn char_len(text: &str) -> usize {
     let mut chars = text.char_indices().skip(1);
     match (chars.next(), chars.next()) {

@@ -1,4 +1,4 @@
-//! Reads the sources for programs that would install, build or download something while tests run.
+//! Checks that no test runs a program to install, build or download something.
 
 use crate::{code, offences};
 
@@ -24,9 +24,9 @@ fn programs_that_install_nothing_are_not_found() {
     assert_eq!(commands(&allowed), []);
 }
 
-/// Returns the commands that install something, with the line on which each begins. Their arguments may stand on several lines.
+/// Returns the commands that install something, with their first line. Arguments may span several lines.
 fn commands(text: &str) -> Vec<(usize, String)> {
-    // `code` ends where unit tests begin, and these count here.
+    // `code` stops at unit tests, but this check includes them.
     let lines = code(&text.replace("#[cfg(test)]", ""));
     let mut found = Vec::new();
     for (index, (number, line)) in lines.iter().enumerate() {
@@ -41,7 +41,7 @@ fn commands(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Returns the text up to the parenthesis that closes the one before it.
+/// Returns the text before the closing parenthesis.
 fn argument(text: &str) -> &str {
     let mut depth = 1;
     let end = text.find(|letter| {
@@ -51,7 +51,7 @@ fn argument(text: &str) -> &str {
     &text[..end.unwrap_or(text.len())]
 }
 
-/// The programs, as they stand in a command. Put together here so as not to find itself.
+/// Program names as they appear in a command. Assembled from parts, so this file does not match.
 const INSTALLERS: &[&str] = &[
     "\"apt\"",
     "\"apt-get\"",
@@ -72,5 +72,5 @@ const INSTALLERS: &[&str] = &[
     ".sh\"",
 ];
 const NEW: &str = concat!("Command::", "new(");
-/// A command takes no more lines than this up to its program.
+/// Maximum number of lines from the start of a command to its program.
 const LINES_MAX: usize = 8;

@@ -1,4 +1,4 @@
-//! Reads the sources for words and imports that are out of place.
+//! Checks the sources for forbidden words and imports.
 
 mod cycles;
 mod floors;
@@ -7,7 +7,8 @@ mod installs;
 
 use std::{fs, path::Path, process::Command};
 
-/// Words that the protocol core must not know. It has bytes and a time handed in, and no idea of what they are for.
+/// Words forbidden in the protocol core. It only handles bytes and times passed to it, and must not know where they
+/// come from.
 const NOT_IN_PROTO: &[&str] = &[
     "tokio",
     "net::",
@@ -46,7 +47,8 @@ fn nothing_is_left_over() {
     assert!(places.is_empty(), "leftovers:\n{}", places.join("\n"));
 }
 
-/// Paths of the machine something was written on, and code that was not. Put together here so as not to find itself.
+/// Absolute paths of a development machine, and placeholders for missing code. Assembled from parts, so this file does
+/// not match.
 const LEFTOVERS: &[&str] = &[concat!("/wo", "rk/"), concat!("to", "do!"), concat!("unimple", "mented!")];
 
 #[test]
@@ -90,7 +92,7 @@ fn is_proto(path: &str) -> bool {
     path.starts_with("crates/frisbee/src/proto/") && path.ends_with(".rs")
 }
 
-/// Generated files repeat the comments of proto files.
+/// Generated files contain comments copied from proto files.
 fn is_written_here(path: &str) -> bool {
     path.ends_with(".rs") && !path.contains("/golden/") && !path.contains("/generated/")
 }
@@ -99,7 +101,7 @@ fn is_library(path: &str) -> bool {
     path.starts_with("crates/") && path.contains("/src/") && path.ends_with(".rs")
 }
 
-/// Each word out of place in the wanted files, as `file:line: word`.
+/// Returns every forbidden word in the selected files as `file:line: word`.
 fn offences(wanted: fn(&str) -> bool, find: impl Fn(&str) -> Vec<(usize, String)>) -> Vec<String> {
     let in_file = |path: &String| {
         let text = fs::read(Path::new(ROOT).join(path)).unwrap_or_default();
@@ -111,7 +113,7 @@ fn offences(wanted: fn(&str) -> bool, find: impl Fn(&str) -> Vec<(usize, String)
     sources().iter().filter(|path| wanted(path)).flat_map(in_file).collect()
 }
 
-/// The text files of the repository that are tracked or about to be.
+/// Returns the text files of the repository, tracked or not yet added.
 fn sources() -> Vec<String> {
     let list = ["ls-files", "--cached", "--others", "--exclude-standard"];
     let output = Command::new("git").args(list).current_dir(ROOT).output().expect("git lists the sources");
@@ -135,7 +137,7 @@ fn misplaced(lines: &[(usize, String)], words: &[&str]) -> Vec<(usize, String)> 
     lines.iter().flat_map(hits).collect()
 }
 
-/// The lines that are comments and begin with a word that opens a question.
+/// Returns the comment lines that begin with a question word.
 fn questions(lines: &[(usize, String)]) -> Vec<(usize, String)> {
     let opening = |line: &str| {
         let comment = line.trim_start().strip_prefix("//")?.trim_start_matches(['/', '!']);
@@ -149,7 +151,7 @@ fn lines(text: &str) -> Vec<(usize, String)> {
     (1..).zip(text.lines().map(str::to_owned)).collect()
 }
 
-/// The lines without comments, up to the unit tests, which stand last in a file.
+/// Returns the lines without comments, up to the unit tests at the end of a file.
 fn code(text: &str) -> Vec<(usize, String)> {
     let code = lines(text).into_iter().take_while(|(_, line)| line != "#[cfg(test)]");
     code.map(|(number, line)| (number, line.split("//").next().unwrap_or_default().to_owned())).collect()
