@@ -1,4 +1,5 @@
-//! Compiles proto files that are hard to turn into Rust; that the crate compiles is the test.
+//! Compiles proto files with names and structures that are hard to express in Rust. The test is that the crate
+//! compiles.
 
 use std::{env, fs, path::PathBuf};
 
@@ -25,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         &["proto", "proto/public"],
     )?;
 
-    // The same fields in other types: the encoding does not depend on them.
+    // The same fields with other types. The encoding must not depend on them.
     frpc_build::configure()
         .json(true)
         .out_dir(out_dir.join("other"))

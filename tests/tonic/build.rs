@@ -1,4 +1,4 @@
-//! Makes the code of tonic and ours from the same proto files.
+//! Generates the code of tonic and ours from the same proto files.
 
 use std::{env, error::Error, fs, path::PathBuf};
 

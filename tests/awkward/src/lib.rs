@@ -1,9 +1,9 @@
-//! Code generated from proto files that are hard to turn into Rust. That it compiles, without a warning, is the test.
+//! Code generated from proto files that are hard to express in Rust. The test is that it compiles without warnings.
 #![allow(missing_docs, reason = "the proto files leave out comments as nobody should")]
 
 frpc::include_protos!();
 
-/// The same messages with `Bytes`, `BTreeMap`, boxes, and a package from elsewhere.
+/// The same messages with `Bytes`, `BTreeMap`, boxes, and an external package.
 pub mod other {
     include!(concat!(env!("OUT_DIR"), "/other/_includes.rs"));
 }
@@ -13,13 +13,13 @@ pub mod well_known {
     include!(concat!(env!("OUT_DIR"), "/well_known/_includes.rs"));
 }
 
-/// Schemas that others may have, each with what is hard about it. No warning is excused here.
+/// Schemas users may have. Each contains one difficulty, and no warning is allowed.
 pub mod schemas {
     #![deny(warnings)]
     include!(concat!(env!("OUT_DIR"), "/accepted/_includes.rs"));
 }
 
-/// The types of `google.protobuf` that prost has and frpc does not send.
+/// The types of `google.protobuf` in prost that frpc does not send.
 pub mod google_protobuf {
     #![deny(warnings)]
     include!(concat!(env!("OUT_DIR"), "/google/_includes.rs"));
@@ -30,7 +30,7 @@ pub mod vectors {
     include!(concat!(env!("OUT_DIR"), "/vectors/vectors.rs"));
 }
 
-/// The expected output that people review.
+/// The reviewed golden files of the code generator.
 #[allow(clippy::module_inception, reason = "the modules around the packages are called like them")]
 pub mod golden {
     pub mod echo {
@@ -47,7 +47,7 @@ pub mod golden {
     }
 }
 
-/// A package included beside an item that has a name of Rust's prelude, as an alias of a program has.
+/// A package included next to an item with a name from Rust's prelude, such as a program's own `Result` alias.
 pub mod beside {
     pub type Result<T> = std::result::Result<T, std::io::Error>;
 

@@ -1,4 +1,4 @@
-//! The schemas as private modules of a program, where warnings fire that spare what a library exports.
+//! The schemas as private modules of a program. Some warnings appear only there, because a library exports its items.
 #![deny(warnings)]
 #![allow(missing_docs, unreachable_pub, reason = "no program that generates code can have these lints")]
 

@@ -1,4 +1,4 @@
-//! Calls that the suite wants made, and what came of them.
+//! Makes the calls requested by the suite and reports their results.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -22,7 +22,7 @@ use crate::{
     to_metadata,
 };
 
-/// Makes calls. Those to one server with the same settings share a channel.
+/// Makes calls. Calls to the same server with the same settings share a channel.
 #[derive(Default)]
 pub struct Runner {
     channels: Mutex<HashMap<Vec<u8>, Channel>>,
@@ -31,7 +31,7 @@ pub struct Runner {
 type Problem = Box<dyn std::error::Error + Send + Sync>;
 
 impl Runner {
-    /// Makes a call and tells what came of it.
+    /// Makes a call and reports the result.
     pub async fn run(&self, request: ClientCompatRequest) -> ClientCompatResponse {
         let test_name = request.test_name.clone();
         let outcome = match self.call(request).await {
@@ -106,7 +106,7 @@ async fn connect(request: &ClientCompatRequest) -> Result<Channel, Problem> {
         Compression::Gzip => client.send_gzip(0),
         compression => return Err(format!("not spoken here: {compression:?}").into()),
     };
-    // The suite wants no timeout where it says none.
+    // Without a timeout in the request, the suite expects none.
     let mut builder =
         Channel::builder().transport(client).timeout(Duration::MAX).connect_timeout(Duration::from_secs(10));
     if request.message_receive_limit > 0 {
@@ -122,14 +122,14 @@ async fn connect(request: &ClientCompatRequest) -> Result<Channel, Problem> {
     Ok(builder.connect(format!("{scheme}://{}:{}", request.host, request.port)).await?)
 }
 
-/// A call that is made.
+/// A call in progress.
 struct Making {
     client: ConformanceServiceClient,
     request: ClientCompatRequest,
     cancel: Option<CancelTiming>,
 }
 
-/// An answer with the payload that the suite wants to see.
+/// A response with the payload expected by the suite.
 trait Payload {
     fn payload(self) -> Option<ConformancePayload>;
 }
@@ -170,7 +170,7 @@ impl Making {
         self.request(self.messages()?.pop().ok_or("the call has no message")?)
     }
 
-    /// Waits until the call is to be given up behind its last request.
+    /// Waits until the call has to be cancelled after its last request.
     async fn cancelled(&self) {
         match self.cancel {
             Some(CancelTiming::AfterCloseSendMs(after)) => sleep(Duration::from_millis(after.into())).await,
@@ -222,7 +222,7 @@ impl Making {
         tokio::select! {
             biased;
             answer = &mut call => {
-                // Those that could not be sent are known at once.
+                // Unsent requests are reported immediately.
                 let unsent = tokio::time::timeout(Duration::from_millis(20), sending).await.unwrap_or_default();
                 Ok(ClientResponseResult { num_unsent_requests: unsent, ..of_one(answer) })
             }
@@ -230,7 +230,7 @@ impl Making {
         }
     }
 
-    /// Sends messages, and returns the number of those that could not be sent.
+    /// Sends messages. Returns the number of messages that could not be sent.
     async fn send<M>(&self, sender: &StreamSender<M>, messages: Vec<M>) -> i32 {
         let mut left = i32::try_from(messages.len()).unwrap_or(i32::MAX);
         for message in messages {
@@ -295,11 +295,11 @@ impl Making {
     }
 }
 
-/// A stream of answers that is read.
+/// A response stream being read.
 struct Reading<T> {
     answers: Streaming<T>,
     payloads: Vec<ConformancePayload>,
-    /// The number of answers behind which the call is given up.
+    /// Number of responses before the call is cancelled.
     cancel_behind: Option<usize>,
     failure: Option<Status>,
     is_over: bool,
@@ -317,7 +317,7 @@ impl<T: Payload> Reading<T> {
         Ok(Self { answers, payloads, cancel_behind, failure: None, is_over: false, trailers })
     }
 
-    /// Reads the next answer. Returns whether there may be more.
+    /// Reads the next response. Returns `true` if there may be more.
     async fn read(&mut self) -> bool {
         if self.is_over {
             return false;
@@ -375,7 +375,7 @@ fn of_one<T: Payload>(answer: Result<Response<T>, Status>) -> ClientResponseResu
     }
 }
 
-/// Tells of a failure. What came with it stands in one place.
+/// Reports a failure. All metadata of a failure is reported in one place.
 fn of_failure(status: &Status) -> ClientResponseResult {
     let error = Error {
         code: status.code().into(),

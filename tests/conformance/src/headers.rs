@@ -1,4 +1,4 @@
-//! Headers of the suite, which are text whatever they hold.
+//! Headers of the suite. Their values are always text.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 use frpc::{InvalidMetadata, Metadata, MetadataValue};

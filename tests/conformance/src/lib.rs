@@ -1,8 +1,8 @@
-//! The suite of the authors of Connect, which judges Connect, gRPC and gRPC-Web: its messages, how its programs talk to it, and
-//! the service that it calls.
+//! The conformance suite by the authors of Connect, for Connect, gRPC and gRPC-Web: its messages, its communication
+//! with our programs, and the service it calls.
 //!
-//! `connectconformance` starts the program that it judges once for each configuration, and writes messages to its standard input.
-//! Each has its length in front, four bytes in the order of the network.
+//! `connectconformance` starts the program under test once per configuration and writes messages to its standard input.
+//! Each message follows its length, four bytes in network byte order.
 
 pub mod client;
 mod headers;
@@ -15,13 +15,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 pub use headers::{from_metadata, to_metadata};
 
-/// The generated code of the protos of the suite.
+/// Code generated from the protos of the suite.
 pub mod protos {
     #![allow(missing_docs, clippy::large_enum_variant, reason = "these are not ours")]
     frpc::include_proto!("connectrpc.conformance.v1");
 }
 
-/// Reads a message from the suite, or `None` at the end.
+/// Reads a message from the suite. Returns `None` at the end.
 pub async fn read<M: Message + Default>(input: &mut (impl AsyncReadExt + Unpin)) -> io::Result<Option<M>> {
     let len = match input.read_u32().await {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),

@@ -1,4 +1,5 @@
-//! The service that the suite calls: it does what the first message of a call says, and tells what it got.
+//! The service called by the suite. It follows the instructions in the first message of a call and reports what it
+//! received.
 
 use std::time::Duration;
 
@@ -76,13 +77,13 @@ impl ConformanceService for Conformance {
         let mut info = info(&request, Vec::new());
         let mut requests = request.into_inner();
         let make = |payload| BidiStreamResponse { payload: Some(payload) };
-        // The first message says what the headers of the answer are.
+        // The first message defines the headers of the response.
         let Some(first) = requests.message().await? else { return Ok(Streaming::from_iter([]).into()) };
         info.requests.push(packed(&first)?);
         let is_full_duplex = first.full_duplex;
         let definition = first.response_definition.unwrap_or_default();
         if !is_full_duplex {
-            // Nothing is sent before the client has sent everything.
+            // Send nothing before the client has sent everything.
             while let Some(message) = requests.message().await? {
                 info.requests.push(packed(&message)?);
             }
@@ -106,7 +107,7 @@ async fn respond(
     sleep(Duration::from_millis(definition.response_delay_ms.into())).await;
     let data = match definition.response {
         Some(Wanted::Error(error)) => {
-            // An answer without a message has one place for both.
+            // A response without a message has one place for headers and trailers.
             let metadata = [definition.response_headers, definition.response_trailers].concat();
             return Err(failure(error, Some(info), &metadata)?);
         }
@@ -119,13 +120,13 @@ async fn respond(
     Ok(response)
 }
 
-/// The answers of a stream, which are sent one after the other.
+/// The responses of a stream, sent one after another.
 struct Answers<P, F> {
     definition: StreamResponseDefinition,
     trailers: Metadata,
-    /// Sent with the next message.
+    /// Report sent with the next message.
     info: Option<RequestInfo>,
-    /// The number of messages that were sent.
+    /// Number of messages sent.
     len: usize,
     make: F,
     sender: StreamSender<P>,
@@ -139,7 +140,7 @@ impl<P: Send + 'static, F: Fn(ConformancePayload) -> P> Answers<P, F> {
         Ok((Self { definition, trailers, info: Some(info), len: 0, make, sender }, messages))
     }
 
-    /// Answers each request, and ends once there are no more answers.
+    /// Answers each request, up to the last response.
     async fn send_each(mut self, mut requests: Streaming<BidiStreamRequest>) {
         loop {
             if self.len >= self.definition.response_data.len() || !self.send().await {
@@ -156,13 +157,13 @@ impl<P: Send + 'static, F: Fn(ConformancePayload) -> P> Answers<P, F> {
         }
     }
 
-    /// Sends what is left.
+    /// Sends the remaining responses.
     async fn send_all(mut self) {
         while self.len < self.definition.response_data.len() && self.send().await {}
         self.finish().await;
     }
 
-    /// Sends the next message, and returns whether anybody still reads.
+    /// Sends the next message. Returns `false` if the receiver is gone.
     async fn send(&mut self) -> bool {
         sleep(Duration::from_millis(self.definition.response_delay_ms.into())).await;
         let data = std::mem::take(&mut self.definition.response_data[self.len]);
@@ -179,7 +180,7 @@ impl<P: Send + 'static, F: Fn(ConformancePayload) -> P> Answers<P, F> {
     }
 }
 
-/// Returns the status that the suite wants.
+/// Returns the status expected by the suite.
 fn failure(error: Error, info: Option<RequestInfo>, metadata: &[Header]) -> Result<Status, Status> {
     let mut details = error.details;
     if let Some(info) = info {
@@ -191,7 +192,7 @@ fn failure(error: Error, info: Option<RequestInfo>, metadata: &[Header]) -> Resu
     Ok(status)
 }
 
-/// Tells of a call what the suite wants to know.
+/// Returns the information about a call expected by the suite.
 fn info<T>(request: &Request<T>, requests: Vec<Any>) -> RequestInfo {
     RequestInfo {
         request_headers: from_metadata(request.metadata()),

@@ -1,11 +1,11 @@
-//! The suite judges our programs. No case of it is known to fail.
+//! Runs the suite on our programs. No case is excluded as a known failure.
 
 use std::{path::Path, process::Command};
 
 use support::foreign_program;
 
-/// Has the suite judge a program in this mode, with a configuration of `config/`. Asserts that this many cases pass, and no other is
-/// there.
+/// Runs the suite on a program in a mode, with a configuration in `config/`. Asserts that exactly this number of cases
+/// exists and that all pass.
 fn judge(mode: &str, config: &str, program: &str, cases: usize) {
     let Some(suite) = foreign_program("connectconformance") else { return };
     let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(config);

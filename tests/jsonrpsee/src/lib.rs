@@ -1,1 +1,1 @@
-//! Nothing of its own: the conversations are in `tests/`.
+//! Empty. The tests are in `tests/`.

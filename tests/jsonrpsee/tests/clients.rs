@@ -1,4 +1,4 @@
-//! The clients of jsonrpsee call functions and services over HTTP and WebSocket.
+//! Clients of jsonrpsee call functions and services over HTTP and WebSocket.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ use jsonrpsee_ws_client::{WsClient, WsClientBuilder};
 use serde_json::{Value, json};
 use support::in_real_time_within;
 
-/// Serves functions and services, and runs the test with what comes before the path of `scheme`.
+/// Serves functions and services. Runs the test with the server's URL up to the path, in a scheme.
 fn with_server<F: Future<Output = ()>>(scheme: &str, test: impl FnOnce(String) -> F) {
     in_real_time_within(Duration::from_secs(60), async {
         let server: Server = foreign::serve().await.unwrap();
@@ -56,7 +56,7 @@ async fn calls(client: &impl ClientT) {
     assert_eq!((error.message(), &data["code"]), ("nobody is here", &json!("not_found")));
 }
 
-/// Answers come in the order of their requests, errors among them.
+/// Answers arrive in the order of their requests, including errors.
 async fn batches(client: &impl ClientT) {
     let mut batch = BatchRequestBuilder::new();
     for number in 0..50 {
@@ -75,7 +75,7 @@ async fn batches(client: &impl ClientT) {
 
 async fn notifications(client: &impl ClientT, note: &str) {
     client.notification("note", rpc_params![note]).await.unwrap();
-    // Nothing says when a notification has been handled.
+    // Notifications are not acknowledged, so poll for the effect.
     while !client.request::<Vec<String>, _>("notes", rpc_params![]).await.unwrap().contains(&note.to_owned()) {}
 }
 
@@ -115,7 +115,7 @@ fn many_calls_of_its_client_are_in_flight_at_once() {
     });
 }
 
-/// The parameters of a stream of payloads: their lengths, and the microseconds before each.
+/// Returns the parameters of a payload stream: their lengths, and the microseconds before each.
 fn payloads(sizes: &[i32], interval_us: i32) -> ArrayParams {
     let each: Vec<_> = sizes.iter().map(|size| json!({"size": size, "intervalUs": interval_us})).collect();
     rpc_params!["COMPRESSABLE", each]
@@ -142,7 +142,7 @@ fn its_client_unsubscribes_and_goes_on() {
     with_server("ws", async |url| {
         let client = websocket(url).await;
         let mut stream = subscribe(&client, payloads(&[1], 0)).await;
-        // Its answer would come in half an hour.
+        // Its answer would take half an hour.
         let endless = subscribe(&client, payloads(&[1], 1_800_000_000)).await;
         endless.unsubscribe().await.unwrap();
         assert!(stream.next().await.unwrap().is_ok());

@@ -8,7 +8,7 @@ use crate::ours::{
     routeguide::{Feature, Point, Rectangle, RouteNote, RouteSummary, route_guide_server::RouteGuide},
 };
 
-/// Serves both.
+/// Implements both services.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ours;
 
@@ -29,7 +29,7 @@ impl RouteGuide for Ours {
         let location = request.into_inner();
         match location.latitude {
             0 => Err(Status::not_found("nothing but ☺ here")),
-            // Until the caller has had enough.
+            // Never completes; the caller gives up.
             i32::MAX => std::future::pending().await,
             _ => Ok(Feature { name: "a tree".to_owned(), location: Some(location) }.into()),
         }

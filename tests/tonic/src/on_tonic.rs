@@ -13,7 +13,7 @@ use crate::theirs::{
     routeguide::{Feature, Point, Rectangle, RouteNote, RouteSummary, route_guide_server::RouteGuide},
 };
 
-/// Serves both.
+/// Implements both services.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Theirs;
 

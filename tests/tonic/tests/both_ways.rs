@@ -1,4 +1,4 @@
-//! Clients of tonic call a server of ours, and ours call one of tonic's: the same conversation.
+//! tonic's clients call our server, and our clients call tonic's server, with the same sequence of calls.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tonic::{
 };
 use with_tonic::{Ours, Theirs, ours, theirs};
 
-/// Calls methods of every kind with the clients of one side, which have the same methods.
+/// Calls methods of every kind with the clients of one side. Both sides have the same methods.
 macro_rules! converse {
     ($library:ident, $protos:ident, $greeter:expr, $guide:expr, $asked_by:expr, $answered_by:expr) => {{
         use $library::{Code, Request};

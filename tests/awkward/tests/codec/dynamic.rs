@@ -1,5 +1,5 @@
-//! The codec of the command line, for messages that are known by their descriptors: it reads and writes what generated code does,
-//! and refuses the same bytes for the same reason.
+//! The codec of the command line for messages known only by their descriptors. It reads and writes the same bytes as
+//! generated code, and refuses the same bytes for the same reasons.
 
 #[path = "../../../../crates/frpc-cli/src/polyglot.rs"]
 mod polyglot;
@@ -91,12 +91,12 @@ fn check_damaged<M: Tested>(message: &M, damage: &[Damage]) {
     check_agrees::<M>(&bytes.into());
 }
 
-/// Both read the same, or refuse the bytes at the same place for the same reason.
+/// Asserts that both codecs read the same message, or refuse the bytes at the same position for the same reason.
 fn check_agrees<M: Tested>(bytes: &Bytes) {
     match (codec::decode::<M>(bytes), layouts::<M>().decode(&shape::<M>(), bytes)) {
         (Ok(Content::Message(expected)), Ok(Content::Message(read))) => {
             let read = M::decode(&read.encode_to_vec()[..]).expect("it was just written");
-            // A message with a number that is none is not itself.
+            // A message with a NaN does not equal itself.
             #[expect(clippy::eq_op, reason = "see above")]
             let is_itself = expected == expected;
             assert!(read == expected || !is_itself, "{read:?}\n{expected:?}");
@@ -116,12 +116,12 @@ fn messages_become_the_bytes_of_go_and_back() {
 
 fn check_encode<M: Tested>(case: &serde_json::Value) {
     let (name, bytes) = (text(case, "name"), unhex(text(case, "hex")));
-    // The other reader takes the largest f32 for one that is too large.
+    // The other reader considers the largest f32 too large.
     let message = DynamicMessage::deserialize(shape::<M>(), &case["json"])
         .unwrap_or_else(|_| dynamic(&json::from_str::<M>(&case["json"].to_string()).expect("it is one")));
     let Ok(Content::Message(read)) = layouts::<M>().decode(&shape::<M>(), &bytes) else { panic!("{name}: it is one") };
     assert_eq!(read, message, "{name}");
-    // A number is that of the first of its names.
+    // For an alias, the number stands for the first name.
     if name != "enums_alias_second_name" {
         assert_eq!(layouts::<M>().encode(&message), bytes, "{name}");
         assert_eq!(layouts::<M>().encode(&read), bytes, "{name}, read and written");
@@ -166,7 +166,7 @@ fn proto2_has_its_required_fields_and_defaults() {
     for message in [Old::default(), set, inner, chosen] {
         check(&message);
     }
-    // As generated code does with a message in which even those are unset.
+    // Like generated code for a message with all fields unset.
     let empty = DynamicMessage::new(shape::<Old>());
     assert_eq!(layouts::<Old>().encode(&empty), codec::encode(&Old::default()));
 }
@@ -224,7 +224,7 @@ fn absent_messages_in_a_list_are_default_ones_up_to_a_limit() {
     assert!(matches!(error.kind(), DecodeErrorKind::TooMuchMemory { .. }), "{error}");
 }
 
-/// A message takes hundreds of bytes as soon as one of its fields is set, however few it has on the wire.
+/// A message takes hundreds of bytes in memory as soon as one field is set, however few bytes it has on the wire.
 #[test]
 fn the_smallest_messages_take_a_few_hundred_times_their_length() {
     let children = vec![Leaf { weight: 1, ..Default::default() }; 10_000];
@@ -236,9 +236,9 @@ fn the_smallest_messages_take_a_few_hundred_times_their_length() {
 
 #[test]
 fn messages_in_each_other_are_a_value_or_too_deep() {
-    // Without optimisation, the stack ends before the depth does.
+    // Without optimization, the stack overflows before the depth limit is reached.
     for (levels, is_read) in [(LEVELS_MIN, true), (Reader::DEPTH_MAX as usize + 1, false), (100_000, false)] {
-        // The list of each holds the next, up to an empty one.
+        // Each message contains the next one in a list. The last list is empty.
         let (around, last) = (unhex("080001030a01").repeat(levels - 1), unhex("080001030a00").to_vec());
         let bytes = Bytes::from([around, last, vec![0; levels]].concat());
         let thread = std::thread::Builder::new().stack_size(2 << 20).spawn(move || {
@@ -257,7 +257,7 @@ fn messages_in_each_other_are_a_value_or_too_deep() {
     }
 }
 
-/// Levels that are read in any build.
+/// Number of levels that every build can read.
 const LEVELS_MIN: usize = 50;
 
 fn dynamic<M: Tested>(message: &M) -> DynamicMessage {

@@ -1,4 +1,4 @@
-//! Positions and numbers of enums stand for each other as following them step by step says.
+//! Checks the mapping between enum positions and numbers against a step-by-step computation.
 
 use awkward::{
     codec::hostile::{Gaps, Wide, wide::Choice},

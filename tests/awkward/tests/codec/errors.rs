@@ -1,4 +1,4 @@
-//! Errors and where they are: the text of each, and how deep messages go.
+//! Errors with their positions: the text of each, and the maximum depth of messages.
 
 use std::fmt::Debug;
 
@@ -130,7 +130,7 @@ fn tree(depth: usize) -> Tree {
     (1..depth).fold(Tree::default(), |tree, _| Tree { only: Some(Box::new(tree)), ..Tree::default() })
 }
 
-/// Recursive messages of two hundred fields are more than anybody should have.
+/// Recursive messages with two hundred fields are larger than any realistic ones.
 #[test]
 fn the_deepest_messages_fit_the_stack_of_a_thread() {
     let nested = on_a_stack_of(64 << 20, || {
@@ -147,7 +147,7 @@ fn on_a_stack_of<R: Send + 'static>(len: usize, work: impl FnOnce() -> R + Send 
     thread.join().expect("no panic")
 }
 
-/// The stack of a thread by default, in tokio too; without optimisation it takes more.
+/// The default stack size of a thread, also in tokio. Unoptimized builds need more.
 const STACK_LEN: usize = if cfg!(debug_assertions) { 4 << 20 } else { 2 << 20 };
 
 #[test]

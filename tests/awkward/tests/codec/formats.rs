@@ -1,4 +1,4 @@
-//! The formats of generated messages.
+//! Formats of generated messages.
 
 use std::{collections::HashMap, fmt::Debug};
 
@@ -9,7 +9,7 @@ use frpc::{
     prost::{self, Message as _},
 };
 
-/// The content of a message in a format that it has.
+/// Encodes a message in one of its formats.
 fn encode(format: Format, message: &impl Message) -> Bytes {
     format.encode(message).expect("it has the format").into_bytes()
 }

@@ -1,4 +1,4 @@
-//! Messages from their proto3 JSON, as far as the vectors need it.
+//! Converts proto3 JSON to messages, as far as the vectors require.
 
 use std::{collections::HashMap, fmt::Debug, hash::Hash, str::FromStr};
 
@@ -11,7 +11,7 @@ use awkward::vectors::{
 };
 use serde_json::Value;
 
-/// A value of the JSON of the vectors.
+/// A type that can be read from the JSON of the vectors.
 pub(crate) trait FromJson: Default {
     fn from_json(json: &Value) -> Self;
 }
@@ -84,7 +84,7 @@ impl FromJson for i32 {
             .or(Sparse::from_str_name(name).map(i32::from))
             .or(Aliased::from_str_name(name).map(i32::from))
             .or(Level::from_str_name(name).map(i32::from))
-            // For prost, the second name of a number is none.
+            // prost does not know the second name of a number.
             .or((name == "ALIASED_UNO").then_some(Aliased::One.into()));
         number.unwrap_or_else(|| panic!("{name} is no value of an enum"))
     }
@@ -159,7 +159,7 @@ fn assert_fields(json: &Value, known: &[&str]) {
     assert!(object.keys().all(|name| known.contains(&name.as_str())), "{json} has other fields than {known:?}");
 }
 
-/// Numbers, `true` and text look alike once the quotes are gone; Rust reads `Infinity` too.
+/// Parses numbers, `true` and strings alike after removing quotes. Rust also parses `Infinity`.
 fn parse<T: FromStr<Err: Debug>>(json: &Value) -> T {
     let text = json.as_str().map_or_else(|| json.to_string(), str::to_owned);
     text.parse().unwrap_or_else(|error| panic!("{json}: {error:?}"))

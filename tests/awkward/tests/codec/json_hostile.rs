@@ -1,4 +1,4 @@
-//! JSON that nobody sends: it is read or refused in bounded memory, on an ordinary stack.
+//! Hostile JSON is read or refused in bounded memory, on an ordinary stack.
 
 use std::fmt::Debug;
 
@@ -11,7 +11,7 @@ use frpc::codec::json::{self, ErrorKind, Message, Reader};
 
 use crate::memory::peak_of;
 
-/// Reads a text on a thread with an ordinary stack, where it holds no more memory than it may.
+/// Reads a text on a thread with an ordinary stack. Asserts that its memory stays below the limit.
 fn read<M: Message + Clone + Debug + PartialEq + Send>(text: String) -> Result<M, json::Error> {
     let work = move || {
         let mut result = None;
@@ -59,7 +59,7 @@ fn a_depth_of_a_hundred_thousand_is_refused() {
         "any",
         deep("{\"value\":", "{}", ",\"@type\":\"/google.protobuf.Any\"}")
     ))));
-    // Brackets that nobody closes.
+    // Brackets without their counterparts.
     assert!(is_too_deep(&refused::<WellKnown>(in_a("value", "[".repeat(1 << 20)))));
     assert!(is_too_deep(&refused::<Tree>("{\"left\":".repeat(100_000))));
 }
@@ -153,12 +153,12 @@ fn long_values_take_no_more_than_their_length() {
     let escaped = read::<Lists>(lists("fString", &format!("\"{}\"", "\\n".repeat(2 << 20)))).expect("a text");
     assert_eq!(escaped.f_string[0].len(), 2 << 20);
     assert_eq!(read::<Lists>(lists("unknown", &format!("\"{}\"", "\\u0041".repeat(1 << 20)))), Ok(Lists::default()));
-    // An unknown name is in no error as a whole.
+    // The error must not contain the whole unknown name.
     let error = read::<Lists>(format!("{{\"{long}\": 01}}")).expect_err("01 is no number");
     assert!(error.to_string().len() < 500);
 }
 
-/// The types of nested ones stand behind their values, so each has to look for its own.
+/// The type of each nested message follows its value, so every level has to search for it.
 #[test]
 fn messages_in_any_whose_type_comes_last_take_bounded_time() {
     let filler = format!("\"{}\"", "x".repeat(1 << 20));
@@ -170,5 +170,5 @@ fn messages_in_any_whose_type_comes_last_take_bounded_time() {
     assert!(matches!(kind, ErrorKind::TooMuchMemory { .. } | ErrorKind::TooDeep { .. }), "{kind}");
 }
 
-/// The least number of levels of two hundred fields that are read.
+/// Minimum number of readable levels with two hundred fields.
 const LEVELS_MIN: usize = if cfg!(debug_assertions) { 8 } else { 20 };

@@ -1,5 +1,5 @@
-//! Our JSON is that of prost-reflect, which knows messages by their descriptors and shares no code with ours: each reads what the
-//! other writes, and both write the same.
+//! Compares our JSON with prost-reflect, which works on descriptors and shares no code with ours. Each reads the
+//! other's output, and both write the same.
 
 use std::{fmt::Debug, sync::LazyLock};
 
@@ -82,7 +82,7 @@ fn check_other<M: Tested, Other: Tested>(message: &M) {
     assert_eq!(json::from_str::<Other>(&text).as_ref(), Ok(&other), "{text}");
 }
 
-/// A damaged text that is accepted has one of its own, which is read as the same message.
+/// Asserts that an accepted damaged text has a canonical form that is read as the same message.
 fn check_damaged<M: Tested>(message: &M, damage: &[Damage]) {
     let Some(text) = written(message) else { return };
     let mut bytes = text.into_bytes();
@@ -91,7 +91,7 @@ fn check_damaged<M: Tested>(message: &M, damage: &[Damage]) {
         Ok(message) => {
             let text = json::to_string(&message).expect("what was read can be written");
             assert_eq!(json::from_str::<M>(&text).as_ref(), Ok(&message), "{text}");
-            // A reader of JSON alone finds nothing wrong either.
+            // A plain JSON reader must accept the text too.
             assert!(
                 serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).is_ok(),
                 "{}",
@@ -102,7 +102,7 @@ fn check_damaged<M: Tested>(message: &M, damage: &[Damage]) {
     }
 }
 
-/// Returns the text, unless a time has none.
+/// Returns the JSON text, or `None` for a time without a JSON form.
 fn written<M: Tested>(message: &M) -> Option<String> {
     match json::to_string(message) {
         Ok(text) => Some(text),
@@ -123,7 +123,7 @@ fn parsed(text: &str) -> Json {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// Returns whether two texts say the same: `1.0` is `1`, and of two decimals of the same length for an f32, either will do.
+/// Returns `true` if two texts are equivalent: `1.0` equals `1`, and an f32 may have any of its shortest decimal forms.
 fn is_same(a: &Json, b: &Json) -> bool {
     match (a, b) {
         #[expect(clippy::cast_possible_truncation, reason = "it is the precision that is compared")]
@@ -207,7 +207,7 @@ fn values() -> impl Strategy<Value = ListValue> {
     collection::vec(any_value(), 0..3).prop_map(|values| ListValue { values })
 }
 
-/// Messages whose bytes have one order of fields.
+/// Returns messages with only one valid order of fields in their encoding.
 fn any_message() -> impl Strategy<Value = Any> {
     fn packed(name: &str, message: &impl prost::Message) -> Any {
         Any { type_url: format!("type.googleapis.com/{name}"), value: message.encode_to_vec() }

@@ -1,4 +1,4 @@
-//! Between peers in Rust nothing is lost; a peer that ignores the trailer sees the same values.
+//! Peers in Rust lose nothing. A peer that ignores the trailer sees the same values.
 
 use std::{collections::HashMap, fmt::Debug};
 
@@ -142,7 +142,7 @@ fn a_plain_reader_never_takes_an_unknown_number_for_a_known_one() {
         let seen: vectors::Enums = read(&plain(&enums)).expect("the same layout");
         assert_eq!(seen.sparse, number, "it has a position of its own");
     }
-    // The names of an alias take positions, so here some numbers have none.
+    // Names of aliases take up positions, so some numbers have no position here.
     for number in 3..100 {
         let enums = vectors::Enums { aliased: number, ..Default::default() };
         let seen: vectors::Enums = read(&plain(&enums)).expect("the same layout");
@@ -175,7 +175,7 @@ fn unset_fields_of_proto2_stay_unset() {
     round_trip(&Old { maybe_level: Some(1), data: Some(Vec::new()), ..Old::default() });
 }
 
-/// With the trailer all of it, without it the same values.
+/// Asserts that the trailer preserves everything, and that the values are the same without it.
 fn check_trailer<M: Message + PartialEq + Debug>(message: &M, seen_without: &M) {
     check_needs_trailer(message);
     assert_eq!(read::<M>(&plain(message)).as_ref(), Ok(seen_without), "{message:?}");

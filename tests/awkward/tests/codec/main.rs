@@ -1,4 +1,4 @@
-//! The codec, through generated code: against the bytes of the Go implementation and against its own promises.
+//! The codec with generated code, compared with the bytes of the Go implementation and with its own guarantees.
 
 mod dynamic;
 mod enums;
@@ -24,7 +24,7 @@ use std::fmt::Debug;
 use bytes::Bytes;
 use frpc::codec::{self, Content, Counter, DecodeError, Message, Writer};
 
-/// The bytes of a message, which are as many as were counted and hold all of it.
+/// Encodes a message. Asserts that its length equals the computed one and that decoding restores it.
 fn round_trip<M: Message + PartialEq + Debug>(message: &M) -> Bytes {
     let mut counter = Writer::new(Counter::default());
     counter.root(message);
@@ -34,7 +34,7 @@ fn round_trip<M: Message + PartialEq + Debug>(message: &M) -> Bytes {
     bytes
 }
 
-/// The bytes without the trailer, as a peer in Go writes them.
+/// Encodes a message without the trailer, like a Go peer.
 fn plain<M: Message>(message: &M) -> Bytes {
     let mut out = Writer::new(Vec::new());
     out.message(message);

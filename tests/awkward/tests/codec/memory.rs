@@ -1,4 +1,4 @@
-//! Decoding allocates no more than the input warrants, whatever the input claims.
+//! Decoding allocates in proportion to the input, whatever lengths the input announces.
 #![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
 
 use std::{
@@ -20,7 +20,7 @@ use crate::{read, unhex};
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// An error with its path.
+/// Allowance for an error with its path.
 const ERROR_LEN_MAX: usize = 128;
 
 #[test]
@@ -35,7 +35,7 @@ fn claims_of_four_gigabytes_allocate_nothing() {
     check_claim::<MapValues>(&format!("080002050f0{claim}"));
 }
 
-/// As it is, and in front of 64 KiB that do not help.
+/// Decodes a prefix alone, and followed by 64 KiB of useless bytes.
 fn check_claim<M: Message>(head: &str) {
     let head = unhex(head);
     for filler in [0, 64 << 10] {
@@ -45,7 +45,7 @@ fn check_claim<M: Message>(head: &str) {
     }
 }
 
-/// A count that the bytes could hold is believed as far as its elements may take memory.
+/// A count is trusted as long as the remaining bytes could contain the elements and their memory is within the limit.
 #[test]
 fn a_count_without_its_elements_allocates_no_more_than_is_allowed() {
     for count in ["8004", "808004"] {
@@ -55,7 +55,7 @@ fn a_count_without_its_elements_allocates_no_more_than_is_allowed() {
     }
 }
 
-/// Each is one byte of input and a whole message in memory.
+/// Each element is one byte of input and a whole message in memory.
 #[test]
 fn absent_messages_in_a_list_are_default_ones_up_to_a_limit() {
     for count in [1, 1_000, 10_000] {
@@ -77,7 +77,7 @@ pub(crate) fn absent_children(count: usize) -> Bytes {
     Bytes::from(parts.concat())
 }
 
-/// Whatever is repeated in whatever message: what it takes is bounded by the input.
+/// Any repetition in any message: its memory is bounded by the input.
 #[test]
 fn hostile_messages_take_no_more_than_is_allowed() {
     for len in [0, 1, 2, 3, 7, 8, 14, 15, 100, 1_000, 30_000] {
@@ -86,7 +86,7 @@ fn hostile_messages_take_no_more_than_is_allowed() {
     }
 }
 
-/// The layouts do not depend on the types that hold them.
+/// The encodings are the same for all Rust types of the fields.
 fn hostile<Wide: Message, Holder: Message, Rows: Message, Nest: Message>(len: usize) {
     let nils =
         |key: fn(usize) -> Vec<u8>| (0..len).flat_map(|index| [key(index), vec![0]].concat()).collect::<Vec<_>>();
@@ -95,13 +95,13 @@ fn hostile<Wide: Message, Holder: Message, Rows: Message, Nest: Message>(len: us
     let holder = |many: &[u8], holders: &[u8]| [&unhex("0800")[..], many, holders].concat();
     let (no_list, no_map) = (unhex("01030a00"), unhex("00"));
 
-    // Absent large messages, in a list and in maps with keys of their own and with always the same.
+    // Absent large messages: in a list, in maps with distinct keys, and in maps with equal keys.
     let absent = list(&vec![0; len]);
     attack::<Holder>(&holder(&absent, &no_map).into());
     attack::<Holder>(&holder(&no_list, &map(0x0c, &nils(int_key))).into());
     attack::<Holder>(&holder(&no_list, &map(0x0c, &nils(|_| int_key(7)))).into());
 
-    // Small messages that hold lists and maps of absent ones, and those that hold nothing.
+    // Small messages with lists and maps of absent messages, and empty small messages.
     let small_list = holder(&unhex("01030a020000"), &no_map);
     let entries: Vec<u8> = (0..len).flat_map(|index| [int_key(index), small_list.clone()].concat()).collect();
     attack::<Holder>(&holder(&no_list, &map(0x0c, &entries)).into());
@@ -109,7 +109,7 @@ fn hostile<Wide: Message, Holder: Message, Rows: Message, Nest: Message>(len: us
     let entries: Vec<u8> = (0..len).flat_map(|index| [int_key(index), small_map.clone()].concat()).collect();
     attack::<Holder>(&holder(&no_list, &map(0x0c, &entries)).into());
 
-    // Lists of lists: empty ones, those of absent messages, blobs and flags.
+    // Lists of lists: empty lists, lists of absent messages, blobs and flags.
     let row = |cells: &str, blobs: &str, flags: &str| unhex(&format!("0800{cells}{blobs}{flags}"));
     for row in [
         row("01030a00", "01040a00", "01070a00"),
@@ -129,20 +129,20 @@ fn hostile<Wide: Message, Holder: Message, Rows: Message, Nest: Message>(len: us
     let blobs = [&unhex("080001030a0000")[..], &[2, 5, 4, 0x0a], &varint(len), &entries].concat();
     attack::<Rows>(&blobs.into());
 
-    // Boxed messages, and as many levels of them as there may be.
+    // Boxed messages, nested up to the limit.
     let nest = [unhex("080001030a00").repeat(1 + len.min(99)), vec![0]].concat();
     attack::<Nest>(&nest.into());
     let pair = unhex("080001030a00080001030a0000");
     let nests = [&unhex("0800")[..], &list(&pair.repeat(len)), &[0]].concat();
     attack::<Nest>(&nests.into());
 
-    // Large messages that are there, one behind the other.
+    // Large messages, one after another.
     let wide = codec::encode(&Wide::default());
     let wides = list(&wide.repeat(len.min(1_000)));
     attack::<Holder>(&holder(&wides, &no_map).into());
 }
 
-/// Reads a message that nobody sends but that is one. It may be refused for what it takes, and for nothing else.
+/// Reads a valid but unrealistic message. The only acceptable error is one about its memory.
 fn attack<M: Message>(input: &Bytes) {
     if let Err(error) = check_bound::<M>(input) {
         assert!(matches!(error.kind(), DecodeErrorKind::TooMuchMemory { .. }), "{error}");
@@ -158,7 +158,7 @@ fn text_key(index: usize) -> Vec<u8> {
     [&[5, 0x0a][..], &varint(text.len()), text.as_bytes()].concat()
 }
 
-/// Reads a message, and what it held at once is no more than is allowed.
+/// Reads a message. Asserts that the peak memory stays within the limit.
 fn check_bound<M: Message>(input: &Bytes) -> Result<(), DecodeError> {
     let mut result = Ok(());
     let peak = peak_of(|| result = codec::decode::<M>(input).map(drop));
@@ -171,7 +171,7 @@ fn limit(len: usize) -> usize {
     (1 << 20) + 16 * len
 }
 
-/// Messages as peers send them are far from the limit, even where a message holds little: lists, texts, maps of messages.
+/// Realistic messages stay far below the limit, even with many small elements: lists, strings and maps of messages.
 #[test]
 fn honest_messages_are_not_refused() {
     let cells = (0..100_000).map(|x| hostile_plain::Cell { x, y: String::new() }).collect();
@@ -188,7 +188,7 @@ fn honest_messages_are_not_refused() {
     assert_eq!(read(&codec::encode(&texts)).as_ref(), Ok(&texts));
 }
 
-/// The bytes that take the most memory and are not nil: short texts, empty messages inside of each other, keys of a map.
+/// The most expensive bytes other than nil: short strings, nested empty messages and map keys.
 #[test]
 fn small_values_take_their_size_in_memory() {
     let texts = Repeated { r_string: vec![String::new(); 20_000], ..Repeated::default() };
@@ -207,7 +207,7 @@ fn small_values_take_their_size_in_memory() {
     check_ratio(&Wrapper { repeated_fields: Some(Repeated::default()), ..Wrapper::default() }, 1);
 }
 
-/// Also when there is a trailer, and the message is read twice.
+/// The same with a trailer, so that the message is read twice.
 #[test]
 fn a_trailer_takes_its_size_in_memory() {
     let choice = Choices {
@@ -243,7 +243,7 @@ fn varint(mut value: usize) -> Vec<u8> {
     bytes
 }
 
-/// The most bytes that this thread held at once beyond what it held before.
+/// Returns the peak of this thread's memory, in addition to the memory held before.
 pub(crate) fn peak_of<R>(work: impl FnOnce() -> R) -> usize {
     let before = LIVE.get();
     PEAK.set(before);
@@ -256,22 +256,22 @@ thread_local! {
     static PEAK: Cell<isize> = const { Cell::new(0) };
 }
 
-/// Counts what each thread holds. Growing in place is not counted on: the old and the new memory are there together.
+/// Counts the memory of each thread. A reallocation counts old and new memory together.
 struct Counting;
 
-// SAFETY: all memory comes from `System` and goes back there with the layout it came with; counting allocates nothing,
+// SAFETY: all memory comes from `System` and is returned to it with the same layout. Counting itself does not allocate,
 // because the cells are constants without destructors.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let live = LIVE.get() + layout.size().cast_signed();
         LIVE.set(live);
         PEAK.set(PEAK.get().max(live));
-        // SAFETY: the caller's promises are those that `System` asks for.
+        // SAFETY: the caller upholds the requirements of `System`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // Memory may come from another thread, so the count may pass below zero.
+        // Another thread may have allocated the memory, so the count may become negative.
         LIVE.set(LIVE.get() - layout.size().cast_signed());
         // SAFETY: `ptr` came from `System` with this layout.
         unsafe { System.dealloc(ptr, layout) }

@@ -1,8 +1,8 @@
-//! Each case of `polyglot.json` that our writer and reader have words for.
+//! All cases of `polyglot.json` that our writer and reader can express.
 //!
-//! They write and read what messages consist of. A header of a list or map comes with its elements, so of the headers
-//! only those with size 0 can be written alone, and reading one whose elements are missing is an error. Flags are the
-//! only u8, and always 0; u16 is what opens a stream, above the codec; nil stands only in place of messages and maps.
+//! They write and read the parts of messages. The header of a list or map always comes with its elements. Only headers
+//! of size 0 can therefore be written alone, and reading a header without its elements is an error. The only u8 values
+//! are flags, always 0. A u16 opens a stream, above the codec. Nil appears only in place of messages and maps.
 
 use std::collections::HashMap;
 
@@ -69,7 +69,7 @@ fn bytes_are_read_as_the_vectors_say() {
         };
         match (expect, result) {
             ("reject" | "either", Err(_)) => {}
-            // All that is left of the input cannot hold so many elements.
+            // The remaining input cannot contain that many elements.
             ("accept", Err(_)) if name == "slice_4g" => {}
             ("accept" | "either", Ok(value)) => {
                 assert_eq!(value, case.get("value").map_or("", |value| value.as_str().expect("text")), "{name}");
@@ -85,7 +85,7 @@ fn bytes_are_read_as_the_vectors_say() {
     assert_eq!(sorted(left_out), "nil 3, u16 8, u8 3");
 }
 
-/// The value as the vectors write it; nothing if we have no reader for the kind.
+/// Returns the value in the notation of the vectors, or `None` if our reader cannot read this kind.
 fn read(kind: &str, bytes: &Bytes) -> Option<Result<String, DecodeError>> {
     let mut input = Reader::new(bytes);
     Some(match kind {

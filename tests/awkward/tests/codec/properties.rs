@@ -1,4 +1,4 @@
-//! Any message survives, and no bytes do harm.
+//! Every message survives a round trip, and arbitrary bytes do no harm.
 
 use std::{fmt::Debug, hash::Hash};
 
@@ -51,19 +51,19 @@ macro_rules! properties {
 
 properties! { scalars enums choice optionals choices lists maps tree }
 
-/// A failure prints its smallest input; no file is kept.
+/// A failure prints its smallest input. No regression file is written.
 pub(crate) fn config() -> ProptestConfig {
     ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// A reader that ignores the trailer finds nothing wrong, and has nothing left for one.
+/// Asserts that a reader without support for the trailer accepts the message and needs no trailer for its result.
 fn check_plain<M: Message + PartialEq + Debug>(message: &M) {
     let bytes = plain(message);
     let seen: M = read(&bytes).expect("a message without its trailer is one");
     assert_eq!(round_trip(&seen).len(), bytes.len(), "{seen:?}");
 }
 
-/// Protocol buffers are prost's own bytes, and both formats bring back the same message.
+/// Asserts that protobuf encodes as in prost, and that both formats restore the message.
 fn check_formats<M: Message + prost::Message + PartialEq + Debug>(message: &M) {
     let proto = Format::Proto.encode(message).expect("generated messages have it").into_bytes();
     assert_eq!(proto, message.encode_to_vec(), "{message:?}");
@@ -289,13 +289,13 @@ fn branch(depth: u8) -> Option<Box<Branch>> {
     Some(Box::new(Branch { forest: Some(Box::default()), branch: branch(inner) }))
 }
 
-/// Times that JSON has a form for, and few others.
+/// Generates mostly times with a JSON form.
 pub(crate) fn timestamp() -> impl Strategy<Value = Timestamp> {
     let times = (-62_135_596_800..253_402_300_800_i64, prop_oneof![Just(0), 0..1_000_000_000]);
     prop_oneof![9 => times, 1 => (value(), value())].prop_map(|(seconds, nanos)| Timestamp { seconds, nanos })
 }
 
-/// Defaults are where presence is lost, so they come up often.
+/// Generates defaults often, because presence is lost there.
 pub(crate) fn value<T: Arbitrary + Default + Clone + 'static>() -> impl Strategy<Value = T> {
     prop_oneof![1 => Just(T::default()), 3 => any::<T>()]
 }
@@ -316,7 +316,7 @@ where
     collection::hash_map(value(), values, 0..3)
 }
 
-/// Numbers of an enum: those near its positions, those of its values, any.
+/// Generates numbers of an enum: near its positions, of its values, and arbitrary ones.
 fn number() -> impl Strategy<Value = i32> {
     prop_oneof![3 => -3..12_i32, 1 => Just(100), 1 => Just(i32::MIN), 1 => Just(i32::MAX), 2 => any::<i32>()]
 }

@@ -1,4 +1,4 @@
-//! The JSON of proto3, as its specification has it.
+//! proto3 JSON, according to its specification.
 
 use std::fmt::Debug;
 
@@ -20,7 +20,7 @@ use frpc::{
     prost_types::{Any, Duration, FieldMask, ListValue, Struct, Timestamp, Value, value::Kind},
 };
 
-/// Checks that a message is this text, and this text the message.
+/// Asserts that a message is written as this text, and read from it.
 fn check<M: Message + json::Message + PartialEq + Debug>(message: &M, text: &str) {
     assert_eq!(json::to_string(message).as_deref(), Ok(text), "{message:?}");
     assert_eq!(json::from_str(text).as_ref(), Ok(message), "{text}");
@@ -29,12 +29,12 @@ fn check<M: Message + json::Message + PartialEq + Debug>(message: &M, text: &str
     assert_eq!(Format::Json.decode(&content).as_ref(), Ok(message));
 }
 
-/// Checks that a text is read as this message.
+/// Asserts that a text is read as this message.
 fn reads<M: json::Message + PartialEq + Debug>(text: &str, message: &M) {
     assert_eq!(json::from_str(text).as_ref(), Ok(message), "{text}");
 }
 
-/// Checks that a text is refused, with this error.
+/// Asserts that a text is refused with this error.
 fn refuses<M: json::Message + Debug>(text: &str, error: &str) {
     match json::from_str::<M>(text) {
         Ok(message) => panic!("{text} was read as {message:?}"),

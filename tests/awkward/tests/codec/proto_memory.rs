@@ -1,4 +1,4 @@
-//! Protocol buffers take no more memory than their budget, whatever their bytes are, and are counted before they are read.
+//! Protobuf messages never exceed their memory budget. They are measured before they are decoded.
 
 use std::collections::HashMap;
 
@@ -17,15 +17,15 @@ use proptest::prelude::*;
 
 use crate::memory::peak_of;
 
-/// Room for an error, and for the stack of messages that the walk is in.
+/// Allowance for an error and for the stack of messages during measuring.
 const BESIDES: usize = 32 << 10;
 
-/// The limit on what is held: while a list moves to a larger place, half of its new room comes on top.
+/// Returns the limit on peak memory. A growing list holds its old and new memory at the same time.
 fn peak_max(counted: usize) -> usize {
     counted + counted / 2 + BESIDES
 }
 
-/// Reads a message with a budget, and what it takes is within that.
+/// Reads a message with a budget. Asserts that its memory stays within it.
 fn read<M: Message>(content: &Bytes, budget: usize) -> Result<(), CodecError> {
     let mut result = Ok(());
     let peak = peak_of(|| {
@@ -66,7 +66,7 @@ where
     number
 }
 
-/// Two bytes each, and a whole struct in memory.
+/// Each takes two bytes of input and a whole struct in memory.
 #[test]
 fn lists_of_empty_messages_are_refused_beyond_the_budget() {
     let many = number_of::<Wide>("many", |wide| wide.many.push(Wide::default()));
@@ -74,11 +74,11 @@ fn lists_of_empty_messages_are_refused_beyond_the_budget() {
     refused::<other::Wide>(field(many, &[]).repeat(100_000));
     let rows = number_of::<Rows>("rows", |rows| rows.rows.push(Row::default()));
     refused::<Rows>(field(rows, &[]).repeat(300_000));
-    // One level further in.
+    // One level deeper.
     let cells = number_of::<Row>("cells", |row| row.cells.push(Cell::default()));
     refused::<Rows>(field(rows, &field(cells, &[]).repeat(400_000)));
     refused::<Rows>(field(rows, &field(cells, &[])).repeat(200_000));
-    // The inner length reaches over the end of its message, where prost goes on reading.
+    // The inner length exceeds the end of its message, but prost continues reading.
     let inner = field(cells, &[]).repeat(400_000);
     let (head, inner_head) = (field(rows, &[0; 3]), field(cells, &inner));
     let cut = [&head[..head.len() - 3], &inner_head[..]].concat();
@@ -97,7 +97,7 @@ fn maps_are_refused_beyond_the_budget() {
         .collect();
     refused::<Rows>(entries.clone());
     refused::<other::Rows>(entries);
-    // Always the same key: each of them is counted.
+    // With equal keys, every entry is counted.
     refused::<Rows>(field(by_number, &[]).repeat(200_000));
 }
 
@@ -109,12 +109,12 @@ fn boxes_packed_numbers_and_short_texts_are_counted() {
     refused::<Lists>(field(texts, &[]).repeat(500_000));
     let bytes = number_of::<Lists>("f_bytes", |lists| lists.f_bytes.push(Vec::new()));
     refused::<Lists>(field(bytes, b"a").repeat(500_000));
-    // The same message again and again is one box.
+    // A repeated single message takes only one box.
     let only = number_of::<Tree>("only", |tree| tree.only = Some(Box::default()));
     read::<Tree>(&field(only, &[]).repeat(100).into(), 64 << 10).expect("it is one message");
 }
 
-/// The recursion of `google.protobuf.Value`, whose tables are not generated.
+/// The recursion of `google.protobuf.Value`, which has no generated tables.
 #[test]
 fn values_are_counted() {
     let empty = Value::default();
@@ -129,7 +129,7 @@ fn values_are_counted() {
     read::<Value>(&bytes, 16 << 20).expect("it takes less");
 }
 
-/// Depth beyond what prost reads neither overflows the stack nor counts without end.
+/// Messages deeper than prost reads neither overflow the stack nor take more than linear time.
 #[test]
 fn deep_messages_are_walked_through_in_linear_time() {
     let only = number_of::<Tree>("only", |tree| tree.only = Some(Box::default()));
@@ -155,7 +155,7 @@ fn a_message_is_read_at_its_budget_and_refused_below() {
     );
 }
 
-/// Four mebibytes of what peers send are within the default budget.
+/// Four mebibytes of realistic messages stay within the default budget.
 #[test]
 fn honest_messages_are_read_with_the_default_budget() {
     let honest = |content: Vec<u8>| Bytes::from(content);
@@ -178,7 +178,7 @@ fn honest_messages_are_read_with_the_default_budget() {
     Format::Proto.decode::<Lists>(&honest(frpc::prost::Message::encode_to_vec(&long))).expect("long bytes");
 }
 
-/// The other formats have the same budget, below the limits of their own.
+/// The other formats have the same budget, below their own limits.
 #[test]
 fn polyglot_and_json_have_the_same_budget() {
     let rows = Rows { rows: vec![Row::default(); 4096], ..Default::default() };
@@ -191,7 +191,7 @@ fn polyglot_and_json_have_the_same_budget() {
     }
 }
 
-/// JSON of an `Any` has its message read.
+/// Writing an `Any` as JSON decodes its message.
 #[test]
 fn an_any_that_takes_too_much_has_no_json() {
     json::register(hostile::json_types());
@@ -202,7 +202,7 @@ fn an_any_that_takes_too_much_has_no_json() {
     assert!(peak < 64 << 20, "{peak}");
 }
 
-/// Bytes that are messages in parts: fields of small numbers, short lengths, and anything in between.
+/// Generates bytes resembling messages: fields with small numbers, short lengths, and arbitrary bytes.
 fn wire() -> impl Strategy<Value = Vec<u8>> {
     let leaf = prop_oneof![
         prop::collection::vec(any::<u8>(), 0..12),
@@ -218,7 +218,7 @@ fn wire() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn counted<M: Message>(content: &Bytes) {
-    // The least budget that the message is read with, or refused for another reason.
+    // Search for the smallest budget with a different outcome than exceeding it.
     let (mut low, mut high) = (0_usize, 1 << 16);
     while low + 1 < high {
         let middle = low.midpoint(high);

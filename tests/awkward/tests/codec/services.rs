@@ -1,4 +1,4 @@
-//! The generated service and client of `echo.proto`, in one process: every kind of call, through the encoding.
+//! The generated service and client of `echo.proto` in one process: every kind of call, including the encoding.
 
 use awkward::golden::echo::echo::{
     Words,

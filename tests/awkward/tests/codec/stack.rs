@@ -1,5 +1,4 @@
-//! Decoded messages can be dropped, cloned, compared and encoded again on an ordinary thread, in builds without optimisation
-//! too.
+//! Decoded messages can be dropped, cloned, compared and encoded on an ordinary thread, also without optimization.
 
 use awkward::codec::hostile::{Holder, Nest, Wide, wide::Choice};
 use bytes::Bytes;
@@ -7,7 +6,7 @@ use frpc::codec::{self, DecodeErrorKind, Message, Reader};
 
 use crate::read;
 
-/// A name, and what puts a message of two hundred fields into another.
+/// A name, and a function to nest a message with two hundred fields in another.
 type Way = (&'static str, fn(Wide) -> Wide);
 
 const WAYS: [Way; 7] = [
@@ -56,7 +55,7 @@ fn small_messages_in_each_other_use_all_the_depth_there_is() {
     }
 }
 
-/// Does everything that recurses with a value, if it decodes.
+/// Performs all recursive operations on a value, if it can be decoded.
 fn use_all<M: Message + Clone + PartialEq + std::fmt::Debug>(input: &Bytes) -> bool {
     match read::<M>(input) {
         Ok(value) => {
@@ -80,8 +79,8 @@ fn on_a_stack_of<R: Send + 'static>(len: usize, work: impl FnOnce() -> R + Send 
     thread.join().expect("no panic")
 }
 
-/// The stack of a thread by default, in tokio too.
+/// Default stack size of a thread, also in tokio.
 const ORDINARY: usize = 2 << 20;
 
-/// The least number of levels of two hundred fields that are read.
+/// Minimum number of readable levels with two hundred fields.
 const LEVELS_MIN: usize = if cfg!(debug_assertions) { 12 } else { 20 };

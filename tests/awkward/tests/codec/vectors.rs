@@ -1,4 +1,4 @@
-//! Each case of `messages.json`.
+//! All cases of `messages.json`.
 
 use std::fmt::Debug;
 
@@ -56,7 +56,7 @@ fn check_encode<M: Message + FromJson + PartialEq + Debug>(case: &Value) {
     assert_eq!(read::<M>(&bytes).as_ref(), Ok(&message), "{name}");
     let written = round_trip(&message);
     assert_eq!(written, plain(&message), "{name}: Go's messages need no trailer");
-    // Structs of prost hold the number, which an alias shares with the first of its name.
+    // prost stores the number, so an alias is written as the first name.
     if name != "enums_alias_second_name" {
         assert_eq!(written, bytes, "{name}");
     }
@@ -109,7 +109,7 @@ fn unknown_positions_of_go_come_back_to_it() {
     let enums: Enums = read(&bytes).expect("accepted");
     assert_eq!(enums.color, 99);
     assert_eq!(codec::encode(&enums), bytes);
-    // One more value than we know of, and its position is the number of another one.
+    // One value more than declared here. Its position equals the number of another value.
     let bytes = unhex("08000a000a0a0a000a07020c0a0a00");
     let enums: Enums = read(&bytes).expect("accepted");
     assert_eq!(codec::encode(&enums), bytes);
@@ -140,7 +140,7 @@ fn what_follows_a_message_changes_nothing() {
 
 fn check_followed<M: Message + PartialEq + Debug>(case: &Value) {
     let bytes = unhex(text(case, "hex"));
-    // The last ones begin like a trailer; none of them is one that says something about this message.
+    // The last ones start like a trailer, but none of them is a valid trailer for this message.
     let followers =
         ["00", "deadbeef", "1f", "1f01", "1f0101", "1f01ffffffffffffffffffff7f", "1f010000", "1f0101ff7f00"];
     for follower in followers {

@@ -1,4 +1,4 @@
-//! The well-known types, alone and as fields, list elements, map values and members of a oneof.
+//! The well-known types: alone, and as fields, list elements, map values and members of a oneof.
 
 use std::fmt::Debug;
 

@@ -1,4 +1,4 @@
-//! The client that connectconformance judges: `connectconformance --mode client -- conformance_client`.
+//! The client under test: `connectconformance --mode client -- conformance_client`.
 
 use std::{io, sync::Arc};
 
@@ -9,7 +9,7 @@ use tokio::{
     task::JoinSet,
 };
 
-/// The number of calls at once: enough to keep the suite busy, and few enough to keep its times.
+/// Maximum number of concurrent calls: enough to keep the suite busy, and few enough to meet its time limits.
 const CALLS_MAX: usize = 16;
 
 #[tokio::main]

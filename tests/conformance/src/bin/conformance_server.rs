@@ -1,4 +1,4 @@
-//! The server that the suite judges: `connectconformance --conf config/everything.yaml --mode server -- conformance_server`.
+//! The server under test: `connectconformance --conf config/everything.yaml --mode server -- conformance_server`.
 
 use std::error::Error;
 
@@ -33,6 +33,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let Address::Tcp(addr) = server.local_addr() else { return Err("this is no port".into()) };
     let response = ServerCompatResponse { host: addr.ip().to_string(), port: addr.port().into(), pem_cert };
     write(&mut stdout(), &response).await?;
-    // The suite ends it by a signal.
+    // The suite stops the process with a signal.
     std::future::pending().await
 }
