@@ -61,6 +61,7 @@ impl Queue {
             Policy::Disconnect | Policy::Block if is_full => {
                 return self.finish(SubscriptionEnd::TooSlow { missing: 1 });
             }
+            // `DropNewest`, and any policy added later.
             _ if is_full => return self.miss(1),
             _ => {}
         }

@@ -67,6 +67,7 @@ impl Registry {
 
     fn each(&self, act: impl Fn(&Pattern, &mut Queue)) {
         lock(&self.queues).retain(|(pattern, queue)| {
+            // Remove the entries of dropped subscriptions in passing.
             let Some(queue) = queue.upgrade() else { return false };
             act(pattern, &mut lock(&queue));
             true

@@ -78,6 +78,7 @@ impl<T> Trie<T> {
                     return;
                 }
                 "*" => node.star.get_or_insert_default(),
+                // Look up first: `entry` would allocate an owned key even for an existing token.
                 token if node.tokens.contains_key(token) => node.tokens.get_mut(token).expect("it is there"),
                 token => node.tokens.entry(token.into()).or_default(),
             };
@@ -141,6 +142,7 @@ impl<T> Node<T> {
             ["*", left @ ..] => {
                 let Some(node) = &mut self.star else { return 0 };
                 let removed = node.remove(left, is_it);
+                // Prune empty nodes, so removed patterns leave no memory behind.
                 self.star.take_if(|node| node.is_empty());
                 removed
             }

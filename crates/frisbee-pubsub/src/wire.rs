@@ -66,6 +66,7 @@ impl Base {
 
     #[inline]
     pub(crate) fn operation(self, kind: Kind) -> Operation {
+        // `Inbox` accepts an unchecked base. An invalid one must not panic here.
         Operation::new(self.0.wrapping_add(u16::from(kind as u8))).unwrap_or(Operation::EXTENDED)
     }
 
@@ -182,6 +183,7 @@ fn write_short(bytes: &[u8], into: &mut Vec<u8>) {
 /// Reads a MESSAGE. Returns the number of its subscription and the message, made of slices of the content.
 pub(crate) fn read_message(content: &Bytes) -> Result<(u32, Message), Malformed> {
     let number = Reader(content).u32()?;
+    // Reading the number has proved that there are four bytes.
     let published = Published::read(&content[4..])?;
     let subject = |bytes| Subject::from_bytes(content.slice_ref(bytes)).map_err(|_| Malformed("a subject is none"));
     let message = Message {
@@ -272,6 +274,7 @@ impl<'a> Ended<'a> {
         let reason = match reader.u8()? {
             0 => EndReason::Unsubscribed,
             1 => EndReason::TooSlow,
+            // Later versions of the protocol may add reasons.
             _ => EndReason::Unknown,
         };
         let missing = u64::from_be_bytes(reader.array()?);

@@ -115,6 +115,7 @@ impl<'a> Types<'a> {
         }
         for declared in messages {
             let name = format!("{parent}.{}", declared.name());
+            // `Checker::message` reports deeper nesting. Do not recurse into it here.
             if depth < DEPTH_MAX {
                 self.add(&name, &declared.nested_type, &declared.enum_type, of_enum, depth + 1);
             }

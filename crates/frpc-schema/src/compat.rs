@@ -294,6 +294,7 @@ impl<'a> Comparison<'a> {
         while let Some(pair) = self.pairs.get(next) {
             let (own, other) = (self.here.message(pair.here), self.there.message(pair.there));
             let name = pair.name;
+            // The 1 bounds the number of pairs without fields.
             compared += own.field.len() + other.field.len() + 1;
             if compared > FIELDS_MAX {
                 return Some((next, None, Reason::TooLarge { message: shown(name) }));
@@ -384,6 +385,7 @@ impl<'a> Comparison<'a> {
         }
         let mut path = shown(pair.name.rsplit('.').next().unwrap_or_default());
         let left_out = names.len().saturating_sub(PATH_LEN_MAX);
+        // `names` starts with the innermost field, so this drops the outer ones.
         names.truncate(PATH_LEN_MAX);
         if left_out > 0 {
             path += ".…";
@@ -484,6 +486,7 @@ fn oneof(field: &FieldDescriptorProto) -> Option<i32> {
 
 /// Returns the fields of a message by number. If a number is declared twice, the first field counts.
 fn by_number(message: &DescriptorProto) -> HashMap<i32, &FieldDescriptorProto> {
+    // In reverse, so the first of several duplicates is inserted last and stays.
     message.field.iter().rev().map(|field| (field.number(), field)).collect()
 }
 

@@ -18,6 +18,7 @@ pub fn excerpt(set: &FileDescriptorSet, messages: &[&str]) -> FileDescriptorSet 
     let (mut left, mut wanted) = (messages.to_vec(), Wanted::new());
     while let Some(name) = left.pop() {
         let Some(message) = declarations.get(name) else { continue };
+        // Visit each message once, because messages may contain each other.
         if wanted.insert(ptr::from_ref(message)) {
             left.extend(
                 message.field.iter().filter(|field| field.r#type() == Type::Message).map(|field| field.type_name()),

@@ -102,6 +102,7 @@ impl Fingerprints<'_> {
             form.message(self.messages.get(name)?);
             next += 1;
         }
+        // Enums come last, when the messages have numbered all of them.
         for name in std::mem::take(&mut form.enums.names) {
             form.enumeration(self.enums.get(name)?);
         }

@@ -63,6 +63,7 @@ impl Span {
         let (line, column) = (number(0)?, number(1)?);
         let len = match (number(2)?, number(3)) {
             (end_column, None) => end_column.saturating_sub(column),
+            // The text ends on a later line, so its length on this line is not known.
             (_, Some(_)) => usize::MAX,
         };
         Some(Self::new(line, column, len))

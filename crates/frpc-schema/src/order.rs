@@ -9,6 +9,7 @@ use crate::model::{Field, Shape, Type};
 
 /// Sorts fields from the order of declaration to wire order.
 pub(crate) fn sort(fields: &mut [Field]) {
+    // A stable sort, so each group keeps the order of declaration.
     fields.sort_by_key(|field| Group::of(&field.shape));
 }
 

@@ -108,6 +108,7 @@ impl<'a> FileReader<'a> {
             });
         }
         let oneofs = self.oneofs(declared, &mut fields, path);
+        // Sort after `oneofs`, which lists members in the order of declaration.
         order::sort(&mut fields);
 
         let names = declared.nested_type.iter().map(|nested| nested.name());

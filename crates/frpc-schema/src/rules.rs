@@ -140,6 +140,7 @@ impl<'a, 'b> Rules<'a, 'b> {
             if range.start <= last.end {
                 self.refuse(format!("the {range} overlaps with the {last}"), &range.path);
             }
+            // Keep the range that reaches furthest, because it may overlap with several later ones.
             if range.end > last.end {
                 last = range;
             }
@@ -175,6 +176,7 @@ pub(crate) fn extensions(set: &FileDescriptorSet) -> Vec<Diagnostic> {
         while let Some((path, message)) = left.pop() {
             let own = (0..).zip(&message.extension);
             extensions.extend(own.map(|(index, field)| (joined(&path, &[EXTENSIONS_OF_MESSAGE, index]), field)));
+            // `check` reports deeper nesting.
             if path.len() < PATH_LEN_MAX {
                 let nested = (0..).zip(&message.nested_type);
                 left.extend(nested.map(|(index, nested)| (joined(&path, &[MESSAGES_OF_MESSAGE, index]), nested)));

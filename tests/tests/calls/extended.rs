@@ -280,7 +280,7 @@ fn a_call_that_is_made_before_the_peer_is_known_never_ends_well_in_another_metho
         let services = Services::new().add_service(Reordered(TestServer::new(TestService::default())));
         let server = ::frisbee::Server::builder(services).config(quiet()).without_listener();
         let (ours, theirs) = duplex(64 * 1024);
-        // The client does not wait long enough for the server.
+        // `attach` gives up waiting for the server's opening, because the server is attached only later.
         let connecting = quiet_channel().attach(ours);
         let client = TestClient::new(connecting.await.unwrap());
         let calling = tokio::spawn({

@@ -123,7 +123,7 @@ fn streams_under_way_go_on_and_the_connection_closes_behind_the_last() {
         let mut count = client.count(words("one, wait, two, three")).await.unwrap().into_inner();
         assert_eq!(next(&mut count).await, "one");
         let shutdown = tokio::spawn(server.shutdown(60 * SECOND));
-        // Longer than new packets would be served.
+        // Longer than the server still serves new packets.
         sleep(30 * SECOND).await;
         service.gate.open(1);
         let rest = [next(&mut count).await, next(&mut count).await, next(&mut count).await];

@@ -36,8 +36,8 @@ over_full_transports! {
     a_handler_sees_the_time_that_its_caller_gives_it
 }
 
-/// Returns the metadata of a call as text, as metadata of the answer, and as trailers. Calls with other commands get
-/// only messages.
+/// Answers each call with its metadata as text, unless the text is a command. The command `mirror` also returns the
+/// metadata as metadata, and adds trailers.
 #[derive(Clone, Default)]
 struct Mirror {
     log: EventLog,

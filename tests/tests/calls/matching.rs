@@ -154,7 +154,7 @@ fn a_call_that_gives_up_waiting_for_room_takes_no_turn_of_another() {
         settle().await;
         let last = asking(&client, "last");
         settle().await;
-        // The end of the first call, which makes room for the next one, coincides with the end of that next one.
+        // The first call ends and passes its room to the next one, which is aborted at the same time.
         service.gate.open(1);
         given_up.abort();
         assert!(timeout(SECOND, last).await.expect("there is room").unwrap().is_ok());

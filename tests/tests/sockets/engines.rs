@@ -420,7 +420,8 @@ fn ask_raw(addr: SocketAddr) {
     assert!(heard == [&echo[..], &raw_bytes()].concat(), "{} bytes came back", heard.len());
 }
 
-/// Reads everything and sends it back, both through the stream and through the socket with the bytes already read.
+/// Reads everything and sends it back. Alternates between the raw stream, and its socket together with the bytes
+/// already read from it.
 fn answer_raw((number, mut raw): (usize, Raw)) {
     let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

@@ -155,6 +155,7 @@ impl BridgeBuilder {
             unreadable: durable.iter().map(Durable::count_unreadable).collect(),
             counts: Counts::default(),
         });
+        // Subscribe at the broker first: `send_in` expects its messages back through these subscriptions.
         for pattern in &shared.out {
             let subscription = shared.broker.subscribe(pattern).policy(policy).await?;
             tasks.spawn(shared.clone().hand_out(pattern.clone(), policy, subscription));
@@ -163,6 +164,7 @@ impl BridgeBuilder {
             let mut options = SubscribeOptions::new(pattern);
             options.window = INCOMING_WINDOW;
             let ours = shared.clone();
+            // Filter before the queue, so returning messages take no room in the window.
             let takes = move |headers: Option<&HeaderMap>| ours.is_foreign(headers);
             let subscription = shared.nats.shared().subscribe(options, takes).await?;
             tasks.spawn(shared.clone().hand_in(subscription));
@@ -243,6 +245,7 @@ impl Shared {
                 }
             }
             tracing::warn!("the bridge {:?} lost its subscription to {pattern}: {:?}", self.name, subscription.end());
+            // Only a subscription ended for slowness can be renewed.
             let Some(SubscriptionEnd::TooSlow { missing }) = subscription.end() else { return };
             add(&self.counts.missing, *missing);
             lock(&self.echoes).clear();
@@ -342,6 +345,7 @@ impl Shared {
 
     async fn send_in(self: &Arc<Self>, message: Message) -> Result<(), PublishError> {
         let will_return = self.out.iter().filter(|pattern| pattern.matches(&message.subject)).count();
+        // Register the echo before publishing, because it may return before the acknowledgement.
         lock(&self.echoes).expect(&message, will_return);
         let Some(reply) = message.reply.clone() else {
             let published = self.broker.publish_acknowledged(&message.subject, message.payload.clone()).await;

@@ -102,6 +102,7 @@ impl Answers {
                 Err(TrySendError::Failed(_)) => {}
             }
         }
+        // Credit takes no place in the queue. It accumulates until all packets are sent.
         if packets.is_empty() && *allowed > 0 {
             let bytes = u32::try_from(*allowed).unwrap_or(u32::MAX);
             let content = bytes.to_be_bytes().to_vec();
@@ -113,6 +114,7 @@ impl Answers {
         let now = packets.len() + usize::from(*allowed > 0);
         self.len.store(now, Ordering::Relaxed);
         drop(waiting);
+        // Notify without the lock held, because the woken tasks take it.
         if now < before {
             self.drained.notify_waiters();
         }

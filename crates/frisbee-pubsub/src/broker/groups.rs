@@ -20,6 +20,7 @@ pub(super) fn deliver_to_one(
     too_slow: &mut Vec<(Arc<Subscriber>, u64)>,
 ) -> bool {
     let mut refusals = 0;
+    // Members without room leave the ready list, so every round makes progress.
     while refusals < REFUSALS_MAX {
         let Some(member) = group.ready_in_turn() else { break };
         match member.take(&message(member.number)) {

@@ -142,6 +142,7 @@ impl Broker {
         if self.0.account.is_full() {
             return Err(TryPublishError::Full(payload));
         }
+        // Encode it as a PUBLISH, so local and remote publications share all further code.
         let mut content = Vec::new();
         write_publish(if retain { RETAIN } else { 0 }, subject, reply, &mut content);
         content.extend_from_slice(&payload);

@@ -96,6 +96,7 @@ impl Peer {
         let retained = shared.retained();
         let mut registry = shared.registry_mut();
         let mut locked = self.subscriptions.lock();
+        // `None` after the end of the connection. There is no client to answer then.
         let Some(subscriptions) = &mut *locked else { return Ok(()) };
         let refused = |text| Err(Refusal::new(RefusalCode::LimitReached, text));
         if subscriptions.by_number.len() >= shared.common.limits.subscriptions_max {
@@ -170,6 +171,7 @@ impl Peer {
             subscriber.end();
         }
         shared.forget(subscriptions.by_number.into_values().collect());
+        // The list and the subscribers refer to each other. Break the cycle.
         drop(self.slow.take());
         self.answers.end();
     }

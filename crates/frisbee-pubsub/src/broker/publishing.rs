@@ -77,6 +77,7 @@ impl Publishing {
         if let Some(reply) = published.reply {
             check(reply)?;
         }
+        // Charge publications refused below as well, because their sender has spent credit on them.
         self.spent += content.len() + MESSAGE_COST;
         if published.flags & RETAIN != 0 {
             return self.publish_retained(shared, account, connection, &published, content);
@@ -135,6 +136,7 @@ impl Publishing {
         // `None` skips `authorize`, even if the route has to be computed again. The publisher was authorized above.
         let deliveries = self.append(shared, account, None, published, content);
         self.flush(shared, account);
+        // Release the lock only after the flush has delivered the message to all earlier subscribers.
         drop(retained);
         deliveries
     }
@@ -158,6 +160,7 @@ impl Publishing {
         let mut deliveries = 0;
         for &index in &route.lanes {
             let Outgoing { lane, frames, cost } = &mut outgoing[index];
+            // Encode the message once per lane. All its subscribers share the frames.
             let buffer = frames.get_or_insert_with(|| {
                 dirty.push(index);
                 spare.pop().unwrap_or_default()
@@ -209,6 +212,7 @@ impl Publishing {
         subject: &[u8],
     ) -> Result<usize, Refusal> {
         let generation = shared.generation.load(Ordering::Acquire);
+        // `forget_routes` also sends the frames gathered on the old routes.
         if self.generation != generation {
             self.forget_routes(shared, account);
             self.generation = generation;
@@ -234,6 +238,7 @@ impl Publishing {
         }
         let text = check(subject)?;
         let routes_max = shared.common.limits.routes_max;
+        // Clear the whole cache instead of tracking the use of single entries.
         if self.routes.len() >= routes_max || self.targets >= routes_max.saturating_mul(TARGETS_MAX) {
             self.forget_routes(shared, account);
         }

@@ -107,6 +107,7 @@ impl Queue {
                 return Pushed::Dropped(dropped + 1);
             }
         }
+        // A message with a hold is always queued. Its publisher has to stop instead.
         if self.len + cost > room && hold.is_none() {
             match policy {
                 // The message exceeds the room of an empty queue. Drop it and keep the others.
@@ -126,6 +127,7 @@ impl Queue {
             }
         }
         if policy == Policy::KeepLatest {
+            // A slice of the content would keep the publisher's read buffer alive.
             let subject = Bytes::copy_from_slice(subject(content));
             self.latest.insert(subject, self.taken + self.items.len() as u64);
         }
@@ -192,6 +194,7 @@ impl Queue {
     fn forget(&mut self, item: &Item) {
         self.taken += 1;
         self.len -= cost(item.parcel.content());
+        // Other policies leave the map empty and need not parse the subject.
         if !self.latest.is_empty() {
             self.latest.remove(subject(item.parcel.content()));
         }

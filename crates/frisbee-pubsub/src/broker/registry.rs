@@ -214,6 +214,7 @@ impl Subscribers {
 
     fn add(&self, subscriber: Arc<Subscriber>) {
         let mut list = self.list();
+        // Copies the list only while a publisher holds a snapshot of it.
         Arc::make_mut(&mut list).push(subscriber);
         self.count.store(list.len(), Ordering::Relaxed);
     }

@@ -54,6 +54,7 @@ impl<F: Router> BrokerRouter<F> {
     fn take(&self, kind: Kind, packet: Packet, connection: &Connection) -> Option<Packet> {
         let peer = self.peer(connection);
         if may_wait(kind) && (peer.waiting.load(Ordering::Relaxed) > 0 || peer.is_full()) {
+            // Count the packet before its handler runs. Later packets must queue after it from now on.
             peer.waiting.fetch_add(1, Ordering::Relaxed);
             return Some(packet);
         }
@@ -114,6 +115,7 @@ impl<F: Router> BrokerRouter<F> {
     async fn handle_in_turn(&self, kind: Kind, packet: Packet, connection: &Connection) {
         let peer = self.peer(connection).clone();
         let _waiting = Waiting(&peer.waiting);
+        // The mutex is fair, so packets pass in the order of their handlers.
         let _turn = peer.gate.lock().await;
         peer.room().await;
         self.handle(&peer, kind, packet.id, &packet.content, connection);

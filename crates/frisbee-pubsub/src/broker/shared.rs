@@ -84,6 +84,7 @@ impl Shared {
 
     /// Removes the subscriptions of a closed connection.
     pub(super) fn forget(&self, subscribers: Vec<Arc<Subscriber>>) {
+        // Remove in chunks, so publishers can use the registry in between.
         subscribers.chunks(AT_ONCE_MAX).for_each(|subscribers| self.remove(subscribers));
         let mut too_slow = Vec::new();
         for subscriber in &subscribers {
@@ -100,6 +101,8 @@ impl Shared {
         for subscriber in subscribers {
             is_out_of_date |= registry.remove(subscriber);
         }
+        // Change the registry before the generation: a publisher that sees the new generation must also see the new
+        // set.
         if is_out_of_date {
             self.generation.fetch_add(1, Ordering::Release);
         }
@@ -115,6 +118,7 @@ impl Shared {
         let group = self.registry().group_of(subscriber);
         for (parcel, hold) in waiting {
             let account = hold.as_ref().map_or(&self.orphans, |hold| hold.account());
+            // The first four bytes are the number of the ended subscription.
             let renumbered = |number: u32| [&number.to_be_bytes()[..], &parcel.content()[4..]].concat().into();
             let is_taken = group.as_ref().is_some_and(|group| deliver_to_one(group, account, renumbered, too_slow));
             if !is_taken {

@@ -187,6 +187,7 @@ impl Subscriber {
     pub(super) fn offer(self: &Arc<Self>, batch: &Batch<'_>) -> Verdict {
         let mut delivery = self.delivery();
         let cost = i64::try_from(batch.cost).unwrap_or(i64::MAX);
+        // A batch must fit the credit completely. Only a single message may overdraw it, see `has_credit`.
         if delivery.credit.is_none_or(|credit| credit >= cost) && self.is_through(&delivery) {
             match self.connection.try_send_frames(batch.frames) {
                 Ok(_) => {
@@ -206,6 +207,7 @@ impl Subscriber {
                 return Verdict::TooSlow(missing + (count - index - 1) as u64);
             }
         }
+        // `push` does not drain for a listed subscription. Drain once for the whole batch.
         if was_listed {
             self.drain(&mut delivery);
         }
@@ -221,6 +223,7 @@ impl Subscriber {
     /// Sends a message of the group if the subscriber has room for it now.
     pub(super) fn take(self: &Arc<Self>, content: &Content) -> Taken {
         let mut delivery = self.delivery();
+        // At most two rounds: after the registration by `list`, sending is tried once more.
         while !delivery.has_ended && delivery.has_credit() && delivery.queue.is_empty() {
             if !self.answers.are_waiting() {
                 let packet = Packet::new(0, self.common.base.operation(Kind::Message), content.clone());
@@ -238,6 +241,7 @@ impl Subscriber {
                 break;
             }
         }
+        // The group now removes the member from its ready list. `note_ready` adds it again.
         delivery.is_ready = false;
         Taken::NotNow
     }
@@ -318,9 +322,11 @@ impl Subscriber {
         let (before, len) = (delivery.queue.count(), delivery.queue.len());
         let parcel = || shared.parcel.get_or_init(|| Arc::new(Parcel::new(content, gauge))).clone();
         let new_hold = |account: &Arc<Account>| Arc::new(Hold::new(account.clone(), cost(content)));
+        // Only messages queued for blocking subscribers count against their publisher.
         let account = account.filter(|_| self.policy == Policy::Block);
         let hold = account.map(|account| shared.hold.get_or_init(|| new_hold(account)).clone());
         let is_held = hold.is_some();
+        // With a full gauge, the room is the length already queued. Every policy then treats its queue as full.
         let room = limits.queue_len_max.min(len + gauge.left());
         let pushed = delivery.queue.push(self.policy, content, parcel, hold, room);
         self.count_queued(before, delivery.queue.count());
@@ -337,6 +343,7 @@ impl Subscriber {
         if !delivery.is_listed {
             self.drain(delivery);
         }
+        // One task per blocked subscription is enough, because it runs until the queue is empty.
         if is_held && !delivery.queue.is_empty() && !delivery.is_watched {
             delivery.is_watched = true;
             self.watch(delivery.queue.taken());
@@ -368,6 +375,7 @@ impl Subscriber {
             if packets.is_empty() {
                 break;
             }
+            // Answers go first. Treat a connection with queued answers as full.
             let sent = if self.answers.are_waiting() { Ok(0) } else { self.connection.try_send_all(&packets) };
             match sent {
                 Ok(0) => {
@@ -455,6 +463,7 @@ impl Subscriber {
 
     /// Spawns a task to end the subscription if it blocks publishers and makes no progress.
     fn watch(self: &Arc<Self>, mut taken: u64) {
+        // A strong reference would keep an ended subscription alive for up to `stall_max`.
         let (subscriber, pause) = (Arc::downgrade(self), self.common.limits.stall_max);
         self.connection.runtime().spawn(async move {
             while let Some((subscriber, verdict)) = look_after(&subscriber, pause, &mut taken).await {

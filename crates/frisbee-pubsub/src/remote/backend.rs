@@ -74,6 +74,7 @@ impl FrisbeeBackend {
             Ok(sent) => {
                 let cost = i64::try_from(len + MESSAGE_COST).unwrap_or(i64::MAX);
                 session.credit.fetch_sub(cost, Ordering::Relaxed);
+                // With an id, the caller waits for the acknowledgement and learns about a refusal.
                 if id == 0 {
                     session.note_published();
                 }
@@ -141,6 +142,7 @@ impl FrisbeeBackend {
     async fn answer_to(&self, subject: &str, payload: Bytes) -> Result<Message, RequestError> {
         self.session.replies_ready().await.map_err(RequestError::Subscribe)?;
         let (number, answer) = self.session.replies.begin();
+        // Unregisters the request if this call is dropped or times out.
         let _awaited = Awaited { session: &self.session, number };
         let reply = format!("{}{number}", self.session.replies.prefix);
         if self.acknowledged(0, &Publication::new(subject, payload).reply(&reply)).await? == 0 {
@@ -234,6 +236,7 @@ impl Backend for FrisbeeBackend {
                 (Ok(_), None) => Ok(()),
                 (Ok(_), Some(published)) => self.round_trip().await.map(|()| session.settle(published)),
             };
+            // An earlier failure takes precedence over one of this round trip.
             session.take_failure().map_or(settled, Err)
         })
     }
@@ -241,6 +244,7 @@ impl Backend for FrisbeeBackend {
     fn close(&self) -> BackendFuture<'_, ()> {
         Box::pin(async move {
             let connection = self.session.connection();
+            // Stop reconnecting first, or another connection would replace the closed one.
             if let Keeper::Link(link) = &self.keeper {
                 link.close();
             }
@@ -273,6 +277,7 @@ impl Events for Reader {
                     Event::Reconnected => self.owed = 0,
                     Event::Missing(_) => {}
                 }
+                // Return credit for half a window at a time, to save packets.
                 if self.owed * 2 >= self.feed.window() as usize && self.owed > 0 {
                     self.backend.session.give_credit(self.key, std::mem::take(&mut self.owed));
                 }

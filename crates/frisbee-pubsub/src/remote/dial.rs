@@ -96,6 +96,7 @@ impl ClientBuilder {
             .frisbee
             .with_router(inbox.clone())
             .reconnecting()
+            // Longer than the timeout in `welcomed`, which reports the better error.
             .setup_timeout(2 * WELCOME_MAX)
             .on_connected(move |connection| welcomed(session.clone(), connection))
             .start(address)

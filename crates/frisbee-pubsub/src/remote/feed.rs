@@ -73,6 +73,7 @@ impl Feed {
         if let Some(end) = &state.end {
             return Poll::Ready(Err(end.clone()));
         }
+        // Drop the former waker without the lock held, because its destructor is foreign code.
         let former = state.waker.replace(cx.waker().clone());
         drop(state);
         drop(former);
@@ -89,6 +90,7 @@ impl Feed {
     }
 
     fn wake(mut state: MutexGuard<'_, State>) {
+        // Wake without the lock held, because the woken task takes it.
         let waker = state.waker.take();
         drop(state);
         if let Some(waker) = waker {

@@ -185,6 +185,7 @@ impl Session {
             _ => return,
         }
         link.state = LinkState::Up(connection.clone());
+        // Replace the credit left from the previous connection.
         self.credit.store(i64::from(window), Ordering::Relaxed);
         let keys: Vec<u16> = link.subscriptions.keys().copied().collect();
         for key in keys {
@@ -211,6 +212,7 @@ impl Session {
             *self.sinks() = Sinks::default();
             self.unacknowledged.lose();
         }
+        // `greet` may have replaced the connection already, so take only the acknowledgements of this one.
         let on_it = |_: &u16, waiting: &mut Waiting| waiting.connection == *connection;
         let acknowledgements: Vec<_> = link.acknowledgements.extract_if(on_it).collect();
         drop(link);
@@ -232,6 +234,7 @@ impl Session {
     /// Closes the session and ends all subscriptions with the given reason.
     pub(super) fn close(&self, end: SubscriptionEnd) {
         let mut link = self.link();
+        // The connection stays open for its owner, so end the subscriptions one by one.
         if self.connections == Connections::Foreign {
             let numbers: Vec<_> = link.subscriptions.values().filter_map(|entry| entry.number).collect();
             for number in numbers {
@@ -291,6 +294,7 @@ impl Session {
         let mut slot = 0;
         if options.group.is_none() {
             let taken = link.slots.entry(options.pattern.clone()).or_default();
+            // Subscriptions with the same pattern need distinct slots.
             let Some(free) = (0..=u8::MAX).find(|slot| !taken.contains(slot)) else {
                 return Err(SubscribeError::TooMany { limit: usize::from(u8::MAX) + 1 });
             };
@@ -319,6 +323,7 @@ impl Session {
         let is_up = matches!(link.state, LinkState::Up(_));
         let Some(entry) = link.subscriptions.get_mut(&key) else { return };
         match entry.number {
+            // The SUBSCRIBE is in flight. Only its answer brings the number needed to unsubscribe.
             None if is_up => entry.is_abandoned = true,
             number => {
                 let removed = link.remove(key);
@@ -354,6 +359,7 @@ impl Session {
             (Some(made), Sink::Feed(_)) => {
                 let _ = made.send(Ok(()));
             }
+            // An earlier answer has used up `made`, so this one follows a reconnection.
             (None, Sink::Feed(feed)) => feed.push_event(Event::Reconnected),
         }
     }
@@ -380,6 +386,7 @@ impl Session {
 
     /// Removes a subscription ended by the broker.
     pub(super) fn ended(&self, connection: &Connection, number: u32, end: SubscriptionEnd) {
+        // Release the sinks before taking the link, because `greet` and others lock them in the opposite order.
         let Some(sink) = self.sinks().remove(connection, number) else { return };
         let mut link = self.link();
         let key = link.subscriptions.iter().find(|(_, entry)| entry.number == Some(number)).map(|(key, _)| *key);
@@ -398,6 +405,7 @@ impl Session {
         if matches!(*self.replies.subscription.borrow(), ReplySubscription::Ready) {
             return Ok(());
         }
+        // Subscribe to the state before changing it, so the answer cannot be missed.
         let mut states = self.replies.subscription.subscribe();
         let is_first = self.replies.subscription.send_if_modified(|state| {
             let is_missing = matches!(state, ReplySubscription::Missing(_));
@@ -457,6 +465,7 @@ impl Session {
             }
         }
         let id = link.last_id;
+        // Send with the link locked: the answer must not arrive before its receiver is registered.
         let sent = send(&connection, id)?;
         let (told, answer) = oneshot::channel();
         link.acknowledgements.insert(id, Waiting { connection, sent, told });
