@@ -1,4 +1,4 @@
-//! Brokers on frisbee with a cluster between them.
+//! Brokers on frisbee, connected by a cluster.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,7 +37,7 @@ fn a_message_goes_to_every_broker_once_and_round_in_no_circle() {
         for number in 0..MESSAGES_LEN {
             for name in everybody.clone() {
                 let town = towns.iter().find(|town| town.name == name);
-                // One text is the same from everywhere, the other tells who sent it.
+                // The first text is the same from all senders, the second one is unique.
                 for text in ["hello".to_owned(), format!("{name} {number}")] {
                     match town {
                         Some(town) => drop(town.broker.publish("chat.all", text).await.unwrap()),
@@ -61,7 +61,7 @@ fn a_message_goes_to_every_broker_once_and_round_in_no_circle() {
             assert_eq!(hellos, (names.len() + 1) * MESSAGES_LEN);
         }
         for town in &towns {
-            // All that others sent has come back from the broker, and all that this one sent from the cluster.
+            // The messages of all others have returned from this broker, and its own messages from the cluster.
             let each = 2 * MESSAGES_LEN as u64;
             until(|| {
                 let metrics = town.bridge.metrics();
@@ -108,7 +108,7 @@ fn nothing_acknowledged_is_lost_between_two_brokers_when_one_of_two_servers_dies
         direct.make_stream(&options).await.unwrap();
         let (berlin, oslo) = (Shop::open("berlin", &servers).await, Shop::open("oslo", &servers).await);
         let mut heard = [berlin.hear().await, oslo.hear().await];
-        // One publishes at a broker, the other in the cluster. Either knows what was acknowledged.
+        // One publisher uses a broker, the other the cluster. Each knows which of its messages were acknowledged.
         let mut publishers = [
             Publisher::start("orders.berlin", berlin.broker.client().await.unwrap()),
             Publisher::start("orders.cluster", direct.client()),
@@ -120,7 +120,8 @@ fn nothing_acknowledged_is_lost_between_two_brokers_when_one_of_two_servers_dies
         }
         let mut dead = servers.remove(0);
         dead.kill().await;
-        // The broker takes them all the same. Two servers keep what both have, so the stream takes none.
+        // The broker still accepts all of them. The stream accepts none, because two replicas store only what both
+        // have.
         publishers[0].start_more(50);
         publishers[0].is_done().await;
         servers.push(dead.restart().await);
@@ -216,7 +217,7 @@ impl Shop {
     }
 }
 
-/// Publishes numbers, each until it is acknowledged.
+/// Publishes numbers and repeats each until it is acknowledged.
 struct Publisher {
     started: usize,
     orders: Arc<Semaphore>,
@@ -279,7 +280,7 @@ fn pattern(text: &str) -> Pattern {
 }
 
 const MESSAGES_LEN: usize = 300;
-/// Long enough for a message that is on its way.
+/// Longer than any message is in flight.
 const REDELIVERY: Duration = Duration::from_secs(1);
-/// An election of NATS takes up to 9 s, and more where the machine is busy.
+/// An election of NATS takes up to 9 s, and longer on a busy machine.
 const CLUSTER_MAX: Duration = Duration::from_secs(240);

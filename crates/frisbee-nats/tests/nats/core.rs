@@ -1,4 +1,4 @@
-//! Publishing, subscribing and asking over a real nats-server.
+//! Publishing, subscribing and requests over a real NATS server.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ fn messages_come_in_order_to_whoever_subscribed() {
     });
 }
 
-/// The work of a program that is given nothing but an address.
+/// The work of a program whose only input is an address.
 async fn program(address: &str) -> String {
     let client = frisbee_nats::connect(address).await.unwrap();
     let mut jobs = client.subscribe("jobs.*").group("workers").await.unwrap();
@@ -52,7 +52,7 @@ async fn program(address: &str) -> String {
         async move {
             let question = next(&mut jobs).await;
             client.respond(&question, "done").await.unwrap();
-            // Until its answer is there, nobody closes the connection.
+            // The connection must stay open until the answer is sent.
             client.flush().await.unwrap();
         }
     });
@@ -89,7 +89,8 @@ fn one_member_of_a_group_gets_each_message() {
             client.publish("jobs.new", number.to_string()).await.unwrap();
         }
         client.publish_acknowledged("jobs.over", "").await.unwrap();
-        // Whoever hears of the end has heard all of its messages. The others are asked for theirs by closing.
+        // Only one member gets the last message. The others may still have messages in flight, and closing the client
+        // delivers these.
         client.close().await;
         let mut numbers = Vec::new();
         for mut member in members {
@@ -183,7 +184,7 @@ fn subscriptions_outlive_their_server_and_waiting_messages_as_well() {
         assert_eq!(next(&mut news).await.payload, "before");
 
         server.kill().await;
-        // Until its connection has noticed, it takes messages, which are lost with it.
+        // The client accepts messages until it notices the loss of its connection. They are lost with it.
         let full = loop {
             match client.try_publish("news", "in between") {
                 Ok(()) => tokio::task::yield_now().await,
@@ -219,7 +220,7 @@ fn a_message_that_may_be_lost_with_its_server_is_not_acknowledged() {
         let Some(program) = NatsProgram::find() else { return };
         let mut server = program.start("one", "").await;
         let client = connect(&server.url()).await;
-        // The server does not answer, and then is gone.
+        // The server first stops answering and then dies.
         server.stop();
         let death = async {
             client.publish("news", "behind it").await.unwrap();
@@ -239,7 +240,7 @@ fn a_server_that_answers_nothing_counts_as_dead() {
         let server = program.start("one", "").await;
         let options = Options { ping_interval: Duration::from_millis(50), ..Options::default() };
         let nats = Nats::connect_with(&[server.url()], options).await.unwrap();
-        // On a busy machine an answer may come too late as well, and then it connects again.
+        // On a busy machine, an answer may be late too. The client then reconnects.
         until(|| nats.is_connected()).await;
         server.stop();
         until(|| !nats.is_connected()).await;
@@ -279,7 +280,7 @@ fn servers_are_checked_and_check_their_clients() {
             let error = Nats::connect(&wrong).await.unwrap_err();
             assert!(error.is_refused() && !error.to_string().contains("wrong"), "{error}");
         }
-        // It trusts nobody who signed this certificate.
+        // This client does not trust the certificate's authority.
         let error = Nats::connect(&format!("tls://ada:right@localhost:{port}")).await.unwrap_err();
         assert!(!error.is_refused(), "{error}");
     });
@@ -329,7 +330,7 @@ fn a_file_with_credentials_lets_its_owner_in() {
     });
 }
 
-/// Makes a token of NATS by hand: what `subject` may do, signed by `issuer`.
+/// Creates a signed NATS token by hand, with the rights of `subject`, issued by `issuer`.
 fn claim(issuer: &KeyPair, subject: &KeyPair, rights: Value) -> String {
     let encode = |value: &Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
     let (issuer_name, subject_name) = (issuer.public_key(), subject.public_key());
@@ -366,7 +367,7 @@ async fn next(subscription: &mut Subscription) -> Message {
     }
 }
 
-/// Returns the texts that a subscription gets until it ends, how many it misses, and why it ended.
+/// Returns the texts received by a subscription, the number of missing messages, and the reason for its end.
 async fn count(mut subscription: Subscription) -> (Vec<String>, u64, SubscriptionEnd) {
     let (mut delivered, mut missing) = (Vec::new(), 0);
     while let Some(event) = subscription.next().await {

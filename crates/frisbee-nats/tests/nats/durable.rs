@@ -1,4 +1,4 @@
-//! Messages that streams keep, over real nats-servers that die.
+//! Messages stored in streams, over real NATS servers that die.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,7 +14,7 @@ fn a_durable_subscription_goes_on_where_it_was_and_starts_where_it_is_told() {
         let mut server = program.start("one", "").await;
         let nats = connect(&[&server]).await;
         nats.make_stream(&StreamOptions::new("ORDERS", [pattern("orders.>")])).await.unwrap();
-        // Nothing happens to a stream that exists.
+        // An existing stream stays unchanged.
         nats.make_stream(&StreamOptions::new("ORDERS", [pattern("other.>")])).await.unwrap();
         for number in 1..=10 {
             let subject = if number % 2 == 0 { "orders.even" } else { "orders.odd" };
@@ -33,13 +33,13 @@ fn a_durable_subscription_goes_on_where_it_was_and_starts_where_it_is_told() {
         }
         drop((billing, nats));
 
-        // The cluster remembers it for the next program.
+        // The cluster keeps the position for the next program.
         let nats = connect(&[&server]).await;
         let mut billing = nats.durable("ORDERS", "billing").start(Start::New).subscribe().await.unwrap();
-        // Those behind were on their way to the program before, and come again when their time is over.
+        // Message 6 and later ones were in flight to the former program. They are redelivered after their timeout.
         assert_eq!(billing.next().await.unwrap().sequence, 6);
 
-        // Messages outlive their server.
+        // Messages survive a restart of their server.
         drop((billing, nats));
         server.kill().await;
         let server = server.restart().await;
@@ -110,7 +110,7 @@ fn a_message_that_is_not_acknowledged_comes_again_also_to_others() {
         job.acknowledge().await.unwrap();
         nats.client().publish_acknowledged("jobs", "second").await.unwrap();
         let mut next = other.next().await.unwrap();
-        // Its time may be over before the acknowledgement arrives.
+        // Its redelivery timeout may end before the acknowledgement arrives.
         while next.message.payload == "first" {
             next.acknowledge().await.unwrap();
             next = other.next().await.unwrap();
@@ -151,7 +151,7 @@ fn nothing_that_a_cluster_of_three_acknowledged_is_lost_when_one_dies() {
         let publishing = tokio::spawn({
             let client = nats.client();
             async move {
-                // Until nobody wants to know any more.
+                // Until the receiver of the count is gone.
                 for number in 0.. {
                     client.publish_acknowledged("orders.new", number.to_string()).await.unwrap();
                     if count.send(number + 1).is_err() {
@@ -173,16 +173,16 @@ fn nothing_that_a_cluster_of_three_acknowledged_is_lost_when_one_dies() {
         while stored.len() < acknowledged {
             read(&mut durable, &mut stored).await;
         }
-        // Published again after the death, an order is stored once.
+        // An order repeated after the server's death is stored once.
         assert_eq!(stored.into_values().collect::<Vec<_>>(), (0..acknowledged).collect::<Vec<_>>());
     });
 }
 
-/// Reads an order, and notes it by its number in the stream.
+/// Reads an order and records it by its number in the stream.
 async fn read(durable: &mut Durable, stored: &mut BTreeMap<u64, usize>) {
     let order = durable.next().await.unwrap();
     stored.insert(order.sequence, String::from_utf8_lossy(&order.message.payload).parse().unwrap());
-    // Lost with a server, it comes again.
+    // If a dying server loses the acknowledgement, the message is redelivered.
     let _ = order.acknowledge().await;
 }
 
@@ -199,7 +199,7 @@ fn pattern(text: &str) -> Pattern {
     Pattern::new(text).unwrap()
 }
 
-/// Long enough for a message that is on its way.
+/// Longer than any message is in flight.
 const REDELIVERY: Duration = Duration::from_secs(1);
-/// An election of NATS takes up to 9 s, and more where the machine is busy.
+/// An election of NATS takes up to 9 s, and longer on a busy machine.
 const CLUSTER_MAX: Duration = Duration::from_secs(240);

@@ -1,4 +1,4 @@
-//! Clients and bridges over real nats-servers.
+//! Clients and bridges over real NATS servers.
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod bridge;
