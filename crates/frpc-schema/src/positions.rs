@@ -2,8 +2,8 @@
 //!
 //! The wire encodes an enum value as its position in the declaration. A peer may still hold undeclared numbers and send
 //! undeclared positions, so these are mapped to each other, one to one. An undeclared position maps to the same number.
-//! If a declared value has that number, its position, taken as a number, is used instead, and so on. No two of these
-//! chains meet.
+//! If a declared value has that number, the position of that value is used as the number instead, and so on. No two of
+//! these chains meet.
 
 use std::collections::HashMap;
 

@@ -64,7 +64,7 @@ impl Account {
         }
     }
 
-    /// Returns credit for messages no longer held, if the amount justifies a packet.
+    /// Returns credit for messages that are no longer held, if the amount justifies a packet.
     pub(super) fn settle(&self) {
         // Both counters may change concurrently. Every change is followed by another `settle`, so no credit is lost,
         // and `compare_exchange` lets only one thread return it.

@@ -108,7 +108,8 @@ impl Broker {
         self.send(Publication::new(subject, payload)).await
     }
 
-    /// Publishes a message as [`publish`](Self::publish) does, with a reply subject or retained.
+    /// Publishes a message as [`publish`](Self::publish) does. A [`Publication`] can have a reply subject and can be
+    /// retained.
     ///
     /// # Cancel safety
     ///
@@ -134,7 +135,8 @@ impl Broker {
         self.try_send(Publication::new(subject, payload))
     }
 
-    /// Publishes a message as [`try_publish`](Self::try_publish) does, with a reply subject or retained.
+    /// Publishes a message as [`try_publish`](Self::try_publish) does. A [`Publication`] can have a reply subject and
+    /// can be retained.
     pub fn try_send(&self, publication: Publication<'_>) -> Result<u32, TryPublishError> {
         let Publication { subject, reply, retain, payload } = publication;
         Subject::check(subject)?;

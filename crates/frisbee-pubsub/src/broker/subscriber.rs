@@ -121,7 +121,7 @@ pub(super) struct Batch<'a> {
     pub(super) frames: &'a Frames,
     pub(super) cost: usize,
     pub(super) account: &'a Arc<Account>,
-    /// One entry per frame. Created for the first subscriber unable to take the whole batch.
+    /// One entry per frame. Created for the first subscriber that cannot take the whole batch.
     pub(super) shared: OnceCell<Vec<SharedMessage>>,
 }
 

@@ -49,7 +49,8 @@ impl Client {
         self.send(Publication::new(subject, payload)).await
     }
 
-    /// Publishes a message as [`publish`](Self::publish) does, with a reply subject or retained.
+    /// Publishes a message as [`publish`](Self::publish) does. A [`Publication`] can have a reply subject and can be
+    /// retained.
     ///
     /// # Cancel safety
     ///
@@ -70,7 +71,8 @@ impl Client {
         self.try_send(Publication::new(subject, payload))
     }
 
-    /// Publishes a message as [`try_publish`](Self::try_publish) does, with a reply subject or retained.
+    /// Publishes a message as [`try_publish`](Self::try_publish) does. A [`Publication`] can have a reply subject and
+    /// can be retained.
     pub fn try_send(&self, publication: Publication<'_>) -> Result<(), TryPublishError> {
         check(&publication)?;
         self.backend.try_publish(publication)
@@ -90,8 +92,8 @@ impl Client {
         self.send_acknowledged(Publication::new(subject, payload)).await
     }
 
-    /// Publishes a message as [`publish_acknowledged`](Self::publish_acknowledged) does, with a reply subject or
-    /// retained.
+    /// Publishes a message as [`publish_acknowledged`](Self::publish_acknowledged) does. A [`Publication`] can have a
+    /// reply subject and can be retained.
     ///
     /// # Cancel safety
     ///

@@ -38,7 +38,8 @@ pub(super) struct Session {
 #[derive(Debug, Default)]
 struct Unacknowledged {
     published: AtomicU64,
-    /// Number of messages, counted from the first, with a settled outcome. The broker reports nothing more about them.
+    /// Number of these messages whose outcome is settled, counted from the first. The broker reports nothing more about
+    /// them.
     settled: AtomicU64,
     /// First failure not returned by `flush` yet.
     failure: Mutex<Option<PublishError>>,
