@@ -8,8 +8,8 @@
 //!   Names of fields and messages do not matter.
 //! - Two types are compatible if they share an encoding. The groups are: `int32`, `int64`, `uint32`, `uint64`, `bool`
 //!   and enums; `sint32` and `sint64`; `fixed32` and `sfixed32`; `fixed64` and `sfixed64`; `string` and `bytes`. Bytes
-//!   with invalid UTF-8 do not decode as a `string`. Such a call fails at run time, because the declarations cannot
-//!   predict it. Every other type is compatible only with itself.
+//!   with invalid UTF-8 do not decode as a `string`. The declarations cannot rule that out, so only that call fails.
+//!   Every other type is compatible only with itself.
 //! - Messages are compatible if their fields are. A map counts as a list of messages with the fields `key` (1) and
 //!   `value` (2).
 //! - The reader may have a list where the writer has a single field. The reverse would lose items, so it is
