@@ -1,6 +1,6 @@
-//! The end of a value that arrives in many pieces.
+//! A search for the end of a value received in many pieces.
 
-/// Finds the end of an object or a list by its brackets, and looks at each byte once.
+/// A scanner for the end of an object or array, by brackets alone. It looks at each byte once.
 #[derive(Debug, Default)]
 pub(crate) struct Ends {
     looked_at: usize,
@@ -10,12 +10,12 @@ pub(crate) struct Ends {
 }
 
 impl Ends {
-    /// Returns how many bytes were looked at: the length of the value, once it is found.
+    /// Returns the number of bytes examined so far. Once the end is found, this is the length of the value.
     pub(crate) fn looked_at(&self) -> usize {
         self.looked_at
     }
 
-    /// Returns whether the value that these bytes begin with is whole. They have those of the last time in front.
+    /// Returns `true` if `bytes` contains the whole value. `bytes` must begin with the bytes of the previous call.
     pub(crate) fn is_found(&mut self, bytes: &[u8]) -> bool {
         for byte in &bytes[self.looked_at.min(bytes.len())..] {
             self.looked_at += 1;

@@ -1,4 +1,4 @@
-//! Errors as JSON-RPC has them, and the statuses that they stand for.
+//! JSON-RPC errors and their mapping to statuses.
 //!
 //! ```text
 //!   {"code": -32005, "message": "no such order", "data": {"code": "not_found", "details": [{"type": "shop.Hint", "value": "CgIIPA"}],
@@ -22,30 +22,31 @@ pub(crate) const INVALID_REQUEST: i32 = -32600;
 const METHOD_NOT_FOUND: i32 = -32601;
 const INVALID_PARAMS: i32 = -32602;
 const INTERNAL_ERROR: i32 = -32603;
-/// The first of the numbers that are left to servers. Those behind it, downwards, are of the codes of a status.
+/// The first error code for servers. The codes below it, one per status code, follow downwards.
 const SERVER_ERROR: i32 = -32000;
 
-/// Writes the error of something that is no request. The words are those of the specification, and why stands in `data`.
+/// Writes an error for an invalid message. The message is that of the specification, and `data` contains the reason.
 pub(crate) fn put_protocol_error(out: &mut Vec<u8>, number: i32, code: Code, why: &str) {
     let message = if number == PARSE_ERROR { "Parse error" } else { "Invalid Request" };
     put(out, number, message, code, Some(why), &[], &Metadata::default());
 }
 
-/// Writes the error of a method that nobody has.
+/// Writes the error for an unknown method.
 pub(crate) fn put_not_found(out: &mut Vec<u8>, method: &str) {
     let end = method.char_indices().nth(NAME_LEN_MAX).map_or(method.len(), |(end, _)| end);
     let why = format!("there is no method {:?}", &method[..end]);
     put(out, METHOD_NOT_FOUND, "Method not found", Code::Unimplemented, Some(&why), &[], &Metadata::default());
 }
 
-/// The number of characters of a name that an error shows.
+/// The maximum number of characters of a method name in an error.
 const NAME_LEN_MAX: usize = 200;
 
-/// Writes the error of a call that failed. One that failed with the code of success is a mistake of its handler.
+/// Writes the error for a failed call. A failure with code [`Ok`](Code::Ok) is a mistake of the handler and becomes
+/// [`Unknown`](Code::Unknown).
 #[cold]
 pub(crate) fn put_status(out: &mut Vec<u8>, status: &Status) {
     let code = if status.code() == Code::Ok { Code::Unknown } else { status.code() };
-    // People want words where there are none. The empty ones in `data` say that the words are not those of the handler.
+    // Callers expect a message, so an empty one is replaced. The empty message in `data` preserves the original.
     let (message, why) = match status.message() {
         "" => (code.description(), Some("")),
         message => (message, None),
@@ -90,7 +91,7 @@ fn put(
     out.extend_from_slice(b"}}");
 }
 
-/// Writes the values of each name as a list. Those that are bytes are base64, as in the headers of gRPC.
+/// Writes metadata as an object of arrays. Binary values are base64, as in gRPC headers.
 fn put_metadata(out: &mut Vec<u8>, metadata: &Metadata) {
     let mut by_name = BTreeMap::<&str, Vec<Cow<'_, str>>>::new();
     for (name, value) in metadata.iter() {
@@ -114,8 +115,7 @@ fn put_metadata(out: &mut Vec<u8>, metadata: &Metadata) {
     out.push(b'}');
 }
 
-/// Returns the number of the error that a status is: those of the specification where they mean the same, and else one for each
-/// code.
+/// Returns the error code for a status code: a predefined code with the same meaning, or a server error code.
 fn number_of(code: Code) -> i32 {
     match code {
         Code::InvalidArgument => INVALID_PARAMS,
@@ -125,10 +125,10 @@ fn number_of(code: Code) -> i32 {
     }
 }
 
-/// Reads an error as the status that it stands for.
+/// Converts an error object to a status.
 pub(crate) fn read_status(error: &str) -> Status {
     let Ok(error) = serde_json::from_str::<WireError>(error) else {
-        return Status::internal("the server answered with an error that is none of JSON-RPC");
+        return Status::internal("the server answered with an invalid JSON-RPC error");
     };
     let data = error.data.and_then(|data| serde_json::from_value::<WireData>(data).ok()).unwrap_or_default();
     let code = data.code.as_deref().and_then(code_of).unwrap_or_else(|| code_of_number(error.code));
@@ -144,7 +144,7 @@ pub(crate) fn read_status(error: &str) -> Status {
     let mut status = Status::with_error_details(code, message, details);
     for (name, values) in data.metadata {
         for value in values {
-            // Values that are no metadata are left out: the call has failed for another reason.
+            // Skip invalid metadata: the failure of the call is the more useful error.
             let _ = if name.ends_with("-bin") {
                 let bytes = BASE64.decode(value.trim_end_matches('='));
                 bytes.is_ok_and(|bytes| status.metadata_mut().append_bin(&name, bytes).is_ok())
@@ -217,7 +217,7 @@ fn code_of(name: &str) -> Option<Code> {
     NAMES.iter().find(|(_, known)| *known == name).map(|(code, _)| *code)
 }
 
-/// As Connect writes details: without signs at the end.
+/// Base64 without padding, as in Connect's error details.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new()

@@ -1,6 +1,7 @@
-//! JSON-RPC 2.0 for the services of [`frpc`] and for plain functions, on the port that serves them over frisbee and HTTP.
+//! JSON-RPC 2.0 for [`frpc`] services and plain functions, on the same port as frisbee and HTTP.
 //!
-//! [`JsonRpc`] is the wire of a server, a [`Function`] what it serves besides services.
+//! A [`Server`](frpc::Server) speaks JSON-RPC once its builder has the wire [`JsonRpc`]. Besides services, it can serve
+//! each [`Function`].
 //!
 //! ```
 //! use frpc::Server;
@@ -20,8 +21,9 @@
 //! # }
 //! ```
 //!
-//! [`#[function]`](macro@function) says which arguments and results there are. [`Functions`] is a set of functions for other wires as
-//! well; [`Tensor`] and [`Image`] are values for arrays and pictures, [`macro@Schema`] describes types of one's own. [`transport`] gives channels the addresses of JSON-RPC.
+//! [`#[function]`](macro@function) documents the supported arguments and results. [`Functions`] is a set of functions,
+//! usable on other wires too. [`Tensor`] and [`Image`] are values for arrays and pictures. [`macro@Schema`] derives the
+//! JSON Schema of a custom type. [`transport`] lets channels connect to JSON-RPC addresses.
 #![forbid(unsafe_code)]
 
 mod calls;

@@ -1,4 +1,4 @@
-//! The methods that can be called by name: functions, methods of services, and other names for both.
+//! Callable methods by name: functions, methods of services, and aliases for both.
 
 use std::{
     collections::HashMap,
@@ -15,40 +15,41 @@ use crate::{
     json::{DEPTH_MAX, Scanner, put_string},
 };
 
-/// The methods of a server by name. Does not change once it is made.
+/// The methods of a server by name, immutable after construction.
 pub(crate) struct Methods {
     by_name: HashMap<Box<str>, Target, BuildHasherDefault<NameHasher>>,
 }
 
-/// The thing that a name stands for.
+/// The callee for a method name.
 #[derive(Clone)]
 pub(crate) enum Target {
-    /// A function of a server without layers.
+    /// A function on a server without layers.
     Function(Arc<dyn Function>),
     Layered(LayeredFunction),
     Service(Arc<ServiceMethod>),
-    /// The method that ends a subscription.
+    /// The built-in method for ending a subscription.
     Unsubscribe,
 }
 
-/// A function whose calls go through the layers of the server.
+/// A function on a server with layers. Its calls go through them.
 #[derive(Clone)]
 pub(crate) struct LayeredFunction {
     pub(crate) function: Arc<dyn Function>,
-    /// The method that layers see: its name is that of the function, and its service is empty.
+    /// The method presented to the layers, with the name of the function and an empty service name.
     pub(crate) method: &'static Method,
 }
 
 /// A method of a service.
 pub(crate) struct ServiceMethod {
     pub(crate) found: Found,
-    /// The names of the fields of its request in their order, once somebody asked by position. `None` if they are not known.
+    /// The names of the request's fields in order, found at the first call with positional params. `None` if they are
+    /// unknown.
     fields: OnceLock<Option<Vec<String>>>,
 }
 
 impl Methods {
-    /// Gathers all names: those of the functions first, then paths, paths with a point, names without their package where only one
-    /// service has them, and at last the names that the user gave.
+    /// Collects all names. The first entry for a name wins, in this order: functions, paths, paths with a dot, and
+    /// names without the package if they are unambiguous. Aliases come last and replace existing entries.
     pub(crate) fn new(functions: &Functions, endpoint: &Endpoint, aliases: &[(String, String)]) -> Self {
         let mut by_name = HashMap::<Box<str>, Target, _>::default();
         for function in functions.sorted() {
@@ -56,7 +57,7 @@ impl Methods {
         }
         let discover = Target::of_function(Arc::new(Discover::of(functions)), endpoint);
         by_name.insert(Discover::NAME.into(), discover);
-        // `None` once two services have it.
+        // `None` for names shared by several services.
         let mut short = HashMap::<String, Option<Target>>::new();
         for method in endpoint.methods() {
             let Some(found) = endpoint.find(&method.path()) else { continue };
@@ -81,7 +82,7 @@ impl Methods {
         for (alias, name) in aliases {
             match by_name.get(&**name).cloned() {
                 Some(target) => drop(by_name.insert(alias.as_str().into(), target)),
-                None => warn!(alias, method = name, "an alias for a method that the server does not have"),
+                None => warn!(alias, method = name, "alias for an unknown method"),
             }
         }
         Self { by_name }
@@ -103,8 +104,8 @@ impl Target {
     }
 }
 
-/// Returns the method that stands for functions of this name, which lives as long as the program. There is one for each name, however
-/// many servers are made.
+/// Returns the method that represents functions of this name. It is leaked, once per name and process, because layers
+/// expect a static method.
 fn method_of_function(name: &str) -> &'static Method {
     static KNOWN: Mutex<Vec<&'static Method>> = Mutex::new(Vec::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -116,11 +117,11 @@ fn method_of_function(name: &str) -> &'static Method {
     method
 }
 
-/// The end of names such as go-ethereum has them.
+/// The suffix of unsubscribe methods in go-ethereum's naming scheme.
 const UNSUBSCRIBE: &str = "_unsubscribe";
 
 impl ServiceMethod {
-    /// Returns the request of a call with these params: an object is the message, a list has its fields in order.
+    /// Returns the request for `params`: an object is the message itself, an array contains its fields in order.
     pub(crate) fn request(&self, params: Option<&str>) -> Result<Vec<u8>, Status> {
         let Some(params) = params else {
             return Ok(if self.takes_any_value() { b"[]".to_vec() } else { b"{}".to_vec() });
@@ -131,7 +132,7 @@ impl ServiceMethod {
         self.request_of_list(params)
     }
 
-    /// Returns whether the request is any JSON, so that a list is the request itself.
+    /// Returns `true` if the request type is any JSON value, so that an array is the request itself.
     fn takes_any_value(&self) -> bool {
         let types = self.found.method().types;
         types.is_some_and(|types| matches!(types.request.name, "google.protobuf.Value" | "google.protobuf.ListValue"))
@@ -167,7 +168,7 @@ impl ServiceMethod {
     }
 }
 
-/// Returns the names of the fields of a request in the order of its proto file.
+/// Returns the names of the request's fields in the order of the proto file.
 fn fields_of(method: &Method) -> Option<Vec<String>> {
     use frpc::prost::Message;
 
@@ -192,7 +193,7 @@ impl fmt::Debug for Methods {
     }
 }
 
-/// Hashes names. Peers choose what is looked up, but not what is in the table, so nothing is gained by names that collide.
+/// A fast hasher for method names. Peers choose the lookups but not the entries, so they gain nothing from collisions.
 #[derive(Clone, Copy, Debug)]
 struct NameHasher(u64);
 
@@ -213,7 +214,7 @@ impl Hasher for NameHasher {
 
     #[inline]
     fn finish(&self) -> u64 {
-        // The table looks at the highest bits first, which the last step has mixed least into the lowest.
+        // The table uses the highest bits first. They are the best mixed, so fold them into the lowest.
         self.0 ^ (self.0 >> 32)
     }
 }

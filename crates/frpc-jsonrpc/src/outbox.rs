@@ -1,23 +1,23 @@
-//! Messages on their way to a peer, in one piece of memory.
+//! The buffer of outgoing messages.
 
-/// The way in which messages are told apart on a connection.
+/// The framing that separates messages on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
-    /// Values one behind the other, each of ours on a line.
+    /// Values in sequence. Each value of ours ends with a line feed.
     Values,
-    /// Each has its length in front, as the header `Content-Length`.
+    /// Each message follows its `Content-Length` header.
     Headers,
-    /// The connection below keeps them apart.
+    /// The underlying connection keeps messages apart.
     #[cfg(feature = "http")]
     Messages,
 }
 
-/// Messages that wait to be written.
+/// Outgoing messages, encoded and waiting to be written.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     pub(crate) bytes: Vec<u8>,
     framing: Framing,
-    /// The ends of messages that the connection below keeps apart.
+    /// The end of each message, for connections with [`Framing::Messages`].
     #[cfg(feature = "http")]
     ends: Vec<usize>,
 }
@@ -42,13 +42,13 @@ impl Outbox {
         self.bytes.len()
     }
 
-    /// Begins a message, which is written at the end of the bytes, and returns where.
+    /// Begins a message and returns its start. The caller appends the message to `bytes`.
     #[inline]
     pub(crate) fn begin(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Ends the message that begins there.
+    /// Ends the message that begins at `start`, and adds its framing.
     #[inline]
     pub(crate) fn end(&mut self, start: usize) {
         match self.framing {
@@ -62,7 +62,7 @@ impl Outbox {
         }
     }
 
-    /// Gives `take` each message that the connection below keeps apart.
+    /// Passes each message to `take`, for connections with [`Framing::Messages`].
     #[cfg(feature = "http")]
     pub(crate) fn take_messages(&mut self, mut take: impl FnMut(&[u8])) {
         let mut start = 0;
@@ -73,7 +73,7 @@ impl Outbox {
         self.bytes.clear();
     }
 
-    /// Takes the message back that begins there.
+    /// Removes the unfinished message that begins at `start`.
     pub(crate) fn discard(&mut self, start: usize) {
         self.bytes.truncate(start);
     }

@@ -1,4 +1,4 @@
-//! Requests as they stand in a message, borrowed from it.
+//! Requests, borrowed from the text of their message.
 
 use std::borrow::Cow;
 
@@ -6,17 +6,17 @@ use frpc::Code;
 
 use crate::json::{Fault, Scanner, unescape};
 
-/// A message: one request, or several.
+/// A message: a single item or a batch.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Message<'a> {
     One(Item<'a>),
     Batch(Vec<Item<'a>>),
-    /// A batch with more requests than there may be.
+    /// A batch with more requests than the limit.
     TooMany,
 }
 
 impl Message<'_> {
-    /// Returns how many calls it starts at most.
+    /// Returns an upper bound for the number of calls started by the message.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Batch(items) => items.len(),
@@ -25,30 +25,30 @@ impl Message<'_> {
     }
 }
 
-/// The thing in the place of a request.
+/// An element of a message, expected to be a request.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Item<'a> {
     Request(Request<'a>),
-    /// It is no request, for this reason.
+    /// A value other than a valid request, with the reason.
     Invalid {
         id: Option<&'a str>,
         why: &'static str,
     },
-    /// An answer, which nobody here has asked for.
+    /// An answer. The server sends no requests, so it expects none.
     Answer,
 }
 
-/// A request, as its caller wrote it.
+/// A request as written by its caller.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Request<'a> {
-    /// The text of the id. `None` of a notification.
+    /// The JSON text of the id, or `None` for a notification.
     pub(crate) id: Option<&'a str>,
     pub(crate) method: Cow<'a, str>,
-    /// The text of a list or an object.
+    /// The JSON text of an array or an object.
     pub(crate) params: Option<&'a str>,
 }
 
-/// The limits on what is read.
+/// Limits on received messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) depth_max: u32,
@@ -56,7 +56,7 @@ pub(crate) struct Limits {
     pub(crate) message_len_max: usize,
 }
 
-/// Reads the message that a text begins with. Returns it with its length, white space in front included.
+/// Reads the message at the beginning of `text`. Returns the message and its length, including leading white space.
 #[inline]
 pub(crate) fn read(text: &str, limits: Limits) -> Result<(Message<'_>, usize), (Fault, usize)> {
     let mut scanner = Scanner::new(text, limits.depth_max);
@@ -65,7 +65,7 @@ pub(crate) fn read(text: &str, limits: Limits) -> Result<(Message<'_>, usize), (
     message.map(|message| (message, at)).map_err(|fault| (fault, at))
 }
 
-/// The reason why bytes are no message.
+/// The reason for rejecting bytes as a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NoMessage {
     pub(crate) why: String,
@@ -78,11 +78,11 @@ impl<T: Into<String>> From<T> for NoMessage {
     }
 }
 
-/// Reads the message that these bytes are.
+/// Reads exactly one message from `bytes`.
 ///
 /// # Errors
 ///
-/// Says why they are none.
+/// Returns the reason if `bytes` is not a message, is too long, or contains more than one.
 pub(crate) fn read_whole(bytes: &[u8], limits: Limits) -> Result<Message<'_>, NoMessage> {
     if bytes.len() > limits.message_len_max {
         return Err(too_long(limits));
@@ -97,7 +97,7 @@ pub(crate) fn read_whole(bytes: &[u8], limits: Limits) -> Result<Message<'_>, No
     }
 }
 
-/// Says that a message is too long.
+/// Returns the error for a message above the length limit.
 pub(crate) fn too_long(limits: Limits) -> NoMessage {
     let why = format!("a message has no more than {} bytes", limits.message_len_max);
     NoMessage { why, code: Code::ResourceExhausted }
@@ -113,7 +113,7 @@ fn read_message<'a>(scanner: &mut Scanner<'a>, batch_len_max: usize) -> Result<M
         return Ok(Message::One(Item::Invalid { id: None, why: "a batch has at least one request" }));
     }
     while is_more {
-        // The rest is read all the same: what it breaks off with is no batch at all.
+        // Check the rest as well: if the input is cut off or malformed there, it is not a batch but a parse error.
         let item = read_item(scanner)?;
         if items.len() <= batch_len_max {
             items.push(item);
@@ -123,7 +123,7 @@ fn read_message<'a>(scanner: &mut Scanner<'a>, batch_len_max: usize) -> Result<M
     Ok(if items.len() > batch_len_max { Message::TooMany } else { Message::Batch(items) })
 }
 
-/// The members that a request can have.
+/// The members of a request.
 #[derive(Default)]
 struct Members<'a> {
     version: Option<&'a str>,
@@ -181,7 +181,7 @@ impl<'a> Members<'a> {
     fn into_item(self) -> Item<'a> {
         let Self { version, id, method, params, is_twice, is_answer } = self;
         let id_is_wrong = id.is_some_and(|id| id.starts_with(['{', '[', 't', 'f']));
-        // Of an id that is there twice, nobody knows which is meant.
+        // For a duplicate id, it is unknown which one the caller means, so the error has none.
         let answered = id.filter(|_| !is_twice && !id_is_wrong);
         let invalid = |why| Item::Invalid { id: answered, why };
         let Some(method) = method else {
@@ -208,7 +208,7 @@ impl<'a> Members<'a> {
     }
 }
 
-/// Returns what stands between the quotes of a string.
+/// Returns the text between the quotes of a JSON string.
 #[inline]
 fn quoted(value: &str) -> Option<&str> {
     value.strip_prefix('"')?.strip_suffix('"')

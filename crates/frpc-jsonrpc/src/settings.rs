@@ -1,10 +1,10 @@
-//! The settings of the wire.
+//! Settings of the JSON-RPC wire.
 
 use std::time::Duration;
 
 use crate::request::Limits;
 
-/// The settings of [`JsonRpc`](crate::JsonRpc), which documents them.
+/// Settings of [`JsonRpc`](crate::JsonRpc). Its setters document each field.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) message_len_max: usize,
@@ -31,7 +31,7 @@ impl Settings {
     }
 }
 
-/// The bytes that a connection is read further while no other call may start, so that its end is noticed.
+/// The length of input buffered while no further call may start. Reading on lets us notice the end of the connection.
 pub(crate) const READ_AHEAD_LEN_MAX: usize = 256 << 10;
 
 impl Default for Settings {

@@ -1,4 +1,4 @@
-//! The wire: what is served, its settings, and connections on the port of a server.
+//! The JSON-RPC wire of a server: its functions, settings, and connections.
 
 use std::{
     fmt,
@@ -17,21 +17,21 @@ use crate::{
     settings::Settings,
 };
 
-/// JSON-RPC 2.0 as a wire of a [`Server`](frpc::Server): its services, and functions that are added here.
+/// JSON-RPC 2.0 as a wire of a [`Server`](frpc::Server), for its services and additional functions.
 ///
-/// On TCP and Unix sockets, connections are told by their first byte, a brace, a bracket, or the header `Content-Length`. Each is
-/// answered in the framing that its peer speaks: values one behind the other, lines, or bodies behind a `Content-Length`.
-/// `docs/json-rpc.md` says what is decided where the specification is silent.
+/// On TCP and Unix sockets, a connection is recognized as JSON-RPC if it starts with a brace, a bracket, or the header
+/// `Content-Length`. Answers use the framing of the peer: concatenated values, lines, or bodies with a
+/// `Content-Length`. `docs/json-rpc.md` describes our decisions where the specification is silent.
 ///
-/// With the feature `http` it is also a [`Mount`](https://docs.rs/frpc-http/latest/frpc_http/trait.Mount.html) for a path of HTTP:
-/// `Http::new().mount("/rpc", json_rpc.clone())`.
+/// With the feature `http`, it is also a [`Mount`](https://docs.rs/frpc-http/latest/frpc_http/trait.Mount.html) for an
+/// HTTP path: `Http::new().mount("/rpc", json_rpc.clone())`.
 ///
 /// ```
 /// use frpc::Server;
 /// use frpc_jsonrpc::{Called, Context, Description, Function, JsonRpc};
 /// use tokio::{io::{AsyncBufReadExt, AsyncWriteExt, BufReader}, net::TcpStream};
 ///
-/// /// Gives back what it is called with.
+/// Returns its params.
 /// struct Echo(Description);
 ///
 /// impl Function for Echo {
@@ -62,25 +62,31 @@ use crate::{
 ///
 /// # Limits
 ///
-/// A peer can make a connection hold one message of [`message_len_max`](Self::message_len_max) that is being received,
-/// [`calls_max`](Self::calls_max) calls with messages of [`calls_len_max`](Self::calls_len_max), a little more than
-/// [`answers_len_max`](Self::answers_len_max) that it does not read, and [`subscriptions_max`](Self::subscriptions_max) streams. What is
-/// above waits: the connection is not read. While calls have no room it is read 256 KiB further, so that its end is noticed.
+/// A peer can make a connection hold:
+///
+/// - one incomplete message of [`message_len_max`](Self::message_len_max),
+/// - [`calls_max`](Self::calls_max) calls with messages of [`calls_len_max`](Self::calls_len_max),
+/// - slightly more than [`answers_len_max`](Self::answers_len_max) of unread answers, and
+/// - [`subscriptions_max`](Self::subscriptions_max) streams.
+///
+/// At these limits the connection is not read. While it has no room for calls, up to 256 KiB are read ahead to notice
+/// its end.
 #[derive(Clone, Default)]
 pub struct JsonRpc {
     pub(crate) settings: Arc<Settings>,
     functions: Functions,
-    /// Names, and the methods that they are for.
+    /// Pairs of an alias and the name of its method.
     aliases: Arc<Vec<(String, String)>>,
     made: Arc<Made>,
 }
 
-/// The methods by name, made for the server that served last. Others that have the same wire make their own again.
+/// The method table of the last server to use this wire. Sharing a wire between servers is correct, but rebuilds the
+/// table.
 #[derive(Default)]
 struct Made(Mutex<Option<(Endpoint, Arc<Methods>)>>);
 
 impl JsonRpc {
-    /// Serves the services of the server, with the limits that each setting names as its default.
+    /// Creates a wire for the server's services, with the default limits.
     pub fn new() -> Self {
         Self::default()
     }
@@ -89,27 +95,28 @@ impl JsonRpc {
     ///
     /// # Panics
     ///
-    /// If there is one of the same name.
+    /// Panics if there is already a function with this name.
     #[must_use]
     pub fn function(self, function: impl Function) -> Self {
         Self { functions: self.functions.function(function), made: Arc::default(), ..self }
     }
 
-    /// Serves these functions, and no others that were added before.
+    /// Replaces all functions added so far.
     #[must_use]
     pub fn functions(self, functions: Functions) -> Self {
         Self { functions, made: Arc::default(), ..self }
     }
 
-    /// Gives the functions a value of which they take a reference; see [`Functions::state`].
+    /// Adds a value for functions with a parameter of type `&T`; see [`Functions::state`].
     #[must_use]
     pub fn state<T: Send + Sync + 'static>(self, state: T) -> Self {
         Self { functions: self.functions.state(state), ..self }
     }
 
-    /// Gives a method another name: of a function, or of a method of a service such as `shop.Orders/Get`.
+    /// Adds an alias for a function, or for a method of a service such as `shop.Orders/Get`.
     ///
-    /// Subscriptions by a name that ends in `_subscribe`, as Ethereum has them, are sent by the same name with `_subscription`, and end without a word.
+    /// An alias ending in `_subscribe` follows Ethereum's conventions: the name of its notifications ends in
+    /// `_subscription`, and the end of a subscription is not announced.
     #[must_use]
     pub fn alias(mut self, name: impl Into<String>, method: impl Into<String>) -> Self {
         Arc::make_mut(&mut self.aliases).push((name.into(), method.into()));
@@ -121,107 +128,127 @@ impl JsonRpc {
         self
     }
 
-    /// Sets the length that a message may have, a whole batch included. Default 4 MiB. A longer one is answered with an error, and
-    /// is the last of its connection, but over WebSocket. By POST and over WebSocket the limit of the wire of HTTP counts as well.
+    /// Sets the maximum length of a message, or of a whole batch. Default: 4 MiB.
+    ///
+    /// A longer message is answered with an error and ends the connection, except over WebSocket. For POST requests and
+    /// WebSocket, the limit of the HTTP wire applies too.
     #[must_use]
     pub fn message_len_max(self, len_max: usize) -> Self {
         self.set(|settings| settings.message_len_max = len_max)
     }
 
-    /// Sets how deep objects and lists may be nested, the request itself included. Default 100, at most 127.
+    /// Sets the maximum nesting depth of a message, including the request object. Default: 100, at most 127.
     #[must_use]
     pub fn depth_max(self, depth_max: u32) -> Self {
         self.set(|settings| settings.depth_max = depth_max.min(DEPTH_MAX))
     }
 
-    /// Refuses params of services' methods with fields or enum names that the server does not know, with
-    /// [`InvalidArgument`](frpc::Code::InvalidArgument) and the path of the first. Default off: they are ignored, and the first of each
-    /// method is logged. Functions read their own params.
+    /// Rejects params of service methods with unknown fields or enum values.
+    ///
+    /// The error is [`InvalidArgument`](frpc::Code::InvalidArgument) with the path of the first unknown name. By
+    /// default unknown names are ignored, and the first one of each method is logged. Functions are not affected,
+    /// because they parse their own params.
     #[must_use]
     pub fn strict_json(self, is_strict: bool) -> Self {
         self.set(|settings| settings.strict_json = is_strict)
     }
 
-    /// Sets how many requests a batch may have. Default 100. A longer one is answered with one error, and none of it is executed.
+    /// Sets the maximum number of requests in a batch. Default: 100. A longer batch is answered with one error, and
+    /// none of it is executed.
     #[must_use]
     pub fn batch_len_max(self, len_max: usize) -> Self {
         self.set(|settings| settings.batch_len_max = len_max)
     }
 
-    /// Sets the bytes that the answers of a batch may have together. Default 16 MiB. Those that do not fit are replaced by errors.
+    /// Sets the maximum total length of the answers of a batch. Default: 16 MiB. Errors replace the answers above this
+    /// limit.
     #[must_use]
     pub fn batch_answers_len_max(self, len_max: usize) -> Self {
         self.set(|settings| settings.batch_answers_len_max = len_max)
     }
 
-    /// Has the answers of a batch stand in the order of its requests. Default on; otherwise they stand as they come.
+    /// Sets whether answers of a batch appear in the order of its requests. Default: `true`. Otherwise they appear in
+    /// the order of completion.
     #[must_use]
     pub fn batches_in_order(self, is_in_order: bool) -> Self {
         self.set(|settings| settings.batches_in_order = is_in_order)
     }
 
-    /// Sets how many calls of a connection may be running. Default 256. Others wait, and the connection is not read meanwhile. A
-    /// batch counts as the calls that it has: it waits until there is room for all, or until nothing else is running.
+    /// Sets the maximum number of calls in flight on a connection. Default: 256.
+    ///
+    /// At the limit, the connection is not read. A batch counts as its number of calls: it starts when there is room
+    /// for all of them, or when no other call is in flight.
     #[must_use]
     pub fn calls_max(self, calls_max: usize) -> Self {
         self.set(|settings| settings.calls_max = calls_max.max(1))
     }
 
-    /// Sets the bytes of the messages of running calls from which on others wait. Default 16 MiB.
+    /// Sets the maximum total length of the messages of calls in flight, above which no call is started. Default: 16
+    /// MiB.
     #[must_use]
     pub fn calls_len_max(self, len_max: usize) -> Self {
         self.set(|settings| settings.calls_len_max = len_max.max(1))
     }
 
-    /// Sets how long a call may take. Default: as the server's [`Times`](frpc::Times) say. Then its caller gets [`DeadlineExceeded`](frpc::Code::DeadlineExceeded), and the call is dropped.
+    /// Sets the maximum duration of a call. Default: the server's [`Times`](frpc::Times).
+    ///
+    /// On expiry the call is dropped, and its caller receives [`DeadlineExceeded`](frpc::Code::DeadlineExceeded).
     #[must_use]
     pub fn call_time_max(self, time_max: impl Into<Option<Duration>>) -> Self {
         self.set(|settings| settings.call_time_max = time_max.into())
     }
 
-    /// Sets how many subscriptions a connection may have. Default 64. Another is refused.
+    /// Sets the maximum number of subscriptions of a connection. Default: 64. Further ones are refused.
     #[must_use]
     pub fn subscriptions_max(self, subscriptions_max: usize) -> Self {
         self.set(|settings| settings.subscriptions_max = subscriptions_max)
     }
 
-    /// Sets the bytes of answers and notifications that may wait for a peer to read them. Default 1 MiB. From then on its
-    /// connection is not read, and its subscriptions make no messages.
+    /// Sets the maximum length of unread answers and notifications. Default: 1 MiB. At the limit the connection is not
+    /// read, and its subscriptions are not polled.
     #[must_use]
     pub fn answers_len_max(self, len_max: usize) -> Self {
         self.set(|settings| settings.answers_len_max = len_max.max(1))
     }
 
-    /// Sets how long a message may take to arrive, from its first byte on, and a connection until its first message is complete, blanks
-    /// in front included. Default 30 s. Then it is answered with an error, and the connection is closed. Over HTTP, that wire has a
-    /// setting of its own; on a WebSocket, whose handshake was a complete message, pings find peers that are gone.
+    /// Sets the maximum time for a message to arrive completely, counted from its first byte. Default: 30 s.
+    ///
+    /// It also limits the time from the start of a connection to the end of its first message. On expiry the peer
+    /// receives an error, and the connection is closed. For POST requests, the HTTP wire has its own setting. On a
+    /// WebSocket, pings detect dead peers instead: its handshake was a complete message.
     #[must_use]
     pub fn message_time_max(self, time_max: Duration) -> Self {
         self.set(|settings| settings.message_time_max = time_max)
     }
 
-    /// Sets how long a connection may be without calls and subscriptions: it is closed once it was for this time, at the latest after
-    /// twice as long. Default: for ever. For HTTP and WebSocket, that wire has settings of its own.
+    /// Sets the maximum idle time of a connection without calls and subscriptions. Default: unlimited.
+    ///
+    /// The connection is closed after one to two times this duration. For HTTP and WebSocket, the HTTP wire has its own
+    /// settings.
     #[must_use]
     pub fn idle_max(self, idle_max: impl Into<Option<Duration>>) -> Self {
         self.set(|settings| settings.idle_max = idle_max.into())
     }
 
-    /// Sets how long a peer may take none of the bytes that are there for it. Default 60 s. Then the connection is closed, and its
-    /// calls are dropped. For HTTP and WebSocket, that wire has a setting of its own.
+    /// Sets the maximum time without write progress while answers are queued. Default: 60 s.
+    ///
+    /// Then the connection is closed, and its calls are dropped. For HTTP and WebSocket, the HTTP wire has its own
+    /// setting.
     #[must_use]
     pub fn standstill_max(self, standstill_max: Duration) -> Self {
         self.set(|settings| settings.standstill_max = standstill_max)
     }
 
-    /// Sets how long calls may run after their peer has closed its side of a TCP connection, as `nc` does at the end of its input.
-    /// Default 30 s. A peer that is gone looks the same: then the connection is closed, and its calls are dropped.
+    /// Sets the maximum duration of calls after their peer has closed its side of a TCP connection. Default: 30 s.
+    ///
+    /// Some peers, such as `nc`, close their side after sending their input and still read the answers. A dead peer
+    /// looks the same, so the connection is then closed and its calls are dropped.
     #[must_use]
     pub fn half_closed_max(self, half_closed_max: Duration) -> Self {
         self.set(|settings| settings.half_closed_max = half_closed_max)
     }
 
-    /// Returns what the calls of a server share.
+    /// Returns the state shared by all calls of a server.
     fn site(&self, endpoint: Endpoint) -> Site {
         let mut made = self.made.0.lock().unwrap_or_else(PoisonError::into_inner);
         let methods = match &*made {
@@ -236,7 +263,7 @@ impl JsonRpc {
         Site { settings: self.settings.clone(), methods, endpoint, time_default }
     }
 
-    /// Begins without calls. Each of them will have this head.
+    /// Creates an empty set of calls. All of its calls have `head`.
     pub(crate) fn calls(&self, endpoint: Endpoint, head: Head, can_subscribe: bool) -> Calls {
         let context = self.functions.context(head).with_memory_budget(endpoint.memory_budget());
         Calls::new(self.site(endpoint), context, can_subscribe)
@@ -248,7 +275,7 @@ impl Wire for JsonRpc {
         match first {
             [] => Recognized::More,
             [b'{' | b'[' | b' ' | b'\t' | b'\r' | b'\n', ..] => Recognized::Yes,
-            // Methods of HTTP are written in upper case.
+            // HTTP methods are upper-case, so a lower-case second letter tells `Content-Length` from `CONNECT`.
             [b'C' | b'c', b'o', ..] | [b'c'] => Recognized::by_prefix(&first[1..], b"ontent-"),
             [b'C'] => Recognized::More,
             _ => Recognized::No,

@@ -1,10 +1,10 @@
-//! The texts of answers.
+//! Encoding of answers.
 
 use frpc::{Code, Status};
 
 use crate::failure::{INVALID_REQUEST, PARSE_ERROR, put_not_found, put_protocol_error, put_status};
 
-/// Begins the answer of a call that went well. Its result comes next.
+/// Begins the answer of a successful call. The caller appends its result next.
 #[inline]
 pub(super) fn begin_result(out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"result\":");
@@ -29,7 +29,7 @@ pub(super) fn put_result(out: &mut Vec<u8>, id: &str, result: &[u8]) {
     end(out, id);
 }
 
-/// The result of a call that has none: an answer without a result would be no answer.
+/// The result of a call without one. JSON-RPC requires the member `result` in each successful answer.
 pub(super) const NULL: &[u8] = b"null";
 
 /// The length of an answer without its result and id.
@@ -47,14 +47,14 @@ pub(super) fn put_unknown(out: &mut Vec<u8>, id: &str, method: &str) {
     end(out, id);
 }
 
-/// Writes the answer to something that is no request.
+/// Appends the answer to a JSON value that is not a valid request.
 pub(super) fn put_invalid(out: &mut Vec<u8>, id: Option<&str>, why: &str) {
     begin_error(out);
     put_protocol_error(out, INVALID_REQUEST, Code::InvalidArgument, why);
     end(out, id.unwrap_or("null"));
 }
 
-/// Writes the answer to something that is no message.
+/// Appends the answer to bytes that are not a valid message.
 pub(super) fn put_no_message(out: &mut Vec<u8>, code: Code, why: &str) {
     begin_error(out);
     put_protocol_error(out, PARSE_ERROR, code, why);

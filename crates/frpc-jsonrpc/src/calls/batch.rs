@@ -1,40 +1,41 @@
-//! Batches of which some calls are still running.
+//! Batches with unfinished calls.
 
 use frpc::Status;
 
 use super::answer::put_failure;
 
-/// The answers of a batch, as far as they are there.
+/// The answers of a batch, collected until its last call ends.
 #[derive(Debug)]
 pub(super) struct Batch {
-    /// Those that were there at once, and all if the order does not matter, each with a comma behind it.
+    /// Finished answers, each followed by a comma. With `is_in_order`, only the answers available when the batch
+    /// started.
     answers: Vec<u8>,
     holes: Vec<Hole>,
-    /// The number of holes that are open.
+    /// The number of unfilled holes.
     left: usize,
     is_in_order: bool,
-    /// The bytes of all answers together.
+    /// The total length of all answers so far.
     len: usize,
     len_max: usize,
 }
 
-/// The place of an answer that comes later.
+/// The position of a missing answer in its batch.
 #[derive(Debug)]
 struct Hole {
-    /// The number of bytes of the others in front of it.
+    /// The offset in `answers` at which the missing answer belongs.
     at: usize,
     answer: Vec<u8>,
 }
 
 impl Batch {
-    /// Begins with the answers that are there, and the places of the others among them.
+    /// Creates a batch from its finished answers and the offsets of the missing ones among them.
     pub(super) fn new(answers: Vec<u8>, holes: Vec<usize>, is_in_order: bool, len_max: usize) -> Self {
         let (left, len) = (holes.len(), answers.len());
         let holes = holes.into_iter().map(|at| Hole { at, answer: Vec::new() }).collect();
         Self { answers, holes, left, is_in_order, len, len_max }
     }
 
-    /// Puts an error in the place of an answer that makes all of them too long.
+    /// Replaces `answer` by an error if it exceeds the limit on the answers of a batch.
     pub(super) fn bound(&self, id: &str, answer: &mut Vec<u8>) {
         if self.len + answer.len() > self.len_max {
             answer.clear();
@@ -42,7 +43,7 @@ impl Batch {
         }
     }
 
-    /// Adds an answer, which is empty if nobody wants it. Returns whether it was the last.
+    /// Adds an answer and returns `true` if it was the last. The answer of a notification is empty.
     pub(super) fn fill(&mut self, hole: usize, mut answer: Vec<u8>) -> bool {
         if !answer.is_empty() {
             answer.push(b',');
@@ -57,7 +58,7 @@ impl Batch {
         self.left == 0
     }
 
-    /// Writes the answers, if there are any.
+    /// Appends the answers to `out` as an array. Appends nothing if the batch consisted of notifications only.
     pub(super) fn put(self, out: &mut Vec<u8>) {
         let start = out.len();
         out.push(b'[');

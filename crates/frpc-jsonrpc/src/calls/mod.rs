@@ -1,4 +1,4 @@
-//! The calls of one peer: messages go in, answers come out, whatever carries them.
+//! The calls of one peer: messages in, answers out, independent of the connection type.
 
 mod answer;
 mod batch;
@@ -34,44 +34,45 @@ use crate::{
     settings::Settings,
 };
 
-/// The things that all calls of a server share.
+/// State shared by all calls of a server.
 #[derive(Clone)]
 pub(crate) struct Site {
     pub(crate) settings: Arc<Settings>,
     pub(crate) methods: Arc<Methods>,
     pub(crate) endpoint: Endpoint,
-    /// The time that the server gives calls of which neither their callers nor the wire say how long they may take.
+    /// The server's limit on the duration of a call, for calls limited neither by their callers nor by the settings of
+    /// this wire.
     pub(crate) time_default: Option<Duration>,
 }
 
-/// The calls of one peer.
+/// The calls and subscriptions of one peer.
 pub(crate) struct Calls {
     site: Site,
-    /// That of each call. Its deadline is that of the latest, if they have a limit of their own.
+    /// Context of all calls. Its deadline is updated for each function call with a time limit.
     context: Context,
-    /// The time when the caller gives up all calls, if it says so.
+    /// The deadline of all calls, if the caller sent one.
     deadline: Option<StdInstant>,
-    /// Absent until a call is not answered at once.
+    /// Calls in flight. Allocated for the first call that is not answered immediately.
     running: Option<FuturesUnordered<Running>>,
-    /// The bytes of the messages that those came with.
+    /// The total length of the messages of calls in flight.
     running_len: usize,
-    /// Of the memory of the connection.
+    /// A reservation in the memory account of the connection.
     hold: Option<MemoryHold>,
     batches: Slab<Batch>,
-    /// `None` where there is nothing to carry their messages.
+    /// `None` if the connection cannot carry notifications.
     subscriptions: Option<Subscriptions>,
     is_draining: bool,
 }
 
-/// The outcome of a request right away.
+/// The result of starting a request.
 enum Started {
-    /// It has been answered, or wants no answer.
+    /// The answer has been written, or the request is a notification.
     Done,
     Running,
 }
 
 impl Calls {
-    /// Begins without calls. Subscriptions need a connection that carries messages of the server's own accord.
+    /// Creates an empty set of calls. Subscriptions require a connection on which the server can send messages unasked.
     pub(crate) fn new(site: Site, context: Context, can_subscribe: bool) -> Self {
         let subscriptions = can_subscribe.then(|| Subscriptions::new(site.settings.subscriptions_max));
         Self {
@@ -87,22 +88,22 @@ impl Calls {
         }
     }
 
-    /// Returns whether a message may start this number of calls: a batch only when there is room for all of them, or when nothing else is
-    /// running.
+    /// Returns `true` if a message may start this number of calls. A batch starts when there is room for all of its
+    /// calls, or when no other call is running.
     pub(crate) fn has_room(&self, calls: usize) -> bool {
         self.is_idle() || !self.is_full() && self.count() + calls <= self.site.settings.calls_max
     }
 
-    /// Returns how many calls are running.
+    /// Returns the number of calls in flight.
     fn count(&self) -> usize {
         self.running.as_ref().map_or(0, FuturesUnordered::len)
     }
 
-    /// Has what is received and what runs count as memory of the connection, from 64 KiB on.
+    /// Reserves memory of the connection for received input and calls in flight, from 64 KiB on.
     ///
     /// # Errors
     ///
-    /// If the connection or the server has no room for it.
+    /// Returns an error if the memory limit of the connection or of the server is reached.
     #[inline]
     pub(crate) fn hold(&mut self, received_len: usize) -> Result<(), Status> {
         let len = received_len + self.running_len;
@@ -119,28 +120,28 @@ impl Calls {
         self.hold.get_or_insert_with(|| endpoint.connection_account().hold()).resize(len.next_multiple_of(COUNTED_LEN))
     }
 
-    /// Answers what there is no room for.
+    /// Writes an error without an id, for input that exceeds a memory limit.
     pub(crate) fn refuse_for(&mut self, status: &Status, outbox: &mut Outbox) {
         Self::put_alone(outbox, |out| put_failure(out, "null", status));
     }
 
-    /// Returns whether no other call may start.
+    /// Returns `true` if no further call may start.
     pub(crate) fn is_full(&self) -> bool {
         let Settings { calls_max, calls_len_max, .. } = *self.site.settings;
         self.count() >= calls_max || self.running_len >= calls_len_max
     }
 
-    /// Returns whether nothing is running. Subscriptions do not count.
+    /// Returns `true` if no call is in flight. Subscriptions do not count.
     pub(crate) fn is_idle(&self) -> bool {
         self.running.as_ref().is_none_or(FuturesUnordered::is_empty)
     }
 
-    /// Returns whether there is a subscription.
+    /// Returns `true` if there is at least one subscription.
     pub(crate) fn has_subscriptions(&self) -> bool {
         self.subscriptions.as_ref().is_some_and(|subscriptions| !subscriptions.is_empty())
     }
 
-    /// Answers requests from now on by saying that they are not executed, and ends subscriptions.
+    /// Refuses all further requests as not executed, and ends all subscriptions.
     pub(crate) fn drain(&mut self, outbox: &mut Outbox) {
         self.is_draining = true;
         if let Some(subscriptions) = &mut self.subscriptions {
@@ -148,19 +149,19 @@ impl Calls {
         }
     }
 
-    /// Drops subscriptions whose peer says nothing more.
+    /// Drops all subscriptions without notifications, for a connection at its end.
     pub(crate) fn drop_subscriptions(&mut self) {
         if let Some(subscriptions) = &mut self.subscriptions {
             subscriptions.clear();
         }
     }
 
-    /// Answers a text that is no message.
+    /// Answers bytes that are not a valid message.
     pub(crate) fn refuse(&mut self, NoMessage { why, code }: &NoMessage, outbox: &mut Outbox) {
         Self::put_alone(outbox, |out| put_no_message(out, *code, why));
     }
 
-    /// Starts the calls of a message of this length.
+    /// Starts the calls of a message with the length `len`.
     pub(crate) fn start(&mut self, message: Message<'_>, len: usize, cx: &mut TaskContext<'_>, outbox: &mut Outbox) {
         match message {
             Message::One(Item::Request(request)) => {
@@ -232,7 +233,7 @@ impl Calls {
         }
     }
 
-    /// Starts the call of a request, and writes its answer if it is there at once.
+    /// Starts the call of a request. Writes its answer if the call ends immediately.
     #[inline]
     fn start_request(
         &mut self,
@@ -298,15 +299,15 @@ impl Calls {
         }
     }
 
-    /// Returns the time that a call may take: what its caller says and what is set, whichever is less.
+    /// Returns the time limit of a call: the caller's deadline or the configured limit, whichever is less.
     fn time(&self) -> Option<Duration> {
         let left = self.deadline.map(|at| at.saturating_duration_since(Instant::now().into_std()));
         let times = [left, self.site.settings.call_time_max];
         times.into_iter().flatten().min()
     }
 
-    /// Returns the time that the call of a function may take, as the server's times let it. Those of services are looked after by the
-    /// endpoint.
+    /// Returns the time limit of a function call within the limits of the server. For services, the endpoint enforces
+    /// these limits.
     fn time_of_function(&self) -> Option<Duration> {
         match self.time() {
             None => self.site.time_default,
@@ -314,7 +315,7 @@ impl Calls {
         }
     }
 
-    /// Returns the head of a call that the endpoint looks after, and what says that its caller has given up.
+    /// Returns the head of a call made by the endpoint, and a guard to cancel the call when dropped.
     fn head(&self) -> (Head, CancelGuard) {
         let mut head = self.context.head().clone();
         if let Some(time) = self.time() {
@@ -369,7 +370,7 @@ impl Calls {
         self.run(call, place(request.id.map(Into::into)), notices, cx, out)
     }
 
-    /// Starts the call of a function behind the layers of the server.
+    /// Starts the call of a function through the layers of the server.
     fn start_layered(
         &mut self,
         LayeredFunction { function, method }: LayeredFunction,
@@ -393,7 +394,7 @@ impl Calls {
         self.run(call, place(request.id.map(Into::into)), None, cx, out)
     }
 
-    /// Polls a call once, and keeps it if it has to wait.
+    /// Polls a call once and keeps it if it is still pending.
     fn run(
         &mut self,
         call: BoxFuture<'static, Result<Answer, Status>>,
@@ -422,7 +423,7 @@ impl Calls {
         self.running.get_or_insert_default().push(running);
     }
 
-    /// Writes the answer of a call. A stream becomes a subscription.
+    /// Writes the outcome of a call as an answer. A stream becomes a subscription.
     fn put_outcome(&mut self, out: &mut Vec<u8>, id: &str, is_in_batch: bool, outcome: Outcome) {
         let status = match (outcome, &mut self.subscriptions) {
             (Outcome::Result(result), _) => return put_result(out, id, &result),
@@ -439,7 +440,7 @@ impl Calls {
         put_failure(out, id, &status);
     }
 
-    /// Polls for a call that ends or a message of a subscription, and writes what its caller gets. Pending if nothing is there.
+    /// Polls calls and subscriptions, and writes the next answer or notification. Pending if there is none.
     pub(crate) fn poll(&mut self, cx: &mut TaskContext<'_>, outbox: &mut Outbox) -> Poll<()> {
         if let Some(running) = &mut self.running
             && let Poll::Ready(Some(finished)) = running.poll_next_unpin(cx)
@@ -479,7 +480,7 @@ impl Calls {
     }
 }
 
-/// Calls a function, and writes its answer if it is there at once.
+/// Calls a function. Writes its answer if the function finishes immediately, and returns its future otherwise.
 #[inline]
 fn call_function(
     function: &dyn Function,
@@ -523,7 +524,7 @@ fn call_function(
     None
 }
 
-/// Returns the id of a subscription, which is the only param: a string, or a number for those who made one of it.
+/// Returns the id of a subscription, the only param. It is a string, or a number for clients that parsed it as one.
 fn subscription_of(params: Option<&str>) -> Option<String> {
     let params = params?;
     let mut scanner = Scanner::new(params, 2);
@@ -540,5 +541,5 @@ fn subscription_of(params: Option<&str>) -> Option<String> {
     Some(scanner.value().ok()?.trim_matches('"').to_owned())
 }
 
-/// The length from which on what is received and what runs counts.
+/// The threshold for reserving memory, and the granularity of the reservation.
 const COUNTED_LEN: usize = 64 << 10;

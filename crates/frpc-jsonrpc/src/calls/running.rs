@@ -1,4 +1,4 @@
-//! Calls that were not answered at once.
+//! Calls in flight.
 
 use std::{
     any::Any,
@@ -16,44 +16,44 @@ use tracing::error;
 
 use super::subscriptions::Notices;
 
-/// The result of a function that comes later.
+/// The pending result of a function.
 pub(super) type Later = Pin<Box<dyn Future<Output = Result<Vec<u8>, Status>> + Send>>;
 
-/// A call that is running.
+/// A call in flight.
 pub(super) struct Running {
     work: Work,
-    /// Until the call is finished.
+    /// `None` once the call has finished.
     place: Option<Place>,
 }
 
 enum Work {
     Function {
         later: Later,
-        /// For the calls that it makes.
+        /// Context for calls made by the function: deadline and metadata.
         inherited: Inherited,
-        /// Tells the function if it is dropped before its end, or its time is over.
+        /// Cancels the context of the function when dropped before the end of the call, or when its deadline passes.
         guard: Option<CancelGuard>,
         end: Option<(Duration, Pin<Box<Sleep>>)>,
     },
     Endpoint {
         call: Pin<Box<dyn Future<Output = Result<Answer, Status>> + Send>>,
-        /// The method of the notifications, if the answer is a stream.
+        /// The method name of the notifications, for methods with a response stream.
         notices: Option<Notices>,
     },
 }
 
-/// The place that the answer of a call goes to.
+/// The destination of an answer.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// `None` if nobody wants it.
+    /// The id of the request, or `None` for a notification.
     pub(super) id: Option<Box<str>>,
-    /// The batch that it belongs to, and its place there.
+    /// The key of the batch and the index of the hole in it, for requests of a batch.
     pub(super) batch: Option<(usize, usize)>,
-    /// The bytes of the message that the call came with.
+    /// The share of this call in the length of its message.
     pub(super) len: usize,
 }
 
-/// A call that has ended.
+/// A finished call.
 pub(super) struct Finished {
     pub(super) place: Place,
     pub(super) outcome: Outcome,
@@ -85,7 +85,7 @@ impl Running {
         Self { work: Work::Endpoint { call, notices }, place: Some(place) }
     }
 
-    /// Returns the bytes of the message that it came with.
+    /// Returns the length of its part of the message.
     pub(super) fn len(&self) -> usize {
         self.place.as_ref().map_or(0, |place| place.len)
     }
@@ -135,14 +135,14 @@ fn text_of(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text")
 }
 
-/// Returns the status of a call whose function panicked. Why is for the log, not for its caller.
+/// Returns the status of a call to a function that panicked. The reason is logged, not sent to the caller.
 pub(super) fn panicked() -> Status {
     Status::internal("the function panicked")
 }
 
 fn outcome_of(answer: Result<Answer, Status>, notices: Option<Notices>) -> Outcome {
     match (answer.map(Answer::into_body), notices) {
-        // The message without fields, from a service that is written by hand.
+        // A handwritten service encodes the message without fields as nothing at all.
         (Ok(Body::One(result)), None) if result.is_empty() => Outcome::Result(Bytes::from_static(b"{}")),
         (Ok(Body::One(result)), None) => Outcome::Result(result.into_bytes()),
         (Ok(Body::Many(messages)), Some(notices)) => Outcome::Stream((notices, messages)),

@@ -1,4 +1,4 @@
-//! Streams that services answered with, as notifications.
+//! Response streams of services, sent as notifications. A subscription ends with an error or with `end`:
 //!
 //! ```text
 //!   {"jsonrpc": "2.0", "method": "shop.Prices/Watch", "params": {"subscription": "1", "result": {…}}}
@@ -23,7 +23,7 @@ use futures_util::{
 
 use crate::{failure::put_status, json::put_string, outbox::Outbox};
 
-/// The subscriptions of one connection.
+/// The subscriptions of a connection.
 pub(super) struct Subscriptions {
     streams: SelectAll<Abortable<Subscription>>,
     by_id: HashMap<u64, Entry>,
@@ -31,7 +31,7 @@ pub(super) struct Subscriptions {
     max: usize,
 }
 
-/// The notifications of a subscription.
+/// The kind of notifications that a subscription sends.
 #[derive(Clone)]
 pub(super) struct Notices {
     method: Arc<str>,
@@ -43,7 +43,7 @@ struct Entry {
     abort: AbortHandle,
 }
 
-/// The messages of a subscription, each with its id, and then its end.
+/// Messages of a subscription with its id, followed by the end of the stream.
 struct Subscription {
     id: u64,
     messages: Option<Streaming<Bytes>>,
@@ -56,8 +56,10 @@ enum Event {
 }
 
 impl Notices {
-    /// Those of a subscription that was made by this name. For `eth_subscribe` they are called `eth_subscription`, as clients made for
-    /// Ethereum expect it. Those clients know no end, and take one for a failure that costs them the messages that they have not read.
+    /// Returns the notifications for a subscription made with the method `name`.
+    ///
+    /// For `eth_subscribe` they are named `eth_subscription`, as Ethereum clients expect. No end is sent to them: those
+    /// clients would take it for a failure and discard unread messages.
     pub(super) fn of(name: &str) -> Self {
         match name.strip_suffix("_subscribe") {
             Some(namespace) => Self { method: format!("{namespace}_subscription").into(), tell_the_end: false },
@@ -75,11 +77,12 @@ impl Subscriptions {
         self.by_id.is_empty()
     }
 
-    /// Adds a stream, whose messages are sent from now on, and returns its id.
+    /// Adds a stream and returns its id. Its messages are sent from now on.
     ///
     /// # Errors
     ///
-    /// If there are too many.
+    /// Returns [`ResourceExhausted`](frpc::Code::ResourceExhausted) if the connection has the maximum number of
+    /// subscriptions.
     pub(super) fn add(&mut self, notices: Notices, messages: Streaming<Bytes>) -> Result<u64, Status> {
         if self.by_id.len() >= self.max {
             return Err(Status::resource_exhausted(format!(
@@ -95,13 +98,13 @@ impl Subscriptions {
         Ok(id)
     }
 
-    /// Ends a subscription, and returns whether it was there.
+    /// Ends a subscription and returns `true` if it existed.
     pub(super) fn remove(&mut self, id: &str) -> bool {
         let entry = id.parse().ok().and_then(|id: u64| self.by_id.remove(&id));
         entry.map(|entry| entry.abort.abort()).is_some()
     }
 
-    /// Ends all, and says so.
+    /// Ends all subscriptions, each with an error notification.
     pub(super) fn end(&mut self, outbox: &mut Outbox) {
         let status = Status::unavailable("the server is shutting down");
         let mut ids: Vec<u64> = self.by_id.keys().copied().collect();
@@ -117,7 +120,7 @@ impl Subscriptions {
         self.streams.clear();
     }
 
-    /// Polls for the next message of any, and writes it.
+    /// Polls all subscriptions and writes the next message of any of them.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, outbox: &mut Outbox) -> Poll<()> {
         match self.streams.poll_next_unpin(cx) {
             Poll::Ready(Some((id, event))) => {

@@ -10,14 +10,14 @@ use crate::{
 /// A message of a server, borrowed from its text.
 #[derive(Debug, Default)]
 pub(super) struct Answer<'a> {
-    /// The text of the id. Absent in notifications.
+    /// The JSON text of the id, or `None` for a notification.
     pub(super) id: Option<&'a str>,
     pub(super) result: Option<&'a str>,
     pub(super) error: Option<&'a str>,
     pub(super) params: Option<&'a str>,
 }
 
-/// Reads an object of which some members are known: each is told with its value.
+/// Reads an object and passes the name and value of each member to `tell`.
 pub(super) fn members<'a>(text: &'a str, mut tell: impl FnMut(&'a str, &'a str)) -> Result<(), Fault> {
     let mut scanner = Scanner::new(text, DEPTH_MAX);
     if scanner.peek() != Some(b'{') {
@@ -45,7 +45,7 @@ impl<'a> Answer<'a> {
         Ok(answer)
     }
 
-    /// Returns the text of the result, or the status that stands for the error.
+    /// Returns the JSON text of the result, or the error as a status.
     pub(super) fn outcome(&self) -> Result<&'a str, Status> {
         match (self.error, self.result) {
             (Some(error), _) => Err(read_status(error)),
@@ -55,22 +55,26 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// Returns the text of the request of a call, of which this is the message.
+/// Encodes the request for a call with `message` as its params. An empty message omits the params.
 ///
 /// # Errors
 ///
-/// If the message is no object and no list in JSON, as those of wrappers and of times, or no JSON at all: the server could not say whose it
-/// was. An empty message is that of a call without params.
+/// Returns [`Unimplemented`](frpc::Code::Unimplemented) if `message` is neither a JSON object nor an array, as for
+/// wrapper types and timestamps, and [`InvalidArgument`](frpc::Code::InvalidArgument) if it is not valid JSON. A server
+/// could not attribute its error about an invalid request to a call, so invalid messages are not sent.
 pub(super) fn request(id: u64, method: &frpc::Method, message: &[u8]) -> Result<Vec<u8>, Status> {
     if !matches!(message.first(), None | Some(b'{' | b'[')) {
-        let why = format!("{method} takes a message that is no object in JSON: JSON-RPC does not carry it");
+        let why = format!(
+            "{method} takes a message that is neither an object nor an array in JSON; JSON-RPC cannot carry it"
+        );
         return Err(Status::unimplemented(why));
     }
-    check(message).map_err(|why| Status::invalid_argument(format!("the message for {method} is no JSON: {why}")))?;
+    check(message)
+        .map_err(|why| Status::invalid_argument(format!("the message for {method} is not valid JSON: {why}")))?;
     let mut text = Vec::with_capacity(message.len() + REQUEST_LEN);
     text.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"method\":");
     if method.service.is_empty() {
-        // A function, whose name may have any signs.
+        // The name of a function may contain any characters, so it needs escaping.
         serde_json::to_writer(&mut text, method.name).map_err(|error| Status::internal(error.to_string()))?;
     } else {
         text.push(b'"');
@@ -89,21 +93,21 @@ pub(super) fn request(id: u64, method: &frpc::Method, message: &[u8]) -> Result<
     Ok(text)
 }
 
-/// Checks that a message is one value.
+/// Checks that `message` is exactly one JSON value, or empty.
 fn check(message: &[u8]) -> Result<(), String> {
     let text = str::from_utf8(message).map_err(|error| error.to_string())?;
-    // The request is one level more.
+    // The request object adds a level.
     let mut scanner = Scanner::new(text, DEPTH_MAX - 1);
     if !text.is_empty() {
         scanner.value().map_err(|fault| fault.to_string())?;
     }
     match text[scanner.position()..].trim_ascii() {
         "" => Ok(()),
-        _ => Err("there is more behind the value".to_owned()),
+        _ => Err("expected nothing after the value".to_owned()),
     }
 }
 
-/// The length of a request besides its message, mostly.
+/// The usual length of a request without its message.
 const REQUEST_LEN: usize = 120;
 
 #[cfg(test)]

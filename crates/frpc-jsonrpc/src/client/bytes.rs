@@ -1,4 +1,5 @@
-//! A connection of bytes: a value of ours on each line, values of the server one behind the other.
+//! JSON-RPC over a byte stream: each message of ours ends with a line feed, those of the server are concatenated
+//! values.
 
 use std::{
     io,
@@ -13,7 +14,7 @@ use tokio_util::io::poll_read_buf;
 use super::link::Conduit;
 use crate::ends::Ends;
 
-/// Messages over a stream of bytes.
+/// Messages on a byte stream.
 pub(super) struct Values<S> {
     socket: S,
     input: BytesMut,
@@ -27,7 +28,7 @@ impl<S> Values<S> {
         Self { socket, input: BytesMut::new(), ends: Ends::default(), output: BytesMut::new(), message_len_max }
     }
 
-    /// Returns the next message, if it is here.
+    /// Returns the next message if it is complete.
     fn next(&mut self) -> io::Result<Option<Bytes>> {
         let invalid = |why: String| Err(io::Error::new(io::ErrorKind::InvalidData, why));
         if self.ends.looked_at() == 0 {
@@ -41,7 +42,7 @@ impl<S> Values<S> {
                     }
                     [0, 0, ..] => "HTTP/2, gRPC or frisbee",
                     [0x15, 3, ..] => "TLS",
-                    _ => "no JSON-RPC",
+                    _ => "something other than JSON-RPC",
                 };
                 return invalid(format!("the server speaks {spoken} (it sent \"{seen}\")"));
             }
@@ -91,8 +92,8 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Conduit for Values<S> {
     }
 }
 
-/// The most of the first bytes of a stranger that an error shows.
+/// The number of bytes shown in the error for an unknown protocol.
 const SEEN_LEN: usize = 16;
 
-/// The room for what is read at once.
+/// The minimum free space for a read.
 const READ_LEN: usize = 8 << 10;

@@ -1,4 +1,4 @@
-//! Calls on one connection, which is made again when it was lost.
+//! Calls on one connection at a time, with reconnection.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -14,10 +14,10 @@ use futures_util::{future::BoxFuture, stream::StreamExt};
 
 use super::link::Link;
 
-/// Makes a connection.
+/// A function to open a connection.
 pub(super) type Dial = Box<dyn Fn() -> BoxFuture<'static, Result<Link, ConnectError>> + Send + Sync>;
 
-/// Makes calls over one connection at a time.
+/// A caller that uses one connection at a time.
 pub(super) struct LinkCaller(Arc<CurrentLink>);
 
 /// The connection of a channel.
@@ -53,7 +53,7 @@ impl LinkCaller {
             let link = open(&self.0, deadline).await?;
             let answered = if is_stream {
                 link.subscribe(method, &message, deadline).await.map(|messages| {
-                    // The connection stays as long as the stream.
+                    // Keep the connection open until the stream is dropped.
                     let messages = messages.map(move |message| {
                         let _ = &link;
                         message

@@ -1,4 +1,4 @@
-//! A connection on which calls wait for their answers, and the task that moves its messages.
+//! A client connection: its calls in flight, its subscriptions, and the task that moves its messages.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -26,34 +26,34 @@ use crate::{
     json::{DEPTH_MAX, Scanner},
 };
 
-/// A connection, as its task moves messages over it.
+/// A connection that carries whole messages.
 pub(super) trait Conduit: Send + 'static {
-    /// Adds a message to those that are written next.
+    /// Queues a message for writing.
     fn queue(&mut self, message: &[u8]);
 
-    /// Returns the bytes that are not written.
+    /// Returns the number of queued bytes.
     fn queued(&self) -> usize;
 
-    /// Polls until all is written.
+    /// Writes queued messages. Ready when all are written.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// Polls for a message of the server. `None` at the end.
+    /// Polls for a message from the server, or `None` at the end of the connection.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>>;
 
-    /// Returns why the server refused a message of this side, if it ended the connection for that reason.
+    /// Returns the reason if the server closed the connection because of one of our messages.
     fn refusal(&self) -> Option<Status> {
         None
     }
 }
 
-/// A connection with calls. Dropping it ends the connection.
+/// A client connection. Dropping it closes the connection and ends its calls.
 pub(super) struct Link(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// Of the task.
+    /// Wakes the task of the connection.
     task: AtomicWaker,
-    /// Bytes that may be added to the messages that the task has not taken.
+    /// Permits for the bytes in `State::outgoing`.
     room: Arc<Semaphore>,
     message_len_max: u32,
 }
@@ -62,33 +62,33 @@ struct Shared {
 struct State {
     next_id: u64,
     waiting: HashMap<u64, Waiting>,
-    /// The number of those that were given up.
+    /// The number of [`Waiting::GivenUp`] entries.
     given_up: usize,
     subscriptions: HashMap<String, Subscription>,
     outgoing: VecDeque<Outgoing>,
-    /// The time since when calls wait and nothing came.
+    /// The time of the last message from the server. `None` if no call is waiting.
     silent_since: Option<Instant>,
-    /// True once a call has timed out on a connection that had been silent for long.
+    /// `true` once a call has timed out on a silent connection.
     is_silent: bool,
     /// The number of messages that the server has sent.
     heard: u64,
-    /// Set once the connection is over, to the failure of the calls on it.
+    /// The status of all calls, once the connection has ended.
     end: Option<Status>,
 }
 
-/// A message that the task has not taken.
+/// A queued message.
 struct Outgoing {
-    /// That of a call.
+    /// The id of the call, or `None` for a notification.
     id: Option<u64>,
     text: Vec<u8>,
     _room: Option<OwnedSemaphorePermit>,
 }
 
-/// A call that waits for its answer.
+/// A call waiting for its answer.
 enum Waiting {
     One(oneshot::Sender<Result<Bytes, Status>>),
     Many(oneshot::Sender<Result<Streaming<Bytes>, Status>>),
-    /// Its caller has given up. A stream that it is answered with is ended.
+    /// The caller is gone. If the answer starts a stream, the stream is ended.
     GivenUp {
         is_stream: bool,
     },
@@ -96,11 +96,11 @@ enum Waiting {
 
 /// The reason why a connection cannot go on.
 enum Broken {
-    /// The server breaks the rules: the status of all calls.
+    /// The server violated the protocol. All calls end with this status.
     Server(Status),
-    /// The server refused a message of this side without saying which.
+    /// The server refused one of our messages without naming it.
     Refused(Status),
-    /// The connection failed, or brought what is no message.
+    /// The connection failed.
     Io(io::Error),
     Lost,
 }
@@ -110,15 +110,15 @@ struct Subscription {
     end: Arc<OnceLock<Status>>,
 }
 
-/// The messages of a subscription. Dropping it ends the subscription.
+/// The receiving side of a subscription. Dropping it ends the subscription.
 struct Subscribed {
     messages: mpsc::Receiver<Bytes>,
-    /// The failure behind the last message, if there is one.
+    /// The error after the last message, if any.
     end: Arc<OnceLock<Status>>,
     _entry: Entry,
 }
 
-/// The place of a call or of a subscription, which is left when this is dropped.
+/// The registration of a call or subscription, removed on drop.
 struct Entry {
     shared: Arc<Shared>,
     of: Of,
@@ -130,7 +130,7 @@ enum Of {
 }
 
 impl Link {
-    /// Begins to move messages, of which those of this side have no more than this number of bytes.
+    /// Spawns the task of a connection. Requests are limited to `message_len_max` bytes.
     pub(super) fn new(conduit: impl Conduit, message_len_max: u32) -> Self {
         let room = Arc::new(Semaphore::new(QUEUE_LEN_MAX as usize));
         let shared = Arc::new(Shared { state: Mutex::default(), task: AtomicWaker::new(), room, message_len_max });
@@ -138,7 +138,7 @@ impl Link {
         Self(shared)
     }
 
-    /// Returns whether calls are made on another connection.
+    /// Returns `true` if new calls should use another connection.
     pub(super) fn is_over(&self) -> bool {
         let state = self.0.state();
         state.end.is_some() || state.is_silent || state.given_up >= GIVEN_UP_MAX
@@ -149,12 +149,12 @@ impl Link {
         self.0.state().heard
     }
 
-    /// Makes a call that is answered with one message.
+    /// Makes a call with a single response.
     pub(super) async fn unary(&self, method: &Method, message: &[u8], deadline: Deadline) -> Result<Bytes, Status> {
         self.call(method, message, deadline, Waiting::One).await
     }
 
-    /// Makes a call that is answered with a stream.
+    /// Makes a call with a response stream.
     pub(super) async fn subscribe(
         &self,
         method: &Method,
@@ -197,14 +197,14 @@ impl Drop for Link {
     }
 }
 
-/// Returns the status of a call whose connection was lost.
+/// Returns the status of a call on a lost connection.
 fn lost(may_have_executed: bool) -> Status {
     CallError::ConnectionLost { reason: CloseReason::Peer, may_have_executed }.into()
 }
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing that runs under the lock leaves the state half changed.
+        // No code panics while the state is inconsistent, so a poisoned lock is safe to use.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -227,7 +227,8 @@ impl Shared {
         Ok(Entry { shared: self.clone(), of: Of::Call(id) })
     }
 
-    /// Ends all calls. Nothing happens if they are ended. Those that the task has not taken may be made again.
+    /// Ends all calls and subscriptions, unless that has happened before. Calls that are still queued fail as not
+    /// executed, so they may be retried.
     fn end(&self, why: impl Fn() -> Status) {
         let mut state = self.state();
         if state.end.is_some() {
@@ -248,7 +249,8 @@ impl Shared {
         }
     }
 
-    /// Ends all calls, one of which the server has refused. If there is only one, it is that one.
+    /// Ends all calls after the server refused one of them without naming it. If only one was sent, it receives the
+    /// refusal.
     fn end_refused(&self, status: Status) {
         let mut state = self.state();
         let unsent: HashSet<u64> = state.outgoing.iter().filter_map(|message| message.id).collect();
@@ -266,7 +268,7 @@ impl Shared {
         }
     }
 
-    /// Takes a message of the server. Returns why the connection cannot go on, if it cannot.
+    /// Handles a message from the server. Returns an error if the connection cannot continue.
     fn take(self: &Arc<Self>, message: &Bytes) -> Result<(), Broken> {
         {
             let mut state = self.state();
@@ -299,7 +301,7 @@ impl Shared {
                 return Ok(());
             }
         };
-        // An id of another form is none that this side has given.
+        // Our ids are numbers. Ignore any other id.
         let Some(waiting) = id.parse().ok().and_then(|id| self.answered(id)) else { return Ok(()) };
         match (waiting, answer.outcome()) {
             (waiting, Err(status)) => waiting.fail(status),
@@ -311,7 +313,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Takes the call that was answered out of those that wait.
+    /// Removes an answered call.
     fn answered(&self, id: u64) -> Option<Waiting> {
         let mut state = self.state();
         let waiting = state.waiting.remove(&id)?;
@@ -330,7 +332,7 @@ impl Shared {
         Streaming::new(Subscribed { messages, end, _entry: entry })
     }
 
-    /// Gives a notification to the subscription that it is for.
+    /// Passes a notification to its subscription.
     fn notify(&self, message: &Bytes, params: &str) {
         let (mut id, mut result, mut error, mut is_end) = (None, None, None, false);
         let read = members(params, |name, value| match name {
@@ -353,7 +355,7 @@ impl Shared {
                         "{MESSAGES_MAX} messages of the stream wait for their reader"
                     )))
                 }
-                // Its reader ends it.
+                // The reader is gone. Its `Drop` ends the subscription.
                 Err(mpsc::error::TrySendError::Closed(_)) => return,
             },
             (None, None) if is_end => None,
@@ -365,11 +367,11 @@ impl Shared {
     }
 }
 
-/// The messages of a stream that may wait for their reader. One that is slower loses the stream: others on the connection must not
-/// wait for it.
+/// The maximum number of undelivered messages of a stream. A full stream is ended, because waiting for its reader would
+/// block all other calls on the connection.
 const MESSAGES_MAX: usize = 1024;
 
-/// Returns the notification that ends a subscription.
+/// Returns the notification for ending a subscription.
 fn unsubscribe(id: &str) -> Outgoing {
     let text = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"rpc.unsubscribe\",\"params\":[{id}]}}").into_bytes();
     Outgoing { id: None, text, _room: None }
@@ -386,7 +388,7 @@ impl Waiting {
 }
 
 impl Entry {
-    /// Returns the status of a call that has no time left, and looks whether the server is still there.
+    /// Returns the status of a call after its deadline, and marks a silent connection as unusable.
     fn late(self, deadline: Deadline) -> Status {
         let Of::Call(id) = &self.of else { return deadline.passed() };
         let mut state = self.shared.state();
@@ -395,7 +397,7 @@ impl Entry {
         }
         if let Some(silence) = state.silent_since.map(|since| since.elapsed()).filter(|silence| *silence >= SILENCE_MAX)
         {
-            info!(?silence, "a server of JSON-RPC says nothing while calls time out: others go over a new connection");
+            info!(?silence, "JSON-RPC server is silent while calls time out; later calls use a new connection");
             state.is_silent = true;
         }
         deadline.passed()
@@ -403,7 +405,7 @@ impl Entry {
 }
 
 impl State {
-    /// Gives up a call that has no answer. One that the task has not taken is not sent.
+    /// Gives up a call. It is never sent if it is still queued.
     fn give_up(&mut self, id: u64) {
         let Some(waiting) = self.waiting.get_mut(&id) else { return };
         if let Some(index) = self.outgoing.iter().position(|message| message.id == Some(id)) {
@@ -445,7 +447,7 @@ impl Stream for Subscribed {
     }
 }
 
-/// Moves messages until the connection is over.
+/// Moves messages until the connection ends.
 async fn drive(shared: Arc<Shared>, mut conduit: impl Conduit) {
     let ended: Result<(), Broken> = poll_fn(|cx| {
         shared.task.register(cx.waker());
@@ -466,8 +468,8 @@ async fn drive(shared: Arc<Shared>, mut conduit: impl Conduit) {
                 match conduit.poll_write(cx) {
                     Poll::Ready(Ok(())) => {}
                     Poll::Ready(Err(error)) => {
-                        debug!(%error, "a connection to a server of JSON-RPC was lost");
-                        // It may have said why before.
+                        debug!(%error, "connection to a JSON-RPC server lost");
+                        // The server may have sent the reason before closing.
                         return poll_last_words(&shared, &mut conduit, cx);
                     }
                     Poll::Pending => break,
@@ -493,14 +495,14 @@ async fn drive(shared: Arc<Shared>, mut conduit: impl Conduit) {
         Err(Broken::Server(status)) => shared.end(|| status.clone()),
         Err(Broken::Refused(status)) => shared.end_refused(status),
         Err(Broken::Io(error)) => {
-            debug!(%error, "a connection to a server of JSON-RPC was lost");
+            debug!(%error, "connection to a JSON-RPC server lost");
             let reason = CloseReason::Io(Arc::new(error));
             shared.end(|| CallError::ConnectionLost { reason: reason.clone(), may_have_executed: true }.into());
         }
     }
 }
 
-/// Takes the messages that have arrived on a connection that cannot be written any more.
+/// Handles messages received before a write error. They may contain the reason for it.
 fn poll_last_words(shared: &Arc<Shared>, conduit: &mut impl Conduit, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
     while let Poll::Ready(Ok(Some(message))) = conduit.poll_next(cx) {
         if let Err(broken) = shared.take(&message) {
@@ -511,23 +513,22 @@ fn poll_last_words(shared: &Arc<Shared>, conduit: &mut impl Conduit, cx: &mut Co
 }
 
 fn broken(why: &dyn std::fmt::Display) -> Broken {
-    Broken::Server(Status::internal(format!("the server sent what is not JSON-RPC: {why}")))
+    Broken::Server(Status::internal(format!("the server sent an invalid JSON-RPC message: {why}")))
 }
 
-/// The messages after which other tasks have their turn.
+/// The maximum number of messages before yielding to other tasks.
 const ROUNDS_MAX: usize = 64;
 
-/// The bytes of messages that may wait for their connection. A call that has no room waits for it as long as it has time.
+/// The maximum length of queued requests. A call without room waits until its deadline.
 const QUEUE_LEN_MAX: u32 = 1 << 20;
 
-/// The bytes that a connection is given to write at a time.
+/// The maximum length of messages handed to the connection at a time.
 const CONDUIT_LEN_MAX: usize = 64 << 10;
 
-/// The time for which a server may say nothing while calls wait. Once one of them has timed out after that, others go over a new
-/// connection.
+/// The duration of silence, with calls waiting, after which a timeout makes later calls use a new connection.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// The calls that were given up and not answered from which on others go over a new connection.
+/// The number of unanswered calls given up by their callers, from which on new calls use a new connection.
 const GIVEN_UP_MAX: usize = 4096;
 
 #[cfg(test)]

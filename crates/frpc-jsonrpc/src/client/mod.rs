@@ -1,11 +1,11 @@
-//! Calls to servers that speak JSON-RPC, by the addresses of channels.
+//! The client side of JSON-RPC: channels to servers.
 //!
 //! ```text
-//!   transport   what a channel holds: how to connect by the scheme of the address
-//!   caller      calls on one connection, made again when it was lost
-//!   link        the calls that wait on a connection, and its task;  bytes and websocket are connections
-//!   post        calls by POST
-//!   answer      what a server says
+//!   transport   selects the connection type by the scheme of the address
+//!   caller      calls on one connection, reconnecting when it is lost
+//!   link        calls in flight on a connection and the task that drives it; bytes and websocket are connection types
+//!   post        calls by POST request
+//!   answer      messages of the server
 //! ```
 
 mod answer;

@@ -1,4 +1,4 @@
-//! Calls by POST.
+//! Calls as POST requests.
 
 use bytes::Bytes;
 use frpc::{Body, Call, Caller, Status, codec::Format};
@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 
 use super::answer::{Answer, request};
 
-/// Makes each call as a request by POST.
+/// A caller that sends each call as a POST request.
 pub(super) struct PostCaller(pub(super) Poster);
 
 impl PostCaller {
@@ -22,7 +22,7 @@ impl PostCaller {
         let message = request(1, call.method(), &message.clone().into_bytes())?;
         let response = self.0.post(&call, "application/json", message.into()).await?;
         let body: &Bytes = response.body();
-        let broken = |why: String| Status::internal(format!("the server answered with what is not JSON-RPC: {why}"));
+        let broken = |why: String| Status::internal(format!("the server sent an invalid JSON-RPC answer: {why}"));
         let text = str::from_utf8(body).map_err(|error| broken(error.to_string()))?;
         let answer = Answer::read(text).map_err(|fault| broken(fault.to_string()))?;
         let result = answer.outcome()?;

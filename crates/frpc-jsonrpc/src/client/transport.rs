@@ -1,4 +1,4 @@
-//! The ways in which channels connect, by the scheme of the address.
+//! The JSON-RPC transport of channels.
 
 #[cfg(not(feature = "http"))]
 use std::io;
@@ -14,15 +14,22 @@ use super::{bytes::Values, caller::LinkCaller, link::Link};
 /// JSON-RPC as a transport of a [`Channel`](frpc::Channel), for addresses such as `jsonrpc+tcp://localhost:8545` and
 /// `jsonrpc+http://localhost:8080/rpc`.
 ///
-/// A call sends its message as params by name; a method without a service is called by its name alone, as functions are. A stream that a service answers with is a subscription, over TCP and WebSocket; one whose
-/// reader is 1024 messages behind ends with [`ResourceExhausted`](frpc::Code::ResourceExhausted). Streams of requests are not carried, and
-/// metadata by HTTP only.
+/// # Calls
 ///
-/// A connection that was lost is made again for the next call, and one that has been silent for 10 s while a call timed out is left. A call
-/// is repeated only if it was not sent. Up to 1 MiB of requests wait for a connection that takes none; other calls wait for room as
-/// long as they have time. The keepalive of the channel's [`SocketOptions`](frpc::SocketOptions) holds for TCP and is the pace of the pings
-/// of WebSocket. An error that does not say which request it is about ends the calls on its connection as
-/// [`Unavailable`](frpc::Code::Unavailable), and they may have been executed; with one call under way, it is the error of that call.
+/// A call sends its message as named params. A method without a service name is called by its name alone, as functions
+/// are. Over TCP and WebSocket, a response stream is a subscription. It ends with
+/// [`ResourceExhausted`](frpc::Code::ResourceExhausted) if its reader is 1024 messages late. Request streams are not
+/// supported, and only HTTP carries metadata.
+///
+/// An error without an id ends all calls on its connection with [`Unavailable`](frpc::Code::Unavailable), and they may
+/// have been executed. If only one call is in flight, it receives that error.
+///
+/// # Connections
+///
+/// A lost connection is reopened by the next call. So is a connection that was silent for 10 s when a call timed out. A
+/// call is retried only if it was not sent. Up to 1 MiB of requests are queued for a slow connection. Further
+/// calls wait for room until their deadline. The keepalive of the channel's [`SocketOptions`](frpc::SocketOptions)
+/// applies to TCP, and sets the interval of WebSocket pings.
 ///
 /// ```no_run
 /// use frpc::Channel;
@@ -40,7 +47,7 @@ use super::{bytes::Values, caller::LinkCaller, link::Link};
 pub struct Client {}
 
 impl Client {
-    /// Connects as the settings of the channel say.
+    /// Creates a transport with the settings of each channel.
     pub fn new() -> Self {
         Self::default()
     }
@@ -104,7 +111,7 @@ impl Transport for Client {
     }
 }
 
-/// Returns how connections to an address of WebSocket are made.
+/// Returns a function that opens WebSocket connections to `url`.
 #[cfg(feature = "http")]
 fn websocket(url: String, settings: ConnectSettings) -> super::caller::Dial {
     let url = url.strip_prefix("jsonrpc+").unwrap_or(&url).to_owned();
@@ -114,7 +121,7 @@ fn websocket(url: String, settings: ConnectSettings) -> super::caller::Dial {
             let socket = frpc_websocket::Client::new().connect(&url, Some("jsonrpc"), &settings).await?;
             let message_len_max = usize::try_from(settings.message_len_max).unwrap_or(usize::MAX);
             let socket = socket.message_len_max(message_len_max);
-            // There is no setting for pings: they keep the pace of TCP.
+            // WebSocket pings have no setting of their own and follow the keepalive of TCP.
             let socket = match settings.sockets.keepalive {
                 Some(period) => socket.keepalive(period, PING_TIMEOUT.min(period)),
                 None => socket,
@@ -124,7 +131,7 @@ fn websocket(url: String, settings: ConnectSettings) -> super::caller::Dial {
     })
 }
 
-/// Returns how connections to an address of TCP are made.
+/// Returns a function that opens TCP connections to `address`.
 fn tcp(address: String, url: String, settings: ConnectSettings) -> super::caller::Dial {
     Box::new(move || {
         let (address, url, settings) = (address.clone(), url.clone(), settings.clone());
@@ -138,6 +145,6 @@ fn tcp(address: String, url: String, settings: ConnectSettings) -> super::caller
     })
 }
 
-/// The time that a server has to answer a ping.
+/// The maximum time for a server to answer a ping.
 #[cfg(feature = "http")]
 const PING_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(20);

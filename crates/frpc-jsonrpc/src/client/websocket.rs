@@ -1,4 +1,4 @@
-//! A connection of WebSocket: each message is one of ours or of the server.
+//! JSON-RPC over WebSocket.
 
 use std::{
     io,
@@ -35,5 +35,5 @@ impl Conduit for WebSocket {
     }
 }
 
-/// The code of RFC 6455 with which a peer closes that does not take a message because of its length.
+/// The close code for a message above the length limit of the peer (RFC 6455, section 7.4.1).
 const MESSAGE_TOO_BIG: u16 = 1009;

@@ -1,4 +1,4 @@
-//! Messages in the bytes of a connection, in one of three framings.
+//! Decoding of messages from a byte stream with one of two framings.
 
 use bytes::{Buf, BytesMut};
 
@@ -9,43 +9,43 @@ use crate::{
     request::{Limits, Message, NoMessage, read, read_whole, too_long},
 };
 
-/// The bytes that a peer sent and nobody has read yet.
+/// Received bytes, and the state of their decoding.
 #[derive(Debug)]
 pub(super) struct Input {
     pub(super) buffer: BytesMut,
-    /// Known once the first byte is here that is no white space.
+    /// Known once a byte other than white space has arrived.
     framing: Option<Framing>,
     lines: Lines,
-    /// The rest of a line goes with what was wrong in it.
+    /// `true` while discarding the rest of a line with an invalid message.
     is_skipping: bool,
-    /// Of a value that is long and not whole.
+    /// The search for the end of a long, incomplete value.
     ends: Option<Ends>,
-    /// The length of the body that follows, once its head is read.
+    /// The length of the next body, after its headers were read.
     body_len: Option<usize>,
     limits: Limits,
 }
 
-/// Tells if each value of the peer is a line. Where it is, the peer can go on behind one that is broken.
+/// Whether the peer sends one value per line. If so, it can continue after an invalid one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lines {
     Unknown,
-    /// The byte behind the first value will tell.
+    /// The byte after the first value will tell.
     BehindFirst,
     Yes,
     No,
 }
 
-/// The reason why input is not read any further.
+/// The reason for [`Input::read`] to return.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// All that is here is read, as far as it is whole.
+    /// All complete messages were read.
     More,
-    /// The message was not taken.
+    /// The caller did not take the message. It remains in the buffer.
     NotTaken,
-    /// The rest is no message.
+    /// The following bytes are not a message.
     Refused {
         why: NoMessage,
-        /// Nobody knows where the next message begins.
+        /// `true` if the start of the next message cannot be found.
         is_last: bool,
     },
 }
@@ -63,7 +63,7 @@ impl Input {
         }
     }
 
-    /// Returns the framing, which is told by the first byte.
+    /// Returns the framing, recognized by the first byte.
     pub(super) fn framing(&mut self) -> Option<Framing> {
         if self.framing.is_none() {
             let first = self.buffer.iter().find(|byte| !byte.is_ascii_whitespace());
@@ -75,12 +75,12 @@ impl Input {
         self.framing
     }
 
-    /// Returns whether a message has begun to arrive.
+    /// Returns `true` if part of a message has arrived.
     pub(super) fn is_partial(&self) -> bool {
         self.body_len.is_some() || !self.buffer.is_empty() && !self.is_skipping
     }
 
-    /// Gives `take` the messages that are here, with the number of bytes that each has, until it does not take one.
+    /// Passes each complete message and its length to `take`, until `take` returns `false`.
     pub(super) fn read(&mut self, take: impl FnMut(Message<'_>, usize) -> bool) -> Stop {
         match self.framing() {
             None => {
@@ -124,8 +124,8 @@ impl Input {
         self.unless_too_long()
     }
 
-    /// Reads the values that are whole in this number of bytes, and returns how many they were. Bytes behind them are not looked at: while
-    /// messages wait for room, the same would be looked at again and again.
+    /// Reads the complete values in the first `len` bytes and returns their length. Later bytes are not examined: while
+    /// messages wait for room, each call would validate all of them again.
     fn read_window(&mut self, len: usize, take: &mut impl FnMut(Message<'_>, usize) -> bool) -> Result<usize, Stop> {
         let (text, is_broken) = match str::from_utf8(&self.buffer[..len]) {
             Ok(text) => (text, false),
@@ -211,7 +211,7 @@ impl Input {
         }
     }
 
-    /// Reads headers, and returns the length that they announce.
+    /// Reads the headers of a message and returns its length.
     fn read_head(&mut self) -> Result<Option<usize>, NoMessage> {
         let blank = self.buffer.iter().position(|byte| !byte.is_ascii_whitespace()).unwrap_or(self.buffer.len());
         self.buffer.advance(blank);
@@ -236,14 +236,14 @@ impl Input {
     }
 }
 
-/// A value that is not whole is read again with each byte that arrives, so that what is wrong in it is known at once, up to this
-/// length.
+/// The maximum length for reparsing an incomplete value each time bytes arrive. Reparsing finds errors as early as
+/// possible.
 const REREAD_LEN_MAX: usize = 16 << 10;
 
-/// The bytes that are looked at for values, unless one is longer.
+/// The number of bytes examined at a time, except for longer values.
 const WINDOW_LEN: usize = 32 << 10;
 
-/// The length of the headers in front of a message.
+/// The maximum length of the headers of a message.
 const HEAD_LEN_MAX: usize = 4 << 10;
 
 #[cfg(test)]
@@ -257,7 +257,7 @@ mod tests {
         Input::new(Limits { depth_max: 10, batch_len_max: 10, message_len_max: 100_000 })
     }
 
-    /// Feeds bytes in pieces that end at these places, and returns what came out.
+    /// Feeds bytes in pieces with these ends, and returns the decoded messages.
     fn fed(input: &mut Input, bytes: &[u8], ends: &[usize]) -> Vec<String> {
         let (mut seen, mut start) = (Vec::new(), 0);
         for end in ends.iter().copied().chain([bytes.len()]) {

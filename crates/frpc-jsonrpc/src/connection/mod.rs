@@ -1,4 +1,4 @@
-//! A connection of bytes, such as one of TCP: messages in one of three framings, both ways.
+//! JSON-RPC on a byte stream, such as a TCP connection.
 
 mod input;
 
@@ -28,7 +28,7 @@ use crate::{
     settings::{READ_AHEAD_LEN_MAX, Settings},
 };
 
-/// Serves calls on a byte stream until its peer is done with it or does something that ends it.
+/// Serves calls on a byte stream until the peer closes it or breaks the protocol.
 pub(crate) async fn serve<S>(mut socket: S, calls: Calls, settings: Arc<Settings>, drain: Drain)
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -48,7 +48,8 @@ where
     let requested = FuturesUnordered::from_iter([drain.requested()]);
     let mut requested = std::pin::pin!(requested);
     let ended = poll_fn(|cx| {
-        // Polled when it has something to say only, unlike the future within.
+        // A plain future would be polled at each wake-up of the connection. This set polls it only when it was woken
+        // itself.
         if let Poll::Ready(Some(())) = requested.as_mut().poll_next_unpin(cx) {
             connection.calls.drain(&mut connection.outbox);
             connection.reading.end(Reading::Draining);
@@ -58,11 +59,12 @@ where
     .await;
     match ended {
         Ok(()) => linger(socket).await,
-        Err(error) => debug!(%error, "a connection of JSON-RPC ended"),
+        Err(error) => debug!(%error, "JSON-RPC connection ended"),
     }
 }
 
-/// Says that nothing more comes, and reads past what the peer still sends: otherwise the system would throw the last answers away.
+/// Shuts down the write side and discards further input. Closing with unread input would send a reset, and the peer
+/// could lose the last answers.
 async fn linger<S: AsyncRead + AsyncWrite + Unpin>(mut socket: S) {
     let _ = timeout(LINGER_MAX, async {
         socket.shutdown().await?;
@@ -73,10 +75,10 @@ async fn linger<S: AsyncRead + AsyncWrite + Unpin>(mut socket: S) {
     .await;
 }
 
-/// The time for which a connection is read past its end.
+/// The maximum time to read from a connection after its shutdown.
 const LINGER_MAX: Duration = Duration::from_secs(1);
 
-/// Reads messages from chunks. Returns what each is, and where the input was refused.
+/// Decodes messages from `chunks`. Returns a description of each, and an entry for each refusal.
 #[cfg(fuzzing)]
 pub fn messages<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Vec<String> {
     let limits = crate::request::Limits { depth_max: 20, batch_len_max: 5, message_len_max: 1 << 20 };
@@ -105,29 +107,29 @@ pub fn messages<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Vec<String> {
 struct Connection {
     input: Input,
     outbox: Outbox,
-    /// The bytes of the outbox that are written.
+    /// The length of the written part of the outbox.
     written: usize,
-    /// The buffer of the input is larger than small messages need.
+    /// `true` if the input buffer is larger than small messages need.
     has_grown: bool,
     calls: Calls,
-    /// The number of calls of a message that waits for others to end.
+    /// The number of calls of the next message, while they have no room.
     needs_room: Option<usize>,
     reading: Reading,
-    /// The number of messages that were taken.
+    /// The number of messages read, valid or not.
     messages: u64,
     timers: Timers,
     settings: Arc<Settings>,
 }
 
-/// The part of the input that is still read. Later ones do not go back to earlier ones.
+/// The state of the input. It only moves to later variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Reading {
     Open,
-    /// The server is shutting down. What arrives before all is answered is answered, too.
+    /// The server is shutting down. Requests that arrive before the last answer are refused with an answer.
     Draining,
-    /// The peer has said all that it says. What is here is still read.
+    /// The peer has closed its side. Buffered messages are still read.
     Ended,
-    /// Nothing is read, not even what is here.
+    /// Nothing is read, not even buffered messages.
     Stopped,
 }
 
@@ -137,13 +139,13 @@ impl Reading {
     }
 }
 
-/// Set only while there is something to wait for.
+/// Timers, each armed only while its condition holds.
 #[derive(Default)]
 struct Timers {
-    /// For the end of the message of this number.
+    /// For the end of the current message, with the number of messages before it.
     message: Option<(u64, Pin<Box<Sleep>>)>,
     standstill: Option<Pin<Box<Sleep>>>,
-    /// For the calls of a peer that says nothing more.
+    /// For calls in flight after the end of the input.
     half_closed: Option<Pin<Box<Sleep>>>,
     idle: Option<Pin<Box<Sleep>>>,
     was_active: bool,
@@ -156,6 +158,7 @@ impl Connection {
         socket: &mut S,
     ) -> Poll<io::Result<()>> {
         for _ in 0..ROUNDS_MAX {
+            // Reserve memory before parsing, so that a refused connection parses nothing.
             self.hold();
             let is_blocked = self.read_messages(cx);
             let mut has_answered = false;
@@ -168,6 +171,7 @@ impl Connection {
                 Poll::Pending => false,
             };
             let is_quiet = is_written && self.calls.is_idle();
+            // Answers or write progress may have made room for held messages, and nothing else would wake this task.
             let is_held = is_blocked || was_full;
             if is_held && (has_answered || was_full && !self.is_full()) {
                 continue;
@@ -182,20 +186,21 @@ impl Connection {
                         read?;
                         continue;
                     }
-                    // The rest of a message that has begun is not waited for.
+                    // Do not wait for the rest of a partial message during shutdown.
                     Poll::Pending if self.reading == Reading::Draining && is_quiet => return Poll::Ready(Ok(())),
                     Poll::Pending => {}
                 }
             }
-            // Gives back the room of messages that were taken.
+            // Release the reservation of the messages just started.
             self.hold();
             return self.poll_timers(cx, is_written, is_held);
         }
+        // Yield to other tasks. More work is left, so wake this task again.
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// Takes room for what is here, or refuses to read on.
+    /// Reserves memory for buffered input, or stops reading if the limit is reached.
     fn hold(&mut self) {
         if let Err(status) = self.calls.hold(self.input.buffer.len()) {
             self.input.buffer = BytesMut::new();
@@ -204,18 +209,20 @@ impl Connection {
         }
     }
 
-    /// Returns whether no more answers are made until some that wait were written.
+    /// Returns `true` if no more answers may be produced before queued ones are written.
     fn is_full(&self) -> bool {
         self.outbox.len() - self.written >= self.settings.answers_len_max
     }
 
-    /// Returns whether the socket is read. While calls have no room it is read a little further: a peer that is gone must not keep those
-    /// that run. One that does not read its answers is not read either, and found by the attempt to write.
+    /// Returns `true` if the socket should be read.
+    ///
+    /// While calls have no room, it is read ahead a little: otherwise the disconnect of a peer would go unnoticed, and
+    /// its calls would keep running. With a full outbox nothing is read, because a write error reveals the disconnect.
     fn may_read(&self, is_held: bool) -> bool {
         !is_held || !self.is_full() && self.input.buffer.len() < READ_AHEAD_LEN_MAX
     }
 
-    /// Starts the calls of the messages that are here. Returns whether there are others, for which there is no room.
+    /// Starts the calls of buffered messages. Returns `true` if some messages have no room.
     fn read_messages(&mut self, cx: &mut Context<'_>) -> bool {
         if self.reading == Reading::Stopped || self.input.buffer.is_empty() && self.reading != Reading::Ended {
             return false;
@@ -288,8 +295,8 @@ impl Connection {
         Pin::new(socket).poll_flush(cx)
     }
 
-    /// Gives the room of what is written back to what follows, so that a peer that never reads all of it does not make it grow. Moves
-    /// no more bytes than were written.
+    /// Compacts the outbox if at least half of it is written, so that it does not grow for a slow reader. It moves no
+    /// more bytes than were written.
     fn forget_written(&mut self) {
         if self.written >= self.outbox.len() - self.written {
             self.outbox.bytes.drain(..self.written);
@@ -300,12 +307,12 @@ impl Connection {
     fn poll_read<S: AsyncRead + Unpin>(&mut self, cx: &mut Context<'_>, socket: &mut S) -> Poll<io::Result<()>> {
         let buffer = &mut self.input.buffer;
         if buffer.is_empty() && self.has_grown {
-            // A connection keeps no more than it needs for small messages.
+            // Keep no more memory than small messages need.
             *buffer = BytesMut::new();
             self.has_grown = false;
         }
         if buffer.capacity() - buffer.len() < READ_LEN_MIN {
-            // A part of a message is at least doubled, so that a long one is not copied for each piece.
+            // At least double the buffer for a partial message, so that a long message is not copied for each piece.
             self.has_grown |= buffer.len() > READ_LEN;
             buffer.reserve(READ_LEN.max(buffer.len()));
         }
@@ -318,7 +325,7 @@ impl Connection {
         Poll::Ready(Ok(()))
     }
 
-    /// Waits for whatever must not take too long.
+    /// Arms, clears and polls the timers.
     fn poll_timers(&mut self, cx: &mut Context<'_>, is_written: bool, is_held: bool) -> Poll<io::Result<()>> {
         let late = |why: &str| Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why)));
         let Self { timers, settings, .. } = self;
@@ -335,10 +342,11 @@ impl Connection {
             let limit = settings.half_closed_max;
             let sleep = timers.half_closed.get_or_insert_with(|| Box::pin(sleep(limit)));
             if sleep.as_mut().poll(cx).is_ready() {
-                return late("the peer says nothing more, and its calls take too long");
+                return late("the input has ended, and the remaining calls take too long");
             }
         }
-        // Whatever a connection says that is no message, its first one has to come in time. A held one waits for this side.
+        // The first message has a time limit even if only white space has arrived. A held message waits for us, so it
+        // has none.
         let waits_for_rest =
             (self.input.is_partial() || self.messages == 0) && !is_held && self.reading <= Reading::Draining;
         if waits_for_rest {
@@ -375,12 +383,12 @@ impl Connection {
     }
 }
 
-/// The rounds of reading and writing after which other connections have their turn.
+/// The maximum number of read and write rounds before yielding to other tasks.
 const ROUNDS_MAX: usize = 16;
 
-/// The room for what is read at once, and the least that a read is worth it.
+/// The size of the read buffer, and the free space below which it is enlarged before a read.
 const READ_LEN: usize = 8 << 10;
 const READ_LEN_MIN: usize = 1 << 10;
 
-/// The memory for answers that a connection keeps.
+/// The maximum capacity of an empty outbox that a connection keeps.
 const KEPT_LEN_MAX: usize = 64 << 10;

@@ -1,4 +1,4 @@
-//! The arguments of a call, by position or by name.
+//! Arguments of a call, by position or by name.
 
 use std::fmt::{self, Display};
 
@@ -7,7 +7,7 @@ use serde::de::{DeserializeOwned, Deserializer, Expected, Unexpected, Visitor};
 
 use crate::json::{flat_len, plain_len};
 
-/// The arguments of a call of a function with `N` parameters, each as the text of its value.
+/// The arguments of a call to a function with `N` parameters, each as JSON text.
 #[derive(Debug)]
 pub struct Arguments<'a, const N: usize> {
     names: &'static [&'static str],
@@ -16,7 +16,7 @@ pub struct Arguments<'a, const N: usize> {
 }
 
 impl<'a, const N: usize> Arguments<'a, N> {
-    /// Finds the values in `params`, for parameters of these names.
+    /// Splits `params` into the values for parameters with these names.
     #[inline]
     pub fn read(
         function: &str,
@@ -29,7 +29,7 @@ impl<'a, const N: usize> Arguments<'a, N> {
         Ok(Self { names, params, values })
     }
 
-    /// Reads an argument. One that was left out is an error, unless its type is an [`Option`].
+    /// Parses an argument. A missing argument is an error, unless its type is an [`Option`].
     #[inline]
     pub fn required<T: DeserializeOwned>(&self, index: usize) -> Result<T, Status> {
         match self.values[index] {
@@ -38,7 +38,7 @@ impl<'a, const N: usize> Arguments<'a, N> {
         }
     }
 
-    /// Reads an argument that may be left out.
+    /// Parses an optional argument, or returns the default if it is missing.
     #[inline]
     pub fn or_else<T: DeserializeOwned>(&self, index: usize, default: impl FnOnce() -> T) -> Result<T, Status> {
         match self.values[index] {
@@ -60,7 +60,7 @@ impl<'a, const N: usize> Arguments<'a, N> {
     fn wrong(&self, index: usize, value: &str, error: &serde_json::Error) -> Status {
         let place = self.place(index);
         let text = error.to_string();
-        // serde_json tells lines and columns of the value, of which callers know nothing.
+        // serde_json reports lines and columns relative to the value, meaningless to the caller.
         let text = text.rsplit_once(" at line ").map_or(&*text, |(text, _)| text);
         let text = match text.split_once(": ").and_then(|(_, rest)| rest.rsplit_once(", expected ")) {
             Some((found, expected)) => format!("expected {expected}, found {}", short(found)),
@@ -78,7 +78,7 @@ impl<'a, const N: usize> Arguments<'a, N> {
     }
 }
 
-/// The ways in which params do not fit the parameters of a function.
+/// The reason why params do not match the parameters of a function.
 enum Misfit<'a> {
     NotAList,
     Broken,
@@ -109,7 +109,7 @@ impl Misfit<'_> {
     }
 }
 
-/// Finds the values in `params`, which are well formed, or else it says so at times.
+/// Splits `params` into values. Malformed params are an error only where the split notices them.
 fn split<'a>(params: &'a str, names: &[&str], values: &mut [Option<&'a str>]) -> Result<(), Misfit<'a>> {
     let mut text = Text { params, at: 0 };
     match text.next() {
@@ -166,7 +166,7 @@ fn split_object<'a>(text: &mut Text<'a>, names: &[&str], values: &mut [Option<&'
     }
 }
 
-/// Finds a name, which is in quotes and may have escapes.
+/// Returns the index of a name in quotes, with or without escapes.
 fn index_of(quoted: &str, names: &[&str]) -> Option<usize> {
     let plain = quoted.strip_prefix('"')?.strip_suffix('"')?;
     if !plain.contains('\\') {
@@ -176,14 +176,14 @@ fn index_of(quoted: &str, names: &[&str]) -> Option<usize> {
     names.iter().position(|name| *name == plain)
 }
 
-/// Text that is taken apart from the front.
+/// A reader of JSON text, with fewer checks than [`Scanner`](crate::json::Scanner): the caller has checked the params.
 struct Text<'a> {
     params: &'a str,
     at: usize,
 }
 
 impl<'a> Text<'a> {
-    /// Returns the next byte that is no white space.
+    /// Skips white space and returns the next byte.
     #[inline]
     fn peek(&mut self) -> Option<u8> {
         let bytes = self.params.as_bytes();
@@ -193,7 +193,7 @@ impl<'a> Text<'a> {
         bytes.get(self.at).copied()
     }
 
-    /// Takes the next byte that is no white space.
+    /// Skips white space and takes the next byte.
     #[inline]
     fn next(&mut self) -> Option<u8> {
         let byte = self.peek()?;
@@ -201,7 +201,7 @@ impl<'a> Text<'a> {
         Some(byte)
     }
 
-    /// Takes a value.
+    /// Takes the text of the next value.
     #[inline]
     fn value(&mut self) -> Result<&'a str, Misfit<'a>> {
         let first = self.peek().ok_or(Misfit::Broken)?;
@@ -211,7 +211,7 @@ impl<'a> Text<'a> {
             b'[' | b'{' => self.skip_nested()?,
             _ => self.skip_word(),
         }
-        // Ends in front of or behind a letter of ASCII, unless the text is broken.
+        // A value ends next to an ASCII character, unless the text is malformed.
         self.params.get(start..self.at).filter(|value| !value.is_empty()).ok_or(Misfit::Broken)
     }
 
@@ -263,18 +263,18 @@ impl<'a> Text<'a> {
     }
 }
 
-/// Returns the number of bytes in front of a part of a text.
+/// Returns the offset of `part` within `of`.
 fn offset_of(part: &str, of: &str) -> usize {
     (part.as_ptr() as usize).saturating_sub(of.as_ptr() as usize)
 }
 
-/// Returns where in a value serde_json found an error.
+/// Returns the byte offset of a serde_json error within `value`.
 fn byte_of(value: &str, error: &serde_json::Error) -> usize {
     let lines = value.split_inclusive('\n').take(error.line().saturating_sub(1));
     lines.map(str::len).sum::<usize>() + error.column().saturating_sub(1)
 }
 
-/// Returns the beginning of a text that a caller chose.
+/// Returns a bounded prefix of a text chosen by the caller.
 fn short(text: &str) -> std::borrow::Cow<'_, str> {
     match text.char_indices().nth(SHORT_LEN) {
         Some((end, _)) => format!("{}…", &text[..end]).into(),
@@ -282,18 +282,18 @@ fn short(text: &str) -> std::borrow::Cow<'_, str> {
     }
 }
 
-/// The number of letters of a value that an error repeats.
+/// The maximum number of characters of a value repeated in an error.
 const SHORT_LEN: usize = 80;
 
-/// Tells whether an argument of this type may be left out.
+/// Returns `true` if an argument of type `T` may be missing.
 pub(crate) fn is_optional<T: DeserializeOwned>() -> bool {
     T::deserialize(Missing).is_ok()
 }
 
-/// An argument that was left out: `None` of an [`Option`], an error for any other type.
+/// The deserializer of a missing argument: `None` for an [`Option`], an error for any other type.
 struct Missing;
 
-/// The error of an argument that was left out: what was expected.
+/// The error for a missing argument, with the expected type.
 #[derive(Debug)]
 struct Expectation(Option<String>);
 

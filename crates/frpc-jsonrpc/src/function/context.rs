@@ -1,17 +1,17 @@
-//! The circumstances of a call, for the functions that ask.
+//! The context of a call.
 
 use std::{future::Future, sync::Arc, time::Instant};
 
 use frpc::{Address, CancelGuard, Extensions, Head, Metadata, codec::MemoryBudget};
 
-/// The circumstances of a call: its caller, its metadata, its deadline, and the states that were given to the functions.
+/// The context of a call: its caller, metadata, deadline, and the states of the functions.
 ///
-/// A function gets it as an argument of the type `&Context` or `Context`; callers do not see it.
+/// A function receives it through a parameter of type `&Context` or `Context`, invisible to callers.
 ///
 /// ```
 /// use frpc_jsonrpc::{Context, function};
 ///
-/// /// Tells who calls.
+/// Returns the address of the caller.
 /// #[function]
 /// fn who_am_i(context: &Context) -> String {
 ///     context.peer_addr().map_or_else(|| "somebody in this process".to_owned(), |peer| peer.to_string())
@@ -29,7 +29,7 @@ impl Context {
         Self { head, states, memory: MemoryBudget::default() }
     }
 
-    /// Sets how much memory the arguments may take.
+    /// Sets the memory limit for arguments.
     pub(crate) fn with_memory_budget(self, memory: MemoryBudget) -> Self {
         Self { memory, ..self }
     }
@@ -38,52 +38,56 @@ impl Context {
         self.memory
     }
 
-    /// Sets when the call ends, for the next one.
+    /// Sets the deadline of the next call.
     pub(crate) fn set_deadline(&mut self, at: Instant) {
         self.head.set_deadline(at);
     }
 
-    /// Returns that of a call with this head, with the same states.
+    /// Returns a context with the same states for a call with `head`.
     pub(crate) fn with_head(&self, head: Head) -> Self {
         Self { head, states: self.states.clone(), memory: self.memory }
     }
 
-    /// Returns that of one call, whose caller has given up once the guard is dropped.
+    /// Returns the context of one call. Dropping the guard cancels the call.
     pub(crate) fn of_call(&self) -> (Self, CancelGuard) {
         let mut context = self.clone();
         let guard = context.head.cancel_on_drop();
         (context, guard)
     }
 
-    /// Returns what goes with the call.
+    /// Returns the head of the call.
     pub fn head(&self) -> &Head {
         &self.head
     }
 
-    /// Returns the address that the call came from. `None` for a call of this process.
+    /// Returns the address of the caller, or `None` for a call within this process.
     pub fn peer_addr(&self) -> Option<Address> {
         self.head.peer_addr()
     }
 
-    /// Returns the names and values that travelled with the call: over HTTP its headers, over frisbee its metadata, over TCP none.
+    /// Returns the metadata of the call: headers over HTTP, metadata over frisbee, and nothing over TCP.
     pub fn metadata(&self) -> &Metadata {
         self.head.metadata()
     }
 
-    /// Returns when the call ends: its caller gives up, or the [limit](crate::JsonRpc::call_time_max) is reached, if there is either.
-    /// Calls that the function makes end then as well.
+    /// Returns the deadline of the call: that of its caller or the [limit](crate::JsonRpc::call_time_max) of the
+    /// server, if any.
+    ///
+    /// Calls made by the function have the same deadline.
     pub fn deadline(&self) -> Option<Instant> {
         self.head.deadline()
     }
 
-    /// Waits until the caller has given up or its time is over, for what a function leaves behind; see [`Head::cancelled`]. Once the call
-    /// is answered, it waits for ever. A caller of JSON-RPC over TCP that has closed its side may still read: it has given up after
-    /// [`half_closed_max`](crate::JsonRpc::half_closed_max).
+    /// Waits until the caller gives up or the deadline passes, for tasks spawned by a function; see
+    /// [`Head::cancelled`].
+    ///
+    /// Once the call is answered, it never completes. A JSON-RPC caller over TCP may close its side and still read the
+    /// answer: it counts as gone after [`half_closed_max`](crate::JsonRpc::half_closed_max).
     pub fn cancelled(&self) -> impl Future<Output = ()> + Send + use<> {
         self.head.cancelled()
     }
 
-    /// Returns the [state](super::Functions::state) of this type, if one was given to the functions.
+    /// Returns the [state](super::Functions::state) of type `T`, if the functions have one.
     pub fn state<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.states.get()
     }

@@ -1,8 +1,8 @@
-//! The facts about a function, for those who do not call it.
+//! Descriptions of functions.
 
 use serde_json::Value;
 
-/// The facts about a [`Function`](super::Function): its name, its parameters, its result.
+/// The description of a [`Function`](super::Function): its name, documentation, parameters, and result.
 #[derive(Clone, Debug)]
 pub struct Description {
     name: String,
@@ -21,54 +21,55 @@ pub struct Parameter {
 }
 
 impl Description {
-    /// Describes a function of this name, which takes no parameters and returns anything.
+    /// Describes a function without parameters that returns any value.
     pub fn new(name: impl Into<String>) -> Self {
         let (docs, parameters) = (String::new(), Vec::new());
         Self { name: name.into(), docs, parameters, result: Value::Bool(true), takes_context: false }
     }
 
-    /// Says for people what the function does.
+    /// Sets the documentation of the function.
     #[must_use]
     pub fn with_docs(self, docs: impl Into<String>) -> Self {
         Self { docs: docs.into(), ..self }
     }
 
-    /// Adds a parameter behind those that are there.
+    /// Appends a parameter.
     #[must_use]
     pub fn with_parameter(mut self, parameter: Parameter) -> Self {
         self.parameters.push(parameter);
         self
     }
 
-    /// Says what the function returns, in JSON Schema.
+    /// Sets the JSON Schema of the result.
     #[must_use]
     pub fn with_result(self, result: Value) -> Self {
         Self { result, ..self }
     }
 
-    /// Says that the function asks for its [`Context`](super::Context), which then hears of callers that
-    /// [give up](super::Context::cancelled).
+    /// Declares that the function uses its [`Context`](super::Context).
+    ///
+    /// Only such a context is notified when the caller [gives up](super::Context::cancelled).
     #[must_use]
     pub fn with_context(self) -> Self {
         Self { takes_context: true, ..self }
     }
 
-    /// Returns the name by which the function is called.
+    /// Returns the name of the function.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns what the function does, for people: the comment on it in Rust.
+    /// Returns the documentation: for a Rust function, its doc comment.
     pub fn docs(&self) -> &str {
         &self.docs
     }
 
-    /// Returns the parameters in their order.
+    /// Returns the parameters in order.
     pub fn parameters(&self) -> &[Parameter] {
         &self.parameters
     }
 
-    /// Returns what the function returns, in JSON Schema.
+    /// Returns the JSON Schema of the result.
     pub fn result(&self) -> &Value {
         &self.result
     }
@@ -79,12 +80,12 @@ impl Description {
 }
 
 impl Parameter {
-    /// Describes a parameter that every call has to give, by its name and in JSON Schema.
+    /// Describes a required parameter by its name and JSON Schema.
     pub fn required(name: impl Into<String>, schema: Value) -> Self {
         Self { name: name.into(), schema, is_required: true }
     }
 
-    /// Describes a parameter that calls may leave out.
+    /// Describes an optional parameter by its name and JSON Schema.
     pub fn optional(name: impl Into<String>, schema: Value) -> Self {
         Self { name: name.into(), schema, is_required: false }
     }
@@ -94,12 +95,12 @@ impl Parameter {
         &self.name
     }
 
-    /// Returns the values that it can have, in JSON Schema.
+    /// Returns the JSON Schema of its values.
     pub fn schema(&self) -> &Value {
         &self.schema
     }
 
-    /// Returns whether every call has to give it.
+    /// Returns `true` if every call has to pass this parameter.
     pub fn is_required(&self) -> bool {
         self.is_required
     }

@@ -1,20 +1,20 @@
-//! The document that tells of all functions.
+//! Discovery of functions by clients.
 
 use serde_json::{Value, json};
 
 use super::{Called, Context, Description, Function, Functions};
 
-/// The function `rpc.discover`, which returns a document in the format of OpenRPC.
+/// The function `rpc.discover`. It returns an OpenRPC document.
 pub(crate) struct Discover {
     description: Description,
     document: String,
 }
 
 impl Discover {
-    /// The name by which it is called.
+    /// The name of the function.
     pub(crate) const NAME: &str = "rpc.discover";
 
-    /// Tells of these functions.
+    /// Creates the document about `functions`.
     pub(crate) fn of(functions: &Functions) -> Self {
         let description = Description::new(Self::NAME).with_docs("Returns this document.");
         Self { description, document: functions.openrpc().to_string() }
@@ -33,8 +33,9 @@ impl Function for Discover {
 }
 
 impl Functions {
-    /// Returns the document of [OpenRPC](https://spec.open-rpc.org) that `rpc.discover` answers with: all functions, with their
-    /// comments and the JSON Schemas of their parameters and results.
+    /// Returns an [OpenRPC](https://spec.open-rpc.org) document about all functions, the result of `rpc.discover`.
+    ///
+    /// It contains their documentation and the JSON Schemas of their parameters and results.
     ///
     /// ```
     /// use frpc_jsonrpc::{Functions, function};

@@ -1,15 +1,16 @@
-//! The memory that arguments may take when they are read.
+//! A limit on the memory of parsed arguments.
 
 use frpc::{Status, codec::json::tree_memory_len};
 
 use super::Context;
 
-/// Refuses arguments that would take too much memory as a tree of values, before any is read. What they take as the types of the
-/// parameters is not known here, and is mostly less.
+/// Checks the memory of `params` parsed as a tree of values, without parsing them.
+///
+/// The actual parameter types are not known here. They usually need less memory than the tree.
 ///
 /// # Errors
 ///
-/// [`ResourceExhausted`](frpc::Code::ResourceExhausted).
+/// Returns [`ResourceExhausted`](frpc::Code::ResourceExhausted) if the arguments exceed the limit.
 #[inline]
 pub(crate) fn check(params: Option<&str>, context: &Context) -> Result<(), Status> {
     let params = params.unwrap_or_default();
@@ -28,8 +29,9 @@ fn check_long(params: &str, context: &Context) -> Result<(), Status> {
     )))
 }
 
-/// The length up to which arguments are not looked at: they take less than 256 KiB.
+/// The maximum length of arguments accepted without a check. They take less than 256 KiB of memory.
 const SMALL_LEN: usize = 2 << 10;
 
-/// The most that a byte takes: an object with one member has 7 bytes with its comma, and takes a node of a tree.
+/// The maximum memory per byte of JSON. An object with one member has 7 bytes, including its comma, and takes a tree
+/// node.
 const FACTOR_MAX: usize = 128;

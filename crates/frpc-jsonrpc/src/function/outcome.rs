@@ -1,4 +1,4 @@
-//! From what a function returns to JSON.
+//! Conversion of function results to JSON.
 
 use std::{
     future::Future,
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::Called;
 
-/// Writes the result of a function that is done.
+/// Appends the result of a finished function.
 #[inline]
 pub fn finish<T: Serialize>(function: &'static str, result: Result<T, Status>, out: &mut Vec<u8>) -> Called {
     match result.and_then(|value| write(function, &value, out)) {
@@ -21,7 +21,7 @@ pub fn finish<T: Serialize>(function: &'static str, result: Result<T, Status>, o
     }
 }
 
-/// Starts a function, and writes its result if it is done at once.
+/// Starts an `async` function. Appends its result if it finishes immediately.
 #[inline]
 pub fn start<T, F>(function: &'static str, future: F, out: &mut Vec<u8>) -> Called
 where
@@ -29,14 +29,14 @@ where
     F: Future<Output = Result<T, Status>> + Send + 'static,
 {
     let mut future = Box::pin(Writing { function, future });
-    // Nobody is to be woken: a future that is not done is polled again by whoever gets it.
+    // No waker is needed: whoever receives a pending future polls it again.
     match future.as_mut().project().future.poll(&mut TaskContext::from_waker(Waker::noop())) {
         Poll::Ready(result) => finish(function, result, out),
         Poll::Pending => Called::Later(future),
     }
 }
 
-/// Runs a function on a thread where it may block.
+/// Runs a blocking function on the thread pool for blocking tasks.
 pub fn block<T: Serialize>(function: &'static str, run: impl FnOnce() -> Result<T, Status> + Send + 'static) -> Called {
     let mut inherited = Inherited::here();
     let handle = tokio::task::spawn_blocking(move || inherited.run(|| to_vec(function, run())));
@@ -49,14 +49,14 @@ pub fn block<T: Serialize>(function: &'static str, run: impl FnOnce() -> Result<
     }))
 }
 
-/// Returns the result of a function that can fail.
+/// Converts the result of a fallible function.
 #[inline]
 pub fn result<T, E: Into<Status>>(result: Result<T, E>) -> Result<T, Status> {
     result.map_err(Into::into)
 }
 
 pin_project! {
-    /// A function under way, whose result will be JSON. Boxed once, whatever comes of it.
+    /// A running function with a JSON result. It is boxed before the first poll, so it does not move afterwards.
     struct Writing<F> {
         function: &'static str,
         #[pin]

@@ -1,4 +1,4 @@
-//! Functions as a service, on every wire that a server has.
+//! Functions as a service, available on all wires of a server.
 
 use std::{borrow::Cow, collections::HashSet, sync::Arc};
 
@@ -19,14 +19,15 @@ use super::{Called, Context, Description, Function, Functions, memory};
 use crate::protos::types::function_methods;
 
 impl Functions {
-    /// Returns the functions as the service `frpc.Functions`, so that they can be called on every wire of a server.
+    /// Returns the functions as the service `frpc.Functions`, callable on every wire of a server.
     ///
-    /// Its methods have the names of the functions, with a `_` for what is no letter, digit or underscore. They take and return a
-    /// `google.protobuf.Value`, which in JSON is the value itself: over HTTP, `POST /frpc.Functions/sum` with `[1, 2]` or
-    /// `{"a": 1, "b": 2}` is answered with `3`. JSON goes straight through. In other formats a `Value` has numbers of 64-bit
-    /// floating point alone: a result that does not fit is an error there.
+    /// Its methods have the names of the functions, with `_` instead of characters other than letters, digits and
+    /// underscores. Requests and responses are `google.protobuf.Value` messages, and their JSON is the plain value:
+    /// over HTTP, `POST /frpc.Functions/sum` with `[1, 2]` or `{"a": 1, "b": 2}` returns `3`. JSON is passed through
+    /// unchanged. In other formats, all numbers are 64-bit floating point, and a result without an exact representation
+    /// is an error.
     ///
-    /// Reflection tells of it; the comments there have the schemas of the parameters and the result.
+    /// Reflection describes the service. Its comments contain the schemas of the parameters and the result.
     ///
     /// ```
     /// use frpc::Server;
@@ -42,20 +43,20 @@ impl Functions {
     /// # let _ = server;
     /// ```
     ///
-    /// The names live as long as the program: call this once for a set, not for each server of many.
+    /// Each call leaks the memory of the method names. Call it once per set, not once per server.
     ///
     /// # Panics
     ///
-    /// If two functions have the same name but for such signs.
+    /// Panics if two functions have the same method name.
     pub fn service(&self) -> BoxService {
         self.service_named("frpc.Functions")
     }
 
-    /// Returns the functions as a [service](Self::service) of another name, such as `math.Calculator`.
+    /// Returns the functions as a [service](Self::service) with another name, such as `math.Calculator`.
     ///
     /// # Panics
     ///
-    /// If two functions have the same name but for signs other than letters, digits and underscores.
+    /// Panics if two functions have the same method name.
     pub fn service_named(&self, name: &str) -> BoxService {
         let functions: Vec<Arc<dyn Function>> = self.sorted().cloned().collect();
         let methods = methods(name, functions.iter().map(|function| function.description()));
@@ -67,7 +68,7 @@ impl Functions {
     }
 }
 
-/// Has a function handle a call, in the context that is made of the call's head.
+/// Handles a call by calling a function, in the context created from the call's head.
 pub(crate) async fn handle(
     function: &dyn Function,
     context: impl FnOnce(Head) -> Context,
@@ -95,7 +96,7 @@ pub(crate) async fn handle(
     result(format, out).map(|content| Answer::new(Body::from(content)))
 }
 
-/// Returns the arguments in JSON.
+/// Returns the arguments as JSON.
 fn params(format: Format, content: &Bytes, memory: MemoryBudget) -> Result<Option<Cow<'_, str>>, Status> {
     if content.is_empty() {
         return Ok(None);
@@ -117,7 +118,7 @@ fn params(format: Format, content: &Bytes, memory: MemoryBudget) -> Result<Optio
     Ok(Some(text.into()))
 }
 
-/// Returns a result in the format of the call.
+/// Converts a result to the format of the call.
 fn result(format: Format, out: Vec<u8>) -> Result<Bytes, Status> {
     if format == Format::Json {
         return Ok(out.into());
@@ -146,7 +147,7 @@ fn to_proto(value: Value) -> Result<prost_types::Value, Status> {
     Ok(prost_types::Value { kind: Some(kind) })
 }
 
-/// Returns a number as a `Value` has it, if that is the same number.
+/// Returns a number as `f64`, or an error if the conversion is not exact.
 fn exact(number: &serde_json::Number) -> Result<f64, Status> {
     let float = number.as_f64().unwrap_or(f64::NAN);
     let integer = number.as_i64().map(i128::from).or(number.as_u64().map(i128::from));
@@ -160,7 +161,7 @@ fn exact(number: &serde_json::Number) -> Result<f64, Status> {
     Err(Status::out_of_range(message))
 }
 
-/// Declares the methods of a service, for good.
+/// Declares the methods of a service. Their memory is leaked, because services need static methods.
 fn methods<'a>(service: &str, functions: impl Iterator<Item = &'a Description> + Clone) -> &'static [Method] {
     let mut known = HashSet::new();
     let functions = functions.map(|function| (method_name(function.name()), function));
@@ -185,7 +186,7 @@ fn methods<'a>(service: &str, functions: impl Iterator<Item = &'a Description> +
     Vec::leak(methods.collect())
 }
 
-/// Returns the descriptors of the service, and of all that it needs.
+/// Returns the descriptors of the service and its dependencies.
 fn descriptors<'a>(
     service: &str,
     functions: impl Iterator<Item = (String, &'a Description)> + Clone,
@@ -222,7 +223,7 @@ fn descriptors<'a>(
     set
 }
 
-/// Returns the comment on a method: that on the function, and the schemas.
+/// Returns the comment on a method: the documentation of the function and the schemas.
 fn comment(function: &Description) -> String {
     let mut comment = function.docs().to_owned();
     if !comment.is_empty() {
@@ -236,7 +237,7 @@ fn comment(function: &Description) -> String {
     comment
 }
 
-/// Returns the name of a function as a proto file could have it.
+/// Returns the name of a function as a valid method name.
 fn method_name(name: &str) -> String {
     let sign = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '_' };
     let mut name: String = name.chars().map(sign).collect();
@@ -246,14 +247,14 @@ fn method_name(name: &str) -> String {
     name
 }
 
-/// The file that declares `google.protobuf.Value`.
+/// The file declaring `google.protobuf.Value`.
 const VALUE_FILE: &str = "google/protobuf/struct.proto";
-/// The number of `service` in a descriptor of a file.
+/// The field number of `service` in a file descriptor.
 const SERVICE_FIELD: i32 = 6;
-/// The number of `method` in a descriptor of a service.
+/// The field number of `method` in a service descriptor.
 const METHOD_FIELD: i32 = 2;
-/// The operation of the first function, above those of services of proto files. Peers that know more than the plain protocol find
-/// methods by their names.
+/// The operation number of the first function, above those of services from proto files. Peers beyond the plain
+/// protocol find methods by their names.
 const FIRST_OPERATION: u16 = 60_000;
 
 #[cfg(test)]

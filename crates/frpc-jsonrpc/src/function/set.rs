@@ -1,4 +1,4 @@
-//! Functions by name.
+//! Sets of functions.
 
 use std::{collections::HashMap, fmt, sync::Arc};
 
@@ -6,7 +6,7 @@ use frpc::{Extensions, Head};
 
 use super::{Context, Function};
 
-/// Functions by name, and the states that they share. Cheap to clone.
+/// A set of functions and their shared states. Cloning is cheap.
 ///
 /// ```
 /// use frpc_jsonrpc::{Functions, function};
@@ -26,12 +26,12 @@ pub struct Functions(Arc<Table>);
 struct Table {
     by_name: HashMap<String, Arc<dyn Function>>,
     states: Arc<Extensions>,
-    /// The name and the version of all this, for people.
+    /// The title and version of the set.
     about: Option<(String, String)>,
 }
 
 impl Functions {
-    /// Makes a set without functions.
+    /// Creates an empty set.
     pub fn new() -> Self {
         Self::default()
     }
@@ -40,7 +40,7 @@ impl Functions {
     ///
     /// # Panics
     ///
-    /// If there is one of the same name.
+    /// Panics if there is already a function with this name.
     #[must_use]
     pub fn function(mut self, function: impl Function) -> Self {
         let name = function.description().name().to_owned();
@@ -54,15 +54,14 @@ impl Functions {
         self
     }
 
-    /// Gives the functions a value of which they take a reference, as an argument `&T`. There is one of each type; another one takes
-    /// the place of the one before.
+    /// Adds a state for functions with a parameter of type `&T`. A previous state of the same type is replaced.
     #[must_use]
     pub fn state<T: Send + Sync + 'static>(mut self, state: T) -> Self {
         Arc::make_mut(&mut Arc::make_mut(&mut self.0).states).insert(state);
         self
     }
 
-    /// Says for people what these functions are, and in which version: a part of the [document](Self::openrpc) about them.
+    /// Sets the title and version shown in the OpenRPC [document](Self::openrpc).
     #[must_use]
     pub fn about(mut self, title: impl Into<String>, version: impl Into<String>) -> Self {
         Arc::make_mut(&mut self.0).about = Some((title.into(), version.into()));
@@ -77,24 +76,24 @@ impl Functions {
         self.0.about.as_ref().map_or("0", |(_, version)| version)
     }
 
-    /// Returns the function of this name.
+    /// Returns the function with this name.
     pub fn find(&self, name: &str) -> Option<&dyn Function> {
         self.0.by_name.get(name).map(|function| &**function)
     }
 
-    /// Returns the functions in the order of their names.
+    /// Returns the functions, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = &dyn Function> {
         self.sorted().map(|function| &**function)
     }
 
-    /// Returns the functions in the order of their names, to be kept.
+    /// Returns the functions, sorted by name, for shared ownership.
     pub(crate) fn sorted(&self) -> impl Iterator<Item = &Arc<dyn Function>> {
         let mut functions: Vec<_> = self.0.by_name.values().collect();
         functions.sort_unstable_by(|one, other| one.description().name().cmp(other.description().name()));
         functions.into_iter()
     }
 
-    /// Makes the context of calls that have this head, for one of these functions.
+    /// Creates the context of calls with `head`, for functions of this set.
     pub fn context(&self, head: Head) -> Context {
         Context::new(head, self.0.states.clone())
     }

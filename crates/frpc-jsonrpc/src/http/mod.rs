@@ -1,4 +1,4 @@
-//! Requests by POST and over WebSocket, at a path of the wire of HTTP.
+//! JSON-RPC over HTTP: POST requests and WebSockets on a path of the HTTP wire.
 
 mod websocket;
 
@@ -49,7 +49,7 @@ impl Mount for JsonRpc {
     }
 
     fn websocket<'a>(&'a self, mut visit: Visit, socket: WebSocket) -> BoxFuture<'a, ()> {
-        // The time of the handshake is not that of each call.
+        // The timeout of the handshake request does not apply to each call.
         visit.time = None;
         let head = visit.head();
         let calls = self.calls(visit.endpoint, head, true);
@@ -57,7 +57,7 @@ impl Mount for JsonRpc {
     }
 }
 
-/// The answer to people who look at the address with a browser.
+/// The response for browsers.
 const EXPLANATION: &str = r#"This is JSON-RPC 2.0. Send requests by POST, alone or in a batch:
 
     curl --json '{"jsonrpc": "2.0", "method": "sum", "params": [1, 2], "id": 1}' http://HOST:PORT/PATH
@@ -66,7 +66,7 @@ The method rpc.discover tells which functions there are. Methods of services are
 with the fields of their request as params.
 "#;
 
-/// Makes the calls of a message, and returns their answers once all are there.
+/// Starts the calls of a message, and returns their answers after all have ended.
 async fn answer(mut calls: Calls, limits: Limits, body: &[u8]) -> Vec<u8> {
     let mut outbox = Outbox::new(Framing::Values);
     outbox.bytes.reserve(ANSWER_LEN);
@@ -84,11 +84,11 @@ async fn answer(mut calls: Calls, limits: Limits, body: &[u8]) -> Vec<u8> {
     outbox.bytes
 }
 
-/// Room for most answers.
+/// The initial capacity for answers, enough for most of them.
 const ANSWER_LEN: usize = 128;
 
-/// Returns whether a body is said to be JSON. Web pages of other origins cannot send that without being allowed to, but could send
-/// whatever else.
+/// Returns `true` if the content type is JSON. Web pages of other origins may send it only with CORS permission, unlike
+/// other types.
 fn is_json(request: &Request<Bytes>) -> bool {
     let value = request.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
     if value == b"application/json" {
@@ -99,7 +99,7 @@ fn is_json(request: &Request<Bytes>) -> bool {
     known.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(media_type))
 }
 
-/// Notifications have no answer.
+/// Returns the response with an answer. Notifications have no content.
 fn answered(answer: Vec<u8>) -> Response<Bytes> {
     let is_nothing = answer.is_empty();
     let mut response = Response::new(answer.into());

@@ -1,4 +1,4 @@
-//! JSON-RPC over WebSocket: each message is a request or a batch, each answer and notification a message.
+//! JSON-RPC over WebSocket. Each request, batch, answer, and notification is one WebSocket message.
 
 use std::{
     collections::VecDeque,
@@ -49,10 +49,11 @@ struct Connection {
     socket: WebSocket,
     outbox: Outbox,
     calls: Calls,
-    /// Messages that were received, until there is room for their calls.
+    /// Received messages without room for their calls.
     waiting: VecDeque<Bytes>,
     waiting_len: usize,
-    /// The number of calls of the first of them, once it had no room. It is read again when there is.
+    /// The number of calls of the first waiting message, if it had no room. It avoids parsing the message again too
+    /// early.
     needs_room: Option<usize>,
     is_draining: bool,
     settings: Arc<Settings>,
@@ -76,8 +77,9 @@ impl Connection {
                 if has_answered || was_full && !self.is_full() {
                     continue;
                 }
-                // While calls have no room, it is read a little further: a peer that is gone must not keep those that run. One that does
-                // not read its answers is not read either, and found by the attempt to write.
+                // While calls have no room, read ahead a little: otherwise the disconnect of a peer would go unnoticed,
+                // and its calls would keep running. With a full write queue, read nothing: a write error reveals the
+                // disconnect.
                 if self.is_full() || self.waiting_len >= READ_AHEAD_LEN_MAX {
                     return Poll::Pending;
                 }
@@ -88,14 +90,14 @@ impl Connection {
                     self.waiting.push_back(message.data);
                 }
                 Poll::Ready(Some(Err(error))) => {
-                    debug!(%error, "a WebSocket with JSON-RPC ended");
+                    debug!(%error, "JSON-RPC WebSocket ended");
                     return Poll::Ready(());
                 }
                 Poll::Ready(None) => return Poll::Ready(()),
                 Poll::Pending if self.is_draining && self.calls.is_idle() && self.socket.is_open() => {
                     self.socket.close(Close::new(GOING_AWAY, "the server is shutting down"));
                 }
-                // A peer that does not read is left to the wire of HTTP.
+                // The HTTP wire closes connections of peers that do not read.
                 Poll::Pending => {
                     self.hold();
                     return Poll::Pending;
@@ -106,7 +108,7 @@ impl Connection {
         Poll::Pending
     }
 
-    /// Takes room for the messages that wait, or refuses each of them.
+    /// Reserves memory for waiting messages, or refuses all of them.
     fn hold(&mut self) {
         if let Err(status) = self.calls.hold(self.waiting_len) {
             for _ in self.waiting.drain(..) {
@@ -121,12 +123,12 @@ impl Connection {
         self.socket.queued() >= self.settings.answers_len_max
     }
 
-    /// Gives what was answered to the WebSocket, which writes it before it reads on.
+    /// Moves answers to the write queue of the WebSocket.
     fn hand_on(&mut self) {
         self.outbox.take_messages(|message| self.socket.queue(Kind::Text, message));
     }
 
-    /// Starts the calls of messages that wait. Returns whether none waits any more.
+    /// Starts the calls of waiting messages. Returns `true` if none is left.
     fn start_waiting(&mut self, cx: &mut Context<'_>) -> bool {
         while let Some(bytes) = self.waiting.front() {
             if self.is_full() || self.needs_room.is_some_and(|needed| !self.calls.has_room(needed)) {
@@ -149,8 +151,8 @@ impl Connection {
     }
 }
 
-/// The memory that a message takes besides its bytes.
+/// The memory of a message in addition to its bytes.
 const MESSAGE_COST: usize = 64;
 
-/// The rounds of reading and answering after which other connections have their turn.
+/// The maximum number of rounds before yielding to other tasks.
 const ROUNDS_MAX: usize = 64;

@@ -1,4 +1,4 @@
-//! JSON as text: what a value is, where it ends, and how strings are written.
+//! JSON text: finding the ends of values, and escaping strings.
 
 mod scanner;
 mod text;

@@ -2,27 +2,27 @@ use std::fmt;
 
 use super::text::{digits_len, plain_len};
 
-/// Reads JSON as text: checks it, and finds where values end. Takes no memory, and no stack for what is nested.
+/// A validating JSON scanner that finds the ends of values. It neither allocates nor recurses, whatever the nesting.
 #[derive(Clone, Debug)]
 pub(crate) struct Scanner<'a> {
     text: &'a str,
     at: usize,
     depth_max: u32,
-    /// The number of objects and lists around the place.
+    /// The number of objects and arrays around the position.
     depth: u32,
 }
 
-/// The depth that a [`Scanner`] can count to.
+/// The largest depth supported by [`Scanner`].
 pub(crate) const DEPTH_MAX: u32 = 127;
 
-/// A reason why a text is no JSON.
+/// The reason for rejecting JSON text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// It ends too early. With more behind it, it may be.
+    /// The text ends in the middle of a value. With more text it may become valid.
     Ends,
-    /// Something else belongs there.
+    /// Something else was expected at the position.
     Expected(&'static str),
-    /// It is nested deeper than this.
+    /// The nesting is deeper than this limit.
     TooDeep(u32),
 }
 
@@ -34,19 +34,19 @@ impl<'a> Scanner<'a> {
         Self { text, at: 0, depth_max: depth_max.min(DEPTH_MAX), depth: 0 }
     }
 
-    /// Returns how many bytes have been read.
+    /// Returns the number of bytes read.
     #[inline]
     pub(crate) fn position(&self) -> usize {
         self.at
     }
 
-    /// Returns the text from there to the place where the scanner is.
+    /// Returns the text from `start` to the current position.
     #[inline]
     pub(crate) fn since(&self, start: usize) -> &'a str {
         &self.text[start..self.at]
     }
 
-    /// Returns the next byte that is no white space.
+    /// Skips white space and returns the next byte.
     #[inline]
     pub(crate) fn peek(&mut self) -> Option<u8> {
         let bytes = self.text.as_bytes();
@@ -56,7 +56,7 @@ impl<'a> Scanner<'a> {
         bytes.get(self.at).copied()
     }
 
-    /// Steps into an object or a list, whose opening sign comes next, and returns whether anything is in it.
+    /// Enters an object or array at its opening byte. Returns `true` unless it is empty.
     #[inline]
     pub(crate) fn enter(&mut self, close: u8) -> Result<bool> {
         if self.depth == self.depth_max {
@@ -80,7 +80,7 @@ impl<'a> Scanner<'a> {
         self.at += 1;
     }
 
-    /// Reads the sign behind an item, and returns whether another follows.
+    /// Reads the byte after an item: a comma or `close`. Returns `true` if another item follows.
     #[inline]
     pub(crate) fn is_more(&mut self, close: u8) -> Result<bool> {
         match self.peek() {
@@ -97,7 +97,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Reads a name with the colon behind it, and returns its text without the quotes.
+    /// Reads a member name and its colon. Returns the name without quotes, still escaped.
     #[inline]
     pub(crate) fn name(&mut self) -> Result<&'a str> {
         match self.peek() {
@@ -116,7 +116,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Reads a string, whose opening quote comes next, and returns its text without the quotes.
+    /// Reads a string at its opening quote. Returns the text without quotes, still escaped.
     #[inline]
     pub(crate) fn string(&mut self) -> Result<&'a str> {
         let bytes = self.text.as_bytes();
@@ -139,7 +139,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Reads a value of any kind, and returns its text.
+    /// Reads a value of any type and returns its text.
     #[inline]
     pub(crate) fn value(&mut self) -> Result<&'a str> {
         self.peek();
@@ -150,10 +150,10 @@ impl<'a> Scanner<'a> {
 
     fn skip(&mut self) -> Result<()> {
         let outside = self.depth;
-        // One bit for each level around the place: whether it is an object.
+        // One bit per nesting level, set for objects. The innermost level has the lowest bit.
         let mut objects = 0_u128;
         loop {
-            // A value comes next.
+            // Expect a value.
             let is_inside = match self.peek() {
                 None => return Err(Fault::Ends),
                 Some(b'"') => self.string().map(|_| false)?,
@@ -205,7 +205,8 @@ impl<'a> Scanner<'a> {
         Err(if word.as_bytes().starts_with(rest) { Fault::Ends } else { Fault::Expected("a value") })
     }
 
-    /// Reads a number of any length. One at the end of the text may go on behind it, which is for the caller to know.
+    /// Reads a number of any length. A number at the end of the text may continue after it, and the caller has to
+    /// consider that.
     #[inline]
     fn number(&mut self) -> Result<()> {
         let bytes = self.text.as_bytes();
@@ -231,7 +232,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Returns the length of an escape, whose backslash is behind us.
+/// Returns the length of an escape sequence without its backslash.
 fn escape_len(escape: &[u8]) -> Result<usize> {
     match escape.first() {
         None => Err(Fault::Ends),

@@ -1,19 +1,18 @@
-//! Strings of JSON: which letters need an escape, and what escapes stand for.
+//! JSON strings: escaping, and fast searches for special bytes.
 
 use std::borrow::Cow;
 
-/// Returns how many bytes stand before the first that cannot stand in a string as it is: a quote, a backslash or a control
-/// character.
+/// Returns the number of bytes before the first quote, backslash or control character: those are escaped in strings.
 #[inline]
 pub(crate) fn plain_len(bytes: &[u8]) -> usize {
     let marks = |word| below(word, 0x20) | equal(word, b'"') | equal(word, b'\\');
     len_before(bytes, marks, |byte| (byte < 0x20) | (byte == b'"') | (byte == b'\\'))
 }
 
-/// Returns how many bytes stand before the first quote, bracket or brace.
+/// Returns the number of bytes before the first quote, bracket or brace.
 #[inline]
 pub(crate) fn flat_len(bytes: &[u8]) -> usize {
-    // A bracket is a brace but for one bit.
+    // Brackets and braces differ in this bit only.
     const BIT: u8 = b'[' ^ b'{';
     let marks = |word| {
         let braces = word | (EACH * u64::from(BIT));
@@ -22,12 +21,12 @@ pub(crate) fn flat_len(bytes: &[u8]) -> usize {
     len_before(bytes, marks, |byte| (byte == b'"') | (byte | BIT == b'{') | (byte | BIT == b'}'))
 }
 
-/// Returns how many digits stand in front.
+/// Returns the number of digits at the beginning of `bytes`.
 #[inline]
 pub(super) fn digits_len(bytes: &[u8]) -> usize {
     let (words, rest) = bytes.as_chunks::<8>();
     for (index, word) in words.iter().enumerate() {
-        // From 0 to 9 if it is a digit, from 10 on if not.
+        // Digits become 0 to 9, all other bytes 10 or more.
         let values = u64::from_le_bytes(*word) ^ (EACH * u64::from(b'0'));
         let marks = (((values & (EACH * 0x7f)) + EACH * (0x80 - 10)) | values) & (EACH * 0x80);
         if marks != 0 {
@@ -37,15 +36,15 @@ pub(super) fn digits_len(bytes: &[u8]) -> usize {
     words.len() * 8 + rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len())
 }
 
-/// Returns how many bytes stand before the first that is special, which `marks` marks in a word of eight.
+/// Returns the number of bytes before the first special byte. `marks` finds special bytes in a word of eight.
 #[inline]
 fn len_before(bytes: &[u8], marks: impl Fn(u64) -> u64, is_special: impl Fn(u8) -> bool) -> usize {
     let mut at = 0;
     loop {
-        // Most strings end in here, and a loop of one kind is easiest to foresee for the processor.
+        // Most strings end within this loop. Its single, simple branch is easy to predict.
         let (words, rest) = bytes[at..].as_chunks::<8>();
         for (index, word) in words.iter().take(WORDS).enumerate() {
-            // The lowest mark is right; a borrow may set others above it.
+            // The lowest mark is exact. A borrow can set false marks, but only above it.
             let marks = marks(u64::from_le_bytes(*word));
             if marks != 0 {
                 return at + index * 8 + marks.trailing_zeros() as usize / 8;
@@ -56,7 +55,8 @@ fn len_before(bytes: &[u8], marks: impl Fn(u64) -> u64, is_special: impl Fn(u8) 
             return at + words.len() * 8 + first.unwrap_or(rest.len());
         }
         at += WORDS * 8;
-        // Compiled to vectors, as it looks at every byte of a piece and adds up bytes. It says no more than that one is special.
+        // The compiler vectorizes this check: it reads all bytes of a piece without branches. It tells whether one is
+        // special, but not which, so the next round looks for it.
         let is_plain =
             |piece: &&[u8; PIECE_LEN]| piece.iter().fold(0, |any, byte| any | u8::from(is_special(*byte))) == 0;
         let (pieces, _) = bytes[at..].as_chunks::<PIECE_LEN>();
@@ -64,28 +64,28 @@ fn len_before(bytes: &[u8], marks: impl Fn(u64) -> u64, is_special: impl Fn(u8) 
     }
 }
 
-/// The number of words that are looked at before larger pieces are.
+/// The number of words examined before larger pieces are.
 const WORDS: usize = 16;
 
-/// The number of bytes that are looked at together.
+/// The number of bytes examined at a time after that.
 const PIECE_LEN: usize = 32;
 
-/// Marks the highest bit of each byte that is less than `limit`.
+/// Marks the highest bit of each byte less than `limit`.
 #[inline]
 fn below(word: u64, limit: u64) -> u64 {
     word.wrapping_sub(EACH * limit) & !word & (EACH * 0x80)
 }
 
-/// Marks the highest bit of each byte that is this one.
+/// Marks the highest bit of each byte equal to `byte`.
 #[inline]
 fn equal(word: u64, byte: u8) -> u64 {
     below(word ^ (EACH * u64::from(byte)), 1)
 }
 
-/// One in each byte.
+/// A word of eight bytes with the value one.
 const EACH: u64 = u64::MAX / 0xff;
 
-/// Writes a string in quotes at the end of `out`.
+/// Appends `text` to `out` as a JSON string.
 pub(crate) fn put_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     let mut rest = text.as_bytes();
@@ -106,7 +106,7 @@ pub(crate) fn put_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// Returns what a string stands for, of which this is the well-formed text between the quotes. `None` if an escape is half of a pair.
+/// Returns the unescaped text of a well-formed string without quotes, or `None` for an unpaired surrogate.
 pub(crate) fn unescape(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('\\') {
         return Some(Cow::Borrowed(text));

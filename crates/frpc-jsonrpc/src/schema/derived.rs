@@ -1,15 +1,15 @@
-//! The parts of derived schemas.
+//! Building blocks of derived schemas.
 
 use std::{any::type_name, cell::RefCell};
 
 use serde_json::{Map, Value, json};
 
 thread_local! {
-    /// The types that are being described on this thread.
+    /// The types being described on this thread.
     static AROUND: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Describes a type, but within itself only says its name.
+/// Describes a type. In a recursive type, an inner occurrence is described by its name only.
 pub fn once<T: ?Sized>(name: &str, describe: impl FnOnce() -> Value) -> Value {
     struct Inside;
 
@@ -28,7 +28,7 @@ pub fn once<T: ?Sized>(name: &str, describe: impl FnOnce() -> Value) -> Value {
     describe()
 }
 
-/// Adds a comment, in the place of one that was there.
+/// Sets the description of a schema, replacing any existing one.
 pub fn with_docs(schema: Value, docs: &str) -> Value {
     if docs.is_empty() {
         return schema;
@@ -41,22 +41,22 @@ pub fn with_docs(schema: Value, docs: &str) -> Value {
     Value::Object(schema)
 }
 
-/// Any value.
+/// Returns the schema of any value.
 pub fn anything() -> Value {
     Value::Bool(true)
 }
 
-/// No value.
+/// Returns the schema of `null`.
 pub fn null() -> Value {
     json!({"type": "null"})
 }
 
-/// A text of which each letter is known.
+/// Returns the schema of a constant string.
 pub fn constant(text: &str) -> Value {
     json!({"type": "string", "const": text})
 }
 
-/// Values in a list, of which those at the end may be missing.
+/// Returns the schema of an array with these items. Only the first `required` ones are required.
 pub fn tuple(items: Vec<Value>, required: usize) -> Value {
     let mut schema = json!({"type": "array", "minItems": required, "maxItems": items.len()});
     if !items.is_empty() {
@@ -65,7 +65,7 @@ pub fn tuple(items: Vec<Value>, required: usize) -> Value {
     schema
 }
 
-/// One of several values.
+/// Returns the schema of a value that matches any of `schemas`.
 pub fn any_of(mut schemas: Vec<Value>) -> Value {
     let bare: Option<Vec<&Value>> = schemas
         .iter()
@@ -79,18 +79,18 @@ pub fn any_of(mut schemas: Vec<Value>) -> Value {
     }
 }
 
-/// An object, member by member.
+/// A builder for the schema of an object.
 #[derive(Debug, Default)]
 pub struct Object {
     properties: Map<String, Value>,
     required: Vec<Value>,
-    /// The values of all other members. Any, if nothing is said.
+    /// The schema of all other members. Without it, any value is accepted.
     others: Option<Value>,
     all_of: Vec<Value>,
 }
 
 impl Object {
-    /// Begins without members.
+    /// Creates a schema without members.
     pub fn new() -> Self {
         Self::default()
     }
@@ -104,7 +104,7 @@ impl Object {
         self
     }
 
-    /// Adds the members of another object.
+    /// Adds the members of another object, as for `#[serde(flatten)]`.
     pub fn flat(mut self, schema: Value) -> Self {
         match schema {
             Value::Object(mut schema) if schema.get("type").is_some_and(|of| of == "object") => {
@@ -117,24 +117,24 @@ impl Object {
                 if let Some(Value::Array(all_of)) = schema.remove("allOf") {
                     self.all_of.extend(all_of);
                 }
-                // The names of a closed object are not all that there are.
+                // Other members remain possible, even if the flattened object is closed.
                 let others = schema.remove("additionalProperties").filter(|others| *others != false);
                 self.others = others.or(self.others);
             }
-            // An `Option` may be missing, and then nothing of it is there.
+            // All members of a flattened `Option` are optional, so nothing can be required.
             Value::Object(schema) if !is_nullable(&schema) => self.all_of.push(Value::Object(schema)),
             _ => {}
         }
         self
     }
 
-    /// Says that there are no other members.
+    /// Forbids other members.
     pub fn closed(mut self) -> Self {
         self.others = Some(Value::Bool(false));
         self
     }
 
-    /// Returns the schema.
+    /// Returns the finished schema.
     pub fn into_schema(self) -> Value {
         let Self { properties, required, others, all_of } = self;
         let mut schema = Map::new();

@@ -1,4 +1,4 @@
-//! Types as JSON Schema has them.
+//! JSON Schemas of types.
 
 pub mod derived;
 
@@ -10,10 +10,11 @@ use std::{
 
 use serde_json::{Value, json};
 
-/// A type that can say which JSON it has, for those who call functions with it or get it from them.
+/// A type with a JSON Schema, for the descriptions of functions.
 ///
-/// Types of one's own need it only to be described; without it they are any value to callers. It is derived from what serde makes of a
-/// struct or an enum: see [the derive](macro@crate::Schema) for the attributes that it reads.
+/// Implementing it for a custom type is optional: otherwise the type is described as any value. [The
+/// derive](macro@crate::Schema) follows the serde implementation of a struct or an enum and documents the supported
+/// attributes.
 ///
 /// ```
 /// use frpc_jsonrpc::Schema;
@@ -34,7 +35,7 @@ use serde_json::{Value, json};
 /// assert_eq!(schema["items"]["properties"]["y"]["description"], "Upwards.");
 /// ```
 ///
-/// By hand, for a type that writes itself:
+/// A manual implementation for a type with custom serialization:
 ///
 /// ```
 /// use frpc_jsonrpc::Schema;

@@ -1,4 +1,4 @@
-//! Bytes as text, in either alphabet.
+//! Base64 with the standard and the URL-safe alphabet.
 
 use std::fmt::Display;
 
@@ -8,29 +8,29 @@ use base64::{
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
 
-/// Returns the text of bytes.
+/// Returns `bytes` in base64.
 pub(super) fn encoded(bytes: &[u8]) -> impl Display {
     Base64Display::new(bytes, &STANDARD)
 }
 
-/// Reads text into exactly these bytes. `None` if it is no such text, or one of another length.
+/// Decodes `text` into exactly `into.len()` bytes. Returns `None` if it is not base64 or has another length.
 pub(super) fn decode_exactly(text: &str, into: &mut [u8]) -> Option<()> {
     let len = engine(text).decode_slice(text, into).ok()?;
     (len == into.len()).then_some(())
 }
 
-/// Reads text.
+/// Decodes `text`, or returns `None` if it is not base64.
 pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
     engine(text).decode(text).ok()
 }
 
-/// Returns how many bytes a text stands for, if it is one.
+/// Returns the decoded length of `text`, assuming valid base64.
 pub(super) fn decoded_len(text: &str) -> usize {
     let letters = text.trim_end_matches('=').len();
     letters / 4 * 3 + letters % 4 * 3 / 4
 }
 
-/// Returns the alphabet of a text, as far as its letters tell.
+/// Returns the engine for the alphabet of `text`. The standard one is used if its characters fit both.
 fn engine(text: &str) -> &'static GeneralPurpose {
     if text.contains(['-', '_']) { &URL_SAFE } else { &STANDARD }
 }

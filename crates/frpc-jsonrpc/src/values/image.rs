@@ -1,4 +1,4 @@
-//! Pictures in a file format.
+//! Image files as values.
 
 use std::borrow::Cow;
 
@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 use super::{base64, tensor::Text};
 use crate::{protos, schema::Schema};
 
-/// A picture in a file format, which nothing here looks into.
+/// An image file with its media type. The content of the file is not checked.
 ///
-/// In JSON it is an object with its media type and the file in base64. [`protos::Image`] is the message with the same JSON.
+/// In JSON it is an object with the media type and the file in base64. [`protos::Image`] is the message with the same
+/// JSON.
 ///
 /// ```
 /// use frpc_jsonrpc::Image;
@@ -28,18 +29,19 @@ pub struct Image {
 }
 
 impl Image {
-    /// Takes a file, whose media type its first bytes tell: PNG, JPEG, GIF or WebP, or else `application/octet-stream`.
+    /// Creates an image, with the media type guessed from its first bytes: PNG, JPEG, GIF, WebP, or
+    /// `application/octet-stream`.
     pub fn new(data: impl Into<Bytes>) -> Self {
         let data = data.into();
         Self { media_type: guess(&data).to_owned(), data }
     }
 
-    /// Takes a file of this media type.
+    /// Creates an image with the given media type.
     pub fn of_type(media_type: impl Into<String>, data: impl Into<Bytes>) -> Self {
         Self { media_type: media_type.into(), data: data.into() }
     }
 
-    /// Returns the media type, such as `image/png`: as its sender says.
+    /// Returns the media type, such as `image/png`. It is not checked against the file.
     pub fn media_type(&self) -> &str {
         &self.media_type
     }
@@ -50,7 +52,7 @@ impl Image {
     }
 }
 
-/// Returns the media type that the first bytes of a file tell.
+/// Guesses the media type from the first bytes of a file.
 fn guess(data: &[u8]) -> &'static str {
     match data {
         [0x89, b'P', b'N', b'G', ..] => "image/png",
@@ -82,7 +84,7 @@ impl Serialize for Image {
     }
 }
 
-/// The JSON of an image. Protocol buffers leave out what is empty.
+/// The JSON of an image. Empty fields may be missing, because protobuf JSON omits them.
 #[derive(Deserialize)]
 struct Parts<'a> {
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! Values of functions that are more than numbers and text.
+//! Values for arrays and pictures.
 
 mod base64;
 mod image;

@@ -1,17 +1,17 @@
-//! Tensors as arrays of `ndarray`.
+//! Conversions between tensors and `ndarray` arrays.
 
 use ndarray::{Array, ArrayD, ArrayViewD, Dimension, IxDyn};
 
 use super::{Element, Tensor};
 
 impl<T: Element> Tensor<T> {
-    /// Returns the numbers as an array, without a copy.
+    /// Returns a view of the numbers as an array, without copying them.
     pub fn view(&self) -> ArrayViewD<'_, T> {
         ArrayViewD::from_shape(IxDyn(self.shape()), self.as_slice()).expect("the numbers fill the shape")
     }
 }
 
-/// Copies only what does not lie in order.
+/// Copies the numbers only if they are not in standard layout.
 impl<T: Element, D: Dimension> From<Array<T, D>> for Tensor<T> {
     fn from(array: Array<T, D>) -> Self {
         let shape = array.shape().to_vec();

@@ -1,4 +1,4 @@
-//! Arrays of numbers.
+//! Arrays of numbers as values.
 
 use std::{borrow::Cow, fmt};
 
@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use super::base64;
 use crate::{protos, schema::Schema};
 
-/// An array of numbers of any number of dimensions, the last of which varies fastest.
+/// An array of numbers with any number of dimensions, in row-major order.
 ///
-/// In JSON it is an object with the type as NumPy has it, the shape, and the bytes in base64:
+/// In JSON it is an object with the NumPy type string, the shape, and the bytes in base64:
 ///
 /// ```
 /// use frpc_jsonrpc::Tensor;
@@ -25,8 +25,8 @@ use crate::{protos, schema::Schema};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// [`protos::Tensor`] is the message with the same JSON, for services. One that arrived in protocol buffers is not copied if its
-/// bytes happen to lie as the numbers have to.
+/// [`protos::Tensor`] is the message with the same JSON, for services. Converting a received message copies the numbers
+/// only if they are misaligned or in the byte order of another machine.
 #[derive(Clone)]
 pub struct Tensor<T> {
     shape: Vec<usize>,
@@ -36,63 +36,63 @@ pub struct Tensor<T> {
 #[derive(Clone)]
 enum Numbers<T> {
     Owned(Vec<T>),
-    /// Bytes that lie as the numbers have to, and are in the order of this machine.
+    /// Properly aligned bytes in native order.
     Shared(Bytes),
 }
 
-/// A number that a [`Tensor`] can have.
+/// An element type of [`Tensor`].
 pub trait Element: Pod + PartialEq + fmt::Debug + Send + Sync + sealed::Sealed {
-    /// The type as NumPy has it, without the order of the bytes.
+    /// The NumPy type string without the byte order.
     const NAME: &'static str;
 
-    /// Returns the number with its bytes in the other order.
+    /// Returns the number with its bytes reversed.
     #[doc(hidden)]
     #[must_use]
     fn swapped(self) -> Self;
 }
 
-/// The reasons for which something is no tensor of a type.
+/// The reason for a failed conversion to a [`Tensor`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TensorError {
     /// The numbers have another type.
     Type {
-        /// The type that was expected.
+        /// The requested type.
         expected: String,
-        /// The type that it has.
+        /// The actual type.
         found: String,
     },
-    /// There are more numbers than the shape has places, or fewer.
+    /// The number of elements does not match the shape.
     Shape {
-        /// The lengths of the dimensions.
+        /// The length of each dimension.
         shape: Vec<usize>,
-        /// The number of bytes that there are.
+        /// The length of all elements in bytes.
         len: usize,
-        /// The number of bytes of one number.
+        /// The length of an element in bytes.
         element_len: usize,
     },
-    /// The text is no base64.
+    /// The data is not base64.
     Base64,
 }
 
 impl<T: Element> Tensor<T> {
-    /// Makes a tensor of this shape.
+    /// Creates a tensor with the given shape.
     ///
     /// # Errors
     ///
-    /// If there are more numbers than places, or fewer.
+    /// Returns [`TensorError::Shape`] if the number of elements does not match the shape.
     pub fn new(shape: impl Into<Vec<usize>>, numbers: Vec<T>) -> Result<Self, TensorError> {
         let shape = shape.into();
         check_len::<T>(&shape, size_of_val(&*numbers))?;
         Ok(Self { shape, numbers: Numbers::Owned(numbers) })
     }
 
-    /// Returns the length of each dimension. Empty for a single number.
+    /// Returns the length of each dimension. It is empty for a single number.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// Returns the numbers, the last dimension varying fastest.
+    /// Returns the numbers in row-major order.
     pub fn as_slice(&self) -> &[T] {
         match &self.numbers {
             Numbers::Owned(numbers) => numbers,
@@ -100,7 +100,7 @@ impl<T: Element> Tensor<T> {
         }
     }
 
-    /// Returns the numbers, copied if they are shared with others.
+    /// Returns the numbers in row-major order. Copies them if they share the memory of a message.
     pub fn into_vec(self) -> Vec<T> {
         match self.numbers {
             Numbers::Owned(numbers) => numbers,
@@ -108,7 +108,7 @@ impl<T: Element> Tensor<T> {
         }
     }
 
-    /// Makes a tensor of bytes, which are copied only if they do not lie as the numbers have to.
+    /// Creates a tensor from bytes. Copies them only if they are misaligned or in foreign byte order.
     fn from_bytes(dtype: &str, shape: Vec<usize>, bytes: Bytes) -> Result<Self, TensorError> {
         let order = Order::of::<T>(dtype)?;
         check_len::<T>(&shape, bytes.len())?;
@@ -137,7 +137,7 @@ impl<T: Element> Tensor<T> {
     }
 }
 
-/// Checks that numbers of this length in bytes fill the shape.
+/// Checks that elements with a total length of `len` bytes fill the shape.
 fn check_len<T>(shape: &[usize], len: usize) -> Result<(), TensorError> {
     let expected = shape.iter().try_fold(size_of::<T>(), |len, dimension| len.checked_mul(*dimension));
     if expected == Some(len) {
@@ -146,7 +146,7 @@ fn check_len<T>(shape: &[usize], len: usize) -> Result<(), TensorError> {
     Err(TensorError::Shape { shape: shape.to_vec(), len, element_len: size_of::<T>() })
 }
 
-/// The order of the bytes of a number.
+/// A byte order.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
     Little,
@@ -156,7 +156,7 @@ enum Order {
 impl Order {
     const NATIVE: Self = if cfg!(target_endian = "big") { Self::Big } else { Self::Little };
 
-    /// Reads a type, such as `<f8`.
+    /// Returns the byte order of a NumPy type string such as `<f8`, if its type is `T`.
     fn of<T: Element>(dtype: &str) -> Result<Self, TensorError> {
         let (order, name) = match dtype.as_bytes().first() {
             Some(b'<') => (Self::Little, &dtype[1..]),
@@ -172,7 +172,7 @@ impl Order {
         Ok(order)
     }
 
-    /// Brings numbers of this order into that of this machine.
+    /// Converts numbers from this byte order to the native one.
     fn native<T: Element>(self, mut numbers: Vec<T>) -> Vec<T> {
         if self != Self::NATIVE {
             numbers.iter_mut().for_each(|number| *number = number.swapped());
@@ -181,7 +181,7 @@ impl Order {
     }
 }
 
-/// Returns the type of numbers as this machine has them.
+/// Returns the NumPy type string for `T` in native byte order.
 fn dtype_of<T: Element>() -> String {
     let order = match (size_of::<T>(), Order::NATIVE) {
         (1, _) => '|',
@@ -191,7 +191,7 @@ fn dtype_of<T: Element>() -> String {
     format!("{order}{}", T::NAME)
 }
 
-/// The number of letters of a wrong type that an error repeats.
+/// The maximum number of characters of a wrong type string in an error.
 const FOUND_LEN: usize = 20;
 
 impl<T: Element> fmt::Debug for Tensor<T> {
@@ -206,7 +206,7 @@ impl<T: Element> PartialEq for Tensor<T> {
     }
 }
 
-/// One dimension.
+/// Creates a one-dimensional tensor.
 impl<T: Element> From<Vec<T>> for Tensor<T> {
     fn from(numbers: Vec<T>) -> Self {
         Self { shape: vec![numbers.len()], numbers: Numbers::Owned(numbers) }
@@ -246,7 +246,7 @@ impl<T: Element> Serialize for Tensor<T> {
     }
 }
 
-/// Bytes as text.
+/// Bytes serialized as base64.
 pub(super) struct Text<'a>(pub(super) &'a [u8]);
 
 impl Serialize for Text<'_> {
@@ -255,7 +255,7 @@ impl Serialize for Text<'_> {
     }
 }
 
-/// The JSON of a tensor. Protocol buffers leave out what is empty.
+/// The JSON of a tensor. Empty fields may be missing, because protobuf JSON omits them.
 #[derive(Deserialize)]
 struct Parts<'a> {
     #[serde(borrow, default)]
@@ -304,7 +304,7 @@ impl fmt::Display for TensorError {
 
 impl std::error::Error for TensorError {}
 
-/// Gives [`Code::InvalidArgument`](frpc::Code::InvalidArgument).
+/// Converts to [`Code::InvalidArgument`](frpc::Code::InvalidArgument).
 impl From<TensorError> for Status {
     fn from(error: TensorError) -> Self {
         Self::invalid_argument(error.to_string())

@@ -9,7 +9,7 @@ use super::{super::bytes::Values, *};
 const SAY: Method = Method::unary("a.A", "Say", 0);
 const WATCH: Method = Method::server_streaming("a.A", "Watch", 1);
 
-/// A link, and the side of the server.
+/// Returns a link and the server's end of its connection.
 fn link(buffer: usize) -> (Arc<Link>, BufReader<DuplexStream>) {
     let (ours, theirs) = duplex(buffer);
     (Arc::new(Link::new(Values::new(ours, 1 << 20), 1 << 20)), BufReader::new(theirs))
@@ -148,7 +148,7 @@ fn a_call_that_was_not_taken_when_the_connection_was_lost_may_be_made_again() {
 fn a_silent_server_is_left_once_calls_time_out() {
     in_virtual_time(async {
         let (link, mut server) = link(1 << 16);
-        // Nothing was asked, so nothing had to be said.
+        // No call was made, so silence is normal.
         tokio::time::sleep(60 * SECOND).await;
         for second in 0..20 {
             assert_eq!(calling(&link, "{}", SECOND).await.unwrap().unwrap_err().code(), Code::DeadlineExceeded);
