@@ -1,8 +1,8 @@
-//! Comments, as attributes have them.
+//! Doc comments in attributes.
 
 use syn::{Attribute, Expr, Lit, Meta};
 
-/// Returns the comment among these attributes.
+/// Returns the doc comment among `attributes`.
 pub(crate) fn docs(attributes: &[Attribute]) -> String {
     let lines = attributes.iter().filter_map(|attribute| match &attribute.meta {
         Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {

@@ -1,4 +1,4 @@
-//! From a function to the type that stands for it.
+//! Expansion of a function into a type that implements `Function`.
 
 #[cfg(test)]
 mod tests;
@@ -72,19 +72,16 @@ fn check(item: &ItemFn, options: &Options) -> Result<()> {
     let signature = &item.sig;
     let refuse = |span: proc_macro2::Span, text: &str| Err(syn::Error::new(span, text));
     if let Some(parameter) = signature.generics.params.iter().find(|p| !matches!(p, syn::GenericParam::Lifetime(_))) {
-        return refuse(
-            parameter.span(),
-            "a function that is called by name has no generics: callers cannot choose types",
-        );
+        return refuse(parameter.span(), "a function called by name cannot be generic: callers cannot choose types");
     }
     if let Some(unsafety) = &signature.unsafety {
-        return refuse(unsafety.span(), "a function that anybody can call is not unsafe");
+        return refuse(unsafety.span(), "a function called by name cannot be `unsafe`");
     }
     if let Some(abi) = &signature.abi {
-        return refuse(abi.span(), "a function that is called by name is one of Rust");
+        return refuse(abi.span(), "a function called by name cannot be `extern`");
     }
     if let Some(variadic) = &signature.variadic {
-        return refuse(variadic.span(), "take a list, `Vec<T>`, for any number of values");
+        return refuse(variadic.span(), "take a `Vec<T>` for any number of values");
     }
     if let (true, Some(asyncness)) = (options.is_blocking, &signature.asyncness) {
         return refuse(asyncness.span(), "an async function does not block: leave out `blocking` or `async`");
@@ -92,7 +89,7 @@ fn check(item: &ItemFn, options: &Options) -> Result<()> {
     if let ReturnType::Type(_, returned) = &signature.output
         && let Type::ImplTrait(found) = &**returned
     {
-        return refuse(found.span(), "callers get a value of one type: write which");
+        return refuse(found.span(), "the result needs a concrete type instead of `impl Trait`");
     }
     Ok(())
 }
@@ -111,7 +108,7 @@ fn check_names(item: &ItemFn, parameters: &[Parameter]) -> Result<()> {
     Ok(())
 }
 
-/// Makes the description, once.
+/// Generates the description, created on first use.
 fn describe(name: &str, docs: &str, parameters: &[Parameter], item: &ItemFn) -> TokenStream {
     let arguments = parameters.iter().filter_map(Parameter::argument).map(|argument| {
         let (name, owned) = (&argument.name, &argument.owned);
@@ -133,7 +130,7 @@ fn describe(name: &str, docs: &str, parameters: &[Parameter], item: &ItemFn) -> 
     }
 }
 
-/// Finds the schema of a type, if it has one, when the code is compiled.
+/// Generates the schema of a type. The compiler finds out whether the type has one.
 fn schema_of(of: &Type) -> TokenStream {
     let of = match of {
         Type::Reference(reference) => &reference.elem,
@@ -147,7 +144,7 @@ fn schema_of(of: &Type) -> TokenStream {
     }}
 }
 
-/// Puts `'static` in the place of the lifetimes of a function, which nobody knows outside of it.
+/// Replaces lifetimes by `'static`, because those of the function are not in scope elsewhere.
 fn without_lifetimes(tokens: TokenStream) -> TokenStream {
     let mut is_lifetime = false;
     let replaced = tokens.into_iter().map(|token| match token {
@@ -167,7 +164,7 @@ fn without_lifetimes(tokens: TokenStream) -> TokenStream {
     replaced.collect()
 }
 
-/// Reads the arguments and calls the function.
+/// Generates the code that reads the arguments and calls the function.
 fn calling(name: &str, parameters: &[Parameter], item: &ItemFn, options: &Options) -> TokenStream {
     let type_name = &item.sig.ident;
     let arguments: Vec<_> = parameters.iter().filter_map(|p| Some((&p.ident, p.argument()?))).collect();
@@ -240,7 +237,9 @@ fn calling(name: &str, parameters: &[Parameter], item: &ItemFn, options: &Option
     }
 }
 
-/// Has the type be called as the function was, as far as a pointer to a function can say its type.
+/// Generates a `Deref` to a function pointer, so that the type can be called like the function.
+///
+/// There is none for async functions with references: the pointer type cannot express the lifetime of their future.
 fn deref(item: &ItemFn) -> Option<TokenStream> {
     let signature = &item.sig;
     let (type_name, output) = (&signature.ident, &signature.output);
@@ -289,11 +288,11 @@ fn is_borrowed(found: &Type) -> bool {
     tokens.contains('&') || tokens.contains('\'')
 }
 
-/// The type that a function returns.
+/// The return type of a function.
 struct Returned {
-    /// The type of the value, if it did not fail.
+    /// The type of the value in case of success.
     value: Type,
-    /// Set if it is a `Result`.
+    /// `true` for a `Result`.
     fails: bool,
     span: proc_macro2::Span,
 }
@@ -314,7 +313,7 @@ fn returned(output: &ReturnType) -> Option<Returned> {
             }
             _ => None,
         };
-        // An alias without arguments may stand for anything.
+        // A `Result` alias without arguments may have any value type.
         let value = value.unwrap_or_else(|| syn::parse_quote!(::frpc_jsonrpc::generated::Anything));
         return Some(Returned { value, fails: true, span });
     }

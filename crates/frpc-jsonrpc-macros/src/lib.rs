@@ -1,4 +1,4 @@
-//! The attribute `#[function]` and the derive `Schema` of `frpc-jsonrpc`, which hands them on.
+//! The procedural macros of `frpc-jsonrpc`, re-exported by it: the attribute `#[function]` and the derive `Schema`.
 #![forbid(unsafe_code)]
 
 mod docs;
@@ -9,7 +9,7 @@ mod schema;
 
 use proc_macro::TokenStream;
 
-/// Makes a function callable by name, with JSON in and out.
+/// Makes a function callable by name, with JSON arguments and result.
 ///
 /// ```ignore
 /// #[frpc_jsonrpc::function]
@@ -20,36 +20,37 @@ use proc_macro::TokenStream;
 /// Server::builder().wire(JsonRpc::new().function(sum)).bind("tcp://0.0.0.0:8545").await?
 /// ```
 ///
-/// `sum` becomes a type that is a `Function`; in Rust it is called as ever if it takes no references or is not async, and in any
-/// case as `sum::call(1, 2)`. The comment on it becomes its description.
+/// `sum` becomes a type that implements `Function`. Rust code can still call `sum(1, 2)`, unless the function is async
+/// and takes references. `sum::call(1, 2)` always works. The doc comment of the function becomes its description.
 ///
 /// # Parameters
 ///
 /// | type | value |
 /// |---|---|
-/// | any type of serde | the argument at this place, or of this name |
-/// | `&str`, `&[T]` | the same, lent |
-/// | `Option<T>` | the same; `None` if it is left out |
-/// | `&Context`, `Context` | the circumstances of the call |
-/// | any other `&T` | the state of this type |
+/// | any serde type | the argument at this position, or with this name |
+/// | `&str`, `&[T]` | the same, borrowed |
+/// | `Option<T>` | the same, or `None` if the argument is missing |
+/// | `&Context`, `Context` | the context of the call |
+/// | any other `&T` | the state of type `T` |
 ///
-/// `#[default]` or `#[default(expression)]` on a parameter says which value it has if it is left out, and `#[name("other")]` which
-/// name it has for callers.
+/// On a parameter, `#[default]` or `#[default(expression)]` sets the value of a missing argument, and
+/// `#[name("other")]` sets the name used by callers.
 ///
 /// # Results
 ///
-/// Any type of serde, or a `Result` of one, whose error becomes a `Status`. It has to be written as a `Result` with that name.
+/// Any serde type, or a `Result` with an error convertible into a `Status`. The return type must be spelled `Result`,
+/// with any path.
 ///
 /// # Options
 ///
-/// - `#[function(name = "math.sum")]`: the name for callers.
-/// - `#[function(blocking)]`: a function that is not async runs on a thread where it may block.
+/// - `#[function(name = "math.sum")]`: sets the name used by callers.
+/// - `#[function(blocking)]`: runs a function that is not async on a thread pool for blocking calls.
 #[proc_macro_attribute]
 pub fn function(options: TokenStream, item: TokenStream) -> TokenStream {
     expand::expand(options.into(), item.into()).unwrap_or_else(|error| error.into_compile_error()).into()
 }
 
-/// Implements `Schema` for a struct or an enum: the JSON that serde makes of it, and the comments on it as descriptions.
+/// Implements `Schema` for a struct or an enum, following its serde implementation. Doc comments become descriptions.
 ///
 /// ```ignore
 /// /// A place.
@@ -63,7 +64,7 @@ pub fn function(options: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 /// ```
 ///
-/// It reads the attributes of serde:
+/// It supports these serde attributes:
 ///
 /// | on | attributes |
 /// |---|---|
@@ -71,9 +72,9 @@ pub fn function(options: TokenStream, item: TokenStream) -> TokenStream {
 /// | variants | `rename`, `rename_all`, `skip` |
 /// | fields | `rename`, `skip`, `default`, `skip_serializing_if`, `skip_serializing`, `skip_deserializing`, `flatten`, `with` and the like |
 ///
-/// Fields that may be missing one way or the other are not required, and neither is what is written as `Option<…>`. A field with
-/// code of its own (`with`), or of a type without a schema, is any value. A type within itself is described once. Type parameters
-/// have to have schemas. Attributes that change the JSON in other ways are errors.
+/// A field is optional if it may be missing in either direction, or if its type is spelled `Option<…>`. A field with a
+/// custom implementation (`with`), or with a type without schema, is described as any value. Recursive types are
+/// described once. Type parameters must implement `Schema`. Other attributes that change the JSON are errors.
 #[proc_macro_derive(Schema, attributes(serde))]
 pub fn schema(item: TokenStream) -> TokenStream {
     schema::expand(item.into()).unwrap_or_else(|error| error.into_compile_error()).into()

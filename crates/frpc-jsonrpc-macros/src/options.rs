@@ -1,14 +1,14 @@
-//! The words in the brackets of the attribute.
+//! Options of the attribute `#[function]`.
 
 use proc_macro2::TokenStream;
 use syn::{LitStr, Result, parse::Parser};
 
-/// The words in the brackets of the attribute.
+/// The options of `#[function(…)]`.
 #[derive(Default)]
 pub(crate) struct Options {
-    /// The name for callers, if it is not that in Rust.
+    /// The name used by callers, if it differs from the Rust name.
     pub(crate) name: Option<LitStr>,
-    /// Set if the function may block.
+    /// `true` for functions that block their thread.
     pub(crate) is_blocking: bool,
 }
 
@@ -19,10 +19,10 @@ impl Options {
             if meta.path.is_ident("name") {
                 let name: LitStr = meta.value()?.parse()?;
                 if name.value().is_empty() {
-                    return Err(syn::Error::new(name.span(), "the name of a function is not empty"));
+                    return Err(syn::Error::new(name.span(), "the name of a function must not be empty"));
                 }
                 if name.value().starts_with("rpc.") {
-                    return Err(syn::Error::new(name.span(), "JSON-RPC keeps names that begin with `rpc.` for itself"));
+                    return Err(syn::Error::new(name.span(), "JSON-RPC reserves names starting with `rpc.`"));
                 }
                 options.name = Some(name);
                 return Ok(());
@@ -31,7 +31,7 @@ impl Options {
                 options.is_blocking = true;
                 return Ok(());
             }
-            Err(meta.error("no such option: there are `name = \"…\"` and `blocking`"))
+            Err(meta.error("unknown option: expected `name = \"…\"` or `blocking`"))
         });
         parser.parse2(tokens)?;
         Ok(options)

@@ -1,4 +1,4 @@
-//! The parameters of a function, and where their values come from.
+//! Parameters of a function and the sources of their values.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
@@ -7,39 +7,39 @@ use syn::{
     spanned::Spanned,
 };
 
-/// A parameter, and where its value comes from.
+/// A parameter and the source of its value.
 pub(crate) struct Parameter {
     pub(crate) ident: Ident,
     pub(crate) source: Source,
 }
 
-/// Where the value of a parameter comes from.
+/// The source of a parameter's value.
 pub(crate) enum Source {
-    /// The caller.
+    /// An argument from the caller.
     Argument(Box<Argument>),
-    /// The circumstances of the call, lent or given.
+    /// The context of the call, borrowed or owned.
     Context { is_lent: bool },
     /// The state of this type.
     State(Box<Type>),
 }
 
-/// The value of a parameter that the caller gives.
+/// A parameter filled by the caller.
 pub(crate) struct Argument {
-    /// The name for callers.
+    /// The name used by callers.
     pub(crate) name: String,
-    /// The type that is read.
+    /// The type to deserialize.
     pub(crate) owned: Type,
-    /// Set if the function borrows it.
+    /// `true` if the function borrows the value.
     pub(crate) is_lent: bool,
     pub(crate) default: Option<TokenStream>,
 }
 
 impl Parameter {
-    /// Reads a parameter, and takes the attributes off it that are for us.
+    /// Parses a parameter and removes our attributes from it.
     pub(crate) fn take(input: &mut FnArg) -> Result<Self> {
         let input = match input {
             FnArg::Receiver(receiver) => {
-                let text = "a function that is called by name has no `self`: give it what it needs as a state, `&T`";
+                let text = "a function called by name has no `self`: pass it a state instead, as `&T`";
                 return Err(syn::Error::new(receiver.span(), text));
             }
             FnArg::Typed(input) => input,
@@ -47,7 +47,7 @@ impl Parameter {
         let Pat::Ident(pattern) = &*input.pat else {
             return Err(syn::Error::new(
                 input.pat.span(),
-                "callers need a name for this parameter: write one, and take it apart within",
+                "callers need a name for this parameter: use an identifier, and destructure it in the body",
             ));
         };
         let ident = pattern.ident.clone();
@@ -58,23 +58,22 @@ impl Parameter {
             }
             Type::Reference(reference) => {
                 if let Some(mutability) = &reference.mutability {
-                    let text =
-                        "calls run side by side, so that nothing can be lent to one alone: take `&T`, and a lock in it";
+                    let text = "calls run concurrently and cannot share `&mut T`: take `&T` with a lock inside";
                     return Err(syn::Error::new(mutability.span(), text));
                 }
                 let source = match &*reference.elem {
                     Type::Path(path) if ends_with(path, "Context") => Source::Context { is_lent: true },
                     elem => Source::State(Box::new(elem.clone())),
                 };
-                marks.refuse("only arguments of callers have")?;
+                marks.refuse("only arguments from callers can have")?;
                 source
             }
             Type::Path(path) if ends_with(path, "Context") => {
-                marks.refuse("only arguments of callers have")?;
+                marks.refuse("only arguments from callers can have")?;
                 Source::Context { is_lent: false }
             }
             Type::ImplTrait(found) => {
-                return Err(syn::Error::new(found.span(), "callers send a value of one type: write which"));
+                return Err(syn::Error::new(found.span(), "a parameter needs a concrete type instead of `impl Trait`"));
             }
             owned => marks.argument(&ident, owned.clone(), false),
         };
@@ -93,7 +92,7 @@ impl Parameter {
     }
 }
 
-/// The attributes of a parameter that are for us.
+/// Our attributes of a parameter.
 #[derive(Default)]
 struct Marks {
     default: Option<TokenStream>,
@@ -127,7 +126,7 @@ impl Marks {
 
     fn refuse(&self, who: &str) -> Result<()> {
         match self.first {
-            Some(span) => Err(syn::Error::new(span, format!("{who} a default or a name of their own"))),
+            Some(span) => Err(syn::Error::new(span, format!("{who} a default or another name"))),
             None => Ok(()),
         }
     }
@@ -145,7 +144,7 @@ fn default(attribute: &Attribute) -> Result<TokenStream> {
     })
 }
 
-/// Tells whether a caller gives what this refers to.
+/// Returns `true` if the referenced value comes from the caller.
 fn is_argument(reference: &TypeReference) -> bool {
     reference.mutability.is_none()
         && match &*reference.elem {
@@ -155,7 +154,7 @@ fn is_argument(reference: &TypeReference) -> bool {
         }
 }
 
-/// Returns the type that is read where it is lent.
+/// Returns the type to deserialize for a reference to `elem`.
 fn lent_type(elem: &Type) -> Result<Type> {
     match elem {
         Type::Slice(slice) => {

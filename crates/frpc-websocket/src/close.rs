@@ -1,57 +1,57 @@
-//! The reasons of closes.
+//! Close frames and their codes.
 
 use std::{error::Error, fmt, io};
 
 use bytes::Bytes;
 
-/// A close, as one side says it.
+/// A close frame with its code and reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Close {
-    /// The code: 1000 if all is well.
+    /// The close code: 1000 for a normal closure.
     pub code: u16,
-    /// Words for people.
+    /// An explanation for people.
     pub reason: String,
 }
 
-/// A connection that ended for another reason than a close of the peer.
+/// An error that ended the connection.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum WebSocketError {
-    /// The peer broke the protocol or a limit, and was told so by this close.
+    /// The peer violated the protocol or a limit. It was sent this close frame.
     Refused(Close),
-    /// The connection was lost, or ended without a close.
+    /// The connection was lost, or it ended without a closing handshake.
     Io(io::Error),
 }
 
-/// The code of a connection that has done what it was for.
+/// The close code for a connection that has served its purpose.
 pub const NORMAL: u16 = 1000;
-/// The code of a side that goes away, such as a server that shuts down.
+/// The close code for an endpoint that goes away, such as a server shutting down.
 pub const GOING_AWAY: u16 = 1001;
-/// The code for a peer that broke the protocol.
+/// The close code for a protocol violation.
 pub const PROTOCOL_ERROR: u16 = 1002;
-/// The code for messages of a kind that is not understood.
+/// The close code for an unsupported type of message.
 pub const UNSUPPORTED: u16 = 1003;
-/// The code for text that is not UTF-8.
+/// The close code for text that is not UTF-8.
 pub const INVALID_TEXT: u16 = 1007;
-/// The code for a peer that does what is not allowed.
+/// The close code for a policy violation.
 pub const POLICY: u16 = 1008;
-/// The code for a message that is too long.
+/// The close code for a message that is too long.
 pub const TOO_LONG: u16 = 1009;
-/// The code of a side that failed.
+/// The close code for an internal error.
 pub const FAILED: u16 = 1011;
 
-/// No frame says this: a close without a code.
+/// The placeholder for a close frame without code. It is never sent.
 pub(crate) const NO_CODE: u16 = 1005;
 
 impl Close {
-    /// Makes a close. A reason is cut to the 123 bytes that fit.
+    /// Creates a close frame. The reason is truncated to 123 bytes.
     pub fn new(code: u16, reason: impl Into<String>) -> Self {
         let mut reason = reason.into();
         reason.truncate(reason.floor_char_boundary_of(REASON_LEN_MAX));
         Self { code, reason }
     }
 
-    /// Reads the content of a close of the peer.
+    /// Reads the content of a received close frame.
     pub(crate) fn read(content: &[u8]) -> Result<Self, Self> {
         let Some((code, reason)) = content.split_first_chunk() else {
             return match content {
@@ -78,10 +78,10 @@ impl Close {
     }
 }
 
-/// A frame of control has 125 bytes, and the code two of them.
+/// The maximum length of a reason: a control frame has 125 bytes, and the code takes two.
 const REASON_LEN_MAX: usize = 123;
 
-/// The last place to cut a text at.
+/// Truncation at a character boundary.
 trait Cut {
     fn floor_char_boundary_of(&self, len_max: usize) -> usize;
 }

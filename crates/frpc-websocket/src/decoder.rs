@@ -1,4 +1,4 @@
-//! Bytes in, parts of messages out.
+//! Decoding of frames into message fragments.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -9,28 +9,28 @@ use crate::{
     utf8::Utf8,
 };
 
-/// The side of a connection.
+/// The role of a peer in the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The side that was connected to.
+    /// The accepting side.
     Server,
-    /// The side that connected, and masks its frames.
+    /// The connecting side. It masks its frames.
     Client,
 }
 
-/// The kind of a message.
+/// The type of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Text, in UTF-8.
+    /// UTF-8 text.
     Text,
-    /// Bytes.
+    /// Arbitrary bytes.
     Binary,
 }
 
-/// A part of what a peer sends.
+/// A decoded part of the peer's input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
-    /// A part of a message, as much of it as was there.
+    /// The part of a message received so far, without waiting for the rest.
     Data {
         kind: Kind,
         bytes: Bytes,
@@ -41,21 +41,21 @@ pub(crate) enum Piece {
     Close(Close),
 }
 
-/// Reads frames. Nothing is kept of a message but what tells how it goes on.
+/// A decoder of frames. It buffers no message content.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     role: Role,
     message_len_max: u64,
-    /// The message that is being received.
+    /// The message being received.
     message: Option<Message>,
-    /// The frame that is being received.
+    /// The frame being received.
     frame: Option<Frame>,
 }
 
 #[derive(Debug)]
 struct Message {
     kind: Kind,
-    /// With the frame that is being received.
+    /// The length of all frames of the message so far, including the one being received.
     len: u64,
     utf8: Utf8,
 }
@@ -70,21 +70,22 @@ struct Frame {
 }
 
 impl Decoder {
-    /// Reads the frames of the peer of this side.
+    /// Creates a decoder for the side `role`. It decodes the frames of the opposite side.
     pub(crate) fn new(role: Role, message_len_max: u64) -> Self {
         Self { role, message_len_max, message: None, frame: None }
     }
 
-    /// Sets the length that a message may have, those that have begun included.
+    /// Sets the maximum length of messages, including the one being received.
     pub(crate) fn limit(&mut self, message_len_max: u64) {
         self.message_len_max = message_len_max;
     }
 
-    /// Takes the next part off the front of the input. `None` if more is needed for it.
+    /// Takes the next piece from `input`, or returns `None` if it needs more input.
     ///
     /// # Errors
     ///
-    /// If the peer breaks the protocol or the limit. Nothing can be read from then on.
+    /// Returns the close frame to send if the peer violates the protocol or the length limit. Afterwards nothing more
+    /// can be decoded.
     pub(crate) fn next(&mut self, input: &mut BytesMut) -> Result<Option<Piece>, Close> {
         let frame = match &mut self.frame {
             Some(frame) => frame,
@@ -97,7 +98,7 @@ impl Decoder {
             }
         };
         let here = usize::try_from(frame.left).map_or(input.len(), |left| left.min(input.len()));
-        // Frames of control come whole.
+        // Control frames are delivered whole. Their length is at most 125 bytes.
         if frame.left > 0 && (here == 0 || frame.opcode.is_control() && here as u64 != frame.left) {
             return Ok(None);
         }
@@ -120,18 +121,18 @@ impl Decoder {
         }
     }
 
-    /// Returns how much of the content of a frame is still to come.
+    /// Returns the number of missing bytes of the current frame.
     pub(crate) fn frame_left(&self) -> u64 {
         self.frame.as_ref().map_or(0, |frame| frame.left)
     }
 
-    /// Tells whether the input may end here without anything being cut off.
+    /// Returns `true` if no message or frame is incomplete.
     #[cfg(test)]
     pub(crate) fn is_between_messages(&self) -> bool {
         self.message.is_none() && self.frame.is_none()
     }
 
-    /// Checks the head of a frame against what came before.
+    /// Checks the header of a frame against the current message.
     fn begin(&mut self, head: Head) -> Result<(), Close> {
         if head.mask.is_some() != (self.role == Role::Server) {
             let why = match self.role {

@@ -1,4 +1,4 @@
-//! Messages in, bytes out.
+//! Encoding of messages into frames.
 
 use bytes::{BufMut, BytesMut};
 
@@ -9,7 +9,7 @@ use crate::{
     mask::{self, Masks},
 };
 
-/// Writes frames, with masks if this side is the client.
+/// An encoder of frames. It masks them on the client side.
 pub(crate) struct Encoder {
     masks: Option<Masks>,
 }
@@ -19,7 +19,7 @@ impl Encoder {
         Self { masks: (role == Role::Client).then(Masks::new) }
     }
 
-    /// Adds a message of one frame, of bytes that stand in several places.
+    /// Appends a message as a single frame. Its content is the concatenation of `parts`.
     pub(crate) fn message<'a>(
         &mut self,
         kind: Kind,

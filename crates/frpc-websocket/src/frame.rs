@@ -1,11 +1,11 @@
-//! The heads of frames.
+//! Frame headers.
 
 use crate::{
     close::{Close, PROTOCOL_ERROR},
     mask::Mask,
 };
 
-/// The kind of a frame.
+/// The type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opcode {
     Continuation,
@@ -45,10 +45,10 @@ impl Opcode {
     }
 }
 
-/// The head of a frame.
+/// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// True in the last frame of a message.
+    /// `true` for the last frame of a message.
     pub(crate) is_last: bool,
     pub(crate) opcode: Opcode,
     pub(crate) mask: Option<Mask>,
@@ -56,11 +56,11 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// Reads the head that these bytes begin with, and returns its length. `None` if there is less than that.
+    /// Reads a header at the beginning of `bytes` and returns it with its length, or `None` if it is incomplete.
     ///
     /// # Errors
     ///
-    /// If it breaks the protocol, whoever sends it.
+    /// Returns the close frame to send if the header is invalid for both roles.
     pub(crate) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, Close> {
         let Some((&[first, second], rest)) = bytes.split_first_chunk() else { return Ok(None) };
         if first & 0x70 != 0 {
@@ -99,7 +99,7 @@ impl Head {
         Ok(Some((Self { is_last, opcode, mask, len }, head_len)))
     }
 
-    /// Writes the head behind whatever is there.
+    /// Appends the encoded header to `out`.
     pub(crate) fn write(self, out: &mut impl bytes::BufMut) {
         out.put_u8(if self.is_last { 0x80 } else { 0 } | self.opcode.number());
         let masked = if self.mask.is_some() { 0x80 } else { 0 };
@@ -122,7 +122,7 @@ impl Head {
     }
 }
 
-/// The length of the longest head.
+/// The maximum length of a header.
 pub(crate) const HEAD_LEN_MAX: usize = 14;
 
 #[cfg(test)]

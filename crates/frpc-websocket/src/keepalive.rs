@@ -1,4 +1,4 @@
-//! Peers that say nothing any more.
+//! Detection of dead peers.
 
 use std::{
     io,
@@ -9,12 +9,12 @@ use std::{
 
 use tokio::time::{Instant, Sleep, sleep};
 
-/// Tells when to ask a silent peer, and when to give it up.
+/// A timer for pinging silent peers and giving up dead ones.
 pub(crate) struct Keepalive {
     interval: Duration,
     timeout: Duration,
     timer: Pin<Box<Sleep>>,
-    /// True if something came since the timer was set.
+    /// `true` if the peer sent something since the timer was set.
     is_heard: bool,
     is_asked: bool,
 }
@@ -24,16 +24,16 @@ impl Keepalive {
         Self { interval, timeout, timer: Box::pin(sleep(interval)), is_heard: false, is_asked: false }
     }
 
-    /// Notes that the peer said something.
+    /// Records that the peer sent something.
     pub(crate) fn hear(&mut self) {
         self.is_heard = true;
     }
 
-    /// Ready with true when the peer is to be asked.
+    /// Waits for the next action: `true` stands for sending a ping.
     ///
     /// # Errors
     ///
-    /// If it did not answer in time.
+    /// Returns [`TimedOut`](io::ErrorKind::TimedOut) if the peer did not answer the last ping in time.
     pub(crate) fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         loop {
             ready!(self.timer.as_mut().poll(cx));
@@ -44,7 +44,7 @@ impl Keepalive {
             }
             (self.is_heard, self.is_asked) = (false, asks);
             let pause = if asks { self.timeout } else { self.interval };
-            // One that is too far away to tell never comes; ask again in a day.
+            // For a pause too long to represent, check again after a day.
             let now = Instant::now();
             self.timer.as_mut().reset(now.checked_add(pause).unwrap_or(now + Duration::from_secs(24 * 3600)));
             if asks {

@@ -1,7 +1,8 @@
-//! WebSocket for [`frpc`]: messages on any stream of bytes, and frisbee in them.
+//! WebSocket for [`frpc`]: messages on any byte stream, and frisbee over WebSocket.
 //!
-//! [`WebSocket`] is a connection after its handshake, of either side. Servers do the handshake in `frpc-http`, on the port with
-//! everything else. [`Client`] connects, and [`transport`] gives channels the addresses `ws://` and `wss://`.
+//! [`WebSocket`] is a connection after its handshake, on the client or the server side. For servers, `frpc-http`
+//! performs the handshake on the shared port. [`Client`] connects to servers. [`register`] adds the schemes `ws://` and
+//! `wss://` to channels.
 #![forbid(unsafe_code)]
 
 mod client;

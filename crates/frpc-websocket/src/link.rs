@@ -1,4 +1,4 @@
-//! A connection: frames on a stream of bytes, with what they ask of this side.
+//! The state machine of a connection: frames on a byte stream, with automatic replies to control frames.
 
 use std::{
     io,
@@ -22,17 +22,17 @@ use crate::{
     keepalive::Keepalive,
 };
 
-/// A stream below a WebSocket.
+/// A byte stream that carries a WebSocket.
 pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
-/// A connection. Answers to pings and closes go out with whatever else is written.
+/// A connection. Pongs and close frames are written together with queued messages.
 ///
 /// ```text
-///   Open ──close()──▶ Closing ──close of the peer──▶ Ending ──▶ Over
-///     ├── close of the peer, or a refusal ─────────────▲         ▲
-///     └── lost ──────────────────────────────────────────────────┘
+///   Open ──close()──▶ Closing ──peer's close frame──▶ Ending ──▶ Over
+///     ├── peer's close frame, or a refusal ─────────────▲         ▲
+///     └── connection lost ────────────────────────────────────────┘
 /// ```
 pub(crate) struct Link {
     io: Box<dyn Io>,
@@ -41,10 +41,10 @@ pub(crate) struct Link {
     encoder: Encoder,
     input: BytesMut,
     output: BytesMut,
-    /// True if all that was written has left this process.
+    /// `true` if the stream has no unflushed bytes.
     is_flushed: bool,
     phase: Phase,
-    /// At which this side waits no longer for the peer to end the connection.
+    /// The time limit for closing, set once needed.
     late: Option<Pin<Box<Sleep>>>,
     pub(crate) keepalive: Option<Keepalive>,
     pub(crate) peer_close: Option<Close>,
@@ -52,16 +52,17 @@ pub(crate) struct Link {
 
 enum Phase {
     Open,
-    /// This side has said that it closes, and the peer has not.
+    /// This side has sent its close frame, and the peer has not.
     Closing,
-    /// The last frame of this side is on its way, and then the connection ends with this.
+    /// This side's last frame is being written. Then the connection ends with this outcome.
     Ending(Result<(), WebSocketError>),
-    /// The bytes of the peer are read past, so that it gets to read the last frame. No more than this number may come.
+    /// Input is discarded, up to this number of bytes. Closing the stream with unread input could reset it, and the
+    /// peer would lose our last frame.
     Discarding(Result<(), WebSocketError>, usize),
     Over,
 }
 
-/// A part of a message.
+/// A fragment of a message.
 pub(crate) struct Data {
     pub(crate) kind: Kind,
     pub(crate) bytes: Bytes,
@@ -85,29 +86,29 @@ impl Link {
         }
     }
 
-    /// Has these bytes be the first that were read.
+    /// Adds bytes that were read from the stream before.
     pub(crate) fn push_unread(&mut self, unread: &[u8]) {
         self.input.extend_from_slice(unread);
     }
 
-    /// Adds a message to what is to be written, unless this side has closed.
+    /// Queues a message, unless this side has closed.
     pub(crate) fn queue<'a>(&mut self, kind: Kind, parts: impl Iterator<Item = &'a [u8]> + Clone) {
         if matches!(self.phase, Phase::Open) {
             self.encoder.message(kind, parts, &mut self.output);
         }
     }
 
-    /// Returns the number of bytes that are to be written.
+    /// Returns the number of bytes queued for writing.
     pub(crate) fn queued(&self) -> usize {
         self.output.len()
     }
 
-    /// Tells whether messages may still be queued.
+    /// Returns `true` if messages can still be queued.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Open)
     }
 
-    /// Begins to close, if that has not begun.
+    /// Starts the closing handshake, unless it has started.
     pub(crate) fn close(&mut self, close: &Close) {
         if self.is_open() {
             self.encoder.close(close, &mut self.output);
@@ -115,7 +116,7 @@ impl Link {
         }
     }
 
-    /// Ends the connection, and tells the peer why.
+    /// Ends the connection and sends the reason to the peer.
     pub(crate) fn refuse(&mut self, close: Close) {
         if self.is_open() {
             self.encoder.close(&close, &mut self.output);
@@ -123,8 +124,10 @@ impl Link {
         self.phase = Phase::Ending(Err(WebSocketError::Refused(close)));
     }
 
-    /// Returns the next part of a message. `None` at the end of a connection that was closed as it should. Writes what is queued before
-    /// it waits for more, so that the answers to all that came together go out together.
+    /// Returns the next message fragment, or `None` after a clean close.
+    ///
+    /// Decodes all received frames before any I/O, so that the replies to frames received together are written
+    /// together.
     pub(crate) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Data, WebSocketError>>> {
         loop {
             match &self.phase {
@@ -148,7 +151,7 @@ impl Link {
                 }
                 Ok(Some(Piece::Pong)) => {}
                 Ok(Some(Piece::Close(close))) => {
-                    // Closing, this side has said it before.
+                    // In `Closing`, the close frame was sent before.
                     if self.is_open() {
                         self.encoder.close(&Close { code: close.code, reason: String::new() }, &mut self.output);
                     }
@@ -166,9 +169,9 @@ impl Link {
         }
     }
 
-    /// Reads once, after what is queued was written as far as that goes.
+    /// Writes queued frames, then reads once.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // A peer that only asks and never reads is not read from, either.
+        // Stop reading from a peer that sends pings without reading the pongs: they would fill the output.
         if self.poll_write_out(cx)?.is_pending() && self.output.len() >= OUTPUT_LEN_MAX {
             return Poll::Pending;
         }
@@ -191,7 +194,7 @@ impl Link {
                 let Some(keepalive) = &mut self.keepalive else { return Poll::Pending };
                 while ready!(keepalive.poll_due(cx))? {
                     self.encoder.ping(&[], &mut self.output);
-                    // Its waker is set if it does not go through at once.
+                    // If the ping cannot be written now, the waker is registered for it.
                     let _ = Self::poll_write(&mut self.io, &mut self.output, &mut self.is_flushed, cx)?;
                 }
                 Poll::Pending
@@ -199,13 +202,13 @@ impl Link {
         }
     }
 
-    /// Adds bytes of the peer to the input. Returns their number.
+    /// Reads into `input` and returns the number of bytes.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.decoder.frame_left() >= READ_LEN as u64 {
             self.input.reserve(READ_LEN);
             return poll_read_buf(Pin::new(&mut self.io), cx, &mut self.input);
         }
-        // Copied from the stack, so that no more is allocated than what came: nothing for a connection that waits.
+        // Read into the stack and copy: an idle connection then holds no input buffer.
         let mut chunk = [const { MaybeUninit::uninit() }; READ_LEN];
         let mut chunk = ReadBuf::uninit(&mut chunk);
         ready!(Pin::new(&mut self.io).poll_read(cx, &mut chunk))?;
@@ -213,7 +216,7 @@ impl Link {
         Poll::Ready(Ok(chunk.filled().len()))
     }
 
-    /// Brings a connection to its end, once the last frame of this side is queued.
+    /// Completes the closing handshake after the last frame was queued.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), WebSocketError>> {
         loop {
             if self.poll_late(cx).is_ready() {
@@ -227,7 +230,7 @@ impl Link {
                         return Poll::Ready(self.end());
                     }
                     let outcome = self.end();
-                    // The server is the first to end a connection that was closed by both.
+                    // After a clean close, the server ends the stream first (RFC 6455, section 7.1.1).
                     if outcome.is_ok() && self.role == Role::Server {
                         return Poll::Ready(outcome);
                     }
@@ -246,7 +249,7 @@ impl Link {
         }
     }
 
-    /// Ends the connection here, and returns the outcome of it.
+    /// Ends the connection and returns its outcome.
     fn end(&mut self) -> Result<(), WebSocketError> {
         match mem::replace(&mut self.phase, Phase::Over) {
             Phase::Ending(outcome) | Phase::Discarding(outcome, _) => outcome,
@@ -258,7 +261,7 @@ impl Link {
         self.late.get_or_insert_with(|| Box::pin(sleep(CLOSE_TIME_MAX))).as_mut().poll(cx)
     }
 
-    /// Writes all that is queued.
+    /// Writes and flushes all queued frames.
     pub(crate) fn poll_write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Self::poll_write(&mut self.io, &mut self.output, &mut self.is_flushed, cx)
     }
@@ -287,21 +290,21 @@ impl Link {
         Poll::Ready(Ok(()))
     }
 
-    /// Writes all that is queued, and tells the stream below that no more follows.
+    /// Writes all queued frames and shuts down the stream.
     pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_write_out(cx))?;
         Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }
 
-/// The number of unread bytes from which on the peer is not read from.
+/// The length of unwritten output from which on nothing is read.
 pub(crate) const OUTPUT_LEN_MAX: usize = 64 * 1024;
 
-/// The most that one read brings.
+/// The maximum length of a read.
 const READ_LEN: usize = 16 * 1024;
 
-/// The longest that a peer may take to end a connection that is closing.
+/// The maximum time for the closing handshake.
 const CLOSE_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// The most that is read past of a peer that was refused.
+/// The maximum length of discarded input after the last frame.
 const DISCARD_LEN_MAX: usize = 1024 * 1024;

@@ -1,11 +1,11 @@
-//! The masks that clients put over the contents of their frames.
+//! Masking of client frames.
 
 use std::hash::{BuildHasher, RandomState};
 
-/// A mask, as it stands in the head of a frame.
+/// The masking key of a frame.
 pub(crate) type Mask = [u8; 4];
 
-/// Puts a mask over bytes, or takes it off. The first of them is at this offset in the content.
+/// Masks or unmasks `bytes`. The first byte has the given offset within the content of its frame.
 pub(crate) fn apply(mask: Mask, offset: usize, bytes: &mut [u8]) {
     let mut turned = mask;
     turned.rotate_left(offset % 4);
@@ -19,8 +19,10 @@ pub(crate) fn apply(mask: Mask, offset: usize, bytes: &mut [u8]) {
     }
 }
 
-/// Makes masks that nobody who chooses the contents can foresee, so that no proxy takes them for requests, and as many bytes for keys: the hashes of a counter with
-/// keys that are drawn from the operating system.
+/// A generator of masks and handshake keys, unpredictable for authors of message content.
+///
+/// Masks keep intermediaries from mistaking content for HTTP requests (RFC 6455, section 10.3). They are hashes of a
+/// counter, with hash keys from the operating system.
 pub(crate) struct Masks {
     keys: RandomState,
     count: u64,

@@ -1,6 +1,6 @@
-//! SHA-1, which handshakes prove with that they are of WebSocket. It keeps no secrets here.
+//! SHA-1, as required by the handshake. It has no security purpose there.
 
-/// Returns the digest of bytes.
+/// Returns the SHA-1 digest of `bytes`.
 pub(crate) fn digest(bytes: &[u8]) -> [u8; 20] {
     let mut padded = bytes.to_vec();
     padded.push(0x80);

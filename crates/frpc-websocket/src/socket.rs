@@ -1,4 +1,4 @@
-//! A WebSocket as people use it: messages.
+//! The message interface of a WebSocket.
 
 use std::{
     fmt,
@@ -21,10 +21,10 @@ use crate::{
     stream::WebSocketStream,
 };
 
-/// A WebSocket on a stream of bytes, after its handshake.
+/// A WebSocket on a byte stream, after its handshake.
 ///
-/// Everything is done by the task that polls it: while it waits for the next message, it writes what is
-/// [queued](Self::queue) and answers pings. It does nothing of that while nobody waits.
+/// The task polling it does all the work: waiting for the next message also writes [queued](Self::queue) messages and
+/// answers pings. Without a waiting task, nothing happens.
 ///
 /// ```
 /// use frpc_websocket::{Close, Kind, Role, WebSocket};
@@ -48,7 +48,7 @@ use crate::{
 /// ```
 pub struct WebSocket {
     link: Link,
-    /// The beginning of a message that did not come at once.
+    /// The first fragments of an incomplete message.
     begun: BytesMut,
     subprotocol: Option<Box<str>>,
 }
@@ -56,62 +56,66 @@ pub struct WebSocket {
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// The kind of it.
+    /// The type of the message.
     pub kind: Kind,
-    /// The content: UTF-8, if it is text.
+    /// The content. It is valid UTF-8 for text messages.
     pub data: Bytes,
 }
 
 impl WebSocket {
-    /// Makes a WebSocket of a stream on which the handshake is done. It takes messages of up to 4 MiB.
+    /// Creates a WebSocket from a stream after its handshake. The maximum message length is 4 MiB.
     pub fn new(io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, role: Role) -> Self {
         let link = Link::new(Box::new(io), role, MESSAGE_LEN_MAX);
         Self { link, begun: BytesMut::new(), subprotocol: None }
     }
 
-    /// Has these bytes, which were read behind the handshake, come first.
+    /// Adds bytes already read from the stream after the handshake.
     pub fn with_unread(mut self, unread: &[u8]) -> Self {
         self.link.push_unread(unread);
         self
     }
 
-    /// Sets the sub-protocol that both sides agreed on.
+    /// Sets the negotiated subprotocol.
     pub fn with_subprotocol(self, subprotocol: Option<&str>) -> Self {
         Self { subprotocol: subprotocol.map(Into::into), ..self }
     }
 
-    /// Sets the length that a message of the peer may have. A longer one ends the connection with the code 1009, before it is received.
+    /// Sets the maximum length of received messages.
+    ///
+    /// A longer message ends the connection with code 1009. It is rejected by its header, without receiving it.
     pub fn message_len_max(mut self, message_len_max: usize) -> Self {
         self.link.decoder.limit(u64::try_from(message_len_max).unwrap_or(u64::MAX));
         self
     }
 
-    /// Has a peer asked for a sign of life that was silent for `interval`, and given up if there is none within `timeout`.
+    /// Pings the peer after `interval` without input, and fails if it stays silent for `timeout`.
     pub fn keepalive(mut self, interval: Duration, timeout: Duration) -> Self {
         self.link.keepalive = Some(Keepalive::new(interval, timeout));
         self
     }
 
-    /// Returns the sub-protocol that both sides agreed on, if any.
+    /// Returns the negotiated subprotocol, if any.
     pub fn subprotocol(&self) -> Option<&str> {
         self.subprotocol.as_deref()
     }
 
-    /// Returns the next message of the peer. `None` at the end of a connection that one side closed as it should.
+    /// Returns the next message, or `None` after a clean close by either side.
     ///
     /// # Errors
     ///
-    /// If the connection was lost, or the peer broke the protocol or a limit. Then it is over.
+    /// Returns an error if the connection was lost, or if the peer violated the protocol or a limit. The connection has
+    /// then ended.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost if the future is dropped.
+    /// This method is cancel safe: dropping the future loses no message.
     pub async fn next(&mut self) -> Option<Result<Message, WebSocketError>> {
         poll_fn(|cx| self.poll_message(cx)).await
     }
 
-    /// Polls for the next message, as [`next`](Self::next) does. Messages that came together are returned one after the other before
-    /// anything is written or read.
+    /// Polls for the next message, as [`next`](Self::next) does.
+    ///
+    /// Messages already received are returned before any further I/O.
     pub fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Message, WebSocketError>>> {
         loop {
             let Some(data) = ready!(self.link.poll_data(cx)).transpose()? else { return Poll::Ready(None) };
@@ -126,68 +130,70 @@ impl WebSocket {
         }
     }
 
-    /// Adds a message to those that are written next. Text must be UTF-8. Nothing is added once one side has closed.
+    /// Queues a message for writing. Text must be valid UTF-8. After a close by either side, the message is discarded.
     ///
-    /// Look at [`queued`](Self::queued) before: there is no limit.
+    /// The queue is unbounded. Check [`queued`](Self::queued) before adding to it.
     pub fn queue(&mut self, kind: Kind, data: &[u8]) {
         debug_assert!(kind == Kind::Binary || str::from_utf8(data).is_ok(), "a text is UTF-8");
         self.link.queue(kind, iter::once(data));
     }
 
-    /// Returns the number of bytes that are queued and not written.
+    /// Returns the number of bytes queued for writing.
     pub fn queued(&self) -> usize {
         self.link.queued()
     }
 
-    /// Returns whether messages may be sent: neither side has closed.
+    /// Returns `true` if messages can be sent, because neither side has closed.
     pub fn is_open(&self) -> bool {
         self.link.is_open()
     }
 
-    /// Writes all that is queued.
+    /// Writes all queued messages.
     ///
     /// # Errors
     ///
-    /// If the connection was lost.
+    /// Returns an error if the connection was lost.
     ///
     /// # Cancel safety
     ///
-    /// The rest stays queued if the future is dropped.
+    /// This method is cancel safe: unwritten messages stay queued.
     pub async fn flush(&mut self) -> io::Result<()> {
         poll_fn(|cx| self.poll_flush(cx)).await
     }
 
-    /// Polls whether all that is queued was written.
+    /// Polls until all queued messages are written.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.link.poll_write_out(cx)
     }
 
-    /// Sends a message, and all that is queued.
+    /// Queues a message and writes the queue.
     ///
     /// # Errors
     ///
-    /// If the connection was lost.
+    /// Returns an error if the connection was lost.
     ///
     /// # Cancel safety
     ///
-    /// The message is queued, whenever the future is dropped.
+    /// If the future is dropped after its first poll, the message stays queued.
     pub async fn send(&mut self, kind: Kind, data: &[u8]) -> io::Result<()> {
         self.queue(kind, data);
         self.flush().await
     }
 
-    /// Begins to close: the close is queued behind all messages. Call [`next`](Self::next) until it returns `None` or an error, so that
-    /// it gets there; that takes 5 s at most. Messages of the peer that cross the close are still returned.
+    /// Starts the closing handshake. The close frame follows all queued messages.
+    ///
+    /// Call [`next`](Self::next) until it returns `None` or an error to complete the close. This takes 5 s at most.
+    /// Messages sent by the peer before it saw the close are still returned.
     pub fn close(&mut self, close: Close) {
         self.link.close(&close);
     }
 
-    /// Returns the close that the peer has said.
+    /// Returns the close frame of the peer, if received.
     pub fn peer_close(&self) -> Option<&Close> {
         self.link.peer_close.as_ref()
     }
 
-    /// Makes a stream of bytes of the binary messages: their boundaries mean nothing.
+    /// Converts the WebSocket to a byte stream carried by its binary messages. Message boundaries are ignored.
     pub fn into_stream(self) -> WebSocketStream {
         WebSocketStream::new(self.link, self.begun.freeze())
     }
@@ -207,5 +213,5 @@ impl fmt::Debug for WebSocket {
     }
 }
 
-/// The default length of a message.
+/// The default maximum length of a message.
 const MESSAGE_LEN_MAX: u64 = 4 * 1024 * 1024;

@@ -1,4 +1,4 @@
-//! The binary messages of a WebSocket as a stream of bytes.
+//! A byte stream in binary messages.
 
 use std::{
     fmt,
@@ -16,14 +16,14 @@ use crate::{
     link::{Link, OUTPUT_LEN_MAX},
 };
 
-/// The binary messages of a [`WebSocket`](crate::WebSocket) as a stream of bytes, in whatever messages they come. Made by
-/// [`WebSocket::into_stream`](crate::WebSocket::into_stream).
+/// A byte stream in the binary messages of a [`WebSocket`](crate::WebSocket), independent of message boundaries.
+/// Created by [`WebSocket::into_stream`](crate::WebSocket::into_stream).
 ///
-/// The same task has to read and write. Bytes go out when it [flushes](AsyncWrite::poll_flush), when there are many of them, or when it
-/// reads. To shut it down is to close the WebSocket.
+/// Reading and writing must happen in the same task. Written bytes are buffered until the task
+/// [flushes](AsyncWrite::poll_flush), reads, or fills the buffer. Shutting down the stream closes the WebSocket.
 pub struct WebSocketStream {
     link: Link,
-    /// The bytes that came and were not read.
+    /// Received bytes that were not read yet.
     rest: Bytes,
 }
 
@@ -51,7 +51,7 @@ impl AsyncRead for WebSocketStream {
 }
 
 impl WebSocketStream {
-    /// Makes room for a message, and returns how long it may be.
+    /// Waits for room in the output and returns the maximum length of a message.
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.link.queued() >= OUTPUT_LEN_MAX {
             ready!(self.link.poll_write_out(cx))?;
@@ -106,5 +106,5 @@ impl fmt::Debug for WebSocketStream {
     }
 }
 
-/// The longest message that is written.
+/// The maximum length of a sent message.
 const WRITTEN_LEN_MAX: usize = 64 * 1024;

@@ -1,17 +1,17 @@
-//! Text that arrives in parts.
+//! Incremental validation of UTF-8.
 
 use simdutf8::compat::from_utf8;
 
-/// Checks that text is UTF-8, as its parts come.
+/// A UTF-8 validator for text received in parts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Utf8 {
-    /// The first bytes of a character whose rest is to come.
+    /// The first bytes of a character continued in the next part.
     begun: [u8; 4],
     begun_len: usize,
 }
 
 impl Utf8 {
-    /// Takes the next part. False if the text cannot be UTF-8 any more, whatever follows.
+    /// Validates the next part. Returns `false` if the text is already invalid.
     pub(crate) fn push(&mut self, mut part: &[u8]) -> bool {
         while self.begun_len > 0 {
             let Some((byte, rest)) = part.split_first() else { return true };
@@ -34,7 +34,7 @@ impl Utf8 {
         true
     }
 
-    /// Tells whether the text may end here.
+    /// Returns `true` if the text may end here.
     pub(crate) fn is_whole(&self) -> bool {
         self.begun_len == 0
     }
@@ -44,7 +44,7 @@ impl Utf8 {
 mod tests {
     use super::*;
 
-    /// The number of bytes after which it is known that the text is not UTF-8, or else whether it is whole.
+    /// Returns the number of bytes needed to detect invalid text, or whether the text is complete.
     fn byte_by_byte(text: &[u8]) -> Result<bool, usize> {
         let mut utf8 = Utf8::default();
         for (at, byte) in text.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The messages of the attribute to those who use it wrongly.
+//! Compile errors for incorrect uses of the attribute.
 
 use quote::quote;
 
@@ -17,36 +17,30 @@ fn message(options: proc_macro2::TokenStream, item: proc_macro2::TokenStream) ->
 #[test]
 fn a_function_that_cannot_be_called_by_name_is_refused_with_a_way_out() {
     let table = [
-        (
-            message!(; fn f(&self) {}),
-            "a function that is called by name has no `self`: give it what it needs as a state, `&T`",
-        ),
-        (
-            message!(; fn f<T>(a: T) {}),
-            "a function that is called by name has no generics: callers cannot choose types",
-        ),
-        (message!(; unsafe fn f() {}), "a function that anybody can call is not unsafe"),
-        (message!(; extern "C" fn f() {}), "a function that is called by name is one of Rust"),
+        (message!(; fn f(&self) {}), "a function called by name has no `self`: pass it a state instead, as `&T`"),
+        (message!(; fn f<T>(a: T) {}), "a function called by name cannot be generic: callers cannot choose types"),
+        (message!(; unsafe fn f() {}), "a function called by name cannot be `unsafe`"),
+        (message!(; extern "C" fn f() {}), "a function called by name cannot be `extern`"),
         (
             message!(; fn f((a, b): (i64, i64)) {}),
-            "callers need a name for this parameter: write one, and take it apart within",
+            "callers need a name for this parameter: use an identifier, and destructure it in the body",
         ),
-        (message!(; fn f(a: impl Sized) {}), "callers send a value of one type: write which"),
-        (message!(; fn f() -> impl Sized {}), "callers get a value of one type: write which"),
+        (message!(; fn f(a: impl Sized) {}), "a parameter needs a concrete type instead of `impl Trait`"),
+        (message!(; fn f() -> impl Sized {}), "the result needs a concrete type instead of `impl Trait`"),
         (
             message!(; fn f(a: &mut Db) {}),
-            "calls run side by side, so that nothing can be lent to one alone: take `&T`, and a lock in it",
+            "calls run concurrently and cannot share `&mut T`: take `&T` with a lock inside",
         ),
-        (message!(; fn f(#[default] a: &Db) {}), "only arguments of callers have a default or a name of their own"),
+        (message!(; fn f(#[default] a: &Db) {}), "only arguments from callers can have a default or another name"),
         (
             message!(; fn f(#[name("b")] a: Context) {}),
-            "only arguments of callers have a default or a name of their own",
+            "only arguments from callers can have a default or another name",
         ),
         (message!(; fn f(a: i64, #[name("a")] b: i64) {}), "two arguments have the name `a`"),
         (message!(blocking; async fn f() {}), "an async function does not block: leave out `blocking` or `async`"),
-        (message!(fast; fn f() {}), "no such option: there are `name = \"…\"` and `blocking`"),
-        (message!(name = ""; fn f() {}), "the name of a function is not empty"),
-        (message!(name = "rpc.f"; fn f() {}), "JSON-RPC keeps names that begin with `rpc.` for itself"),
+        (message!(fast; fn f() {}), "unknown option: expected `name = \"…\"` or `blocking`"),
+        (message!(name = ""; fn f() {}), "the name of a function must not be empty"),
+        (message!(name = "rpc.f"; fn f() {}), "JSON-RPC reserves names starting with `rpc.`"),
         (message!(; struct F;), "expected `fn`"),
     ];
     for (found, expected) in table {

@@ -1,4 +1,4 @@
-//! The attributes of serde, as far as they change the JSON of a type.
+//! The serde attributes with an effect on the JSON of a type.
 
 use proc_macro2::TokenTree;
 use syn::{Attribute, LitStr, Result, Token, meta::ParseNestedMeta};
@@ -9,9 +9,9 @@ use super::names::Case;
 #[derive(Debug, Default)]
 pub(super) struct TypeAttributes {
     pub(super) name: Option<String>,
-    /// Of the fields of a struct, or of the variants of an enum.
+    /// The case of a struct's fields or an enum's variants.
     pub(super) case: Option<Case>,
-    /// Of the fields of all variants.
+    /// The case of the fields of all variants.
     pub(super) case_of_fields: Option<Case>,
     pub(super) tag: Option<String>,
     pub(super) content: Option<String>,
@@ -35,9 +35,9 @@ pub(super) struct FieldAttributes {
     pub(super) name: Option<String>,
     pub(super) is_skipped: bool,
     pub(super) is_flat: bool,
-    /// Set if it may be missing one way or the other.
+    /// `true` if the field may be missing in serialized or deserialized JSON.
     pub(super) is_optional: bool,
-    /// Set if code of its own reads or writes it, so that its JSON is not that of its type.
+    /// `true` for a field with custom serialization, so that its JSON is unrelated to its type.
     pub(super) is_opaque: bool,
 }
 
@@ -103,7 +103,7 @@ impl FieldAttributes {
     }
 }
 
-/// Sets what each attribute of serde says, by its name.
+/// Passes the name of each serde attribute to `set`.
 fn read<T: Default>(
     attributes: &[Attribute],
     set: impl Fn(&mut T, &str, &ParseNestedMeta<'_>) -> Result<()>,
@@ -118,15 +118,15 @@ fn read<T: Default>(
     Ok(found)
 }
 
-/// Reads the text of an attribute.
+/// Parses the string value of an attribute.
 fn text(meta: &ParseNestedMeta<'_>) -> Result<LitStr> {
     if meta.input.peek(syn::token::Paren) {
-        return Err(meta.error("a schema is for both ways: give one name, for reading and writing"));
+        return Err(meta.error("a schema applies to serialization and deserialization: use one name for both"));
     }
     meta.value()?.parse()
 }
 
-/// Passes over the value of an attribute, whatever it is.
+/// Skips the value of an attribute.
 fn pass_over(meta: &ParseNestedMeta<'_>) -> Result<()> {
     while !meta.input.is_empty() && !meta.input.peek(Token![,]) {
         meta.input.parse::<TokenTree>()?;

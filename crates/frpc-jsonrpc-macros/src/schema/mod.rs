@@ -1,4 +1,4 @@
-//! From a type to the JSON Schema of what serde makes of it.
+//! Derivation of JSON Schemas from serde types.
 
 mod attributes;
 mod names;
@@ -24,7 +24,7 @@ pub(crate) fn expand(item: TokenStream) -> Result<TokenStream> {
         Data::Struct(found) => of_struct(&input.ident.unraw().to_string(), &found.fields, &attributes)?,
         Data::Enum(found) => of_enum(found, &attributes)?,
         Data::Union(found) => {
-            return Err(syn::Error::new(found.union_token.span, "a union has no JSON"));
+            return Err(syn::Error::new(found.union_token.span, "a schema cannot be derived for a union"));
         }
     };
     for parameter in &mut input.generics.params {
@@ -59,7 +59,7 @@ fn of_struct(name: &str, fields: &Fields, attributes: &TypeAttributes) -> Result
     }
     if let (Fields::Named(_), Some(tag)) = (fields, &attributes.tag) {
         let name = attributes.name.as_deref().unwrap_or(name);
-        // Written, but not asked for.
+        // The tag is serialized, but not required for deserialization.
         let tagged = quote!(derived::Object::new().property(#tag, derived::constant(#name), false));
         let object = object(tagged, fields, members)?;
         return Ok(quote!(#object.into_schema()));
@@ -67,7 +67,7 @@ fn of_struct(name: &str, fields: &Fields, attributes: &TypeAttributes) -> Result
     content(fields, members)
 }
 
-/// The settings that decide which members an object has.
+/// Options with an effect on the members of an object.
 #[derive(Clone, Copy)]
 struct Members {
     case: Option<Case>,
@@ -75,7 +75,7 @@ struct Members {
     has_default: bool,
 }
 
-/// Describes fields as they are where nothing stands around them.
+/// Generates the schema of fields without surrounding tags.
 fn content(fields: &Fields, members: Members) -> Result<TokenStream> {
     match fields {
         Fields::Named(_) => {
@@ -102,7 +102,7 @@ fn content(fields: &Fields, members: Members) -> Result<TokenStream> {
     }
 }
 
-/// Adds named fields to an object.
+/// Generates an object schema with named fields added to `start`.
 fn object(start: TokenStream, fields: &Fields, members: Members) -> Result<TokenStream> {
     let Members { case, is_closed, has_default } = members;
     let mut object = start;
@@ -166,7 +166,7 @@ fn of_variant(variant: &Variant, found: &VariantAttributes, attributes: &TypeAtt
                 quote!(#object.flat(#inner))
             }
             Fields::Unnamed(_) => {
-                return Err(syn::Error::new(fields.span(), "a list has no place for a tag: give the fields names"));
+                return Err(syn::Error::new(fields.span(), "an array has no room for a tag: name the fields"));
             }
             _ => object(tagged(tag), fields, members)?,
         },
@@ -174,7 +174,7 @@ fn of_variant(variant: &Variant, found: &VariantAttributes, attributes: &TypeAtt
     Ok(quote!(#object.into_schema()))
 }
 
-/// Finds the schema of a field, if its type has one, when the code is compiled.
+/// Generates the schema of a field. The compiler finds out whether its type has one.
 fn schema_of(field: &Field) -> Result<TokenStream> {
     if FieldAttributes::read(&field.attrs)?.is_opaque {
         return Ok(quote!(derived::anything()));
@@ -183,7 +183,7 @@ fn schema_of(field: &Field) -> Result<TokenStream> {
     Ok(quote!((&::frpc_jsonrpc::generated::Probe::<#of>::new()).schema()))
 }
 
-/// Returns whether a type is written as an `Option`, which serde lets be missing.
+/// Returns `true` for a type spelled `Option`. Serde accepts missing fields of such a type.
 fn is_option(of: &Type) -> bool {
     matches!(of, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "Option"))
 }

@@ -1,4 +1,4 @@
-//! The names that serde gives to fields and variants.
+//! Serde's names for fields and variants.
 
 use syn::{LitStr, Result};
 
@@ -19,11 +19,11 @@ impl Case {
     pub(super) fn read(text: &LitStr) -> Result<Self> {
         CASES.iter().find(|(name, _)| *name == text.value()).map(|(_, case)| *case).ok_or_else(|| {
             let names: Vec<&str> = CASES.iter().map(|(name, _)| *name).collect();
-            syn::Error::new(text.span(), format!("serde has no such case: there are {}", names.join(", ")))
+            syn::Error::new(text.span(), format!("unknown case: expected one of {}", names.join(", ")))
         })
     }
 
-    /// Returns the name of a field, which in Rust is in snake case.
+    /// Converts the name of a field from snake case.
     pub(super) fn of_field(self, name: &str) -> String {
         let capitals = || -> String { name.split('_').map(capital).collect() };
         match self {
@@ -36,7 +36,7 @@ impl Case {
         }
     }
 
-    /// Returns the name of a variant, which in Rust is in Pascal case.
+    /// Converts the name of a variant from Pascal case.
     pub(super) fn of_variant(self, name: &str) -> String {
         let snake = || {
             let mut snake = String::new();
@@ -58,13 +58,13 @@ impl Case {
     }
 }
 
-/// Returns a word with a capital in front.
+/// Returns `word` with its first letter in upper case.
 fn capital(word: &str) -> String {
     let mut letters = word.chars();
     letters.next().map_or_else(String::new, |first| first.to_ascii_uppercase().to_string() + letters.as_str())
 }
 
-/// Returns a name with a small letter in front.
+/// Returns `name` with its first letter in lower case.
 fn small(name: &str) -> String {
     let mut letters = name.chars();
     letters.next().map_or_else(String::new, |first| first.to_ascii_lowercase().to_string() + letters.as_str())

@@ -1,4 +1,4 @@
-//! The messages of the derive to those who use it wrongly.
+//! Compile errors for incorrect uses of the derive.
 
 use quote::quote;
 
@@ -13,9 +13,9 @@ macro_rules! message {
 #[test]
 fn a_type_of_which_nothing_is_known_is_refused_with_a_way_out() {
     let by_hand = |name: &str| format!("a schema cannot be derived with `{name}`: implement `Schema` by hand");
-    let both_ways = "a schema is for both ways: give one name, for reading and writing".to_owned();
+    let both_ways = "a schema applies to serialization and deserialization: use one name for both".to_owned();
     let table = [
-        (message!(union U { a: u8 }), "a union has no JSON".to_owned()),
+        (message!(union U { a: u8 }), "a schema cannot be derived for a union".to_owned()),
         (
             message!(
                 #[serde(from = "u8")]
@@ -80,7 +80,7 @@ fn a_type_of_which_nothing_is_known_is_refused_with_a_way_out() {
                 #[serde(rename_all = "Camel")]
                 struct S;
             ),
-            "serde has no such case: there are lowercase, UPPERCASE, PascalCase, camelCase, snake_case, \
+            "unknown case: expected one of lowercase, UPPERCASE, PascalCase, camelCase, snake_case, \
              SCREAMING_SNAKE_CASE, kebab-case, SCREAMING-KEBAB-CASE"
                 .to_owned(),
         ),
@@ -91,7 +91,7 @@ fn a_type_of_which_nothing_is_known_is_refused_with_a_way_out() {
                     A(u8, u8),
                 }
             ),
-            "a list has no place for a tag: give the fields names".to_owned(),
+            "an array has no room for a tag: name the fields".to_owned(),
         ),
         (
             message!(

@@ -1,14 +1,14 @@
-//! The answer of a server to a handshake.
+//! The server's response to a handshake.
 
 use std::io;
 
 use http::StatusCode;
 
-/// Reads the answer at the front of these bytes, and returns its length. `None` if there is less than that.
+/// Reads the response at the beginning of `bytes` and returns its length, or `None` if it is incomplete.
 ///
 /// # Errors
 ///
-/// If it is not the one that was expected.
+/// Returns an error if the server does not accept the handshake as requested.
 pub(super) fn read(bytes: &[u8], accept: &str, subprotocol: Option<&str>) -> io::Result<Option<usize>> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut answer = httparse::Response::new(&mut headers);
@@ -29,7 +29,7 @@ pub(super) fn read(bytes: &[u8], accept: &str, subprotocol: Option<&str>) -> io:
     }
     let has = |name, word: &[u8]| values(name).any(|value| value.eq_ignore_ascii_case(word));
     if !has("upgrade", b"websocket") || !has("connection", b"upgrade") {
-        return Err(invalid("the server switched to something else than WebSocket".to_owned()));
+        return Err(invalid("the server switched to something other than WebSocket".to_owned()));
     }
     if !values("sec-websocket-accept").eq([accept.as_bytes()]) {
         return Err(invalid("the server did not prove that it read the handshake".to_owned()));
@@ -45,19 +45,19 @@ pub(super) fn read(bytes: &[u8], accept: &str, subprotocol: Option<&str>) -> io:
             return Err(invalid(format!("the server chose the sub-protocol \"{chosen}\", which was not offered")));
         }
         (None, Some(offered)) => {
-            return Err(invalid(format!("the server speaks WebSocket there, but not the sub-protocol {offered}")));
+            return Err(invalid(format!("the server accepted the WebSocket, but not the sub-protocol {offered}")));
         }
     }
     Ok(Some(len))
 }
 
-/// Returns the error of an answer that is a refusal, with the words for people that came with it.
+/// Returns the error for a refused handshake, with the first line of the response body.
 fn refusal(status: Option<StatusCode>, body: &[u8]) -> io::Error {
     let status = status.unwrap_or_default();
     let words = String::from_utf8_lossy(&body[..body.len().min(WORDS_LEN_MAX)]);
     let words = words.lines().next().unwrap_or_default().trim();
     let text = format!("the server refused the WebSocket: {status}{}{words}", if words.is_empty() { "" } else { ": " });
-    // Another attempt may find a server that is well, and none that is of another mind.
+    // Only overload and server failures are worth a retry. Other errors have a final kind.
     if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
         return io::Error::new(io::ErrorKind::ConnectionRefused, text);
     }
@@ -68,12 +68,12 @@ fn invalid(text: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
-/// The longest head.
+/// The maximum length of a response header.
 pub(super) const HEAD_LEN_MAX: usize = 16 * 1024;
 
 const HEADERS_MAX: usize = 64;
 
-/// So much of the words of a refusal is handed on.
+/// The maximum length of the quoted response body.
 const WORDS_LEN_MAX: usize = 200;
 
 #[cfg(test)]
@@ -96,8 +96,8 @@ mod tests {
     fn an_answer_to_something_else_says_why() {
         for (from, to, why) in [
             ("abc=", "abd=", "did not prove"),
-            ("WebSocket\r", "h2c\r", "something else than WebSocket"),
-            ("Upgrade\r", "close\r", "something else than WebSocket"),
+            ("WebSocket\r", "h2c\r", "something other than WebSocket"),
+            ("Upgrade\r", "close\r", "something other than WebSocket"),
             ("l: frpc", "l: chat", "chose the sub-protocol \"chat\""),
             ("Sec-WebSocket-Protocol: frpc\r\n", "", "not the sub-protocol frpc"),
             ("-Protocol: frpc", "-Extensions: permessage-deflate", "an extension"),

@@ -1,4 +1,4 @@
-//! Making connections.
+//! Establishing connections.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use super::{answer, settings::Client, target::Target};
 use crate::{decoder::Role, handshake::accept_key, mask::Masks, socket::WebSocket};
 
 impl Client {
-    /// Connects a WebSocket for a sub-protocol, or for none, as a [`Transport`](frpc::Transport) does that speaks it.
+    /// Connects a WebSocket, with a subprotocol or without one, for use by a [`Transport`](frpc::Transport).
     ///
     /// ```no_run
     /// use frpc::ConnectSettings;
@@ -26,7 +26,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// If the address is none, nobody answers there, or whoever answers speaks something else.
+    /// Returns an error if the URL is invalid, no server is reachable, or the server refuses the handshake.
     pub async fn connect(
         &self,
         url: &str,
@@ -70,7 +70,7 @@ async fn secure(_: Box<dyn ByteStream>, _: &Target, _: &ConnectSettings) -> io::
     Err(io::Error::new(io::ErrorKind::Unsupported, "wss:// needs the feature tls of frpc-websocket"))
 }
 
-/// Has a server make a WebSocket of a stream.
+/// Performs the handshake on a stream.
 async fn upgrade(
     mut io: Box<dyn ByteStream>,
     client: &Client,
@@ -111,5 +111,5 @@ async fn upgrade(
     }
 }
 
-/// Room for an answer, and for the first frames behind it.
+/// The initial capacity for the response and the first frames after it.
 const READ_LEN: usize = 4 * 1024;

@@ -1,4 +1,4 @@
-//! Clients: from an address to a WebSocket.
+//! WebSocket clients.
 
 mod answer;
 mod dial;

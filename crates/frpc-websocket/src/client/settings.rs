@@ -1,4 +1,4 @@
-//! The settings of clients.
+//! Settings of clients.
 
 use std::{fmt, future::Future, io, sync::Arc};
 
@@ -7,10 +7,11 @@ use futures_util::future::BoxFuture;
 use http::{HeaderName, HeaderValue};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// Connects WebSockets, and carries the calls of a [`Channel`](frpc::Channel) over them: to addresses that begin with `ws://` or, with the
-/// feature `tls`, `wss://`.
+/// A client for WebSockets, and a [`Channel`](frpc::Channel) transport for the schemes `ws://` and, with the feature
+/// `tls`, `wss://`.
 ///
-/// [`register`](crate::register) makes one with default settings for all channels of the process. With others:
+/// [`register`](crate::register) installs a client with default settings for all channels of the process. A channel can
+/// have its own:
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -24,8 +25,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 /// # }
 /// ```
 ///
-/// Calls, streams, services that are offered to the server and reconnection are those of `tcp://`: frisbee is below. There are no
-/// redirects and no proxies.
+/// Channels support everything that `tcp://` does, including streams, services offered to the server, and reconnection,
+/// because they speak frisbee. Redirects and proxies are not supported.
 #[derive(Clone)]
 pub struct Client {
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
@@ -35,23 +36,24 @@ pub struct Client {
 pub(super) type Connector = Arc<dyn Fn() -> BoxFuture<'static, io::Result<Box<dyn ByteStream>>> + Send + Sync>;
 
 impl Client {
-    /// Connects with a handshake of nothing but what it takes.
+    /// Creates a client without additional headers.
     pub fn new() -> Self {
         Self { headers: Vec::new(), connector: None }
     }
 
-    /// Adds a header to the handshake, such as `authorization` or `origin`.
+    /// Adds a header to the handshake request, such as `authorization` or `origin`.
     ///
     /// # Errors
     ///
-    /// If it is none.
+    /// Returns an error if the name or the value is invalid.
     pub fn header(mut self, name: &str, value: &str) -> Result<Self, http::Error> {
         self.headers.push((name.parse()?, value.parse()?));
         Ok(self)
     }
 
-    /// Makes connections in a way of your own, such as through a proxy, a Unix socket or memory. TLS, if the address has it, is
-    /// spoken on top of that. The address still says what is asked for.
+    /// Sets a custom function to open connections, for example through a proxy, over a Unix socket, or in memory.
+    ///
+    /// The URL still determines the `host` header, the path, and the use of TLS.
     pub fn connector<F, Fut, T>(self, connect: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,
@@ -74,7 +76,7 @@ impl Default for Client {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Headers may be secret.
+        // Headers may contain secrets.
         f.debug_struct("Client").field("headers", &self.headers.len()).finish_non_exhaustive()
     }
 }

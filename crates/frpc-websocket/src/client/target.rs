@@ -1,24 +1,24 @@
-//! The address of a WebSocket.
+//! WebSocket URLs.
 
 use std::io;
 
 use http::{Uri, uri::Authority};
 
-/// A WebSocket, as its address names it.
+/// A parsed WebSocket URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) is_secure: bool,
-    /// A name or an IP address, without brackets.
+    /// A host name or an IP address without brackets.
     pub(super) host: String,
     pub(super) port: u16,
-    /// The host, and the port if the address has one.
+    /// The host, and the port if the URL contains one.
     pub(super) authority: Authority,
-    /// The path and the query that are asked for.
+    /// The path and query.
     pub(super) path: String,
 }
 
 impl Target {
-    /// Reads an address, such as `ws://localhost:7300` or `wss://example.org/chat?room=7`.
+    /// Parses a URL such as `ws://localhost:7300` or `wss://example.org/chat?room=7`.
     pub(super) fn parse(url: &str) -> io::Result<Self> {
         let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, format!("address {url:?}: {why}"));
         let (scheme, rest) = url.split_once("://").ok_or_else(|| invalid("expected ws://HOST or wss://HOST"))?;

@@ -1,4 +1,4 @@
-//! TLS of connections.
+//! TLS connections.
 
 use std::io;
 
@@ -7,13 +7,13 @@ use tokio_rustls::TlsConnector;
 
 use super::target::Target;
 
-/// Speaks TLS on a stream of bytes.
+/// Performs a TLS handshake on a byte stream.
 pub(super) async fn handshake(
     io: Box<dyn ByteStream>,
     target: &Target,
     settings: &ConnectSettings,
 ) -> io::Result<Box<dyn ByteStream>> {
-    // The handshake of WebSocket is one of HTTP/1.1.
+    // The WebSocket handshake is an HTTP/1.1 request.
     let (config, name) = settings.tls_to(&target.host, &[b"http/1.1"])?;
     Ok(Box::new(TlsConnector::from(config).connect(name, io).await?))
 }

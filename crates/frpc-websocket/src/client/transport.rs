@@ -1,4 +1,4 @@
-//! Frisbee over WebSocket, for channels.
+//! The frisbee transport over WebSocket.
 
 use frpc::{ConnectError, ConnectSettings, Connected, Transport};
 use futures_util::future::BoxFuture;
@@ -19,7 +19,7 @@ impl Transport for Client {
     }
 }
 
-/// Returns the transport of a channel over WebSocket, with default settings.
+/// Registers the schemes `ws://` and `wss://` for all channels of the process.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
